@@ -1,0 +1,1 @@
+"""One file, one subcommand: parse, call a task, render."""

@@ -1,0 +1,63 @@
+"""The one error family: what went wrong, where, and the next step. Knows nothing of terminals."""
+
+from __future__ import annotations
+
+
+class AttnkitError(Exception):
+    """A failure that a user can understand and mend.
+
+    Shown as at most three lines: ``error: what``, the place, ``help: next step``.
+    """
+
+    exit_code = 1
+
+    def __init__(self, what: str, *, where: str | None = None, help: str | None = None) -> None:
+        super().__init__(what)
+        self.what = what
+        self.where = where
+        self.help = help
+
+    def lines(self) -> list[str]:
+        """Return the message as it is printed, one string a line, none of them containing a line break."""
+        found = [f"error: {self.what}"]
+        if self.where:
+            found.append(f"  at {self.where}")
+        if self.help:
+            found.append(f"help: {self.help}")
+        return [" ".join(line.splitlines()) for line in found]
+
+
+class UsageError(AttnkitError):
+    """Wrong flags or configuration."""
+
+    exit_code = 2
+
+
+class DataError(AttnkitError):
+    """Input text that cannot be used as it is."""
+
+    exit_code = 3
+
+
+class RunError(AttnkitError):
+    """A run folder or model that is missing, damaged or of another kind."""
+
+    exit_code = 4
+
+
+class SystemFailure(AttnkitError):
+    """Disk, permission or lock."""
+
+    exit_code = 5
+
+
+class DivergedError(AttnkitError):
+    """Training produced non-finite numbers ten times in a row."""
+
+    exit_code = 6
+
+
+class StoppedError(AttnkitError):
+    """Stopped on request with a checkpoint saved: running the same command again goes on."""
+
+    exit_code = 75

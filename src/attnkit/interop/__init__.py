@@ -1,0 +1,1 @@
+"""Names to arrays and dictionaries of other systems."""

@@ -1,0 +1,1 @@
+"""Scores: strings and numbers in, numbers out. Knows no torch."""

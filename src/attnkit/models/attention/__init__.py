@@ -1,0 +1,1 @@
+"""Attention as one operator: alignment functions, distribution functions, and their uses."""

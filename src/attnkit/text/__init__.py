@@ -1,0 +1,1 @@
+"""Strings to ids and back: lines, checks, vocabularies. Knows no torch."""

@@ -1,0 +1,1 @@
+"""Pictures as strings: terminal and pages. Knows no models."""
