@@ -1,0 +1,141 @@
+"""The command line: one table from command to module, and every error as one message and an exit code.
+
+A command's module is loaded when it is called. Nothing here imports torch, nor does any help page.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+import typer
+import typer.core
+import typer.main
+
+from attnkit.errors import AttnkitError, UsageError
+
+HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "demo": ("demo", "Train a small English-French model and translate with it (3 minutes)."),
+    "check": ("check", "Find what is wrong with two line-aligned files."),
+    "vocab": ("vocab", "Build a vocabulary from text files."),
+    "train": ("train", "Train a translation model from two text files."),
+    "translate": ("translate", "Translate text with one run or an ensemble."),
+    "score": ("score", "Log-probability and perplexity of given pairs."),
+    "score-bleu": ("score_bleu", "BLEU, chrF and TER with signature."),
+    "average": ("average", "Average the weights of a run's checkpoints."),
+    "export": ("export", "Write a run in another system's format."),
+    "toy-corpus": ("toy_corpus", "Make a parallel corpus to play with."),
+}
+"""Command -> (module in attnkit.commands that holds ``command``, the line shown in the list)."""
+
+
+class LazyGroup(typer.core.TyperGroup):
+    """The list of commands without their modules; a module is imported when its command is asked for.
+
+    Typer's releases carry click under different names, so its types are left to inference here.
+    """
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in COMMANDS:
+            return None
+        function: Callable[..., Any] = import_module(f"attnkit.commands.{COMMANDS[cmd_name][0]}").command
+        command = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+        command.command(cmd_name, context_settings=HELP)(function)
+        return typer.main.get_command(command)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            close = difflib.get_close_matches(args[0], COMMANDS, n=1)
+            hint = f"did you mean '{close[0]}'?" if close else "attnkit --help lists the commands"
+            raise UsageError(f"there is no command '{args[0]}'", help=hint)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+
+
+app = typer.Typer(
+    cls=LazyGroup,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    invoke_without_command=True,
+    context_settings=HELP,
+)
+
+
+def _print_version(value: bool) -> None:
+    if value:
+        from attnkit import __version__
+
+        print(f"attnkit {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def attnkit(
+    context: typer.Context,
+    version: bool = typer.Option(False, "--version", callback=_print_version, is_eager=True, help="Print the version."),
+    debug: bool = typer.Option(False, "--debug", help="Show the traceback of an error (works after any command too)."),
+) -> None:
+    r"""Translation and pretraining from raw text: train, translate, score.
+
+    \b
+    First steps:
+      attnkit demo
+      attnkit train --src a.en --tgt a.de -o run
+      echo "A dog runs." | attnkit translate run
+    """
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+
+
+def main() -> None:
+    """Run the command line and end the process with the exit code of the design."""
+    end_of_flags = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
+    debug = "--debug" in sys.argv[:end_of_flags]
+    arguments = [a for i, a in enumerate(sys.argv[1:], 1) if a != "--debug" or i >= end_of_flags]
+    try:
+        code = app(args=arguments, prog_name="attnkit", standalone_mode=False)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader went away (as in `| head`): nobody is left to tell, and the interpreter must not try at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 0
+    except (Exception, KeyboardInterrupt) as error:
+        if debug:
+            import traceback
+
+            traceback.print_exc()
+        code = report(error)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def report(error: BaseException) -> int:
+    """Print an error as at most three lines on stderr and return its exit code."""
+    if isinstance(error, AttnkitError):
+        lines, code = error.lines(), error.exit_code
+    elif isinstance(error, KeyboardInterrupt | typer.Abort):
+        lines, code = ["interrupted"], 130
+    elif hasattr(error, "format_message"):  # click's own errors: wrong flags and arguments
+        context = getattr(error, "ctx", None)
+        path = context.command_path if context else "attnkit"
+        lines, code = [f"error: {error.format_message()}", f"help: {path} --help"], 2
+    else:
+        text = " ".join(str(error).split())[:300]
+        lines = [
+            f"error: this is a bug in attnkit: {type(error).__name__}: {text}",
+            "help: the same command with --debug shows where",
+        ]
+        code = 1
+    print("\n".join(lines), file=sys.stderr)
+    return code

@@ -1,0 +1,101 @@
+"""What a person sees: results on stdout, everything else on stderr, plain lines where there is no terminal."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import time
+from types import TracebackType
+
+
+def result(text: str = "") -> None:
+    """Print a result: the only thing that goes to stdout."""
+    print(text, file=sys.stdout)
+
+
+def note(text: str = "") -> None:
+    """Tell something in passing, on stderr."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def warn(text: str) -> None:
+    """Warn on stderr; the run goes on."""
+    note(f"warning: {text}")
+
+
+def is_terminal() -> bool:
+    """Return whether stderr is a terminal that can redraw a line."""
+    return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def has_colour() -> bool:
+    """Return whether stdout is a terminal that wants colours (NO_COLOR unset)."""
+    return sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+
+
+def width() -> int:
+    """Return the columns of the terminal, 80 where there is none."""
+    return shutil.get_terminal_size((80, 24)).columns
+
+
+def duration(seconds: float) -> str:
+    """Return seconds for people: ``8s``, ``2m 05s``, ``1h 02m``."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m {whole % 60:02d}s"
+    return f"{whole // 3600}h {whole % 3600 // 60:02d}m"
+
+
+def table(rows: list[tuple[str, ...]], indent: str = "  ") -> str:
+    """Return rows as columns, padded to the widest cell of each, without trailing spaces."""
+    n_columns = max((len(row) for row in rows), default=0)
+    widths = [max((len(row[i]) for row in rows if i < len(row)), default=0) for i in range(n_columns)]
+    return "\n".join(indent + "  ".join(cell.ljust(widths[i]) for i, cell in enumerate(row)).rstrip() for row in rows)
+
+
+class StatusLine:
+    """One line that is drawn over and over on a terminal, or a plain line now and then elsewhere.
+
+    Use as a context manager; ``note`` between updates goes through ``say`` so that the line is not torn.
+    """
+
+    def __init__(self, plain_every: float = 10.0) -> None:
+        self._live = is_terminal()
+        self._every = 0.2 if self._live else plain_every
+        self._last = 0.0
+        self._shown = ""
+
+    def update(self, text: str, *, force: bool = False) -> None:
+        """Show ``text`` unless something was shown a moment ago."""
+        now = time.monotonic()
+        if not force and now - self._last < self._every:
+            return
+        self._last = now
+        if self._live:
+            text = text[: width() - 1]
+            print(f"\r{text}\x1b[K", end="", file=sys.stderr, flush=True)
+            self._shown = text
+        else:
+            note(text)
+
+    def say(self, text: str) -> None:
+        """Print a lasting line above the status line."""
+        self.clear()
+        note(text)
+
+    def clear(self) -> None:
+        """Take the line away."""
+        if self._live and self._shown:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+            self._shown = ""
+
+    def __enter__(self) -> StatusLine:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.clear()

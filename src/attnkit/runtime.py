@@ -1,0 +1,92 @@
+"""Where and how arithmetic happens: device, precision, threads, ranks. Knows no task."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.distributed
+
+from attnkit.errors import UsageError
+
+Device = Literal["auto", "cpu", "cuda", "mps"]
+Precision = Literal["auto", "float32", "bfloat16"]
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """This process among those that ``torchrun`` started; one alone by default."""
+
+    rank: int = 0
+    world: int = 1
+
+    def reduce(self, tensor: torch.Tensor) -> None:
+        """Sum ``tensor`` over all ranks in place."""
+        if self.world > 1:
+            torch.distributed.all_reduce(tensor)
+
+    def wait(self) -> None:
+        """Return once every rank has come here."""
+        if self.world > 1:
+            torch.distributed.barrier()
+
+    def close(self) -> None:
+        """Leave the group."""
+        if self.world > 1 and torch.distributed.is_initialized():
+            torch.distributed.destroy_process_group()
+
+
+def join_ranks(device: str) -> Ranks:
+    """Join the group that ``torchrun`` describes in the environment: gloo on CPU, NCCL on CUDA."""
+    world = int(os.environ.get("WORLD_SIZE", "1"))
+    if world == 1:
+        return Ranks()
+    if device == "cuda":
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+    if not torch.distributed.is_initialized():
+        torch.distributed.init_process_group("nccl" if device == "cuda" else "gloo")
+    return Ranks(torch.distributed.get_rank(), world)
+
+
+def choose_device(name: str) -> torch.device:
+    """Return the device for a name; ``auto`` takes CUDA, then the CPU.
+
+    MPS is taken only when asked for: several kernels there differ from the CPU's in float32.
+
+    Raises:
+        UsageError: the machine has no such device.
+    """
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "cuda" and not torch.cuda.is_available():
+        raise UsageError("this machine has no CUDA device that torch can use", where="device", help="use --device cpu")
+    if name == "mps" and not torch.backends.mps.is_available():
+        raise UsageError("this machine has no MPS device that torch can use", where="device", help="use --device cpu")
+    return torch.device(name)
+
+
+def has_fast_bfloat16(device: torch.device) -> bool:
+    """Return whether the hardware multiplies bfloat16 matrices faster than float32 ones."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_capability(device) >= (8, 0)
+    if device.type == "cpu":
+        capabilities = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
+        return bool(capabilities.get("amx_bf16") or capabilities.get("avx512_bf16"))
+    return False
+
+
+def choose_precision(name: str, device: torch.device) -> torch.dtype:
+    """Return the working type for training; ``auto`` takes bfloat16 where the hardware has it."""
+    if name == "auto":
+        name = "bfloat16" if has_fast_bfloat16(device) else "float32"
+    return DTYPES[name]
+
+
+def set_threads(threads: int | None) -> None:
+    """Fix the number of threads of one operation; the results of a run depend on it in the last bits."""
+    if threads is not None:
+        torch.set_num_threads(threads)
