@@ -1,0 +1,99 @@
+"""What a translation model is built from, as checked values. Free of torch, so that help and validation are quick."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, Field, model_validator
+
+Tied = Literal["none", "target", "all"]
+
+
+class TransformerConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
+    """An encoder-decoder Transformer (Vaswani et al. 2017)."""
+
+    kind: Literal["transformer"] = "transformer"
+    """Which model: this one."""
+    d_model: int = Field(default=256, gt=0)
+    """Width of embeddings and layers; a multiple of n_heads."""
+    n_heads: int = Field(default=4, gt=0)
+    """Attention heads of every layer."""
+    encoder_layers: int = Field(default=3, gt=0)
+    """Layers of the encoder."""
+    decoder_layers: int = Field(default=3, gt=0)
+    """Layers of the decoder; few make translation fast."""
+    d_ff: int = Field(default=1024, gt=0)
+    """Width inside the feed-forward sublayer."""
+    norm: Literal["post", "pre"] = "post"
+    """LayerNorm after each residual sum, as in the paper, or before each sublayer and once more at the end."""
+    positions: Literal["sinusoidal", "learned", "rotary", "alibi", "relative", "none"] = "sinusoidal"
+    """How the model knows the order of words; learned holds max_length of them, the others any length."""
+    activation: Literal["relu", "gelu", "silu"] = "relu"
+    """The function inside the feed-forward sublayer."""
+    dropout: float = Field(default=0.1, ge=0, lt=1)
+    """Dropout on embeddings and on every sublayer's output."""
+    attention_dropout: float = Field(default=0.0, ge=0, lt=1)
+    """Dropout on attention weights."""
+    activation_dropout: float = Field(default=0.0, ge=0, lt=1)
+    """Dropout after the feed-forward activation."""
+    tied: Tied = "all"
+    """Which embeddings are one matrix: target and output (target), source too (all, needs a joint vocabulary)."""
+    max_length: int = Field(default=1024, gt=0)
+    """Rows of the learned position table, in tokens; the other kinds of positions ignore it."""
+
+    @model_validator(mode="after")
+    def _heads_fit(self) -> TransformerConfig:
+        if self.d_model % self.n_heads:
+            raise ValueError(f"d_model ({self.d_model}) must be a multiple of n_heads ({self.n_heads})")
+        if self.positions == "rotary" and (self.d_model // self.n_heads) % 2:
+            raise ValueError(f"rotary positions need an even head width, not {self.d_model // self.n_heads}")
+        if self.positions == "sinusoidal" and self.d_model % 2:
+            raise ValueError(f"sinusoidal positions need an even d_model, not {self.d_model}")
+        return self
+
+
+class RnnConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
+    """A recurrent encoder-decoder, with or without attention (Sutskever 2014, Bahdanau 2015, Luong 2015)."""
+
+    kind: Literal["rnn"] = "rnn"
+    """Which model: this one."""
+    cell: Literal["gru", "lstm", "rnn"] = "gru"
+    """The recurrent cell of encoder and decoder."""
+    d_model: int = Field(default=256, gt=0)
+    """Width of the embeddings."""
+    d_hidden: int = Field(default=512, gt=0)
+    """Width of the recurrent states."""
+    encoder_layers: int = Field(default=1, gt=0)
+    """Layers of the encoder."""
+    decoder_layers: int = Field(default=1, gt=0)
+    """Layers of the decoder."""
+    bidirectional: bool = True
+    """Whether the encoder also reads right to left."""
+    attention: Literal["none", "dot", "general", "additive"] = "additive"
+    """How decoder states are compared with source positions; none leaves a fixed context."""
+    query: Literal["previous", "current"] = "previous"
+    """The decoder state that asks: s_(t-1), as Bahdanau, or s_t, as Luong."""
+    input_feeding: bool = False
+    """Feed the last attentional vector into the next step (Luong); needs query current and attention."""
+    start: Literal["bridge", "layers", "last"] = "bridge"
+    """Decoder start: a learned map of the encoder's end, its states layer by layer, or its last layer's state."""
+    d_attention: int | None = Field(default=None, gt=0)
+    """Hidden width of additive attention; none takes d_hidden."""
+    dropout: float = Field(default=0.2, ge=0, lt=1)
+    """Dropout on embeddings, between layers and before the output layer."""
+    tied: Tied = "all"
+    """Which embeddings are one matrix: target and output (target), source too (all, needs a joint vocabulary)."""
+
+    @model_validator(mode="after")
+    def _parts_fit(self) -> RnnConfig:
+        if self.input_feeding and (self.query != "current" or self.attention == "none"):
+            raise ValueError("input_feeding needs attention and query: current")
+        if self.start == "layers" and self.encoder_layers != self.decoder_layers:
+            raise ValueError(
+                f"start: layers needs as many decoder as encoder layers, not {self.encoder_layers} and "
+                f"{self.decoder_layers}; start: bridge fits any number"
+            )
+        return self
+
+
+ModelConfig = Annotated[TransformerConfig | RnnConfig, Field(discriminator="kind")]
