@@ -1,0 +1,54 @@
+"""What decides a vocabulary and what `check` objects to. Torch-free, and free of the tokenizer library."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, Field, field_validator
+
+SPECIALS = ("<pad>", "<s>", "</s>", "<unk>")
+"""Names of ids 0 to 3 of every vocabulary: padding, begin and end of sentence, unknown."""
+
+
+class VocabularyConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
+    """How text becomes ids: kind and size of the vocabulary, and what is done to text before."""
+
+    kind: Literal["bpe", "unigram", "wordpiece", "word", "char"] = "bpe"
+    """Subwords by merged pairs, by a unigram language model or by WordPiece; whole words; single characters."""
+    size: int = Field(default=8000, ge=8, le=2**24)
+    """Most entries, special ones included. Little text gives fewer."""
+    min_frequency: int = Field(default=2, ge=1)
+    """How often a pair (bpe, wordpiece), piece (unigram), word or character must occur to get an entry."""
+    normalize: Literal["none", "nfc", "nfkc"] = "none"
+    """Unicode normalization before encoding; decoding cannot undo it."""
+    lowercase: bool = False
+    """Lower-case before encoding; decoding cannot undo it."""
+    byte_fallback: bool = True
+    """Keep an entry for each of the 256 bytes, so that any text can be written without <unk> (not for kind=word)."""
+    symbols: tuple[str, ...] = ()
+    """Texts that always stay one token, such as tags. They contain no white space."""
+    multiple_of: int = Field(default=8, ge=1, le=4096)
+    """The number of entries is a multiple of this, which matrix products like; unused entries fill it up."""
+
+    @field_validator("symbols")
+    @classmethod
+    def _check_symbols(cls, symbols: tuple[str, ...]) -> tuple[str, ...]:
+        for symbol in symbols:
+            if not symbol or symbol.split() != [symbol]:
+                raise ValueError(f"the symbol {symbol!r} is empty or contains white space")
+            if symbol in SPECIALS:
+                raise ValueError(f"{symbol!r} names a special entry and cannot be a symbol")
+        if len(set(symbols)) != len(symbols):
+            raise ValueError("symbols must differ from each other")
+        return symbols
+
+
+class CheckConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
+    """From when on a pair of lines is odd."""
+
+    max_ratio: float | None = Field(default=9.0, gt=1.0)
+    """A pair is an outlier when its ratio of characters is this many times the usual one of the corpus. Null: never."""
+    max_characters: int = Field(default=2000, ge=1)
+    """A line with more characters is over-long, when no vocabulary is given to count tokens."""
+    max_length: int = Field(default=256, ge=1)
+    """A line with more tokens is over-long, when a vocabulary is given."""
