@@ -1,0 +1,164 @@
+r"""Text files as lines: plain or compressed, split at ``\n`` and nowhere else, every oddity counted.
+
+Knows nothing of tokens. What two files have to do with each other is in ``parallel``.
+"""
+
+from __future__ import annotations
+
+import bz2
+import difflib
+import gzip
+import lzma
+import sys
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Literal, cast
+
+from attnkit.errors import AttnkitError, DataError, SystemFailure, UsageError
+
+STDIN = Path("-")
+BOM = "\ufeff"
+
+_OPENERS: dict[str, Callable[[Path], object]] = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
+_DAMAGE = (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError)
+_MAGIC = {
+    b"\x1f\x8b": "the file looks gzip-compressed: name it .gz",
+    b"\xfd7zXZ": "the file looks xz-compressed: name it .xz",
+    b"BZh": "the file looks bzip2-compressed: name it .bz2",
+    b"PK\x03\x04": "the file looks like a zip archive: unpack it first",
+    b"\xff\xfe": "the file looks like UTF-16; convert it: iconv -f UTF-16 -t UTF-8",
+    b"\xfe\xff": "the file looks like UTF-16; convert it: iconv -f UTF-16 -t UTF-8",
+}
+
+
+@dataclass
+class LineCounts:
+    """What has been read of one file so far."""
+
+    n_lines: int = 0
+    n_carriage_returns: int = 0
+    r"""Lines that ended in ``\r\n``; the ``\r`` was dropped."""
+    n_bad: int = 0
+    """Lines with bytes that are no UTF-8."""
+    first_bad: int | None = None
+    """Number of the first such line, counted from 1."""
+    byte_order_mark: bool = False
+    """The file began with U+FEFF, which was dropped."""
+
+
+def open_binary(path: Path) -> BinaryIO:
+    """Open a file for reading, unpacking ``.gz``, ``.xz`` and ``.bz2``; ``-`` is standard input.
+
+    Raises:
+        UsageError: The path does not exist or is a folder.
+        SystemFailure: It cannot be read.
+    """
+    if path == STDIN:
+        return sys.stdin.buffer
+    try:
+        return cast(BinaryIO, _OPENERS.get(path.suffix.lower(), _open_plain)(path))
+    except OSError as error:
+        raise _failure(path, 0, error) from error
+
+
+def _open_plain(path: Path) -> BinaryIO:
+    return path.open("rb", buffering=1 << 20)
+
+
+class LineReader:
+    r"""The lines of one file, without their ``\n``; iterate once, ``counts`` is true at every moment.
+
+    A ``\r`` before the ``\n`` is dropped and counted, and so is a byte-order mark at the very start.
+    With ``on_bad="replace"`` bytes that are no UTF-8 become U+FFFD; otherwise they raise ``DataError``.
+    """
+
+    def __init__(self, path: Path, *, on_bad: Literal["refuse", "replace"] = "refuse") -> None:
+        self.path = path
+        self.counts = LineCounts()
+        self._on_bad = on_bad
+
+    def __iter__(self) -> Iterator[str]:
+        counts = self.counts
+        raw_lines = raw_lines_of(self.path)
+        for raw in raw_lines:
+            counts.n_lines += 1
+            try:
+                line = raw.decode("utf-8")
+            except UnicodeDecodeError as error:
+                line = self._mend(raw, error)
+            if line.endswith("\n"):
+                line = line[:-1]
+            if line.endswith("\r"):
+                line = line[:-1]
+                counts.n_carriage_returns += 1
+            if counts.n_lines == 1 and line.startswith(BOM):
+                line = line[1:]
+                counts.byte_order_mark = True
+            yield line
+
+    def _mend(self, raw: bytes, error: UnicodeDecodeError) -> str:
+        counts = self.counts
+        if self._on_bad == "refuse":
+            raise undecodable(self.path, counts.n_lines, raw, error) from error
+        counts.n_bad += 1
+        if counts.first_bad is None:
+            counts.first_bad = counts.n_lines
+        return raw.decode("utf-8", errors="replace")
+
+
+def read_lines(path: Path, *, on_bad: Literal["refuse", "replace"] = "refuse") -> Iterator[str]:
+    """Yield the lines of a file as ``LineReader`` does, for callers that need no counts."""
+    return iter(LineReader(path, on_bad=on_bad))
+
+
+def raw_lines_of(path: Path) -> Iterator[bytes]:
+    r"""Yield the lines of a file as bytes, ``\n`` included where there is one.
+
+    Raises:
+        DataError: A compressed file is damaged or cut off.
+    """
+    number = 0
+    handle = open_binary(path)
+    try:
+        for raw in handle:
+            number += 1
+            yield raw
+    except (OSError, *_DAMAGE) as error:
+        raise _failure(path, number, error) from error
+    finally:
+        if path != STDIN:
+            handle.close()
+
+
+def undecodable(path: Path, line: int, raw: bytes, error: UnicodeDecodeError) -> DataError:
+    """Return the error for bytes that are no UTF-8, with a guess at what the file is."""
+    byte = raw[error.start]
+    help = "convert the file to UTF-8 (iconv), or drop the line"
+    if line == 1:
+        help = next((text for magic, text in _MAGIC.items() if raw.startswith(magic)), help)
+    return DataError(
+        f"byte 0x{byte:02X} is no UTF-8 (byte {error.start + 1} of the line)", where=f"{path}:{line}", help=help
+    )
+
+
+def _failure(path: Path, line: int, error: Exception) -> AttnkitError:
+    if isinstance(error, FileNotFoundError):
+        near = difflib.get_close_matches(path.name, _neighbours(path), n=1)
+        hint = f"did you mean {path.with_name(near[0])}?" if near else "check the spelling of the path"
+        return UsageError(f"there is no file {path}", help=hint)
+    if isinstance(error, IsADirectoryError):
+        return UsageError(f"{path} is a folder", help="name a text file in it")
+    if isinstance(error, _DAMAGE):
+        return DataError(f"the compressed file is damaged or cut off: {error}", where=f"{path}, after line {line}")
+    if isinstance(error, OSError) and path.suffix.lower() == ".bz2" and error.errno is None:
+        return DataError(f"the compressed file is damaged: {error}", where=f"{path}, after line {line}")
+    return SystemFailure(f"cannot read {path}: {getattr(error, 'strerror', None) or error}")
+
+
+def _neighbours(path: Path) -> list[str]:
+    try:
+        return [entry.name for entry in path.parent.iterdir()]
+    except OSError:
+        return []

@@ -1,0 +1,252 @@
+"""Text to ids and back, without loss, by a vocabulary of any kind. Knows nothing of files of lines nor of models.
+
+A line is cut before each run of spaces; the chunks are encoded each on its own by Hugging Face ``tokenizers`` and
+remembered, so common words cost one dictionary look-up. Subword kinds see a space before every chunk, the first
+included, so a word is written alike wherever it stands::
+
+    "the dog  ran"  ->  " the" + " dog" + "  ran"  ->  [Ġthe] [Ġdog] [Ġ] [Ġr] [an]
+
+Every id stands for fixed bytes: decoding joins them, and takes one space off the front again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from attnkit.errors import DataError, RunError, SystemFailure
+from attnkit.text.alphabet import BYTE_OF, CONTINUED, display
+from attnkit.text.config import SPECIALS, VocabularyConfig
+from attnkit.text.engine import build
+
+PAD_ID, BOS_ID, EOS_ID, UNK_ID = 0, 1, 2, 3
+
+FORMAT = "attnkit vocabulary"
+VERSION = 1
+REMEMBERED = 4_000_000
+"""Characters of chunks that are remembered before all are forgotten (some 100 MB)."""
+
+_SPACED = re.compile(r" +[^ ]*")
+
+
+class Tokenizer:
+    """A trained vocabulary; ``train_vocabulary`` makes one, ``load`` reads one."""
+
+    def __init__(self, config: VocabularyConfig, engine: dict[str, Any]) -> None:
+        """Store the parts.
+
+        Args:
+            config: How the vocabulary was made.
+            engine: A tokenizer in the JSON form of Hugging Face ``tokenizers``, without added tokens; the ids begin
+                with the special entries and those of the symbols.
+
+        Raises:
+            ValueError: The ids are not 0, 1, 2... or do not begin with the special entries.
+        """
+        self.config = config
+        self._engine_json = engine
+        self._engine = build(engine)
+        self._names = _names_of(engine)
+        self._bytes = _bytes_of(config, self._names)
+        # a word vocabulary knows a symbol only as a word, with the space that begins every word
+        space = " " if config.kind == "word" else ""
+        self._symbols = {space + symbol: len(SPECIALS) + i for i, symbol in enumerate(config.symbols)}
+        self._symbol_pattern = None if config.kind == "word" else symbol_pattern(config.symbols)
+        self._known: dict[str, list[int]] = {}
+        self._remembered = 0
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of entries: ids run from 0 to this minus 1."""
+        return len(self._names)
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of the JSON form, in hexadecimal."""
+        return hashlib.sha256(self.to_json().encode()).hexdigest()
+
+    def encode(self, lines: Sequence[str]) -> list[list[int]]:
+        """Return the ids of each line, without begin or end; any text is ordinary text, ``</s>`` too.
+
+        Raises:
+            DataError: A line holds a lone surrogate, which is no character.
+        """
+        runs = self.config.kind != "word"
+        chunks = [cut(line, runs=runs) for line in lines]
+        self._learn(chunks)
+        known = self._known
+        encoded = []
+        for line in chunks:
+            ids: list[int] = []
+            for chunk in line:
+                ids += known[chunk]
+            encoded.append(ids)
+        if self.config.kind == "char":  # its space before the line is a token of its own
+            return [ids[1:] for ids in encoded]
+        return encoded
+
+    def decode(self, ids: Iterable[Sequence[int]]) -> list[str]:
+        """Return the text of each sequence; padding, begin and end are skipped, unknown reads ``<unk>``."""
+        table = self._bytes
+        texts = [b"".join([table[i] for i in line]).decode("utf-8", errors="replace") for line in ids]
+        if self.config.kind == "char":
+            return texts
+        return [text[1:] if text.startswith(" ") else text for text in texts]
+
+    def pieces(self, ids: Iterable[int]) -> list[str]:
+        """Return each id for people: a space shows as ``▁``, parts of a character and controls as ``<0x..>``."""
+        return [display(self._bytes[i]) or self._names[i] for i in ids]
+
+    def bytes_of(self, id: int) -> bytes:
+        """Return the bytes of UTF-8 that an id stands for, none for padding and the like."""
+        return self._bytes[id]
+
+    def normalize(self, text: str) -> str:
+        """Return text as the vocabulary sees it: normalized and lower-cased where that was asked for."""
+        normalizer = self._engine.normalizer
+        return text if normalizer is None else str(normalizer.normalize_str(text))
+
+    def to_json(self) -> str:
+        """Return all there is to know, as the text of a vocabulary file."""
+        tree = {
+            "format": FORMAT,
+            "version": VERSION,
+            "config": self.config.model_dump(mode="json"),
+            "tokenizer": self._engine_json,
+        }
+        return json.dumps(tree, ensure_ascii=False, separators=(",", ":")) + "\n"
+
+    @staticmethod
+    def from_json(text: str, *, where: str = "the vocabulary") -> Tokenizer:
+        """Read the text of a vocabulary file.
+
+        Raises:
+            RunError: It is none, or one of a later version.
+        """
+        try:
+            tree = json.loads(text)
+            if tree["format"] != FORMAT:
+                raise KeyError("format")
+            if tree["version"] > VERSION:
+                raise RunError(f"{where} is of version {tree['version']}", help="update attnkit: this one is older")
+            config = VocabularyConfig.model_validate_json(json.dumps(tree["config"]))
+            return Tokenizer(config, tree["tokenizer"])
+        except RunError:
+            raise
+        except Exception as error:  # tokenizers raises nothing more precise
+            help = "attnkit vocab FILE... -o vocab.json makes one"
+            raise RunError(f"{where} is no attnkit vocabulary, or a damaged one", help=help) from error
+
+    def _learn(self, chunks: Sequence[Sequence[str]]) -> None:
+        """Encode and remember the chunks that are not known yet."""
+        if self._remembered > REMEMBERED:
+            self._known.clear()
+            self._remembered = 0
+        new = list({chunk for line in chunks for chunk in line if chunk not in self._known})
+        if not new:
+            return
+        self._remembered += sum(map(len, new))
+        try:
+            self._known.update(zip(new, self._encode_chunks([" " + chunk for chunk in new]), strict=True))
+        except TypeError as error:  # what tokenizers raises for a str that has no UTF-8
+            raise DataError("a lone surrogate (U+D800 to U+DFFF) is no character") from error
+
+    def _encode_chunks(self, texts: list[str]) -> Iterable[list[int]]:
+        if not self._symbols:
+            return self._run(texts)
+        pattern = self._symbol_pattern
+        parts = [[text] if pattern is None else [part for part in pattern.split(text) if part] for text in texts]
+        plain = list(dict.fromkeys(part for line in parts for part in line if part not in self._symbols))
+        ids = {part: [id] for part, id in self._symbols.items()}
+        ids.update(zip(plain, self._run(plain), strict=True))
+        return [[id for part in line for id in ids[part]] for line in parts]
+
+    def _run(self, texts: list[str]) -> Iterator[list[int]]:
+        return (encoding.ids for encoding in self._engine.encode_batch_fast(texts, add_special_tokens=False))
+
+
+def load(path: Path) -> Tokenizer:
+    """Read a vocabulary file.
+
+    Raises:
+        RunError: There is none at ``path``, or it is damaged.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (FileNotFoundError, IsADirectoryError) as error:
+        help = "attnkit vocab FILE... -o vocab.json makes one"
+        raise RunError(f"there is no vocabulary file {path}", help=help) from error
+    except UnicodeDecodeError as error:
+        raise RunError(
+            f"{path} is no attnkit vocabulary", help="attnkit vocab FILE... -o vocab.json makes one"
+        ) from error
+    except OSError as error:
+        raise SystemFailure(f"cannot read {path}: {error.strerror}") from error
+    return Tokenizer.from_json(text, where=str(path))
+
+
+def cut(line: str, *, runs: bool = True) -> list[str]:
+    """Cut a line before each run of spaces (or each space), and take one space off each chunk; "" has no chunks."""
+    if not line:
+        return []
+    if runs and ("  " in line or line[0] == " "):
+        return [chunk[1:] for chunk in _SPACED.findall(" " + line)]
+    return line.split(" ")
+
+
+def symbol_pattern(symbols: Sequence[str]) -> re.Pattern[str] | None:
+    """Return a pattern with one group that finds the symbols, the longest first, or None where there are none."""
+    longest_first = sorted(map(re.escape, symbols), key=len, reverse=True)
+    return re.compile("(" + "|".join(longest_first) + ")") if longest_first else None
+
+
+def _names_of(engine: dict[str, Any]) -> list[str]:
+    """Return the entries in order of their ids."""
+    entries = engine["model"]["vocab"]
+    names = [name for name, _ in entries] if isinstance(entries, list) else sorted(entries, key=entries.__getitem__)
+    ids = range(len(names)) if isinstance(entries, list) else sorted(entries.values())
+    if list(ids) != list(range(len(names))) or tuple(names[: len(SPECIALS)]) != SPECIALS:
+        raise ValueError("the ids of the vocabulary have holes or do not begin with the special entries")
+    return names
+
+
+def _bytes_of(config: VocabularyConfig, names: Sequence[str]) -> list[bytes]:
+    """Return what each entry stands for."""
+    n_fixed = len(SPECIALS) + len(config.symbols)
+    unknown = b" <unk>" if config.kind == "word" else b"<unk>"
+    space = " " if config.kind == "word" else ""
+    table = [b"", b"", b"", unknown, *((space + symbol).encode() for symbol in config.symbols)]
+    unused = re.compile("<unused[0-9]+>")
+    for name in names[n_fixed:]:
+        if unused.fullmatch(name):
+            table.append(b"")
+        elif config.kind == "word":
+            table.append(name.encode())
+        elif config.kind == "char":
+            table.append(bytes.fromhex(name[3:5]) if len(name) == 6 else name.encode())
+        else:
+            table.append(bytes(BYTE_OF[character] for character in name.removeprefix(CONTINUED)))
+    return table
+
+
+def _quiet_before_fork() -> None:
+    """Keep the threads of ``tokenizers`` out of a forked child, where they would hang, and its warning off stderr."""
+    global _PARALLELISM
+    _PARALLELISM = os.environ.get("TOKENIZERS_PARALLELISM")
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+
+
+def _restore_after_fork() -> None:
+    if _PARALLELISM is None:
+        os.environ.pop("TOKENIZERS_PARALLELISM", None)
+    else:
+        os.environ["TOKENIZERS_PARALLELISM"] = _PARALLELISM
+
+
+_PARALLELISM: str | None = None
+os.register_at_fork(before=_quiet_before_fork, after_in_parent=_restore_after_fork)

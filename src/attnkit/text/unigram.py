@@ -1,0 +1,276 @@
+"""Find the pieces of a unigram language model (Kudo 2018, "Subword Regularization", arXiv:1804.10959, section 3.2).
+
+Begin with every frequent substring, fit probabilities by expectation-maximization, drop the pieces that are missed
+least, and go on until few enough are left. All words are swept at once, one column of their lattices at a time.
+
+Here rather than in ``tokenizers``, whose trainer sums in the order of a randomly seeded hash map, so that two runs
+over one file give two vocabularies. Knows words as bytes with counts, nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+LONGEST_PIECE = 24
+LONGEST_WORD = 48
+"""Bytes; longer words are cut. Short enough that probabilities do not underflow."""
+MOST_WORDS = 150_000
+"""Distinct words that are looked at, the most frequent ones: bounds memory to some 500 MB."""
+SEEDS_PER_PIECE = 16
+FEWEST_SEEDS = 50_000
+SHRINK = 0.75
+"""Share of the pieces that outlives one round."""
+MARGIN = 1.1
+"""The last round stops at so many times the pieces wanted; the best of them are taken."""
+FLOOR = 1e-6
+"""Least probability of a single byte."""
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+class Piece(NamedTuple):
+    """An entry and its log-probability."""
+
+    text: bytes
+    score: float
+
+
+def train_unigram(counts: Mapping[bytes, int], n_pieces: int, min_frequency: int = 2) -> list[Piece]:
+    """Return the 256 bytes and at most ``n_pieces - 256`` longer pieces, the likeliest first."""
+    corpus = _Corpus.of(counts)
+    seeds = _find_seeds(corpus, max(FEWEST_SEEDS, SEEDS_PER_PIECE * n_pieces), min_frequency)
+    words, within = _word_lattice(corpus, seeds), _piece_lattice(corpus, seeds)
+    probability = np.maximum(seeds.frequency / max(1.0, seeds.frequency.sum()), np.where(seeds.length == 1, FLOOR, 0.0))
+    while True:
+        for _ in range(2):
+            expected = words.expect(probability, corpus.count)
+            expected[(expected < 0.5) & (seeds.length > 1)] = 0.0
+            probability = _reestimate(expected, seeds.length == 1)
+        alive = probability > 0
+        n_alive = int(alive.sum())
+        if n_alive <= MARGIN * n_pieces:
+            break
+        n_kept = max(int(MARGIN * n_pieces), int(SHRINK * n_alive))
+        loss = _loss(within, expected, probability, seeds.length == 1)
+        probability[np.argsort(-loss, kind="stable")[n_kept:]] = 0.0
+        words, within = words.keep(probability > 0), within.keep(probability > 0)
+    worth = np.where(seeds.length == 1, 2.0, probability)  # every byte stays
+    chosen = np.argsort(-worth, kind="stable")[: max(256, min(n_pieces, n_alive))]
+    chosen = chosen[np.argsort(-probability[chosen], kind="stable")]
+    return [Piece(corpus.substring(seeds, int(i)), float(np.log(probability[i]))) for i in chosen]
+
+
+@dataclass(frozen=True)
+class _Corpus:
+    """Distinct words joined into one array of bytes."""
+
+    text: NDArray[np.uint8]
+    word: Ints
+    """Of each byte: its word."""
+    start: Ints
+    """Of each word: where it begins in ``text``, and the end of the last."""
+    count: Floats
+
+    @staticmethod
+    def of(counts: Mapping[bytes, int]) -> _Corpus:
+        parts: dict[bytes, int] = {}
+        for word, count in counts.items():
+            for begin in range(0, len(word), LONGEST_WORD):
+                part = word[begin : begin + LONGEST_WORD]
+                parts[part] = parts.get(part, 0) + count
+        chosen = sorted(parts.items(), key=lambda item: (-item[1], item[0]))[:MOST_WORDS]
+        lengths = np.array([len(word) for word, _ in chosen], dtype=np.int64)
+        start = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        text = np.frombuffer(b"".join(word for word, _ in chosen), dtype=np.uint8)
+        weights = np.array([count for _, count in chosen], dtype=np.float64)
+        return _Corpus(text, np.repeat(np.arange(len(chosen)), lengths), start, weights)
+
+    def substring(self, seeds: _Seeds, i: int) -> bytes:
+        if seeds.length[i] == 1:
+            return bytes([i])
+        return self.text[seeds.found[i] : seeds.found[i] + seeds.length[i]].tobytes()
+
+
+@dataclass(frozen=True)
+class _Seeds:
+    """Substrings and all their occurrences. The first 256 are the single bytes."""
+
+    length: Ints
+    frequency: Floats
+    found: Ints
+    """One place in the text where each occurs (of a byte that does not occur: 0)."""
+    at: Ints
+    """Of each occurrence: its place, ascending."""
+    piece: Ints
+    """Of each occurrence: which substring."""
+
+
+def _find_seeds(corpus: _Corpus, most: int, min_frequency: int) -> _Seeds:
+    """Return the bytes and the substrings of highest frequency x length."""
+    weight = corpus.count[corpus.word]
+    ids = corpus.text.astype(np.int64)
+    found = [_Level(np.arange(len(ids)), ids, _sums(ids, weight, 256))]
+    for n in range(2, LONGEST_PIECE + 1):
+        level = _lengthen(found[-1], corpus, n, weight, max(2, min_frequency))
+        if not len(level.frequency):
+            break
+        found.append(level)
+    length = np.concatenate([np.full(len(level.frequency), n) for n, level in enumerate(found, 1)])
+    frequency = np.concatenate([level.frequency for level in found])
+    worth = np.where(length == 1, np.inf, frequency * length)
+    chosen = np.sort(np.argsort(-worth, kind="stable")[:most])
+    renumbered = np.full(len(length), -1, dtype=np.int64)
+    renumbered[chosen] = np.arange(len(chosen))
+    offsets = np.cumsum([0, *(len(level.frequency) for level in found)])
+    at = np.concatenate([level.at for level in found])
+    piece = renumbered[np.concatenate([level.piece + begin for level, begin in zip(found, offsets, strict=False)])]
+    at, piece = at[piece >= 0], piece[piece >= 0]
+    order = np.argsort(at, kind="stable")
+    place = np.zeros(len(chosen), dtype=np.int64)
+    place[piece[order]] = at[order]
+    return _Seeds(length[chosen], frequency[chosen], place, at[order], piece[order])
+
+
+class _Level(NamedTuple):
+    """The frequent substrings of one length: their occurrences, and how frequent each is."""
+
+    at: Ints
+    piece: Ints
+    frequency: Floats
+
+
+def _lengthen(shorter: _Level, corpus: _Corpus, length: int, weight: Floats, least: int) -> _Level:
+    """Return the substrings of ``length``: two overlapping ones of the length before, so rare ones lead nowhere."""
+    piece_at = np.full(len(corpus.text) + 1, -1, dtype=np.int64)
+    piece_at[shorter.at] = shorter.piece
+    at = shorter.at[piece_at[shorter.at + 1] >= 0]
+    at = at[at + length <= corpus.start[1:][corpus.word[at]]]
+    keys, inverse = np.unique(piece_at[at] << 32 | piece_at[at + 1], return_inverse=True)
+    frequency = _sums(inverse, weight[at], len(keys))
+    frequent = frequency >= least
+    piece = np.where(frequent, np.cumsum(frequent) - 1, -1)[inverse]
+    return _Level(at[piece >= 0], piece[piece >= 0], frequency[frequent])
+
+
+@dataclass(frozen=True)
+class _Sweep:
+    """Edges of many lattices, in the order in which one direction needs them."""
+
+    source: Ints
+    goal: Ints
+    piece: Ints
+    column: Ints
+    """Distance of the goal from its lattice's first node; ascending, and goals ascend within."""
+
+    @staticmethod
+    def of(source: Ints, goal: Ints, piece: Ints, column: Ints) -> _Sweep:
+        order = np.lexsort((goal, column))
+        return _Sweep(source[order], goal[order], piece[order], column[order])
+
+    def keep(self, alive: NDArray[np.bool_]) -> _Sweep:
+        kept = alive[self.piece]
+        return _Sweep(self.source[kept], self.goal[kept], self.piece[kept], self.column[kept])
+
+    def run(self, probability: Floats, first: Ints, n_nodes: int, combine: np.ufunc) -> Floats:
+        """Return for every node the sum (or maximum) over the paths to it of the product of their edges."""
+        reached = np.zeros(n_nodes)
+        reached[first] = 1.0
+        bounds = np.flatnonzero(np.diff(self.column, prepend=-1, append=-1))
+        for begin, end in pairwise(bounds):
+            goal = self.goal[begin:end]
+            begins = np.flatnonzero(np.diff(goal, prepend=-1))
+            arriving = reached[self.source[begin:end]] * probability[self.piece[begin:end]]
+            reached[goal[begins]] = combine.reduceat(arriving, begins)
+        return reached
+
+
+@dataclass(frozen=True)
+class _Lattice:
+    """All ways to cut many texts into pieces; the nodes of a text lie between its bytes and at both ends."""
+
+    first: Ints
+    last: Ints
+    forward: _Sweep
+    backward: _Sweep | None
+
+    def keep(self, alive: NDArray[np.bool_]) -> _Lattice:
+        backward = self.backward.keep(alive) if self.backward else None
+        return _Lattice(self.first, self.last, self.forward.keep(alive), backward)
+
+    def best(self, probability: Floats) -> Floats:
+        """Return the probability of the best path through each text, 0 where there is none."""
+        return self.forward.run(probability, self.first, int(self.last[-1]) + 1, np.maximum)[self.last]
+
+    def expect(self, probability: Floats, count: Floats) -> Floats:
+        """Return how often each piece is expected, where text w occurs ``count[w]`` times."""
+        assert self.backward is not None
+        n_nodes = int(self.last[-1]) + 1
+        alpha = self.forward.run(probability, self.first, n_nodes, np.add)
+        beta = self.backward.run(probability, self.last, n_nodes, np.add)
+        scale = np.repeat(count / alpha[self.last], np.diff(self.first, append=n_nodes))
+        edges = self.forward
+        weight = alpha[edges.source] * probability[edges.piece] * beta[edges.goal] * scale[edges.source]
+        return _sums(edges.piece, weight, len(probability))
+
+
+def _word_lattice(corpus: _Corpus, seeds: _Seeds) -> _Lattice:
+    word = corpus.word[seeds.at]
+    source = seeds.at + word  # a word of n bytes has n + 1 nodes
+    goal = source + seeds.length[seeds.piece]
+    first = corpus.start[:-1] + np.arange(len(corpus.count))
+    last = corpus.start[1:] + np.arange(len(corpus.count))
+    forward = _Sweep.of(source, goal, seeds.piece, goal - first[word])
+    return _Lattice(first, last, forward, _Sweep.of(goal, source, seeds.piece, last[word] - source))
+
+
+def _piece_lattice(corpus: _Corpus, seeds: _Seeds) -> _Lattice:
+    """Return the lattices of the seeds' own texts, without the edges that are the whole seed."""
+    index = np.searchsorted(seeds.at, np.arange(len(corpus.text) + 1))
+    begin, end = index[seeds.found], index[seeds.found + seeds.length]
+    size = np.where(seeds.length > 1, end - begin, 0)
+    owner = np.repeat(np.arange(len(size)), size)
+    edge = np.arange(len(owner)) - np.repeat(np.cumsum(size) - size, size) + begin[owner]
+    offset, piece = seeds.at[edge] - seeds.found[owner], seeds.piece[edge]
+    inside = (offset + seeds.length[piece] <= seeds.length[owner]) & (piece != owner)
+    owner, offset, piece = owner[inside], offset[inside], piece[inside]
+    first = np.cumsum(seeds.length + 1) - (seeds.length + 1)
+    source = first[owner] + offset
+    goal = source + seeds.length[piece]
+    return _Lattice(first, first + seeds.length, _Sweep.of(source, goal, piece, goal - first[owner]), None)
+
+
+def _loss(within: _Lattice, expected: Floats, probability: Floats, is_byte: NDArray[np.bool_]) -> Floats:
+    """Return by how much the log-likelihood falls when each piece is written by its best other pieces."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        loss: Floats = expected * (np.log(probability) - np.log(within.best(probability)))
+    loss[probability <= 0] = -np.inf
+    loss[is_byte] = np.inf
+    return loss
+
+
+def _reestimate(expected: Floats, is_byte: NDArray[np.bool_]) -> Floats:
+    """Return probabilities by variational Bayes, which presses rare pieces down (Liang and Klein 2009)."""
+    probability = np.exp(_digamma(expected) - _digamma(np.array([max(1.0, expected.sum())])))
+    probability[expected <= 0] = 0.0
+    return np.where(is_byte, np.maximum(probability, FLOOR), probability)
+
+
+def _sums(index: Ints, weight: Floats, n: int) -> Floats:
+    """Return the sum of the weights at each index below n, added up in a fixed order."""
+    return np.bincount(index, weight, n).astype(np.float64)
+
+
+def _digamma(x: Floats) -> Floats:
+    """Return the digamma function for x > 0 by recurrence and its asymptotic series (Abramowitz and Stegun 6.3.18)."""
+    with np.errstate(divide="ignore"):
+        shift: Floats = (1.0 / (x[:, None] + np.arange(6))).sum(axis=1)
+    y = x + 6.0
+    value: Floats = np.log(y) - shift - 0.5 / y - 1 / (12 * y**2) + 1 / (120 * y**4) - 1 / (252 * y**6)
+    return value

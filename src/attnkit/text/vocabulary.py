@@ -1,0 +1,195 @@
+"""Make a vocabulary from text: the same files and configuration give the same bytes, on any number of cores.
+
+The pieces are found by the trainers of Hugging Face ``tokenizers`` or by ``unigram``; the entries are then laid out
+anew: the special ones, the symbols, the bytes or characters, the pieces, unused ones up to a round number.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from tokenizers import trainers
+
+from attnkit.errors import DataError, UsageError
+from attnkit.text import engine
+from attnkit.text.alphabet import BYTE_OF, CHARACTERS, CONTINUED
+from attnkit.text.config import SPECIALS, VocabularyConfig
+from attnkit.text.lines import STDIN, read_lines
+from attnkit.text.tokenizer import Tokenizer, cut, symbol_pattern
+from attnkit.text.unigram import train_unigram
+
+DISTINCT = 4_000_000
+"""Distinct chunks that are counted before those seen once are forgotten, to bound memory."""
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What a trainer found: its entries in order, and the model once all entries have their places."""
+
+    entries: list[str]
+    model: Callable[[Sequence[str]], engine.Tree]
+
+
+def train_vocabulary(text: Sequence[Path] | Iterable[str], config: VocabularyConfig) -> Tokenizer:
+    """Train a vocabulary on files (of several: one joint vocabulary) or on lines.
+
+    Raises:
+        DataError: There is no text, or a byte of a file is no UTF-8.
+        UsageError: ``config.size`` leaves no room for the entries that must be there.
+    """
+    lines = _lines(text, config)
+    first = next(lines, None)
+    if first is None:
+        raise DataError("there is no text to make a vocabulary from", help="name a file that is not empty")
+    fixed = [*SPECIALS, *(f"<symbol{i}>" for i in range(len(config.symbols)))]
+    room = config.size - config.size % config.multiple_of - len(fixed)
+    room = max(room, _smallest(config, len(fixed)))
+    found = _TRAINERS[config.kind](chain([first], lines), config, room)
+    if len(found.entries) > room:
+        raise _too_small(config, len(fixed) + len(found.entries), "for this text without byte fallback")
+    names = fixed + found.entries
+    names += [f"<unused{i}>" for i in range(-len(names) % config.multiple_of)]
+    return Tokenizer(config, engine.pipeline(config, found.model(names)))
+
+
+def _lines(text: Sequence[Path] | Iterable[str], config: VocabularyConfig) -> Iterator[str]:
+    """Yield the lines that are not blank, without the symbols in them."""
+    pattern = None if config.kind == "word" else symbol_pattern(config.symbols)
+    for item in text:
+        if item == STDIN:
+            raise UsageError("a vocabulary is made from files", help="write standard input to a file first")
+        for line in read_lines(item) if isinstance(item, Path) else (item,):
+            if line and not line.isspace():
+                yield line if pattern is None else pattern.sub(" ", line)
+
+
+def _smallest(config: VocabularyConfig, n_fixed: int) -> int:
+    """Return how many entries must be there besides the fixed ones, refusing a size that has no room for them."""
+    n_bytes = {"word": 0, "wordpiece": 512}.get(config.kind, 256) if config.byte_fallback else 0
+    if config.size < n_fixed + n_bytes:
+        raise _too_small(config, n_fixed + n_bytes, "with byte fallback")
+    return n_bytes
+
+
+def _too_small(config: VocabularyConfig, smallest: int, when: str) -> UsageError:
+    return UsageError(
+        f"a vocabulary of kind {config.kind} has at least {smallest} entries {when}, not {config.size}",
+        where="vocabulary.size",
+        help=f"ask for {smallest} or more" + (", or turn byte fallback off" if config.byte_fallback else ""),
+    )
+
+
+def _train_bpe(lines: Iterator[str], config: VocabularyConfig, room: int) -> _Found:
+    alphabet = CHARACTERS if config.byte_fallback else []
+    trainer = trainers.BpeTrainer(
+        vocab_size=room, min_frequency=config.min_frequency, initial_alphabet=alphabet, show_progress=False
+    )
+    model = _train(lines, config, engine.bpe({}, []), trainer)
+    merges = model["merges"]
+    return _Found(sorted(model["vocab"], key=model["vocab"].__getitem__), lambda names: engine.bpe(_ids(names), merges))
+
+
+def _train_wordpiece(lines: Iterator[str], config: VocabularyConfig, room: int) -> _Found:
+    """Train on all 512 byte entries, given first: the trainer would number them in the order of a hash map."""
+    base = [*CHARACTERS, *(CONTINUED + character for character in CHARACTERS)]
+    seen: set[str] = set()
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=room + len(base),
+        min_frequency=config.min_frequency,
+        special_tokens=base,
+        continuing_subword_prefix=CONTINUED,
+        show_progress=False,
+    )
+    model = _train(_watch(lines, seen), config, engine.wordpiece({}), trainer)
+    if not config.byte_fallback:
+        bytes_seen = {CHARACTERS[byte] for byte in "".join(seen | {" "}).encode()}
+        base = [entry for entry in base if entry[-1] in bytes_seen]
+    pieces = sorted(model["vocab"].keys() - set(base), key=model["vocab"].__getitem__)
+    pieces = [piece for piece in pieces if len(piece.removeprefix(CONTINUED)) > 1]
+    kept = base + pieces[: max(0, room - len(base))]
+    return _Found(kept, lambda names: engine.wordpiece(_ids(names)))
+
+
+def _train_unigram(lines: Iterator[str], config: VocabularyConfig, room: int) -> _Found:
+    counts = {bytes(map(BYTE_OF.__getitem__, word)): n for word, n in _count_words(lines, config).items()}
+    seen = {byte for word in counts for byte in word} if not config.byte_fallback else set(range(256))
+    pieces = train_unigram(counts, room + 256 - len(seen), config.min_frequency)
+    scores = {
+        "".join(CHARACTERS[byte] for byte in piece.text): piece.score
+        for piece in pieces
+        if len(piece.text) > 1 or piece.text[0] in seen
+    }
+    return _Found(list(scores), lambda names: engine.unigram([(name, scores.get(name, 0.0)) for name in names]))
+
+
+def _train_word(lines: Iterator[str], config: VocabularyConfig, room: int) -> _Found:
+    symbols = {" " + symbol for symbol in config.symbols}
+    counts = _count_words(lines, config)
+    words = [word for word in _most_common(counts, config.min_frequency) if word not in symbols]
+    return _Found(words[:room], lambda names: engine.words(_ids(names)))
+
+
+def _train_char(lines: Iterator[str], config: VocabularyConfig, room: int) -> _Found:
+    normalizer = engine.build(engine.pipeline(config, engine.words({}))).normalizer
+    counts: Counter[str] = Counter()
+    for line in lines:
+        counts.update(line if normalizer is None else normalizer.normalize_str(line))
+    base = [f"<0x{byte:02X}>" for byte in range(256)] if config.byte_fallback else []
+    entries = base + _most_common(counts, config.min_frequency)[: max(0, room - len(base))]
+    return _Found(entries, lambda names: engine.characters(_ids(names), config.byte_fallback))
+
+
+_TRAINERS: dict[str, Callable[[Iterator[str], VocabularyConfig, int], _Found]] = {
+    "bpe": _train_bpe,
+    "unigram": _train_unigram,
+    "wordpiece": _train_wordpiece,
+    "word": _train_word,
+    "char": _train_char,
+}
+
+
+def _train(lines: Iterable[str], config: VocabularyConfig, model: engine.Tree, trainer: Any) -> engine.Tree:
+    """Run a trainer of ``tokenizers`` over lines and return the model it leaves."""
+    trained = engine.build(engine.pipeline(config, model))
+    trained.train_from_iterator((" " + line for line in lines), trainer)
+    found: engine.Tree = json.loads(trained.to_str())["model"]
+    return found
+
+
+def _watch(lines: Iterator[str], seen: set[str]) -> Iterator[str]:
+    """Yield the lines and note their characters in ``seen``."""
+    for line in lines:
+        seen.update(line)
+        yield line
+
+
+def _count_words(lines: Iterator[str], config: VocabularyConfig) -> Counter[str]:
+    """Return how often each word occurs, as the model would see it."""
+    chunks: Counter[str] = Counter()
+    for line in lines:
+        chunks.update(cut(line, runs=config.kind != "word"))
+        if len(chunks) > DISTINCT:
+            chunks = Counter({chunk: n for chunk, n in chunks.items() if n > 1})
+    bare = engine.build(engine.pipeline(config, engine.words({})))
+    counts: Counter[str] = Counter()
+    for chunk, n in chunks.items():
+        text = " " + chunk if bare.normalizer is None else bare.normalizer.normalize_str(" " + chunk)
+        for word, _ in bare.pre_tokenizer.pre_tokenize_str(text):
+            counts[word] += n
+    return counts
+
+
+def _most_common(counts: Counter[str], min_frequency: int) -> list[str]:
+    """Return what occurs often enough, the most frequent first, ties in code point order."""
+    frequent = ((text, n) for text, n in counts.items() if n >= min_frequency)
+    return [text for text, _ in sorted(frequent, key=lambda item: (-item[1], item[0]))]
+
+
+def _ids(names: Sequence[str]) -> dict[str, int]:
+    return {name: id for id, name in enumerate(names)}
