@@ -91,7 +91,7 @@ def test_everything_in_a_new_folder_is_synced_before_the_rename_and_the_parent_a
     real_fsync, real_replace = os.fsync, Path.replace
 
     def fsync(descriptor: int) -> None:
-        events.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")).name)
+        events.append(Path(f"/proc/self/fd/{descriptor}").readlink().name)
         real_fsync(descriptor)
 
     def replace(self: Path, goal: Path) -> Path:
@@ -126,9 +126,9 @@ def test_a_planted_link_leads_no_write_elsewhere(tmp_path: Path) -> None:
     run.mkdir()
     for name in ("log", "card", f".tmp-card-{os.getpid()}"):
         (run / name).symlink_to(outside)
-    with pytest.raises(SystemFailure, match="cannot write .*log"):
+    with pytest.raises(SystemFailure, match=r"cannot write .*log"):
         files.append_text(run / "log", "x")
-    with pytest.raises(SystemFailure, match="cannot truncate .*log"):
+    with pytest.raises(SystemFailure, match=r"cannot truncate .*log"):
         files.truncate(run / "log", 0)
     files.write_text(run / "card", "x")
     files.remove_tree(run / "log")
@@ -261,7 +261,7 @@ def test_make_dirs_and_remove_tree(tmp_path: Path) -> None:
     files.remove_tree(tmp_path / "a")
     assert names(tmp_path) == []
     (tmp_path / "f").touch()
-    with pytest.raises(SystemFailure, match="cannot make the folder .*f"):
+    with pytest.raises(SystemFailure, match=r"cannot make the folder .*f"):
         files.make_dirs(tmp_path / "f")
 
 

@@ -24,7 +24,6 @@ from typing import IO, BinaryIO, Literal, TextIO, TypeAlias, overload
 from attnkit.errors import SystemFailure
 
 Data: TypeAlias = bytes | bytearray | memoryview
-
 _TEMPORARY = re.compile(r"(\.tmp-.+)-([0-9]{1,9})", re.DOTALL)
 # O_EXCL and O_NOFOLLOW: a run folder may come from a stranger; a link planted in it must not lead a write elsewhere.
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -33,8 +32,7 @@ _AGAIN = "then run the same command again"
 _HELP = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), f"free some disk space or quota, {_AGAIN}"),
     errno.EFBIG: f"raise the file size limit (ulimit -f), {_AGAIN}",
-    **dict.fromkeys((errno.EACCES, errno.EPERM), "check the owner and the permissions, or choose another place"),
-    errno.EROFS: "the file system is read-only: choose another place",
+    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "check owner and permissions, or choose another place"),
     errno.EMFILE: f"raise the limit of open files (ulimit -n), {_AGAIN}",
     errno.ENOENT: "check the spelling of the folder's name",
     errno.EISDIR: "name a file, not a folder",
@@ -114,7 +112,10 @@ def new_folder(path: Path) -> Iterator[Path]:
             temporary.mkdir()
         yield temporary
         with _naming("write", path):
-            _sync_tree(temporary)
+            for parent, _, names in os.walk(temporary, topdown=False):
+                for name in sorted(names):
+                    _sync(Path(parent, name))
+                _sync(Path(parent))
 
 
 @overload
@@ -177,7 +178,7 @@ def _finishing(path: Path | None, raw: BinaryIO, binary: bool) -> Iterator[IO[st
 
 def append_text(path: Path, text: str) -> None:
     """Append UTF-8 text, not durably (see ``sync``). A failed append is undone where that is possible."""
-    with _naming("write", path), open_descriptor(path) as descriptor:
+    with _naming("write", path), _descriptor(path) as descriptor:
         size = os.lseek(descriptor, 0, os.SEEK_END)
         try:
             _write_all(descriptor, text.encode("utf-8", errors="backslashreplace"))
@@ -187,9 +188,15 @@ def append_text(path: Path, text: str) -> None:
             raise
 
 
+def open_in_place(path: Path) -> int:
+    """Return a descriptor for writing a file where it stands, made if missing; the caller closes it."""
+    with _naming("write", path):
+        return os.open(path, _KEPT | os.O_CREAT, 0o666)
+
+
 def truncate(path: Path, size: int) -> None:
     """Cut a file to its first ``size`` bytes, durably. A shorter file stays as it is."""
-    with _naming("truncate", path), open_descriptor(path, _KEPT) as descriptor:
+    with _naming("truncate", path), _descriptor(path, _KEPT) as descriptor:
         if os.fstat(descriptor).st_size > size:
             os.ftruncate(descriptor, size)
             os.fsync(descriptor)
@@ -241,8 +248,7 @@ def sweep(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def open_descriptor(path: Path, flags: int = _KEPT | os.O_CREAT) -> Iterator[int]:
-    """Yield a descriptor of a file kept in place, by default made if missing and opened for writing."""
+def _descriptor(path: Path, flags: int = _KEPT | os.O_CREAT) -> Iterator[int]:
     descriptor = os.open(path, flags, 0o666)
     try:
         yield descriptor
@@ -264,7 +270,7 @@ def _is_stale(pid: int) -> bool:
 
 
 def _write_new(path: Path, data: Data) -> None:
-    with open_descriptor(path, _NEW) as descriptor:
+    with _descriptor(path, _NEW) as descriptor:
         _write_all(descriptor, data)
         os.fsync(descriptor)
 
@@ -277,20 +283,13 @@ def _write_all(descriptor: int, data: Data) -> None:
 
 
 def _sync(path: Path) -> None:
-    with open_descriptor(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK) as descriptor:
+    with _descriptor(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK) as descriptor:
         try:
             os.fsync(descriptor)
         except OSError as error:
             # Some network and user-space file systems cannot sync a folder; they order renames themselves.
             if error.errno not in (errno.EINVAL, errno.ENOTSUP):
                 raise
-
-
-def _sync_tree(folder: Path) -> None:
-    for parent, _, names in os.walk(folder, topdown=False):
-        for name in sorted(names):
-            _sync(Path(parent, name))
-        _sync(Path(parent))
 
 
 def _remove(path: Path) -> None:

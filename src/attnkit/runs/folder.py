@@ -1,0 +1,262 @@
+"""A run folder: finding, saving and dropping checkpoints, the logs beside them, and who may write there.
+
+Holds everything of a run and can be moved or zipped. Knows nothing of models, nor of what the files it stores mean.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from attnkit import files
+from attnkit.errors import AttnkitError, RunError, UsageError
+from attnkit.files import Data
+from attnkit.runs import logs
+from attnkit.runs.checkpoint import REPLACED, Checkpoint, open_checkpoint, replaced_path, write_checkpoint
+from attnkit.runs.kind import is_run, refuse_link, refuse_other, require_run
+from attnkit.runs.lock import Lock, take_lock
+from attnkit.runs.logs import Status
+from attnkit.runs.retention import Retention, removable
+
+STEP: Final = re.compile(r"step-(0|[1-9][0-9]{0,15})")
+
+
+class RunFolder:
+    """The folder at ``path``, which need not exist yet. The constructor touches nothing."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.checkpoints_path = path / "checkpoints"
+        self.data_path = path / "data"
+        self.metrics_path = path / "metrics.jsonl"
+        self.timings_path = path / "timings.jsonl"
+        self._saved_step: int | None = None
+
+    # --- who may write here
+
+    def exists(self) -> bool:
+        """Tell whether a run was begun here."""
+        return is_run(self.path)
+
+    def lock(self) -> Lock:
+        """Make the folder where it is missing, lock it for this process, and remove what a killed one left behind.
+
+        Raises ``SystemFailure`` at once when another process holds it, ``RunError`` when something else lies here.
+        """
+        refuse_other(self.path)
+        files.make_dirs(self.path)
+        lock = take_lock(self.path)
+        try:
+            for folder in (self.path, self.checkpoints_path, self.data_path):
+                if folder.is_dir():
+                    files.sweep(folder)
+        except BaseException:
+            lock.release()
+            raise
+        return lock
+
+    def move_aside(self) -> Path:
+        """Rename the run to RUN.old-1, or the next free number, and return that path. Nothing may be using it."""
+        with self.lock():
+            number = 1
+            while (goal := self.path.with_name(f"{self.path.name}.old-{number}")).exists():
+                number += 1
+            files.move(self.path, goal)
+        return goal
+
+    # --- saving
+
+    def save(self, step: int, contents: Mapping[str, Data]) -> Checkpoint:
+        """Save a checkpoint, all or nothing; afterwards it and all metrics appended so far survive a power cut."""
+        refuse_link(self.checkpoints_path)
+        files.make_dirs(self.checkpoints_path)
+        files.sweep(self.checkpoints_path)
+        if self.metrics_path.exists():
+            files.sync(self.metrics_path)
+        name = f"step-{step}"
+        checkpoint = write_checkpoint(self.checkpoints_path / name, name, step, contents)
+        self._saved_step = step
+        return checkpoint
+
+    def save_averaged(self, step: int, contents: Mapping[str, Data]) -> Checkpoint:
+        """Save the averaged checkpoint beside the others, all or nothing, in place of an earlier one."""
+        files.sweep(self.path)
+        return write_checkpoint(self.path / "averaged", "averaged", step, contents)
+
+    def set_best(self, name: str) -> None:
+        """Name the best checkpoint: "step-N" or "averaged", which must be there."""
+        self._open(name)
+        files.write_text(self.path / "best", name + "\n")
+
+    def rotate(
+        self, keep_last: int, keep_best: int, metrics: Mapping[int, float], lower_is_better: bool = False
+    ) -> list[str]:
+        """Remove all checkpoints but the newest and the best few by score (step to score); return their names.
+
+        Call it after a save. The newest save and the one that ``best`` names always stay. Checkpoints beyond the newest
+        save are damaged leftovers, which discovery passed over: they count for nothing and go.
+        """
+        present = sorted({step for step, _ in self._found()})
+        newest = present[-1] if self._saved_step is None and present else self._saved_step
+        if newest is None:
+            return []
+        best = None
+        with contextlib.suppress(RunError):
+            best = self.best_name()
+        protected = [newest, *(int(found[1]) for found in [STEP.fullmatch(best or "")] if found)]
+        current = [step for step in present if step <= newest]
+        retention = Retention(keep_last, keep_best, lower_is_better, metrics)
+        going = [*removable(current, retention, protected), *(step for step in present if step > newest)]
+        for step in going:
+            path = self.checkpoints_path / f"step-{step}"
+            files.remove_tree(replaced_path(path))
+            files.remove_tree(path)
+        return [f"step-{step}" for step in going]
+
+    # --- finding
+
+    def steps(self) -> list[int]:
+        """Return the steps that have a checkpoint, damaged or not, ascending."""
+        return sorted({step for step, _ in self._found()})
+
+    def newest(self) -> tuple[Checkpoint | None, list[str]]:
+        """Return the newest checkpoint of which every byte verifies, and a warning for each newer one passed over.
+
+        None when nothing was saved yet. Raises ``RunError`` when checkpoints were saved and none can be used.
+        """
+        warnings: list[str] = []
+        for step, path in self._found():
+            try:
+                checkpoint = open_checkpoint(path, f"step-{step}")
+                checkpoint.verify()
+            except RunError as error:
+                warnings.append(f"{error.what} ({error.where})")
+            else:
+                return checkpoint, warnings
+        if warnings or any((self.path / name).exists() for name in ("best", "averaged")):
+            what = warnings[0] if warnings else f"{self.path} has lost its checkpoints"
+            raise RunError(
+                f"no checkpoint can be used: {what}",
+                where=str(self.checkpoints_path),
+                help="put a copy of checkpoints/ back; --overwrite starts anew and keeps the old run aside",
+            )
+        return None, warnings
+
+    def checkpoint(self, name: str | None = None) -> tuple[Checkpoint, list[str]]:
+        """Return the checkpoint called "best", "last", "averaged" or "step-N", and warnings.
+
+        Without a name: the best if one was named, else the last that verifies. Files are verified as they are read.
+        Raises ``RunError`` when it is missing or damaged, ``UsageError`` for a name of no such form.
+        """
+        require_run(self.path)
+        if name is None:
+            name = "best" if (self.path / "best").exists() else "last"
+        if name == "last":
+            newest, warnings = self.newest()
+            if newest is None:
+                raise RunError(f"{self.path} has no checkpoint yet", help="train until the first one is saved")
+            return newest, warnings
+        if name == "best":
+            name = self.best_name()
+            if name is None:
+                raise RunError(f"{self.path} names no best checkpoint yet", help="take the last: --checkpoint last")
+        return self._open(name), []
+
+    def best_name(self) -> str | None:
+        """Return what the file ``best`` names, None when there is none. Raises ``RunError`` when it makes no sense."""
+        path = self.path / "best"
+        if not path.exists():
+            return None
+        text = ""
+        if path.is_file() and path.stat().st_size < 100:
+            text = path.read_text(encoding="utf-8", errors="replace").removesuffix("\n")
+        if text == "averaged" or STEP.fullmatch(text):
+            return text
+        raise RunError("the file naming the best checkpoint is damaged", where=str(path), help="--checkpoint last")
+
+    def problems(self) -> list[str]:
+        """Check everything that loading may read, every checkpoint included, and return a line for each problem."""
+        require_run(self.path)
+        found = [(path, f"step-{step}") for step, path in self._found()]
+        if (self.path / "averaged").exists():
+            found.append((self.path / "averaged", "averaged"))
+        problems: list[str] = []
+        for path, name in found:
+            try:
+                open_checkpoint(path, name).verify()
+            except RunError as error:
+                problems.append(f"{error.what} ({error.where})")
+        try:
+            best = self.best_name()
+            if best is not None:
+                self._open(best)
+        except AttnkitError as error:
+            problems.append(error.what)
+        return problems + logs.read_records(self.metrics_path)[1] + logs.read_records(self.timings_path)[1]
+
+    # --- what people and programs watch
+
+    @property
+    def metrics_size(self) -> int:
+        """Bytes of ``metrics.jsonl``; a checkpoint records it, so that a resume can cut the log there."""
+        return self.metrics_path.stat().st_size if self.metrics_path.exists() else 0
+
+    def append_metrics(self, record: Mapping[str, object]) -> None:
+        """Append a line to ``metrics.jsonl``: only what another run of the same command would write as well."""
+        logs.append_record(self.metrics_path, record)
+
+    def append_timings(self, record: Mapping[str, object]) -> None:
+        """Append a line to ``timings.jsonl``: what the clock says."""
+        logs.append_record(self.timings_path, record)
+
+    def read_metrics(self) -> tuple[list[dict[str, object]], list[str]]:
+        """Return the records of ``metrics.jsonl`` and a warning for each damaged line."""
+        return logs.read_records(self.metrics_path)
+
+    def truncate_metrics(self, size: int) -> list[str]:
+        """Cut ``metrics.jsonl`` to the bytes a checkpoint recorded (0 for a new start); warn when some are missing."""
+        if self.metrics_size > size:
+            files.truncate(self.metrics_path, size)
+        missing = size - self.metrics_size
+        return [f"{self.metrics_path} has lost {missing} bytes that its checkpoint knew of"] if missing > 0 else []
+
+    def write_status(self, status: Status) -> None:
+        """Write ``status.json``."""
+        logs.write_status(self.path / logs.STATUS_NAME, status)
+
+    def read_status(self) -> Status | None:
+        """Return what ``status.json`` says, None when it is missing or makes no sense."""
+        return logs.read_status(self.path / logs.STATUS_NAME)
+
+    def write_copy(self, name: str, data: Data) -> None:
+        """Write a file at the root for people: a copy of the configuration or vocabulary, or the card ``README.md``."""
+        files.write_bytes(self.path / name, data)
+
+    # --- inside
+
+    def _found(self) -> list[tuple[int, Path]]:
+        """Return step and path of every checkpoint folder, newest first, one being replaced after its successor."""
+        found: list[tuple[int, Path]] = []
+        try:
+            for path in self.checkpoints_path.iterdir():
+                if match := STEP.fullmatch(path.name.removesuffix(REPLACED)):
+                    found.append((int(match[1]), path))
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        except OSError as error:
+            raise files.failure("read", self.checkpoints_path, error) from error
+        return sorted(found, key=lambda pair: (-pair[0], pair[1].name))
+
+    def _open(self, name: str) -> Checkpoint:
+        if name != "averaged" and not STEP.fullmatch(name):
+            raise UsageError(f"'{name}' is no checkpoint", help="choose best, last, averaged or step-N")
+        path = self.path / "averaged" if name == "averaged" else self.checkpoints_path / name
+        for candidate in (path, replaced_path(path)):
+            if os.path.lexists(candidate):
+                return open_checkpoint(candidate, name)
+        held = ", ".join(f"step-{step}" for step in self.steps())
+        raise RunError(f"{self.path} has no checkpoint {name}", help=f"it has {held or 'none yet'}")

@@ -1,0 +1,98 @@
+"""The manifest of a checkpoint: size and SHA-256 of every file, and a checksum of the manifest itself.
+
+Written in one fixed form, so that any changed byte is seen: what is read must render to the very same bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Annotated
+
+from pydantic import BaseModel, Field, StringConstraints, ValidationError
+
+from attnkit.files import Data
+
+FORMAT = 1
+FILE_NAME = "manifest.json"
+MAX_BYTES = 1 << 20
+
+# A plain name: no folder, no "..", nothing hidden, not the manifest itself.
+Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}$")]
+Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+
+
+class Entry(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
+    """What one file must look like."""
+
+    size: int = Field(ge=0)
+    """Bytes."""
+    sha256: Digest
+    """Of the whole file, in hexadecimal digits."""
+
+
+class Manifest(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
+    """What one checkpoint must look like."""
+
+    format: int
+    """Version of the layout; this module reads and writes version 1."""
+    step: int = Field(ge=0)
+    """Training steps taken when it was saved."""
+    files: dict[Name, Entry]
+    """Every file that loading may read."""
+
+    def render(self) -> bytes:
+        """Return the bytes of ``manifest.json``."""
+        body = self.model_dump(mode="json")
+        digest = hashlib.sha256(_canonical(body)).hexdigest()
+        return _canonical({**body, "sha256": digest})
+
+
+class _Signed(Manifest, frozen=True, extra="forbid", strict=True):
+    sha256: Digest
+
+
+def describe(step: int, contents: Mapping[str, Data]) -> Manifest:
+    """Return the manifest of files given by name and content.
+
+    Raises ``ValueError`` for a name that is no plain file name.
+    """
+    if FILE_NAME in contents:
+        raise ValueError(f"{FILE_NAME} is written by the checkpoint itself")
+    entries = {
+        name: Entry(size=memoryview(data).nbytes, sha256=hashlib.sha256(data).hexdigest())
+        for name, data in contents.items()
+    }
+    return Manifest(format=FORMAT, step=step, files=entries)
+
+
+def parse(raw: bytes) -> Manifest:
+    """Return the manifest that ``raw`` holds; raise ``ValueError`` with a plain sentence when it cannot be trusted."""
+    try:
+        signed = _Signed.model_validate_json(raw)
+    except ValidationError as error:
+        if (version := _version(raw)) and version > FORMAT:
+            raise ValueError(f"it was written by a newer attnkit (format {version}, this one reads {FORMAT})") from None
+        raise ValueError("it does not have the form of a manifest") from error
+    manifest = Manifest(format=signed.format, step=signed.step, files=signed.files)
+    if manifest.render() != raw:
+        raise ValueError("its checksum does not match its content")
+    if manifest.format != FORMAT:
+        raise ValueError(f"it has format {manifest.format}, this attnkit reads {FORMAT}")
+    return manifest
+
+
+class _Versioned(BaseModel, extra="ignore", strict=True):
+    format: int
+
+
+def _version(raw: bytes) -> int | None:
+    try:
+        return _Versioned.model_validate_json(raw).format
+    except ValidationError:
+        return None
+
+
+def _canonical(body: Mapping[str, object]) -> bytes:
+    return (json.dumps(body, indent=1, sort_keys=True) + "\n").encode()
