@@ -1,0 +1,130 @@
+"""How a model is trained: optimizer, schedule, limits, evaluation and checkpoints. Torch-free."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, Field, model_validator
+
+ScheduleName = Literal["constant", "inverse_sqrt", "noam", "cosine", "linear", "wsd", "plateau"]
+
+LOWER_IS_BETTER = frozenset({"loss", "nll", "perplexity", "ter", "error"})
+"""Metrics that improve by falling; every other metric (bleu, chrf, accuracy, ...) improves by rising."""
+
+
+class OptimizationConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
+    """AdamW (Loshchilov and Hutter 2019), the learning rate over time, and what one step is made of."""
+
+    learning_rate: float = Field(default=1e-3, gt=0, allow_inf_nan=False)
+    """Learning rate that the schedule scales: its highest value (for ``noam`` see ``schedule``)."""
+    betas: tuple[float, float] = (0.9, 0.98)
+    """Decay of AdamW's running means of the gradient and of its square, each at least 0 and below 1."""
+    eps: float = Field(default=1e-8, gt=0, allow_inf_nan=False)
+    """AdamW's guard against division by zero."""
+    weight_decay: float = Field(default=0.01, ge=0, allow_inf_nan=False)
+    """Decoupled weight decay of matrices; vectors (biases, norms) are never decayed."""
+    clip_norm: float | None = Field(default=1.0, gt=0, allow_inf_nan=False)
+    """Gradients with a larger norm over all parameters are scaled down to it. Null: no clipping."""
+    label_smoothing: float = Field(default=0.1, ge=0, lt=1)
+    """Probability mass spread evenly over the vocabulary instead of given to the right token."""
+    schedule: ScheduleName = "cosine"
+    """Shape of the learning rate. After a linear rise over ``warmup_steps``: ``constant``; ``inverse_sqrt`` falls as
+    1/sqrt(step); ``cosine`` and ``linear`` fall to ``min_rate`` at the run's end; ``wsd`` stays, then falls over the
+    last ``decay_share``; ``plateau`` falls when the metric stalls. ``noam`` is equation 3 of Vaswani et al. 2017,
+    where ``learning_rate`` stands for d_model**-0.5 and is not the highest value."""
+    warmup_steps: int = Field(default=400, ge=0)
+    """Steps over which the learning rate rises linearly from zero."""
+    min_rate: float = Field(default=0.0, ge=0, le=1)
+    """Lowest learning rate of ``cosine``, ``linear``, ``wsd`` and ``plateau``, as a share of ``learning_rate``."""
+    decay_share: float = Field(default=0.2, gt=0, le=1)
+    """Share of the run, at its end, in which ``wsd`` lets the learning rate fall."""
+    plateau_factor: float = Field(default=0.5, gt=0, lt=1)
+    """What ``plateau`` multiplies the learning rate by when ``limits.metric`` stalls."""
+    plateau_patience: int = Field(default=3, ge=1)
+    """Evaluations in a row without improvement after which ``plateau`` lowers the learning rate."""
+    accumulate: int = Field(default=1, ge=1)
+    """Micro-batches that a step is split into: less memory, the same gradient."""
+    max_tokens: int = Field(default=4096, ge=1)
+    """Source and target tokens of one step, padding included, over all micro-batches and ranks together."""
+    ema_decay: float | None = Field(default=None, gt=0, lt=1)
+    """Evaluate and save an exponential moving average of the weights with this decay per step. Null: off."""
+
+    @model_validator(mode="after")
+    def _check(self) -> OptimizationConfig:
+        if not all(0 <= beta < 1 for beta in self.betas):
+            raise ValueError("betas must both be at least 0 and below 1")
+        if self.schedule in ("inverse_sqrt", "noam") and self.warmup_steps == 0:
+            raise ValueError(f"the schedule {self.schedule} needs warmup_steps of at least 1")
+        return self
+
+
+class LimitsConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
+    """When training ends: at the first limit that is reached. At least one of the first four is needed."""
+
+    steps: int | None = Field(default=None, ge=1)
+    """Most optimizer steps."""
+    epochs: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    """Most passes over the training data; 0.5 is half a pass."""
+    tokens: int | None = Field(default=None, ge=1)
+    """Most source and target tokens, padding not counted."""
+    minutes: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    """Most minutes of wall time over all restarts, evaluation included. Such a run cannot be repeated bit for bit."""
+    patience: int | None = Field(default=None, ge=1)
+    """Also end after this many evaluations in a row without improvement. Null: never."""
+    metric: str = Field(default="bleu", min_length=1)
+    """Metric that decides what is best, what is a stall and when patience ends. ``loss``, ``nll``, ``perplexity``,
+    ``ter`` and ``error`` improve by falling, all others by rising."""
+
+    @model_validator(mode="after")
+    def _check(self) -> LimitsConfig:
+        if self.steps is None and self.epochs is None and self.tokens is None and self.minutes is None:
+            raise ValueError("training needs an end: set at least one of steps, epochs, tokens and minutes")
+        return self
+
+    @property
+    def higher_is_better(self) -> bool:
+        """Whether ``metric`` improves by rising."""
+        return self.metric not in LOWER_IS_BETTER
+
+
+class EvaluationConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
+    """When the validation set is looked at; always at the end as well."""
+
+    every_steps: int | None = Field(default=None, ge=1)
+    """Evaluate after every so many steps. Null: see ``every_epochs``."""
+    every_epochs: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    """Evaluate after every so many passes over the data; 0.5 is twice a pass. Null with ``every_steps`` null: 1."""
+    samples: int = Field(default=3, ge=0)
+    """Sentences shown with their translations at each evaluation."""
+
+    @model_validator(mode="after")
+    def _check(self) -> EvaluationConfig:
+        if self.every_steps is not None and self.every_epochs is not None:
+            raise ValueError("every_steps and every_epochs exclude each other: set one")
+        return self
+
+
+class CheckpointConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
+    """Which moments of training are kept on disk."""
+
+    save_every: int | None = Field(default=None, ge=1)
+    """Save after every so many steps, besides at every evaluation and at the end. Null: only then."""
+    keep_last: int = Field(default=2, ge=1)
+    """Newest checkpoints that are kept."""
+    keep_best: int = Field(default=1, ge=0)
+    """Checkpoints kept for having the best ``limits.metric``."""
+    average: int = Field(default=0, ge=0)
+    """At the end also save the mean of this many of the newest checkpoints, which are kept for it. 0: do not."""
+
+
+class TrainingConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
+    """All of training that is neither data nor model."""
+
+    limits: LimitsConfig
+    """When training ends."""
+    optimization: OptimizationConfig = OptimizationConfig()
+    """Optimizer, schedule and batch."""
+    evaluation: EvaluationConfig = EvaluationConfig()
+    """When the validation set is looked at."""
+    checkpoints: CheckpointConfig = CheckpointConfig()
+    """What is kept on disk."""

@@ -1,0 +1,70 @@
+"""Learning-rate schedules as pure functions: (config, step, progress) -> factor of the configured learning rate.
+
+``step`` counts from 1. ``progress`` in [0, 1] is the share of the run used up *before* this step, so that the last step
+still learns and a run limited by minutes or tokens needs no number of steps.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from attnkit.training.config import OptimizationConfig
+
+Schedule = Callable[[OptimizationConfig, int, float], float]
+
+
+def _warmup(config: OptimizationConfig, step: int) -> float:
+    return min(1.0, step / config.warmup_steps) if config.warmup_steps else 1.0
+
+
+def _bounded(config: OptimizationConfig, step: int, share: float) -> float:
+    """Scale ``share`` in [0, 1] to [min_rate, 1] and let the warmup cut it from below."""
+    return min(_warmup(config, step), config.min_rate + (1 - config.min_rate) * share)
+
+
+def constant(config: OptimizationConfig, step: int, progress: float) -> float:
+    """Stay at 1 after the warmup. ``plateau`` starts from this too; the loop lowers it when the metric stalls."""
+    return _warmup(config, step)
+
+
+def inverse_sqrt(config: OptimizationConfig, step: int, progress: float) -> float:
+    """Fall as sqrt(warmup / step) after the warmup, where the factor is 1."""
+    return min(step / config.warmup_steps, math.sqrt(config.warmup_steps / step))
+
+
+def noam(config: OptimizationConfig, step: int, progress: float) -> float:
+    """Return min(step^-0.5, step * warmup^-1.5): equation 3 of Vaswani et al. 2017 without its d_model^-0.5."""
+    return min(1 / math.sqrt(step), step / math.sqrt(config.warmup_steps) ** 3)
+
+
+def cosine(config: OptimizationConfig, step: int, progress: float) -> float:
+    """Fall along half a cosine: equation 5 of Loshchilov and Hutter 2017 (SGDR) without restarts."""
+    return _bounded(config, step, 0.5 * (1 + math.cos(math.pi * progress)))
+
+
+def linear(config: OptimizationConfig, step: int, progress: float) -> float:
+    """Fall on a straight line to ``min_rate`` at the end."""
+    return _bounded(config, step, 1 - progress)
+
+
+def wsd(config: OptimizationConfig, step: int, progress: float) -> float:
+    """Warm up, stay, and fall as 1 - sqrt over the last ``decay_share`` (Hägele et al. 2024, equation 1)."""
+    into_decay = max(0.0, (progress - (1 - config.decay_share)) / config.decay_share)
+    return _bounded(config, step, 1 - math.sqrt(min(1.0, into_decay)))
+
+
+SCHEDULES: dict[str, Schedule] = {
+    "constant": constant,
+    "inverse_sqrt": inverse_sqrt,
+    "noam": noam,
+    "cosine": cosine,
+    "linear": linear,
+    "wsd": wsd,
+    "plateau": constant,
+}
+
+
+def factor(config: OptimizationConfig, step: int, progress: float) -> float:
+    """Return what the learning rate of step ``step`` (from 1) is multiplied by, at ``progress`` in [0, 1]."""
+    return SCHEDULES[config.schedule](config, step, progress)
