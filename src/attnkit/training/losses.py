@@ -1,0 +1,177 @@
+"""Losses as sums, so that counts can be global. Knows tensors, nothing of batches or models."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+_BUFFER_BYTES_ON_CPU = 16 << 20  # stays in the caches; the curve is flat from 8 to 32 MiB
+_BUFFER_BYTES_ELSEWHERE = 256 << 20  # an accelerator wants fewer and larger products
+
+
+@dataclass(frozen=True)
+class Term:
+    """One part of a loss: a sum over one micro-batch, which the loop divides by its global count."""
+
+    total: Tensor
+    """Differentiable sum, a scalar."""
+    weight: float = 1.0
+    """Factor in the objective."""
+    reported: Tensor | None = None
+    """Sum shown to people in place of ``total`` (for example without label smoothing)."""
+
+
+def linear_cross_entropy(
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    targets: Tensor,
+    label_smoothing: float = 0.0,
+    chunk_rows: int | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Sum the cross-entropy of ``softmax(hidden @ weight.T + bias)`` without ever holding all logits.
+
+    Rows are taken in chunks that share one small buffer, and the gradients are computed on the way, in the forward
+    pass: logits are made once and never kept. Products run in the dtype of ``hidden``, the softmax in float32 at least.
+
+    Args:
+        hidden: (N, D) features.
+        weight: (V, D) of the output layer.
+        bias: (V,) of the output layer.
+        targets: (N,) int64 in [0, V).
+        label_smoothing: As in ``torch.nn.functional.cross_entropy`` (Szegedy et al. 2016).
+        chunk_rows: Rows a chunk; by default as many as fit the buffer.
+
+    Returns:
+        The smoothed sum, differentiable once, and the plain negative log-likelihood summed, without gradient; both
+        scalars, of float32 at least.
+    """
+    gradients = _Gradients(hidden, weight, bias)
+    with torch.no_grad():
+        rows = chunk_rows or _rows_that_fit(hidden, len(weight))
+        log_norms, chosen = _softmax_pass(gradients, targets, 1 - label_smoothing, rows)
+        nll = log_norms.sum() - chosen.sum()
+        total = nll
+        if label_smoothing:
+            # The mean logit of all rows needs no logits: it is linear in hidden.
+            uniform = log_norms.sum() - gradients.sum_of_mean_logits()
+            total = (1 - label_smoothing) * nll + label_smoothing * uniform
+            gradients.smooth(label_smoothing)
+    if gradients.any:
+        total = _Attach.apply(total, hidden, weight, bias, gradients)  # type: ignore[no-untyped-call]
+    return total, nll
+
+
+class _Gradients:
+    """The gradients of hidden (N, D), weight (V, D) and bias (V,) that are wanted, summed chunk by chunk."""
+
+    def __init__(self, hidden: Tensor, weight: Tensor, bias: Tensor | None) -> None:
+        self.inputs = hidden.detach(), weight.detach(), None if bias is None else bias.detach()
+        self.dtype = hidden.dtype
+        self.wide = torch.promote_types(hidden.dtype, torch.float32)
+        grad = torch.is_grad_enabled()
+        # bf16 sums over many chunks would lose their low bits: sums over rows are held wide.
+        self.hidden = torch.empty_like(self.inputs[0]) if grad and hidden.requires_grad else None
+        self.weight = torch.zeros_like(self.inputs[1], dtype=self.wide) if grad and weight.requires_grad else None
+        self.bias = None
+        if grad and bias is not None and bias.requires_grad:
+            self.bias = torch.zeros_like(bias, dtype=self.wide, requires_grad=False)
+        self.any = any(gradient is not None for gradient in (self.hidden, self.weight, self.bias))
+
+    def logits(self, rows: slice, out: Tensor) -> Tensor:
+        """Compute the logits (n, V) of some rows into ``out``."""
+        hidden, weight, bias = self.inputs
+        if bias is None:
+            return torch.mm(hidden[rows], weight.t(), out=out)
+        return torch.addmm(bias, hidden[rows], weight.t(), out=out)
+
+    def add(self, rows: slice, errors: Tensor) -> None:
+        """Add the part of the rows whose logits have the gradient ``errors`` (n, V)."""
+        hidden, weight, _ = self.inputs
+        if self.hidden is not None:
+            torch.mm(errors, weight, out=self.hidden[rows])
+        if self.weight is not None and self.wide == self.dtype:
+            self.weight.addmm_(errors.t(), hidden[rows])
+        elif self.weight is not None:
+            self.weight.add_(torch.mm(errors.t(), hidden[rows]))
+        if self.bias is not None:
+            self.bias.add_(errors.sum(0, dtype=self.wide))
+
+    def smooth(self, label_smoothing: float) -> None:
+        """Subtract smoothing / V from the gradient of every logit: an outer product, so no pass over (N, V)."""
+        hidden, weight, _ = self.inputs
+        share = label_smoothing / len(weight)
+        if self.hidden is not None:
+            self.hidden.sub_((share * weight.sum(0, dtype=self.wide)).to(self.dtype))
+        if self.weight is not None:
+            self.weight.sub_(share * hidden.sum(0, dtype=self.wide))
+        if self.bias is not None:
+            self.bias.sub_(share * len(hidden))
+
+    def sum_of_mean_logits(self) -> Tensor:
+        """Return the sum over rows of the mean over the vocabulary of the logits."""
+        hidden, weight, bias = self.inputs
+        mean = hidden.sum(0, dtype=self.wide) @ weight.sum(0, dtype=self.wide) / len(weight)
+        return mean if bias is None else mean + len(hidden) * bias.mean(dtype=self.wide)
+
+
+class _Attach(torch.autograd.Function):
+    """Give a total that was computed without a graph the gradients that were computed along with it."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, total: Tensor, hidden: Tensor, weight: Tensor, bias: Tensor | None, gradients: _Gradients
+    ) -> Tensor:
+        ctx.gradients = gradients
+        return total.clone()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        """Scale by the gradient of the total; out of place, so that a retained graph may be run again."""
+        found: _Gradients = ctx.gradients
+        scaled = (
+            None if g is None else (g * upstream).to(found.dtype) for g in (found.hidden, found.weight, found.bias)
+        )
+        return None, *scaled, None
+
+
+def _rows_that_fit(hidden: Tensor, vocab_size: int) -> int:
+    size = hidden.element_size()
+    per_logit = size if size >= 4 else size + 4  # narrow logits have a float32 copy beside them
+    budget = _BUFFER_BYTES_ON_CPU if hidden.device.type == "cpu" else _BUFFER_BYTES_ELSEWHERE
+    return max(1, budget // (per_logit * vocab_size))
+
+
+def _chunks(n_rows: int, most: int) -> Iterator[slice]:
+    """Cut rows into the fewest chunks of at most ``most``, near equal in size: no tiny last product."""
+    n_chunks = -(-n_rows // most)
+    for i in range(n_chunks):
+        yield slice(n_rows * i // n_chunks, n_rows * (i + 1) // n_chunks)
+
+
+def _softmax_pass(gradients: _Gradients, targets: Tensor, on_target: float, rows: int) -> tuple[Tensor, Tensor]:
+    """Add up the gradients of ``softmax - on_target * onehot``; return log normalizers and target logits, (N,) each."""
+    hidden, weight, _ = gradients.inputs
+    narrow = hidden.new_empty((min(rows, len(hidden)), len(weight)))
+    wide = narrow if gradients.wide == gradients.dtype else torch.empty_like(narrow, dtype=gradients.wide)
+    log_norms = hidden.new_empty(len(hidden), dtype=gradients.wide)
+    chosen = torch.empty_like(log_norms)
+    for span in _chunks(len(hidden), rows):
+        n = span.stop - span.start
+        logits = gradients.logits(span, narrow[:n])
+        column = targets[span, None]
+        chosen[span] = logits.gather(1, column).squeeze(1)
+        highest = logits.amax(1)
+        probs = torch.softmax(logits, 1, dtype=gradients.wide, out=wide[:n])  # in place unless narrow
+        # The highest probability is 1 / sum(exp(logit - highest)): one cheap read instead of a second exp pass.
+        log_norms[span] = highest.to(gradients.wide) - probs.amax(1).log()
+        if gradients.any:
+            probs.scatter_add_(1, column, probs.new_full((n, 1), -on_target))
+            gradients.add(span, probs if wide is narrow else logits.copy_(probs))
+    return log_norms, chosen
