@@ -1,0 +1,157 @@
+"""Flat parameters and the optimizer on them against torch's own, parameter by parameter."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+import pytest
+import torch
+from torch import nn
+
+from attnkit.training.config import OptimizationConfig
+from attnkit.training.flat import FlatParameters
+from attnkit.training.optimizer import AdamW
+
+CLIP_NORM = 2.2
+CONFIG = OptimizationConfig(learning_rate=0.03, weight_decay=0.3, clip_norm=CLIP_NORM, betas=(0.8, 0.95))
+
+
+def backward(toy: ModuleType, model: nn.Module, seed: int = 5) -> None:
+    terms = toy.Loss(model)(toy.collate(toy.make_pairs(9, seed)))
+    (terms["nll"].total / 40).backward()
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-5)])
+def test_steps_equal_torch_adamw_with_groups(toy: ModuleType, dtype: torch.dtype, tolerance: float) -> None:
+    ours, theirs = toy.Toy().to(dtype), toy.Toy().to(dtype)
+    flat = FlatParameters(ours)
+    optimizer = AdamW(flat, CONFIG)
+    groups = [
+        {"params": [p for p in theirs.parameters() if p.dim() > 1], "weight_decay": 0.3},
+        {"params": [p for p in theirs.parameters() if p.dim() <= 1], "weight_decay": 0.0},
+    ]
+    reference = torch.optim.AdamW(groups, betas=CONFIG.betas, eps=CONFIG.eps)
+    clipped = 0
+    for step in range(8):
+        rate = 0.03 / (step + 1)
+        backward(toy, ours, step)
+        flat.accumulate()
+        norm = float(flat.norm())
+        optimizer.clip(norm)
+        optimizer.step(rate)
+        flat.clear()
+        for group in reference.param_groups:
+            group["lr"] = rate
+        reference.zero_grad()
+        backward(toy, theirs, step)
+        expected_norm = float(nn.utils.get_total_norm([p.grad for p in theirs.parameters() if p.grad is not None]))
+        assert norm == pytest.approx(expected_norm, rel=tolerance)
+        clipped += norm > CLIP_NORM
+        for parameter in theirs.parameters():
+            parameter.grad.mul_(min(1.0, CLIP_NORM / expected_norm))  # torch's own clipping divides by norm + 1e-6
+        reference.step()
+        for (name, a), (_, b) in zip(ours.named_parameters(), theirs.named_parameters(), strict=True):
+            assert (a - b).norm() <= tolerance * b.norm(), name
+    assert 0 < clipped < 8
+
+
+def test_tied_weights_are_there_once(toy: ModuleType) -> None:
+    model = toy.Toy()
+    flat = FlatParameters(model)
+    names = set(flat.views(flat.master))
+    assert names == {"embedding.weight", "mix.weight", "mix.bias", "norm.weight", "norm.bias", "output.bias"}
+    assert model.output.weight is model.embedding.weight
+    assert model.embedding.weight.data_ptr() == flat.views(flat.master)["embedding.weight"].data_ptr()
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_autograd_accumulates_into_the_buffer(toy: ModuleType, precision: str) -> None:
+    model = toy.Toy()
+    flat = FlatParameters(model, precision)
+    before = [p.grad.data_ptr() for p in model.parameters()]
+    for _ in range(2):
+        backward(toy, model)
+        flat.accumulate()
+    assert [p.grad.data_ptr() for p in model.parameters()] == before
+    alone = toy.Toy().to(torch.bfloat16 if precision == "bfloat16" else torch.float32)
+    backward(toy, alone)
+    for name, view in flat.views(flat.gradient).items():
+        # Exactly twice, also in bfloat16: the sum is held in float32.
+        assert torch.equal(view, 2 * alone.get_parameter(name).grad.float()), name
+    flat.clear()
+    assert not flat.gradient.any()
+    assert not any(p.grad.any() for p in model.parameters())
+
+
+def test_micro_batches_are_summed_in_float32(toy: ModuleType) -> None:
+    flat = FlatParameters(toy.Toy(), "bfloat16")
+    for value in (256.0, 1.0, 1.0):
+        flat.model.mix.bias.grad.fill_(value)
+        flat.accumulate()
+    assert flat.views(flat.gradient)["mix.bias"][0] == 258  # bfloat16 would stay at 256
+
+
+def test_a_replaced_gradient_is_noticed(toy: ModuleType) -> None:
+    model = toy.Toy()
+    flat = FlatParameters(model)
+    model.zero_grad(set_to_none=True)
+    backward(toy, model)
+    with pytest.raises(RuntimeError, match=r"'embedding\.weight' was replaced"):
+        flat.accumulate()
+
+
+def test_bfloat16_works_with_a_rounded_copy_of_float32_masters(toy: ModuleType) -> None:
+    model = toy.Toy()
+    original = {n: p.detach().clone() for n, p in model.named_parameters()}
+    flat = FlatParameters(model, "bfloat16")
+    for name, master in flat.views(flat.master).items():
+        assert torch.equal(master, original[name])
+    optimizer = AdamW(flat, CONFIG)
+    for _ in range(3):
+        backward(toy, model)
+        flat.accumulate()
+        optimizer.step(1e-5)  # too small to show in most bfloat16 weights, but not lost
+        flat.clear()
+    assert flat.master.dtype == torch.float32
+    for name, master in flat.views(flat.master).items():
+        assert torch.equal(model.get_parameter(name), master.to(torch.bfloat16))
+        if name in ("mix.weight", "output.bias"):
+            assert (master != original[name]).all()
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_showing_swaps_and_restores_exactly(toy: ModuleType, precision: str) -> None:
+    model = toy.Toy()
+    flat = FlatParameters(model, precision)
+    other = torch.randn_like(flat.master)
+    before = [(p.data_ptr(), p.dtype, p.detach().clone()) for p in model.parameters()]
+    with flat.showing(other) as shown:
+        assert shown.embedding.weight.dtype == torch.float32
+        assert torch.equal(shown.embedding.weight, flat.views(other)["embedding.weight"])
+        assert shown.output.weight is shown.embedding.weight
+    for parameter, (place, dtype, value) in zip(model.parameters(), before, strict=True):
+        assert (parameter.data_ptr(), parameter.dtype) == (place, dtype)
+        assert torch.equal(parameter, value)
+    backward(toy, model)
+    flat.accumulate()
+    assert flat.views(flat.gradient)["mix.weight"].any()
+
+
+def test_frozen_parameters_stay(toy: ModuleType) -> None:
+    model = toy.Toy()
+    model.mix.weight.requires_grad_(False)
+    frozen, free = model.mix.weight.detach().clone(), model.mix.bias.detach().clone()
+    flat = FlatParameters(model)
+    backward(toy, model)
+    flat.accumulate()
+    AdamW(flat, CONFIG).step(0.1)
+    assert torch.equal(model.mix.weight, frozen)
+    assert not torch.equal(model.mix.bias, free)
+    assert "mix.weight" not in flat.views(flat.gradient)
+
+
+def test_norm_of_a_large_gradient_is_exact() -> None:
+    model = nn.Linear(2000, 2000, bias=False)
+    flat = FlatParameters(model)
+    flat.gradient.normal_(std=0.01, generator=torch.Generator().manual_seed(1))
+    assert float(flat.norm()) == pytest.approx(float(flat.gradient.double().norm()), rel=1e-6)
