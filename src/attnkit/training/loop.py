@@ -1,0 +1,275 @@
+"""The training loop: a generator of records. Prints nothing, writes nothing, knows no files and no meaning of a batch.
+
+At every yield the state is consistent: the caller may render, save it, or stop asking for more.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from attnkit.errors import DivergedError, UsageError
+from attnkit.training.config import LimitsConfig, TrainingConfig
+from attnkit.training.losses import Term
+from attnkit.training.schedules import factor
+from attnkit.training.state import TrainState
+
+_MOST_SKIPPED = 10
+_ROUNDING = 1e-9  # of a sum of epochs
+
+
+class Step(Protocol):
+    """One global batch, of which this rank holds a share."""
+
+    @property
+    def micro_batches(self) -> Sequence[Any]:
+        """This rank's parts, perhaps none."""
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """For each loss term what its sum is divided by, counted over all parts and ranks."""
+
+    @property
+    def n_tokens(self) -> int:
+        """Real tokens of the global batch."""
+
+    @property
+    def epoch(self) -> float:
+        """Epochs done when this step is done."""
+
+
+class Feed(Protocol):
+    """Batches as a pure function of a position."""
+
+    def step_at(self, position: Any, /) -> tuple[Step, Any]:
+        """Return the step at a position and the position after it."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What to train on and how. Everything but rank 0's clock and wishes to stop is the same on all ranks."""
+
+    model: nn.Module
+    feed: Feed
+    loss: Callable[[Any], Mapping[str, Term]]
+    """Sums over one micro-batch by name; the names are those of ``Step.counts``."""
+    config: TrainingConfig
+    evaluate: Callable[[nn.Module], Mapping[str, float]] | None = None
+    """Metrics of the model by name. Called on every rank, and every rank must get the same answer."""
+    seed: int = 1
+    rank: int = 0
+    reduce: Callable[[Tensor], None] | None = None
+    """Sum a tensor over ranks, in place. None: there is one rank."""
+    stop: Callable[[], bool] | None = None
+    """Asked once a step; if one rank says yes, all stop after that step."""
+    clock: Callable[[], float] = time.monotonic
+    """Seconds."""
+
+
+class StepRecord(NamedTuple):
+    """One step that was taken, or skipped because a number was not finite."""
+
+    step: int
+    epoch: float
+    loss: float
+    """Sum of weight * (reported sum / count) over the terms of the global batch."""
+    learning_rate: float
+    grad_norm: float
+    """Before clipping."""
+    n_tokens: int
+    """Real tokens of this step."""
+    tokens: int
+    """Real tokens so far."""
+    progress: float
+    """Share of the run that is done, by the limit that is nearest."""
+    skipped: bool
+
+
+class EvaluationRecord(NamedTuple):
+    """One look at the validation set."""
+
+    step: int
+    epoch: float
+    metrics: dict[str, float]
+    improved: bool
+    """Whether ``limits.metric`` is the best so far."""
+    best: float | None
+    best_step: int | None
+
+
+class _Totals(NamedTuple):
+    """What ranks tell each other in the one small exchange of a step; all are summed."""
+
+    objective: float
+    loss: float
+    stop: float
+    minutes: float
+    """Rank 0's; the others add nothing, so that one clock decides."""
+
+
+def fit(job: Job, state: TrainState) -> Iterator[StepRecord | EvaluationRecord]:
+    """Train from ``state`` until a limit is reached or a stop is asked for, and yield what happened.
+
+    ``state.finished`` says why it ended. Calling it again on a stopped or restored state goes on, and on a finished
+    one returns at once; limits are looked at afresh, so raised ones are followed.
+
+    Raises:
+        DivergedError: Ten steps in a row had a non-finite loss or gradient.
+        UsageError: The configuration needs a metric that evaluation does not give.
+    """
+    _check(job, state)
+    started = job.clock() - 60 * state.minutes
+    state.finished = _limit_reached(job.config.limits, state)
+    while True:
+        if state.skipped_in_row >= _MOST_SKIPPED:
+            raise DivergedError(
+                f"the loss or its gradient was not finite in {_MOST_SKIPPED} steps in a row, the last one {state.step}",
+                help="lower training.optimization.learning_rate or lengthen warmup_steps",
+            )
+        if state.due and state.finished != "stopped":
+            yield _evaluate(job, state)
+        if state.finished:
+            return
+        yield _train(job, state, started)
+
+
+def progress(limits: LimitsConfig, state: TrainState) -> float:
+    """Return the share of the run that is done, in [0, 1]: the largest over the limits that are set."""
+    return min(1.0, max(share for _, share in _shares(limits, state)))
+
+
+def _shares(limits: LimitsConfig, state: TrainState) -> list[tuple[str, float]]:
+    done: dict[str, float] = {
+        "steps": state.step,
+        "epochs": state.epoch + _ROUNDING,
+        "tokens": state.tokens,
+        "minutes": state.minutes,
+    }
+    bounds: dict[str, float | None] = {name: getattr(limits, name) for name in done}
+    return [(name, done[name] / bound) for name, bound in bounds.items() if bound is not None]
+
+
+def _limit_reached(limits: LimitsConfig, state: TrainState) -> str | None:
+    for name, share in _shares(limits, state):
+        if share >= 1:
+            return name
+    return "patience" if limits.patience is not None and state.stale >= limits.patience else None
+
+
+def _check(job: Job, state: TrainState) -> None:
+    if state.flat.model is not job.model:
+        raise ValueError("the state was built for another model than the job's")
+    needs = {
+        "limits.patience": job.config.limits.patience is not None,
+        "optimization.schedule plateau": job.config.optimization.schedule == "plateau",
+    }
+    for what, needed in needs.items():
+        if needed and job.evaluate is None:
+            raise UsageError(f"{what} needs validation data")
+
+
+def _train(job: Job, state: TrainState, started: float) -> StepRecord:
+    step, after = job.feed.step_at(state.position)
+    optimization = job.config.optimization
+    before = progress(job.config.limits, state)
+    rate = optimization.learning_rate * state.rate_scale * factor(optimization, state.step + 1, before)
+    local = _backward(job, state, step)
+    state.flat.share(job.reduce)
+    totals, norm = _exchange(job, state, local, started)
+    applied = math.isfinite(totals.objective) and math.isfinite(norm)
+    if applied:
+        state.optimizer.clip(norm)
+        state.optimizer.step(rate)
+        if state.average is not None:
+            state.average.update(state.flat.master, state.optimizer.n_updates)
+    state.flat.clear()
+    evaluation_before = _evaluations_until(job, state)
+    state.step += 1
+    state.position, state.epoch = after, step.epoch
+    state.tokens += step.n_tokens
+    state.minutes = totals.minutes
+    state.skipped += not applied
+    state.skipped_in_row = 0 if applied else state.skipped_in_row + 1
+    reached = _limit_reached(job.config.limits, state)
+    ended = reached is not None or _evaluations_until(job, state) > evaluation_before
+    state.due = state.due or (job.evaluate is not None and ended)
+    state.finished = "stopped" if totals.stop else reached
+    return StepRecord(
+        step=state.step,
+        epoch=state.epoch,
+        loss=totals.loss,
+        learning_rate=rate,
+        grad_norm=norm,
+        n_tokens=step.n_tokens,
+        tokens=state.tokens,
+        progress=progress(job.config.limits, state),
+        skipped=not applied,
+    )
+
+
+def _backward(job: Job, state: TrainState, step: Step) -> list[Tensor]:
+    """Accumulate the gradient of this rank's micro-batches; return the sums of objective and reported loss."""
+    device = state.flat.gradient.device
+    sums = [torch.zeros((), device=device), torch.zeros((), device=device)]
+    job.model.train()
+    for i, batch in enumerate(step.micro_batches):
+        # Dropout is keyed by where it happens, so that nothing about random state needs saving.
+        torch.manual_seed(int(np.random.SeedSequence([job.seed, state.step, i, job.rank]).generate_state(1)[0]))
+        objective: Tensor | None = None
+        for name, term in job.loss(batch).items():
+            share = term.weight / max(1, step.counts[name])
+            part = term.total * share
+            reported = term.total if term.reported is None else term.reported
+            sums[0], sums[1] = sums[0] + part.detach(), sums[1] + reported.detach() * share
+            objective = part if objective is None else objective + part
+        if objective is not None:
+            objective.backward()  # type: ignore[no-untyped-call]
+        state.flat.accumulate()
+    return sums
+
+
+def _exchange(job: Job, state: TrainState, local: list[Tensor], started: float) -> tuple[_Totals, float]:
+    """Sum over ranks what a step needs to know besides the gradient; wait for the device once."""
+    norm = state.flat.norm()
+    dtype = torch.float32 if norm.device.type == "mps" else torch.float64
+    stop = float(job.stop is not None and job.stop())
+    minutes = (job.clock() - started) / 60 if job.rank == 0 else 0.0
+    mine = torch.tensor([stop, minutes], dtype=dtype).to(norm.device)
+    shared = torch.cat([torch.stack(local).to(dtype), mine])
+    if job.reduce is not None:
+        job.reduce(shared)
+    *totals, norm_value = torch.cat([shared, norm.to(dtype)[None]]).tolist()
+    return _Totals(*totals), norm_value
+
+
+def _evaluations_until(job: Job, state: TrainState) -> int:
+    """Return how many evaluations the period has asked for up to now."""
+    evaluation = job.config.evaluation
+    if evaluation.every_steps is not None:
+        return state.step // evaluation.every_steps
+    return math.floor((state.epoch + _ROUNDING) / (evaluation.every_epochs or 1))
+
+
+def _evaluate(job: Job, state: TrainState) -> EvaluationRecord:
+    assert job.evaluate is not None  # otherwise no evaluation becomes due
+    limits = job.config.limits
+    job.model.eval()
+    with torch.no_grad(), state.inference() as model:
+        metrics = dict(job.evaluate(model))
+    if limits.metric not in metrics:
+        raise UsageError(
+            f"there is no metric '{limits.metric}' to choose the best model by",
+            where="training.limits.metric",
+            help=f"evaluation gives {', '.join(sorted(metrics))}",
+        )
+    improved = state.note_metric(metrics[limits.metric], limits.higher_is_better, job.config.optimization)
+    state.due = False
+    state.finished = _limit_reached(limits, state)
+    return EvaluationRecord(state.step, state.epoch, metrics, improved, state.best, state.best_step)

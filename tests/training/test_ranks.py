@@ -1,0 +1,77 @@
+"""Two real processes over gloo train the same model as one. Run as a script, this file is one of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+import torch
+
+N_STEPS, STOP_AT = 12, 7
+
+
+def train(toy: ModuleType, rank: int, world: int, reduce: object) -> dict[str, object]:
+    config = toy.make_config(optimization={"ema_decay": 0.9}, limits={"steps": N_STEPS}, evaluation={"every_steps": 5})
+    # 65 sentences in batches of 32: the third batch is one sentence, so one rank has an empty slice.
+    feed = toy.Feed(toy.make_pairs(65), size=32, accumulate=2, rank=rank, world=world)
+    stopping = world == 1 or rank == 1  # only one rank is asked to stop
+    here = toy.setting(config, dtype=torch.float64, feed=None, rank=rank, reduce=reduce)
+    stop = lambda: stopping and here.state.step + 1 == STOP_AT  # noqa: E731
+    job = dataclasses.replace(here.job, feed=feed, evaluate=toy.held_out_loss, stop=stop)
+    records = toy.Setting(job, here.state).run()
+    model, optimizer = here.state.tensors()
+    arrays = {name: tensor.numpy().copy() for name, tensor in (model | optimizer).items()}
+    return {"arrays": arrays, "losses": [r.loss for r in records if hasattr(r, "loss")], "why": here.state.finished}
+
+
+def worker(folder: Path, rank: int, world: int) -> None:
+    import conftest  # beside this file when it is run as a script
+    from torch import distributed
+
+    torch.set_num_threads(1)
+    distributed.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=world)
+    calls: list[int] = []
+
+    def reduce(tensor: torch.Tensor) -> None:
+        calls.append(tensor.numel())
+        distributed.all_reduce(tensor)
+
+    found = train(conftest, rank, world, reduce)
+    np.savez(folder / f"rank{rank}.npz", **found.pop("arrays"))
+    (folder / f"rank{rank}.json").write_text(json.dumps(found | {"calls": calls}))
+    distributed.destroy_process_group()
+
+
+def test_two_processes_equal_one(toy: ModuleType, tmp_path: Path) -> None:
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    command = [sys.executable, __file__, str(tmp_path)]
+    ranks = [subprocess.Popen([*command, str(rank), "2"], env=environment) for rank in range(2)]
+    try:
+        assert [rank.wait(timeout=60) for rank in ranks] == [0, 0]
+    finally:
+        for rank in ranks:
+            rank.kill()
+    alone = train(toy, 0, 1, None)
+    weights = [dict(np.load(tmp_path / f"rank{rank}.npz")) for rank in range(2)]
+    reports = [json.loads((tmp_path / f"rank{rank}.json").read_text()) for rank in range(2)]
+    assert len(alone["losses"]) == STOP_AT
+    for report in reports:
+        assert report["why"] == alone["why"] == "stopped"
+        assert report["losses"] == pytest.approx(alone["losses"], rel=1e-9)
+        # A step has two exchanges: the flat gradient, and four numbers.
+        assert len(report["calls"]) == 2 * STOP_AT
+        assert report["calls"][1::2] == [4] * STOP_AT
+    for name, expected in alone["arrays"].items():
+        assert np.array_equal(weights[0][name], weights[1][name]), name
+        assert np.linalg.norm(weights[0][name] - expected) <= 1e-9 * np.linalg.norm(expected), name
+
+
+if __name__ == "__main__":
+    worker(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
