@@ -1,0 +1,73 @@
+"""Beam search, as Hugging Face's with ``early_stopping=True`` and CTranslate2's.
+
+At each step the 2K best continuations of a sentence's K beams are looked at. Those that end the sentence and are among
+the best K become hypotheses with score log-prob / length**alpha; the best K that go on are the next beams. A sentence
+is done with K hypotheses. At its greatest length the best K continuations become hypotheses whether they end or not,
+and compete by score, so every sentence has K unless the rules allow fewer. Letters: B sentences, K beams, V words.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from attnkit.decoding.config import SearchConfig
+from attnkit.decoding.ensemble import Ensemble
+from attnkit.decoding.hypotheses import History, remaining
+from attnkit.decoding.rules import BOS, EOS, Batch, Rules
+from attnkit.decoding.selection import best_continuations
+
+
+def beam_search(ensemble: Ensemble, batch: Batch, config: SearchConfig, history: History) -> int:
+    """Search with K beams into the history. Returns the vocabulary's size."""
+    rules = Rules(config, batch)
+    limits, last_steps = torch.tensor(batch.limits, device=batch.device), set(batch.limits)
+    prev = torch.full((len(limits), 1), BOS, device=batch.device)
+    scores = torch.zeros(len(limits), 1, device=batch.device)
+    n_ended = torch.zeros(len(limits), dtype=torch.long, device=batch.device)
+    for step in range(max(batch.limits)):
+        log_probs = ensemble.log_probs(ensemble.logits(prev, rules))
+        history.look(ensemble.attention)
+        rules.restrict(log_probs, step)
+        vocab_size = log_probs.shape[-1]
+        end_scores = log_probs[..., EOS] + scores
+        # At most K of the 2K best end, so the best K that go on are found without the ends.
+        log_probs[..., EOS] = -torch.inf
+        # One beam is enough as long as every sentence's next word is forced.
+        widen = step >= batch.shortest_prefix
+        scores, flat = best_continuations(log_probs, scores, config.beam_size if widen else 1)
+        if step + 1 in last_steps or bool((end_scores >= scores[:, -1:]).any()):
+            last = limits == step + 1
+            totals, endings, ends = _ranked(end_scores, scores, flat, vocab_size)
+            chosen = (ends | last[:, None]) & (totals > -torch.inf) & (n_ended < config.beam_size)[:, None]
+            history.end(chosen, endings, totals, ends)
+            # Where no beam goes on there is nothing left to wait for.
+            n_ended += chosen.sum(1) + config.beam_size * (last | (scores[:, 0] == -torch.inf))
+            rows = remaining(n_ended >= config.beam_size)
+            if rows is not None:
+                if not len(rows):
+                    break
+                for part in (ensemble, rules, history):
+                    part.keep(rows)
+                scores, flat, limits, n_ended = scores[rows], flat[rows], limits[rows], n_ended[rows]
+        history.add(flat)
+        parents = flat // vocab_size
+        prev = flat - parents * vocab_size
+        if widen:
+            ensemble.reorder(parents)
+        rules.advance(parents, prev)
+    return vocab_size
+
+
+def _ranked(end_scores: Tensor, scores: Tensor, flat: Tensor, vocab_size: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the best K of ends (B, K) and continuations (B, K): their scores, beam * V + word, and which are ends.
+
+    They are in the order of their scores; the lower beam * V + word comes first among equals.
+    """
+    n_ends = end_scores.shape[1]
+    ends = torch.arange(n_ends, device=flat.device) * vocab_size + EOS
+    both, flats = torch.cat([end_scores, scores], 1), torch.cat([ends.expand(len(flat), -1), flat], 1)
+    order = flats.argsort(-1)
+    order = order.gather(1, both.gather(1, order).sort(dim=-1, descending=True, stable=True).indices)
+    order = order[:, : scores.shape[1]]
+    return both.gather(1, order), flats.gather(1, order), order < n_ends

@@ -1,0 +1,93 @@
+"""One model or several, stepped together as one. Knows of a model only what its Protocol says."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from attnkit.decoding.rules import Rules
+
+
+class SteppedState(Protocol):
+    """What a model remembers between steps."""
+
+    @property
+    def attention(self) -> Tensor | None:
+        """Return the last step's attention weights (B, K, S), if they are recorded."""
+        ...
+
+    def reorder(self, parents: Tensor) -> SteppedState:
+        """Let beam k of sentence b go on from its old beam parents[b, k]."""
+        ...
+
+    def keep(self, sentences: Tensor) -> SteppedState:
+        """Keep only the given rows of the batch."""
+        ...
+
+
+class SteppedModel(Protocol):
+    """A model that is asked for one target word at a time. ``head`` returns a fresh tensor: it is overwritten."""
+
+    def start(self, src: Tensor, src_mask: Tensor | None, n_beams: int, max_length: int, record: bool = False) -> Any:
+        """Encode sources (B, S) and return the state before the first word."""
+        ...
+
+    def step(self, prev: Tensor, state: Any) -> tuple[Tensor, Any]:
+        """Return the features (B, K, D) after the words prev (B, K), and the new state."""
+        ...
+
+    def head(self, hidden: Tensor, ids: Tensor | None = None) -> Tensor:
+        """Return the logits (..., V) of features (..., D)."""
+        ...
+
+
+class Ensemble:
+    """Models with their states: the log of the mean of their probabilities, the mean of their attention weights."""
+
+    def __init__(self, models: Sequence[SteppedModel], states: Sequence[SteppedState]) -> None:
+        self.models = list(models)
+        self.states = list(states)
+
+    def logits(self, prev: Tensor, rules: Rules) -> Tensor:
+        """Step every model over the words prev (B, K) and return float32 logits (B, K, V), free to be overwritten.
+
+        The repetition penalty is part of each model's distribution, so it comes before the mean over models.
+
+        Raises:
+            ValueError: the models have target vocabularies of different sizes.
+        """
+        found = []
+        for i, model in enumerate(self.models):
+            hidden, self.states[i] = model.step(prev, self.states[i])
+            found.append(rules.penalize(model.head(hidden).float()))
+        if len(found) == 1:
+            return found[0]
+        if len({logits.shape for logits in found}) > 1:
+            raise ValueError("the models of an ensemble must share their target vocabulary")
+        log_probs = torch.stack([logits.log_softmax(-1) for logits in found])
+        return log_probs.logsumexp(0).sub_(math.log(len(found)))
+
+    def log_probs(self, logits: Tensor) -> Tensor:
+        """Return what ``logits`` returned as log-probabilities, in a tensor of their own."""
+        return logits.log_softmax(-1) if len(self.models) == 1 else logits.clone()
+
+    @property
+    def attention(self) -> Tensor | None:
+        """Return the last step's weights (B, K, S), or None unless every model records them."""
+        weights = [state.attention for state in self.states]
+        present = [each.float() for each in weights if each is not None]
+        if not present or len(present) < len(weights):
+            return None
+        return present[0] if len(present) == 1 else torch.stack(present).mean(0)
+
+    def reorder(self, parents: Tensor) -> None:
+        """Let beam k of sentence b go on from its old beam parents[b, k] (B, K)."""
+        self.states = [state.reorder(parents) for state in self.states]
+
+    def keep(self, rows: Tensor) -> None:
+        """Drop all sentences but the given rows (n,)."""
+        self.states = [state.keep(rows) for state in self.states]

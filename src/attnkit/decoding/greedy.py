@@ -1,0 +1,21 @@
+"""Greedy search: the likeliest word at every step, the lowest id among equals."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from attnkit.decoding.config import SearchConfig
+from attnkit.decoding.ensemble import Ensemble
+from attnkit.decoding.hypotheses import History
+from attnkit.decoding.rules import Batch
+from attnkit.decoding.selection import argmax
+from attnkit.decoding.walk import walk
+
+
+def greedy_search(ensemble: Ensemble, batch: Batch, config: SearchConfig, history: History) -> int:
+    """Walk along the likeliest words into the history. Returns the vocabulary's size."""
+
+    def pick(logits: Tensor, step: int, places: Tensor) -> Tensor:
+        return argmax(logits)
+
+    return walk(ensemble, batch, config, history, pick)

@@ -1,0 +1,205 @@
+"""What a search has found. Steps are kept as they come and results traced back once, so that nothing is moved per step.
+
+Letters: B sentences of the batch, K beams, V words, S source length, N ended translations.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from attnkit.decoding.config import SearchConfig
+from attnkit.decoding.rules import EOS, Batch
+
+ENOUGH_ALIVE = 0.8
+"""Finished sentences are dropped once fewer than this share is alive: dropping copies what the model remembers."""
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """One translation of one sentence."""
+
+    ids: list[int]
+    """Target words with neither BOS nor EOS; a forced prefix is part of them."""
+    score: float
+    """Log-probability / length**alpha plus the coverage term; length counts EOS."""
+    log_prob: float
+    """Natural logarithm of its probability, EOS and a forced prefix included."""
+    attention: Tensor | None
+    """Weights (len(ids), S) over the sentence's own source tokens, float32 on the CPU, where recorded."""
+    finished: bool
+    """False where the greatest length cut it off."""
+
+
+@dataclass(frozen=True)
+class _Ended:
+    """Translations that ended at one step. ``flat`` is old beam * V + last word."""
+
+    step: int
+    sentences: Tensor
+    flat: Tensor
+    log_probs: Tensor
+    finished: Tensor
+
+
+class History:
+    """The choices of every step, and where translations ended."""
+
+    def __init__(self, batch: Batch, *, record: bool) -> None:
+        self.batch = batch
+        self.record = record
+        self.alive = torch.arange(len(batch.limits), device=batch.device)
+        self._places = self.alive
+        self._steps: list[tuple[Tensor, Tensor]] = []
+        self._attention: list[tuple[Tensor, Tensor]] = []
+        self._ended: list[_Ended] = []
+
+    def look(self, attention: Tensor | None, n_beams: int | None = None) -> None:
+        """Keep the attention weights (B, K, S) of the step that is being taken, or (B, 1, S) for n_beams all alike.
+
+        Raises:
+            ValueError: they are wanted, and the model has none.
+        """
+        if self.record:
+            if attention is None:
+                raise ValueError("attention is asked for, and this model has none")
+            shape = (-1, n_beams or -1, -1)
+            self._attention.append((attention.clone().expand(shape), self._places))
+
+    def end(self, chosen: Tensor, flat: Tensor, log_probs: Tensor, finished: Tensor) -> None:
+        """Note translations that end at this step, all (B, K): where chosen, beam * V + word, log-probability."""
+        rows = chosen.nonzero()[:, 0]
+        step = len(self._steps)
+        self._ended.append(_Ended(step, self.alive[rows], flat[chosen], log_probs[chosen], finished[chosen]))
+
+    def add(self, flat: Tensor) -> None:
+        """Note the step's continuations (B, K) as old beam * V + word."""
+        self._steps.append((flat, self._places))
+
+    def keep(self, rows: Tensor) -> None:
+        """Drop all sentences but the given rows (n,)."""
+        self.alive = self.alive[rows]
+        self._places = torch.zeros_like(self._places)
+        self._places[self.alive] = torch.arange(len(rows), device=rows.device)
+
+    def hypotheses(self, config: SearchConfig, vocab_size: int, *, record: bool) -> list[list[Hypothesis]]:
+        """Return each sentence's hypotheses: the best first, or samples in the order of their number.
+
+        They are fewer than ``num_hypotheses`` only where the rules allow no more, and never none.
+        """
+        found = _join(self._ended, vocab_size)
+        scores = found.log_probs / (found.steps + 1.0) ** config.length_penalty
+        if config.coverage_penalty:
+            scores += config.coverage_penalty * self._coverage(found)
+        chosen = found.first(found.beams.astype(np.float64) if config.sampling else -scores, config.num_hypotheses)
+        found, scores = found.take(chosen), scores[chosen]
+        words, beams = self._trace(found)
+        weights = self._gather(found, beams) if record else None
+        results: list[list[Hypothesis]] = [[] for _ in self.batch.limits]
+        for i, sentence in enumerate(found.sentences.tolist()):
+            n_words = int(found.steps[i]) + int(found.words[i] != EOS)
+            results[sentence].append(
+                Hypothesis(
+                    ids=words[i, :n_words].tolist(),
+                    score=float(scores[i]),
+                    log_prob=float(found.log_probs[i]),
+                    attention=None if weights is None else weights[i, :n_words, : self.batch.lengths[sentence]].clone(),
+                    finished=bool(found.finished[i]),
+                )
+            )
+        # Only a model whose numbers are not finite leaves a sentence without any.
+        return [each or [Hypothesis([], -float("inf"), -float("inf"), None, False)] for each in results]
+
+    def _trace(self, found: _Endings) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Follow N endings back to the start: words and beams, both (N, steps), zero behind the end."""
+        n_steps = int(found.steps.max(initial=-1)) + 1
+        words = np.zeros((len(found.steps), n_steps), np.int64)
+        beams = np.zeros_like(words)
+        at = found.beams.copy()
+        for step in reversed(range(n_steps)):
+            ends = found.steps == step
+            words[ends, step] = found.words[ends]
+            goes_on = (found.steps > step).nonzero()[0]
+            if len(goes_on):
+                flat, places = (part.cpu().numpy() for part in self._steps[step])
+                came = flat[places[found.sentences[goes_on]], at[goes_on]]
+                words[goes_on, step] = came % found.vocab_size
+                at[goes_on] = came // found.vocab_size
+            beams[:, step] = at
+        return words, beams
+
+    def _gather(self, found: _Endings, beams: NDArray[np.int64]) -> Tensor:
+        """Return the attention weights (N, steps, S) of N endings that took these beams, zero behind the end."""
+        weights = torch.zeros(*beams.shape, self._attention[0][0].shape[-1])
+        for step, (seen, places) in enumerate(self._attention[: beams.shape[1]]):
+            there = torch.from_numpy((found.steps >= step).nonzero()[0])
+            rows = places.cpu()[torch.from_numpy(found.sentences)[there]]
+            weights[there, step] = seen.cpu()[rows, torch.from_numpy(beams[:, step])[there]]
+        return weights
+
+    def _coverage(self, found: _Endings) -> NDArray[np.float64]:
+        """Return the sum over the source of log(min(all its attention, 1)): Wu et al. 2016, eq. 14, without beta."""
+        got = self._gather(found, self._trace(found)[1]).double().sum(1).clamp_(1e-9, 1.0)
+        lengths = torch.tensor(self.batch.lengths)[torch.from_numpy(found.sentences)]
+        padded = torch.arange(got.shape[1]) >= lengths[:, None]
+        return np.asarray(got.log_().masked_fill_(padded, 0.0).sum(1).numpy())
+
+
+def remaining(done: Tensor) -> Tensor | None:
+    """Return the rows (n,) that are not done (B,) once they are few enough to drop the rest, else None."""
+    n_alive = len(done) - int(done.sum())
+    return (~done).nonzero()[:, 0] if n_alive < ENOUGH_ALIVE * len(done) else None
+
+
+@dataclass(frozen=True)
+class _Endings:
+    """Translations that ended, as arrays (N,) on the host."""
+
+    vocab_size: int
+    sentences: NDArray[np.int64]
+    steps: NDArray[np.int64]
+    """The step of the last token: one less than the length with EOS."""
+    beams: NDArray[np.int64]
+    """The old beam that the last token follows on."""
+    words: NDArray[np.int64]
+    """The last token."""
+    log_probs: NDArray[np.float64]
+    finished: NDArray[np.bool_]
+
+    def take(self, index: NDArray[np.int64]) -> _Endings:
+        """Return some of them."""
+        return _Endings(
+            self.vocab_size,
+            sentences=self.sentences[index],
+            steps=self.steps[index],
+            beams=self.beams[index],
+            words=self.words[index],
+            log_probs=self.log_probs[index],
+            finished=self.finished[index],
+        )
+
+    def first(self, keys: NDArray[np.float64], n: int) -> NDArray[np.int64]:
+        """Return the indices of each sentence's n lowest keys, in that order, what ended first among equals."""
+        order = np.lexsort((keys, self.sentences))
+        sentences = self.sentences[order]
+        rank = np.arange(len(order)) - np.searchsorted(sentences, sentences)
+        return np.asarray(order[rank < n])
+
+
+def _join(ended: list[_Ended], vocab_size: int) -> _Endings:
+    """Bring the endings of all steps to the host."""
+    none = torch.empty(0, dtype=torch.long)
+    flat = torch.cat([none, *(each.flat.cpu() for each in ended)]).numpy()
+    return _Endings(
+        vocab_size,
+        sentences=torch.cat([none, *(each.sentences.cpu() for each in ended)]).numpy(),
+        steps=np.repeat(np.array([each.step for each in ended], np.int64), [len(each.flat) for each in ended]),
+        beams=flat // vocab_size,
+        words=flat % vocab_size,
+        log_probs=torch.cat([none.double(), *(each.log_probs.cpu() for each in ended)]).numpy(),
+        finished=torch.cat([none.bool(), *(each.finished.cpu() for each in ended)]).numpy(),
+    )

@@ -1,0 +1,155 @@
+"""What a translation may not contain, must begin with, and how long it may be. Rules that are off cost nothing.
+
+Forbidding takes words out of the choice without renormalising what is left, so that the log-probability of a result is
+the model's own. The repetition penalty alone changes the distribution (as in CTRL). Letters: B sentences, K beams,
+V words, T words so far.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from attnkit.decoding.config import SearchConfig
+
+PAD, BOS, EOS = 0, 1, 2
+"""The first ids of every vocabulary (``text.tokenizer`` fixes them)."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What is searched for: one sentence a row."""
+
+    lengths: list[int]
+    """Source tokens of each sentence."""
+    limits: list[int]
+    """Most steps of each sentence, which its own source and prefix alone decide."""
+    prefix: Tensor | None
+    """Forced first words (B, P), padded at the end, or None."""
+    shortest_prefix: int
+    keys: list[int]
+    """What the random numbers of each sentence depend on besides the seed."""
+    device: torch.device
+
+
+def make_batch(
+    src: Tensor, src_mask: Tensor | None, config: SearchConfig, prefix: Tensor | None, keys: Sequence[int] | None
+) -> Batch:
+    """Check the inputs and decide every sentence's limit: at least one step after the prefix and the minimum.
+
+    Raises:
+        ValueError: shapes do not fit, or a prefix has padding before its end, or holds BOS or EOS.
+    """
+    n_sentences, n_tokens = src.shape
+    lengths = [n_tokens] * n_sentences if src_mask is None else src_mask.sum(1).tolist()
+    if keys is not None and len(keys) != n_sentences:
+        raise ValueError(f"there are {len(keys)} keys for {n_sentences} sentences")
+    if prefix is not None:
+        if prefix.ndim != 2 or prefix.shape[0] != n_sentences:
+            raise ValueError("prefix must be (B, P), one row a sentence")
+        given = prefix != PAD
+        if bool((given[:, 1:] & ~given[:, :-1]).any()) or bool(((prefix == BOS) | (prefix == EOS)).any()):
+            raise ValueError("a prefix holds words only, and padding only at its end")
+    forced = [0] * n_sentences if prefix is None else given.sum(1).tolist()
+    limits = []
+    for length, n_forced in zip(lengths, forced, strict=True):
+        limit = int(config.max_ratio * length) + config.extra if config.max_length is None else config.max_length
+        limits.append(max(limit, config.min_length + 1, n_forced + 1))
+    return Batch(
+        lengths=lengths,
+        limits=limits,
+        prefix=prefix if max(forced, default=0) else None,
+        shortest_prefix=min(forced, default=0),
+        keys=list(range(n_sentences)) if keys is None else list(keys),
+        device=src.device,
+    )
+
+
+class Rules:
+    """The rules of one search, with the words so far where a rule looks back at them."""
+
+    def __init__(self, config: SearchConfig, batch: Batch) -> None:
+        self.config = config
+        self.prefix = batch.prefix
+        looks_back = config.no_repeat_ngram_size > 0 or config.repetition_penalty != 1
+        self.words = torch.empty(len(batch.limits), 1, 0, dtype=torch.long, device=batch.device) if looks_back else None
+
+    def penalize(self, logits: Tensor) -> Tensor:
+        """Apply the repetition penalty to logits (B, K, V) in place: words used before become less likely."""
+        penalty = self.config.repetition_penalty
+        if penalty != 1 and self.words is not None and self.words.shape[-1]:
+            used = logits.gather(-1, self.words)
+            logits.scatter_(-1, self.words, torch.where(used > 0, used / penalty, used * penalty))
+        return logits
+
+    def forced(self, step: int) -> tuple[Tensor, Tensor] | None:
+        """Return the forced words of a step (B, 1) and which sentences have one (B, 1), or None past all prefixes."""
+        if self.prefix is None or step >= self.prefix.shape[1]:
+            return None
+        words = self.prefix[:, step : step + 1]
+        return words, words != PAD
+
+    def force(self, words: Tensor, step: int) -> Tensor:
+        """Return the words (B, K) chosen for a step with the forced ones in their places."""
+        forced = self.forced(step)
+        return words if forced is None else torch.where(forced[1], forced[0], words)
+
+    def restrict(self, log_probs: Tensor, step: int) -> None:
+        """Forbid, in place, in log-probabilities (B, K, V); where a word is forced, all others."""
+        forced = self.forced(step)
+        if forced is None:
+            self.forbid(log_probs, step)
+            return
+        words, there = forced[0].expand(log_probs.shape[:2])[..., None], forced[1][..., None]
+        kept = log_probs.gather(-1, words)
+        self.forbid(log_probs, step)
+        log_probs.masked_fill_(there, -torch.inf)
+        log_probs.scatter_(-1, words, torch.where(there, kept, log_probs.gather(-1, words)))
+
+    def forbid(self, scores: Tensor, step: int) -> None:
+        """Set to -inf, in place, what may not come next in logits or log-probabilities (B, K, V)."""
+        end = scores[..., EOS].clone() if step < self.config.min_length else None
+        scores[..., :EOS] = -torch.inf
+        if self.config.n_words is not None:
+            scores[..., self.config.n_words :] = -torch.inf
+        if self.config.no_repeat_ngram_size:
+            self._forbid_repeats(scores)
+        if end is not None:
+            scores[..., EOS] = -torch.inf
+            if self.config.no_repeat_ngram_size:
+                # Every word may be forbidden by now; then the sentence ends, however short.
+                stuck = scores.amax(-1) == -torch.inf
+                scores[..., EOS] = torch.where(stuck, end, -torch.inf)
+
+    def _forbid_repeats(self, scores: Tensor) -> None:
+        size = self.config.no_repeat_ngram_size
+        assert self.words is not None
+        n_words = self.words.shape[-1]
+        if n_words < size:
+            return
+        # (B, K, T - size + 1, size): all sequences of that many words so far.
+        grams = self.words.unfold(-1, size, 1)
+        recent = self.words[..., None, n_words - size + 1 :]
+        repeats = (grams[..., :-1] == recent).all(-1)
+        # Where nothing repeats, padding is forbidden once more.
+        last = torch.where(repeats, grams[..., -1], PAD)
+        scores.scatter_(-1, last, -torch.inf)
+
+    def advance(self, parents: Tensor | None, words: Tensor) -> None:
+        """Remember the words (B, K) that follow on the old beams parents (B, K); None: each beam its own."""
+        if self.words is None:
+            return
+        old = self.words
+        if parents is not None:
+            old = old.gather(1, parents[..., None].expand(*parents.shape, old.shape[-1]))
+        self.words = torch.cat([old, words[..., None]], -1)
+
+    def keep(self, rows: Tensor) -> None:
+        """Drop all sentences but the given rows (n,)."""
+        if self.words is not None:
+            self.words = self.words[rows]
+        if self.prefix is not None:
+            self.prefix = self.prefix[rows]

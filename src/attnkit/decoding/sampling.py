@@ -1,0 +1,91 @@
+"""Sampling by inverse distribution functions over random numbers that are computed, not drawn in turn.
+
+The number that decides a word depends on (seed, key of the line, number of the sample, step) and on nothing else, so
+batch size, batch mates and order never change a sample. Letters: B sentences, N samples, V words, T steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from attnkit.decoding.config import SearchConfig
+from attnkit.decoding.ensemble import Ensemble
+from attnkit.decoding.hypotheses import History
+from attnkit.decoding.rules import Batch
+from attnkit.decoding.selection import best
+from attnkit.decoding.walk import walk
+
+_FIRST_GUESS = 128
+"""Words that are sorted at first for top_p; more are where they do not hold enough probability."""
+
+
+def sample(ensemble: Ensemble, batch: Batch, config: SearchConfig, history: History) -> int:
+    """Draw ``num_hypotheses`` translations per sentence into the history. Returns the vocabulary's size."""
+    noise = torch.from_numpy(uniform(config.seed, batch.keys, config.num_hypotheses, max(batch.limits)))
+    noise = noise.to(batch.device)
+
+    def pick(logits: Tensor, step: int, places: Tensor) -> Tensor:
+        rows = logits.flatten(0, 1)
+        words = draw(rows / config.temperature, noise[step, places].view(-1), config.top_k, config.top_p)
+        return words.view(logits.shape[:2])
+
+    return walk(ensemble, batch, config, history, pick)
+
+
+def uniform(seed: int, keys: Sequence[int], n_samples: int, n_steps: int) -> NDArray[np.float64]:
+    """Return numbers (T, B, N) in [0, 1), multiples of 2**-52, each a hash of seed, key, sample and step.
+
+    The hash is splitmix64's finaliser (Steele et al. 2014), applied to one ingredient after the other.
+    """
+    rows = np.array([key & (2**64 - 1) for key in keys], np.uint64)
+    state = _mix(_mix(np.array([seed], np.uint64)) ^ rows)
+    state = _mix(state[:, None] ^ np.arange(n_samples, dtype=np.uint64))
+    state = _mix(state ^ np.arange(n_steps, dtype=np.uint64)[:, None, None])
+    return (state >> np.uint64(12)).astype(np.float64) * 2.0**-52
+
+
+def _mix(state: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Scramble 64-bit integers, one to one."""
+    state = state + np.uint64(0x9E3779B97F4A7C15)
+    state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return state ^ (state >> np.uint64(31))
+
+
+def draw(logits: Tensor, noise: Tensor, top_k: int, top_p: float) -> Tensor:
+    """Draw one word per row of logits (N, V), given numbers (N,) in [0, 1).
+
+    top_k keeps that many words; top_p the fewest likeliest that hold this share of what top_k has left.
+    """
+    if not top_k and top_p == 1:
+        return _invert(logits.softmax(-1), noise)
+    vocab_size = logits.shape[-1]
+    if top_k:
+        values, words = best(logits, min(top_k, vocab_size))
+        probs = values.softmax(-1, dtype=torch.float64)
+    else:
+        norm = logits.double().logsumexp(-1, keepdim=True)
+        n_sorted = min(_FIRST_GUESS, vocab_size)
+        while True:
+            values, words = best(logits, n_sorted)
+            probs = (values - norm).exp()
+            if n_sorted == vocab_size or bool((probs.sum(-1) >= top_p).all()):
+                break
+            n_sorted = min(8 * n_sorted, vocab_size)
+    if top_p < 1:
+        # A word stays while those before it do not hold enough; the first always does.
+        probs = probs * (probs.cumsum(-1) - probs < top_p)
+    return words.gather(-1, _invert(probs, noise)[:, None])[:, 0]
+
+
+def _invert(probs: Tensor, noise: Tensor) -> Tensor:
+    """Return the index per row of probs (N, M), of any positive sum, at which its running sum passes the noise (N,)."""
+    sums = probs.cumsum(-1, dtype=torch.float64)
+    # Noise stays 2**-52 below 1, so the product stays below the total, and a word without probability is never met.
+    index = torch.searchsorted(sums, noise[:, None] * sums[:, -1:], right=True)[:, 0]
+    return index.clamp_(max=probs.shape[-1] - 1)  # reached only by numbers that are none
