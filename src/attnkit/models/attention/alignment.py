@@ -81,7 +81,8 @@ class General(nn.Module):
 
     def prepare(self, keys: Tensor) -> Tensor:
         """Return Wk, (B, H, S, d_query)."""
-        return torch.as_tensor(self.keys(keys))
+        prepared: Tensor = self.keys(keys)
+        return prepared
 
     def score(self, query: Tensor, prepared: Tensor) -> Tensor:
         """Return q·Wk."""
@@ -107,7 +108,8 @@ class Additive(nn.Module):
 
     def prepare(self, keys: Tensor) -> Tensor:
         """Return W₂k + b, (B, H, S, d_hidden)."""
-        return torch.as_tensor(self.keys(keys))
+        prepared: Tensor = self.keys(keys)
+        return prepared
 
     def score(self, query: Tensor, prepared: Tensor) -> Tensor:
         """Return w·tanh(W₁q + W₂k + b); builds (B, H, T, S, d_hidden), so T is best small."""

@@ -5,11 +5,11 @@ Masks are bool, True = may attend, broadcastable to (B, H, T, S). A row with not
 
 from __future__ import annotations
 
-import torch.nn.functional as F
 from torch import Tensor
 
 from attnkit.models.attention.alignment import Alignment, ScaledDot
 from attnkit.models.attention.distribution import Distribution, softmax
+from attnkit.models.attention.kernel import Scope, scaled_dot
 
 
 def attend(
@@ -23,10 +23,10 @@ def attend(
 ) -> tuple[Tensor, Tensor | None]:
     """Return the context (B, H, T, d_v), and the weights (B, H, T, S) where they are asked for.
 
-    Scaled dot x softmax without weights is PyTorch's fused kernel; every other pair is computed as it is written.
+    Scaled dot x softmax without weights is attention.kernel's; every other pair is computed as it is written.
     """
     if not need_weights and distribute is softmax and isinstance(align, ScaledDot):
-        return F.scaled_dot_product_attention(query, keys, values, attn_mask=mask), None
+        return scaled_dot(query, keys, values, Scope(mask)), None
     context, weights = attend_prepared(query, align.prepare(keys), values, align, distribute, mask)
     return context, weights if need_weights else None
 

@@ -1,0 +1,68 @@
+"""Scaled dot product x softmax, the one pair that Transformers live on, in whichever equal form is fastest.
+
+Letters: B batch, H heads, T queries, S keys, d head width.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from attnkit.models.attention.distribution import softmax
+
+# PyTorch's fused CPU kernel computes bfloat16 products without oneDNN: forward and backward of a batch of captions
+# (B 160, H 4, T 14, d 64) take 35 ms, against 4 ms for plain batched products and 7.5 ms in float32. Up to this many
+# scores per head the plain form is taken, beyond it the fused kernel in float32: its memory does not grow with T x S.
+PLAIN_SCORES = 256 * 256
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What the queries may look at. Nothing is set where all is allowed, so that no mask is ever built for it."""
+
+    mask: Tensor | None = None
+    """Bool, True = may attend, broadcastable to (B, H, T, S)."""
+    causal: bool = False
+    """Query i sees keys 0..i only."""
+    bias: Tensor | None = None
+    """Added to the scores, broadcastable to (B, H, T, S)."""
+
+    def allowed(self, n_queries: int, n_keys: int, device: torch.device) -> Tensor | None:
+        """Return mask and causality as one bool tensor, None where all is allowed."""
+        if not self.causal:
+            return self.mask
+        triangle = torch.ones(n_queries, n_keys, dtype=torch.bool, device=device).tril()
+        return triangle if self.mask is None else triangle & self.mask
+
+
+def scaled_dot(query: Tensor, keys: Tensor, values: Tensor, scope: Scope, dropout: float = 0.0) -> Tensor:
+    """Return the context (B, H, T, d) of softmax(q·k / √d + bias) over values; rows that see nothing give zeros."""
+    slow = query.device.type == "cpu" and query.dtype in (torch.bfloat16, torch.float16)
+    if slow and query.shape[-2] * keys.shape[-2] <= PLAIN_SCORES:
+        return _plain(query, keys, values, scope, dropout)
+    if slow:
+        return _fused(query.float(), keys.float(), values.float(), scope, dropout).to(query.dtype)
+    return _fused(query, keys, values, scope, dropout)
+
+
+def _fused(query: Tensor, keys: Tensor, values: Tensor, scope: Scope, dropout: float) -> Tensor:
+    mask, causal = scope.mask, scope.causal
+    if scope.bias is not None or (causal and mask is not None):
+        mask, causal = scope.allowed(query.shape[-2], keys.shape[-2], query.device), False
+    if scope.bias is not None:
+        bias = scope.bias.to(query.dtype)
+        mask = bias if mask is None else torch.where(mask, bias, -math.inf)
+    return F.scaled_dot_product_attention(query, keys, values, attn_mask=mask, is_causal=causal, dropout_p=dropout)
+
+
+def _plain(query: Tensor, keys: Tensor, values: Tensor, scope: Scope, dropout: float) -> Tensor:
+    scores = (query * query.shape[-1] ** -0.5) @ keys.transpose(-1, -2)
+    if scope.bias is not None:
+        scores = scores + scope.bias
+    weights = softmax(scores, query, scope.allowed(query.shape[-2], keys.shape[-2], query.device))
+    weights = weights.to(values.dtype)  # a float32 bias has widened the scores
+    return F.dropout(weights, dropout) @ values if dropout else weights @ values

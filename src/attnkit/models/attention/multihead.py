@@ -1,0 +1,55 @@
+"""Multi-head attention: project to heads, mix, project back (Vaswani 2017, 3.2.2). How heads mix is the caller's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import Tensor, nn
+
+Mix = Callable[..., Tensor]
+"""From the projected parts, (B, H, T, d) each, to the context (B, H, T, d)."""
+
+
+class MultiHeadAttention(nn.Module):
+    """One product for all projected parts and one back.
+
+    Self-attention projects three parts (query, keys, values); attention to a memory one (the query), since keys and
+    values of the memory are computed once for all layers, elsewhere.
+    """
+
+    def __init__(self, d_model: int, n_heads: int, n_parts: int = 3) -> None:
+        super().__init__()
+        if d_model % n_heads:
+            raise ValueError(f"d_model ({d_model}) must be a multiple of n_heads ({n_heads})")
+        self.n_heads, self.n_parts = n_heads, n_parts
+        self.projection = nn.Linear(d_model, n_parts * d_model)
+        self.output = nn.Linear(d_model, d_model)
+        initialise_parts(self.projection)
+        nn.init.xavier_uniform_(self.output.weight)
+        nn.init.zeros_(self.output.bias)
+
+    def forward(self, x: Tensor, mix: Mix) -> Tensor:
+        """Return (B, T, D) from x (B, T, D); mix is called with the n_parts projected parts of x."""
+        batch, length, width = x.shape
+        parts = split_heads(self.projection(x), self.n_parts, self.n_heads)
+        context = mix(*parts.unbind(0))  # (B, H, T, d)
+        y: Tensor = self.output(context.transpose(1, 2).reshape(batch, length, width))
+        return y
+
+
+def split_heads(projected: Tensor, n_parts: int, n_heads: int) -> Tensor:
+    """Return a view (n_parts, B, H, T, d) of projected (B, T, n_parts · H · d)."""
+    batch, length, _ = projected.shape
+    return projected.view(batch, length, n_parts, n_heads, -1).permute(2, 0, 3, 1, 4)
+
+
+def initialise_parts(projection: nn.Linear) -> None:
+    """Initialise a fused projection as its square blocks would be, Xavier with gain 1/√2, however many there are.
+
+    For three parts that equals Xavier on the fused matrix, as nn.MultiheadAttention does it.
+    """
+    width = projection.in_features
+    for first in range(0, projection.out_features, width):
+        block = projection.weight.data[first : first + width]
+        nn.init.xavier_uniform_(block, gain=2**-0.5)
+    nn.init.zeros_(projection.bias)

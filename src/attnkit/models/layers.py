@@ -1,0 +1,97 @@
+"""The layers of a Transformer. They compute sublayers; what attention may look at comes in as a function.
+
+Letters: B batch, T positions, D model width. So one layer serves the training pass and stepwise decoding alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from attnkit.models.attention.multihead import Mix, MultiHeadAttention
+from attnkit.models.config import TransformerConfig
+from attnkit.models.dropout import Dropout
+
+# relu may overwrite its input, the product before it: that saves a pass over memory. The others need their input.
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu_, "gelu": F.gelu, "silu": F.silu}
+
+
+class Residual(nn.Module):
+    """What stands around a sublayer f: LayerNorm(x + f(x)) (post), or x + f(LayerNorm(x)) (pre); dropout on f(x)."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.pre = config.norm == "pre"
+        self.norm = nn.LayerNorm(config.d_model)
+        self.dropout = Dropout(config.dropout)
+
+    def enter(self, x: Tensor) -> Tensor:
+        """Return what the sublayer reads."""
+        if not self.pre:
+            return x
+        normed: Tensor = self.norm(x)
+        return normed
+
+    def leave(self, x: Tensor, y: Tensor) -> Tensor:
+        """Return the layer's new x from the old and the sublayer's output y."""
+        x = x + self.dropout(y)
+        if self.pre:
+            return x
+        normed: Tensor = self.norm(x)
+        return normed
+
+
+class FeedForward(nn.Module):
+    """Two linear maps with an activation between, at each position alone."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.up = nn.Linear(config.d_model, config.d_ff)
+        self.down = nn.Linear(config.d_ff, config.d_model)
+        self.activation = ACTIVATIONS[config.activation]
+        self.dropout = Dropout(config.activation_dropout)
+        for linear in (self.up, self.down):
+            nn.init.xavier_uniform_(linear.weight)
+            nn.init.zeros_(linear.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return (B, T, D)."""
+        y: Tensor = self.down(self.dropout(self.activation(self.up(x))))
+        return y
+
+
+class EncoderLayer(nn.Module):
+    """Self-attention, then feed-forward."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.attention = MultiHeadAttention(config.d_model, config.n_heads)
+        self.feed_forward = FeedForward(config)
+        self.around_attention = Residual(config)
+        self.around_feed_forward = Residual(config)
+
+    def forward(self, x: Tensor, own: Mix) -> Tensor:
+        """Return (B, T, D); own(query, keys, values) mixes the sentence's positions."""
+        x = self.around_attention.leave(x, self.attention(self.around_attention.enter(x), own))
+        return self.around_feed_forward.leave(x, self.feed_forward(self.around_feed_forward.enter(x)))
+
+
+class DecoderLayer(nn.Module):
+    """Self-attention, attention to the encoder's memory, then feed-forward."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.attention = MultiHeadAttention(config.d_model, config.n_heads)
+        self.cross = MultiHeadAttention(config.d_model, config.n_heads, n_parts=1)
+        self.feed_forward = FeedForward(config)
+        self.around_attention = Residual(config)
+        self.around_cross = Residual(config)
+        self.around_feed_forward = Residual(config)
+
+    def forward(self, x: Tensor, own: Mix, cross: Mix) -> Tensor:
+        """Return (B, T, D); own(query, keys, values) mixes target positions, cross(query) the memory's."""
+        x = self.around_attention.leave(x, self.attention(self.around_attention.enter(x), own))
+        x = self.around_cross.leave(x, self.cross(self.around_cross.enter(x), cross))
+        return self.around_feed_forward.leave(x, self.feed_forward(self.around_feed_forward.enter(x)))

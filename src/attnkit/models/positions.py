@@ -1,0 +1,128 @@
+"""How a Transformer knows the order of words. Tables and biases of positions; knows no words and no layers.
+
+Letters: T queries or positions, S keys, H heads, d head width. Tables are computed once per size and kept.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+import torch
+from torch import Tensor, nn
+
+
+@lru_cache(maxsize=16)
+def _angles(n: int, width: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return sine and cosine (n, width / 2) of pos / 10000^(2i / width), the paper's wavelengths."""
+    with torch.inference_mode(False):  # a table made while translating must serve training too
+        rates = 10000.0 ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)
+        angles = torch.arange(n, dtype=torch.float64)[:, None] * rates
+        return angles.sin().to(device, dtype), angles.cos().to(device, dtype)
+
+
+@lru_cache(maxsize=16)
+def _interleaved(n: int, width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    sine, cosine = _angles(n, width, torch.float64, torch.device("cpu"))
+    with torch.inference_mode(False):
+        return torch.stack((sine, cosine), dim=-1).flatten(1).to(device, dtype)
+
+
+def _rounded(n: int) -> int:
+    """Return the power of two >= n, at least 64: few tables serve all lengths."""
+    return max(64, 1 << (n - 1).bit_length())
+
+
+def sinusoids(start: int, stop: int, like: Tensor) -> Tensor:
+    """Return rows start..stop of the sinusoidal table, (stop - start, D), with like's width, dtype and device.
+
+    PE(pos, 2i) = sin(pos / 10000^(2i/D)), PE(pos, 2i+1) = cos(same): sine and cosine interleaved (Vaswani 2017, 3.5).
+    """
+    return _interleaved(_rounded(stop), like.shape[-1], like.dtype, like.device)[start:stop]
+
+
+class LearnedPositions(nn.Module):
+    """A trained vector for each of max_length positions."""
+
+    def __init__(self, max_length: int, d_model: int) -> None:
+        super().__init__()
+        self.table = nn.Parameter(torch.empty(max_length, d_model).normal_(std=d_model**-0.5))
+
+    def forward(self, start: int, stop: int) -> Tensor:
+        """Return rows start..stop, (stop - start, D); ValueError past the table's end."""
+        if stop > len(self.table):
+            raise ValueError(f"learned positions end at {len(self.table)}; the sentence needs {stop}")
+        return self.table[start:stop]
+
+
+class Rotation:
+    """Rotary positions start..stop: turn each pair (x_i, x_(i+d/2)) by pos · 10000^(-2i/d) (Su 2021, in halves)."""
+
+    def __init__(self, start: int, stop: int, like: Tensor) -> None:
+        sine, cosine = _angles(_rounded(stop), like.shape[-1], like.dtype, like.device)
+        self.sine, self.cosine = sine[start:stop], cosine[start:stop]
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Return x (..., T, d) turned by its positions."""
+        first, second = x.chunk(2, dim=-1)
+        turned = (first * self.cosine - second * self.sine, second * self.cosine + first * self.sine)
+        return torch.cat(turned, dim=-1)
+
+
+class AlibiBias(nn.Module):
+    """A penalty growing with distance, -slope_h · |i - j| (Press 2021), the same in both directions."""
+
+    slopes: Tensor
+
+    def __init__(self, n_heads: int) -> None:
+        super().__init__()
+        self.register_buffer("slopes", torch.tensor(alibi_slopes(n_heads)), persistent=False)
+
+    def forward(self, distance: Tensor) -> Tensor:
+        """Return the bias (H, T, S) of distances j - i (T, S) int64."""
+        return -self.slopes[:, None, None] * distance.abs().to(self.slopes.dtype)
+
+
+def alibi_slopes(n_heads: int) -> list[float]:
+    """Return the heads' slopes: 2^(-8/n), 2^(-16/n), … for n a power of two; otherwise filled up as in the paper."""
+    power = 1 << (n_heads.bit_length() - 1)
+    slopes = [2.0 ** (-8.0 * (i + 1) / power) for i in range(power)]
+    between = [2.0 ** (-4.0 * (i + 1) / power) for i in range(0, 2 * power, 2)]
+    return slopes + between[: n_heads - power]
+
+
+class RelativeBias(nn.Module):
+    """A trained bias for each head and bucket of distances, one table per stack (T5: Raffel 2020, section 2.1).
+
+    Half of the buckets hold one distance each, the rest grow logarithmically up to max_distance; all beyond share the
+    last one. The encoder's table (both_ways) gives half of its buckets to each direction.
+    """
+
+    def __init__(self, n_heads: int, both_ways: bool, n_buckets: int = 32, max_distance: int = 128) -> None:
+        super().__init__()
+        self.both_ways, self.n_buckets, self.max_distance = both_ways, n_buckets, max_distance
+        self.table = nn.Parameter(torch.empty(n_buckets, n_heads).normal_(std=n_buckets**-0.5))
+
+    def forward(self, distance: Tensor) -> Tensor:
+        """Return the bias (H, T, S) of distances j - i (T, S) int64."""
+        return self.table[self.buckets(distance)].permute(2, 0, 1)
+
+    def buckets(self, distance: Tensor) -> Tensor:
+        """Return the bucket (T, S) int64 of each distance."""
+        if self.both_ways:
+            half = self.n_buckets // 2
+            return (distance > 0) * half + self._bucket(distance.abs(), half)
+        return self._bucket((-distance).clamp(min=0), self.n_buckets)
+
+    def _bucket(self, distance: Tensor, n: int) -> Tensor:
+        exact = n // 2
+        growth = (n - exact) / math.log(self.max_distance / exact)
+        steps = torch.log(distance.clamp(min=1).double() / exact) * growth
+        far = exact + (steps + 1e-9).long()  # a whole number must not be rounded to just below itself
+        return torch.where(distance < exact, distance, far.clamp(max=n - 1))
+
+
+def distances(n: int, device: torch.device) -> Tensor:
+    """Return j - i for queries i and keys j of one sequence, (n, n) int64."""
+    at = torch.arange(n, device=device)
+    return at[None, :] - at[:, None]

@@ -1,0 +1,202 @@
+"""Stepwise decoding of the Transformer: it equals the full pass, however beams are reordered and sentences dropped."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from attnkit.models.cache import DecodingState
+from attnkit.models.config import TransformerConfig
+from attnkit.models.transformer import Transformer
+
+V, STEPS, K = 23, 11, 3
+KINDS = ("sinusoidal", "learned", "rotary", "alibi", "relative", "none")
+
+
+def build(positions: str, norm: str = "post") -> Transformer:
+    torch.manual_seed(1)
+    sizes = {"d_model": 16, "n_heads": 2, "encoder_layers": 1, "decoder_layers": 2, "d_ff": 24}
+    config = TransformerConfig.model_validate({**sizes, "positions": positions, "norm": norm})
+    model = Transformer(config, V, V).double().eval()
+    for parameter in model.parameters():
+        parameter.data.add_(torch.randn_like(parameter), alpha=0.1)
+    return model
+
+
+def sources() -> tuple[Tensor, Tensor]:
+    torch.manual_seed(2)
+    mask = torch.arange(6) < torch.tensor([6, 2, 4, 1])[:, None]
+    return torch.randint(4, V, (4, 6)).masked_fill(~mask, 0), mask
+
+
+class Walk:
+    """A random walk of beams that keeps every beam's words beside the state, to be run through the full pass."""
+
+    def __init__(self, model: Transformer, record: bool = False) -> None:
+        self.model = model
+        self.src, self.mask = sources()
+        self.state: DecodingState = model.start(self.src, self.mask, K, STEPS, record)
+        self.words = torch.zeros(4, 1, 0, dtype=torch.int64)
+        self.hidden = torch.empty(0)
+
+    def step(self) -> None:
+        batch, beams = self.words.shape[:2]
+        prev = torch.randint(4, V, (batch, beams))
+        self.words = torch.cat((self.words, prev[:, :, None]), dim=2)
+        self.hidden, self.state = self.model.step(prev, self.state)
+
+    def reorder(self, n_beams: int) -> None:
+        parents = torch.randint(0, self.words.shape[1], (len(self.words), n_beams))
+        self.words = self.words.gather(1, parents[:, :, None].expand(-1, -1, self.words.shape[2]))
+        self.state = self.state.reorder(parents)
+
+    def keep(self, sentences: Tensor) -> None:
+        self.src, self.mask, self.words = self.src[sentences], self.mask[sentences], self.words[sentences]
+        self.state = self.state.keep(sentences)
+
+    def full(self) -> Tensor:
+        """Return what the full pass says of every beam's last word, (B, K, D)."""
+        beams = self.words.shape[1]
+        columns = [self.model.hidden(self.src, self.mask, self.words[:, k])[:, -1] for k in range(beams)]
+        return torch.stack(columns, dim=1)
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+@pytest.mark.parametrize("positions", KINDS)
+@torch.inference_mode()
+def test_stepping_equals_the_full_pass(positions: str, norm: str) -> None:
+    walk = Walk(build(positions, norm))
+    for t in range(STEPS):
+        walk.step()
+        torch.testing.assert_close(walk.hidden, walk.full(), rtol=0, atol=1e-11)
+        if t >= 1:  # two words of one beam first, as under a forced prefix
+            walk.reorder(K if t != 6 else 2)
+        if t == 4:
+            walk.keep(torch.tensor([2, 0]))
+    assert walk.hidden.shape == (2, K, 16)
+
+
+@torch.inference_mode()
+def test_greedy_steps_need_no_reorder() -> None:
+    model = build("rotary")
+    src, mask = sources()
+    words = torch.randint(4, V, (4, STEPS))
+    state = model.start(src, mask, 1, STEPS)
+    found = []
+    for t in range(STEPS):
+        hidden, state = model.step(words[:, t : t + 1], state)
+        state = state.reorder(torch.zeros(4, 1, dtype=torch.int64)) if t % 2 else state
+        found.append(hidden)
+    torch.testing.assert_close(torch.cat(found, dim=1), model.hidden(src, mask, words), rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize("positions", KINDS)
+@torch.inference_mode()
+def test_keeping_sentences_equals_running_them_alone(positions: str) -> None:
+    model = build(positions)
+    src, mask = sources()
+    words, parents = torch.randint(4, V, (STEPS, 4, K)), torch.randint(0, K, (STEPS, 4, K))
+
+    def run(rows: Tensor, drop_at: int | None, left: Tensor) -> Tensor:
+        state = model.start(src[rows], mask[rows], K, STEPS, record=True)
+        for t in range(STEPS):
+            prev = words[t, rows] if t else words[t, rows, :1]
+            hidden, state = model.step(prev, state)
+            state = state.reorder(parents[t, rows] if t else parents[t, rows] * 0)
+            if t == drop_at:
+                state, rows = state.keep(left), rows[left]
+                assert state.attention is not None and len(state.attention) == len(left)
+        return hidden
+
+    together = run(torch.arange(4), 4, torch.tensor([3, 1]))
+    for row, sentence in enumerate((3, 1)):
+        alone = run(torch.tensor([sentence]), None, torch.empty(0))
+        torch.testing.assert_close(together[row : row + 1], alone, rtol=0, atol=1e-12)
+
+
+@torch.inference_mode()
+def test_recorded_attention_is_the_last_layers_mean() -> None:
+    model = build("sinusoidal")
+    walk = Walk(model, record=True)
+    for _ in range(3):
+        walk.step()
+        walk.reorder(K)
+    walk.step()
+    seen: dict[str, Tensor] = {}
+    cross = model.decoder.layers[-1].cross
+    cross.projection.register_forward_hook(lambda _m, _i, out: seen.update(query=out))
+    expected = []
+    for k in range(K):
+        model.hidden(walk.src, walk.mask, walk.words[:, k])
+        query = seen["query"][:, -1].view(4, 2, 8)
+        keys = model.decoder.memory(model.encoder(walk.src, walk.mask))[..., 2 * 16 : 3 * 16].view(4, -1, 2, 8)
+        scores = torch.einsum("bhd,bshd->bhs", query, keys) / 8**0.5
+        expected.append(scores.masked_fill(~walk.mask[:, None], -torch.inf).softmax(-1).mean(1))
+    assert walk.state.attention is not None
+    torch.testing.assert_close(walk.state.attention, torch.stack(expected, dim=1), rtol=0, atol=1e-12)
+    assert Walk(model).state.attention is None
+
+
+@torch.inference_mode()
+def test_the_memory_is_projected_once_per_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Count the rows that go through the memory's projection: once per sentence, never per beam or step."""
+    model, rows = build("sinusoidal"), []
+    model.decoder.memory.register_forward_hook(lambda _m, given, _o: rows.append(tuple(given[0].shape[:2])))
+    walk = Walk(model)
+    for _ in range(5):
+        walk.step()
+        walk.reorder(K)
+    assert rows == [(4, 6)]
+    assert walk.state.memory.shape == (4, 4, 2, 6, 8)  # (2 L, B, H, S, d): no beams
+
+
+@torch.inference_mode()
+def test_slots_stay_put_when_beams_are_reordered() -> None:
+    walk = Walk(build("none"))
+    walk.step()
+    before = walk.state.slots
+    walk.reorder(K)
+    assert walk.state.slots is before
+
+
+@torch.inference_mode()
+def test_a_wrong_number_of_beams_is_refused() -> None:
+    model = build("none")
+    state = model.start(*sources(), n_beams=K, max_length=STEPS)
+    with pytest.raises(ValueError, match="holds 1 beams, not 3"):
+        model.step(torch.ones(4, K, dtype=torch.int64), state)
+
+
+@torch.inference_mode()
+def test_a_source_of_padding_alone_gives_no_nan() -> None:
+    model = build("sinusoidal")
+    src, mask = sources()
+    mask[1] = False
+    state = model.start(src, mask, 1, 3)
+    hidden, _ = model.step(torch.ones(4, 1, dtype=torch.int64), state)
+    assert bool(hidden.isfinite().all())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@torch.inference_mode()
+def test_other_precisions_decode(dtype: torch.dtype) -> None:
+    model = build("relative").to(dtype)
+    walk = Walk(model)
+    for _ in range(6):
+        walk.step()
+        walk.reorder(K)
+    walk.step()
+    assert walk.hidden.dtype == dtype
+    tolerance = 1e-5 if dtype == torch.float32 else 0.15
+    torch.testing.assert_close(walk.hidden, walk.full(), rtol=0, atol=tolerance)
+
+
+def test_a_model_in_training_mode_keeps_its_modules_clean() -> None:
+    """Decoding leaves nothing behind on the modules: state lives in the state."""
+    model = build("alibi")
+    before = {name: set(vars(module)) for name, module in model.named_modules()}
+    with torch.inference_mode():
+        Walk(model).step()
+    assert {name: set(vars(module)) for name, module in model.named_modules()} == before
+    assert all(isinstance(module, nn.Module) for module in model.modules())
