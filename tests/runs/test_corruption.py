@@ -64,19 +64,19 @@ def damage(folder: Path, source: random.Random) -> str:
 
 
 def test_two_hundred_corruptions_are_seen_and_the_older_checkpoint_is_taken(run: RunFolder, tmp_path: Path) -> None:
+    shutil.copytree(run.checkpoints_path / "step-20", tmp_path / "good")
     for seed in range(200):
-        copy = tmp_path / "copy"
-        shutil.copytree(run.path, copy)
-        name = damage(copy / "checkpoints" / "step-20", random.Random(seed))
-        checkpoint, warnings = RunFolder(copy).newest()
+        shutil.rmtree(run.checkpoints_path / "step-20")
+        shutil.copytree(tmp_path / "good", run.checkpoints_path / "step-20")
+        name = damage(run.checkpoints_path / "step-20", random.Random(seed))
+        checkpoint, warnings = run.newest()
         assert checkpoint is not None
         assert checkpoint.step == 10, seed
         assert {file: checkpoint.read(file) for file in FILES} == contents(10)
         assert len(warnings) == 1
         assert "of checkpoint step-20 cannot be used" in warnings[0]
         assert any(file in warnings[0] for file in (name, *FILES, "manifest.json"))
-        assert RunFolder(copy).problems() == warnings
-        shutil.rmtree(copy)
+        assert run.problems() == warnings
 
 
 def test_the_warning_names_the_bad_file_and_what_is_wrong(run: RunFolder) -> None:
@@ -180,7 +180,8 @@ def test_a_damaged_leftover_beyond_the_newest_save_is_dropped_and_never_counts(r
     (run.checkpoints_path / "step-20" / "state.json").unlink()
     assert run.newest()[1]
     run.save(15, contents(15))
-    assert run.rotate(keep_last=1, keep_best=0, metrics={}) == ["step-10", "step-20"]
+    assert run.rotate(keep_last=2, keep_best=0, metrics={}) == ["step-20"]
+    assert run.steps() == [10, 15]
     checkpoint, warnings = run.newest()
     assert checkpoint is not None
     assert (checkpoint.step, warnings) == (15, [])

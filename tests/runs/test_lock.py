@@ -20,9 +20,12 @@ from pathlib import Path
 from attnkit.runs.folder import RunFolder
 lock = RunFolder(Path(sys.argv[1])).lock()
 child = subprocess.Popen(["sleep", "60"], close_fds=False)
+here, there = os.pipe()
 forked = os.fork()
 if forked == 0:
+    os.write(there, b"!")
     time.sleep(60)
+os.read(here, 1)
 print(child.pid, forked, flush=True)
 time.sleep(60)
 """
@@ -74,6 +77,18 @@ def test_a_forked_child_neither_holds_nor_frees_the_lock(tmp_path: Path) -> None
     with pytest.raises(SystemFailure, match="in use"):
         run.lock()
     lock.release()
+
+
+def test_what_a_forked_child_locks_is_not_freed_by_the_lock_it_left_behind(tmp_path: Path) -> None:
+    first = RunFolder(tmp_path / "first").lock()
+    child = os.fork()
+    if child == 0:
+        second = RunFolder(tmp_path / "second").lock()
+        same_number = second.descriptor == first.descriptor
+        first.release()
+        os._exit(0 if same_number and Path(f"/proc/self/fd/{second.descriptor}").exists() else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    first.release()
 
 
 def test_locking_removes_what_a_killed_process_left(tmp_path: Path) -> None:
