@@ -1,0 +1,43 @@
+"""What to train on: the text files, their weights, what is held out and which pairs are too long. Torch-free."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, Field, model_validator
+
+
+class DataConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
+    """Parallel text files and the rules by which their pairs become training data."""
+
+    src: tuple[str, ...] = Field(min_length=1)
+    """Source files, one sentence a line; line n of each belongs to line n of the file at the same place in ``tgt``."""
+    tgt: tuple[str, ...] = Field(min_length=1)
+    """Target files, as many as ``src``."""
+    weights: tuple[float, ...] | None = None
+    """How often an epoch uses each pair of files: 2 is twice, 0.5 a random half new in each epoch. Null: once."""
+    valid_src: tuple[str, ...] | None = None
+    """Source files for validation. Null: pairs are held out of the training files."""
+    valid_tgt: tuple[str, ...] | None = None
+    """Target files for validation, as many as ``valid_src``."""
+    held_out: int = Field(default=1000, ge=1)
+    """Pairs held out for validation when no validation files are given, but never more than 5 % of all pairs."""
+    held_out_seed: int = 1
+    """Chooses which pairs are held out, and nothing else."""
+    max_length: int = Field(default=256, ge=1)
+    """Longest side of a training pair in tokens; longer pairs are dropped and counted."""
+    max_ratio: float = Field(default=20.0, ge=1.0)
+    """Largest ratio of the two lengths of a training pair in tokens (each plus one); others are dropped and counted."""
+
+    @model_validator(mode="after")
+    def _check_files(self) -> DataConfig:
+        if len(self.src) != len(self.tgt):
+            raise ValueError(f"src names {len(self.src)} files and tgt names {len(self.tgt)}: they must pair up")
+        if self.weights is not None and len(self.weights) != len(self.src):
+            raise ValueError(f"weights has {len(self.weights)} numbers for {len(self.src)} pairs of files")
+        if self.weights is not None and not (min(self.weights) >= 0 and 0 < sum(self.weights) < float("inf")):
+            raise ValueError("weights must be finite, none below 0 and at least one above 0")
+        if (self.valid_src is None) != (self.valid_tgt is None):
+            raise ValueError("valid_src and valid_tgt must be given together")
+        if self.valid_src is not None and self.valid_tgt is not None:
+            if not self.valid_src or len(self.valid_src) != len(self.valid_tgt):
+                raise ValueError("valid_src and valid_tgt must name the same number of files, at least one")
+        return self

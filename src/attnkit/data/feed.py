@@ -1,0 +1,96 @@
+"""The stream of training steps: which batches a step holds, as a function of the position alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from attnkit.data.order import EpochPlan, draw, plan_epoch, split
+from attnkit.data.pairs import PairBatch, Pairs
+
+
+@dataclass(frozen=True)
+class Position:
+    """A place in the stream: all that a resumed run needs to know, beside seed and data."""
+
+    epoch: int = 0
+    index: int = 0
+    """Number of the batch within the epoch."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One global batch, of which this rank holds a share."""
+
+    micro_batches: tuple[PairBatch, ...]
+    """This rank's slices, at most ``accumulate`` of them; empty slices are left out, so there may be none."""
+    counts: Mapping[str, int]
+    """For each loss term, what its sum is divided by: counted over the whole global batch."""
+    n_tokens: int
+    """Real tokens of the whole global batch, both sides, end symbols included."""
+    epoch: float
+    """Epochs done when this step is done."""
+
+
+@dataclass
+class PairFeed:
+    """Gives the steps of a training run over pairs.
+
+    The global batch depends on data, seed, ``max_tokens`` and ``weights`` only. It is cut into ``world * accumulate``
+    slices of near-equal token counts, and rank r gets ``accumulate`` neighbours of them.
+    """
+
+    pairs: Pairs
+    seed: int
+    max_tokens: int
+    """Most padded tokens, source and target together, of the global batch."""
+    accumulate: int = 1
+    rank: int = 0
+    world: int = 1
+    weights: tuple[float, ...] | None = None
+    """How often an epoch uses the pairs of each corpus; see ``order.draw``."""
+    _planned: tuple[int, EpochPlan] | None = field(default=None, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.rank < self.world or self.accumulate < 1:
+            raise ValueError(f"no share for rank {self.rank} of {self.world} with {self.accumulate} slices each")
+        if self.weights is not None and len(self.weights) != len(self.pairs.corpora):
+            raise ValueError(f"{len(self.weights)} weights for {len(self.pairs.corpora)} corpora")
+
+    def step_at(self, position: Position) -> tuple[Step, Position]:
+        """Return the step at a position and the position after it. Calls may come in any order."""
+        plan = self.plan(position.epoch)
+        batch = plan.batch(position.index)
+        src_lengths, tgt_lengths = (lengths[batch] for lengths in self.pairs.lengths)
+        costs = src_lengths.astype(np.int64) + tgt_lengths
+        slices = split(batch, costs, self.world * self.accumulate)
+        mine = slices[self.rank * self.accumulate : (self.rank + 1) * self.accumulate]
+        done = position.index + 1
+        step = Step(
+            micro_batches=tuple(self.pairs.collate(indices) for indices in mine if len(indices)),
+            counts={"nll": int(tgt_lengths.sum())},
+            n_tokens=int(costs.sum()),
+            epoch=position.epoch + done / plan.n_batches,
+        )
+        return step, Position(position.epoch, done) if done < plan.n_batches else Position(position.epoch + 1)
+
+    def plan(self, epoch: int) -> EpochPlan:
+        """Return the plan of an epoch; the latest is kept. Raises ``ValueError`` if the epoch has no pairs."""
+        if self._planned is None or self._planned[0] != epoch:
+            self._planned = None
+            self._planned = (epoch, self._plan(epoch))
+        return self._planned[1]
+
+    def _plan(self, epoch: int) -> EpochPlan:
+        examples = None
+        if self.weights is not None and set(self.weights) != {1.0}:
+            examples = draw(self.pairs.corpora, self.weights, seed=self.seed, epoch=epoch)
+        src_lengths, tgt_lengths = self.pairs.lengths
+        plan = plan_epoch(
+            src_lengths, tgt_lengths, seed=self.seed, epoch=epoch, max_tokens=self.max_tokens, examples=examples
+        )
+        if not plan.n_batches:
+            raise ValueError("an epoch without pairs has no steps")
+        return plan

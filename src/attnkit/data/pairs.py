@@ -1,0 +1,179 @@
+"""Pairs of encoded lines, source and target, and the padded batches made of them."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from attnkit import files
+from attnkit.data.config import DataConfig
+from attnkit.data.store import FORMAT, Store, StoreWriter, read_index, writing
+from attnkit.errors import RunError
+from attnkit.text.tokenizer import BOS_ID, EOS_ID, PAD_ID
+
+Rows = Sequence[Sequence[int]]
+
+
+@dataclass(frozen=True)
+class PairBatch:
+    """A padded batch of pairs. ``B`` pairs, ``S`` and ``T`` the greatest lengths with the end symbol, ``N`` targets."""
+
+    src: Tensor
+    """(B, S) int64, ids and the end symbol."""
+    src_mask: Tensor | None
+    """(B, S) bool, True where a token is real; None when all are."""
+    tgt_in: Tensor
+    """(B, T) int64, the start symbol and ids."""
+    positions: Tensor
+    """(N,) int64, flat indices into B * T of the places that have a target."""
+    targets: Tensor
+    """(N,) int64, ids and the end symbol, in the order of ``positions``."""
+    n_tokens: int
+    """Real tokens of both sides, end symbols included."""
+
+    def to(self, device: torch.device | str) -> PairBatch:
+        """Return the batch on another device."""
+        mask = None if self.src_mask is None else self.src_mask.to(device, non_blocking=True)
+        src, tgt_in, positions, targets = (
+            tensor.to(device, non_blocking=True) for tensor in (self.src, self.tgt_in, self.positions, self.targets)
+        )
+        return PairBatch(src, mask, tgt_in, positions, targets, self.n_tokens)
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """Pairs left out of the training data because of their lengths in tokens."""
+
+    too_long: int = 0
+    ratio: int = 0
+
+
+class Pairs:
+    """Two stores of equally many rows, row i of one being the translation of row i of the other."""
+
+    def __init__(
+        self, src: Store, tgt: Store, corpora: Sequence[int] | None = None, dropped: Dropped | None = None
+    ) -> None:
+        if len(src) != len(tgt):
+            raise ValueError(f"{len(src)} source rows for {len(tgt)} target rows")
+        self.src = src
+        self.tgt = tgt
+        self.corpora = (len(src),) if corpora is None else tuple(corpora)
+        """How many pairs came from each corpus; they lie end to end."""
+        self.dropped = dropped or Dropped()
+        self.lengths = (src.lengths + np.int32(1), tgt.lengths + np.int32(1))
+        """(n,) int32 lengths of the sources and of the targets with their end symbols, as they are padded."""
+
+    @classmethod
+    def open(cls, folder: Path) -> Pairs:
+        """Open what ``write_pairs`` wrote. Raises ``RunError`` naming the file that is wrong."""
+        path = folder / "pairs.json"
+        index = read_index(path)
+        src, tgt = Store.open(folder / "src"), Store.open(folder / "tgt")
+        try:
+            corpora, dropped = [int(n) for n in index["corpora"]], Dropped(**index["dropped"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise _unlike(path) from error
+        if not len(src) == len(tgt) == sum(corpora):
+            raise _unlike(path)
+        return cls(src, tgt, corpora, dropped)
+
+    def __len__(self) -> int:
+        return len(self.src)
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes with any id, any border between lines and any border between corpora."""
+        named = json.dumps([self.src.fingerprint, self.tgt.fingerprint, self.corpora])
+        return hashlib.sha256(named.encode()).hexdigest()
+
+    def collate(self, indices: npt.NDArray[np.int64]) -> PairBatch:
+        """Return the batch of the pairs at ``indices``, in their order. Raises ``ValueError`` if there are none."""
+        if not len(indices):
+            raise ValueError("an empty batch has no tensors")
+        src, src_real = _pad(*self.src.gather(indices))
+        tgt, tgt_real = _pad(*self.tgt.gather(indices))
+        tgt_in = np.full_like(tgt, PAD_ID)
+        tgt_in[:, 0] = BOS_ID
+        tgt_in[:, 1:] = np.where(tgt_real[:, 1:], tgt[:, :-1], PAD_ID)
+        positions = np.flatnonzero(tgt_real)
+        return PairBatch(
+            src=torch.from_numpy(src),
+            src_mask=None if src_real.all() else torch.from_numpy(src_real),
+            tgt_in=torch.from_numpy(tgt_in),
+            positions=torch.from_numpy(positions.astype(np.int64, copy=False)),
+            targets=torch.from_numpy(tgt.reshape(-1)[positions]),
+            n_tokens=int(np.count_nonzero(src_real)) + len(positions),
+        )
+
+
+def _pad(
+    ids: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    """Lay rows side by side, (B, longest + 1), each closed by the end symbol; return them and where they are real."""
+    columns = np.arange(int(lengths.max()) + 1)
+    padded = np.full((len(lengths), len(columns)), PAD_ID, np.int64)
+    # True places of a mask are taken row by row, as the ids lie.
+    padded[columns < lengths[:, None]] = ids
+    padded[np.arange(len(lengths)), lengths] = EOS_ID
+    return padded, columns <= lengths[:, None]
+
+
+def write_pairs(
+    folder: Path, corpora: Sequence[Iterable[tuple[Rows, Rows]]], vocab_sizes: tuple[int, int], config: DataConfig
+) -> Pairs:
+    """Write encoded pairs in bounded memory, leaving out those beyond ``config``'s lengths; open them.
+
+    Args:
+        folder: appears when it is complete, or not at all.
+        corpora: for each pair of files its batches of source rows and target rows, without special ids.
+        vocab_sizes: of the source and of the target.
+        config: ``max_length`` and ``max_ratio`` decide what is dropped; the counts are kept beside the stores.
+    """
+    kept: list[int] = []
+    dropped = Dropped()
+    with files.new_folder(folder) as temporary:
+        for side in ("src", "tgt"):
+            files.make_dirs(temporary / side)
+        with writing(temporary / "src", vocab_sizes[0]) as src, writing(temporary / "tgt", vocab_sizes[1]) as tgt:
+            for batches in corpora:
+                n_kept = 0
+                for rows in batches:
+                    n_added, dropped = _add((src, tgt), rows, config, dropped)
+                    n_kept += n_added
+                kept.append(n_kept)
+        index: dict[str, Any] = {"format": FORMAT, "corpora": kept, "dropped": asdict(dropped)}
+        files.write_into(temporary / "pairs.json", json.dumps(index).encode())
+    return Pairs.open(folder)
+
+
+def _add(
+    writers: tuple[StoreWriter, StoreWriter], rows: tuple[Rows, Rows], config: DataConfig, dropped: Dropped
+) -> tuple[int, Dropped]:
+    src, tgt = (np.fromiter(map(len, side), np.int64, len(side)) for side in rows)
+    longest, shortest = np.maximum(src, tgt), np.minimum(src, tgt)
+    fits = longest <= config.max_length
+    keep = fits & (longest + 1 <= config.max_ratio * (shortest + 1))
+    chosen = keep.tolist()
+    for writer, side in zip(writers, rows, strict=True):
+        writer.add(list(itertools.compress(side, chosen)))
+    n_kept, n_fit = int(keep.sum()), int(fits.sum())
+    return n_kept, Dropped(dropped.too_long + len(src) - n_fit, dropped.ratio + n_fit - n_kept)
+
+
+def _unlike(path: Path) -> RunError:
+    return RunError(
+        "the encoded text is damaged: pairs.json does not fit the two stores",
+        where=str(path),
+        help=f"remove {path.parent} and run the same command again: it is made anew from the text",
+    )
