@@ -1,0 +1,32 @@
+"""The toy corpora by name, each as files of lines: train, valid and test, two languages of a sort."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from attnkit.text.toy.corpus import Pair, make_corpus
+from attnkit.text.toy.expressions import make_expressions
+from attnkit.text.toy.reversal import make_reversal
+from attnkit.text.toy.summaries import make_summaries
+
+Kind = Literal["english-french", "reverse", "summary", "code"]
+_MAKERS = {"reverse": make_reversal, "summary": make_summaries, "code": make_expressions}
+
+
+def make_files(kind: Kind, n_train: int, seed: int, *, n_valid: int = 500, n_test: int = 1000) -> dict[str, list[str]]:
+    """Return the lines of each file by name: ``train.en`` and ``train.fr``, or ``train.src`` and ``train.tgt``…
+
+    A pure function of its arguments. ``reverse`` has ``test-long`` too, longer than anything trained on.
+    """
+    if kind == "english-french":
+        corpus = make_corpus(seed, n_train, n_valid, n_test)
+        parts: dict[str, list[Pair]] = {"train": corpus.train, "valid": corpus.valid, "test": corpus.test}
+        endings = ("en", "fr")
+    else:
+        parts = _MAKERS[kind](seed, n_train, n_valid, n_test)
+        endings = ("src", "tgt")
+    return {
+        f"{name}.{ending}": [pair[side] for pair in pairs]
+        for name, pairs in parts.items()
+        for side, ending in enumerate(endings)
+    }
