@@ -1,0 +1,108 @@
+"""BLEU, chrF and TER as sacreBLEU computes them, each with its signature; corpora and single sentences.
+
+Strings in, numbers out: hypotheses and references are plain text, never a model's tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from sacrebleu.metrics.base import Metric
+
+MetricName = Literal["bleu", "chrf", "ter"]
+BleuTokenizer = Literal["13a", "intl", "zh", "char", "none"]
+
+
+@dataclass(frozen=True)
+class MetricScore:
+    """A corpus score with what makes it comparable.
+
+    ``text`` is the line that ``sacrebleu -f text -w 2`` prints: signature, score and details such as n-gram precisions.
+    """
+
+    name: str
+    score: float
+    signature: str
+    text: str
+
+    def as_json(self) -> Mapping[str, str | float]:
+        """Return name, score, signature and line, ready for ``json.dumps``."""
+        return {"name": self.name, "score": self.score, "signature": self.signature, "text": self.text}
+
+
+def build_metric(
+    metric: MetricName,
+    *,
+    tokenize: BleuTokenizer = "13a",
+    lowercase: bool = False,
+    by_sentence: bool = False,
+) -> Metric:
+    """Build sacreBLEU's object for a metric.
+
+    ``tokenize`` concerns BLEU alone; ``lowercase`` BLEU and chrF (TER ignores case by definition). By sentence, BLEU
+    leaves out the orders that a short sentence does not reach, as sacreBLEU does.
+    """
+    # sacreBLEU takes half a second to import, which help pages must not pay.
+    from sacrebleu.metrics.bleu import BLEU
+    from sacrebleu.metrics.chrf import CHRF
+    from sacrebleu.metrics.ter import TER
+
+    if metric == "bleu":
+        return BLEU(lowercase=lowercase, tokenize=tokenize, effective_order=by_sentence)
+    if metric == "chrf":
+        return CHRF(lowercase=lowercase)
+    return TER()
+
+
+def score_corpus(metric: Metric, hyps: Sequence[str], refs: Sequence[Sequence[str]]) -> MetricScore:
+    """Score a corpus with any of sacreBLEU's metrics; ``refs`` is one list of lines for each reference translation.
+
+    Raises:
+        ValueError: There is nothing to score, or the numbers of lines differ.
+    """
+    _check_lengths(hyps, refs)
+    found = metric.corpus_score(hyps, refs)
+    signature = f"{found.name}|{metric.get_signature()}"
+    return MetricScore(found.name, found.score, signature, found.format(width=2, signature=str(metric.get_signature())))
+
+
+def score_sentences(metric: Metric, hyps: Sequence[str], refs: Sequence[Sequence[str]]) -> list[float]:
+    """Return the score of each sentence; build the metric with ``by_sentence=True``."""
+    _check_lengths(hyps, refs)
+    return [float(metric.sentence_score(hyp, list(versions)).score) for hyp, *versions in zip(hyps, *refs, strict=True)]
+
+
+def corpus_bleu(
+    hyps: Sequence[str],
+    refs: Sequence[Sequence[str]],
+    *,
+    tokenize: BleuTokenizer = "13a",
+    lowercase: bool = False,
+) -> MetricScore:
+    """Return corpus BLEU, 0 to 100, higher is better (Papineni et al. 2002; Post 2018).
+
+    >>> corpus_bleu(["The cat sat on the mat."], [["The cat sat on the mat."]]).score
+    100.00000000000004
+    """
+    return score_corpus(build_metric("bleu", tokenize=tokenize, lowercase=lowercase), hyps, refs)
+
+
+def corpus_chrf(hyps: Sequence[str], refs: Sequence[Sequence[str]], *, lowercase: bool = False) -> MetricScore:
+    """Return corpus chrF2, 0 to 100, higher is better (Popović 2015)."""
+    return score_corpus(build_metric("chrf", lowercase=lowercase), hyps, refs)
+
+
+def corpus_ter(hyps: Sequence[str], refs: Sequence[Sequence[str]]) -> MetricScore:
+    """Return corpus TER in edits per 100 reference words, lower is better (Snover et al. 2006)."""
+    return score_corpus(build_metric("ter"), hyps, refs)
+
+
+def _check_lengths(hyps: Sequence[str], refs: Sequence[Sequence[str]]) -> None:
+    if not hyps or not refs:
+        raise ValueError("there is nothing to score: no hypotheses or no references")
+    for number, lines in enumerate(refs, 1):
+        if len(lines) != len(hyps):
+            raise ValueError(f"{len(hyps)} hypotheses but {len(lines)} lines in reference {number}")

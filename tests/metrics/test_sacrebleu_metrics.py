@@ -1,0 +1,163 @@
+"""BLEU, chrF, TER and the paired bootstrap against the ``sacrebleu`` command itself."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from attnkit.metrics.bleu import build_metric, corpus_bleu, corpus_chrf, corpus_ter, score_corpus, score_sentences
+from attnkit.metrics.significance import paired_bootstrap
+
+REF = [
+    "The cat sat on the mat.", "A dog runs through the GRASS!", "Two people, one bicycle: that's all.",
+    "Er hat das Haus gesehen.", "It costs $3.50 (or 4,000 yen).", "Nobody knows why it happened.",
+]  # fmt: skip
+REF2 = [line.replace("the", "this").replace("A dog", "One dog") for line in REF]
+
+
+@pytest.fixture(scope="module")
+def lines(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    rng = random.Random(5)
+
+    def spoil(line: str, odds: float) -> str:
+        return " ".join(
+            word.lower() if rng.random() < odds else word for word in line.split() if rng.random() > odds / 2
+        )
+
+    folder = tmp_path_factory.mktemp("lines")
+    texts = {
+        "ref": REF * 6, "ref2": REF2 * 6,
+        "hyp": [spoil(line, 0.3) for line in REF * 6], "other": [spoil(line, 0.6) for line in REF * 6],
+    }  # fmt: skip
+    for name, text in texts.items():
+        (folder / name).write_text("".join(f"{line}\n" for line in text), encoding="utf-8")
+    return {name: folder / name for name in texts}
+
+
+def sacrebleu(*arguments: str | Path) -> str:
+    code = "from sacrebleu.sacrebleu import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)], capture_output=True, text=True, check=True
+    )
+    return done.stdout
+
+
+def attnkit(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "attnkit", "score-bleu", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("n_refs", [1, 2])
+def test_all_metrics_equal_the_command(lines: dict[str, Path], n_refs: int) -> None:
+    refs = [lines["ref"], lines["ref2"]][:n_refs]
+    theirs = sacrebleu(*refs, "-i", lines["hyp"], "-m", "bleu", "chrf", "ter", "-f", "text", "-w", "2")
+    ours = attnkit(lines["hyp"], *refs, "-m", "bleu", "-m", "chrf", "-m", "ter")
+    assert [line.strip() for line in theirs.splitlines()] == ours.stdout.splitlines()
+
+
+@pytest.mark.parametrize("tokenize", ["13a", "intl", "zh", "char", "none"])
+def test_tokenizers_and_lowercase_equal_the_command(lines: dict[str, Path], tokenize: str) -> None:
+    theirs = json.loads(sacrebleu(lines["ref"], "-i", lines["hyp"], "--tokenize", tokenize, "-lc", "-w", "9"))
+    ours = json.loads(attnkit(lines["hyp"], lines["ref"], "--tokenize", tokenize, "--lowercase", "--json").stdout)
+    assert ours[0]["score"] == pytest.approx(theirs["score"], abs=1e-8)
+    assert ours[0]["signature"] == f"BLEU|{theirs['signature']}"
+
+
+@pytest.mark.parametrize("metric", ["bleu", "chrf", "ter"])
+def test_sentence_scores_equal_the_command(lines: dict[str, Path], metric: str) -> None:
+    theirs = sacrebleu(lines["ref"], "-i", lines["hyp"], "-m", metric, "-sl", "-f", "text", "-w", "2")
+    ours = attnkit(lines["hyp"], lines["ref"], "--sentence", "-m", metric).stdout.splitlines()
+    values = [line.split(" = ")[1].split()[0] for line in theirs.splitlines()]
+    assert ours == values
+
+
+def test_paired_bootstrap_equals_the_command(lines: dict[str, Path]) -> None:
+    arguments = (lines["ref"], "-i", lines["other"], lines["hyp"], "-m", "bleu", "--paired-bs", "--paired-bs-n", "200")
+    theirs = sacrebleu(*arguments, "-f", "text", "-w", "4", "-q")
+    (ours,) = json.loads(
+        attnkit(lines["hyp"], lines["ref"], "--against", lines["other"], "--samples", "200", "--json").stdout
+    )
+    assert ours["signature"].removeprefix("BLEU|") in theirs
+    for value in (f"{ours['baseline']:.4f}", f"{ours['system']:.4f}", f"p = {ours['p_value']:.4f}"):
+        assert value in theirs
+
+
+def test_bootstrap_seed_matters_and_environment_is_left_alone(
+    lines: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SACREBLEU_SEED", "77")
+    texts = {name: path.read_text(encoding="utf-8").splitlines() for name, path in lines.items()}
+
+    def compare(seed: int) -> float:
+        metric = build_metric("bleu")
+        found = paired_bootstrap(metric, texts["other"], texts["hyp"], [texts["ref"]], n_samples=50, seed=seed)
+        return found.system_interval
+
+    assert compare(1) == compare(1) != compare(2)
+    import os
+
+    assert os.environ["SACREBLEU_SEED"] == "77"
+
+
+def test_library_functions() -> None:
+    assert corpus_bleu(REF, [REF]).score == pytest.approx(100)
+    assert corpus_chrf(REF, [REF]).score == pytest.approx(100)
+    assert corpus_ter(REF, [REF]).score == 0
+    assert corpus_ter(["a b c x"], [["a b c d"]]).score == pytest.approx(25)
+    assert score_sentences(build_metric("bleu", by_sentence=True), ["a b", "x y"], [["a b", "c d"]]) == [
+        pytest.approx(100),
+        0,
+    ]
+
+
+@pytest.mark.parametrize(("hyps", "refs"), [([], [[]]), (["a"], []), (["a"], [["a", "b"]])])
+def test_library_refuses_what_does_not_line_up(hyps: Sequence[str], refs: Sequence[Sequence[str]]) -> None:
+    with pytest.raises(ValueError, match=r"nothing to score|1 hypotheses but 2 lines"):
+        score_corpus(build_metric("bleu"), hyps, refs)
+
+
+def test_hypotheses_may_come_from_standard_input(lines: dict[str, Path]) -> None:
+    command = [sys.executable, "-m", "attnkit", "score-bleu", "-", str(lines["ref"]), "--against", str(lines["other"])]
+    text = lines["hyp"].read_text(encoding="utf-8")
+    done = subprocess.run([*command, "--samples", "20"], input=text, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("BLEU|nrefs:1|bs:20|seed:12345|")
+
+
+def test_command_refuses_different_line_counts(lines: dict[str, Path], tmp_path: Path) -> None:
+    short = tmp_path / "short"
+    short.write_text("one line\n", encoding="utf-8")
+    done = attnkit(lines["hyp"], short)
+    assert done.returncode == 3
+    assert f"{lines['hyp']} has 36 lines and {short} has 1" in done.stderr
+    assert done.stdout == ""
+
+
+def test_command_refuses_empty_and_missing_files(lines: dict[str, Path], tmp_path: Path) -> None:
+    empty = tmp_path / "empty"
+    empty.touch()
+    done = attnkit(empty, lines["ref"])
+    assert (done.returncode, "the file is empty" in done.stderr) == (3, True)
+    done = attnkit(lines["hyp"], tmp_path / "nowhere")
+    assert done.returncode in (2, 3)
+    assert "nowhere" in done.stderr
+
+
+def test_command_refuses_flags_that_exclude_each_other(lines: dict[str, Path]) -> None:
+    for flags in (["--formula", "notes", "-m", "ter"], ["--sentence", "--against", str(lines["other"])]):
+        assert attnkit(lines["hyp"], lines["ref"], *flags).returncode == 2
+
+
+def test_metrics_need_no_torch() -> None:
+    code = (
+        "import sys, attnkit.metrics.bleu as b, attnkit.commands.score_bleu, attnkit.commands.toy_corpus\n"
+        "assert 'sacrebleu' not in sys.modules\n"
+        "b.corpus_bleu(['a'], [['a']])\n"
+        "assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
