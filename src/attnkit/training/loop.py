@@ -131,7 +131,7 @@ def fit(job: Job, state: TrainState) -> Iterator[StepRecord | EvaluationRecord]:
         if state.skipped_in_row >= _MOST_SKIPPED:
             raise DivergedError(
                 f"the loss or its gradient was not finite in {_MOST_SKIPPED} steps in a row, the last one {state.step}",
-                help="lower training.optimization.learning_rate or lengthen warmup_steps",
+                help="lower optimization.learning_rate or lengthen optimization.warmup_steps",
             )
         if state.due and state.finished != "stopped":
             yield _evaluate(job, state)
@@ -266,7 +266,7 @@ def _evaluate(job: Job, state: TrainState) -> EvaluationRecord:
     if limits.metric not in metrics:
         raise UsageError(
             f"there is no metric '{limits.metric}' to choose the best model by",
-            where="training.limits.metric",
+            where="limits.metric",
             help=f"evaluation gives {', '.join(sorted(metrics))}",
         )
     improved = state.note_metric(metrics[limits.metric], limits.higher_is_better, job.config.optimization)
