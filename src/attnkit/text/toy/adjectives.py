@@ -64,7 +64,7 @@ after person animal: tired = fatigué fatiguée; sick = malade malade; strong/st
 after animal clothes vehicle thing: white = blanc blanche; black = noir noire; brown = brun brune; gray = gris grise
 after clothes vehicle thing: red = rouge rouge; blue = bleu bleue; green = vert verte; yellow = jaune jaune;
   light blue = bleu clair -; dark green = vert foncé -
-after animal: wild = sauvage sauvage; fast/faster = rapide rapide; dangerous/more = dangereux dangereuse
+after animal: fast/faster = rapide rapide; dangerous/more = dangereux dangereuse
 after portable: heavy/heavier = lourd lourde; light/lighter = léger légère;
   useful/more = utile utile
 after dish instrument: broken = cassé cassée
@@ -72,7 +72,7 @@ after opening: open = ouvert ouverte; closed = fermé fermée
 after container place: empty = vide vide
 after thing clothes: expensive/more = cher chère; clean/cleaner = propre propre; dirty/dirtier = sale sale;
   wet = mouillé mouillée
-after clothes: warm/warmer = chaud chaude; elegant/more = élégant élégante
+after clothes: warm/warmer = chaud chaude
 after food mass: fresh/fresher = frais fraîche
 after mass: hot/hotter = chaud chaude; cold/colder = froid froide
 after food: sweet/sweeter = sucré sucrée
@@ -82,7 +82,7 @@ after place: quiet/quieter = calme calme; modern/more = moderne moderne; clean/c
 after work: interesting/more = intéressant intéressante; boring/more = ennuyeux ennuyeuse;
   easy/easier = facile facile;
   difficult/more = difficile difficile; simple/simpler = simple simple; important/more = important importante;
-  strange/more = étrange étrange;
+  ;
   famous/more = célèbre célèbre; sad/sadder = triste triste; short/shorter = court courte
 """
 

@@ -10,7 +10,7 @@ from attnkit.text.toy.compound import said
 from attnkit.text.toy.nouns import Noun
 from attnkit.text.toy.phrases import Nominal, Phrase
 from attnkit.text.toy.scene import Scene, nominal, nouns_for, person, pick_middle, pick_tense, subject
-from attnkit.text.toy.verbs import INTRANSITIVE, TRANSITIVE, Verb
+from attnkit.text.toy.verbs import INTRANSITIVE, KNOW_FACT, TRANSITIVE, Verb
 
 _FLYING_BAT = Noun("bat", "bats", "chauve-souris", "chauves-souris", True, ("animal",))
 _WOODEN_BAT = Noun("bat", "bats", "batte", "battes", True, ("thing",))
@@ -132,8 +132,8 @@ def playing_speaking(scene: Scene) -> Phrase:
 
 def asking_time(scene: Scene) -> Phrase:
     """Ask for the hour, an age, a name of a place: fixed forms with an inversion."""
-    if scene.chance(0.25):
-        return Phrase("what time is it", "quelle heure est-il")
+    if scene.chance(0.3):
+        return _hour(scene)
     who = nominal(scene, scene.pick(nouns_for(("person",))), "definite")
     if scene.chance(0.3):
         who = person(scene)
@@ -144,6 +144,22 @@ def asking_time(scene: Scene) -> Phrase:
     thing = nominal(scene, scene.pick(nouns_for(("portable", "clothes", "place", "pet", "kin"))), "definite")
     be, etre = ("are", "sont") if thing.plural else ("is", "est")
     return Phrase(f"where {be} {thing.en}", f"où {etre} {thing.fr}", thing.content)
+
+
+def _hour(scene: Scene) -> Phrase:
+    """Ask what time it is, directly or by asking whether somebody knows; here or far away."""
+    far = scene.chance(0.5)
+    where = adverbials.place(scene) if far else scene.pick((Phrase("", ""), Phrase("now", "maintenant")))
+    if far and (not where.en.startswith("in ") or where.en == "in bed"):
+        where = adverbials.city(scene, "in")
+    if scene.chance(0.6):
+        return Phrase(f"what time is it {where.en}", f"quelle heure est-il {where.fr}", where.content)
+    asking = Clause(subject(scene, ("person",)), KNOW_FACT)
+    return Phrase(
+        f"{render_english(asking, question=True)} what time it is {where.en}",
+        f"est-ce que {render_french(asking)} quelle heure il est {where.fr}",
+        (*asking.content(), *where.content),
+    )
 
 
 def existing(scene: Scene) -> Phrase:

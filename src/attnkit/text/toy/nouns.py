@@ -44,34 +44,32 @@ person job: student = étudiant m; teacher = professeur m; doctor = médecin m; 
 animal pet: cat = chat m; dog = chien m; rabbit = lapin m; mouse/mice = souris f
 animal: horse = cheval m; cow = vache f; bird = oiseau m; duck = canard m; pig = cochon m; lion = lion m;
   bear = ours m;
-  monkey = singe m; goat = chèvre f; fox = renard m; elephant = éléphant m; snake = serpent m; wolf/wolves = loup m;
-  bee = abeille f; spider = araignée f
+  monkey = singe m; fox = renard m; elephant = éléphant m; snake = serpent m; wolf/wolves = loup m;
 thing portable readable: book = livre m; newspaper = journal m; letter = lettre f
 thing portable: key = clé f; watch = montre f; umbrella = parapluie m; phone = téléphone m; computer = ordinateur m;
   lamp = lampe f; pen = stylo m; pencil = crayon m; gift = cadeau m; toy = jouet m; doll = poupée f; ball = balle f;
-  photo = photo f; map = carte f; ticket = billet m; clock = horloge f; mirror = miroir m; painting = tableau m;
-  candle = bougie f; flower = fleur f; ring = bague f; hammer = marteau m; blanket = couverture f; coin = pièce f
+  photo = photo f; map = carte f; ticket = billet m; clock = horloge f; painting = tableau m;
+  candle = bougie f; flower = fleur f; ring = bague f; blanket = couverture f
 thing portable container: bag = sac m; suitcase = valise f; box = boîte f; basket = panier m
 thing portable dish: bottle = bouteille f; cup = tasse f; glass = verre m; plate = assiette f;
   knife/knives = couteau m;
-  fork = fourchette f; spoon = cuillère f
-thing instrument: piano = piano m; guitar = guitare f; violin = violon m
-thing surface: table = table f; chair = chaise f; bed = lit m; desk = bureau m; mat = natte f; carpet = tapis m;
+  spoon = cuillère f
+thing instrument: piano = piano m; guitar = guitare f
+thing surface: table = table f; chair = chaise f; bed = lit m; desk = bureau m; mat = natte f;
   shelf/shelves = étagère f; bench = banc m; armchair = fauteuil m; roof = toit m
 thing opening: door = porte f; window = fenêtre f; cupboard = placard m
 clothes: shirt = chemise f; dress = robe f; hat = chapeau m; coat = manteau m; shoe = chaussure f;
   sock = chaussette f;
-  skirt = jupe f; scarf/scarves = écharpe f; glove = gant m; tie = cravate f; sweater = pull m; jacket = veste f
+  skirt = jupe f; glove = gant m; sweater = pull m; jacket = veste f
 food: apple = pomme f; orange = orange f; egg = œuf m; cake = gâteau m; pear = poire f; banana = banane f;
   carrot = carotte f; potato/potatoes = pomme de terre/pommes de terre f; tomato/tomatoes = tomate f;
-  strawberry = fraise f; sandwich = sandwich m; cherry = cerise f; onion = oignon m; lemon = citron m
-mass meal: bread/- = pain m; cheese/- = fromage m; meat/- = viande f; rice/- = riz m; butter/- = beurre m;
+  strawberry = fraise f; sandwich = sandwich m
+mass meal: bread/- = pain m; cheese/- = fromage m; meat/- = viande f; rice/- = riz m;
   soup/- = soupe f; chocolate/- = chocolat m; salad/- = salade f; chicken/- = poulet m; sugar/- = sucre m;
-  jam/- = confiture f
 mass drink: water/- = eau f; milk/- = lait m; coffee/- = café m; tea/- = thé m; wine/- = vin m; beer/- = bière f;
   juice/- = jus m
 vehicle: car = voiture f; train = train m; bus = bus m; bicycle = vélo m; plane = avion m; boat = bateau m;
-  truck = camion m; motorcycle = moto f
+  motorcycle = moto f
 place inside: garden = jardin m; kitchen = cuisine f; house = maison f; room = pièce f; bedroom = chambre f;
   village = village m; town = ville f; forest = forêt f; street = rue f;
   classroom = salle de classe/salles de classe f; field = champ m

@@ -12,8 +12,8 @@ from attnkit.text.toy.verbs import GIVE, INTRANSITIVE, TRANSITIVE, Verb
 
 _WH = (("where", "où"), ("when", "quand"), ("why", "pourquoi"), ("with whom", "avec qui"))
 _ORDERS = ("open", "close", "wash", "clean", "buy", "eat", "look at", "wait for", "listen to", "bring", "take", "help",
-           "call", "read", "write", "sell", "hide", "push", "draw", "repair", "finish", "turn on", "turn off", "cut",
-           "prepare", "forget", "invite", "follow", "thank", "send", "show", "throw")  # fmt: skip
+           "call", "read", "write", "sell", "hide", "push", "repair", "finish", "turn on", "turn off", "cut",
+           "forget", "invite", "follow", "thank", "send", "show", "throw")  # fmt: skip
 
 
 def yes_no(scene: Scene) -> Phrase:

@@ -80,7 +80,7 @@ def pick_adjectives(scene: Scene, noun: Noun) -> tuple[Adjective, ...]:
     before = tuple(a for a in options if a.before)
     after = tuple(a for a in options if not a.before)
     roll = scene.rng.random()
-    if not options or roll > 0.34:
+    if not options or roll > 0.3:
         return ()
     if roll < 0.05 and before and after:
         return scene.pick(before), scene.pick(after)
