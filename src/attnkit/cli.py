@@ -87,7 +87,7 @@ def attnkit(
     version: bool = typer.Option(False, "--version", callback=_print_version, is_eager=True, help="Print the version."),
     debug: bool = typer.Option(False, "--debug", help="Show the traceback of an error (works after any command too)."),
 ) -> None:
-    r"""Translation and pretraining from raw text: train, translate, score.
+    """Translation and pretraining from raw text: train, translate, score.
 
     \b
     First steps:

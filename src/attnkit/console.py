@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 import time
+from collections.abc import Sequence
 from types import TracebackType
 
 
@@ -39,17 +40,7 @@ def width() -> int:
     return shutil.get_terminal_size((80, 24)).columns
 
 
-def duration(seconds: float) -> str:
-    """Return seconds for people: ``8s``, ``2m 05s``, ``1h 02m``."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole}s"
-    if whole < 3600:
-        return f"{whole // 60}m {whole % 60:02d}s"
-    return f"{whole // 3600}h {whole % 3600 // 60:02d}m"
-
-
-def table(rows: list[tuple[str, ...]], indent: str = "  ") -> str:
+def table(rows: Sequence[Sequence[str]], indent: str = "  ") -> str:
     """Return rows as columns, padded to the widest cell of each, without trailing spaces."""
     n_columns = max((len(row) for row in rows), default=0)
     widths = [max((len(row[i]) for row in rows if i < len(row)), default=0) for i in range(n_columns)]

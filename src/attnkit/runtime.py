@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
+import signal
 from dataclasses import dataclass
-from typing import Literal
+from types import FrameType, TracebackType
+from typing import Any
 
 import torch
 import torch.distributed
 
 from attnkit.errors import UsageError
-
-Device = Literal["auto", "cpu", "cuda", "mps"]
-Precision = Literal["auto", "float32", "bfloat16"]
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
@@ -90,3 +89,41 @@ def set_threads(threads: int | None) -> None:
     """Fix the number of threads of one operation; the results of a run depend on it in the last bits."""
     if threads is not None:
         torch.set_num_threads(threads)
+
+
+class StopRequests:
+    """Turns SIGTERM and SIGINT into a wish that a loop asks for; a second signal ends the process at once.
+
+    Until ``defer`` is called there is nothing to save, and the first signal ends the work as usual.
+    """
+
+    def __init__(self) -> None:
+        self.signal: int | None = None
+        self._deferred = False
+        self._previous: dict[int, Any] = {}
+
+    def __call__(self) -> bool:
+        """Return whether a stop was asked for."""
+        return self.signal is not None
+
+    def __enter__(self) -> StopRequests:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._previous[number] = signal.signal(number, self._note)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+
+    def defer(self) -> None:
+        """From now on a signal is only noted."""
+        self._deferred = True
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if not self._deferred:
+            raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
+        if self.signal is not None:
+            os._exit(128 + number)
+        self.signal = number

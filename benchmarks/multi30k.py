@@ -1,0 +1,92 @@
+"""Train on Multi30k English-German from raw text and score the 2016 test set. Resumable: run it again to go on.
+
+    python benchmarks/multi30k.py transformer --data DIR
+    python benchmarks/multi30k.py rnn --data DIR
+
+DIR holds train/val/test_2016_flickr in .en.gz and .de.gz. Work lies in benchmarks/.work, the figures are written to
+benchmarks/results/multi30k-MODEL.json. Both conventions are reported: cased sacreBLEU (13a) on raw text, and the
+lower-cased, punctuation-normalised, tokenised one that papers on this set use.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import re
+import resource
+import subprocess
+import sys
+import unicodedata
+from pathlib import Path
+
+HERE = Path(__file__).parent
+CONFIGS = {"transformer": "multi30k.yaml", "rnn": "multi30k-rnn.yaml"}
+
+
+def attnkit(*arguments: str | Path) -> None:
+    """Run a command of the toolkit."""
+    subprocess.run([sys.executable, "-m", "attnkit", *map(str, arguments)], check=True)
+
+
+def normalise(line: str) -> str:
+    """Lower-case, unify punctuation and set it apart: the convention of papers on Multi30k (Moses-like)."""
+    text = unicodedata.normalize("NFKC", line).lower()
+    for odd, plain in (("„", '"'), ("“", '"'), ("”", '"'), ("‚", "'"), ("‘", "'"), ("’", "'"), ("–", "-"), ("´", "'")):
+        text = text.replace(odd, plain)
+    text = re.sub(r"([^\w\s'\-.,])", r" \1 ", text)
+    text = re.sub(r"(?<!\d)([.,])", r" \1 ", text)
+    text = re.sub(r"([.,])(?!\d)", r" \1 ", text)
+    return " ".join(text.split())
+
+
+def scores(hypotheses: list[str], references: list[str]) -> dict[str, dict[str, object]]:
+    """Score in both conventions with sacreBLEU."""
+    import sacrebleu
+
+    found: dict[str, dict[str, object]] = {}
+    cased = sacrebleu.metrics.BLEU()
+    found["cased, 13a"] = {"bleu": cased.corpus_score(hypotheses, [references]).score, "signature": str(cased.get_signature())}
+    plain = sacrebleu.metrics.BLEU(tokenize="none", force=True)
+    lowered = plain.corpus_score([normalise(h) for h in hypotheses], [[normalise(r) for r in references]])
+    found["lower-cased, normalised, tokenised"] = {"bleu": lowered.score, "signature": str(plain.get_signature())}
+    chrf = sacrebleu.metrics.CHRF()
+    found["chrF"] = {"chrf": chrf.corpus_score(hypotheses, [references]).score, "signature": str(chrf.get_signature())}
+    return found
+
+
+def main() -> None:
+    """Train, translate, score, write the result."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", choices=CONFIGS)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--set", action="append", default=[], dest="sets")
+    parser.add_argument("--name", help="of the run and its result file")
+    given = parser.parse_args()
+    name = given.name or f"multi30k-{given.model}"
+    run = HERE / ".work" / name
+    run.parent.mkdir(exist_ok=True)
+    text = {f"{split}.{side}": given.data / f"{split}.{side}.gz" for split in ("train", "val", "test_2016_flickr") for side in ("en", "de")}
+    attnkit(
+        "train", "--config", HERE.parent / "examples" / CONFIGS[given.model], "-o", run,
+        "--src", text["train.en"], "--tgt", text["train.de"], "--valid-src", text["val.en"], "--valid-tgt", text["val.de"],
+        *(part for value in given.sets for part in ("--set", value)),
+    )  # fmt: skip
+    output = run.parent / f"{name}.test.de"
+    attnkit("translate", run, "-i", text["test_2016_flickr.en"], "-o", output, "--beam-size", "5")
+    references = gzip.open(text["test_2016_flickr.de"], "rt", encoding="utf-8").read().split("\n")[:1000]
+    hypotheses = output.read_text(encoding="utf-8").split("\n")[:1000]
+    timings = [json.loads(line) for line in (run / "timings.jsonl").read_text().splitlines()]
+    result = {
+        "command": " ".join(sys.argv),
+        "scores": scores(hypotheses, references),
+        "minutes of training": timings[-1]["minutes"],
+        "tokens": timings[-1]["tokens"],
+        "peak memory of the children, MB": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024,
+    }
+    (HERE / "results" / f"{name}.json").write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n")
+    print(json.dumps(result, indent=1, ensure_ascii=False))
+
+
+if __name__ == "__main__":
+    main()

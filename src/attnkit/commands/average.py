@@ -1,0 +1,34 @@
+"""``attnkit average``: one checkpoint from several."""
+
+from __future__ import annotations
+
+from json import dumps
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def command(
+    run: Annotated[Path, typer.Argument(help="Run folder.", metavar="RUN")],
+    n: Annotated[
+        int | None, typer.Option("-n", "--last", min=2, help="The newest N checkpoints. [default: all]")
+    ] = None,
+    checkpoint: Annotated[list[str] | None, typer.Option(help="A checkpoint by name, as step-400; repeatable.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Report as JSON.")] = False,
+) -> None:
+    """Average the weights of a run's checkpoints; translate then takes the average.
+
+    \b
+    Examples:
+      attnkit average run --last 5
+      attnkit translate run < test.en
+    """
+    from attnkit import console
+    from attnkit.tasks.average import average_run
+
+    done = average_run(run, n, checkpoint or [])
+    if json:
+        console.result(dumps({"averaged": done.names, "path": str(done.path)}))
+    else:
+        console.result(f"averaged {', '.join(done.names)} into {done.path}")

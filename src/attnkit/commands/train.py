@@ -1,0 +1,124 @@
+"""``attnkit train``: two text files in, a scored model out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from json import dumps
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from attnkit import console
+from attnkit.config import flatten
+
+if TYPE_CHECKING:
+    from attnkit.tasks.resolve import Resolved
+
+
+def command(
+    src: Annotated[list[str] | None, typer.Option(help="Source text; repeatable.", metavar="FILE")] = None,
+    tgt: Annotated[list[str] | None, typer.Option(help="Target text, as often as --src.", metavar="FILE")] = None,
+    output: Annotated[Path, typer.Option("-o", "--output", help="Run folder.", metavar="RUN")] = Path("run"),
+    weight: Annotated[list[float] | None, typer.Option(help="Of each pair of files: 2 is twice an epoch.")] = None,
+    valid_src: Annotated[list[str] | None, typer.Option(help="Validation source.", metavar="FILE")] = None,
+    valid_tgt: Annotated[list[str] | None, typer.Option(help="Validation target.", metavar="FILE")] = None,
+    config: Annotated[Path | None, typer.Option(help="YAML configuration.", metavar="FILE")] = None,
+    preset: Annotated[Literal["auto", "tiny", "small", "base", "big"], typer.Option(help="Chooses the rest.")] = "auto",
+    model: Annotated[Literal["transformer", "rnn"] | None, typer.Option(help="Architecture.")] = None,
+    sets: Annotated[
+        list[str] | None, typer.Option("--set", help="Any key, as model.d_model=512.", metavar="KEY=VALUE")
+    ] = None,
+    max_steps: Annotated[int | None, typer.Option(min=1, help="Stop after so many steps.")] = None,
+    max_epochs: Annotated[float | None, typer.Option(help="Stop after so many passes over the data.")] = None,
+    max_minutes: Annotated[float | None, typer.Option(help="Stop after so much wall time.")] = None,
+    average: Annotated[int | None, typer.Option(min=0, help="Average the last N checkpoints at the end.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Of weights, order, dropout.")] = None,
+    device: Annotated[Literal["auto", "cpu", "cuda", "mps"] | None, typer.Option(help="Where to compute.")] = None,
+    precision: Annotated[Literal["auto", "float32", "bfloat16"] | None, typer.Option(help="Of the arithmetic.")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="Of one operation.")] = None,
+    init_from: Annotated[
+        Path | None, typer.Option(help="Begin with another run's weights and vocabulary.", metavar="RUN")
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Move an old run of this name aside.")] = False,
+    tensorboard: Annotated[bool | None, typer.Option("--tensorboard", help="Write event files.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and stop.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Report as JSON.")] = False,
+) -> None:
+    """Train a translation model from line-aligned text; run it again to go on.
+
+    \b
+    Examples:
+      attnkit train --src a.en --tgt a.de -o run
+      attnkit train --src a.en --tgt a.de -o run --model rnn --max-minutes 40
+      attnkit train --config examples/multi30k.yaml -o run --set seed=2 --dry-run
+    """
+    from attnkit.tasks.initial import layer_of
+    from attnkit.tasks.resolve import resolve
+
+    flags = {
+        "data.src": src,
+        "data.tgt": tgt,
+        "data.weights": weight,
+        "data.valid_src": valid_src,
+        "data.valid_tgt": valid_tgt,
+        "model.kind": model,
+        "limits.steps": max_steps,
+        "limits.epochs": max_epochs,
+        "limits.minutes": max_minutes,
+        "checkpoints.average": average,
+        "seed": seed,
+        "device": device,
+        "precision": precision,
+        "threads": threads,
+        "tensorboard": tensorboard,
+    }
+    fixed = layer_of(init_from) if init_from is not None else None
+    resolved = resolve(flags, sets=sets or [], file=config, preset_name=preset, fixed=fixed)
+    if dry_run:
+        show_plan(resolved, json)
+        return
+    from attnkit.runtime import StopRequests
+    from attnkit.tasks.translation import Request, train
+
+    with StopRequests() as stop:
+        events = train(Request(resolved.config, output, overwrite, init_from, stop))
+        show(events, stop.defer, output, json)
+
+
+def show(events: Iterator[Any], begin: Callable[[], None], output: Path, json: bool) -> None:
+    """Print what happens: progress on stderr, the outcome on stdout. ``begin`` is called when training starts."""
+    from attnkit.views import training as views
+
+    clock = views.Clock()
+    with console.StatusLine() as line:
+        for event in events:
+            kind = type(event).__name__
+            if kind == "StepRecord":
+                line.update(views.step_line(event, clock))
+            elif kind == "Finished":
+                line.clear()
+                console.result(dumps(asdict(event)) if json else views.outcome(event, str(output)))
+            else:
+                if kind == "Begun":
+                    begin()
+                for text in views.describe(event, clock):
+                    line.say(text)
+
+
+def show_plan(resolved: Resolved, json: bool) -> None:
+    """Print the resolved configuration with the origin of each value, and what the run would take."""
+    from attnkit.tasks.plan import plan
+    from attnkit.views import training as views
+
+    found = plan(resolved.config)
+    rows = [
+        (key, "null" if value is None else str(value), resolved.origin(key))
+        for key, value in flatten(resolved.config.model_dump(mode="json")).items()
+    ]
+    if json:
+        values = {key: {"value": value, "origin": origin} for key, value, origin in rows}
+        console.result(dumps({"preset": resolved.preset, "configuration": values, "plan": asdict(found)}, indent=1))
+    else:
+        console.result(console.table(rows) + "\n\n" + views.plan(found))

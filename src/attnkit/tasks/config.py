@@ -1,0 +1,74 @@
+"""The whole configuration of a translation run. Knows no torch, so that help and validation stay quick."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, Field, model_validator
+
+from attnkit.data.config import DataConfig
+from attnkit.decoding.config import SearchConfig
+from attnkit.models.config import ModelConfig
+from attnkit.text.config import VocabularyConfig
+from attnkit.training.config import (
+    CheckpointConfig,
+    EvaluationConfig,
+    LimitsConfig,
+    OptimizationConfig,
+    TrainingConfig,
+)
+
+
+class TranslationConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
+    """Everything that decides a run; ``attnkit train --dry-run`` shows it with the origin of each value."""
+
+    task: Literal["translation"] = "translation"
+    """What kind of job this is."""
+    data: DataConfig
+    """The files and what is dropped from them."""
+    vocabulary: VocabularyConfig = VocabularyConfig()
+    """How text becomes ids."""
+    joint_vocabulary: bool = True
+    """One vocabulary for both sides; needed for embeddings that are tied three ways."""
+    model: ModelConfig
+    """The architecture."""
+    optimization: OptimizationConfig = OptimizationConfig()
+    """Optimizer, schedule, batches, label smoothing."""
+    limits: LimitsConfig
+    """When to stop: whichever comes first."""
+    evaluation: EvaluationConfig = EvaluationConfig()
+    """How often the development set is scored."""
+    checkpoints: CheckpointConfig = CheckpointConfig()
+    """What is kept on disk."""
+    decoding: SearchConfig = SearchConfig()
+    """The search, for the development set and as the default of ``translate``."""
+    seed: int = Field(default=1, ge=0, lt=2**31)
+    """Decides initial weights, order, dropout and held-out pairs."""
+    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    """Where to compute."""
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Working precision of training; the master weights are float32 always."""
+    threads: int | None = Field(default=None, ge=1)
+    """Threads of one operation; none leaves it to torch."""
+    tensorboard: bool = False
+    """Write event files for TensorBoard into the run folder (needs attnkit[tensorboard])."""
+
+    @property
+    def training(self) -> TrainingConfig:
+        """The four parts that the training loop knows."""
+        return TrainingConfig(
+            limits=self.limits,
+            optimization=self.optimization,
+            evaluation=self.evaluation,
+            checkpoints=self.checkpoints,
+        )
+
+    @model_validator(mode="after")
+    def _vocabularies_fit_the_tying(self) -> TranslationConfig:
+        if self.model.tied == "all" and not self.joint_vocabulary:
+            raise ValueError("model.tied=all needs joint_vocabulary=true; use model.tied=target with two vocabularies")
+        return self
+
+
+FREE_TO_CHANGE = ("limits.", "checkpoints.", "tensorboard", "evaluation.samples")
+"""Keys that a resumed run may have changed: limits and output. Anything else would be another run."""

@@ -1,0 +1,89 @@
+"""The development set: loss and perplexity of the references, BLEU and chrF of greedy translations, a few samples."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from attnkit.data.pairs import Pairs
+from attnkit.decoding.config import SearchConfig
+from attnkit.metrics.bleu import corpus_bleu, corpus_chrf
+from attnkit.models.translation import TranslationModel
+from attnkit.tasks.prepare import Prepared
+from attnkit.tasks.searching import Batching, Job, LocalSearcher, Part, make_batches
+from attnkit.training.losses import linear_cross_entropy
+
+_BATCH_TOKENS = 4096
+
+
+@dataclass
+class Evaluation:
+    """Scores a model on the development set whenever the loop asks; remembers the samples of the last time."""
+
+    prepared: Prepared
+    search: SearchConfig
+    device: torch.device
+    n_samples: int
+    samples: list[tuple[str, str, str]] = field(default_factory=list)
+    """(source, reference, translation)."""
+
+    def __call__(self, model: TranslationModel) -> dict[str, float]:
+        """Return ``loss`` (nats per target token), ``perplexity``, ``bleu`` and ``chrf`` (0 to 100)."""
+        was_training = model.training
+        model.eval()
+        try:
+            with torch.inference_mode():
+                loss = development_loss(model, self.prepared.valid, self.device)
+                hypotheses = self.translate(model)
+        finally:
+            model.train(was_training)
+        references = self.prepared.valid_tgt
+        picks = np.linspace(0, len(references) - 1, min(self.n_samples, len(references))).astype(int)
+        self.samples = [(self.prepared.valid_src[i], references[i], hypotheses[i]) for i in picks]
+        return {
+            "loss": loss,
+            "perplexity": math.exp(min(loss, 700.0)),
+            "bleu": corpus_bleu(hypotheses, [references]).score,
+            "chrf": corpus_chrf(hypotheses, [references]).score,
+        }
+
+    def translate(self, model: TranslationModel) -> list[str]:
+        """Return greedy translations of the development set."""
+        vocabularies = self.prepared.vocabularies
+        encoded = vocabularies.src.encode(self.prepared.valid_src)
+        batches = make_batches([len(ids) for ids in encoded], Batching())
+        greedy = self.search.model_copy(
+            update={"beam_size": 1, "num_hypotheses": 1, "sampling": False, "coverage_penalty": 0.0}
+        )
+        searcher = LocalSearcher([model], self.device)
+        found: list[list[int]] = [[] for _ in encoded]
+        parts = [Part(i, 0, ids, []) for i, ids in enumerate(encoded)]
+        results = searcher.search_all(([parts[i] for i in batch] for batch in batches), Job(greedy))
+        for batch, hypotheses in zip(batches, results, strict=True):
+            for i, best in zip(batch, hypotheses, strict=True):
+                found[i] = best[0].ids
+        return [text.replace("\n", " ") for text in vocabularies.tgt.decode(found)]
+
+
+def development_loss(model: TranslationModel, pairs: Pairs, device: torch.device) -> float:
+    """Return the mean negative log-likelihood of the references' tokens, in nats."""
+    total, count = 0.0, 0
+    for indices in batches_by_length(pairs, _BATCH_TOKENS):
+        batch = pairs.collate(indices).to(device)
+        hidden = model.hidden(batch.src, batch.src_mask, batch.tgt_in).flatten(0, 1)[batch.positions]
+        _, nll = linear_cross_entropy(hidden, model.output.weight, model.output.bias, batch.targets, 0.0)
+        total += float(nll)
+        count += len(batch.targets)
+    return total / max(count, 1)
+
+
+def batches_by_length(pairs: Pairs, max_tokens: int) -> Sequence[np.ndarray[tuple[int], np.dtype[np.int64]]]:
+    """Group all pairs by length; a batch has at most ``max_tokens`` padded tokens, or one pair."""
+    src, tgt = pairs.lengths
+    costs = np.maximum(src, tgt)
+    grouped = make_batches((2 * costs).tolist(), Batching(max_tokens, "tokens"))
+    return [np.asarray(batch, np.int64) for batch in grouped]

@@ -1,0 +1,95 @@
+"""Open a trained run for use: configuration, vocabularies, and the model with its weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import safetensors.torch
+import torch
+
+from attnkit.config import parse_yaml, validate
+from attnkit.errors import RunError, UsageError
+from attnkit.models.build import build_model
+from attnkit.models.translation import TranslationModel
+from attnkit.runs.checkpoint import Checkpoint
+from attnkit.runs.folder import RunFolder
+from attnkit.runtime import DTYPES, choose_device
+from attnkit.tasks.config import TranslationConfig
+from attnkit.text.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class LoadedRun:
+    """A model ready to translate, with what it was trained with."""
+
+    path: Path
+    checkpoint: str
+    config: TranslationConfig
+    model: TranslationModel
+    src_tokenizer: Tokenizer
+    tgt_tokenizer: Tokenizer
+    device: torch.device
+
+    @property
+    def vocabularies(self) -> tuple[str, str]:
+        """Fingerprints that must agree among the runs of an ensemble."""
+        return self.src_tokenizer.fingerprint, self.tgt_tokenizer.fingerprint
+
+
+def load_run(
+    path: Path, *, device: str = "auto", precision: str = "float32", checkpoint: str | None = None
+) -> LoadedRun:
+    """Load a checkpoint of a run: ``best``, ``last``, ``averaged`` or ``step-N``; without a name the best there is.
+
+    Raises:
+        RunError: no run, no such checkpoint, damaged, or of another kind.
+    """
+    chosen = open_checkpoint(path, checkpoint)
+    config = read_config(chosen)
+    where = choose_device(device)
+    src, tgt = read_tokenizers(chosen)
+    model = build_model(config.model, src.vocab_size, tgt.vocab_size)
+    load_weights(model, chosen)
+    model.eval()
+    torch.nn.Module.to(model, device=where, dtype=DTYPES[precision])
+    return LoadedRun(path, chosen.name, config, model, src, tgt, where)
+
+
+def open_checkpoint(path: Path, name: str | None = None) -> Checkpoint:
+    """Return a checkpoint of a run by name. Raises ``RunError`` when it is missing or damaged."""
+    return RunFolder(path).checkpoint(name)[0]
+
+
+def read_config(checkpoint: Checkpoint) -> TranslationConfig:
+    """Return the configuration stored in a checkpoint. Raises ``RunError`` for a run of another kind."""
+    tree = parse_yaml(checkpoint.read("config.yaml").decode(), str(checkpoint.path))
+    kind = tree.get("task") if isinstance(tree, dict) else None
+    if kind != "translation":
+        raise RunError(f"this run is of the kind '{kind}', not a translation model", where=str(checkpoint.path))
+    try:
+        return validate(TranslationConfig, tree)
+    except UsageError as error:
+        raise RunError(
+            f"this run was made by another version of attnkit: {error.what}", where=str(checkpoint.path)
+        ) from error
+
+
+def read_tokenizers(checkpoint: Checkpoint) -> tuple[Tokenizer, Tokenizer]:
+    """Return the source and the target tokenizer; the same object where they are joint."""
+    src = Tokenizer.from_json(checkpoint.read("tokenizer.json").decode())
+    if "tokenizer.target.json" not in checkpoint.manifest.files:
+        return src, src
+    return src, Tokenizer.from_json(checkpoint.read("tokenizer.target.json").decode())
+
+
+def load_weights(model: TranslationModel, checkpoint: Checkpoint) -> None:
+    """Copy a checkpoint's weights into a model. Raises ``RunError`` if they do not fit or are not finite."""
+    tensors = safetensors.torch.load(checkpoint.read("model.safetensors"))
+    broken = [name for name, tensor in tensors.items() if not bool(torch.isfinite(tensor).all())]
+    if broken:
+        raise RunError(f"the weights '{broken[0]}' are not finite", where=str(checkpoint.path))
+    try:
+        model.load_state_dict(tensors)
+    except RuntimeError as error:
+        raise RunError("the weights do not fit the configuration", where=str(checkpoint.path)) from error

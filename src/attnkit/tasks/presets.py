@@ -1,0 +1,67 @@
+"""What ``--preset`` chooses for a corpus of a size; every value can be set by hand on top. Knows no torch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+Tree = dict[str, Any]
+
+AUTO = ((20_000, "tiny"), (300_000, "small"), (4_000_000, "base"))
+"""Up to so many pairs, this preset; beyond the last, ``big``."""
+
+TRANSFORMERS: dict[str, Tree] = {
+    "tiny": {"d_model": 128, "n_heads": 4, "encoder_layers": 2, "decoder_layers": 2, "d_ff": 512, "dropout": 0.2},
+    "small": {"d_model": 256, "n_heads": 4, "encoder_layers": 3, "decoder_layers": 3, "d_ff": 1024, "dropout": 0.25},
+    "base": {"d_model": 512, "n_heads": 8, "encoder_layers": 6, "decoder_layers": 6, "d_ff": 2048, "dropout": 0.1},
+    "big": {"d_model": 1024, "n_heads": 16, "encoder_layers": 6, "decoder_layers": 6, "d_ff": 4096, "dropout": 0.2},
+}
+RECURRENT: dict[str, Tree] = {
+    "tiny": {"d_model": 128, "d_hidden": 256, "dropout": 0.2},
+    "small": {"d_model": 256, "d_hidden": 512, "dropout": 0.3},
+    "base": {"d_model": 512, "d_hidden": 1024, "encoder_layers": 2, "decoder_layers": 2, "dropout": 0.2},
+    "big": {"d_model": 512, "d_hidden": 1024, "encoder_layers": 4, "decoder_layers": 4, "dropout": 0.2},
+}
+SCALES: dict[str, Tree] = {
+    "tiny": {
+        "vocabulary": {"size": 4000},
+        "optimization": {"learning_rate": 2e-3, "schedule": "cosine", "warmup_steps": 200, "max_tokens": 3000},
+        "limits": {"epochs": 30.0},
+        "evaluation": {"every_epochs": 2.0},
+    },
+    "small": {
+        "vocabulary": {"size": 8000},
+        "optimization": {"learning_rate": 1e-3, "schedule": "cosine", "warmup_steps": 500, "max_tokens": 4096},
+        "limits": {"epochs": 30.0},
+        "evaluation": {"every_epochs": 2.0},
+    },
+    "base": {
+        "vocabulary": {"size": 16000},
+        "optimization": {"learning_rate": 7e-4, "schedule": "inverse_sqrt", "warmup_steps": 4000, "max_tokens": 16384},
+        "limits": {"steps": 100_000},
+        "evaluation": {"every_steps": 2000},
+    },
+    "big": {
+        "vocabulary": {"size": 32000},
+        "optimization": {
+            "learning_rate": 7e-4,
+            "schedule": "inverse_sqrt",
+            "warmup_steps": 4000,
+            "max_tokens": 65536,
+            "accumulate": 4,
+        },
+        "limits": {"steps": 300_000},
+        "evaluation": {"every_steps": 5000},
+    },
+}
+PRESETS = tuple(SCALES)
+
+
+def choose(n_pairs: int) -> str:
+    """Return the preset for a number of sentence pairs."""
+    return next((name for most, name in AUTO if n_pairs < most), "big")
+
+
+def preset(name: str, kind: str) -> Tree:
+    """Return the configuration tree of a preset for a kind of model (``transformer`` or ``rnn``)."""
+    models = RECURRENT if kind == "rnn" else TRANSFORMERS
+    return {**SCALES[name], "model": {"kind": kind, **models[name]}}

@@ -1,0 +1,121 @@
+"""Flags, ``--set``, a file and a preset to one configuration, each value with its origin. Knows no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from attnkit.config import Layer, Tree, flatten, load_yaml, merge, nest, parse_assignment, validate
+from attnkit.errors import DataError, UsageError
+from attnkit.tasks.config import FREE_TO_CHANGE, TranslationConfig
+from attnkit.tasks.presets import PRESETS, choose, preset
+from attnkit.text.lines import open_binary
+
+
+ALTERNATIVES = (("evaluation", {"every_steps", "every_epochs"}), ("limits", {"steps", "epochs", "tokens"}))
+"""Keys of which one given by hand replaces the others of lower layers: a length in steps the preset's in epochs."""
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """A checked configuration."""
+
+    config: TranslationConfig
+    origins: Mapping[str, str]
+    """Dotted key -> where its value came from; keys that are not here have their default."""
+    preset: str
+
+    def origin(self, key: str) -> str:
+        """Return where the value of a dotted key came from."""
+        return self.origins.get(key, "default")
+
+
+def resolve(
+    flags: Mapping[str, Any],
+    *,
+    sets: Sequence[str] = (),
+    file: Path | None = None,
+    preset_name: str = "auto",
+    fixed: Layer | None = None,
+) -> Resolved:
+    """Lay all layers over each other and check the result.
+
+    Args:
+        flags: dotted key -> value; None means that the flag was not given.
+        sets: texts of the form ``a.b=value``.
+        file: a YAML configuration.
+        preset_name: one of ``PRESETS``, or ``auto`` for the one that fits the number of lines.
+        fixed: values that come right above the preset (``--init-from``: model and vocabulary of the other run).
+
+    Raises:
+        UsageError: whatever is wrong with any of it.
+        DataError: the first source file cannot be read.
+    """
+    layers = []
+    if file is not None:
+        layers.append(Layer(str(file), load_yaml(file)))
+    layers += [Layer(f"--set {text.partition('=')[0]}", parse_assignment(text)) for text in sets]
+    layers += [Layer("flag", nest(key.split("."), value)) for key, value in flags.items() if value is not None]
+    given, _ = merge(layers)
+    if not _at(given, "data.src") or not _at(given, "data.tgt"):
+        raise UsageError("there is nothing to train on", help="give two files: --src a.en --tgt a.de")
+    if preset_name == "auto":
+        preset_name = choose(sum(count_lines(Path(str(path))) for path in _at(given, "data.src")))
+    elif preset_name not in PRESETS:
+        raise UsageError(f"there is no preset '{preset_name}'", help=f"choose one of auto, {', '.join(PRESETS)}")
+    below = [Layer(f"preset {preset_name}", _preset(preset_name, given, fixed))]
+    tree, origins = merge(_drop_replaced([*below, *([fixed] if fixed else []), *layers]))
+    return Resolved(validate(TranslationConfig, tree, origins), origins, preset_name)
+
+
+def count_lines(path: Path) -> int:
+    """Count the lines of a text file, compressed or not; a last line without a line break counts."""
+    n, last = 0, b"\n"
+    with open_binary(path) as stream:
+        while block := stream.read(1 << 20):
+            n += block.count(b"\n")
+            last = block[-1:]
+    if n == 0 and last == b"\n":
+        raise DataError("this file is empty", where=str(path))
+    return n + (last != b"\n")
+
+
+def differences(old: TranslationConfig, new: TranslationConfig) -> list[str]:
+    """Return ``key: old -> new`` for everything that makes it another run: all but limits and output options."""
+    before, after = (flatten(config.model_dump(mode="json")) for config in (old, new))
+    return [
+        f"{key}: {before.get(key)} -> {after.get(key)}"
+        for key in dict.fromkeys([*before, *after])
+        if before.get(key) != after.get(key) and not key.startswith(FREE_TO_CHANGE)
+    ]
+
+
+def _preset(name: str, given: Tree, fixed: Layer | None) -> Tree:
+    """Return the preset's tree for the kind of model asked for, less the choices that exclude a given one."""
+    kind = str(_at(given, "model.kind") or (_at(fixed.tree, "model.kind") if fixed else None) or "transformer")
+    tree = preset(name, kind)
+    if _at(given, "joint_vocabulary") is False:
+        tree["model"]["tied"] = "target"
+    return tree
+
+
+def _drop_replaced(layers: Sequence[Layer]) -> list[Layer]:
+    """Take from each layer the alternatives of what a higher layer sets."""
+    kept: list[Layer] = []
+    for number, layer in enumerate(layers):
+        tree = dict(layer.tree)
+        for section, names in ALTERNATIVES:
+            above = [_at(higher.tree, section) or {} for higher in layers[number + 1 :]]
+            if any(names & set(found) for found in above) and isinstance(tree.get(section), Mapping):
+                tree[section] = {key: value for key, value in tree[section].items() if key not in names}
+        kept.append(Layer(layer.origin, tree))
+    return kept
+
+
+def _at(tree: Mapping[str, Any], dotted: str) -> Any:
+    value: Any = tree
+    for key in dotted.split("."):
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value

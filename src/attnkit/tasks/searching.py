@@ -1,0 +1,141 @@
+"""Batches of encoded lines to hypotheses, in this process or in several of one thread each. Knows no text."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Protocol
+
+import torch
+from torch import Tensor
+
+from attnkit.decoding.config import SearchConfig
+from attnkit.decoding.search import Hypothesis, search
+from attnkit.models.translation import TranslationModel
+from attnkit.text.tokenizer import EOS_ID, PAD_ID
+
+Found = list[list[Hypothesis]]
+
+
+@dataclass(frozen=True)
+class Part:
+    """A line, or the part of an over-long one, as the search takes it."""
+
+    line: int
+    """Number of the line in the whole input; with ``number`` it keys the sampling."""
+    number: int
+    """Place among the parts of the line."""
+    ids: list[int]
+    prefix: list[int]
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is asked of the search."""
+
+    config: SearchConfig
+    record: bool = False
+
+
+@dataclass(frozen=True)
+class Batching:
+    """How lines are put together: never what comes out in float32, only how fast."""
+
+    size: int = 64
+    unit: Literal["sentences", "tokens"] = "sentences"
+    window: int = 4096
+    """Lines that are read before they are sorted by length."""
+
+
+class Searcher(Protocol):
+    """Searches batches, giving their results in the order of the batches."""
+
+    def search_all(self, batches: Iterable[Sequence[Part]], job: Job) -> Iterator[Found]:
+        """Yield, for each batch, the hypotheses of each part, best first."""
+        ...
+
+
+class LocalSearcher:
+    """Searches in this process."""
+
+    def __init__(self, models: Sequence[TranslationModel], device: torch.device) -> None:
+        self.models = list(models)
+        self.device = device
+
+    def search_all(self, batches: Iterable[Sequence[Part]], job: Job) -> Iterator[Found]:
+        for parts in batches:
+            yield self.search_batch(parts, job)
+
+    def search_batch(self, parts: Sequence[Part], job: Job) -> Found:
+        """Return the hypotheses of each part, best first."""
+        src, mask = pad_sources([part.ids for part in parts], self.device)
+        prefix = pad_prefixes([part.prefix for part in parts], self.device)
+        keys = [part.line * 4096 + part.number for part in parts]
+        with torch.inference_mode():
+            return search(self.models, src, mask, job.config, prefix=prefix, keys=keys, record=job.record)
+
+
+class PoolSearcher:
+    """Searches in several processes of one thread each, which load the runs themselves. Close it after use."""
+
+    def __init__(self, runs: Sequence[Path], precision: str, workers: int) -> None:
+        context = multiprocessing.get_context("spawn")  # a forked torch would inherit threads that no longer run
+        self._pool = ProcessPoolExecutor(workers, context, _begin, (list(runs), precision))
+
+    def search_all(self, batches: Iterable[Sequence[Part]], job: Job) -> Iterator[Found]:
+        yield from self._pool.map(_search, ((list(parts), job) for parts in batches))
+
+    def close(self) -> None:
+        """End the processes."""
+        self._pool.shutdown(cancel_futures=True)
+
+
+_in_worker: list[LocalSearcher] = []
+
+
+def _begin(runs: list[Path], precision: str) -> None:
+    from attnkit.tasks.load import load_run
+
+    torch.set_num_threads(1)
+    loaded = [load_run(path, device="cpu", precision=precision) for path in runs]
+    _in_worker.append(LocalSearcher([run.model for run in loaded], torch.device("cpu")))
+
+
+def _search(work: tuple[list[Part], Job]) -> Found:
+    return _in_worker[0].search_batch(*work)
+
+
+def make_batches(lengths: Sequence[int], batching: Batching) -> list[list[int]]:
+    """Group indices by length, longest first, so that padding is rare and the greatest need of memory comes first."""
+    order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
+    batches: list[list[int]] = []
+    for i in order:
+        full = not batches or (
+            len(batches[-1]) >= batching.size
+            if batching.unit == "sentences"
+            else (lengths[batches[-1][0]] + 1) * (len(batches[-1]) + 1) > batching.size
+        )
+        if full:
+            batches.append([])
+        batches[-1].append(i)
+    return batches
+
+
+def pad_sources(rows: Sequence[list[int]], device: torch.device) -> tuple[Tensor, Tensor | None]:
+    """Return ids (B, S) that end with EOS, and their mask (B, S), or None where nothing is padded."""
+    length = max(len(row) for row in rows) + 1
+    src = torch.tensor([[*row, EOS_ID, *[PAD_ID] * (length - 1 - len(row))] for row in rows], device=device)
+    if all(len(row) == length - 1 for row in rows):
+        return src, None
+    return src, torch.arange(length, device=device) < torch.tensor([[len(row) + 1] for row in rows], device=device)
+
+
+def pad_prefixes(rows: Sequence[list[int]], device: torch.device) -> Tensor | None:
+    """Return forced target ids (B, P), padded, or None where there are none."""
+    length = max(len(row) for row in rows)
+    if length == 0:
+        return None
+    return torch.tensor([[*row, *[PAD_ID] * (length - len(row))] for row in rows], device=device)

@@ -1,0 +1,140 @@
+"""Lines from a file, a pipe or a keyboard through a translator, as output lines. Knows no terminals."""
+
+from __future__ import annotations
+
+import json
+import queue
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from attnkit.runtime import set_threads
+from attnkit.tasks.searching import Batching, Job
+from attnkit.tasks.translate import Output, Translation, load_translator
+from attnkit.text.lines import LineCounts, LineReader, read_lines
+
+_PATIENCE = 0.02  # seconds without a further line after which what has come is translated
+
+
+@dataclass(frozen=True)
+class Request:
+    """What ``attnkit translate`` is asked to do."""
+
+    runs: list[Path]
+    source: Path
+    """A file, or ``-`` for standard input."""
+    search: dict[str, Any] = field(default_factory=dict)
+    """Fields of ``SearchConfig`` that replace the run's own."""
+    prefixes: Path | None = None
+    scores: bool = False
+    attention: bool = False
+    as_json: bool = False
+    batching: Batching = field(default_factory=Batching)
+    workers: int = 1
+    device: str = "auto"
+    precision: Literal["float32", "bfloat16"] = "float32"
+    threads: int | None = None
+    strict: bool = False
+    """Refuse bytes that are not UTF-8 instead of putting U+FFFD in their place."""
+
+
+def translate_stream(request: Request, tell: Callable[[str], None]) -> Iterator[list[str]]:
+    """Yield output lines as they are ready, in groups that belong together; ``tell`` takes warnings.
+
+    A line is answered as soon as no further one follows quickly, so that a pipe or a person never waits for a full
+    window.
+    """
+    set_threads(request.threads)
+    translator = load_translator(
+        request.runs, device=request.device, precision=request.precision, workers=request.workers
+    )
+    try:
+        config = translator.configure(request.search)
+        lines = LineReader(request.source, on_bad="refuse" if request.strict else "replace")
+        prefixes = iter(read_lines(request.prefixes)) if request.prefixes is not None else None
+        offset = 0
+        for window in windows(lines, request.batching.window):
+            given = [next(prefixes, "") for _ in window] if prefixes is not None else None
+            parts = translator.split(window, given, offset)
+            record = request.attention or config.coverage_penalty != 0
+            found = translator.translate_window(window, parts, Job(config, record), request.batching)
+            yield [line for translation in found for line in render(translation, request)]
+            offset += len(window)
+        for message in complaints(lines.counts, request.source):
+            tell(message)
+    finally:
+        translator.close()
+
+
+def windows(lines: Iterable[str], most: int) -> Iterator[list[str]]:
+    """Group lines into lists of at most ``most``; a list ends early when no further line comes for a moment.
+
+    The lines are read by a thread, since a blocked read cannot be given a time limit. Its errors are raised here.
+    """
+    waiting: queue.Queue[str | BaseException | None] = queue.Queue(maxsize=2 * most)
+
+    def read() -> None:
+        try:
+            for line in lines:
+                waiting.put(line)
+            waiting.put(None)
+        except BaseException as error:
+            waiting.put(error)
+
+    threading.Thread(target=read, daemon=True).start()
+    window: list[str] = []
+    while True:
+        try:
+            item = waiting.get(timeout=_PATIENCE if window else None)
+        except queue.Empty:
+            yield window
+            window = []
+            continue
+        if isinstance(item, str):
+            window.append(item)
+        if window and (len(window) == most or not isinstance(item, str)):
+            yield window
+            window = []
+        if isinstance(item, BaseException):
+            raise item
+        if item is None:
+            return
+
+
+def render(translation: Translation, request: Request) -> list[str]:
+    """Return the output lines of one input line: one a hypothesis, or one JSON object."""
+    if request.as_json:
+        return [json.dumps(as_dictionary(translation, request.attention), ensure_ascii=False)]
+    if request.scores:
+        return [f"{output.score:.6f}\t{output.text}" for output in translation.outputs]
+    return [output.text for output in translation.outputs]
+
+
+def as_dictionary(translation: Translation, attention: bool) -> dict[str, Any]:
+    """Return a translation as plain data for ``--json``."""
+
+    def of(output: Output) -> dict[str, Any]:
+        plain: dict[str, Any] = {"text": output.text, "score": output.score, "log_prob": output.log_prob}
+        if attention:
+            plain |= {"tokens": output.tokens, "attention": output.attention}
+        return plain
+
+    found: dict[str, Any] = {"source": translation.source, "translations": [of(o) for o in translation.outputs]}
+    if attention:
+        found["source_tokens"] = translation.source_tokens
+    return found
+
+
+def complaints(counts: LineCounts, source: Path) -> list[str]:
+    """Return what should be said of the bytes that were read."""
+    name = "standard input" if str(source) == "-" else str(source)
+    found = []
+    if counts.n_bad:
+        found.append(
+            f"{counts.n_bad} lines are not UTF-8, the first at {name}:{counts.first_bad}; bad bytes became U+FFFD"
+        )
+    if counts.n_carriage_returns:
+        found.append(f"{counts.n_carriage_returns} lines of {name} ended in a carriage return, which was dropped")
+    return found

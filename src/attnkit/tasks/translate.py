@@ -1,0 +1,163 @@
+"""Translate lines with one trained model or several: encode, batch by length, search, decode, put back in order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from attnkit.config import validate
+from attnkit.decoding.config import SearchConfig
+from attnkit.decoding.search import Hypothesis
+from attnkit.errors import RunError, UsageError
+from attnkit.tasks.load import LoadedRun, load_run
+from attnkit.tasks.searching import Batching, Job, LocalSearcher, Part, PoolSearcher, Searcher, make_batches
+from attnkit.tasks.segments import split_line
+from attnkit.text.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class Output:
+    """One hypothesis of one line; of a split line the parts joined, their scores and log-probabilities added up."""
+
+    text: str
+    score: float
+    """Log-probability over length**length_penalty (with the coverage penalty where asked)."""
+    log_prob: float
+    tokens: list[list[str]]
+    """Of each part."""
+    attention: list[list[list[float]]] | None
+    """Of each part: target rows x source columns; None unless recorded."""
+
+
+@dataclass(frozen=True)
+class Translation:
+    """A line with its hypotheses, best first."""
+
+    source: str
+    source_tokens: list[list[str]]
+    """Of each part the line was split into (one as a rule, none for a blank line)."""
+    outputs: list[Output]
+
+
+def load_translator(
+    runs: Sequence[Path], *, device: str = "auto", precision: str = "float32", workers: int = 1
+) -> Translator:
+    """Load one run or an ensemble; with several workers the search runs in processes of one thread each.
+
+    Raises:
+        RunError: a run is missing or damaged, or the runs have different vocabularies.
+    """
+    loaded = [load_run(path, device=device, precision=precision) for path in runs]
+    for other in loaded[1:]:
+        if other.vocabularies != loaded[0].vocabularies:
+            raise RunError("these runs have different vocabularies and cannot vote together", where=str(other.path))
+    if workers > 1:
+        return Translator(loaded, PoolSearcher(runs, precision, workers))
+    return Translator(loaded, LocalSearcher([run.model for run in loaded], loaded[0].device))
+
+
+class Translator:
+    """Text in, text out. Blank lines stay blank; every line has exactly its number of hypotheses."""
+
+    def __init__(self, runs: Sequence[LoadedRun], searcher: Searcher) -> None:
+        self.runs = list(runs)
+        self.searcher = searcher
+        self.src_tokenizer: Tokenizer = runs[0].src_tokenizer
+        self.tgt_tokenizer: Tokenizer = runs[0].tgt_tokenizer
+        self.search: SearchConfig = runs[0].config.decoding
+        self.max_source = min(run.config.data.max_length for run in runs)
+
+    def translate(self, lines: Sequence[str], **options: object) -> list[str]:
+        """Translate lines; keyword arguments are the fields of ``SearchConfig`` (``beam_size=5``).
+
+        Returns:
+            One text a line, or ``num_hypotheses`` consecutive ones.
+        """
+        found = self.stream(lines, self.configure(options))
+        return [output.text for translation in found for output in translation.outputs]
+
+    def configure(self, options: dict[str, object]) -> SearchConfig:
+        """Return the run's own search settings with some replaced.
+
+        Raises:
+            UsageError: no such setting, or a value it cannot have.
+        """
+        return validate(SearchConfig, {**self.search.model_dump(mode="json"), **options})
+
+    def stream(
+        self,
+        lines: Iterable[str],
+        config: SearchConfig | None = None,
+        batching: Batching | None = None,
+        *,
+        prefixes: Iterable[str] | None = None,
+        record: bool = False,
+    ) -> Iterator[Translation]:
+        """Yield a ``Translation`` a line, in order, reading ``batching.window`` lines ahead."""
+        batching = batching or Batching()
+        rows = iter(lines)
+        starts = iter(prefixes) if prefixes is not None else None
+        job = Job(config or self.search, record)
+        offset = 0
+        while window := list(islice(rows, batching.window)):
+            given = list(islice(starts, len(window))) if starts is not None else None
+            if given is not None and len(given) != len(window):
+                raise UsageError("there are fewer target prefixes than source lines", where="--target-prefix")
+            yield from self.translate_window(window, self.split(window, given, offset), job, batching)
+            offset += len(window)
+
+    def translate_window(
+        self, lines: list[str], parts: list[list[Part]], job: Job, batching: Batching
+    ) -> Iterator[Translation]:
+        """Translate lines that are in memory, given as parts by ``split``."""
+        flat = [part for members in parts for part in members]
+        found: dict[int, list[Hypothesis]] = {}
+        batches = make_batches([len(part.ids) for part in flat], batching)
+        results = self.searcher.search_all(([flat[i] for i in batch] for batch in batches), job)
+        for batch, hypotheses in zip(batches, results, strict=True):
+            found.update(zip(batch, hypotheses, strict=True))
+        first = 0
+        for line, members in zip(lines, parts, strict=True):
+            yield self.join(line, members, [found[first + k] for k in range(len(members))], job.config)
+            first += len(members)
+
+    def split(self, lines: list[str], prefixes: list[str] | None, offset: int) -> list[list[Part]]:
+        """Encode lines, over-long ones in parts; a blank line has none. ``offset`` numbers the first line."""
+        encoded = self.src_tokenizer.encode(lines)
+        given = self.tgt_tokenizer.encode(prefixes) if prefixes is not None else [[] for _ in lines]
+        parts: list[list[Part]] = []
+        for number, (line, ids, prefix) in enumerate(zip(lines, encoded, given, strict=True), offset):
+            pieces = [ids]
+            if not line.strip():
+                pieces = []
+            elif len(ids) > self.max_source:
+                texts = split_line(line, self.max_source, lambda text: len(self.src_tokenizer.encode([text])[0]))
+                pieces = self.src_tokenizer.encode(texts)
+            parts.append([Part(number, k, piece, [] if k else prefix) for k, piece in enumerate(pieces)])
+        return parts
+
+    def join(
+        self, line: str, parts: Sequence[Part], found: Sequence[list[Hypothesis]], config: SearchConfig
+    ) -> Translation:
+        """Put the parts of a line together: the k-th hypotheses of all parts make the line's k-th."""
+        outputs = []
+        for rank in range(config.num_hypotheses):
+            chosen = [hypotheses[min(rank, len(hypotheses) - 1)] for hypotheses in found]
+            texts = self.tgt_tokenizer.decode([hypothesis.ids for hypothesis in chosen])
+            outputs.append(
+                Output(
+                    text=" ".join(texts).replace("\n", " "),
+                    score=sum(hypothesis.score for hypothesis in chosen),
+                    log_prob=sum(hypothesis.log_prob for hypothesis in chosen),
+                    tokens=[self.tgt_tokenizer.pieces(hypothesis.ids) for hypothesis in chosen],
+                    attention=[h.attention.tolist() for h in chosen if h.attention is not None] or None,
+                )
+            )
+        return Translation(line, [self.src_tokenizer.pieces(part.ids) for part in parts], outputs)
+
+    def close(self) -> None:
+        """End the worker processes, where there are any."""
+        if isinstance(self.searcher, PoolSearcher):
+            self.searcher.close()

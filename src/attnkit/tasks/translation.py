@@ -1,0 +1,203 @@
+"""Train a translation model: join data, model, loss, search, metrics and the run folder. Yields what happens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from attnkit.data.feed import PairFeed, Position
+from attnkit.data.pairs import PairBatch
+from attnkit.errors import StoppedError
+from attnkit.models.build import build_model
+from attnkit.models.translation import TranslationModel
+from attnkit.runtime import Ranks, choose_device, choose_precision, join_ranks, set_threads
+from attnkit.tasks.config import TranslationConfig
+from attnkit.tasks.evaluate import Evaluation
+from attnkit.tasks.keeping import Keeper
+from attnkit.tasks.load import load_weights, open_checkpoint, read_tokenizers
+from attnkit.tasks.prepare import Prepared, Stage, Vocabularies, open_prepared, prepare
+from attnkit.training.flat import Precision
+from attnkit.training.loop import EvaluationRecord, Job, StepRecord, fit
+from attnkit.training.losses import Term, linear_cross_entropy
+from attnkit.training.state import TrainState
+
+
+@dataclass(frozen=True)
+class Begun:
+    """Training starts or goes on."""
+
+    step: int
+    n_parameters: int
+    n_pairs: int
+    counts: Mapping[str, int]
+    device: str
+    precision: str
+    minutes: float
+    """Spent before, by earlier processes."""
+
+
+@dataclass(frozen=True)
+class Scored:
+    """The development set was scored."""
+
+    record: EvaluationRecord
+    samples: list[tuple[str, str, str]]
+
+
+@dataclass(frozen=True)
+class Finished:
+    """The run is complete."""
+
+    reason: str
+    step: int
+    best: str
+    """The checkpoint that ``translate`` takes."""
+    metrics: Mapping[str, float]
+    """Its scores on the development set."""
+    already: bool = False
+    """Nothing was left to do."""
+
+
+Event = Stage | Begun | StepRecord | Scored | Finished
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to train and where to keep it."""
+
+    config: TranslationConfig
+    path: Path
+    overwrite: bool = False
+    """Move an old run aside."""
+    init_from: Path | None = None
+    """A run whose vocabulary and weights this one begins with."""
+    stop: Callable[[], bool] | None = None
+    """Asked once a step whether to save and end."""
+
+
+def train(request: Request) -> Iterator[Event]:
+    """Train, or go on where an interrupted run of the same configuration stopped.
+
+    Raises:
+        UsageError: the folder holds a run of another configuration.
+        StoppedError: a stop was asked for; a checkpoint is saved.
+        DivergedError: ten steps in a row were not finite.
+    """
+    config = request.config
+    device = choose_device(config.device)
+    set_threads(config.threads)
+    ranks = join_ranks(device.type)
+    try:
+        with Keeper(request.path, config, ranks, overwrite=request.overwrite) as keeper:
+            if keeper.finished is not None:
+                yield Finished(keeper.finished, keeper.step, keeper.best, keeper.best_scores(), already=True)
+                return
+            yield from _train(request, keeper, device, ranks)
+    finally:
+        ranks.close()
+
+
+def _train(request: Request, keeper: Keeper, device: torch.device, ranks: Ranks) -> Iterator[Event]:
+    config = request.config
+    start = open_checkpoint(request.init_from) if request.init_from is not None else None
+    prepared = yield from _prepare(request, keeper, ranks)
+    torch.manual_seed(config.seed)
+    vocabularies = prepared.vocabularies
+    model = build_model(config.model, vocabularies.src.vocab_size, vocabularies.tgt.vocab_size)
+    if start is not None:
+        load_weights(model, start)
+    torch.nn.Module.to(model, device=device)
+    precision = choose_precision(config.precision, device)
+    working: Precision = "bfloat16" if precision == torch.bfloat16 else "float32"
+    state = TrainState(model, config.optimization, Position(), working)
+    keeper.restore(state, prepared.pairs.fingerprint, vocabularies.files())
+    evaluation = Evaluation(prepared, config.decoding, device, config.evaluation.samples)
+    job = make_job(config, model, prepared, evaluation, ranks, request.stop)
+    yield Begun(
+        step=state.step,
+        n_parameters=sum(parameter.numel() for parameter in model.parameters()),
+        n_pairs=len(prepared.pairs),
+        counts=prepared.counts,
+        device=device.type,
+        precision=str(precision).removeprefix("torch."),
+        minutes=state.minutes,
+    )
+    for record in fit(job, state):
+        keeper.keep(record, state)
+        yield Scored(record, evaluation.samples) if isinstance(record, EvaluationRecord) else record
+    if state.finished == "stopped":
+        keeper.save(state)
+        raise StoppedError(f"stopped at step {state.step}; everything is saved", help="the same command again goes on")
+    if config.checkpoints.average > 1:
+        yield Stage(f"averaging the last {config.checkpoints.average} checkpoints")
+        keeper.average(state, lambda: shared_scores(evaluation, ranks)(model))
+    keeper.finish(state)
+    yield Finished(str(state.finished), state.step, keeper.best, keeper.best_scores())
+
+
+def make_job(
+    config: TranslationConfig,
+    model: TranslationModel,
+    prepared: Prepared,
+    evaluation: Evaluation,
+    ranks: Ranks,
+    stop: Callable[[], bool] | None = None,
+) -> Job:
+    """Return the training job of a configuration: what the loop needs to know, and no more."""
+    device = evaluation.device
+    smoothing = config.optimization.label_smoothing
+
+    def loss(batch: PairBatch) -> dict[str, Term]:
+        batch = batch.to(device)
+        hidden = model.hidden(batch.src, batch.src_mask, batch.tgt_in)
+        chosen = hidden.flatten(0, 1).index_select(0, batch.positions)
+        total, nll = linear_cross_entropy(chosen, model.output.weight, model.output.bias, batch.targets, smoothing)
+        return {"nll": Term(total, reported=nll)}
+
+    feed = PairFeed(
+        prepared.pairs,
+        config.seed,
+        config.optimization.max_tokens,
+        config.optimization.accumulate,
+        ranks.rank,
+        ranks.world,
+        config.data.weights,
+    )
+    return Job(
+        model=model,  # type: ignore[arg-type]
+        feed=feed,
+        loss=loss,
+        config=config.training,
+        evaluate=shared_scores(evaluation, ranks),  # type: ignore[arg-type]
+        seed=config.seed,
+        rank=ranks.rank,
+        reduce=ranks.reduce if ranks.world > 1 else None,
+        stop=stop,
+    )
+
+
+def shared_scores(evaluation: Evaluation, ranks: Ranks) -> Callable[[TranslationModel], Mapping[str, float]]:
+    """Let rank 0 score and tell the others: one answer, whatever machine they run on."""
+    names = ("loss", "perplexity", "bleu", "chrf")
+
+    def scores(model: TranslationModel) -> Mapping[str, float]:
+        found = evaluation(model) if ranks.rank == 0 else dict.fromkeys(names, 0.0)
+        values = torch.tensor([found[name] for name in names], dtype=torch.float64, device=evaluation.device)
+        ranks.reduce(values)
+        return dict(zip(names, values.tolist(), strict=True))
+
+    return scores
+
+
+def _prepare(request: Request, keeper: Keeper, ranks: Ranks) -> Generator[Stage, None, Prepared]:
+    """Let rank 0 encode the text while the others wait, then open it everywhere."""
+    vocabularies = None
+    if request.init_from is not None:
+        vocabularies = Vocabularies(*read_tokenizers(open_checkpoint(request.init_from)))
+    if keeper.writes:
+        yield from prepare(request.config, keeper.folder.data_path, vocabularies)
+    ranks.wait()
+    return open_prepared(keeper.folder.data_path)
