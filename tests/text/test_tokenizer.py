@@ -46,7 +46,7 @@ odd = st.sampled_from(
     [" ", "  ", "\t", "\r", "\n", "\u2028", "\u2581", "\0", "\u203f", "Ġ", "é", "👩‍🚀", "\ufeff", "the", *SPECIALS]
 )
 anything = st.lists(st.one_of(st.text(max_size=8), odd), max_size=8).map("".join)
-quick = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+quick = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram", "wordpiece", "char"])

@@ -44,6 +44,8 @@ class LineCounts:
     """Lines with bytes that are no UTF-8."""
     first_bad: int | None = None
     """Number of the first such line, counted from 1."""
+    guess: str | None = None
+    """What the file may be, if its first line is no UTF-8."""
     byte_order_mark: bool = False
     """The file began with U+FEFF, which was dropped."""
 
@@ -103,6 +105,8 @@ class LineReader:
         if self._on_bad == "refuse":
             raise undecodable(self.path, counts.n_lines, raw, error) from error
         counts.n_bad += 1
+        if counts.n_lines == 1:
+            counts.guess = _guess(raw)
         if counts.first_bad is None:
             counts.first_bad = counts.n_lines
         return raw.decode("utf-8", errors="replace")
@@ -135,12 +139,15 @@ def raw_lines_of(path: Path) -> Iterator[bytes]:
 def undecodable(path: Path, line: int, raw: bytes, error: UnicodeDecodeError) -> DataError:
     """Return the error for bytes that are no UTF-8, with a guess at what the file is."""
     byte = raw[error.start]
-    help = "convert the file to UTF-8 (iconv), or drop the line"
-    if line == 1:
-        help = next((text for magic, text in _MAGIC.items() if raw.startswith(magic)), help)
-    return DataError(
-        f"byte 0x{byte:02X} is no UTF-8 (byte {error.start + 1} of the line)", where=f"{path}:{line}", help=help
-    )
+    help = (_guess(raw) if line == 1 else None) or "convert the file to UTF-8 (iconv), or mend the line"
+    what = f"byte 0x{byte:02X} is no UTF-8 (byte {error.start + 1} of the line)"
+    return DataError(what, where=f"{path}:{line}", help=help)
+
+
+def _guess(raw: bytes) -> str | None:
+    """Return what a file that begins with these bytes may be."""
+    binary = "the file looks binary: name a text file" if b"\0" in raw else None
+    return next((text for magic, text in _MAGIC.items() if raw.startswith(magic)), binary)
 
 
 def _failure(path: Path, line: int, error: Exception) -> AttnkitError:

@@ -28,9 +28,10 @@ PAD_ID, BOS_ID, EOS_ID, UNK_ID = 0, 1, 2, 3
 
 FORMAT = "attnkit vocabulary"
 VERSION = 1
-REMEMBERED = 4_000_000
-"""Characters of chunks that are remembered before all are forgotten (some 100 MB)."""
+REMEMBERED = 2_000_000
+"""Characters of chunks that are remembered before all are forgotten (some 80 MB)."""
 
+_UNUSED = re.compile("<unused[0-9]+>")
 _SPACED = re.compile(r" +[^ ]*")
 
 
@@ -64,6 +65,11 @@ class Tokenizer:
     def vocab_size(self) -> int:
         """Number of entries: ids run from 0 to this minus 1."""
         return len(self._names)
+
+    @property
+    def n_unused(self) -> int:
+        """Number of entries that only fill up the size and never occur."""
+        return sum(_UNUSED.fullmatch(name) is not None for name in self._names)
 
     @property
     def fingerprint(self) -> str:
@@ -100,7 +106,7 @@ class Tokenizer:
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """Return each id for people: a space shows as ``▁``, parts of a character and controls as ``<0x..>``."""
-        return [display(self._bytes[i]) or self._names[i] for i in ids]
+        return [self._names[i] if i == UNK_ID else display(self._bytes[i]) or self._names[i] for i in ids]
 
     def bytes_of(self, id: int) -> bytes:
         """Return the bytes of UTF-8 that an id stands for, none for padding and the like."""
@@ -221,9 +227,8 @@ def _bytes_of(config: VocabularyConfig, names: Sequence[str]) -> list[bytes]:
     unknown = b" <unk>" if config.kind == "word" else b"<unk>"
     space = " " if config.kind == "word" else ""
     table = [b"", b"", b"", unknown, *((space + symbol).encode() for symbol in config.symbols)]
-    unused = re.compile("<unused[0-9]+>")
     for name in names[n_fixed:]:
-        if unused.fullmatch(name):
+        if _UNUSED.fullmatch(name):
             table.append(b"")
         elif config.kind == "word":
             table.append(name.encode())

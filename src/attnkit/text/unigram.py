@@ -25,11 +25,11 @@ MOST_WORDS = 150_000
 SEEDS_PER_PIECE = 16
 FEWEST_SEEDS = 50_000
 SHRINK = 0.75
-"""Share of the pieces that outlives one round."""
-MARGIN = 1.1
-"""The last round stops at so many times the pieces wanted; the best of them are taken."""
+"""Share of the pieces, single bytes aside, that outlives one round."""
 FLOOR = 1e-6
 """Least probability of a single byte."""
+LEAST_COUNT = 0.05
+"""Pieces that are expected more rarely count as this: e to the digamma of it is 2e-9, and never 0."""
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -47,23 +47,21 @@ def train_unigram(counts: Mapping[bytes, int], n_pieces: int, min_frequency: int
     corpus = _Corpus.of(counts)
     seeds = _find_seeds(corpus, max(FEWEST_SEEDS, SEEDS_PER_PIECE * n_pieces), min_frequency)
     words, within = _word_lattice(corpus, seeds), _piece_lattice(corpus, seeds)
-    probability = np.maximum(seeds.frequency / max(1.0, seeds.frequency.sum()), np.where(seeds.length == 1, FLOOR, 0.0))
+    is_byte = seeds.length == 1
+    alive = np.ones(len(is_byte), dtype=np.bool_)
+    probability = _reestimate(seeds.frequency, alive, is_byte)
     while True:
         for _ in range(2):
             expected = words.expect(probability, corpus.count)
-            expected[(expected < 0.5) & (seeds.length > 1)] = 0.0
-            probability = _reestimate(expected, seeds.length == 1)
-        alive = probability > 0
+            probability = _reestimate(expected, alive, is_byte)
         n_alive = int(alive.sum())
-        if n_alive <= MARGIN * n_pieces:
+        if n_alive <= n_pieces:
             break
-        n_kept = max(int(MARGIN * n_pieces), int(SHRINK * n_alive))
-        loss = _loss(within, expected, probability, seeds.length == 1)
-        probability[np.argsort(-loss, kind="stable")[n_kept:]] = 0.0
-        words, within = words.keep(probability > 0), within.keep(probability > 0)
-    worth = np.where(seeds.length == 1, 2.0, probability)  # every byte stays
-    chosen = np.argsort(-worth, kind="stable")[: max(256, min(n_pieces, n_alive))]
-    chosen = chosen[np.argsort(-probability[chosen], kind="stable")]
+        loss = _loss(within, expected, probability)
+        loss[is_byte], loss[~alive] = np.inf, -np.inf
+        alive[np.argsort(-loss, kind="stable")[max(n_pieces, 256 + int(SHRINK * (n_alive - 256))) :]] = False
+        words, within, probability = words.keep(alive), within.keep(alive), np.where(alive, probability, 0.0)
+    chosen = np.argsort(-probability, kind="stable")[:n_alive]
     return [Piece(corpus.substring(seeds, int(i)), float(np.log(probability[i]))) for i in chosen]
 
 
@@ -246,20 +244,18 @@ def _piece_lattice(corpus: _Corpus, seeds: _Seeds) -> _Lattice:
     return _Lattice(first, first + seeds.length, _Sweep.of(source, goal, piece, goal - first[owner]), None)
 
 
-def _loss(within: _Lattice, expected: Floats, probability: Floats, is_byte: NDArray[np.bool_]) -> Floats:
+def _loss(within: _Lattice, expected: Floats, probability: Floats) -> Floats:
     """Return by how much the log-likelihood falls when each piece is written by its best other pieces."""
     with np.errstate(divide="ignore", invalid="ignore"):
         loss: Floats = expected * (np.log(probability) - np.log(within.best(probability)))
-    loss[probability <= 0] = -np.inf
-    loss[is_byte] = np.inf
-    return loss
+    return np.nan_to_num(loss, nan=-np.inf)
 
 
-def _reestimate(expected: Floats, is_byte: NDArray[np.bool_]) -> Floats:
+def _reestimate(expected: Floats, alive: NDArray[np.bool_], is_byte: NDArray[np.bool_]) -> Floats:
     """Return probabilities by variational Bayes, which presses rare pieces down (Liang and Klein 2009)."""
-    probability = np.exp(_digamma(expected) - _digamma(np.array([max(1.0, expected.sum())])))
-    probability[expected <= 0] = 0.0
-    return np.where(is_byte, np.maximum(probability, FLOOR), probability)
+    counts = np.maximum(expected, LEAST_COUNT)
+    probability = np.exp(_digamma(counts) - np.log(max(1.0, expected.sum())))
+    return np.where(alive, np.where(is_byte, np.maximum(probability, FLOOR), probability), 0.0)
 
 
 def _sums(index: Ints, weight: Floats, n: int) -> Floats:

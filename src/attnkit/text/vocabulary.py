@@ -20,11 +20,11 @@ from attnkit.errors import DataError, UsageError
 from attnkit.text import engine
 from attnkit.text.alphabet import BYTE_OF, CHARACTERS, CONTINUED
 from attnkit.text.config import SPECIALS, VocabularyConfig
-from attnkit.text.lines import STDIN, read_lines
+from attnkit.text.lines import read_lines
 from attnkit.text.tokenizer import Tokenizer, cut, symbol_pattern
 from attnkit.text.unigram import train_unigram
 
-DISTINCT = 4_000_000
+DISTINCT = 1_000_000
 """Distinct chunks that are counted before those seen once are forgotten, to bound memory."""
 
 
@@ -62,8 +62,6 @@ def _lines(text: Sequence[Path] | Iterable[str], config: VocabularyConfig) -> It
     """Yield the lines that are not blank, without the symbols in them."""
     pattern = None if config.kind == "word" else symbol_pattern(config.symbols)
     for item in text:
-        if item == STDIN:
-            raise UsageError("a vocabulary is made from files", help="write standard input to a file first")
         for line in read_lines(item) if isinstance(item, Path) else (item,):
             if line and not line.isspace():
                 yield line if pattern is None else pattern.sub(" ", line)

@@ -1,0 +1,222 @@
+"""What may be wrong with two line-aligned files, and which of their pairs training leaves out.
+
+``check_pair`` reads everything and goes on after any oddity; ``clean_pairs`` is what training reads through. Both judge
+a pair alike. Memory is bounded: 8 bytes a line to find repeats, 16 where overlap with other files is asked for.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice, zip_longest
+from pathlib import Path
+
+from attnkit.errors import UsageError
+from attnkit.text.config import CheckConfig
+from attnkit.text.findings import Report, Side, Tally, known_findings
+from attnkit.text.judge import Pair, with_judge
+from attnkit.text.lines import STDIN, LineReader, open_binary, read_lines
+from attnkit.text.parallel import first_suspicious_line, read_parallel
+from attnkit.text.repeats import Seen
+from attnkit.text.tokenizer import UNK_ID, Tokenizer
+
+BATCH = 4096
+"""Pairs that are looked at, and encoded, together."""
+
+_SIDES: tuple[Side, Side] = ("source", "target")
+_ODD = {
+    "separator": re.compile("[\u2028\u2029\x85\x0b\x0c\x1c-\x1e]"),
+    "inner_return": re.compile("\r"),
+    "inner_mark": re.compile("\ufeff"),
+    "replacement": re.compile("\ufffd"),
+    "control": re.compile("[\0-\x08\x0e-\x1b\x1f\x7f]"),
+}
+
+
+@dataclass
+class PairDrops:
+    """How many pairs were left out of training, by reason."""
+
+    blank: int = 0
+    """Both lines are blank."""
+    blank_source: int = 0
+    blank_target: int = 0
+    odd_ratio: int = 0
+    """Lengths in characters that go together unlike those of the rest."""
+
+
+def clean_pairs(
+    src_path: Path, tgt_path: Path, drops: PairDrops, config: CheckConfig | None = None
+) -> Iterator[tuple[int, Pair]]:
+    """Yield the pairs that can be trained on with their line numbers from 0; count the others in ``drops``.
+
+    Lengths in tokens are for the caller to judge. Duplicates are kept.
+
+    Raises:
+        DataError: The files differ in their numbers of lines, or a byte is no UTF-8.
+    """
+    pairs, judge = with_judge(read_parallel(src_path, tgt_path), (config or CheckConfig()).max_ratio)
+    for line, pair in enumerate(pairs):
+        fault = judge.fault(*pair)
+        if fault is None:
+            yield line, pair
+        else:
+            setattr(drops, fault, getattr(drops, fault) + 1)
+
+
+def check_pair(
+    src_path: Path,
+    tgt_path: Path,
+    config: CheckConfig | None = None,
+    *,
+    others: tuple[Path, Path | None] | None = None,
+    vocabularies: tuple[Tokenizer, Tokenizer] | None = None,
+) -> Report:
+    """Read two files to their ends and say everything that is odd about them.
+
+    Args:
+        src_path: Source text.
+        tgt_path: Target text.
+        config: Limits.
+        others: Source and perhaps target file of another corpus, which should share no lines with these two.
+        vocabularies: Of source and target, to count tokens and unknown ones.
+    """
+    if STDIN in (src_path, tgt_path):
+        raise UsageError("check reads its files more than once", help="write standard input to a file first")
+    for path in filter(None, others or ()):
+        open_binary(path).close()  # a missing file is better said before the reading than after
+    inspection = _Inspection(src_path, tgt_path, config or CheckConfig(), vocabularies)
+    inspection.read()
+    inspection.compare_counts()
+    inspection.find_repeats()
+    if others is not None:
+        inspection.find_overlap(*others)
+    return inspection.finish()
+
+
+class _Inspection:
+    """One reading of two files, and what it has found so far."""
+
+    def __init__(
+        self, src_path: Path, tgt_path: Path, config: CheckConfig, vocabularies: tuple[Tokenizer, Tokenizer] | None
+    ) -> None:
+        self.report = Report(str(src_path), str(tgt_path))
+        self._paths = (src_path, tgt_path)
+        self._readers = tuple(LineReader(path, on_bad="replace") for path in self._paths)
+        self._config = config
+        self._vocabularies = vocabularies
+        self._tally = Tally(known_findings(config, vocabularies is not None))
+        self._pairs, self._sources = Seen(), Seen()
+        self._tokens, self._unknown = [0, 0], [0, 0]
+
+    def read(self) -> None:
+        """Look at every line and every pair."""
+        src, tgt = (self._watch(reader, side) for reader, side in zip(self._readers, _SIDES, strict=True))
+        pairs, judge = with_judge(_to_the_end(src, tgt), self._config.max_ratio)
+        self.report.usual_ratio = judge.usual_ratio
+        n_before = 0
+        while batch := list(islice(pairs, BATCH)):
+            for number, pair in enumerate(batch, n_before + 1):
+                fault = judge.fault(*pair)
+                if fault is not None:
+                    self._tally.add(fault, "pair", number, pair)
+                # a blank pair is no repetition of another: its number stands for it
+                self._pairs.add(number if fault == "blank" else pair)
+                self._sources.add(number if fault in ("blank", "blank_source") else pair[0])
+            if self._vocabularies is not None:
+                self._count_tokens(batch, n_before)
+            n_before += len(batch)
+
+    def compare_counts(self) -> None:
+        """Note missing lines, or that there are none at all."""
+        n_src, n_tgt = (reader.counts.n_lines for reader in self._readers)
+        self.report.n_src, self.report.n_tgt = n_src, n_tgt
+        for side, n_lines in zip(_SIDES, (n_src, n_tgt), strict=True):
+            if not n_lines:
+                self._tally.put("empty", side, 1, None, "")
+        if n_src != n_tgt and n_src and n_tgt:
+            line = first_suspicious_line(*self._paths)
+            self._tally.put("mismatch", "pair", abs(n_src - n_tgt), line, self._pair_at(line))
+
+    def find_repeats(self) -> None:
+        """Note pairs that occur more than once."""
+        found = self._pairs.repeats()
+        if found.first is not None:
+            self._tally.put("duplicate", "pair", found.count, found.first + 1, self._pair_at(found.first + 1))
+
+    def find_overlap(self, src_path: Path, tgt_path: Path | None) -> None:
+        """Note sources, and pairs if both files are given, that also occur in another corpus."""
+        found = self._sources.overlap(read_lines(src_path, on_bad="replace"))
+        if found.first is not None:
+            line = found.first + 1
+            self._tally.put("source_overlap", "source", found.count, line, self._pair_at(line)[0])
+        if tgt_path is not None:
+            found = self._pairs.overlap(read_parallel(src_path, tgt_path))
+            if found.first is not None:
+                self._tally.put("pair_overlap", "pair", found.count, found.first + 1, self._pair_at(found.first + 1))
+
+    def finish(self) -> Report:
+        """Return the report."""
+        if self._vocabularies is not None:
+            rates = [
+                unknown / tokens if tokens else 0.0 for unknown, tokens in zip(self._unknown, self._tokens, strict=True)
+            ]
+            self.report.src_unknown_rate, self.report.tgt_unknown_rate = rates
+        self.report.findings = self._tally.found()
+        return self.report
+
+    def _watch(self, reader: LineReader, side: Side) -> Iterator[str]:
+        """Yield the lines of a file and note what is odd about each alone."""
+        counts, tally = reader.counts, self._tally
+        n_bad = n_returns = n_words = 0
+        most = self._config.max_characters if self._vocabularies is None else None
+        for line in reader:
+            if counts.n_bad > n_bad:
+                n_bad += 1
+                tally.add("undecodable", side, counts.n_lines, line, line.find("\ufffd"))
+            elif not line.isprintable() or "\ufffd" in line:
+                self._note_characters(line, side, counts.n_lines)
+            if counts.n_carriage_returns > n_returns:
+                n_returns += 1
+                tally.add("carriage_return", side, counts.n_lines, line)
+            if most is not None and len(line) > most:
+                tally.add("long", side, counts.n_lines, line)
+            n_words += len(line.split())
+            yield line
+        if counts.guess:
+            tally.explain("undecodable", side, counts.guess)
+        if counts.byte_order_mark:
+            tally.put("byte_order_mark", side, 1, 1, "")
+        setattr(self.report, "n_src_words" if side == "source" else "n_tgt_words", n_words)
+
+    def _note_characters(self, line: str, side: Side, number: int) -> None:
+        for name, pattern in _ODD.items():
+            found = pattern.search(line)
+            if found is not None:
+                self._tally.add(name, side, number, line, found.start())
+
+    def _count_tokens(self, batch: list[Pair], n_before: int) -> None:
+        assert self._vocabularies is not None
+        for k, lines in enumerate(zip(*batch, strict=True)):
+            for offset, ids in enumerate(self._vocabularies[k].encode(lines)):
+                self._tokens[k] += len(ids)
+                self._unknown[k] += ids.count(UNK_ID)
+                if len(ids) > self._config.max_length:
+                    self._tally.add("long", _SIDES[k], n_before + offset + 1, lines[offset])
+
+    def _pair_at(self, number: int) -> Pair:
+        """Read line ``number`` of both files again."""
+        src, tgt = (next(islice(read_lines(path, on_bad="replace"), number - 1, None), "") for path in self._paths)
+        return src, tgt
+
+
+def _to_the_end(src: Iterator[str], tgt: Iterator[str]) -> Iterator[Pair]:
+    """Yield pairs while there are any, then read the rest of the longer file too."""
+    for src_line, tgt_line in zip_longest(src, tgt):
+        if src_line is None or tgt_line is None:
+            break
+        yield src_line, tgt_line
+    for rest in (src, tgt):
+        deque(rest, maxlen=0)

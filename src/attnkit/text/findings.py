@@ -1,0 +1,150 @@
+"""What a check found: how often, where first, and a sample of it. Knows no files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+from unicodedata import east_asian_width
+
+from attnkit.text.config import CheckConfig
+
+Side = Literal["source", "target", "pair"]
+SAMPLE = 52
+"""Characters of a sample."""
+
+
+@dataclass
+class Finding:
+    """One kind of oddity."""
+
+    name: str
+    """For programs: ``blank``, ``ratio``..."""
+    text: str
+    """For people: "blank lines"."""
+    side: Side
+    fatal: bool = False
+    """The pair cannot be trained on."""
+    dropped: bool = False
+    """Training leaves these pairs out."""
+    count: int = 0
+    first_line: int | None = None
+    """Counted from 1; None where no line is meant."""
+    sample: str | None = None
+
+
+@dataclass
+class Report:
+    """Everything that is to be said of two files."""
+
+    src: str
+    tgt: str
+    n_src: int = 0
+    """Lines."""
+    n_tgt: int = 0
+    n_src_words: int = 0
+    """Between white space."""
+    n_tgt_words: int = 0
+    usual_ratio: float = 1.0
+    """Median of source over target characters (16 added to each) in the first lines."""
+    src_unknown_rate: float | None = None
+    """Share of unknown tokens, when a vocabulary was given."""
+    tgt_unknown_rate: float | None = None
+    findings: list[Finding] = field(default_factory=list)
+    """Those that occur, in the order in which they are best read."""
+
+    @property
+    def trainable(self) -> bool:
+        """Whether nothing fatal was found."""
+        return not any(finding.fatal for finding in self.findings)
+
+
+def known_findings(config: CheckConfig, has_vocabulary: bool) -> list[Finding]:
+    """Return everything a check looks for, nothing of it counted yet, in the order of a report."""
+    limit = f"{config.max_length:,} tokens" if has_vocabulary else f"{config.max_characters:,} characters"
+    times = f"{config.max_ratio or 0:g}"
+    fatal = [
+        ("mismatch", "lines without a partner", _PAIR),
+        ("empty", "there are no lines", _BOTH),
+        ("undecodable", "lines with bytes that are no UTF-8", _BOTH),
+    ]
+    dropped = [
+        ("blank", "pairs of blank lines", _PAIR),
+        ("blank_source", "pairs whose source alone is blank", _PAIR),
+        ("blank_target", "pairs whose target alone is blank", _PAIR),
+        ("odd_ratio", f"pairs whose ratio of lengths is {times} times more or less than usual", _PAIR),
+    ]
+    odd = [
+        ("long", f"lines of more than {limit}", _BOTH),
+        ("duplicate", "pairs that repeat an earlier pair", _PAIR),
+        ("source_overlap", "lines that the training source holds too", ("source",)),
+        ("pair_overlap", "pairs that the training corpus holds too", _PAIR),
+        ("separator", "lines that other tools would split (U+2028, U+0085, VT, FF...)", _BOTH),
+        ("carriage_return", r"lines that end in \r\n; the \r is dropped", _BOTH),
+        ("inner_return", r"lines with a \r inside", _BOTH),
+        ("byte_order_mark", "byte-order mark at the start; it is dropped", _BOTH),
+        ("inner_mark", "lines with a U+FEFF inside", _BOTH),
+        ("replacement", "lines with U+FFFD, the mark of text once damaged", _BOTH),
+        ("control", "lines with control characters", _BOTH),
+    ]
+    return [
+        Finding(name, text, side, fatal=kind is fatal, dropped=kind is dropped)
+        for kind in (fatal, dropped, odd)
+        for name, text, sides in kind
+        for side in sides
+    ]
+
+
+_BOTH: tuple[Side, ...] = ("source", "target")
+_PAIR: tuple[Side, ...] = ("pair",)
+
+
+class Tally:
+    """Findings being counted."""
+
+    def __init__(self, known: list[Finding]) -> None:
+        self._found = {(finding.name, finding.side): finding for finding in known}
+
+    def add(self, name: str, side: Side, line: int | None, text: str | tuple[str, str], at: int = 0) -> None:
+        """Count an occurrence; the first one gives the line and the sample, the part of ``text`` around ``at``."""
+        finding = self._found[name, side]
+        if not finding.count:
+            finding.first_line = line
+            finding.sample = shorten(text, at) if isinstance(text, str) else pair_sample(*text)
+        finding.count += 1
+
+    def put(self, name: str, side: Side, count: int, line: int | None, text: str | tuple[str, str]) -> None:
+        """Note occurrences that were counted elsewhere."""
+        if count:
+            self.add(name, side, line, text)
+            self._found[name, side].count = count
+
+    def explain(self, name: str, side: Side, text: str) -> None:
+        """Show ``text`` in place of the sample."""
+        self._found[name, side].sample = text
+
+    def found(self) -> list[Finding]:
+        """Return the findings that occur."""
+        return [finding for finding in self._found.values() if finding.count]
+
+
+def shorten(line: str, at: int = 0, width: int = SAMPLE) -> str:
+    """Return the part of a line around ``at`` in at most ``width`` columns; what cannot be printed as ``<U+2028>``.
+
+    >>> shorten("a" * 99, width=5)
+    'aaaa…'
+    """
+    begin = max(0, at - width // 3) if len(line) > width else 0
+    shown, used = ("…", 1) if begin else ("", 0)
+    for character in line[begin : begin + width]:
+        piece = character if character.isprintable() else f"<U+{ord(character):04X}>"
+        used += sum(2 if east_asian_width(c) in "WF" else 1 for c in piece)
+        if used >= width:
+            return shown + "…"
+        shown += piece
+    return shown
+
+
+def pair_sample(src: str, tgt: str) -> str:
+    """Return both lines of a pair, shortened."""
+    half = SAMPLE // 2 - 1
+    return f"{shorten(src, width=half)} | {shorten(tgt, width=half)}"

@@ -1,0 +1,221 @@
+"""Everything `check` looks for is found where it was put, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from attnkit.cli import main
+from attnkit.errors import DataError, UsageError
+from attnkit.text.check import PairDrops, check_pair, clean_pairs
+from attnkit.text.config import CheckConfig, VocabularyConfig
+from attnkit.text.findings import Report, shorten
+from attnkit.text.repeats import Repeats, Seen
+from attnkit.text.vocabulary import train_vocabulary
+
+N = 60
+SRC = [f"the dog number {i} runs through the garden" for i in range(N)]
+TGT = [f"der Hund Nummer {i} rennt durch den Garten" for i in range(N)]
+
+
+def write(folder: Path, src: list[str] | bytes, tgt: list[str] | bytes, name: str = "a") -> tuple[Path, Path]:
+    paths = folder / f"{name}.src", folder / f"{name}.tgt"
+    for path, text in zip(paths, (src, tgt), strict=True):
+        path.write_bytes(text if isinstance(text, bytes) else "".join(line + "\n" for line in text).encode())
+    return paths
+
+
+def summary(report: Report) -> dict[tuple[str, str], tuple[int, int | None]]:
+    return {(found.name, found.side): (found.count, found.first_line) for found in report.findings}
+
+
+def changed(lines: list[str], **at: str) -> list[str]:
+    return [at.get(f"l{number}", line) for number, line in enumerate(lines, 1)]
+
+
+def test_clean_files_have_no_findings(tmp_path: Path) -> None:
+    report = check_pair(*write(tmp_path, SRC, TGT))
+    assert report.findings == [] and report.trainable
+    assert (report.n_src, report.n_tgt, report.n_src_words, report.n_tgt_words) == (N, N, 8 * N, 8 * N)
+
+
+@pytest.mark.parametrize(
+    ("src", "tgt", "expected"),
+    [
+        ({"l3": "", "l9": " "}, {"l3": "\t", "l9": ""}, {("blank", "pair"): (2, 3)}),
+        ({"l4": "\u3000"}, {}, {("blank_source", "pair"): (1, 4)}),
+        ({}, {"l5": ""}, {("blank_target", "pair"): (1, 5)}),
+        ({}, {"l6": "ja " * 200}, {("odd_ratio", "pair"): (1, 6)}),
+        ({"l7": "x" * 2001}, {"l7": "x" * 1800}, {("long", "source"): (1, 7)}),
+        ({"l9": SRC[1], "l8": SRC[1]}, {"l9": TGT[1], "l8": TGT[1]}, {("duplicate", "pair"): (2, 8)}),
+        ({"l9": SRC[1]}, {}, {}),
+        (
+            {"l2": "a\u2028b"},
+            {"l2": "a\x85b", "l4": "c\x0bd"},
+            {("separator", "source"): (1, 2), ("separator", "target"): (2, 2)},
+        ),
+        (
+            {"l2": "a \r b"},
+            {"l3": TGT[2] + "\r"},
+            {("inner_return", "source"): (1, 2), ("carriage_return", "target"): (1, 3)},
+        ),
+        (
+            {"l1": "\ufeff" + SRC[0]},
+            {"l3": "\ufeff" + TGT[2]},
+            {("byte_order_mark", "source"): (1, 1), ("inner_mark", "target"): (1, 3)},
+        ),
+        ({"l2": "a\ufffdb"}, {}, {("replacement", "source"): (1, 2)}),
+        ({"l2": "a\0b"}, {"l2": "\x1b[31m"}, {("control", "source"): (1, 2), ("control", "target"): (1, 2)}),
+        ({"l2": "50\u00a0% of\u200b it"}, {}, {}),
+    ],
+)
+def test_each_oddity_is_found_where_it_is(
+    tmp_path: Path, src: dict[str, str], tgt: dict[str, str], expected: dict[tuple[str, str], tuple[int, int]]
+) -> None:
+    report = check_pair(*write(tmp_path, changed(SRC, **src), changed(TGT, **tgt)))
+    assert summary(report) == expected
+    assert report.trainable
+
+
+def test_undecodable_lines_are_counted_and_fatal(tmp_path: Path) -> None:
+    raw = "".join(line + "\n" for line in SRC).encode().replace(b"dog number 6 ", b"d\xf6g ").replace(b"r 8 ", b"\xff")
+    report = check_pair(*write(tmp_path, raw, TGT))
+    assert summary(report) == {("undecodable", "source"): (2, 7)}
+    assert not report.trainable
+    assert report.n_src == N
+
+
+def test_missing_lines_are_fatal_and_placed(tmp_path: Path) -> None:
+    src = [f"{'dog ' * (i * 7 % 11 + 1)}{i}." for i in range(N)]
+    tgt = [f"{'Hund ' * (i * 7 % 11 + 1)}{i}." for i in range(N)]
+    report = check_pair(*write(tmp_path, src, tgt[:30] + tgt[31:]))
+    assert summary(report)["mismatch", "pair"] == (1, 31)
+    assert not report.trainable
+    assert (report.n_src, report.n_tgt) == (N, N - 1)
+
+
+def test_empty_files_are_fatal(tmp_path: Path) -> None:
+    assert summary(check_pair(*write(tmp_path, [], TGT))) == {("empty", "source"): (1, None)}
+    assert not check_pair(*write(tmp_path, [], [])).trainable
+
+
+def test_the_ratio_is_judged_by_what_is_usual(tmp_path: Path) -> None:
+    """Summaries, where every source is 20 times as long as its target, are not outliers of their corpus."""
+    longer = [line * 20 for line in SRC]
+    assert summary(check_pair(*write(tmp_path, longer, TGT))) == {}
+    assert summary(check_pair(*write(tmp_path, changed(longer, l5="dog"), TGT))) == {("odd_ratio", "pair"): (1, 5)}
+    assert summary(check_pair(*write(tmp_path, changed(longer, l5="dog"), TGT), CheckConfig(max_ratio=None))) == {}
+
+
+def test_overlap_with_training_text(tmp_path: Path) -> None:
+    here = write(tmp_path, SRC, TGT)
+    others = write(tmp_path, [SRC[7], "other", SRC[3], SRC[3]], [TGT[7], "andere", "something else", "more"], "train")
+    found = summary(check_pair(*here, others=others))
+    assert found == {("source_overlap", "source"): (2, 4), ("pair_overlap", "pair"): (1, 8)}
+    assert summary(check_pair(*here, others=(others[0], None))) == {("source_overlap", "source"): (2, 4)}
+    with pytest.raises(UsageError, match="there is no file"):
+        check_pair(*here, others=(tmp_path / "none", None))
+
+
+def test_tokens_are_counted_with_a_vocabulary(tmp_path: Path) -> None:
+    words = train_vocabulary(SRC, VocabularyConfig(kind="word"))
+    report = check_pair(*write(tmp_path, SRC, TGT), CheckConfig(max_length=7), vocabularies=(words, words))
+    assert report.src_unknown_rate == pytest.approx(1 / 8)  # the numbers
+    assert report.tgt_unknown_rate == 1
+    assert summary(report) == {("long", "source"): (N, 1), ("long", "target"): (N, 1)}
+
+
+def test_standard_input_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="more than once"):
+        check_pair(Path("-"), tmp_path)
+
+
+def test_repeats_against_a_dictionary() -> None:
+    items = ["b", "a", "b", "c", "a", "a", "d"]
+    seen = Seen()
+    for item in items:
+        seen.add(item)
+    assert seen.repeats() == Repeats(3, 2, 0)
+    assert seen.overlap(["x", "c", "a", "c"]) == Repeats(4, 1, 2)
+    assert seen.overlap(["x"]) == Seen().repeats() == Seen().overlap(items) == Repeats()
+
+
+def test_kept_pairs_and_drops_are_all_pairs(tmp_path: Path) -> None:
+    src = changed(SRC, l1="", l2="  ", l9="x")
+    tgt = changed(TGT, l2="", l3="\t", l9="ja " * 200)
+    drops = PairDrops()
+    kept = list(clean_pairs(*write(tmp_path, src, tgt), drops))
+    assert drops == PairDrops(blank=1, blank_source=1, blank_target=1, odd_ratio=1)
+    assert [line for line, _ in kept] == [line for line in range(N) if line not in (0, 1, 2, 8)]
+    assert all(pair == (src[line], tgt[line]) for line, pair in kept)
+
+
+def test_training_text_must_be_whole(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"has 60 lines and .* has 59"):
+        list(clean_pairs(*write(tmp_path, SRC, TGT[:-1]), PairDrops()))
+    with pytest.raises(DataError, match="no UTF-8"):
+        list(clean_pairs(*write(tmp_path, b"\xff\n", ["a"]), PairDrops()))
+
+
+def test_samples_are_short_and_printable() -> None:
+    assert shorten("a\u2028b\x1b[0m") == "a<U+2028>b<U+001B>[0m"
+    for line in ("x" * 500, "\0" * 500, "日" * 500):
+        assert len(shorten(line, width=20)) <= 20
+        assert shorten(line, width=20).endswith("…")
+    assert "\ufffd" in shorten("x" * 500 + "\ufffd" + "y" * 500, at=500, width=30)
+
+
+# -- the commands
+
+
+class Called(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def attnkit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    """Run the command line in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str) -> Called:
+        monkeypatch.setattr(sys, "argv", ["attnkit", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert isinstance(ended.value.code, int)
+        return Called(ended.value.code, *capsys.readouterr())
+
+    return run
+
+
+def test_the_check_command(tmp_path: Path, attnkit) -> None:
+    write(tmp_path, changed(SRC, l4=""), TGT)
+    ended = attnkit("check", "a.src", "a.tgt")
+    assert (ended.code, ended.err) == (0, "")
+    assert "-         1  pairs whose source alone is blank" in ended.out
+    assert "1 of 60 pairs will be left out" in ended.out
+    assert max(map(len, ended.out.splitlines())) <= 80
+    assert attnkit("check", "a.src", "a.tgt", "--strict").code == 3
+    write(tmp_path, SRC, TGT[:-1])
+    ended = attnkit("check", "a.src", "a.tgt", "--json")
+    assert ended.code == 3
+    assert json.loads(ended.out)["trainable"] is False
+
+
+def test_the_vocab_command(tmp_path: Path, attnkit) -> None:
+    write(tmp_path, SRC, TGT)
+    ended = attnkit("vocab", "a.src", "a.tgt", "-o", "v.json", "--size", "320", "--json")
+    assert ended.code == 0, ended.err
+    assert json.loads(ended.out)["vocab_size"] == 320
+    assert attnkit("check", "a.src", "a.tgt", "--vocab", "v.json").code == 0
+    refused = attnkit("vocab", "a.sra", "-o", "v.json")
+    assert refused == (2, "", "error: there is no file a.sra\nhelp: did you mean a.src?\n")
+    assert attnkit("vocab", "a.src", "-o", "a.src").code == 2
+    assert attnkit("vocab", "a.src", "-o", "none/v.json").code == 2
+    assert (tmp_path / "a.src").read_text().startswith("the dog")
+    assert "tokens per word" in attnkit("vocab", "a.src", "-o", "v.json", "--kind", "word").out

@@ -1,0 +1,123 @@
+r"""Lines end at \n and nowhere else, whatever the file holds, and every oddity is counted."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import lzma
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attnkit.errors import DataError, UsageError
+from attnkit.text.lines import LineReader, open_binary, read_lines
+from attnkit.text.parallel import first_suspicious_line, read_parallel
+
+
+def write(path: Path, content: bytes | str) -> Path:
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+@given(lines=st.lists(st.text(alphabet=st.characters(exclude_characters="\n", exclude_categories=["Cs"]), max_size=5)))
+def test_only_line_feeds_end_lines(tmp_path_factory: pytest.TempPathFactory, lines: list[str]) -> None:
+    path = write(tmp_path_factory.mktemp("lines") / "a", "".join(line + "\n" for line in lines))
+    expected = [line[:-1] if line.endswith("\r") else line for line in lines]
+    if expected:
+        expected[0] = expected[0].removeprefix("\ufeff")
+    assert list(read_lines(path)) == expected
+
+
+def test_a_last_line_needs_no_line_feed(tmp_path: Path) -> None:
+    assert list(read_lines(write(tmp_path / "a", "x\n\ny"))) == ["x", "", "y"]
+    assert list(read_lines(write(tmp_path / "a", ""))) == []
+    assert list(read_lines(write(tmp_path / "a", "\n"))) == [""]
+
+
+def test_what_is_dropped_is_counted(tmp_path: Path) -> None:
+    reader = LineReader(write(tmp_path / "a", b"\xef\xbb\xbfa\r\nb\n\xff\n\xfe\r\n"), on_bad="replace")
+    assert list(reader) == ["a", "b", "\ufffd", "\ufffd"]
+    counts = reader.counts
+    assert (counts.n_lines, counts.n_carriage_returns, counts.n_bad, counts.first_bad) == (4, 2, 2, 3)
+    assert counts.byte_order_mark
+
+
+def test_bad_bytes_are_refused_with_file_and_line(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.en", b"fine\ncaf\xe9\n")
+    with pytest.raises(DataError, match=r"byte 0xE9 is no UTF-8 \(byte 4 of the line\)") as caught:
+        list(read_lines(path))
+    assert caught.value.where == f"{path}:2"
+
+
+@pytest.mark.parametrize(
+    ("content", "guess"),
+    [
+        ("hei".encode("utf-16"), "UTF-16"),
+        (gzip.compress(b"a\n"), "name it .gz"),
+        (b"\x7fELF\x80\0\0", "looks binary"),
+        (b"caf\xe9", "iconv"),
+    ],
+)
+def test_the_kind_of_an_unreadable_file_is_guessed(tmp_path: Path, content: bytes, guess: str) -> None:
+    with pytest.raises(DataError) as caught:
+        list(read_lines(write(tmp_path / "a", content)))
+    assert guess in str(caught.value.help)
+
+
+@pytest.mark.parametrize(("suffix", "pack"), [(".gz", gzip.compress), (".bz2", bz2.compress), (".xz", lzma.compress)])
+def test_compressed_files(tmp_path: Path, suffix: str, pack) -> None:
+    text = "".join(f"line {i}\n" for i in range(5000))
+    path = write(tmp_path / f"a{suffix}", pack(text.encode()))
+    assert list(read_lines(path)) == text.splitlines()
+    for damaged in (pack(text.encode())[:-20], b"no such thing " * 9):
+        with pytest.raises(DataError, match="damaged"):
+            list(read_lines(write(path, damaged)))
+
+
+def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"a\nb\n")))
+    assert list(read_lines(Path("-"))) == ["a", "b"]
+
+
+def test_missing_files_and_folders(tmp_path: Path) -> None:
+    write(tmp_path / "train.en", "")
+    with pytest.raises(UsageError, match="there is no file") as caught:
+        open_binary(tmp_path / "trian.en")
+    assert "did you mean" in str(caught.value.help)
+    with pytest.raises(UsageError, match="is a folder"):
+        list(read_lines(tmp_path))
+
+
+SRC = [f"sentence {'x' * (i * 7 % 40)} {i if i % 5 == 0 else ''}{'?' if i % 3 else '.'}" for i in range(200)]
+TGT = [f"Satz {'y' * (i * 7 % 40)} {i if i % 5 == 0 else ''}{'?' if i % 3 else '.'}" for i in range(200)]
+
+
+def pair(folder: Path, src: list[str], tgt: list[str]) -> tuple[Path, Path]:
+    return write(folder / "a.src", "\n".join(src) + "\n"), write(folder / "a.tgt", "\n".join(tgt) + "\n")
+
+
+def test_pairs_are_read_together(tmp_path: Path) -> None:
+    assert list(read_parallel(*pair(tmp_path, SRC, TGT))) == list(zip(SRC, TGT, strict=True))
+
+
+@pytest.mark.parametrize("at", [0, 1, 57, 120, 199])
+@pytest.mark.parametrize("n_lost", [1, 3])
+def test_where_files_part_is_guessed(tmp_path: Path, at: int, n_lost: int) -> None:
+    shorter = SRC[:at] + SRC[at + n_lost :]
+    src, tgt = pair(tmp_path, shorter, TGT)
+    assert abs(first_suspicious_line(src, tgt) - (at + 1)) <= 1
+    assert abs(first_suspicious_line(tgt, src) - (at + 1)) <= 1
+
+
+def test_different_numbers_of_lines_are_refused_with_both_counts(tmp_path: Path) -> None:
+    src, tgt = pair(tmp_path, SRC[:57] + SRC[58:], TGT)
+    with pytest.raises(DataError, match=r"has 199 lines and .* has 200") as caught:
+        list(read_parallel(src, tgt))
+    assert str(caught.value.where).startswith("line 58 or near it, by a guess")
+    src, tgt = pair(tmp_path, SRC, TGT[:150])
+    with pytest.raises(DataError) as caught:
+        list(read_parallel(src, tgt))
+    assert str(caught.value.where).startswith("line 151, which has no partner")
