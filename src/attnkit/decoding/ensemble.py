@@ -51,6 +51,7 @@ class Ensemble:
     def __init__(self, models: Sequence[SteppedModel], states: Sequence[SteppedState]) -> None:
         self.models = list(models)
         self.states = list(states)
+        self._rooms: dict[str, Tensor] = {}
 
     def logits(self, prev: Tensor, rules: Rules) -> Tensor:
         """Step every model over the words prev (B, K) and return float32 logits (B, K, V), free to be overwritten.
@@ -63,7 +64,10 @@ class Ensemble:
         found = []
         for i, model in enumerate(self.models):
             hidden, self.states[i] = model.step(prev, self.states[i])
-            found.append(rules.penalize(model.head(hidden).float()))
+            logits = model.head(hidden)
+            if logits.dtype != torch.float32:
+                logits = self._room(f"logits {i}", logits).copy_(logits)
+            found.append(rules.penalize(logits))
         if len(found) == 1:
             return found[0]
         if len({logits.shape for logits in found}) > 1:
@@ -72,8 +76,19 @@ class Ensemble:
         return log_probs.logsumexp(0).sub_(math.log(len(found)))
 
     def log_probs(self, logits: Tensor) -> Tensor:
-        """Return what ``logits`` returned as log-probabilities, in a tensor of their own."""
-        return logits.log_softmax(-1) if len(self.models) == 1 else logits.clone()
+        """Return what ``logits`` returned as log-probabilities, in a tensor that the next call overwrites."""
+        room = self._room("log_probs", logits)
+        return room.copy_(logits) if len(self.models) > 1 else torch.log_softmax(logits, -1, out=room)
+
+    def _room(self, name: str, like: Tensor) -> Tensor:
+        """Return float32 memory of the shape of another tensor, the same at every step.
+
+        Fresh tensors of megabytes go back to the system when freed, and half of a step would be spent on page faults.
+        """
+        room = self._rooms.get(name)
+        if room is None or room.numel() < like.numel():
+            room = self._rooms[name] = torch.empty(like.numel(), device=like.device)
+        return room[: like.numel()].view(like.shape)
 
     @property
     def attention(self) -> Tensor | None:

@@ -1,0 +1,67 @@
+"""The search over the real models: what stepping finds has the probability that the training pass gives it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from attnkit.decoding.config import SearchConfig
+from attnkit.decoding.search import search
+from attnkit.models.build import build_model
+from attnkit.models.config import RnnConfig, TransformerConfig
+
+CONFIGS = {
+    "transformer": TransformerConfig(d_model=16, n_heads=2, encoder_layers=1, decoder_layers=2, d_ff=32),
+    "rnn": RnnConfig(kind="rnn", d_model=12, d_hidden=16),
+}
+WAYS = {
+    "beam": SearchConfig(beam_size=4, num_hypotheses=4, max_length=12),
+    "greedy": SearchConfig(beam_size=1, max_length=12, no_repeat_ngram_size=2),
+    "samples": SearchConfig(sampling=True, num_hypotheses=3, max_length=12),
+}
+
+
+def make(kind, seed=0):
+    torch.manual_seed(seed)
+    model = build_model(CONFIGS[kind], 200, 200).eval().double()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter *= 1.5
+        model.output.bias[2] += 2.5
+    return model
+
+
+@pytest.mark.parametrize("kind", CONFIGS)
+@pytest.mark.parametrize("way", WAYS)
+def test_results_are_the_models_own(make_sources, pad, kind, way):
+    model, sources = make(kind), make_sources(3, 8)
+    prefixes = [[9, 40, 9, 11][: i % 5] for i in range(8)]
+    if way == "beam":
+        prefixes = [[7, 8, *row] for row in prefixes]  # all have two: one beam at first, then four
+    src, mask = pad(sources)
+    together = search([model], src, mask, WAYS[way], prefix=pad(prefixes)[0], keys=list(range(8)), record=True)
+    for i, (source, prefix) in enumerate(zip(sources, prefixes, strict=True)):
+        given = torch.tensor([prefix]) if prefix else None
+        alone = search([model], torch.tensor([source]), None, WAYS[way], prefix=given, keys=[i], record=True)[0]
+        assert [h.ids for h in together[i]] == [h.ids for h in alone]
+        for found, same in zip(together[i], alone, strict=True):
+            assert found.score == pytest.approx(same.score, abs=1e-5)
+            assert torch.allclose(found.attention, same.attention, atol=1e-6)
+            assert found.ids[: len(prefix)] == prefix
+            tokens = torch.tensor(found.ids + [2] * found.finished)
+            tgt_in = torch.cat([torch.tensor([1]), tokens[:-1]])[None]
+            with torch.no_grad():
+                log_probs = model.head(model.hidden(torch.tensor([source]), None, tgt_in))[0].log_softmax(-1)
+            assert found.log_prob == pytest.approx(float(log_probs.gather(1, tokens[:, None]).sum()), abs=1e-4)
+
+
+def test_different_models_vote(make_sources, pad):
+    src, mask = pad(make_sources(4, 12))
+    models = [make("transformer"), make("rnn")]
+    found = search(models, src, mask, SearchConfig(beam_size=3, max_length=12))
+    tokens = torch.tensor(found[0][0].ids + [2] * found[0][0].finished)
+    tgt_in = torch.cat([torch.tensor([1]), tokens[:-1]])[None]
+    with torch.no_grad():
+        probs = [model.head(model.hidden(src[:1], mask[:1], tgt_in))[0].softmax(-1) for model in models]
+    mean = torch.stack(probs).mean(0).gather(1, tokens[:, None]).log().sum()
+    assert found[0][0].log_prob == pytest.approx(float(mean), abs=1e-4)
