@@ -37,6 +37,13 @@ def test_ids_take_two_bytes_where_they_fit(tmp_path: Path, vocab: int, n_bytes: 
     assert store[0].tolist() == [vocab - 1, 0]
 
 
+def test_lengths_of_more_rows_than_are_read_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("attnkit.data.store._CHUNK", 3)
+    lengths = [4, 0, 1, 3, 2, 2, 0, 5]
+    store = write_store(tmp_path / "s", [[[1] * n for n in lengths]], 100)
+    assert store.lengths.tolist() == lengths
+
+
 def test_gathers_rows_in_the_order_asked(tmp_path: Path) -> None:
     store = write_store(tmp_path / "s", [ROWS], 100)
     ids, lengths = store.gather(np.array([3, 1, 0, 0]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import itertools
 import json
@@ -71,8 +72,6 @@ class Pairs:
         self.corpora = (len(src),) if corpora is None else tuple(corpora)
         """How many pairs came from each corpus; they lie end to end."""
         self.dropped = dropped or Dropped()
-        self.lengths = (src.lengths + np.int32(1), tgt.lengths + np.int32(1))
-        """(n,) int32 lengths of the sources and of the targets with their end symbols, as they are padded."""
 
     @classmethod
     def open(cls, folder: Path) -> Pairs:
@@ -90,6 +89,14 @@ class Pairs:
 
     def __len__(self) -> int:
         return len(self.src)
+
+    @functools.cached_property
+    def lengths(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+        """(n,) lengths of the sources and of the targets with their end symbols, as they are padded; 8 bytes a pair."""
+        src, tgt = self.src.lengths, self.tgt.lengths
+        src += 1
+        tgt += 1
+        return src, tgt
 
     @property
     def fingerprint(self) -> str:

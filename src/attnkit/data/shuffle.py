@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 Words = npt.NDArray[np.uint32]
 
-_PART = 1 << 17  # elements handled at once: all temporaries stay below some 10 MB
+_PART = 1 << 16  # elements handled at once: all temporaries stay below some 5 MB
 _MULTIPLIERS = (0x7FEB352D, 0x846CA68B)  # "lowbias32", Wellons 2018, "Prospecting for hash functions"
 _INVERSES = tuple(pow(multiplier, -1, 1 << 32) for multiplier in _MULTIPLIERS)
 

@@ -27,7 +27,10 @@ _CHUNK = 1 << 20  # rows
 class Store:
     """Rows of ids in a folder written by ``write_store`` or ``writing``; only the pages that are read take memory."""
 
-    def __init__(self, ids: npt.NDArray[Any], offsets: npt.NDArray[np.int64], index: dict[str, Any]) -> None:
+    def __init__(
+        self, folder: Path, ids: npt.NDArray[Any], offsets: npt.NDArray[np.int64], index: dict[str, Any]
+    ) -> None:
+        self._folder = folder
         self._ids = ids
         self._offsets = offsets
         self.vocab_size: int = index["vocab_size"]
@@ -48,7 +51,7 @@ class Store:
         offsets = _map(folder / "offsets.bin", np.dtype("<i8"), n + 1)
         if offsets[0] != 0 or offsets[-1] != n_ids:
             raise _damaged(folder / "offsets.bin", "does not fit ids.bin")
-        return cls(ids, offsets, index)
+        return cls(folder, ids, offsets, index)
 
     def __len__(self) -> int:
         return len(self._offsets) - 1
@@ -62,10 +65,15 @@ class Store:
 
     @property
     def lengths(self) -> npt.NDArray[np.int32]:
-        """(n,) ids in each row, read from the offsets anew at each call."""
+        """(n,) ids in each row, read from the file anew at each call."""
         lengths = np.empty(len(self), np.int32)
+        last = np.zeros(1, np.int64)
+        # Not through the map, of which every page read once would stay resident.
         for start in range(0, len(self), _CHUNK):
-            lengths[start : start + _CHUNK] = np.diff(self._offsets[start : start + _CHUNK + 1])
+            rows = lengths[start : start + _CHUNK]
+            ends = np.fromfile(self._folder / "offsets.bin", "<i8", len(rows), offset=8 * (start + 1))
+            rows[:] = np.diff(ends, prepend=last)
+            last = ends[-1:]
         return lengths
 
     def gather(self, rows: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
