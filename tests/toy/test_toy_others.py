@@ -26,24 +26,60 @@ def test_reversal_reverses_and_holds_out() -> None:
     assert not training & {src for name in ("valid", "test", "test-long") for src, _ in parts[name]}
 
 
-def test_expressions_are_python_and_mean_what_is_said() -> None:
+_NAMES = ["x", "y", "z", "total", "count", "price", "width", "height", "age", "score", "index", "size", "rate", "speed"]
+_LISTS = ["items", "values", "names", "words", "numbers", "prices", "scores", "rows", "lines", "users"]
+NUMBERS = {name: 3 + 7 * i for i, name in enumerate(_NAMES)}
+LISTS = {name: [i + 2, 5 * i + 1, 9 - i] for i, name in enumerate(_LISTS)}
+TWO = {
+    "sum": lambda a, b: a + b, "product": lambda a, b: a * b, "difference": lambda a, b: a - b,
+    "quotient": lambda a, b: a / b, "remainder": lambda a, b: a % b, "larger": max, "smaller": min,
+}  # fmt: skip
+ONE = {"length": len, "sum": sum, "largest": max, "smallest": min, "first": lambda v: v[0], "last": lambda v: v[-1]}
+
+
+def understand(words: list[str]) -> float:
+    """Take one value off the front of an instruction and compute it, word by word, knowing nothing of the code."""
+    first = words.pop(0)
+    if first != "the":
+        return NUMBERS[first] if first in NUMBERS else int(first)
+    what, _ = words.pop(0), words.pop(0)
+    if words[0] in LISTS:
+        return ONE[what](LISTS[words.pop(0)])
+    left = understand(words)
+    assert words.pop(0) == ("by" if what == "remainder" else "and")
+    return TWO[what](left, understand(words))
+
+
+def test_expressions_mean_what_is_said() -> None:
     parts = make_expressions(1, 2000, 50, 50)
     sources = [src for pairs in parts.values() for src, _ in pairs]
     assert len(set(sources)) == len(sources) == 2100
-    for _, code in parts["train"]:
+    n_computed = 0
+    for src, code in parts["train"]:
         compile(code, "expression", "exec")
-    known = dict(pair for pairs in make_expressions(2, 20_000, 1, 1).values() for pair in pairs)
-    by_hand = {
-        "double each of": "2 * n for n in",
-        "the absolute value of each of": "abs(n) for n in",
-        "that is above": " if n > ",
-        "otherwise to": " else ",
-    }
-    for words, expected in by_hand.items():
-        assert all(expected in code for src, code in known.items() if words in src)
-    assert all(
-        "/ (" in code for src, code in known.items() if src.startswith("Print the quotient of x and the sum of x and")
-    )
+        if not src.startswith(("Print", "Show", "Let")):
+            continue
+        words = src.rstrip(".").split()
+        said = words[1:] if src[0] in "PS" else words[words.index("be") + 1 :]
+        made = code.removeprefix("print(").removesuffix(")") if src[0] in "PS" else code.split(" = ", 1)[1]
+        try:
+            expected = understand(said)
+        except ZeroDivisionError:
+            continue
+        assert eval(made, {}, {**NUMBERS, **LISTS}) == expected, (src, code)
+        n_computed += 1
+    assert n_computed > 500
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [("double each of", "2 * n for n in"), ("the absolute value of each of", "abs(n) for n in"),
+     ("that is above", " if n > "), ("otherwise to", " else ")],
+)  # fmt: skip
+def test_instructions_of_other_shapes(words: str, code: str) -> None:
+    found = [tgt for src, tgt in make_expressions(2, 3000, 1, 1)["train"] if words in src]
+    assert found
+    assert all(code in tgt for tgt in found)
 
 
 def test_headlines_say_what_the_report_says() -> None:
