@@ -20,7 +20,7 @@ from attnkit.text.toy.word_for_word import translate_word_for_word
 
 @pytest.fixture(scope="module")
 def corpus() -> Corpus:
-    return make_corpus(1, 20_000, 200, 400)
+    return make_corpus(1, 16_000, 200, 400)
 
 
 def test_same_seed_same_corpus() -> None:
@@ -30,7 +30,7 @@ def test_same_seed_same_corpus() -> None:
 
 def test_sizes_and_no_source_twice(corpus: Corpus) -> None:
     sources = [en for part in (corpus.train, corpus.valid, corpus.test) for en, _ in part]
-    assert (len(corpus.train), len(corpus.valid), len(corpus.test)) == (20_000, 200, 400)
+    assert (len(corpus.train), len(corpus.valid), len(corpus.test)) == (16_000, 200, 400)
     assert len({source.lower() for source in sources}) == len(sources)
 
 
@@ -54,7 +54,7 @@ def test_lengths(corpus: Corpus) -> None:
 def test_one_english_sentence_has_one_translation() -> None:
     rng = random.Random(11)
     known: dict[str, str] = {}
-    for _ in range(15_000):
+    for _ in range(8_000):
         sentence = grammar.draw(rng)
         french = sentence.fr.rstrip(" .!?")
         assert known.setdefault(sentence.key, french) == french
