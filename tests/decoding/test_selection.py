@@ -15,6 +15,11 @@ def tied(*shape, seed=0):
     return values.masked_fill(torch.rand(shape, generator=generator) < 0.1, -torch.inf)
 
 
+def spread(*shape):
+    """Return ties of words in groups whose peaks differ."""
+    return torch.randint(-100, 100, shape, generator=torch.Generator().manual_seed(0)).float()
+
+
 def by_sort(values, n):
     top, index = values.sort(dim=-1, descending=True, stable=True)
     return top[:, :n], index[:, :n]
@@ -38,7 +43,7 @@ def test_best_takes_both_zeros_for_one_and_fills_up():
 
 @pytest.mark.parametrize("vocab_size", [5, 64, 128, 129, 192, 200, 1000])
 @pytest.mark.parametrize("n_beams", [1, 4])
-@pytest.mark.parametrize("make", [tied, torch.randn])
+@pytest.mark.parametrize("make", [tied, spread, torch.randn])
 def test_continuations_are_the_best_of_all(vocab_size, n_beams, make):
     for n in (1, 4, 9):
         log_probs, scores = make(20, n_beams, vocab_size), make(20, n_beams)
