@@ -37,13 +37,17 @@ def average_run(path: Path, n: int | None, names: list[str]) -> Averaged:
             mean = average(safetensors.torch.load(checkpoint.read("model.safetensors")) for checkpoint in chosen)
         except ValueError as error:
             raise RunError(f"these checkpoints cannot be averaged: {error}", where=str(path)) from error
-        texts = {
+        texts: dict[str, bytes] = {
             file: newest.read(file)
             for file in ("config.yaml", "tokenizer.json", "tokenizer.target.json")
             if file in newest.manifest.files
         }
-        stored = {"averaged": [checkpoint.step for checkpoint in chosen], "metrics": {}}
-        contents = {**texts, "state.json": json.dumps(stored).encode(), "model.safetensors": to_bytes(mean)}
+        stored: dict[str, object] = {"averaged": [checkpoint.step for checkpoint in chosen], "metrics": {}}
+        contents: dict[str, bytes] = {
+            **texts,
+            "state.json": json.dumps(stored).encode(),
+            "model.safetensors": to_bytes(mean),
+        }
         saved = folder.save_averaged(newest.step, contents)
         folder.set_best("averaged")
     return Averaged([checkpoint.name for checkpoint in chosen], saved.path)

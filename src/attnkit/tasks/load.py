@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import safetensors.torch
 import torch
@@ -52,7 +53,7 @@ def load_run(
     model = build_model(config.model, src.vocab_size, tgt.vocab_size)
     load_weights(model, chosen)
     model.eval()
-    torch.nn.Module.to(model, device=where, dtype=DTYPES[precision])
+    cast(torch.nn.Module, model).to(device=where, dtype=DTYPES[precision])
     return LoadedRun(path, chosen.name, config, model, src, tgt, where)
 
 
@@ -89,7 +90,17 @@ def load_weights(model: TranslationModel, checkpoint: Checkpoint) -> None:
     broken = [name for name, tensor in tensors.items() if not bool(torch.isfinite(tensor).all())]
     if broken:
         raise RunError(f"the weights '{broken[0]}' are not finite", where=str(checkpoint.path))
-    try:
-        model.load_state_dict(tensors)
-    except RuntimeError as error:
-        raise RunError("the weights do not fit the configuration", where=str(checkpoint.path)) from error
+    own = tensors_of(model)
+    if own.keys() != tensors.keys() or any(own[name].shape != tensors[name].shape for name in own):
+        odd = sorted(own.keys() ^ tensors.keys()) or [name for name in own if own[name].shape != tensors[name].shape]
+        raise RunError(f"the weights do not fit the configuration: '{odd[0]}'", where=str(checkpoint.path))
+    with torch.no_grad():
+        for name, tensor in own.items():
+            tensor.copy_(tensors[name])
+
+
+def tensors_of(model: TranslationModel) -> dict[str, torch.Tensor]:
+    """Return the named tensors that a checkpoint holds: each parameter once, however often it is used, and buffers."""
+    module = cast(torch.nn.Module, model)
+    buffers = {n: t for n, t in module.state_dict(keep_vars=True).items() if not isinstance(t, torch.nn.Parameter)}
+    return {**dict(module.named_parameters()), **buffers}

@@ -13,7 +13,6 @@ from attnkit.tasks.config import FREE_TO_CHANGE, TranslationConfig
 from attnkit.tasks.presets import PRESETS, choose, preset
 from attnkit.text.lines import open_binary
 
-
 ALTERNATIVES = (("evaluation", {"every_steps", "every_epochs"}), ("limits", {"steps", "epochs", "tokens"}))
 """Keys of which one given by hand replaces the others of lower layers: a length in steps the preset's in epochs."""
 

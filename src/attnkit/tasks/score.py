@@ -76,8 +76,8 @@ def _score(run: LoadedRun, src: list[list[int]], tgt: list[list[int]]) -> list[P
     chosen = torch.cat(
         [
             run.model.head(rows).float().log_softmax(-1).gather(1, of[:, None])[:, 0]
-            for rows, of in zip(hidden.split(_ROWS), targets.split(_ROWS), strict=True)
+            for rows, of in zip(torch.split(hidden, _ROWS), torch.split(targets, _ROWS), strict=True)
         ]
     )
-    sums = chosen.double().split([len(t) + 1 for t in tgt])
+    sums = torch.split(chosen.double(), [len(t) + 1 for t in tgt])
     return [PairScore(float(part.sum()), len(part)) for part in sums]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import torch
 
@@ -109,10 +110,10 @@ def _train(request: Request, keeper: Keeper, device: torch.device, ranks: Ranks)
     model = build_model(config.model, vocabularies.src.vocab_size, vocabularies.tgt.vocab_size)
     if start is not None:
         load_weights(model, start)
-    torch.nn.Module.to(model, device=device)
+    module = cast(torch.nn.Module, model).to(device)
     precision = choose_precision(config.precision, device)
     working: Precision = "bfloat16" if precision == torch.bfloat16 else "float32"
-    state = TrainState(model, config.optimization, Position(), working)
+    state = TrainState(module, config.optimization, Position(), working)
     keeper.restore(state, prepared.pairs.fingerprint, vocabularies.files())
     evaluation = Evaluation(prepared, config.decoding, device, config.evaluation.samples)
     job = make_job(config, model, prepared, evaluation, ranks, request.stop)
@@ -167,7 +168,7 @@ def make_job(
         config.data.weights,
     )
     return Job(
-        model=model,  # type: ignore[arg-type]
+        model=cast(torch.nn.Module, model),
         feed=feed,
         loss=loss,
         config=config.training,

@@ -1,0 +1,71 @@
+"""``attnkit demo``: the whole way once, in three minutes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from attnkit.tasks.demo import Shown
+
+
+def command(
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder for corpus and run.")] = Path("demo-run"),
+    seed: Annotated[int, typer.Option(min=0, help="Of corpus and training.")] = 1,
+) -> None:
+    """Train a small English-French model on a corpus made here, and translate with it.
+
+    \b
+    Example:
+      attnkit demo
+    """
+    from attnkit import console
+    from attnkit.runtime import StopRequests
+    from attnkit.tasks.demo import Shown, demo
+    from attnkit.views import training as views
+
+    clock = views.Clock()
+    with StopRequests() as stop, console.StatusLine() as line:
+        for event in demo(output, seed, stop):
+            if isinstance(event, Shown):
+                line.clear()
+                show(event, output)
+            elif type(event).__name__ == "StepRecord":
+                line.update(views.step_line(event, clock))
+            elif type(event).__name__ != "Finished":
+                if type(event).__name__ == "Begun":
+                    stop.defer()
+                for text in views.describe(event, clock):
+                    line.say(text)
+
+
+def show(found: Shown, folder: Path) -> None:
+    """Print scores, translations, an attention map, and what to try next."""
+    from attnkit import console
+    from attnkit.views.terminal import attention_map
+
+    console.result(f"\nBLEU on {found.n_test:,} unseen sentences: {found.bleu.score:.1f}")
+    console.result(f"  {found.bleu.signature}")
+    console.result(f"  word by word with the corpus's own lexicon: {found.word_by_word.score:.1f}")
+    console.result("\nSentences with combinations of words that training never held:")
+    for source, reference, translation in found.examples:
+        mark = "" if translation == reference else f"   (expected: {reference})"
+        console.result(f"  {source}\n    -> {translation}{mark}")
+    console.result("\nThe lecture notes' sentences, which training never held either:")
+    for note in found.notes:
+        console.result(f"  {note.source}\n    -> {note.outputs[0].text}")
+    last = found.notes[-1]
+    attention = last.outputs[0].attention
+    if attention:
+        console.result("\nWhere the model looked, in percent (rows: French, columns: English):\n")
+        rows, columns = [*last.outputs[0].tokens[0], "</s>"], [*last.source_tokens[0], "</s>"]
+        weights = attention[0]
+        console.result(
+            attention_map(
+                weights, columns[: len(weights[0])], rows[: len(weights)], colour=console.has_colour(), width=80
+            )
+        )
+    console.result(f'\nNext:\n  echo "The old woman sees a cat." | attnkit translate {folder / "run"}')
+    console.result("  attnkit train --src your.en --tgt your.fr -o run")

@@ -1,0 +1,92 @@
+"""The demo: a corpus the project makes itself, a small Transformer trained on it, and what it has learnt."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from attnkit import files
+from attnkit.config import Tree, validate
+from attnkit.metrics.bleu import MetricScore, corpus_bleu
+from attnkit.tasks.config import TranslationConfig
+from attnkit.tasks.prepare import Stage
+from attnkit.tasks.translate import Translation, load_translator
+from attnkit.tasks.translation import Event, Request, train
+from attnkit.text.toy.corpus import NOTES_SENTENCES, Corpus, Pair, make_corpus
+from attnkit.text.toy.word_for_word import translate_word_for_word
+
+SIZES = (24_000, 500, 1000)
+"""Pairs for training, validation and test."""
+
+CONFIG: Tree = {
+    "vocabulary": {"kind": "bpe", "size": 1600},
+    "model": {
+        "kind": "transformer",
+        "d_model": 192,
+        "n_heads": 4,
+        "encoder_layers": 2,
+        "decoder_layers": 2,
+        "d_ff": 768,
+        "norm": "pre",
+        "dropout": 0.1,
+        "tied": "all",
+    },
+    "optimization": {"learning_rate": 2e-3, "schedule": "cosine", "warmup_steps": 120, "max_tokens": 5000},
+    "limits": {"epochs": 9.0, "minutes": 2.2},
+    "evaluation": {"every_epochs": 3.0, "samples": 2},
+    "checkpoints": {"keep_last": 1},
+    "decoding": {"beam_size": 4},
+}
+"""Small enough for two laptop cores and two minutes, large enough to be right nearly always."""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What the trained model does."""
+
+    bleu: MetricScore
+    n_test: int
+    word_by_word: MetricScore
+    """Of translating word by word with the corpus's own lexicon."""
+    examples: list[tuple[str, str, str]]
+    """(source, reference, translation) of held-out sentences whose words never met in training."""
+    notes: list[Translation]
+    """The lecture notes' sentences, with attention."""
+
+
+def write_corpus(folder: Path, seed: int) -> Corpus:
+    """Make the corpus and write its three parts as line-aligned files."""
+    corpus = make_corpus(seed, *SIZES)
+    files.make_dirs(folder)
+    parts: dict[str, list[Pair]] = {"train": corpus.train, "valid": corpus.valid, "test": corpus.test}
+    for name, pairs in parts.items():
+        for side, language in enumerate(("en", "fr")):
+            files.write_text(folder / f"{name}.{language}", "".join(pair[side] + "\n" for pair in pairs))
+    return corpus
+
+
+def demo(folder: Path, seed: int, stop: Callable[[], bool]) -> Iterator[Event | Shown]:
+    """Make the corpus, train, and show; run again, it goes on or shows at once."""
+    yield Stage("making 24,000 English sentences and their French translations")
+    corpus = write_corpus(folder / "corpus", seed)
+    data = {
+        "src": [str(folder / "corpus" / "train.en")],
+        "tgt": [str(folder / "corpus" / "train.fr")],
+        "valid_src": [str(folder / "corpus" / "valid.en")],
+        "valid_tgt": [str(folder / "corpus" / "valid.fr")],
+    }
+    config = validate(TranslationConfig, {**CONFIG, "data": data, "seed": seed})
+    yield from train(Request(config, folder / "run", stop=stop))
+    yield Stage(f"translating {len(corpus.test):,} sentences that were never seen, and half of them new combinations")
+    translator = load_translator([folder / "run"])
+    sources, references = [en for en, _ in corpus.test], [fr for _, fr in corpus.test]
+    hypotheses = translator.translate(sources)
+    novel = [i for i, source in enumerate(sources) if source in corpus.novel]
+    yield Shown(
+        bleu=corpus_bleu(hypotheses, [references]),
+        n_test=len(sources),
+        word_by_word=corpus_bleu([translate_word_for_word(source) for source in sources], [references]),
+        examples=[(sources[i], references[i], hypotheses[i]) for i in novel[:4]],
+        notes=list(translator.stream(NOTES_SENTENCES, record=True)),
+    )
