@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from attnkit.tasks.translate import Translator
@@ -17,7 +18,41 @@ try:
 except PackageNotFoundError:  # a source tree that was never installed
     __version__ = "0+unknown"
 
-__all__ = ["__version__", "load"]
+__all__ = ["__version__", "load", "train"]
+
+
+def train(
+    src: str | Path,
+    tgt: str | Path,
+    run: str | Path,
+    *,
+    preset: str = "auto",
+    settings: Mapping[str, Any] | None = None,
+    overwrite: bool = False,
+) -> Translator:
+    """Train as ``attnkit train`` does, without a word, and return the best model. Called again it goes on.
+
+    Args:
+        src: source text, one sentence a line.
+        tgt: target text, line by line.
+        run: the run folder.
+        preset: what chooses the rest: auto, tiny, small, base or big.
+        settings: dotted keys to values, as ``{"model.d_model": 512, "limits.epochs": 10.0}``.
+        overwrite: move an old run of this name aside.
+
+    Raises:
+        UsageError: a setting that does not exist or cannot be.
+        DataError: text that cannot be trained on.
+    """
+    from attnkit.tasks.resolve import resolve
+    from attnkit.tasks.translation import Request
+    from attnkit.tasks.translation import train as events
+
+    flags = {"data.src": [str(src)], "data.tgt": [str(tgt)], **(settings or {})}
+    resolved = resolve(flags, preset_name=preset)
+    for _ in events(Request(resolved.config, Path(run), overwrite=overwrite)):
+        pass
+    return load(run, device=resolved.config.device)
 
 
 def load(run: str | Path, *runs: str | Path, device: str = "auto", precision: str = "float32") -> Translator:

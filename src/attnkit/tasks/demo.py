@@ -32,9 +32,15 @@ CONFIG: Tree = {
         "dropout": 0.1,
         "tied": "all",
     },
-    "optimization": {"learning_rate": 2e-3, "schedule": "cosine", "warmup_steps": 120, "max_tokens": 5000},
-    "limits": {"epochs": 9.0, "minutes": 2.2},
-    "evaluation": {"every_epochs": 3.0, "samples": 2},
+    "optimization": {
+        "learning_rate": 2e-3,
+        "schedule": "cosine",
+        "warmup_steps": 200,
+        "max_tokens": 2500,
+        "ema_decay": 0.995,
+    },
+    "limits": {"epochs": 8.0},
+    "evaluation": {"every_epochs": 2.0, "samples": 2},
     "checkpoints": {"keep_last": 1},
     "decoding": {"beam_size": 4},
 }

@@ -20,7 +20,8 @@ from attnkit.data.pairs import Pairs, write_pairs
 from attnkit.errors import DataError, RunError, UsageError
 from attnkit.tasks.config import TranslationConfig
 from attnkit.tasks.resolve import count_lines
-from attnkit.text.check import PairDrops, clean_pairs
+from attnkit.text.check import PairDrops, check_pair, clean_pairs
+from attnkit.text.findings import Report
 from attnkit.text.parallel import read_parallel
 from attnkit.text.tokenizer import Tokenizer, load
 from attnkit.text.vocabulary import train_vocabulary
@@ -33,6 +34,13 @@ class Stage:
     """Something that takes a while has begun."""
 
     text: str
+
+
+@dataclass(frozen=True)
+class Checked:
+    """Two files were looked through before they are used."""
+
+    report: Report
 
 
 @dataclass(frozen=True)
@@ -75,7 +83,7 @@ class Prepared:
 
 def prepare(
     config: TranslationConfig, folder: Path, vocabularies: Vocabularies | None = None
-) -> Generator[Stage, None, Prepared]:
+) -> Generator[Stage | Checked, None, Prepared]:
     """Encode the training text into ``folder``, or open it if it is there.
 
     Args:
@@ -90,7 +98,8 @@ def prepare(
     if (folder / "prepared.json").exists():
         _refuse_changed_files(config, folder)
     else:
-        yield Stage("reading the text")
+        yield Stage("checking the text")
+        yield from _check(config)
         yield from _build(config, folder, vocabularies)
     return open_prepared(folder)
 
@@ -214,6 +223,24 @@ def _encode(
     while chunk := list(islice(pairs, _CHUNK)):
         src, tgt = zip(*chunk, strict=True)
         yield vocabularies.src.encode(src), vocabularies.tgt.encode(tgt)
+
+
+def _check(config: TranslationConfig) -> Iterator[Checked]:
+    """Look through all files; refuse those that cannot be trained on."""
+    data = config.data
+    corpora = list(zip(map(Path, data.src), map(Path, data.tgt), strict=True))
+    given = list(zip(map(Path, data.valid_src or ()), map(Path, data.valid_tgt or ()), strict=True))
+    for src, tgt in [*corpora, *given]:
+        report = check_pair(src, tgt, others=corpora[0] if (src, tgt) in given else None)
+        yield Checked(report)
+        for finding in report.findings:
+            if finding.fatal:
+                path = tgt if finding.side == "target" else src
+                raise DataError(
+                    f"{finding.count:,} {finding.text}",
+                    where=f"{path}:{finding.first_line}" if finding.first_line else str(path),
+                    help=f"attnkit check {src} {tgt} shows everything that is odd",
+                )
 
 
 def _choose_held_out(config: TranslationConfig, corpora: Sequence[tuple[Path, Path]]) -> set[int]:

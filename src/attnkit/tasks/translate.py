@@ -12,6 +12,7 @@ from attnkit.decoding.config import SearchConfig
 from attnkit.decoding.search import Hypothesis
 from attnkit.errors import RunError, UsageError
 from attnkit.tasks.load import LoadedRun, load_run
+from attnkit.tasks.score import score_pairs
 from attnkit.tasks.searching import Batching, Job, LocalSearcher, Part, PoolSearcher, Searcher, make_batches
 from attnkit.tasks.segments import split_line
 from attnkit.text.tokenizer import Tokenizer
@@ -77,6 +78,11 @@ class Translator:
         """
         found = self.stream(lines, self.configure(options))
         return [output.text for translation in found for output in translation.outputs]
+
+    def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[float]:
+        """Return the natural log-probability of each target given its source, by the first of the runs."""
+        pairs = zip(sources, targets, strict=True)
+        return [found.log_prob for found in score_pairs(self.runs[0], pairs)]
 
     def configure(self, options: dict[str, object]) -> SearchConfig:
         """Return the run's own search settings with some replaced.

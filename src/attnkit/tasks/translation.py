@@ -19,7 +19,8 @@ from attnkit.tasks.config import TranslationConfig
 from attnkit.tasks.evaluate import Evaluation
 from attnkit.tasks.keeping import Keeper
 from attnkit.tasks.load import load_weights, open_checkpoint, read_tokenizers
-from attnkit.tasks.prepare import Prepared, Stage, Vocabularies, open_prepared, prepare
+from attnkit.tasks.prepare import Checked, Prepared, Stage, Vocabularies, open_prepared, prepare
+from attnkit.tasks.tensorboard import Board
 from attnkit.training.flat import Precision
 from attnkit.training.loop import EvaluationRecord, Job, StepRecord, fit
 from attnkit.training.losses import Term, linear_cross_entropy
@@ -62,7 +63,7 @@ class Finished:
     """Nothing was left to do."""
 
 
-Event = Stage | Begun | StepRecord | Scored | Finished
+Event = Stage | Checked | Begun | StepRecord | Scored | Finished
 
 
 @dataclass(frozen=True)
@@ -126,9 +127,12 @@ def _train(request: Request, keeper: Keeper, device: torch.device, ranks: Ranks)
         precision=str(precision).removeprefix("torch."),
         minutes=state.minutes,
     )
-    for record in fit(job, state):
-        keeper.keep(record, state)
-        yield Scored(record, evaluation.samples) if isinstance(record, EvaluationRecord) else record
+    folder = keeper.folder.path / "tensorboard" if config.tensorboard and keeper.writes else None
+    with Board(folder) as board:
+        for record in fit(job, state):
+            keeper.keep(record, state)
+            board.add(record)
+            yield Scored(record, evaluation.samples) if isinstance(record, EvaluationRecord) else record
     if state.finished == "stopped":
         keeper.save(state)
         raise StoppedError(f"stopped at step {state.step}; everything is saved", help="the same command again goes on")
@@ -193,7 +197,7 @@ def shared_scores(evaluation: Evaluation, ranks: Ranks) -> Callable[[Translation
     return scores
 
 
-def _prepare(request: Request, keeper: Keeper, ranks: Ranks) -> Generator[Stage, None, Prepared]:
+def _prepare(request: Request, keeper: Keeper, ranks: Ranks) -> Generator[Stage | Checked, None, Prepared]:
     """Let rank 0 encode the text while the others wait, then open it everywhere."""
     vocabularies = None
     if request.init_from is not None:

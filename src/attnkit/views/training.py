@@ -50,11 +50,24 @@ def describe(event: Any, clock: Clock) -> list[str]:
     kind = type(event).__name__
     if kind == "Stage":
         return [event.text]
+    if kind == "Checked":
+        return checked(event.report)
     clock.skip()
     if kind == "Begun":
         return begun(event)
     record = event.record
     return [evaluation_line(record.step, record.metrics, record.improved), *samples(event.samples)]
+
+
+def checked(report: Any) -> list[str]:
+    """Say what is odd about two files, a line a finding; nothing where nothing is."""
+    lines = []
+    for finding in report.findings:
+        path = report.tgt if finding.side == "target" else report.src
+        place = f", first in line {finding.first_line:,}" if finding.first_line else ""
+        fate = "left out: " if finding.dropped else ""
+        lines.append(f"{path}: {fate}{finding.count:,} {finding.text}{place}")
+    return lines
 
 
 def begun(event: Any) -> list[str]:
