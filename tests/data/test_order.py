@@ -119,7 +119,7 @@ def test_rare_lengths_get_new_neighbours() -> None:
     for epoch in range(40):
         plan = plan_epoch(lengths, lengths, seed=1, epoch=epoch, max_tokens=600)
         mates |= {tuple(sorted(batch.tolist())) for batch in batches(plan) if 30 in batch}
-    assert len(mates) > 4
+    assert len(mates) > 20  # with bands of one width 5, with a full first batch 17
 
 
 @pytest.mark.parametrize("max_tokens", [20, 4096])
