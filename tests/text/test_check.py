@@ -144,6 +144,13 @@ def test_repeats_against_a_dictionary() -> None:
     assert seen.overlap(["x"]) == Seen().repeats() == Seen().overlap(items) == Repeats()
 
 
+def test_the_first_of_several_originals_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("attnkit.text.repeats._BATCH", 2)
+    seen = Seen()
+    seen.add("a")
+    assert seen.overlap(["x", "a", "y", "a", "a"]) == Repeats(1, 0, 1)
+
+
 def test_kept_pairs_and_drops_are_all_pairs(tmp_path: Path) -> None:
     src = changed(SRC, l1="", l2="  ", l9="x")
     tgt = changed(TGT, l2="", l3="\t", l9="ja " * 200)

@@ -69,6 +69,11 @@ def test_symbols_stay_whole_and_lose_nothing(with_symbols: dict[str, Tokenizer],
     assert ids.count(4) == line.count("<2de>")
 
 
+def test_the_longest_symbol_wins() -> None:
+    tokenizer = vocabulary("bpe", symbols=["<a>", "<a>b"])
+    assert tokenizer.pieces(tokenizer.encode(["<a>bc <a>c"])[0])[1] == "<a>b"
+
+
 def test_word_symbols_are_words(with_symbols: dict[str, Tokenizer]) -> None:
     tokenizer = with_symbols["word"]
     ids = tokenizer.encode(["<2de>  the <2de>", "fox ox", "<2de>the"])

@@ -88,6 +88,13 @@ def test_rare_words_and_characters_get_no_entry() -> None:
     assert tokenizer.pieces(tokenizer.encode(["ab日"])[0]) == ["a", "b", "<0xE6>", "<0x97>", "<0xA5>"]
 
 
+@pytest.mark.parametrize("kind", ["word", "char"])
+def test_ties_do_not_hang_on_the_order_of_lines(kind: str) -> None:
+    lines = ["c a", "b d", "d c", "a b"]
+    config = VocabularyConfig(kind=kind, size=264, min_frequency=1)
+    assert train_vocabulary(lines, config).fingerprint == train_vocabulary(lines[::-1], config).fingerprint
+
+
 def test_symbols_are_not_learnt_as_text() -> None:
     tokenizer = train_vocabulary(["<2de>haus"] * 9, VocabularyConfig(size=300, symbols=("<2de>",)))
     assert "2de" not in tokenizer.pieces(range(4, tokenizer.vocab_size))[1:]
