@@ -11,13 +11,15 @@ import pytest
 
 SOURCES = Path(__file__).parents[1] / "src" / "attnkit"
 FLOORS = [
-    {"errors", "files"},
+    {"errors"},
+    {"files"},
     {"models", "kernels", "training", "decoding", "metrics", "views", "console"},
     {"interop", "text", "runtime", "config"},
     {"data", "runs"},
     {"tasks"},
     {"commands"},
-    {"cli", "__main__", "__init__"},
+    {"cli", "__init__"},
+    {"__main__"},
 ]
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 
