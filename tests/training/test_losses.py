@@ -42,6 +42,18 @@ def test_equals_torch(smoothing: float, chunk_rows: int | None, scale: float) ->
     assert not nll.requires_grad
 
 
+@pytest.mark.parametrize("chunk_rows", [3, None])
+def test_float32_equals_float64(chunk_rows: int | None) -> None:
+    """Float32 may take another library's products."""
+    inputs = make(torch.float32)
+    exact = [x.detach().double().requires_grad_() for x in inputs[:3]]
+    expected = torch.autograd.grad(reference(*exact, inputs[3], 0.1), exact)
+    total, _ = linear_cross_entropy(*inputs, 0.1, chunk_rows)
+    for ours, theirs in zip(torch.autograd.grad(total, inputs[:3]), expected, strict=True):
+        assert ours.dtype == torch.float32
+        assert (ours - theirs).norm() < 1e-6 * theirs.norm()
+
+
 def test_without_bias() -> None:
     hidden, weight, _, targets = make()
     ours = torch.autograd.grad(linear_cross_entropy(hidden, weight, None, targets, 0.1, 4)[0], (hidden, weight))

@@ -49,7 +49,7 @@ def test_a_stopped_run_goes_on_bit_identically(toy: ModuleType, name: str) -> No
     expected = whole.run()
     assert len({r.metrics["loss"] for r in expected if isinstance(r, EvaluationRecord)}) == 6
     assert (whole.state.rate_scale < 1) == (name == "plateau")
-    for stop_at in (1, 3, 4, 7, 8):
+    for stop_at in (1, 4, 7):
         first = build(toy, name)
         stop = functools.partial(lambda state, step: state.step + 1 == step, first.state, stop_at)
         first = toy.Setting(dataclasses.replace(first.job, stop=stop), first.state)
@@ -66,7 +66,7 @@ def test_a_stopped_run_goes_on_bit_identically(toy: ModuleType, name: str) -> No
 def test_an_abandoned_generator_can_be_saved_at_any_yield(toy: ModuleType) -> None:
     whole = build(toy, "average")
     expected = whole.run()
-    for cut in range(1, len(expected)):
+    for cut in range(1, len(expected), 2):
         first = build(toy, "average")
         records = fit(first.job, first.state)
         head = [next(records) for _ in range(cut)]
