@@ -13,7 +13,8 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from attnkit.config import dump_yaml, load_yaml, validate
+from attnkit import files
+from attnkit.config import dump_yaml
 from attnkit.errors import AttnkitError, RunError, UsageError
 from attnkit.runs.checkpoint import Checkpoint
 from attnkit.runs.folder import RunFolder
@@ -77,22 +78,26 @@ class Keeper:
     def _open(self) -> None:
         """Find the newest checkpoint and refuse a run of another configuration."""
         self._checkpoint, self.warnings = self.folder.newest()
-        old: TranslationConfig | None = None
         if self._checkpoint is not None:
-            old = read_config(self._checkpoint)
             self._stored = json.loads(self._checkpoint.read("state.json"))
             self._scores = {int(step): scores for step, scores in self._stored["scores"].items()}
-        elif (self.folder.path / "config.yaml").exists():
-            old = validate(TranslationConfig, load_yaml(self.folder.path / "config.yaml"))
-        if old is not None and (changed := differences(old, self.config)):
-            raise UsageError(
-                f"this run was begun with other settings: {'; '.join(changed)}",
-                where=str(self.folder.path),
-                help="use the same settings to go on, another -o, or --overwrite to start anew",
-            )
+            if changed := differences(read_config(self._checkpoint), self.config):
+                raise UsageError(
+                    f"this run was begun with other settings: {'; '.join(changed)}",
+                    where=str(self.folder.path),
+                    help="use the same settings to go on, another -o, or --overwrite to start anew",
+                )
         self.ranks.wait()
         if self.writes:
-            self.folder.write_copy("config.yaml", dump_yaml(self.config).encode())
+            self._begin()
+
+    def _begin(self) -> None:
+        """Write the configuration down; text encoded under another one, of a run that never got to train, goes."""
+        path = self.folder.path / "config.yaml"
+        text = dump_yaml(self.config).encode()
+        if self._checkpoint is None and path.exists() and path.read_bytes() != text:
+            files.remove_tree(self.folder.data_path)
+        self.folder.write_copy(path.name, text)
 
     @property
     def step(self) -> int:

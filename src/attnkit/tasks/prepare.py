@@ -22,7 +22,7 @@ from attnkit.tasks.config import TranslationConfig
 from attnkit.tasks.resolve import count_lines
 from attnkit.text.check import PairDrops, check_pair, clean_pairs
 from attnkit.text.findings import Report
-from attnkit.text.parallel import read_parallel
+from attnkit.text.parallel import mismatch, read_parallel
 from attnkit.text.tokenizer import Tokenizer, load
 from attnkit.text.vocabulary import train_vocabulary
 
@@ -233,6 +233,8 @@ def _check(config: TranslationConfig) -> Iterator[Checked]:
     for src, tgt in [*corpora, *given]:
         report = check_pair(src, tgt, others=corpora[0] if (src, tgt) in given else None)
         yield Checked(report)
+        if report.n_src != report.n_tgt:
+            raise mismatch(src, tgt, report.n_src, report.n_tgt)
         for finding in report.findings:
             if finding.fatal:
                 path = tgt if finding.side == "target" else src

@@ -24,13 +24,25 @@ RECURRENT: dict[str, Tree] = {
 SCALES: dict[str, Tree] = {
     "tiny": {
         "vocabulary": {"size": 4000},
-        "optimization": {"learning_rate": 2e-3, "schedule": "cosine", "warmup_steps": 200, "max_tokens": 3000},
+        "optimization": {
+            "learning_rate": 2e-3,
+            "schedule": "cosine",
+            "warmup_steps": 200,
+            "max_tokens": 3000,
+            "ema_decay": 0.995,
+        },
         "limits": {"epochs": 30.0},
         "evaluation": {"every_epochs": 2.0},
     },
     "small": {
         "vocabulary": {"size": 8000},
-        "optimization": {"learning_rate": 1e-3, "schedule": "cosine", "warmup_steps": 500, "max_tokens": 4096},
+        "optimization": {
+            "learning_rate": 1e-3,
+            "schedule": "cosine",
+            "warmup_steps": 500,
+            "max_tokens": 4096,
+            "ema_decay": 0.999,
+        },
         "limits": {"epochs": 30.0},
         "evaluation": {"every_epochs": 2.0},
     },
@@ -39,6 +51,7 @@ SCALES: dict[str, Tree] = {
         "optimization": {"learning_rate": 7e-4, "schedule": "inverse_sqrt", "warmup_steps": 4000, "max_tokens": 16384},
         "limits": {"steps": 100_000},
         "evaluation": {"every_steps": 2000},
+        "checkpoints": {"average": 5},
     },
     "big": {
         "vocabulary": {"size": 32000},
@@ -51,6 +64,7 @@ SCALES: dict[str, Tree] = {
         },
         "limits": {"steps": 300_000},
         "evaluation": {"every_steps": 5000},
+        "checkpoints": {"average": 5},
     },
 }
 PRESETS = tuple(SCALES)
