@@ -22,23 +22,15 @@ def command(
       attnkit demo
     """
     from attnkit import console
+    from attnkit.commands.train import follow
     from attnkit.runtime import StopRequests
     from attnkit.tasks.demo import Shown, demo
-    from attnkit.views import training as views
 
-    clock = views.Clock()
     with StopRequests() as stop, console.StatusLine() as line:
-        for event in demo(output, seed, stop):
+        for event in follow(demo(output, seed, stop), stop.defer, line):
             if isinstance(event, Shown):
                 line.clear()
                 show(event, output)
-            elif type(event).__name__ == "StepRecord":
-                line.update(views.step_line(event, clock))
-            elif type(event).__name__ != "Finished":
-                if type(event).__name__ == "Begun":
-                    stop.defer()
-                for text in views.describe(event, clock):
-                    line.say(text)
 
 
 def show(found: Shown, folder: Path) -> None:

@@ -15,6 +15,8 @@ from attnkit.config import flatten
 
 if TYPE_CHECKING:
     from attnkit.tasks.resolve import Resolved
+    from attnkit.tasks.translation import Event
+    from attnkit.text.findings import Report
 
 
 def command(
@@ -87,30 +89,67 @@ def command(
         show(events, stop.defer, output, json)
 
 
-def show(events: Iterator[Any], begin: Callable[[], None], output: Path, json: bool) -> None:
+def show(events: Iterator[Event], begin: Callable[[], None], output: Path, json: bool) -> None:
     """Print what happens: progress on stderr, the outcome on stdout. ``begin`` is called when training starts."""
+    from attnkit.tasks.translation import Finished
+    from attnkit.views import training as views
+
+    with console.StatusLine() as line:
+        for event in follow(events, begin, line):
+            if not isinstance(event, Finished):
+                continue
+            line.clear()
+            if json:
+                console.result(dumps(asdict(event)))
+            elif event.already:
+                console.result(f"{output} is finished: {event.step:,} steps. A larger limit goes on, --overwrite anew.")
+            else:
+                said = f"done: {event.step:,} steps ({event.reason}); best: {event.best}"
+                console.result(f"{said}\n{views.scores(event.metrics)}\ntry: attnkit translate {output}")
+
+
+def follow(events: Iterator[Any], begin: Callable[[], None], line: console.StatusLine) -> Iterator[Any]:
+    """Show how training goes, and hand on every event."""
+    from attnkit.tasks.prepare import Checked, Stage
+    from attnkit.tasks.translation import Begun, Scored
+    from attnkit.training.loop import StepRecord
     from attnkit.views import training as views
 
     clock = views.Clock()
-    with console.StatusLine() as line:
-        for event in events:
-            kind = type(event).__name__
-            if kind == "StepRecord":
-                line.update(views.step_line(event, clock))
-            elif kind == "Finished":
-                line.clear()
-                console.result(dumps(asdict(event)) if json else views.outcome(event, str(output)))
-            else:
-                if kind == "Begun":
-                    begin()
-                for text in views.describe(event, clock):
-                    line.say(text)
+    for event in events:
+        if isinstance(event, StepRecord):
+            speed = clock.tick(event.n_tokens, event.progress)
+            loss = None if event.skipped else event.loss
+            line.update(views.step_line(event.step, loss, event.learning_rate, event.progress, speed))
+        elif isinstance(event, Stage):
+            line.say(event.text)
+        elif isinstance(event, Checked):
+            show_findings(event.report, line)
+        elif isinstance(event, Begun):
+            begin()
+            where = f"{event.device}, {event.precision}"
+            line.say("\n".join(views.begun(event.step, event.n_parameters, event.counts, where)))
+        elif isinstance(event, Scored):
+            record = event.record
+            shown = [views.evaluation_line(record.step, record.metrics, record.improved), *views.samples(event.samples)]
+            line.say("\n".join(shown))
+            clock.skip()
+        yield event
+
+
+def show_findings(report: Report, line: console.StatusLine) -> None:
+    """Say what is odd about two files, a line a finding; nothing where nothing is."""
+    from attnkit.views.training import finding_line
+
+    for found in report.findings:
+        path = report.tgt if found.side == "target" else report.src
+        line.say(finding_line(path, found.count, found.text, found.first_line, found.dropped))
 
 
 def show_plan(resolved: Resolved, json: bool) -> None:
     """Print the resolved configuration with the origin of each value, and what the run would take."""
     from attnkit.tasks.plan import plan
-    from attnkit.views import training as views
+    from attnkit.views.training import count, size
 
     found = plan(resolved.config)
     rows = [
@@ -121,4 +160,7 @@ def show_plan(resolved: Resolved, json: bool) -> None:
         values = {key: {"value": value, "origin": origin} for key, value, origin in rows}
         console.result(dumps({"preset": resolved.preset, "configuration": values, "plan": asdict(found)}, indent=1))
     else:
-        console.result(console.table(rows) + "\n\n" + views.plan(found))
+        per_epoch = f"about {count(found.tokens_per_epoch)} tokens and {found.steps_per_epoch:,} steps an epoch"
+        takes = f"{count(found.n_parameters)} parameters, about {size(found.memory)} of memory"
+        console.result(console.table(rows) + f"\n\n{found.n_pairs:,} pairs, {per_epoch}")
+        console.result(f"{takes}, {found.device}, {found.precision}")

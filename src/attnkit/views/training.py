@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 Counts = Mapping[str, int]
 
@@ -34,55 +33,31 @@ class Clock:
         self._last = time.monotonic()
 
 
-def step_line(record: Any, clock: Clock) -> str:
-    """Return the progress line of a step record."""
-    rate, left = clock.tick(record.n_tokens, record.progress)
-    bar = "█" * round(8 * record.progress) + "░" * (8 - round(8 * record.progress))
-    said = "skipped: not finite" if record.skipped else f"loss {record.loss:.3f}"
-    return (
-        f"{bar} {record.progress:4.0%}  step {record.step:,}  {said}  lr {record.learning_rate:.1e}"
-        f"  {count(rate)} tok/s  {duration(left)} left"
-    )
+def step_line(step: int, loss: float | None, learning_rate: float, progress: float, speed: tuple[float, float]) -> str:
+    """Return the progress line; ``speed`` is tokens a second and seconds left, a loss of None was not finite."""
+    bar = "█" * round(8 * progress) + "░" * (8 - round(8 * progress))
+    said = "skipped: not finite" if loss is None else f"loss {loss:.3f}"
+    rate, left = speed
+    known = f"  {count(rate)} tok/s  {duration(left)} left" if rate else ""
+    return f"{bar} {progress:4.0%}  step {step:,}  {said}  lr {learning_rate:.1e}{known}"
 
 
-def describe(event: Any, clock: Clock) -> list[str]:
-    """Return the lasting lines of any other event."""
-    kind = type(event).__name__
-    if kind == "Stage":
-        return [event.text]
-    if kind == "Checked":
-        return checked(event.report)
-    clock.skip()
-    if kind == "Begun":
-        return begun(event)
-    record = event.record
-    return [evaluation_line(record.step, record.metrics, record.improved), *samples(event.samples)]
+def finding_line(path: str, n: int, text: str, first_line: int | None, dropped: bool) -> str:
+    """Say what is odd about a file."""
+    place = f", first in line {first_line:,}" if first_line else ""
+    return f"{path}: {'left out: ' if dropped else ''}{n:,} {text}{place}"
 
 
-def checked(report: Any) -> list[str]:
-    """Say what is odd about two files, a line a finding; nothing where nothing is."""
-    lines = []
-    for finding in report.findings:
-        path = report.tgt if finding.side == "target" else report.src
-        place = f", first in line {finding.first_line:,}" if finding.first_line else ""
-        fate = "left out: " if finding.dropped else ""
-        lines.append(f"{path}: {fate}{finding.count:,} {finding.text}{place}")
-    return lines
-
-
-def begun(event: Any) -> list[str]:
+def begun(step: int, n_parameters: int, counts: Counts, where: str) -> list[str]:
     """Say what is trained on what, and what was left out."""
-    dropped = ", ".join(f"{n:,} {name.replace('_', ' ')}" for name, n in event.counts.items() if n)
-    verb = f"going on from step {event.step:,}" if event.step else "training"
-    where = f"{count(event.n_parameters)} parameters, {event.device}, {event.precision}"
-    return [f"pairs: {dropped}", f"{verb}: {where}"]
+    kinds = ", ".join(f"{n:,} {name.replace('_', ' ')}" for name, n in counts.items() if n)
+    verb = f"going on from step {step:,}" if step else "training"
+    return [f"pairs: {kinds}", f"{verb}: {count(n_parameters)} parameters, {where}"]
 
 
 def evaluation_line(step: int, metrics: Mapping[str, float], improved: bool) -> str:
     """Return one line of scores; a star marks the best so far."""
-    names = {"loss": "loss {:.3f}", "perplexity": "ppl {:.2f}", "bleu": "BLEU {:.1f}", "chrf": "chrF {:.1f}"}
-    shown = [names.get(name, name + " {:.3f}").format(value) for name, value in metrics.items()]
-    return f"step {step:>6,}  dev  " + "  ".join(shown) + ("  *" if improved else "")
+    return f"step {step:>6,}  dev  {scores(metrics)}" + ("  *" if improved else "")
 
 
 def samples(found: Sequence[tuple[str, str, str]], width: int = 80) -> list[str]:
@@ -96,21 +71,10 @@ def samples(found: Sequence[tuple[str, str, str]], width: int = 80) -> list[str]
     return lines[:-1]
 
 
-def outcome(event: Any, run: str) -> str:
-    """Return the last words of a run."""
-    if event.already:
-        return f"{run} is finished: {event.step:,} steps. A larger limit goes on; --overwrite starts anew."
-    shown = evaluation_line(event.step, event.metrics, False).split("dev  ")[-1]
-    return f"done: {event.step:,} steps ({event.reason}); best: {event.best}: {shown}\ntry: attnkit translate {run}"
-
-
-def plan(found: Any) -> str:
-    """Return the figures of a dry run."""
-    return (
-        f"{found.n_pairs:,} pairs, about {count(found.tokens_per_epoch)} tokens and {found.steps_per_epoch:,} steps"
-        f" an epoch\n{count(found.n_parameters)} parameters, about {size(found.memory)} of memory,"
-        f" {found.device}, {found.precision}"
-    )
+def scores(metrics: Mapping[str, float]) -> str:
+    """Return scores in one line."""
+    names = {"loss": "loss {:.3f}", "perplexity": "ppl {:.2f}", "bleu": "BLEU {:.1f}", "chrf": "chrF {:.1f}"}
+    return "  ".join(names.get(name, name + " {:.3f}").format(value) for name, value in metrics.items())
 
 
 def count(number: float) -> str:
