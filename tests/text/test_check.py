@@ -47,6 +47,7 @@ def test_clean_files_have_no_findings(tmp_path: Path) -> None:
     ("src", "tgt", "expected"),
     [
         ({"l3": "", "l9": " "}, {"l3": "\t", "l9": ""}, {("blank", "pair"): (2, 3)}),
+        ({"l3": "", "l9": ""}, {"l3": "", "l9": ""}, {("blank", "pair"): (2, 3)}),
         ({"l4": "\u3000"}, {}, {("blank_source", "pair"): (1, 4)}),
         ({}, {"l5": ""}, {("blank_target", "pair"): (1, 5)}),
         ({}, {"l6": "ja " * 200}, {("odd_ratio", "pair"): (1, 6)}),
@@ -99,7 +100,9 @@ def test_missing_lines_are_fatal_and_placed(tmp_path: Path) -> None:
 
 
 def test_empty_files_are_fatal(tmp_path: Path) -> None:
-    assert summary(check_pair(*write(tmp_path, [], TGT))) == {("empty", "source"): (1, None)}
+    report = check_pair(*write(tmp_path, [], TGT))
+    assert summary(report) == {("empty", "source"): (1, None)}
+    assert (report.n_src, report.n_tgt) == (0, N)
     assert not check_pair(*write(tmp_path, [], [])).trainable
 
 
@@ -127,6 +130,14 @@ def test_tokens_are_counted_with_a_vocabulary(tmp_path: Path) -> None:
     assert report.src_unknown_rate == pytest.approx(1 / 8)  # the numbers
     assert report.tgt_unknown_rate == 1
     assert summary(report) == {("long", "source"): (N, 1), ("long", "target"): (N, 1)}
+
+
+def test_line_numbers_hold_beyond_the_first_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("attnkit.text.check.BATCH", 7)
+    words = train_vocabulary(SRC, VocabularyConfig(kind="word"))
+    src = changed(SRC, l40="", l50="dog " * 300)
+    found = summary(check_pair(*write(tmp_path, src, changed(TGT, l50="Hund " * 300)), vocabularies=(words, words)))
+    assert found == {("blank_source", "pair"): (1, 40), ("long", "source"): (1, 50), ("long", "target"): (1, 50)}
 
 
 def test_standard_input_is_refused(tmp_path: Path) -> None:
