@@ -1,0 +1,115 @@
+"""Small corpora and runs, for the tests that go all the way from text to a translator."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from attnkit.tasks.config import TranslationConfig
+    from attnkit.tasks.translation import Finished
+
+COMMON = {
+    "limits.steps": 12,
+    "evaluation": {"every_steps": 5, "samples": 1},
+    "optimization.max_tokens": 300,
+    "optimization.warmup_steps": 4,
+    "optimization.learning_rate": 0.01,
+    "decoding": {"beam_size": 3, "max_ratio": 1.0, "extra": 4},
+    "vocabulary.kind": "char",
+    "precision": "float32",
+    "device": "cpu",
+    "threads": 1,
+}
+SIZES = {
+    "transformer": {
+        "model.d_model": 16,
+        "model.n_heads": 2,
+        "model.d_ff": 32,
+        "model.encoder_layers": 1,
+        "model.decoder_layers": 1,
+    },
+    "rnn": {"model.d_model": 16, "model.d_hidden": 16},
+}
+
+
+@dataclass(frozen=True)
+class Workshop:
+    """A corpus of reversed digits, and everything that tests do with it."""
+
+    corpus: Path
+
+    def file(self, name: str) -> Path:
+        return self.corpus / name
+
+    def settings(self, kind: str = "transformer", **changes: Any) -> list[str]:
+        """Return ``key=value`` texts of a tiny model; a double underscore in a name stands for the dot."""
+        given = {key.replace("__", "."): value for key, value in changes.items()}
+        return [f"{key}={json.dumps(value)}" for key, value in {**COMMON, **SIZES[kind], **given}.items()]
+
+    def configure(self, kind: str = "transformer", **changes: Any) -> TranslationConfig:
+        from attnkit.tasks.resolve import resolve
+
+        flags = {
+            "data.src": [str(self.file("train.src"))],
+            "data.tgt": [str(self.file("train.tgt"))],
+            "data.valid_src": [str(self.file("valid.src"))],
+            "data.valid_tgt": [str(self.file("valid.tgt"))],
+            "model.kind": kind,
+        }
+        return resolve(flags, sets=self.settings(kind, **changes), preset_name="tiny").config
+
+    def arguments(self, kind: str, run: Path, **changes: Any) -> list[str]:
+        """Return the command line that trains the same."""
+        names = {"--src": "train.src", "--tgt": "train.tgt", "--valid-src": "valid.src", "--valid-tgt": "valid.tgt"}
+        files = [text for flag, name in names.items() for text in (flag, str(self.file(name)))]
+        sets = [text for setting in self.settings(kind, **changes) for text in ("--set", setting)]
+        return ["train", *files, "-o", str(run), "--preset", "tiny", "--model", kind, *sets]
+
+    def train(self, config: TranslationConfig, run: Path, *, stops: Sequence[int] = (), **options: Any) -> Finished:
+        """Train to the end in several goes; each of ``stops`` is how many steps one of them takes."""
+        from attnkit.errors import StoppedError
+        from attnkit.tasks.translation import Finished, Request, train
+
+        for steps in stops:
+            calls = itertools.count(1)
+            with pytest.raises(StoppedError):
+                drain(
+                    train(Request(config, run, stop=lambda calls=calls, steps=steps: next(calls) == steps, **options))
+                )
+        last = drain(train(Request(config, run, **options)))[-1]
+        assert isinstance(last, Finished)
+        return last
+
+
+def drain(events: Iterable[Any]) -> list[Any]:
+    return list(events)
+
+
+def write_lines(path: Path, lines: Iterable[str]) -> Path:
+    path.write_bytes("".join(line + "\n" for line in lines).encode())
+    return path
+
+
+@pytest.fixture(scope="session")
+def workshop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
+    from attnkit.text.toy.kinds import make_files
+
+    folder = tmp_path_factory.mktemp("corpus")
+    for name, lines in make_files("reverse", 160, 1, n_valid=8, n_test=40).items():
+        write_lines(folder / name, lines)
+    return Workshop(folder)
+
+
+@pytest.fixture(scope="session")
+def trained(workshop: Workshop, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Transformer that has seen a few steps."""
+    run = tmp_path_factory.mktemp("trained") / "run"
+    workshop.train(workshop.configure("transformer"), run)
+    return run

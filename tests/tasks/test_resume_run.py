@@ -1,0 +1,64 @@
+"""A run that was stopped and called again ends bit for bit where an uninterrupted one does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+DROPOUT = {"model__dropout": 0.3}
+CASES: dict[str, tuple[str, dict[str, Any]]] = {
+    "transformer": ("transformer", {**DROPOUT, "model__attention_dropout": 0.1}),
+    "transformer, moving average, weights drawn anew": (
+        "transformer",
+        {**DROPOUT, "optimization__ema_decay": 0.9, "data__weights": [0.6]},
+    ),
+    "transformer, accumulated, bfloat16": (
+        "transformer",
+        {**DROPOUT, "optimization__accumulate": 2, "precision": "bfloat16"},
+    ),
+    "transformer, averaged": ("transformer", {**DROPOUT, "checkpoints__average": 2}),
+    "rnn, additive, previous": ("rnn", {**DROPOUT, "model__query": "previous", "model__attention": "additive"}),
+    "rnn, lstm, input feeding": (
+        "rnn",
+        {**DROPOUT, "model__cell": "lstm", "model__query": "current", "model__input_feeding": True},
+    ),
+}
+
+
+def outcome(run: Path, step: int) -> dict[str, bytes]:
+    """Return the bytes of all that must not depend on interruptions."""
+    names = [f"checkpoints/step-{step}/model.safetensors", f"checkpoints/step-{step}/optimizer.safetensors"]
+    names += ["metrics.jsonl", "best", "tokenizer.json", "averaged/model.safetensors"]
+    return {name: (run / name).read_bytes() for name in names if (run / name).exists()}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_stopping_changes_nothing(workshop: Any, tmp_path: Path, case: str) -> None:
+    kind, changes = CASES[case]
+    config = workshop.configure(kind, **changes)
+    whole = workshop.train(config, tmp_path / "whole")
+    # An epoch has about 17 steps: after the first step, on an evaluation, and between two.
+    pieces = workshop.train(config, tmp_path / "pieces", stops=(1, 4, 3, 3))
+    assert whole == pieces
+    assert whole.step == 12
+    expected, found = outcome(tmp_path / "whole", 12), outcome(tmp_path / "pieces", 12)
+    assert len(expected) >= 5 and expected.keys() == found.keys()
+    assert [name for name in expected if expected[name] != found[name]] == []
+
+
+def test_stopping_across_an_epoch(workshop: Any, tmp_path: Path) -> None:
+    config = workshop.configure("transformer", limits__steps=25, evaluation={"every_epochs": 0.5}, **DROPOUT)
+    whole = workshop.train(config, tmp_path / "whole")
+    assert whole == workshop.train(config, tmp_path / "pieces", stops=(16, 1, 1, 3))
+    assert outcome(tmp_path / "whole", 25) == outcome(tmp_path / "pieces", 25)
+
+
+def test_the_seed_matters(workshop: Any, tmp_path: Path) -> None:
+    """Otherwise the tests above would compare constants."""
+    outcomes = []
+    for seed in (1, 2):
+        workshop.train(workshop.configure("transformer", limits__steps=2, seed=seed), tmp_path / str(seed))
+        outcomes.append(outcome(tmp_path / str(seed), 2))
+    assert outcomes[0]["checkpoints/step-2/model.safetensors"] != outcomes[1]["checkpoints/step-2/model.safetensors"]
