@@ -165,7 +165,7 @@ def test_head_of_a_shortlist_is_a_part_of_the_whole() -> None:
 
 def test_a_fresh_model_starts_as_said() -> None:
     torch.manual_seed(0)
-    model = Transformer(TransformerConfig(), 500, 500)
+    model = Transformer(TransformerConfig(), 500, 500).requires_grad_(False)
     assert float(model.decoder.embedding.words.weight.std()) == pytest.approx(256**-0.5, rel=0.02)
     assert not bool(model.output.bias.any())
     bound = (6 / (4 * 256)) ** 0.5  # Xavier of (3 D, D), which is each block's with gain 1/√2

@@ -14,7 +14,7 @@ import math
 import torch
 from torch import Tensor
 
-GROWTH = 4
+GROWTH = 8
 """Steps that fit before the slots are copied to a larger tensor; products run over all slots, free ones masked."""
 
 
@@ -25,16 +25,20 @@ class DecodingState:
         """Take the memory's projected keys and values (2 L, B, H, S, d), layer by layer, and its mask (B, S)."""
         n_layers, batch, n_heads, _, width = memory.shape
         self.scale = width**-0.5
+        # Scores of a half-precision model become float32 on adding the mask: the softmax is then faster, and exact.
+        self.exact = memory.dtype if memory.dtype == torch.float64 else torch.float32
         self.memory = memory.contiguous()
         self.memory[0::2].mul_(self.scale)
         self.memory_mask = None
         if memory_mask is not None and not bool(memory_mask.all()):
             blocked = ~memory_mask[:, None, None, :]
-            self.memory_mask = memory.new_zeros(blocked.shape).masked_fill_(blocked, torch.finfo(memory.dtype).min)
+            lowest = torch.finfo(self.exact).min  # not -inf: a source of padding alone must not become NaN
+            self.memory_mask = torch.zeros_like(blocked, dtype=self.exact).masked_fill_(blocked, lowest)
         self.n_beams, self.max_length, self.record = n_beams, max_length, record
         self.n_steps = self.n_slots = self.n_queries = 0
         self.slots = memory.new_zeros(n_layers, batch, n_heads, 0, width)  # (2 L, B, H, C, d)
-        self.ancestry = memory.new_zeros(batch, 1, 0)  # (B, K, C), 0 at a beam's ancestors and -inf elsewhere
+        # (B, K, C), 0 at a beam's ancestors and -inf elsewhere
+        self.ancestry = torch.zeros(batch, 1, 0, dtype=self.exact, device=memory.device)
         self.steps = torch.zeros(0, dtype=torch.int64, device=memory.device)  # (C,), the step that wrote each slot
         self.mask = self.ancestry
         self.attention: Tensor | None = None
@@ -84,24 +88,29 @@ class DecodingState:
         slot_keys, slot_values = self.slots[2 * layer], self.slots[2 * layer + 1]
         slot_keys[:, :, first:last] = keys
         slot_values[:, :, first:last] = values
-        return self._weigh(query * self.scale, slot_keys, self.mask) @ slot_values
+        return self._weigh(query * self.scale, slot_keys, self.mask).to(slot_values.dtype) @ slot_values
 
     def cross(self, layer: int, query: Tensor) -> Tensor:
         """Return the context (B, H, K, d) of the memory for the queries of all beams."""
         weights = self._weigh(query, self.memory[2 * layer], self.memory_mask)
         if self.record and 2 * (layer + 1) == len(self.memory):
             self.attention = weights.mean(dim=1)
-        return weights @ self.memory[2 * layer + 1]
+        return weights.to(query.dtype) @ self.memory[2 * layer + 1]
 
     def _weigh(self, query: Tensor, keys: Tensor, mask: Tensor | None) -> Tensor:
         scores = query @ keys.transpose(-1, -2)
-        return (scores if mask is None else scores.add_(mask)).softmax(-1)
+        if mask is None:
+            return scores.softmax(-1, dtype=self.exact)
+        return (scores.add_(mask) if scores.dtype == self.exact else scores + mask).softmax(-1)
 
     def _grow(self, n_queries: int) -> None:
         steps_left = max(1, min(GROWTH, self.max_length - self.n_steps))
         more = steps_left * max(n_queries, self.n_beams)
         shape = self.slots.shape
-        self.slots = torch.cat((self.slots, self.slots.new_zeros(*shape[:3], more, shape[4])), dim=3)
+        wider = self.slots.new_empty((*shape[:3], shape[3] + more, shape[4]))
+        wider[:, :, :, : shape[3]] = self.slots
+        wider[:, :, :, shape[3] :] = 0.0  # free slots weigh 0, but 0 times what lies in fresh memory may be NaN
+        self.slots = wider
         free = self.ancestry.new_full((*self.ancestry.shape[:2], more), -math.inf)
         self.ancestry = torch.cat((self.ancestry, free), dim=2)
         self.steps = torch.cat((self.steps, self.steps.new_zeros(more)))

@@ -13,9 +13,15 @@ from torch import Tensor, nn
 from attnkit.models.attention.multihead import Mix, MultiHeadAttention
 from attnkit.models.config import TransformerConfig
 from attnkit.models.dropout import Dropout
+from attnkit.models.linear import Linear
 
-# relu may overwrite its input, the product before it: that saves a pass over memory. The others need their input.
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu_, "gelu": F.gelu, "silu": F.silu}
+
+def relu(x: Tensor) -> Tensor:
+    """Return max(x, 0), overwriting x: the product before it is read by nobody else, not even for gradients."""
+    return F.relu_(x)
+
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": relu, "gelu": F.gelu, "silu": F.silu}
 
 
 class Residual(nn.Module):
@@ -48,8 +54,8 @@ class FeedForward(nn.Module):
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
-        self.up = nn.Linear(config.d_model, config.d_ff)
-        self.down = nn.Linear(config.d_ff, config.d_model)
+        self.up = Linear(config.d_model, config.d_ff)
+        self.down = Linear(config.d_ff, config.d_model)
         self.activation = ACTIVATIONS[config.activation]
         self.dropout = Dropout(config.activation_dropout)
         for linear in (self.up, self.down):

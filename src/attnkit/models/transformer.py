@@ -18,6 +18,7 @@ from attnkit.models.cache import DecodingState
 from attnkit.models.config import TransformerConfig
 from attnkit.models.dropout import Dropout
 from attnkit.models.layers import DecoderLayer, EncoderLayer
+from attnkit.models.linear import Linear
 from attnkit.models.positions import AlibiBias, LearnedPositions, RelativeBias, Rotation, distances, sinusoids
 
 
@@ -124,7 +125,7 @@ class Decoder(nn.Module):
         self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_layers))
         self.norm = nn.LayerNorm(config.d_model) if config.norm == "pre" else nn.Identity()
         # Keys and values of all layers in one product: rows 2l·D.. are layer l's keys, (2l+1)·D.. its values.
-        self.memory = nn.Linear(config.d_model, 2 * config.decoder_layers * config.d_model)
+        self.memory = Linear(config.d_model, 2 * config.decoder_layers * config.d_model)
         initialise_parts(self.memory)
 
     def project(self, memory: Tensor) -> Tensor:
@@ -164,7 +165,7 @@ class Transformer(nn.Module):
             )
         self.encoder = Encoder(config, src_vocab_size)
         self.decoder = Decoder(config, tgt_vocab_size)
-        self.output = nn.Linear(config.d_model, tgt_vocab_size)
+        self.output = Linear(config.d_model, tgt_vocab_size)
         nn.init.xavier_uniform_(self.output.weight)
         nn.init.zeros_(self.output.bias)
         if config.tied != "none":

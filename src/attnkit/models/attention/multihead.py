@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 from torch import Tensor, nn
 
+from attnkit.models.linear import Linear
+
 Mix = Callable[..., Tensor]
 """From the projected parts, (B, H, T, d) each, to the context (B, H, T, d)."""
 
@@ -22,8 +24,8 @@ class MultiHeadAttention(nn.Module):
         if d_model % n_heads:
             raise ValueError(f"d_model ({d_model}) must be a multiple of n_heads ({n_heads})")
         self.n_heads, self.n_parts = n_heads, n_parts
-        self.projection = nn.Linear(d_model, n_parts * d_model)
-        self.output = nn.Linear(d_model, d_model)
+        self.projection = Linear(d_model, n_parts * d_model)
+        self.output = Linear(d_model, d_model)
         initialise_parts(self.projection)
         nn.init.xavier_uniform_(self.output.weight)
         nn.init.zeros_(self.output.bias)

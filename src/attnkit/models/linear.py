@@ -1,0 +1,112 @@
+"""Linear maps through oneDNN, PyTorch's other matrix library on x86 CPUs. Knows no model.
+
+F.linear in float32 goes to MKL, which uses less than half of a processor that Intel has not made. One thread of an AMD
+EPYC (Zen 5), 2,240 rows: 100 GF/s against oneDNN's 220. With weights laid out beforehand (packed) oneDNN is also quick
+for few rows: 4 rows and 8,000 words take 111 us, not 382. bfloat16 goes to oneDNN anyway; here its bias is added inside
+the product (5-15 %), and packing gains 10-100 %.
+"""
+
+from __future__ import annotations
+
+import copy
+import platform
+from typing import Any, TypeVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+ONEDNN = (
+    platform.machine() in ("x86_64", "AMD64")
+    and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+    and hasattr(torch.ops.mkldnn, "_reorder_linear_weight")
+)
+DTYPES = (torch.float32, torch.bfloat16)
+FEW_ROWS = 8
+"""Below this many rows laying the weights out for oneDNN costs more than it gains."""
+
+Model = TypeVar("Model", bound=nn.Module)
+
+
+class Linear(nn.Linear):
+    """nn.Linear with the faster product where there is one: same parameters, same result up to rounding."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Return input (..., in_features) mapped to (..., out_features)."""
+        rows = input.numel() // self.in_features
+        if rows < FEW_ROWS or not ONEDNN or input.dtype not in DTYPES or input.device.type != "cpu":
+            return F.linear(input, self.weight, self.bias)
+        if not torch.is_grad_enabled():
+            return _product(input, self.weight, self.bias)
+        y: Tensor = _OneDnnLinear.apply(input, self.weight, self.bias)  # type: ignore[no-untyped-call]
+        return y
+
+
+class _OneDnnLinear(torch.autograd.Function):
+    """x Wᵀ + b in one call of oneDNN; its gradients in oneDNN too, where PyTorch would not go there by itself."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        ctx.has_bias = bias is not None
+        y = _product(x.reshape(-1, x.shape[-1]), weight, bias)
+        # Not a view to autograd's eye: an activation may then overwrite it.
+        shaped: Tensor = torch.ops.aten._unsafe_view(y, (*x.shape[:-1], weight.shape[0]))
+        return shaped
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        x, weight = ctx.saved_tensors
+        gradient = gradients[0].reshape(-1, weight.shape[0])
+        to_x = to_weight = to_bias = None
+        if ctx.needs_input_grad[0]:
+            to_x = _times(gradient, weight).view(x.shape)
+        if ctx.needs_input_grad[1]:
+            to_weight = _times(gradient.t(), x.reshape(-1, x.shape[-1]))
+        if ctx.has_bias and ctx.needs_input_grad[2]:
+            to_bias = gradient.sum(0)
+        return to_x, to_weight, to_bias
+
+
+class PackedLinear(nn.Linear):
+    """A linear map for inference whose weight is also kept in the blocked layout that oneDNN multiplies fastest."""
+
+    def __init__(self, linear: nn.Linear) -> None:
+        super().__init__(linear.in_features, linear.out_features, linear.bias is not None, device="meta")
+        self.weight, self.bias = linear.weight, linear.bias
+        weight = linear.weight.detach().contiguous()
+        self._packed = torch.ops.mkldnn._reorder_linear_weight(weight, 64)
+        self._one_row_is_plain = weight.dtype == torch.float32
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Return input (..., in_features) mapped to (..., out_features)."""
+        if self._one_row_is_plain and input.numel() == self.in_features:
+            return F.linear(input, self.weight, self.bias)
+        return _product(input, self._packed, self.bias)
+
+
+def pack(model: Model) -> Model:
+    """Return a copy of a model, for inference alone, whose linear maps are packed; the model itself where none gains.
+
+    The copy takes the weights as they are now: it does not follow later training, and has no gradients.
+    """
+    weights = [module.weight for module in model.modules() if isinstance(module, nn.Linear)]
+    if not ONEDNN or any(w.device.type != "cpu" or w.dtype not in DTYPES for w in weights):
+        return model
+    with torch.inference_mode(False), torch.no_grad():
+        packed = copy.deepcopy(model).requires_grad_(False).eval()
+        for module in list(packed.modules()):
+            for name, child in module.named_children():
+                if isinstance(child, nn.Linear):
+                    setattr(module, name, PackedLinear(child))
+    return packed
+
+
+def _times(left: Tensor, right: Tensor) -> Tensor:
+    return _product(left, right.t(), None) if left.dtype == torch.float32 else left @ right
+
+
+def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    y: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+    return y

@@ -1,0 +1,103 @@
+"""Linear maps through oneDNN equal F.linear, with gradients and packed."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from attnkit.models import linear
+from attnkit.models.build import build_model
+from attnkit.models.config import RnnConfig, TransformerConfig
+from attnkit.models.linear import Linear, PackedLinear, pack
+
+needs_onednn = pytest.mark.skipif(not linear.ONEDNN, reason="no oneDNN products here")
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("shape", [(3, 5, 24), (16, 24), (1, 24)])
+def test_product_and_gradients_equal_torch(shape: tuple[int, ...], bias: bool) -> None:
+    torch.manual_seed(0)
+    module, x = Linear(24, 40, bias=bias), torch.randn(shape, requires_grad=True)
+    inputs = [x, *module.parameters()]
+    found, expected = module(x), F.linear(x, module.weight, module.bias)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+    mine = torch.autograd.grad(found.sin().sum(), inputs)
+    theirs = torch.autograd.grad(expected.sin().sum(), inputs)
+    for a, b in zip(mine, theirs, strict=True):
+        assert a.shape == b.shape
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-5)
+
+
+@needs_onednn
+def test_single_and_half_precision_go_to_onednn_and_nothing_else_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[torch.dtype] = []
+    real = linear._product
+    monkeypatch.setattr(linear, "_product", lambda x, *rest: calls.append(x.dtype) or real(x, *rest))
+    for dtype in (torch.float32, torch.float64, torch.bfloat16):
+        Linear(24, 40).to(dtype)(torch.randn(16, 24, dtype=dtype))
+    Linear(24, 40)(torch.randn(linear.FEW_ROWS - 1, 24))
+    assert calls == [torch.float32, torch.bfloat16]
+
+
+@needs_onednn
+def test_the_result_may_be_overwritten() -> None:
+    torch.manual_seed(0)
+    module, x = Linear(24, 40), torch.randn(2, 8, 24, requires_grad=True)
+    (found,) = torch.autograd.grad(F.relu_(module(x)).square().sum(), x)
+    (expected,) = torch.autograd.grad(F.relu(F.linear(x, module.weight, module.bias)).square().sum(), x)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-4)
+
+
+@needs_onednn
+def test_frozen_weights_take_no_gradient() -> None:
+    module, x = Linear(24, 40).requires_grad_(False), torch.randn(16, 24, requires_grad=True)
+    module(x).sum().backward()
+    assert x.grad is not None and module.weight.grad is None
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("config", [TransformerConfig(d_model=32, d_ff=48), RnnConfig(d_model=32, d_hidden=32)])
+@torch.inference_mode()
+def test_a_packed_model_says_the_same(config: TransformerConfig | RnnConfig, dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    model = build_model(config, 50, 50).to(dtype).eval()
+    packed = pack(model)
+    assert not linear.ONEDNN or any(isinstance(module, PackedLinear) for module in packed.modules())
+    assert not any(isinstance(module, PackedLinear) for module in model.modules())
+    src, prev = torch.randint(4, 50, (4, 6)), torch.ones(4, 1, dtype=torch.int64)
+    logits = []
+    for one in (model, packed):
+        hidden, state = one.step(prev, one.start(src, None, 2, 5))
+        hidden, state = one.step(prev.expand(4, 2), state.reorder(torch.zeros(4, 2, dtype=torch.int64)))
+        logits.append((one.head(hidden), one.head(hidden, torch.tensor([7, 9]))))
+    tolerance = 1e-5 if dtype == torch.float32 else 0.1
+    for a, b in zip(*logits, strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=tolerance)
+
+
+@needs_onednn
+@pytest.mark.parametrize("rows", [1, 2, 70])
+def test_packed_product_equals_torch(rows: int) -> None:
+    torch.manual_seed(0)
+    for bias in (True, False):
+        plain = nn.Linear(24, 40, bias=bias)
+        x = torch.randn(rows, 24)
+        with torch.inference_mode():
+            torch.testing.assert_close(PackedLinear(plain)(x), plain(x), rtol=0, atol=1e-5)
+
+
+def test_packing_copies_and_keeps_ties() -> None:
+    model = build_model(TransformerConfig(d_model=32, d_ff=48), 50, 50)
+    packed = pack(model)
+    assert packed.output.weight is packed.decoder.embedding.words.weight
+    assert model.output.weight.requires_grad and model.training
+    if linear.ONEDNN:
+        assert packed.output.weight is not model.output.weight and not packed.output.weight.requires_grad
+        assert set(packed.state_dict()) == set(model.state_dict())
+
+
+def test_what_gains_nothing_is_left_alone() -> None:
+    model = build_model(TransformerConfig(d_model=32, d_ff=48), 50, 50).double()
+    assert pack(model) is model
