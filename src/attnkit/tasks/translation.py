@@ -26,7 +26,6 @@ from attnkit.training.loop import EvaluationRecord, Job, StepRecord, fit
 from attnkit.training.losses import Term, linear_cross_entropy
 from attnkit.training.state import TrainState
 
-
 _RELEASE_EVERY = 20  # steps; takes about a millisecond
 
 
