@@ -14,7 +14,7 @@ from attnkit.decoding.config import SearchConfig
 from attnkit.metrics.bleu import corpus_bleu, corpus_chrf
 from attnkit.models.translation import TranslationModel
 from attnkit.tasks.prepare import Prepared
-from attnkit.tasks.searching import Batching, Job, LocalSearcher, Part, make_batches
+from attnkit.tasks.searching import Batching, Job, LocalSearcher, Part, make_batches, usable_words
 from attnkit.training.losses import linear_cross_entropy
 
 _BATCH_TOKENS = 4096
@@ -56,8 +56,8 @@ class Evaluation:
         vocabularies = self.prepared.vocabularies
         encoded = vocabularies.src.encode(self.prepared.valid_src)
         batches = make_batches([len(ids) for ids in encoded], Batching())
-        greedy = self.search.model_copy(
-            update={"beam_size": 1, "num_hypotheses": 1, "sampling": False, "coverage_penalty": 0.0}
+        greedy = usable_words(self.search, vocabularies.tgt).model_copy(
+            update={"beam_size": 1, "num_hypotheses": 1, "sampling": False, "coverage_penalty": 0.0, "scores": False}
         )
         searcher = LocalSearcher([model], self.device)
         found: list[list[int]] = [[] for _ in encoded]

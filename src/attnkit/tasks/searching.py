@@ -15,7 +15,7 @@ from torch import Tensor
 from attnkit.decoding.config import SearchConfig
 from attnkit.decoding.search import Hypothesis, search
 from attnkit.models.translation import TranslationModel
-from attnkit.text.tokenizer import EOS_ID, PAD_ID
+from attnkit.text.tokenizer import EOS_ID, PAD_ID, Tokenizer
 
 Found = list[list[Hypothesis]]
 
@@ -106,6 +106,11 @@ def _begin(runs: list[Path], precision: str) -> None:
 
 def _search(work: tuple[list[Part], Job]) -> Found:
     return _in_worker[0].search_batch(*work)
+
+
+def usable_words(config: SearchConfig, tokenizer: Tokenizer) -> SearchConfig:
+    """Return the settings with the vocabulary's unused last entries, which round its size up, never generated."""
+    return config.model_copy(update={"n_words": tokenizer.vocab_size - tokenizer.n_unused})
 
 
 def make_batches(lengths: Sequence[int], batching: Batching) -> list[list[int]]:

@@ -51,7 +51,9 @@ def translate_stream(request: Request, tell: Callable[[str], None]) -> Iterator[
         request.runs, device=request.device, precision=request.precision, workers=request.workers
     )
     try:
-        config = translator.configure(request.search)
+        # A greedy text needs no normalised scores; nobody sees them unless they are asked for.
+        shown = request.scores or request.as_json
+        config = translator.configure({"scores": shown, **request.search})
         lines = LineReader(request.source, on_bad="refuse" if request.strict else "replace")
         prefixes = iter(read_lines(request.prefixes)) if request.prefixes is not None else None
         offset = 0

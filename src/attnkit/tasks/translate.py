@@ -13,7 +13,16 @@ from attnkit.decoding.search import Hypothesis
 from attnkit.errors import RunError, UsageError
 from attnkit.tasks.load import LoadedRun, load_run
 from attnkit.tasks.score import score_pairs
-from attnkit.tasks.searching import Batching, Job, LocalSearcher, Part, PoolSearcher, Searcher, make_batches
+from attnkit.tasks.searching import (
+    Batching,
+    Job,
+    LocalSearcher,
+    Part,
+    PoolSearcher,
+    Searcher,
+    make_batches,
+    usable_words,
+)
 from attnkit.tasks.segments import split_line
 from attnkit.text.tokenizer import Tokenizer
 
@@ -67,7 +76,7 @@ class Translator:
         self.searcher = searcher
         self.src_tokenizer: Tokenizer = runs[0].src_tokenizer
         self.tgt_tokenizer: Tokenizer = runs[0].tgt_tokenizer
-        self.search: SearchConfig = runs[0].config.decoding
+        self.search: SearchConfig = usable_words(runs[0].config.decoding, self.tgt_tokenizer)
         self.max_source = min(run.config.data.max_length for run in runs)
 
     def translate(self, lines: Sequence[str], **options: object) -> list[str]:
