@@ -47,6 +47,7 @@ def command(
         Literal["float32", "bfloat16"], typer.Option(help="bfloat16 is faster; then text may depend on the batch.")
     ] = "float32",
     threads: Annotated[int | None, typer.Option(min=1, help="Threads of one operation.")] = None,
+    checkpoint: Annotated[str | None, typer.Option(help="best, last, averaged or step-N. [default: best]")] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Stop at bytes that are not UTF-8.")] = False,
 ) -> None:
     """Translate text, line by line: N lines in, N lines out.
@@ -89,6 +90,7 @@ def command(
         device=device,
         precision=precision,
         threads=threads,
+        checkpoint=checkpoint,
         strict=strict,
     )
     with files.open_output(output) as stream:

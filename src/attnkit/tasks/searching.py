@@ -81,9 +81,9 @@ class LocalSearcher:
 class PoolSearcher:
     """Searches in several processes of one thread each, which load the runs themselves. Close it after use."""
 
-    def __init__(self, runs: Sequence[Path], precision: str, workers: int) -> None:
+    def __init__(self, runs: Sequence[Path], precision: str, workers: int, checkpoint: str | None = None) -> None:
         context = multiprocessing.get_context("spawn")  # a forked torch would inherit threads that no longer run
-        self._pool = ProcessPoolExecutor(workers, context, _begin, (list(runs), precision))
+        self._pool = ProcessPoolExecutor(workers, context, _begin, (list(runs), precision, checkpoint))
 
     def search_all(self, batches: Iterable[Sequence[Part]], job: Job) -> Iterator[Found]:
         yield from self._pool.map(_search, ((list(parts), job) for parts in batches))
@@ -96,11 +96,11 @@ class PoolSearcher:
 _in_worker: list[LocalSearcher] = []
 
 
-def _begin(runs: list[Path], precision: str) -> None:
+def _begin(runs: list[Path], precision: str, checkpoint: str | None) -> None:
     from attnkit.tasks.load import load_run
 
     torch.set_num_threads(1)
-    loaded = [load_run(path, device="cpu", precision=precision) for path in runs]
+    loaded = [load_run(path, device="cpu", precision=precision, checkpoint=checkpoint) for path in runs]
     _in_worker.append(LocalSearcher([run.model for run in loaded], torch.device("cpu")))
 
 

@@ -36,6 +36,8 @@ class Request:
     device: str = "auto"
     precision: Literal["float32", "bfloat16"] = "float32"
     threads: int | None = None
+    checkpoint: str | None = None
+    """A checkpoint by name; without it the best."""
     strict: bool = False
     """Refuse bytes that are not UTF-8 instead of putting U+FFFD in their place."""
 
@@ -48,7 +50,11 @@ def translate_stream(request: Request, tell: Callable[[str], None]) -> Iterator[
     """
     set_threads(request.threads)
     translator = load_translator(
-        request.runs, device=request.device, precision=request.precision, workers=request.workers
+        request.runs,
+        device=request.device,
+        precision=request.precision,
+        workers=request.workers,
+        checkpoint=request.checkpoint,
     )
     try:
         # A greedy text needs no normalised scores; nobody sees them unless they are asked for.

@@ -52,19 +52,26 @@ class Translation:
 
 
 def load_translator(
-    runs: Sequence[Path], *, device: str = "auto", precision: str = "float32", workers: int = 1
+    runs: Sequence[Path],
+    *,
+    device: str = "auto",
+    precision: str = "float32",
+    workers: int = 1,
+    checkpoint: str | None = None,
 ) -> Translator:
     """Load one run or an ensemble; with several workers the search runs in processes of one thread each.
+
+    ``checkpoint`` is the name of one that all runs have (``last``, ``averaged``, ``step-400``); without it their best.
 
     Raises:
         RunError: a run is missing or damaged, or the runs have different vocabularies.
     """
-    loaded = [load_run(path, device=device, precision=precision) for path in runs]
+    loaded = [load_run(path, device=device, precision=precision, checkpoint=checkpoint) for path in runs]
     for other in loaded[1:]:
         if other.vocabularies != loaded[0].vocabularies:
             raise RunError("these runs have different vocabularies and cannot vote together", where=str(other.path))
     if workers > 1:
-        return Translator(loaded, PoolSearcher(runs, precision, workers))
+        return Translator(loaded, PoolSearcher(runs, precision, workers, checkpoint))
     return Translator(loaded, LocalSearcher([run.model for run in loaded], loaded[0].device))
 
 
