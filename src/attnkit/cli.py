@@ -18,6 +18,7 @@ import typer.main
 
 from attnkit.errors import AttnkitError, UsageError
 
+INTERRUPTED = 130
 HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -106,6 +107,8 @@ def main() -> None:
     arguments = [a for i, a in enumerate(sys.argv[1:], 1) if a != "--debug" or i >= end_of_flags]
     try:
         code = app(args=arguments, prog_name="attnkit", standalone_mode=False)
+        if code == INTERRUPTED:  # newer typer turns the exception into this code, without a word
+            code = report(KeyboardInterrupt())
         sys.stdout.flush()
     except BrokenPipeError:
         # The reader went away (as in `| head`): nobody is left to tell, and the interpreter must not try at exit.
@@ -125,7 +128,7 @@ def report(error: BaseException) -> int:
     if isinstance(error, AttnkitError):
         lines, code = error.lines(), error.exit_code
     elif isinstance(error, KeyboardInterrupt | typer.Abort):
-        lines, code = ["interrupted"], 130
+        lines, code = ["interrupted"], INTERRUPTED
     elif hasattr(error, "format_message"):  # click's own errors: wrong flags and arguments
         context = getattr(error, "ctx", None)
         path = context.command_path if context else "attnkit"

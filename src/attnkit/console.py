@@ -6,7 +6,9 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from pathlib import Path
 from types import TracebackType
 
 
@@ -23,6 +25,16 @@ def note(text: str = "") -> None:
 def warn(text: str) -> None:
     """Warn on stderr; the run goes on."""
     note(f"warning: {text}")
+
+
+@contextmanager
+def muted(when: bool) -> Iterator[None]:
+    """Print nothing inside if ``when``: what one process among several would only repeat."""
+    if not when:
+        yield
+        return
+    with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
+        yield
 
 
 def is_terminal() -> bool:

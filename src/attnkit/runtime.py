@@ -44,6 +44,11 @@ class Ranks:
             torch.distributed.destroy_process_group()
 
 
+def launched_rank() -> int | None:
+    """Return which of the processes of ``torchrun`` this one is; None if it did not start this one."""
+    return int(os.environ["RANK"]) if "RANK" in os.environ and "WORLD_SIZE" in os.environ else None
+
+
 def join_ranks(device: str) -> Ranks:
     """Join the group that ``torchrun`` describes in the environment: gloo on CPU, NCCL on CUDA."""
     world = int(os.environ.get("WORLD_SIZE", "1"))

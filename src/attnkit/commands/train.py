@@ -12,6 +12,7 @@ import typer
 
 from attnkit import console
 from attnkit.config import flatten
+from attnkit.errors import StoppedError
 
 if TYPE_CHECKING:
     from attnkit.tasks.resolve import Resolved
@@ -81,12 +82,18 @@ def command(
     if dry_run:
         show_plan(resolved, json)
         return
-    from attnkit.runtime import StopRequests
+    from attnkit.runtime import StopRequests, launched_rank
     from attnkit.tasks.translation import Request, train
 
-    with StopRequests() as stop:
+    rank = launched_rank()
+    with StopRequests() as stop, console.muted(bool(rank)):
         events = train(Request(resolved.config, output, overwrite, init_from, stop))
-        show(events, stop.defer, output, json)
+        try:
+            show(events, stop.defer, output, json)
+        except StoppedError as stopped:
+            if rank is None:
+                raise
+            console.note(stopped.what)  # ending with 0: another code makes torchrun kill and restart its processes
 
 
 def show(events: Iterator[Event], begin: Callable[[], None], output: Path, json: bool) -> None:

@@ -123,9 +123,15 @@ class Keeper:
         if self._checkpoint is None:
             return None
         reason: str | None = self._stored["counters"]["finished"]
-        pending = self.config.checkpoints.average > 1 and not (self.folder.path / "averaged").exists()
         same = read_config(self._checkpoint).limits == self.config.limits
-        return reason if reason != "stopped" and same and not pending else None
+        return reason if reason != "stopped" and same and not self._average_pending() else None
+
+    def _average_pending(self) -> bool:
+        """Return whether an average is wanted that is missing or older than the newest checkpoint."""
+        if self.config.checkpoints.average < 2:
+            return False
+        there = (self.folder.path / "averaged").exists()
+        return not there or self.folder.checkpoint("averaged")[0].step != self.step
 
     def restore(self, state: TrainState, fingerprint: str, texts: Mapping[str, bytes]) -> None:
         """Bring a fresh state to where the newest checkpoint was. Raises ``RunError`` if the data is not the same."""
@@ -147,6 +153,9 @@ class Keeper:
         self._saved = state.step
         if self.writes:
             self.warnings += self.folder.truncate_metrics(self._stored["metrics_size"])
+            # A kill between a save and the naming of the best, or an older average, must not decide what is best.
+            if state.best_step in self.folder.steps():
+                self.folder.set_best(f"step-{state.best_step}")
 
     def keep(self, record: StepRecord | EvaluationRecord, state: TrainState) -> None:
         """Log a record; save where the configuration says so."""
@@ -189,18 +198,25 @@ class Keeper:
         self._write_copies()
         self.folder.write_status(Status(state="running", step=state.step))
         limits, kept = self.config.limits, self.config.checkpoints
+        present = self.folder.steps()
+        oldest = (self._planned() or present)[-max(kept.keep_last, kept.average) :][0]
         self.folder.rotate(
-            max(kept.keep_last, kept.average),
+            sum(step >= oldest for step in present),
             kept.keep_best,
             {step: scores[limits.metric] for step, scores in self._scores.items()},
             lower_is_better=not limits.higher_is_better,
         )
 
+    def _planned(self) -> list[int]:
+        """Return the checkpoints that an uninterrupted run has too: what a stop saved must not change any result."""
+        every = self.config.checkpoints.save_every
+        return [s for s in self.folder.steps() if s in self._scores or (every is not None and s % every == 0)]
+
     def average(self, state: TrainState, evaluate: Callable[[], Mapping[str, float]]) -> None:
         """Save the mean of the newest checkpoints, and make it the best if its metric is."""
-        steps = self.folder.steps()[-self.config.checkpoints.average :]
+        self.ranks.wait()  # for the last save
+        steps = self._planned()[-self.config.checkpoints.average :]
         checkpoints = [self.folder.checkpoint(f"step-{step}")[0] for step in steps]
-        self.ranks.wait()
         mean = average(safetensors.torch.load(checkpoint.read("model.safetensors")) for checkpoint in checkpoints)
         flat = torch.zeros_like(state.flat.master)
         for name, view in state.flat.views(flat).items():

@@ -149,6 +149,8 @@ def _build(config: TranslationConfig, folder: Path, given: Vocabularies | None) 
         corpora = list(zip(map(Path, data.src), map(Path, data.tgt), strict=True))
         held_out = _choose_held_out(config, corpora)
         valid = _read_valid(config, corpora, held_out)
+        if not valid:
+            raise DataError("no pair of lines is left to validate on", help="give --valid-src and --valid-tgt")
         source = TrainingText(corpora, held_out, {src for src, _ in valid}, data.valid_src is None, counts)
         if given is None:
             yield Stage("building the vocabulary" if config.joint_vocabulary else "building two vocabularies")
@@ -160,9 +162,7 @@ def _build(config: TranslationConfig, folder: Path, given: Vocabularies | None) 
         encoded = [_encode(source.corpus(number), given) for number in range(len(corpora))]
         pairs = write_pairs(temporary / "train", encoded, sizes, data)
         if not len(pairs):
-            raise DataError(
-                "no pair of lines is left to train on", where=data.src[0], help="attnkit check SRC TGT says why"
-            )
+            raise DataError("no pair of lines is left to train on", help=f"attnkit check {data.src[0]} {data.tgt[0]}")
         write_pairs(
             temporary / "valid",
             [_encode(iter(valid), given)],
