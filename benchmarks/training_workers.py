@@ -118,19 +118,7 @@ def hf_worker(work: Path, options: argparse.Namespace, turn: Turn) -> None:
         return {"input_ids": inputs, "attention_mask": (inputs != PAD).long(), "labels": labels}
 
     def validation() -> float:
-        model.eval()
-        total = count = 0.0
-        with torch.inference_mode():
-            for start in range(0, len(valid), 64):
-                batch = [{"input_ids": s, "labels": t} for s, t in valid[start : start + 64]]
-                inputs = collate(batch)
-                n_tokens.pop()
-                logits = model(**inputs).logits.float().flatten(0, 1)
-                wanted = inputs["labels"].flatten()
-                total += torch.nn.functional.cross_entropy(logits, wanted, ignore_index=-100, reduction="sum").item()
-                count += int((wanted != -100).sum())
-        model.train()
-        return total / count
+        return hf_validation(model, valid)
 
     class Turns(TrainerCallback):
         """Counts steps and waits between turns."""
@@ -150,6 +138,26 @@ def hf_worker(work: Path, options: argparse.Namespace, turn: Turn) -> None:
     )  # fmt: skip
     data = Dataset.from_list(examples)
     Trainer(model=model, args=arguments, train_dataset=data, data_collator=collate, callbacks=[Turns()]).train()
+
+
+def hf_validation(model: Any, pairs: list[tuple[list[int], list[int]]]) -> float:
+    """Return the mean negative log-likelihood of the targets in nats, in float32."""
+    import torch
+    from marian import PAD, pad
+
+    model.eval()
+    total = count = 0.0
+    with torch.inference_mode():
+        for start in range(0, len(pairs), 64):
+            src, tgt = zip(*pairs[start : start + 64], strict=True)
+            inputs, labels = pad(list(src)), pad(list(tgt), -100)
+            logits = model(input_ids=inputs, attention_mask=(inputs != PAD).long(), labels=labels).logits.float()
+            total += torch.nn.functional.cross_entropy(
+                logits.flatten(0, 1), labels.flatten(), ignore_index=-100, reduction="sum"
+            ).item()
+            count += int((labels != -100).sum())
+    model.train()
+    return total / count
 
 
 def main() -> None:
