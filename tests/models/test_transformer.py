@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from attnkit.models.config import TransformerConfig
 from attnkit.models.dropout import Dropout
 from attnkit.models.layers import ACTIVATIONS
+from attnkit.models.positions import sinusoids
 from attnkit.models.transformer import Transformer
 
 Positions = Literal["sinusoidal", "learned", "rotary", "alibi", "relative", "none"]
@@ -172,6 +173,18 @@ def test_a_fresh_model_starts_as_said() -> None:
     for linear in (model.encoder.layers[0].attention.projection, model.decoder.memory):
         assert float(linear.weight.abs().max()) == pytest.approx(bound, rel=0.01)
         assert not bool(linear.bias.any())
+
+
+@pytest.mark.parametrize("positions", ["sinusoidal", "learned", "rotary"])
+def test_embeddings_are_scaled_by_the_root_of_their_width(positions: Positions) -> None:
+    embedding, ids = build(positions).encoder.embedding, torch.tensor([[4, 9, 4]])
+    added = torch.zeros(3, 16, dtype=torch.float64)
+    if positions == "sinusoidal":
+        added = sinusoids(0, 3, like=added)
+    elif positions == "learned":
+        added = embedding.positions(0, 3)
+    expected = embedding.words.weight[ids[0]] * 4.0 + added
+    torch.testing.assert_close(embedding(ids)[0], expected, rtol=0, atol=1e-12)
 
 
 def test_a_long_source_meets_the_end_of_learned_positions() -> None:
