@@ -13,6 +13,7 @@ import pytest
 
 if TYPE_CHECKING:
     from attnkit.tasks.config import TranslationConfig
+    from attnkit.tasks.load import LoadedRun
     from attnkit.tasks.translation import Finished
 
 COMMON = {
@@ -86,6 +87,28 @@ class Workshop:
         last = drain(train(Request(config, run, **options)))[-1]
         assert isinstance(last, Finished)
         return last
+
+    def random_run(self, trained: Path, kind: str = "transformer", **changes: Any) -> LoadedRun:
+        """Return a run of random weights, strong enough that translations differ and end, with a trained vocabulary."""
+        import torch
+
+        from attnkit.models.build import build_model
+        from attnkit.tasks.load import LoadedRun, load_run
+        from attnkit.text.tokenizer import EOS_ID
+
+        other = load_run(trained, device="cpu")
+        torch.manual_seed(3)
+        torch.set_num_threads(1)
+        config = self.configure(kind, **changes)
+        model: Any = build_model(config.model, other.src_tokenizer.vocab_size, other.tgt_tokenizer.vocab_size)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.add_(torch.randn_like(parameter) * 0.3)
+            model.output.bias -= 9.0  # but for digits, so that what comes out is text and not bytes
+            model.output.bias[sorted(set(other.src_tokenizer.encode(["0123456789 "])[0]))] += 9.0
+            model.output.bias[EOS_ID] += 8.0
+        model.eval()
+        return LoadedRun(trained, "random", config, model, other.src_tokenizer, other.tgt_tokenizer, other.device)
 
 
 def drain(events: Iterable[Any]) -> list[Any]:

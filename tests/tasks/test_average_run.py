@@ -1,0 +1,79 @@
+"""Averaging checkpoints: the mean by hand, who names it, and what is refused."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors.torch
+import torch
+
+from attnkit.errors import RunError, UsageError
+from attnkit.runs.folder import RunFolder
+from attnkit.tasks.average import average_run
+from attnkit.tasks.load import load_run, tensors_of
+
+
+@pytest.fixture(scope="module")
+def run(workshop: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with the checkpoints 4, 8 and 12."""
+    path = tmp_path_factory.mktemp("averaging") / "run"
+    workshop.train(workshop.configure(evaluation={"every_steps": 4}, checkpoints__keep_last=3), path)
+    assert RunFolder(path).steps() == [4, 8, 12]
+    return path
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return safetensors.torch.load_file(folder / "model.safetensors")
+
+
+def mean(run: Path, steps: list[int]) -> dict[str, torch.Tensor]:
+    found = [weights(run / f"checkpoints/step-{step}") for step in steps]
+    return {name: sum(f[name].double() for f in found).div(len(found)).float() for name in found[0]}
+
+
+@pytest.mark.parametrize(
+    ("n", "names", "steps"),
+    [(None, [], [4, 8, 12]), (2, [], [8, 12]), (None, ["step-4", "step-12"], [4, 12])],
+)
+def test_the_average_is_the_mean(run: Path, tmp_path: Path, n: int | None, names: list[str], steps: list[int]) -> None:
+    path = tmp_path / "run"
+    shutil.copytree(run, path)
+    done = average_run(path, n, names)
+    assert done.names == [f"step-{step}" for step in steps]
+    found, expected = weights(path / "averaged"), mean(path, steps)
+    assert found.keys() == expected.keys()
+    for name, tensor in expected.items():
+        torch.testing.assert_close(found[name], tensor, rtol=0, atol=1e-7)
+    assert (path / "best").read_text() == "averaged\n"
+    loaded = load_run(path)
+    assert loaded.checkpoint == "averaged"
+    for name, tensor in tensors_of(loaded.model).items():
+        assert torch.equal(tensor, found[name])
+
+
+def test_too_few_checkpoints_are_refused(run: Path) -> None:
+    with pytest.raises(RunError, match="there are 3 checkpoints, fewer than 4") as caught:
+        average_run(run, 4, [])
+    assert caught.value.help is not None and "checkpoints.keep_last" in caught.value.help
+    with pytest.raises(RunError, match="two checkpoints or more"):
+        average_run(run, None, ["step-4"])
+    with pytest.raises(RunError, match="no checkpoint step-5"):
+        average_run(run, None, ["step-4", "step-5"])
+    with pytest.raises(UsageError, match="not both"):
+        average_run(run, 2, ["step-4"])
+    assert not (run / "averaged").exists()
+
+
+def test_training_can_end_with_an_average(workshop: Any, tmp_path: Path) -> None:
+    changes = {"evaluation": {"every_steps": 4}, "checkpoints__average": 3, "limits__metric": "loss"}
+    done = workshop.train(workshop.configure(**changes), tmp_path / "run")
+    found, expected = weights(tmp_path / "run/averaged"), mean(tmp_path / "run", [4, 8, 12])
+    for name, tensor in expected.items():
+        torch.testing.assert_close(found[name], tensor, rtol=0, atol=1e-7)
+    assert done.best in ("averaged", "step-12")
+    assert (tmp_path / "run/best").read_text().strip() == done.best
+    again = workshop.train(workshop.configure(**changes), tmp_path / "run")
+    assert again.already and again.metrics == done.metrics

@@ -1,0 +1,126 @@
+"""Every choice that the configuration offers builds a model that trains, and every preset and example resolves."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from attnkit.config import dump_yaml, parse_yaml, validate
+from attnkit.errors import UsageError
+from attnkit.models.config import RnnConfig, TransformerConfig
+from attnkit.tasks.config import TranslationConfig
+from attnkit.tasks.presets import AUTO, PRESETS, choose
+from attnkit.tasks.resolve import count_lines, resolve
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+NEEDS: dict[tuple[str, Any], dict[str, Any]] = {
+    ("query", "current"): {"model__input_feeding": True},
+    ("start", "last"): {"model__encoder_layers": 2},
+    ("start", "layers"): {"model__encoder_layers": 2, "model__decoder_layers": 2},
+    ("tied", "target"): {"joint_vocabulary": False},
+    ("tied", "none"): {"joint_vocabulary": False},
+}
+"""What else is set, so that more combinations are tried."""
+
+
+def choices() -> list[tuple[str, str, Any]]:
+    found: list[tuple[str, str, Any]] = []
+    for kind, model in (("transformer", TransformerConfig), ("rnn", RnnConfig)):
+        for name, field in model.model_fields.items():
+            options = (True, False) if field.annotation is bool else get_args(field.annotation)
+            literal = [option for option in options if isinstance(option, str | bool)]
+            found += [(kind, name, option) for option in literal if name != "kind" and option != field.default]
+    return found
+
+
+def test_the_choices_are_found() -> None:
+    names = {name for _, name, _ in choices()}
+    assert names == {
+        *("norm", "positions", "activation", "tied"),
+        *("cell", "bidirectional", "attention", "query", "input_feeding", "start"),
+    }
+
+
+@pytest.mark.parametrize(("kind", "name", "option"), choices())
+def test_every_choice_trains(workshop: Any, tmp_path: Path, kind: str, name: str, option: Any) -> None:
+    if name == "input_feeding":
+        pytest.skip("goes with query current")
+    also = NEEDS.get((name, option), {})
+    changes = {**also, f"model__{name}": option, "limits__steps": 2, "evaluation": {"every_steps": 2, "samples": 0}}
+    config = workshop.configure(kind, **changes, optimization__max_tokens=200, vocabulary__byte_fallback=False)
+    assert getattr(config.model, name) == option
+    done = workshop.train(config, tmp_path / "run")
+    assert done.step == 2
+    records = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
+    assert 0 < records[-1]["loss"] < 10
+
+
+@pytest.mark.parametrize("schedule", ["constant", "inverse_sqrt", "noam", "linear", "wsd", "plateau"])
+def test_every_schedule_trains(workshop: Any, tmp_path: Path, schedule: str) -> None:
+    changes = {"optimization__schedule": schedule, "evaluation": {"every_steps": 1, "samples": 0}}
+    done = workshop.train(workshop.configure(limits__steps=2, **changes), tmp_path / "run")
+    assert done.step == 2
+
+
+FLAGS = {"data.src": ["a.en"], "data.tgt": ["a.de"]}
+
+
+@pytest.mark.parametrize("kind", ["transformer", "rnn"])
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_resolves(name: str, kind: str) -> None:
+    resolved = resolve({**FLAGS, "model.kind": kind}, preset_name=name)
+    assert resolved.config.model.kind == kind
+    assert resolved.origin("model.d_model") == f"preset {name}"
+    assert resolved.origin("data.src") == "flag"
+    assert resolved.origin("model.tied") == "default"
+    read_back = validate(TranslationConfig, parse_yaml(dump_yaml(resolved.config), "a test"))
+    assert read_back == resolved.config
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_example_resolves(path: Path) -> None:
+    resolved = resolve(FLAGS, file=path, preset_name="small")
+    assert any(origin == str(path) for origin in resolved.origins.values())
+
+
+def test_presets_follow_the_size_of_the_corpus(workshop: Any) -> None:
+    assert [choose(most - 1) for most, _ in AUTO] == ["tiny", "small", "base"]
+    assert choose(AUTO[-1][0]) == "big"
+    flags = {"data.src": [str(workshop.file("train.src"))], "data.tgt": [str(workshop.file("train.tgt"))]}
+    assert resolve(flags).preset == "tiny"
+
+
+@pytest.mark.parametrize(("content", "n"), [(b"a\nb\n", 2), (b"a\nb", 2), (b"\n", 1), (b"a\r\nb\x0c\n", 2)])
+def test_lines_are_counted_as_they_are_read(tmp_path: Path, content: bytes, n: int) -> None:
+    (tmp_path / "text").write_bytes(content)
+    assert count_lines(tmp_path / "text") == n
+
+
+def test_higher_layers_win(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text("seed: 4\nmodel: {d_ff: 96, dropout: 0.5}\nlimits: {steps: 7}\n")
+    resolved = resolve({**FLAGS, "seed": 6}, sets=["seed=5", "model.d_ff=80"], file=path, preset_name="tiny")
+    config = resolved.config
+    assert config.model.kind == "transformer"
+    assert (config.seed, config.model.d_ff, config.model.dropout, config.model.d_model) == (6, 80, 0.5, 128)
+    origins = [resolved.origin(f"{key}") for key in ("seed", "model.d_ff", "model.dropout", "model.d_model")]
+    assert origins == ["flag", "--set model.d_ff", str(path), "preset tiny"]
+    # A length in steps replaces the preset's in epochs; evaluation stays the preset's.
+    assert (config.limits.steps, config.limits.epochs) == (7, None)
+    assert config.evaluation.every_epochs is not None
+
+
+def test_two_vocabularies_are_not_tied_three_ways() -> None:
+    assert resolve({**FLAGS, "joint_vocabulary": False}, preset_name="tiny").config.model.tied == "target"
+    with pytest.raises(UsageError, match=r"model\.tied=all needs joint_vocabulary=true"):
+        resolve(FLAGS, sets=["joint_vocabulary=false", "model.tied=all"], preset_name="tiny")
+
+
+def test_files_must_pair_up() -> None:
+    with pytest.raises(UsageError, match="src names 1 files and tgt names 2"):
+        resolve({"data.src": ["a"], "data.tgt": ["b", "c"]}, preset_name="tiny")
+    with pytest.raises(UsageError, match="nothing to train on"):
+        resolve({"data.src": ["a"]}, preset_name="tiny")

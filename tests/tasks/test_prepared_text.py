@@ -1,0 +1,175 @@
+"""From raw text to encoded pairs: what is held out, what is left out, and that all of it is counted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from attnkit.errors import DataError
+from attnkit.tasks.config import TranslationConfig
+from attnkit.tasks.prepare import Prepared, prepare
+from attnkit.tasks.resolve import resolve
+
+
+def write(path: Path, lines: list[str]) -> str:
+    path.write_bytes("".join(line + "\n" for line in lines).encode())
+    return str(path)
+
+
+def configure(src: list[str], tgt: list[str], **changes: Any) -> TranslationConfig:
+    flags = {"data.src": src, "data.tgt": tgt, "vocabulary.kind": "char", "vocabulary.byte_fallback": False}
+    flags |= {key.replace("__", "."): value for key, value in changes.items()}
+    return resolve(flags, preset_name="tiny").config
+
+
+def run(config: TranslationConfig, folder: Path) -> Prepared:
+    steps = prepare(config, folder)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as stop:
+            found: Prepared = stop.value
+            return found
+
+
+def texts(prepared: Prepared) -> list[tuple[str, str]]:
+    """Return the training pairs as text."""
+    sides = [
+        tokenizer.decode([store[i].tolist() for i in range(len(store))])
+        for tokenizer, store in (
+            (prepared.vocabularies.src, prepared.pairs.src),
+            (prepared.vocabularies.tgt, prepared.pairs.tgt),
+        )
+    ]
+    return list(zip(*sides, strict=True))
+
+
+SRC = [f"source {n}" for n in range(200)]
+TGT = [f"target {n}" for n in range(200)]
+
+
+def test_a_seed_decides_what_is_held_out(tmp_path: Path) -> None:
+    files = [write(tmp_path / "a.src", SRC)], [write(tmp_path / "a.tgt", TGT)]
+    held = []
+    for number, seed in enumerate((1, 1, 2)):
+        config = configure(*files, data__held_out=8, data__held_out_seed=seed, seed=number)
+        prepared = run(config, tmp_path / f"data{number}")
+        held.append(prepared.valid_src)
+        assert len(prepared.valid_src) == 8 and len(prepared.pairs) == 192
+        assert [line.replace("source", "target") for line in prepared.valid_src] == prepared.valid_tgt
+        together = texts(prepared) + list(zip(prepared.valid_src, prepared.valid_tgt, strict=True))
+        assert sorted(together) == sorted(zip(SRC, TGT, strict=True))
+    assert held[0] == held[1] != held[2]
+
+
+def test_at_most_a_twentieth_is_held_out(tmp_path: Path) -> None:
+    files = [write(tmp_path / "a.src", SRC)], [write(tmp_path / "a.tgt", TGT)]
+    assert len(run(configure(*files), tmp_path / "data").valid_src) == 10
+
+
+def test_training_never_sees_a_held_out_source(tmp_path: Path) -> None:
+    """Every source comes five times, so a held-out one has four repeats."""
+    src, tgt = [f"source {n % 40}" for n in range(200)], TGT
+    files = [write(tmp_path / "a.src", src)], [write(tmp_path / "a.tgt", tgt)]
+    prepared = run(configure(*files, data__held_out=3), tmp_path / "data")
+    assert not {pair[0] for pair in texts(prepared)} & set(prepared.valid_src)
+    counts = prepared.counts
+    different = len(set(prepared.valid_src))
+    assert (counts["read"], counts["held_out"]) == (200, 3)
+    assert counts["repeats_of_held_out"] == 5 * different - 3
+    assert counts["train"] == 200 - 5 * different == len(prepared.pairs)
+
+
+def test_what_is_dropped_is_counted(tmp_path: Path) -> None:
+    src = [*SRC[:100], "", "x", "", "y" * 40, "z " * 30]
+    tgt = [*TGT[:100], "a", "", "", "Y" * 40, "z"]
+    files = [write(tmp_path / "a.src", src)], [write(tmp_path / "a.tgt", tgt)]
+    valid = [write(tmp_path / "v.src", SRC[150:])], [write(tmp_path / "v.tgt", TGT[150:])]
+    changes = {"data__valid_src": valid[0], "data__valid_tgt": valid[1], "data__max_length": 30, "data__max_ratio": 9}
+    counts = run(configure(*files, **changes), tmp_path / "data").counts
+    assert (counts["blank_source"], counts["blank_target"], counts["blank"]) == (1, 1, 1)
+    assert counts["too_long"] + counts["ratio"] + counts["odd_ratio"] == 2
+    assert counts["too_long"] >= 1
+    assert (counts["read"], counts["train"], counts["valid"], counts["held_out"]) == (
+        102 - counts["odd_ratio"],
+        100,
+        50,
+        0,
+    )
+
+
+def test_several_files_keep_their_order_and_their_weights(tmp_path: Path) -> None:
+    from attnkit.data.feed import PairFeed, Position
+
+    src = [write(tmp_path / "a.src", SRC[:60]), write(tmp_path / "b.src", SRC[60:100])]
+    tgt = [write(tmp_path / "a.tgt", TGT[:60]), write(tmp_path / "b.tgt", TGT[60:100])]
+    valid = [write(tmp_path / "v.src", SRC[150:])], [write(tmp_path / "v.tgt", TGT[150:])]
+    config = configure(src, tgt, data__weights=[2.0, 0.5], data__valid_src=valid[0], data__valid_tgt=valid[1])
+    prepared = run(config, tmp_path / "data")
+    assert texts(prepared) == list(zip(SRC[:100], TGT[:100], strict=True))
+    feed = PairFeed(prepared.pairs, 1, 10**6, weights=config.data.weights)
+    step, _ = feed.step_at(Position())
+    drawn = prepared.vocabularies.src.decode([row[row > 0].tolist() for row in step.micro_batches[0].src])
+    assert len(drawn) == 2 * 60 + 40 // 2
+    assert all(drawn.count(line) == 2 for line in SRC[:60])
+
+
+def test_held_out_lines_come_from_all_files(tmp_path: Path) -> None:
+    src = [write(tmp_path / "a.src", SRC[:100]), write(tmp_path / "b.src", SRC[100:])]
+    tgt = [write(tmp_path / "a.tgt", TGT[:100]), write(tmp_path / "b.tgt", TGT[100:])]
+    prepared = run(configure(src, tgt), tmp_path / "data")
+    assert {int(line.split()[1]) >= 100 for line in prepared.valid_src} == {True, False}
+    assert [line.replace("source", "target") for line in prepared.valid_src] == prepared.valid_tgt
+    assert len(texts(prepared)) == 190
+    assert all(source.split()[1] == target.split()[1] for source, target in texts(prepared))
+
+
+def test_two_vocabularies_know_their_own_side_alone(tmp_path: Path) -> None:
+    files = [write(tmp_path / "a.src", ["abc ab"] * 30)], [write(tmp_path / "a.tgt", ["xyz xy"] * 30)]
+    valid = {
+        "data__valid_src": [write(tmp_path / "v.src", ["c a"])],
+        "data__valid_tgt": [write(tmp_path / "v.tgt", ["z"])],
+    }
+    prepared = run(configure(*files, joint_vocabulary=False, **valid), tmp_path / "data")
+    unknown = prepared.vocabularies.src.encode(["x"])[0]
+    assert prepared.vocabularies.tgt.encode(["a"])[0] == unknown == [3]
+    assert set(prepared.vocabularies.files()) == {"tokenizer.json", "tokenizer.target.json"}
+    joint = run(configure(*files, **valid), tmp_path / "joint")
+    assert joint.vocabularies.src is joint.vocabularies.tgt
+    assert joint.vocabularies.src.decode(joint.vocabularies.src.encode(["ax"])) == ["ax"]
+
+
+def test_preparing_again_opens_what_is_there(tmp_path: Path) -> None:
+    files = [write(tmp_path / "a.src", SRC)], [write(tmp_path / "a.tgt", TGT)]
+    first = run(configure(*files), tmp_path / "data")
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "data").rglob("*")}
+    again = run(configure(*files), tmp_path / "data")
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "data").rglob("*")} == before
+    assert again.pairs.fingerprint == first.pairs.fingerprint and again.counts == first.counts
+
+
+@pytest.mark.parametrize(
+    ("src", "tgt", "message"),
+    [
+        (SRC, TGT[:-1], "has 200 lines and .* has 199"),
+        ([""] * 50, [""] * 50, "left to validate on"),
+        (["a"] * 50, ["", *["b"] * 49], "no text to make a vocabulary from"),
+        (["a"], ["b"], "too few"),
+    ],
+)
+def test_text_that_cannot_be_trained_on(tmp_path: Path, src: list[str], tgt: list[str], message: str) -> None:
+    config = configure([write(tmp_path / "a.src", src)], [write(tmp_path / "a.tgt", tgt)])
+    with pytest.raises(DataError, match=message):
+        run(config, tmp_path / "data")
+    assert not (tmp_path / "data").exists()
+
+
+def test_undecodable_bytes_are_refused_with_file_and_line(tmp_path: Path) -> None:
+    config = configure([write(tmp_path / "a.src", SRC)], [write(tmp_path / "a.tgt", TGT)])
+    content = (tmp_path / "a.tgt").read_bytes().replace(b"target 70\n", b"target \xff\n")
+    (tmp_path / "a.tgt").write_bytes(content)
+    with pytest.raises(DataError) as caught:
+        run(config, tmp_path / "data")
+    assert caught.value.where == f"{tmp_path / 'a.tgt'}:71"

@@ -1,0 +1,118 @@
+"""In float32 a line's translation depends on the line alone: not on batch sizes, batch mates, order or processes."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from attnkit.tasks.searching import Batching, LocalSearcher
+from attnkit.tasks.translate import Translation, Translator, load_translator
+
+MODELS: dict[str, tuple[str, dict[str, Any]]] = {
+    "transformer": ("transformer", {}),
+    "transformer-pre-rotary": ("transformer", {"model__norm": "pre", "model__positions": "rotary"}),
+    "transformer-relative": ("transformer", {"model__positions": "relative"}),
+    "rnn-additive": ("rnn", {}),
+    "rnn-lstm-general-feeding": (
+        "rnn",
+        {
+            "model__cell": "lstm",
+            "model__attention": "general",
+            "model__query": "current",
+            "model__input_feeding": True,
+        },
+    ),
+    "rnn-plain-none": ("rnn", {"model__cell": "rnn", "model__attention": "none", "model__bidirectional": False}),
+}
+THOUSAND = ("transformer", "rnn-additive")
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def model(request: pytest.FixtureRequest, workshop: Any, trained: Path) -> tuple[str, Translator]:
+    kind, changes = MODELS[request.param]
+    run = workshop.random_run(trained, kind, **changes)
+    translator = Translator([run], LocalSearcher([run.model], run.device))
+    translator.search = translator.configure({"no_repeat_ngram_size": 2})  # random weights like to repeat themselves
+    return request.param, translator
+
+
+def make_lines(n: int) -> list[str]:
+    """Return short strings of digits, some of them blank, odd or unknown to the vocabulary."""
+    rng = random.Random(3)
+    lines = [" ".join(rng.choices("0123456789", k=rng.randint(1, 7))) for _ in range(n)]
+    for place, odd in ((5, ""), (6, "   "), (17, "1\u20282"), (40, "été 中 😀"), (41, "\t7\t")):
+        lines[place] = odd
+    return lines
+
+
+def facts(found: list[Translation]) -> tuple[list[str], list[float]]:
+    outputs = [output for translation in found for output in translation.outputs]
+    return [output.text for output in outputs], [output.score for output in outputs]
+
+
+def test_beam_search_ignores_how_lines_are_batched(model: tuple[str, Translator]) -> None:
+    name, translator = model
+    lines = make_lines(1000 if name in THOUSAND else 150)
+    expected = list(translator.stream(lines))
+    texts, scores = facts(expected)
+    assert len(texts) == len(lines) and len(set(texts)) > len(texts) // 20
+    some = lines[:60]  # sentence by sentence is slow, so of these alone
+    for size, unit, given in ((1, "sentences", some), (7, "sentences", lines), (90, "tokens", lines)):
+        other_texts, other_scores = facts(list(translator.stream(given, None, Batching(size, unit))))
+        assert other_texts == texts[: len(given)], f"batches of {size} {unit}"
+        assert other_scores == pytest.approx(scores[: len(given)], abs=1e-4)
+    places = list(range(len(lines)))
+    random.Random(1).shuffle(places)
+    shuffled_texts, shuffled_scores = facts(list(translator.stream([lines[i] for i in places])))
+    assert shuffled_texts == [texts[i] for i in places]
+    assert shuffled_scores == pytest.approx([scores[i] for i in places], abs=1e-4)
+
+
+def test_samples_are_keyed_by_line_and_seed(model: tuple[str, Translator]) -> None:
+    _, translator = model
+    lines = make_lines(100)
+    config = translator.configure({"sampling": True, "seed": 7, "num_hypotheses": 2, "top_k": 5})
+    texts, scores = facts(list(translator.stream(lines, config)))
+    assert len(texts) == 200
+    for batching in (Batching(7), Batching(90, "tokens"), Batching(64, window=30)):
+        other_texts, other_scores = facts(list(translator.stream(lines, config, batching)))
+        assert other_texts == texts
+        assert other_scores == pytest.approx(scores, abs=1e-4)
+    reseeded = config.model_copy(update={"seed": 8})
+    assert facts(list(translator.stream(lines, reseeded)))[0] != texts
+    firsts, seconds = texts[::2], texts[1::2]
+    assert firsts != seconds
+
+
+def test_greedy_ignores_batches_too(model: tuple[str, Translator]) -> None:
+    _, translator = model
+    lines = make_lines(60)
+    config = translator.configure({"beam_size": 1})
+    texts, scores = facts(list(translator.stream(lines, config, Batching(64))))
+    other_texts, other_scores = facts(list(translator.stream(lines, config, Batching(1))))
+    assert other_texts == texts
+    assert other_scores == pytest.approx(scores, abs=1e-4)
+
+
+def test_worker_processes_change_nothing(trained: Path) -> None:
+    lines = make_lines(60)
+    alone, several = load_translator([trained]), load_translator([trained], workers=2)
+    try:
+        batching = Batching(16)
+        expected = facts(list(alone.stream(lines, None, batching)))
+        found = facts(list(several.stream(lines, None, batching)))
+    finally:
+        several.close()
+    assert found[0] == expected[0]
+    assert found[1] == pytest.approx(expected[1], abs=1e-4)
+
+
+def test_an_ensemble_of_one_run_twice_is_that_run(trained: Path) -> None:
+    lines = make_lines(50)
+    one, two = load_translator([trained]), load_translator([trained, trained])
+    expected, found = facts(list(one.stream(lines))), facts(list(two.stream(lines)))
+    assert found[0] == expected[0]
+    assert found[1] == pytest.approx(expected[1], abs=1e-4)

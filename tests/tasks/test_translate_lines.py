@@ -1,0 +1,179 @@
+"""N lines in, N lines out, whatever the lines are; what comes with them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from attnkit.errors import DataError, RunError, UsageError
+from attnkit.tasks.segments import split_line
+from attnkit.tasks.stream import Request, translate_stream
+from attnkit.tasks.translate import Translator, load_translator
+
+
+@pytest.fixture(scope="module")
+def translator(trained: Path) -> Translator:
+    return load_translator([trained])
+
+
+def stream(trained: Path, content: bytes, folder: Path, **options: Any) -> tuple[list[str], list[str]]:
+    """Return the lines that come out for these bytes, and the warnings."""
+    source = folder / "input.txt"
+    source.write_bytes(content)
+    warnings: list[str] = []
+    request = Request([trained], source, device="cpu", threads=1, **options)
+    return [line for lines in translate_stream(request, warnings.append) for line in lines], warnings
+
+
+ODD = ["1 2 3", "", "4\u20285", "  ", "\t6\t7", "8\x0c9\x85", "\ufeff1", "😀 e\u0301", "<s> </s> <pad>", "1\x002"]
+
+
+@pytest.mark.parametrize(
+    ("content", "n"),
+    [
+        pytest.param(b"", 0, id="nothing"),
+        pytest.param(b"\n", 1, id="one blank line"),
+        pytest.param(b"1 2", 1, id="no line break at the end"),
+        pytest.param(b"1\n2\n", 2, id="two lines"),
+        pytest.param(b"1\r\n2\r\n\r\n", 3, id="carriage returns"),
+        pytest.param(b"1\r2\n3", 2, id="a carriage return inside"),
+        pytest.param("".join(line + "\n" for line in ODD).encode(), len(ODD), id="odd characters"),
+    ],
+)
+def test_as_many_lines_come_out_as_go_in(trained: Path, tmp_path: Path, content: bytes, n: int) -> None:
+    lines, _ = stream(trained, content, tmp_path)
+    assert len(lines) == n
+    assert not any("\n" in line for line in lines)
+    threefold, _ = stream(trained, content, tmp_path, search={"num_hypotheses": 3})
+    assert len(threefold) == 3 * n
+    assert threefold[::3] == lines
+
+
+def test_blank_lines_stay_blank(trained: Path, tmp_path: Path) -> None:
+    lines, warnings = stream(trained, b"1 2\n\n  \n3\n", tmp_path)
+    assert [bool(line) for line in lines] == [True, False, False, True]
+    assert warnings == []
+
+
+def test_a_carriage_return_at_the_end_of_a_line_changes_nothing_but_is_counted(trained: Path, tmp_path: Path) -> None:
+    plain, _ = stream(trained, b"1 2\n3\n", tmp_path)
+    dropped, warnings = stream(trained, b"1 2\r\n3\r\n", tmp_path)
+    assert dropped == plain
+    assert len(warnings) == 1 and warnings[0].startswith("2 lines") and "carriage return" in warnings[0]
+
+
+def test_bad_bytes_become_replacement_characters_with_one_warning(trained: Path, tmp_path: Path) -> None:
+    content = b"1 2\n3 \xff 4\n\xc3\n5\n"
+    lines, warnings = stream(trained, content, tmp_path)
+    assert lines == stream(trained, content.decode(errors="replace").encode(), tmp_path)[0]
+    assert len(warnings) == 1
+    assert "2 lines" in warnings[0] and f"{tmp_path / 'input.txt'}:2" in warnings[0]
+    with pytest.raises(DataError) as caught:
+        stream(trained, content, tmp_path, strict=True)
+    assert caught.value.exit_code == 3
+    assert caught.value.where == f"{tmp_path / 'input.txt'}:2"
+
+
+def test_scores_and_json(trained: Path, tmp_path: Path) -> None:
+    content = b"1 2 3\n\n4 5\n"
+    plain, _ = stream(trained, content, tmp_path, search={"num_hypotheses": 2})
+    scored, _ = stream(trained, content, tmp_path, search={"num_hypotheses": 2}, scores=True)
+    assert [line.split("\t", 1)[1] for line in scored] == plain
+    assert float(scored[0].split("\t")[0]) >= float(scored[1].split("\t")[0])
+    objects = [json.loads(line) for line in stream(trained, content, tmp_path, as_json=True)[0]]
+    assert [found["source"] for found in objects] == ["1 2 3", "", "4 5"]
+    assert all(set(found) == {"source", "translations"} for found in objects)
+    assert all(set(output) == {"text", "score", "log_prob"} for found in objects for output in found["translations"])
+    assert objects[0]["translations"][0]["text"] == plain[0]
+    assert objects[1]["translations"] == [{"text": "", "score": 0, "log_prob": 0}]
+
+
+def test_attention_has_a_row_per_target_and_a_column_per_source_token(trained: Path, tmp_path: Path) -> None:
+    lines, _ = stream(trained, b"1 2 3\n4\n", tmp_path, as_json=True, attention=True)
+    for found in map(json.loads, lines):
+        source = found["source_tokens"][0]
+        output = found["translations"][0]
+        weights = output["attention"][0]
+        assert len(weights) in (len(output["tokens"][0]), len(output["tokens"][0]) + 1)  # the end, if it came
+        assert all(len(row) == len(source) + 1 for row in weights)
+        assert all(sum(row) == pytest.approx(1, abs=1e-5) for row in weights)
+
+
+def test_the_score_is_the_log_probability_over_the_length(translator: Translator) -> None:
+    for alpha in (0.0, 1.0):
+        config = translator.configure({"length_penalty": alpha, "num_hypotheses": 3})
+        for output in next(translator.stream(["1 2 3 4"], config)).outputs:
+            lengths = (len(output.tokens[0]) + 1, len(output.tokens[0]))  # finished or cut at the longest length
+            assert any(output.score == pytest.approx(output.log_prob / n**alpha, abs=1e-5) for n in lengths)
+
+
+def test_prefixes_begin_the_translations(trained: Path, translator: Translator, tmp_path: Path) -> None:
+    (tmp_path / "prefixes").write_text("9 9\n\n0\n")
+    lines, _ = stream(trained, b"1 2 3\n4 5\n\n6\n", tmp_path, prefixes=tmp_path / "prefixes")
+    assert len(lines) == 4
+    assert lines[0].startswith("9 9")
+    assert lines[1] == translator.translate(["4 5"])[0]
+    assert lines[2] == ""  # a blank line has no translation to begin
+    assert lines[3] == translator.translate(["6"])[0]  # there are fewer prefixes than lines
+
+
+def test_an_over_long_line_is_split_and_rejoined(translator: Translator) -> None:
+    short = Translator(translator.runs, translator.searcher)
+    short.max_source = 12
+    line = "1 2 3 4. 5 6 7 8 9 0 1 2, 3 4 5 6 7 " + "8" * 30
+    texts = split_line(line, 12, lambda text: len(translator.src_tokenizer.encode([text])[0]))
+    assert len(texts) > 3
+    (whole,) = short.stream([line], record=True)
+    parts = list(translator.stream(texts, record=True))
+    (output,) = whole.outputs
+    assert output.text == " ".join(part.outputs[0].text for part in parts)
+    assert output.score == pytest.approx(sum(part.outputs[0].score for part in parts), abs=1e-4)
+    assert output.log_prob == pytest.approx(sum(part.outputs[0].log_prob for part in parts), abs=1e-4)
+    assert output.attention is not None and len(output.attention) == len(texts) == len(whole.source_tokens)
+    for weights, part in zip(output.attention, parts, strict=True):
+        torch.testing.assert_close(torch.tensor(part.outputs[0].attention), torch.tensor([weights]))
+
+
+@pytest.mark.parametrize("limit", [1, 3, 7])
+@pytest.mark.parametrize(
+    "line", ["a b c d e f", "one. two, three; four", "x" * 20, "一二三。四五，六七", "  a   b  ", "a. b"]
+)
+def test_splitting_loses_no_character(line: str, limit: int) -> None:
+    parts = split_line(line, limit, len)
+    assert all(len(part) <= limit for part in parts)
+    assert "".join("".join(parts).split()) == "".join(line.split())
+    assert split_line(line, 1000, len) == [line]
+
+
+def test_runs_of_different_vocabularies_cannot_vote(workshop: Any, trained: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    workshop.train(workshop.configure(limits__steps=1, vocabulary__byte_fallback=False), other)
+    with pytest.raises(RunError, match="different vocabularies"):
+        load_translator([trained, other])
+
+
+def test_settings_of_the_search_are_checked(translator: Translator) -> None:
+    with pytest.raises(UsageError, match="unknown key 'beam'") as caught:
+        translator.translate(["1"], beam=3)
+    assert caught.value.help == "did you mean 'beam_size'?"
+    with pytest.raises(UsageError, match="num_hypotheses cannot exceed beam_size"):
+        translator.translate(["1"], beam_size=2, num_hypotheses=3)
+    with pytest.raises(UsageError, match="beam_size"):
+        translator.translate(["1"], beam_size=0)
+
+
+def test_the_library_translates(trained: Path, translator: Translator) -> None:
+    import attnkit
+
+    lines = ["1 2 3", "", "4 5 6"]
+    loaded = attnkit.load(trained)
+    assert loaded.translate(lines, beam_size=5) == attnkit.load(str(trained), device="cpu").translate(
+        lines, beam_size=5
+    )
+    assert loaded.translate(lines) == translator.translate(lines)
+    assert len(loaded.translate(lines, beam_size=5, num_hypotheses=2)) == 6
+    assert loaded.translate([]) == []
