@@ -12,6 +12,7 @@ import torch
 from attnkit.config import parse_yaml, validate
 from attnkit.errors import RunError, UsageError
 from attnkit.models.build import build_model
+from attnkit.models.linear import pack
 from attnkit.models.translation import TranslationModel
 from attnkit.runs.checkpoint import Checkpoint
 from attnkit.runs.folder import RunFolder
@@ -53,8 +54,9 @@ def load_run(
     model = build_model(config.model, src.vocab_size, tgt.vocab_size)
     load_weights(model, chosen)
     model.eval()
-    cast(torch.nn.Module, model).to(device=where, dtype=DTYPES[precision])
-    return LoadedRun(path, chosen.name, config, model, src, tgt, where)
+    module = cast(torch.nn.Module, model).to(device=where, dtype=DTYPES[precision])
+    packed = cast(TranslationModel, pack(module))
+    return LoadedRun(path, chosen.name, config, packed, src, tgt, where)
 
 
 def open_checkpoint(path: Path, name: str | None = None) -> Checkpoint:
