@@ -39,8 +39,8 @@ CONFIG: Tree = {
         "max_tokens": 2500,
         "ema_decay": 0.995,
     },
-    "limits": {"epochs": 8.0},
-    "evaluation": {"every_epochs": 2.0, "samples": 2},
+    "limits": {"epochs": 7.0},
+    "evaluation": {"every_epochs": 3.5, "samples": 2},
     "checkpoints": {"keep_last": 1},
     "decoding": {"beam_size": 4},
 }
