@@ -7,6 +7,10 @@ from typing import Any
 
 import pytest
 
+from attnkit.errors import StoppedError
+from attnkit.tasks.translation import Request, Scored, train
+from attnkit.training.loop import StepRecord
+
 DROPOUT = {"model__dropout": 0.3}
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "transformer": ("transformer", {**DROPOUT, "model__attention_dropout": 0.1}),
@@ -53,6 +57,35 @@ def test_stopping_across_an_epoch(workshop: Any, tmp_path: Path) -> None:
     whole = workshop.train(config, tmp_path / "whole")
     assert whole == workshop.train(config, tmp_path / "pieces", stops=(16, 1, 1, 3))
     assert outcome(tmp_path / "whole", 25) == outcome(tmp_path / "pieces", 25)
+
+
+def test_a_kill_before_the_best_was_named_changes_nothing(workshop: Any, tmp_path: Path) -> None:
+    config = workshop.configure(limits__metric="loss", limits__patience=50)
+    whole = workshop.train(config, tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        for event in train(Request(config, tmp_path / "pieces")):
+            if isinstance(event, Scored):
+                raise KeyboardInterrupt
+    (tmp_path / "pieces/best").unlink()
+    steps = iter(range(100))
+    with pytest.raises(StoppedError):
+        list(train(Request(config, tmp_path / "pieces", stop=lambda: next(steps) == 0)))
+    assert (tmp_path / "pieces/best").read_text() == "step-5\n"
+    assert workshop.train(config, tmp_path / "pieces") == whole
+    assert outcome(tmp_path / "whole", 12) == outcome(tmp_path / "pieces", 12)
+
+
+def test_a_kill_between_saves_leaves_no_second_log(workshop: Any, tmp_path: Path) -> None:
+    """Step 10 is logged, the newest checkpoint is of step 7: the line must not stand there twice."""
+    config = workshop.configure(evaluation={"every_steps": 20}, checkpoints__save_every=7, **DROPOUT)
+    workshop.train(config, tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        for event in train(Request(config, tmp_path / "pieces")):
+            if isinstance(event, StepRecord) and event.step == 11:
+                raise KeyboardInterrupt
+    assert b'"step":10' in (tmp_path / "pieces/metrics.jsonl").read_bytes().replace(b" ", b"")
+    workshop.train(config, tmp_path / "pieces")
+    assert outcome(tmp_path / "whole", 12) == outcome(tmp_path / "pieces", 12)
 
 
 def test_the_seed_matters(workshop: Any, tmp_path: Path) -> None:

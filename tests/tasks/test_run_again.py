@@ -75,6 +75,18 @@ def test_an_average_asked_for_later_is_made_without_training(workshop: Any, tmp_
     assert (run / "checkpoints/step-10/model.safetensors").read_bytes() == last
 
 
+def test_an_average_older_than_the_run_is_made_anew(workshop: Any, tmp_path: Path) -> None:
+    """As after a kill between the last save and the averaging."""
+    run = tmp_path / "run"
+    changes = {"evaluation": {"every_steps": 2}, "checkpoints__keep_last": 2}
+    workshop.train(workshop.configure(limits__steps=4, checkpoints__average=2, **changes), run)
+    old = (run / "averaged/model.safetensors").read_bytes()
+    workshop.train(workshop.configure(limits__steps=8, **changes), run)
+    assert (run / "averaged/model.safetensors").read_bytes() == old
+    workshop.train(workshop.configure(limits__steps=8, checkpoints__average=2, **changes), run)
+    assert (run / "averaged/model.safetensors").read_bytes() != old
+
+
 def test_overwrite_moves_the_old_run_aside(workshop: Any, tmp_path: Path) -> None:
     run = tmp_path / "run"
     workshop.train(workshop.configure(limits__steps=2), run)

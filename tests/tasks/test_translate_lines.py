@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ import torch
 
 from attnkit.errors import DataError, RunError, UsageError
 from attnkit.tasks.segments import split_line
-from attnkit.tasks.stream import Request, translate_stream
+from attnkit.tasks.stream import Request, translate_stream, windows
 from attnkit.tasks.translate import Translator, load_translator
 
 
@@ -138,6 +140,18 @@ def test_an_over_long_line_is_split_and_rejoined(translator: Translator) -> None
         torch.testing.assert_close(torch.tensor(part.outputs[0].attention), torch.tensor([weights]))
 
 
+def test_a_prefix_begins_the_first_part_alone(translator: Translator) -> None:
+    short = Translator(translator.runs, translator.searcher)
+    short.max_source = 12
+    (found,) = short.stream(["1 2 3 4. 5 6 7 8"], prefixes=["9 9"])
+    first, *others = (translator.tgt_tokenizer.decode(translator.tgt_tokenizer.encode(["9 9"]))[0], *found.outputs)
+    tokens = others[0].tokens
+    assert len(tokens) == 2
+    beginning = translator.tgt_tokenizer.pieces(translator.tgt_tokenizer.encode([first])[0])
+    assert tokens[0][: len(beginning)] == beginning
+    assert tokens[1] == next(translator.stream(["5 6 7 8"])).outputs[0].tokens[0]
+
+
 @pytest.mark.parametrize("limit", [1, 3, 7])
 @pytest.mark.parametrize(
     "line", ["a b c d e f", "one. two, three; four", "x" * 20, "一二三。四五，六七", "  a   b  ", "a. b"]
@@ -147,6 +161,24 @@ def test_splitting_loses_no_character(line: str, limit: int) -> None:
     assert all(len(part) <= limit for part in parts)
     assert "".join("".join(parts).split()) == "".join(line.split())
     assert split_line(line, 1000, len) == [line]
+
+
+def test_a_line_is_answered_before_the_next_one_comes() -> None:
+    answered = threading.Event()
+
+    def typed() -> Iterator[str]:
+        yield "first"
+        assert answered.wait(60)
+        yield "second"
+        raise DataError("the reader failed")
+
+    groups = windows(typed(), 4096)
+    assert next(groups) == ["first"]
+    answered.set()
+    assert next(groups) == ["second"]
+    with pytest.raises(DataError, match="the reader failed"):
+        next(groups)
+    assert list(windows(iter("abcde"), 2)) == [["a", "b"], ["c", "d"], ["e"]]
 
 
 def test_runs_of_different_vocabularies_cannot_vote(workshop: Any, trained: Path, tmp_path: Path) -> None:
