@@ -96,5 +96,5 @@ def test_an_installed_wheel_runs_the_demo_on_a_toy(wheel: Path, tmp_path: Path) 
     tiny = ["--preset", "tiny", "--max-steps", "5", "--set", "model.d_model=32", "--set", "vocabulary.size=600"]
     call("attnkit", "train", "--src", "toy/train.en", "--tgt", "toy/train.fr", "-o", "run", *tiny)
     call("attnkit", "translate", "run", "-i", "toy/test.en", "-o", "out.fr")
-    assert len((tmp_path / "out.fr").read_text().splitlines()) == 20
+    assert (tmp_path / "out.fr").read_bytes().count(b"\n") == 20  # an untrained model may write any other line end
     assert call("attnkit", "score-bleu", "out.fr", "toy/test.fr").startswith("BLEU|nrefs:1")
