@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -88,12 +88,13 @@ class Workshop:
         assert isinstance(last, Finished)
         return last
 
-    def random_run(self, trained: Path, kind: str = "transformer", **changes: Any) -> LoadedRun:
+    def random_run(self, trained: Path, kind: str, ends: float = 8.0, **changes: Any) -> LoadedRun:
         """Return a run of random weights, strong enough that translations differ and end, with a trained vocabulary."""
         import torch
 
         from attnkit.models.build import build_model
-        from attnkit.tasks.load import LoadedRun, load_run
+        from attnkit.models.linear import pack
+        from attnkit.tasks.load import load_run
         from attnkit.text.tokenizer import EOS_ID
 
         other = load_run(trained, device="cpu")
@@ -106,9 +107,9 @@ class Workshop:
                 parameter.add_(torch.randn_like(parameter) * 0.3)
             model.output.bias -= 9.0  # but for digits, so that what comes out is text and not bytes
             model.output.bias[sorted(set(other.src_tokenizer.encode(["0123456789 "])[0]))] += 9.0
-            model.output.bias[EOS_ID] += 8.0
+            model.output.bias[EOS_ID] += ends
         model.eval()
-        return LoadedRun(trained, "random", config, model, other.src_tokenizer, other.tgt_tokenizer, other.device)
+        return replace(other, checkpoint="random", config=config, model=cast(Any, pack(model)))
 
 
 def drain(events: Iterable[Any]) -> list[Any]:

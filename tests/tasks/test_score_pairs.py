@@ -28,7 +28,7 @@ PAIRS = [
 
 @pytest.fixture(scope="module", params=["transformer", "rnn"])
 def run(request: pytest.FixtureRequest, workshop: Any, trained: Path) -> LoadedRun:
-    found: LoadedRun = workshop.random_run(trained, request.param)
+    found: LoadedRun = workshop.random_run(trained, request.param, ends=10.5)
     return found
 
 
@@ -57,8 +57,6 @@ def test_scores_equal_a_walk_through_the_steps(run: LoadedRun, size: int) -> Non
 
 def test_scores_equal_those_of_the_search(run: LoadedRun) -> None:
     lines = [" ".join(str(n * k % 10) for k in range(1, 2 + n % 7)) for n in range(1, 60)]
-    with torch.no_grad():
-        run.model.output.bias[EOS_ID] += 2.5  # so that some end
     config = run.config.decoding.model_copy(update={"beam_size": 1, "max_length": 40})
     compared = 0
     for line in lines:
