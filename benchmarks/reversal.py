@@ -2,8 +2,8 @@
 
     python benchmarks/reversal.py
 
-The models are those of examples/reversal*.yaml; training strings have 1 to 25 digits. Strings of 26 to 30 digits, longer
-than any in training, are reported apart. Figures go to benchmarks/results/reversal.json.
+The models are those of examples/reversal*.yaml; training strings have 1 to 25 digits. Strings of 26 to 30 digits,
+longer than any in training, are reported apart. Figures go to benchmarks/results/reversal.json.
 """
 
 from __future__ import annotations

@@ -89,4 +89,5 @@ def test_writes_go_through_files() -> None:
                 called = ast.unparse(node.func).split(".")[-1]
                 assert called not in ("write_text", "write_bytes") or "files" in path.read_text(), path
                 text = [a.value for a in node.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
-                assert called != "open" or not any(mode in text for mode in ("w", "wb", "a", "ab", "r+", "x")), path
+                writes = called == "open" and any(mode in text for mode in ("w", "wb", "a", "ab", "r+", "x"))
+                assert not writes or "devnull" in ast.unparse(node.func), path

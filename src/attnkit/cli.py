@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import os
 import sys
+import threading
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
@@ -120,7 +121,13 @@ def main() -> None:
 
             traceback.print_exc()
         code = report(error)
-    sys.exit(code if isinstance(code, int) else 0)
+    code = code if isinstance(code, int) else 0
+    if any(thread.daemon for thread in threading.enumerate()):
+        # A thread that waits for a line of standard input holds its lock, on which the interpreter would abort.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
 def report(error: BaseException) -> int:

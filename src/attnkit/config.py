@@ -87,7 +87,9 @@ def load_yaml(path: Path) -> Tree:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "not UTF-8"
-        raise UsageError(f"cannot read the configuration: {reason}", where=str(path)) from error
+        raise UsageError(
+            f"cannot read the configuration: {reason}", where=str(path), help="check the spelling of the path"
+        ) from error
     tree = parse_yaml(text, str(path))
     if tree is None:
         return {}

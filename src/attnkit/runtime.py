@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import datetime
 import os
 import signal
 from dataclasses import dataclass
@@ -57,7 +58,10 @@ def join_ranks(device: str) -> Ranks:
     if device == "cuda":
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     if not torch.distributed.is_initialized():
-        torch.distributed.init_process_group("nccl" if device == "cuda" else "gloo")
+        torch.distributed.init_process_group(
+            "nccl" if device == "cuda" else "gloo",
+            timeout=datetime.timedelta(days=1),  # rank 0 may encode a large corpus while the others wait
+        )
     return Ranks(torch.distributed.get_rank(), world)
 
 

@@ -114,13 +114,13 @@ def test_the_score_is_the_log_probability_over_the_length(translator: Translator
 
 
 def test_prefixes_begin_the_translations(trained: Path, translator: Translator, tmp_path: Path) -> None:
-    (tmp_path / "prefixes").write_text("9 9\n\n0\n")
+    (tmp_path / "prefixes").write_text("9 9\n\n0\n\n")
     lines, _ = stream(trained, b"1 2 3\n4 5\n\n6\n", tmp_path, prefixes=tmp_path / "prefixes")
     assert len(lines) == 4
     assert lines[0].startswith("9 9")
     assert lines[1] == translator.translate(["4 5"])[0]
     assert lines[2] == ""  # a blank line has no translation to begin
-    assert lines[3] == translator.translate(["6"])[0]  # there are fewer prefixes than lines
+    assert lines[3] == translator.translate(["6"])[0]  # a blank prefix leaves it free
 
 
 def test_an_over_long_line_is_split_and_rejoined(translator: Translator) -> None:

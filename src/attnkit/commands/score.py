@@ -38,6 +38,8 @@ def command(
 
     total = Total()
     loaded = load_run(run, device=device, precision=precision, checkpoint=checkpoint)
+    for warning in loaded.warnings:
+        console.warn(warning)
     with files.open_output(output) as stream:
         for score in score_pairs(loaded, read_parallel(src, tgt), Batching(batch_size)):
             total.add(score)

@@ -30,6 +30,9 @@ def command(
     config: Annotated[Path | None, typer.Option(help="YAML configuration.", metavar="FILE")] = None,
     preset: Annotated[Literal["auto", "tiny", "small", "base", "big"], typer.Option(help="Chooses the rest.")] = "auto",
     model: Annotated[Literal["transformer", "rnn"] | None, typer.Option(help="Architecture.")] = None,
+    vocab: Annotated[
+        list[str] | None, typer.Option(help="Vocabulary made before; twice for source and target.", metavar="FILE")
+    ] = None,
     sets: Annotated[
         list[str] | None, typer.Option("--set", help="Any key, as model.d_model=512.", metavar="KEY=VALUE")
     ] = None,
@@ -66,6 +69,7 @@ def command(
         "data.weights": weight,
         "data.valid_src": valid_src,
         "data.valid_tgt": valid_tgt,
+        "vocabulary_files": vocab,
         "model.kind": model,
         "limits.steps": max_steps,
         "limits.epochs": max_epochs,
@@ -94,6 +98,11 @@ def command(
             if rank is None:
                 raise
             console.note(stopped.what)  # ending with 0: another code makes torchrun kill and restart its processes
+        except Exception as error:
+            if not rank:
+                raise
+            # Rank 0 says what is wrong; here it is seen as a broken connection at most.
+            raise typer.Exit(getattr(error, "exit_code", 1)) from error
 
 
 def show(events: Iterator[Event], begin: Callable[[], None], output: Path, json: bool) -> None:
@@ -117,7 +126,7 @@ def show(events: Iterator[Event], begin: Callable[[], None], output: Path, json:
 
 def follow(events: Iterator[Any], begin: Callable[[], None], line: console.StatusLine) -> Iterator[Any]:
     """Show how training goes, and hand on every event."""
-    from attnkit.tasks.prepare import Checked, Stage
+    from attnkit.tasks.prepare import Checked, Stage, Warned
     from attnkit.tasks.translation import Begun, Scored
     from attnkit.training.loop import StepRecord
     from attnkit.views import training as views
@@ -130,6 +139,8 @@ def follow(events: Iterator[Any], begin: Callable[[], None], line: console.Statu
             line.update(views.step_line(event.step, loss, event.learning_rate, event.progress, speed))
         elif isinstance(event, Stage):
             line.say(event.text)
+        elif isinstance(event, Warned):
+            line.say(f"warning: {event.text}")
         elif isinstance(event, Checked):
             show_findings(event.report, line)
         elif isinstance(event, Begun):

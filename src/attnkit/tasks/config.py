@@ -18,6 +18,9 @@ from attnkit.training.config import (
     TrainingConfig,
 )
 
+METRICS = ("loss", "perplexity", "bleu", "chrf")
+"""What evaluation reports, any of which can decide what is best."""
+
 
 class TranslationConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
     """Everything that decides a run; ``attnkit train --dry-run`` shows it with the origin of each value."""
@@ -30,6 +33,8 @@ class TranslationConfig(BaseModel, frozen=True, extra="forbid", strict=True, use
     """How text becomes ids."""
     joint_vocabulary: bool = True
     """One vocabulary for both sides; needed for embeddings that are tied three ways."""
+    vocabulary_files: tuple[str, ...] | None = Field(default=None, min_length=1, max_length=2)
+    """Vocabularies of ``attnkit vocab`` to use instead of building new ones: a joint one, or source and target."""
     model: ModelConfig
     """The architecture."""
     optimization: OptimizationConfig = OptimizationConfig()
@@ -62,6 +67,26 @@ class TranslationConfig(BaseModel, frozen=True, extra="forbid", strict=True, use
             evaluation=self.evaluation,
             checkpoints=self.checkpoints,
         )
+
+    @model_validator(mode="after")
+    def _names_exist(self) -> TranslationConfig:
+        if self.limits.metric not in METRICS:
+            raise ValueError(f"limits.metric cannot be '{self.limits.metric}'; choose one of {', '.join(METRICS)}")
+        joint = self.vocabulary_files is None or len(self.vocabulary_files) == 1
+        if self.vocabulary_files is not None and joint != self.joint_vocabulary:
+            raise ValueError("vocabulary_files names one file for a joint vocabulary, two for separate ones")
+        return self
+
+    @model_validator(mode="after")
+    def _lengths_fit_the_positions(self) -> TranslationConfig:
+        if self.model.kind == "transformer" and self.model.positions == "learned":
+            needed = int(self.decoding.max_ratio * (self.data.max_length + 1)) + self.decoding.extra
+            if self.model.max_length < needed:
+                raise ValueError(
+                    f"learned positions need model.max_length of {needed} for lines of data.max_length="
+                    f"{self.data.max_length} tokens and their translations; raise the one or lower the other"
+                )
+        return self
 
     @model_validator(mode="after")
     def _vocabularies_fit_the_tying(self) -> TranslationConfig:

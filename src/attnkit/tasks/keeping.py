@@ -212,9 +212,13 @@ class Keeper:
         every = self.config.checkpoints.save_every
         return [s for s in self.folder.steps() if s in self._scores or (every is not None and s % every == 0)]
 
+    def n_averaged(self) -> int:
+        """Return how many checkpoints there are to average, at most as many as asked for."""
+        self.ranks.wait()  # for the last save
+        return min(self.config.checkpoints.average, len(self._planned()))
+
     def average(self, state: TrainState, evaluate: Callable[[], Mapping[str, float]]) -> None:
         """Save the mean of the newest checkpoints, and make it the best if its metric is."""
-        self.ranks.wait()  # for the last save
         steps = self._planned()[-self.config.checkpoints.average :]
         checkpoints = [self.folder.checkpoint(f"step-{step}")[0] for step in steps]
         mean = average(safetensors.torch.load(checkpoint.read("model.safetensors")) for checkpoint in checkpoints)

@@ -32,6 +32,19 @@ class LoadedRun:
     src_tokenizer: Tokenizer
     tgt_tokenizer: Tokenizer
     device: torch.device
+    warnings: tuple[str, ...] = ()
+    """What was wrong with newer checkpoints that were passed over."""
+
+    @property
+    def longest(self) -> int | None:
+        """Most tokens a side may have, its end included; None where the model knows no such limit."""
+        model = self.config.model
+        return model.max_length if model.kind == "transformer" and model.positions == "learned" else None
+
+    @property
+    def attends(self) -> bool:
+        """Whether the model has attention weights to show."""
+        return self.config.model.kind != "rnn" or self.config.model.attention != "none"
 
     @property
     def vocabularies(self) -> tuple[str, str]:
@@ -47,7 +60,7 @@ def load_run(
     Raises:
         RunError: no run, no such checkpoint, damaged, or of another kind.
     """
-    chosen = open_checkpoint(path, checkpoint)
+    chosen, warnings = RunFolder(path).checkpoint(checkpoint)
     config = read_config(chosen)
     where = choose_device(device)
     src, tgt = read_tokenizers(chosen)
@@ -56,7 +69,7 @@ def load_run(
     model.eval()
     module = cast(torch.nn.Module, model).to(device=where, dtype=DTYPES[precision])
     packed = cast(TranslationModel, pack(module))
-    return LoadedRun(path, chosen.name, config, packed, src, tgt, where)
+    return LoadedRun(path, chosen.name, config, packed, src, tgt, where, tuple(warnings))
 
 
 def open_checkpoint(path: Path, name: str | None = None) -> Checkpoint:

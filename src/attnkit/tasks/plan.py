@@ -36,14 +36,16 @@ class Plan:
 def plan(config: TranslationConfig) -> Plan:
     """Estimate a run from its configuration and a sample of its text."""
     tokens, n_pairs, vocab_size = 0.0, 0, config.vocabulary.size
-    for src, tgt in zip(map(Path, config.data.src), map(Path, config.data.tgt), strict=True):
+    files = zip(map(Path, config.data.src), map(Path, config.data.tgt), strict=True)
+    for number, (src, tgt) in enumerate(files):
         lines = count_lines(src)
         sample = list(islice(read_parallel(src, tgt), _SAMPLE))
         tokenizer = train_vocabulary((text for pair in sample for text in pair), config.vocabulary)
         if lines <= _SAMPLE:
             vocab_size = tokenizer.vocab_size
         encoded = tokenizer.encode([text for pair in sample for text in pair])
-        tokens += sum(len(ids) + 1 for ids in encoded) * lines / len(sample)
+        weight = config.data.weights[number] if config.data.weights is not None else 1.0
+        tokens += weight * sum(len(ids) + 1 for ids in encoded) * lines / len(sample)
         n_pairs += lines
     with torch.device("meta"):
         model = build_model(config.model, vocab_size, vocab_size)

@@ -10,7 +10,7 @@ import hashlib
 import json
 import random
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,13 @@ _CHUNK = 4096  # lines encoded at a time
 @dataclass(frozen=True)
 class Stage:
     """Something that takes a while has begun."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Warned:
+    """Something is not as it should be; the run goes on."""
 
     text: str
 
@@ -233,6 +240,9 @@ def _check(config: TranslationConfig) -> Iterator[Checked]:
     for src, tgt in [*corpora, *given]:
         report = check_pair(src, tgt, others=corpora[0] if (src, tgt) in given else None)
         yield Checked(report)
+        for other in corpora[1:] if (src, tgt) in given else ():
+            overlap = [f for f in check_pair(src, tgt, others=other).findings if f.name.endswith("_overlap")]
+            yield Checked(replace(report, findings=overlap))
         if report.n_src != report.n_tgt:
             raise mismatch(src, tgt, report.n_src, report.n_tgt)
         for finding in report.findings:

@@ -9,6 +9,7 @@ from itertools import islice
 
 import torch
 
+from attnkit.errors import DataError
 from attnkit.tasks.load import LoadedRun
 from attnkit.tasks.searching import Batching, make_batches, pad_sources
 from attnkit.text.tokenizer import BOS_ID, EOS_ID, PAD_ID
@@ -53,15 +54,28 @@ def score_pairs(
     """Yield the score of each pair, in order. Nothing is cut off: an empty target is its end symbol alone."""
     batching = batching or Batching()
     rows = iter(pairs)
+    first = 1
     while window := list(islice(rows, _WINDOW)):
         src = run.src_tokenizer.encode([pair[0] for pair in window])
         tgt = run.tgt_tokenizer.encode([pair[1] for pair in window])
         found: dict[int, PairScore] = {}
+        refuse_too_long(run, src, tgt, first)
+        first += len(window)
         lengths = [max(len(s), len(t)) for s, t in zip(src, tgt, strict=True)]
         for batch in make_batches(lengths, batching):
             found.update(zip(batch, _score(run, [src[i] for i in batch], [tgt[i] for i in batch]), strict=True))
         for i in range(len(window)):
             yield found[i]
+
+
+def refuse_too_long(run: LoadedRun, src: list[list[int]], tgt: list[list[int]], first: int) -> None:
+    """Raise ``DataError`` naming the line if a side has more tokens than the model has positions."""
+    for line, (s, t) in enumerate(zip(src, tgt, strict=True), first):
+        if run.longest is not None and max(len(s), len(t)) >= run.longest:
+            raise DataError(
+                f"line {line} has {max(len(s), len(t)):,} tokens, more than the {run.longest - 1:,} of this model",
+                help="leave the pair out, or train with other positions than learned ones",
+            )
 
 
 @torch.inference_mode()

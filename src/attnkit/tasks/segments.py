@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 
 # Best places first: after a sentence, after a clause, between words. Each keeps its blanks on the left part.
-_BREAKS = (r"(?<=[.!?…。！？])\s+|(?<=[。！？])", r"(?<=[,;:，；：、])\s*", r"\s+")
+_BREAKS = (r"(?<=[.!?…。！？])\s+|(?<=[。！？])", r"(?<=[,;:])\s+|(?<=[，；：、])", r"\s+")
 
 
 def split_line(line: str, limit: int, count: Callable[[str], int]) -> list[str]:
@@ -23,7 +23,7 @@ def split_line(line: str, limit: int, count: Callable[[str], int]) -> list[str]:
     if count(line) <= limit:
         return [line]
     for pattern in _BREAKS:
-        pieces = [piece for piece in re.split(pattern, line) if piece]
+        pieces = [piece for piece in re.split(pattern, line) if piece and not piece.isspace()]
         if len(pieces) > 1:
             return [part for packed in _pack(pieces, limit, count) for part in split_line(packed, limit, count)]
     middle = len(line) // 2

@@ -7,9 +7,11 @@ import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
+from attnkit.errors import DataError, UsageError
 from attnkit.runtime import set_threads
 from attnkit.tasks.searching import Batching, Job
 from attnkit.tasks.translate import Output, Translation, load_translator
@@ -48,6 +50,8 @@ def translate_stream(request: Request, tell: Callable[[str], None]) -> Iterator[
     A line is answered as soon as no further one follows quickly, so that a pipe or a person never waits for a full
     window.
     """
+    if request.attention and not request.as_json:
+        raise UsageError("attention is shown as JSON only", where="--return-attention", help="add --json")
     set_threads(request.threads)
     translator = load_translator(
         request.runs,
@@ -60,13 +64,24 @@ def translate_stream(request: Request, tell: Callable[[str], None]) -> Iterator[
         # A greedy text needs no normalised scores; nobody sees them unless they are asked for.
         shown = request.scores or request.as_json
         config = translator.configure({"scores": shown, **request.search})
+        record = request.attention or config.coverage_penalty != 0
+        for run in translator.runs:
+            for warning in run.warnings:
+                tell(warning)
+            if record and not run.attends:
+                raise UsageError("this model has no attention", where=str(run.path), help="leave that option out")
         lines = LineReader(request.source, on_bad="refuse" if request.strict else "replace")
         prefixes = iter(read_lines(request.prefixes)) if request.prefixes is not None else None
         offset = 0
         for window in windows(lines, request.batching.window):
-            given = [next(prefixes, "") for _ in window] if prefixes is not None else None
+            given = list(islice(prefixes, len(window))) if prefixes is not None else None
+            if given is not None and len(given) < len(window):
+                raise DataError(
+                    f"there are only {offset + len(given)} target prefixes for more lines",
+                    where=str(request.prefixes),
+                    help="give one line for each source line; a blank one leaves the translation free",
+                )
             parts = translator.split(window, given, offset)
-            record = request.attention or config.coverage_penalty != 0
             found = translator.translate_window(window, parts, Job(config, record), request.batching)
             yield [line for translation in found for line in render(translation, request)]
             offset += len(window)

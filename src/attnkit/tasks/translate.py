@@ -66,6 +66,8 @@ def load_translator(
     Raises:
         RunError: a run is missing or damaged, or the runs have different vocabularies.
     """
+    if workers > 1 and device not in ("auto", "cpu"):
+        raise UsageError(f"several workers compute on the CPU, not on {device}", where="--workers")
     loaded = [load_run(path, device=device, precision=precision, checkpoint=checkpoint) for path in runs]
     for other in loaded[1:]:
         if other.vocabularies != loaded[0].vocabularies:
@@ -84,7 +86,8 @@ class Translator:
         self.src_tokenizer: Tokenizer = runs[0].src_tokenizer
         self.tgt_tokenizer: Tokenizer = runs[0].tgt_tokenizer
         self.search: SearchConfig = usable_words(runs[0].config.decoding, self.tgt_tokenizer)
-        self.max_source = min(run.config.data.max_length for run in runs)
+        limits = [run.longest - 1 for run in runs if run.longest is not None]
+        self.max_source = min([run.config.data.max_length for run in runs] + limits)
 
     def translate(self, lines: Sequence[str], **options: object) -> list[str]:
         """Translate lines; keyword arguments are the fields of ``SearchConfig`` (``beam_size=5``).
@@ -92,6 +95,8 @@ class Translator:
         Returns:
             One text a line, or ``num_hypotheses`` consecutive ones.
         """
+        if isinstance(lines, str):
+            raise TypeError("translate takes a list of lines, not one string")
         found = self.stream(lines, self.configure(options))
         return [output.text for translation in found for output in translation.outputs]
 

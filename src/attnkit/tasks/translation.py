@@ -11,7 +11,7 @@ import torch
 
 from attnkit.data.feed import PairFeed, Position
 from attnkit.data.pairs import PairBatch
-from attnkit.errors import StoppedError
+from attnkit.errors import StoppedError, UsageError
 from attnkit.models.build import build_model
 from attnkit.models.translation import TranslationModel
 from attnkit.runtime import Ranks, choose_device, choose_precision, join_ranks, release_free_memory, set_threads
@@ -19,8 +19,9 @@ from attnkit.tasks.config import TranslationConfig
 from attnkit.tasks.evaluate import Evaluation
 from attnkit.tasks.keeping import Keeper
 from attnkit.tasks.load import load_weights, open_checkpoint, read_tokenizers
-from attnkit.tasks.prepare import Checked, Prepared, Stage, Vocabularies, open_prepared, prepare
+from attnkit.tasks.prepare import Checked, Prepared, Stage, Vocabularies, Warned, open_prepared, prepare
 from attnkit.tasks.tensorboard import Board
+from attnkit.text.tokenizer import load as load_tokenizer
 from attnkit.training.flat import Precision
 from attnkit.training.loop import EvaluationRecord, Job, StepRecord, fit
 from attnkit.training.losses import Term, linear_cross_entropy
@@ -65,7 +66,7 @@ class Finished:
     """Nothing was left to do."""
 
 
-Event = Stage | Checked | Begun | StepRecord | Scored | Finished
+Event = Stage | Warned | Checked | Begun | StepRecord | Scored | Finished
 
 
 @dataclass(frozen=True)
@@ -91,11 +92,14 @@ def train(request: Request) -> Iterator[Event]:
         DivergedError: ten steps in a row were not finite.
     """
     config = request.config
+    if request.init_from is not None and request.init_from.resolve() == request.path.resolve():
+        raise UsageError("a run cannot begin with its own weights", where="--init-from", help="choose another -o")
     device = choose_device(config.device)
     set_threads(config.threads)
     ranks = join_ranks(device.type)
     try:
         with Keeper(request.path, config, ranks, overwrite=request.overwrite) as keeper:
+            yield from map(Warned, keeper.warnings)
             if keeper.finished is not None:
                 yield Finished(keeper.finished, keeper.step, keeper.best, keeper.best_scores(), already=True)
                 return
@@ -117,7 +121,9 @@ def _train(request: Request, keeper: Keeper, device: torch.device, ranks: Ranks)
     precision = choose_precision(config.precision, device)
     working: Precision = "bfloat16" if precision == torch.bfloat16 else "float32"
     state = TrainState(module, config.optimization, Position(), working)
+    known = len(keeper.warnings)
     keeper.restore(state, prepared.pairs.fingerprint, vocabularies.files())
+    yield from map(Warned, keeper.warnings[known:])
     evaluation = Evaluation(prepared, config.decoding, device, config.evaluation.samples)
     job = make_job(config, model, prepared, evaluation, ranks, request.stop)
     yield Begun(
@@ -140,8 +146,8 @@ def _train(request: Request, keeper: Keeper, device: torch.device, ranks: Ranks)
     if state.finished == "stopped":
         keeper.save(state)
         raise StoppedError(f"stopped at step {state.step}; everything is saved", help="the same command again goes on")
-    if config.checkpoints.average > 1:
-        yield Stage(f"averaging the last {config.checkpoints.average} checkpoints")
+    if config.checkpoints.average > 1 and (n_averaged := keeper.n_averaged()) > 1:
+        yield Stage(f"averaging the last {n_averaged} checkpoints")
         keeper.average(state, lambda: shared_scores(evaluation, ranks)(model))
     keeper.finish(state)
     yield Finished(str(state.finished), state.step, keeper.best, keeper.best_scores())
@@ -206,6 +212,9 @@ def _prepare(request: Request, keeper: Keeper, ranks: Ranks) -> Generator[Stage 
     vocabularies = None
     if request.init_from is not None:
         vocabularies = Vocabularies(*read_tokenizers(open_checkpoint(request.init_from)))
+    if request.config.vocabulary_files is not None and vocabularies is None:
+        loaded = [load_tokenizer(Path(name)) for name in request.config.vocabulary_files]
+        vocabularies = Vocabularies(loaded[0], loaded[-1])
     if keeper.writes:
         yield from prepare(request.config, keeper.folder.data_path, vocabularies)
     ranks.wait()
