@@ -20,6 +20,9 @@ import typer.main
 from attnkit.errors import AttnkitError, UsageError
 
 INTERRUPTED = 130
+READER = "attnkit reader"
+"""The name of the thread that reads standard input ahead."""
+
 HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -122,7 +125,7 @@ def main() -> None:
             traceback.print_exc()
         code = report(error)
     code = code if isinstance(code, int) else 0
-    if any(thread.daemon for thread in threading.enumerate()):
+    if any(thread.name == READER for thread in threading.enumerate()):
         # A thread that waits for a line of standard input holds its lock, on which the interpreter would abort.
         sys.stdout.flush()
         sys.stderr.flush()

@@ -38,8 +38,9 @@ def train(toy: ModuleType, rank: int, world: int, reduce: object) -> dict[str, o
 
 
 def worker(folder: Path, rank: int, world: int) -> None:
-    import conftest  # beside this file when it is run as a script
     from torch import distributed
+
+    import conftest  # beside this file when it is run as a script
 
     torch.set_num_threads(1)
     distributed.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=world)

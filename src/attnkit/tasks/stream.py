@@ -106,7 +106,7 @@ def windows(lines: Iterable[str], most: int) -> Iterator[list[str]]:
         except BaseException as error:
             waiting.put(error)
 
-    threading.Thread(target=read, daemon=True).start()
+    threading.Thread(target=read, daemon=True, name="attnkit reader").start()
     window: list[str] = []
     while True:
         try:
