@@ -20,10 +20,10 @@ from attnkit.data.pairs import Pairs, write_pairs
 from attnkit.errors import DataError, RunError, UsageError
 from attnkit.tasks.config import TranslationConfig
 from attnkit.tasks.resolve import count_lines
+from attnkit.tasks.vocabularies import Vocabularies, load_vocabularies
 from attnkit.text.check import PairDrops, check_pair, clean_pairs
 from attnkit.text.findings import Report
 from attnkit.text.parallel import mismatch, read_parallel
-from attnkit.text.tokenizer import Tokenizer, load
 from attnkit.text.vocabulary import train_vocabulary
 
 _CHUNK = 4096  # lines encoded at a time
@@ -48,21 +48,6 @@ class Checked:
     """Two files were looked through before they are used."""
 
     report: Report
-
-
-@dataclass(frozen=True)
-class Vocabularies:
-    """One tokenizer for both sides, or one a side."""
-
-    src: Tokenizer
-    tgt: Tokenizer
-
-    def files(self) -> dict[str, bytes]:
-        """Return what a checkpoint holds of them: file name -> content."""
-        named = {"tokenizer.json": self.src.to_json().encode()}
-        if self.tgt is not self.src:
-            named["tokenizer.target.json"] = self.tgt.to_json().encode()
-        return named
 
 
 @dataclass
@@ -128,13 +113,6 @@ def open_prepared(folder: Path) -> Prepared:
         vocabularies=load_vocabularies(folder),
         counts=index["counts"],
     )
-
-
-def load_vocabularies(folder: Path) -> Vocabularies:
-    """Read the tokenizer files of a folder."""
-    src = load(folder / "tokenizer.json")
-    target = folder / "tokenizer.target.json"
-    return Vocabularies(src, load(target) if target.exists() else src)
 
 
 def fingerprint(path: Path) -> str:

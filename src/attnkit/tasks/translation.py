@@ -19,8 +19,9 @@ from attnkit.tasks.config import TranslationConfig
 from attnkit.tasks.evaluate import Evaluation
 from attnkit.tasks.keeping import Keeper
 from attnkit.tasks.load import load_weights, open_checkpoint, read_tokenizers
-from attnkit.tasks.prepare import Checked, Prepared, Stage, Vocabularies, Warned, open_prepared, prepare
+from attnkit.tasks.prepare import Checked, Prepared, Stage, Warned, open_prepared, prepare
 from attnkit.tasks.tensorboard import Board
+from attnkit.tasks.vocabularies import Vocabularies
 from attnkit.text.tokenizer import load as load_tokenizer
 from attnkit.training.flat import Precision
 from attnkit.training.loop import EvaluationRecord, Job, StepRecord, fit
