@@ -15,7 +15,11 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "transformer": ("transformer", {}),
     "transformer-pre-rotary": ("transformer", {"model__norm": "pre", "model__positions": "rotary"}),
     "transformer-relative": ("transformer", {"model__positions": "relative"}),
+    "transformer-alibi": ("transformer", {"model__positions": "alibi", "model__norm": "pre"}),
+    "transformer-learned": ("transformer", {"model__positions": "learned"}),
     "rnn-additive": ("rnn", {}),
+    "rnn-additive-current": ("rnn", {"model__query": "current"}),
+    "rnn-dot-current": ("rnn", {"model__attention": "dot", "model__query": "current"}),
     "rnn-lstm-general-feeding": (
         "rnn",
         {
@@ -55,9 +59,8 @@ def facts(found: list[Translation]) -> tuple[list[str], list[float]]:
 
 def test_beam_search_ignores_how_lines_are_batched(model: tuple[str, Translator]) -> None:
     name, translator = model
-    lines = make_lines(1000 if name in THOUSAND else 150)
-    expected = list(translator.stream(lines))
-    texts, scores = facts(expected)
+    lines = make_lines(1000 if name in THOUSAND else 150)  # of the others too in the slow test below
+    texts, scores = facts(list(translator.stream(lines)))
     assert len(texts) == len(lines) and len(set(texts)) > len(texts) // 20
     some = lines[:60]  # sentence by sentence is slow, so of these alone
     for size, unit, given in ((1, "sentences", some), (7, "sentences", lines), (90, "tokens", lines)):
@@ -69,6 +72,17 @@ def test_beam_search_ignores_how_lines_are_batched(model: tuple[str, Translator]
     shuffled_texts, shuffled_scores = facts(list(translator.stream([lines[i] for i in places])))
     assert shuffled_texts == [texts[i] for i in places]
     assert shuffled_scores == pytest.approx([scores[i] for i in places], abs=1e-4)
+
+
+@pytest.mark.slow
+def test_a_thousand_lines_in_batches_of_any_size(model: tuple[str, Translator]) -> None:
+    _, translator = model
+    lines = make_lines(1000)
+    texts, scores = facts(list(translator.stream(lines)))
+    for size in (1, 7):
+        other_texts, other_scores = facts(list(translator.stream(lines, None, Batching(size))))
+        assert other_texts == texts, f"batches of {size}"
+        assert other_scores == pytest.approx(scores, abs=1e-4)
 
 
 def test_samples_are_keyed_by_line_and_seed(model: tuple[str, Translator]) -> None:

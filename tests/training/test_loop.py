@@ -120,6 +120,15 @@ def test_plateau_lowers_the_rate_and_min_rate_bounds_it(toy: ModuleType) -> None
     assert (here.state.best, here.state.best_step, here.state.stale) == (3.0, 7, 1)
 
 
+def test_the_loss_decides_between_equal_metrics(toy: ModuleType) -> None:
+    config = toy.make_config(limits={"steps": 5, "metric": "bleu"}, evaluation={"every_steps": 1})
+    found = iter([(0.0, 5.0), (0.0, 4.0), (0.0, 4.5), (1.0, 6.0), (1.0, 6.0)])
+    here = toy.setting(config, evaluate=lambda model: dict(zip(("bleu", "loss"), next(found), strict=True)))
+    improved = [r.improved for r in here.run() if isinstance(r, EvaluationRecord)]
+    assert improved == [True, True, False, True, False]
+    assert (here.state.best, here.state.best_step, here.state.stale) == (1.0, 4, 1)
+
+
 def test_a_metric_that_is_not_finite_is_never_the_best(toy: ModuleType) -> None:
     config = toy.make_config(limits={"steps": 3}, evaluation={"every_steps": 1})
     losses = iter([float("nan"), float("-inf"), 3.0])

@@ -269,7 +269,9 @@ def _evaluate(job: Job, state: TrainState) -> EvaluationRecord:
             where="limits.metric",
             help=f"evaluation gives {', '.join(sorted(metrics))}",
         )
-    improved = state.note_metric(metrics[limits.metric], limits.higher_is_better, job.config.optimization)
+    optimization = job.config.optimization
+    value, loss = metrics[limits.metric], metrics.get("loss")
+    improved = state.note_metric(value, limits.higher_is_better, optimization, loss)
     state.due = False
     state.finished = _limit_reached(limits, state)
     return EvaluationRecord(state.step, state.epoch, metrics, improved, state.best, state.best_step)

@@ -19,7 +19,7 @@ from attnkit.training.optimizer import AdamW
 
 _COUNTERS = (
     *("step", "epoch", "tokens", "minutes", "skipped", "skipped_in_row"),
-    *("best", "best_step", "stale", "plateau_wait", "rate_scale", "due", "finished"),
+    *("best", "best_step", "best_loss", "stale", "plateau_wait", "rate_scale", "due", "finished"),
 )
 
 
@@ -51,6 +51,8 @@ class TrainState:
         self.best: float | None = None
         """Best value of the metric so far, and the step it belongs to."""
         self.best_step: int | None = None
+        self.best_loss: float | None = None
+        """Loss of that evaluation, where evaluations report one: it decides between equal values."""
         self.stale = 0
         """Evaluations since the best one."""
         self.plateau_wait = 0
@@ -66,12 +68,20 @@ class TrainState:
         """Let the model compute with the weights that are saved: full precision, the moving average if there is one."""
         return self.flat.showing(self._inference_weights())
 
-    def note_metric(self, value: float, higher_is_better: bool, config: OptimizationConfig) -> bool:
-        """Take in one evaluation: best value, patience, plateau. Return whether it is the best so far."""
+    def note_metric(
+        self, value: float, higher_is_better: bool, config: OptimizationConfig, loss: float | None = None
+    ) -> bool:
+        """Take in one evaluation: best value, patience, plateau. Return whether it is the best so far.
+
+        Of equal values, as BLEU 0.0 early on, the one with the lower ``loss`` is the better.
+        """
         better = math.isfinite(value) and (
             self.best is None or (value > self.best if higher_is_better else value < self.best)
         )
+        if value == self.best and loss is not None and self.best_loss is not None:
+            better = loss < self.best_loss
         if better:
+            self.best_loss = loss
             self.best, self.best_step, self.stale, self.plateau_wait = value, self.step, 0, 0
             return True
         self.stale += 1
