@@ -7,6 +7,7 @@ import os
 import stat
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
 
@@ -202,6 +203,15 @@ def test_a_full_device_is_named() -> None:
 def test_an_error_of_another_file_inside_the_block_keeps_its_own_name(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="missing"), files.open_output(tmp_path / "out"):
         (tmp_path / "missing").read_text()
+
+
+@pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="no shared memory file system here")
+def test_a_file_in_shared_memory_is_a_file() -> None:
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        for text in ("first\n", "second\n"):
+            with files.open_output(Path(folder) / "out") as out:
+                out.write(text)
+            assert (Path(folder) / "out").read_text() == text
 
 
 def test_a_pipe_is_written_straight(tmp_path: Path) -> None:

@@ -125,8 +125,8 @@ def open_output(path: Path | None, binary: Literal[True]) -> contextlib.Abstract
 def open_output(path: Path | None, binary: bool = False) -> contextlib.AbstractContextManager[IO[str] | IO[bytes]]:
     """Return a context giving a UTF-8 text stream (or a binary one) for results: standard output if ``path`` is None.
 
-    A plain file appears under its name only when the block ends well. Devices, pipes and what lies under ``/dev`` or
-    ``/proc`` are written straight away. Flush the stream to show a line at once.
+    A plain file appears under its name only when the block ends well. Devices, pipes and what lies under ``/dev``
+    (not its ``shm``) or ``/proc`` are written straight away. Flush the stream to show a line at once.
     Lets ``BrokenPipeError`` of standard output pass: a reader that has seen enough is no failure.
     """
     if path is None:
@@ -139,7 +139,8 @@ def open_output(path: Path | None, binary: bool = False) -> contextlib.AbstractC
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         # /dev/stdout may lead to a plain file that the shell holds open: replacing that file would lose the output.
-        if path.absolute().parts[1] in ("dev", "proc") or (path.exists() and not path.is_file()):
+        top = path.absolute().parts[1:3]
+        if (top[:1] in (("dev",), ("proc",)) and top[1:] != ("shm",)) or (path.exists() and not path.is_file()):
             descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
             return _finishing(path, os.fdopen(descriptor, "wb"), binary)
         return _output_file(path, path.resolve(), binary)

@@ -161,7 +161,7 @@ def test_attention_that_a_model_lacks_is_refused(make_model, pad):
     ("options", "message"),
     [
         ({"beam_size": 2, "num_hypotheses": 3}, "cannot exceed beam_size"),
-        ({"top_k": 5}, "need sampling=true"),
+        ({"top_k": 5}, r"need sampling \(--sampling\)"),
         ({"min_length": 9, "max_length": 9}, "min_length must be below max_length"),
         ({"beam_size": 0}, "greater than or equal to 1"),
         ({"temperature": 0.0, "sampling": True}, "greater than 0"),

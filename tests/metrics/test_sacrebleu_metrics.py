@@ -149,7 +149,12 @@ def test_command_refuses_empty_and_missing_files(lines: dict[str, Path], tmp_pat
 
 
 def test_command_refuses_flags_that_exclude_each_other(lines: dict[str, Path]) -> None:
-    for flags in (["--formula", "notes", "-m", "ter"], ["--sentence", "--against", str(lines["other"])]):
+    for flags in (
+        ["--formula", "notes", "-m", "ter"],
+        ["--formula", "notes", "--lowercase"],
+        ["--max-order", "2"],
+        ["--sentence", "--against", str(lines["other"])],
+    ):
         assert attnkit(lines["hyp"], lines["ref"], *flags).returncode == 2
 
 

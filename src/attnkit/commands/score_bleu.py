@@ -64,8 +64,10 @@ def command(
     """
     if sentence and against:
         raise UsageError("--sentence and --against exclude each other", help="leave one of them out")
-    if formula == "notes" and (len(refs) > 1 or against or metric):
-        raise UsageError("--formula notes takes one reference and neither --metric nor --against")
+    if formula == "notes" and (len(refs) > 1 or against or metric or lowercase or tokenize != "13a"):
+        raise UsageError("--formula notes takes one reference and no --metric, --against, --tokenize, --lowercase")
+    if formula != "notes" and max_order != 4:
+        raise UsageError("--max-order belongs to --formula notes")
     hyps, *versions = _read([hyp, *refs, *([against] if against else [])])
     if formula == "notes":
         report = _by_notes(hyps, versions[0], max_order, sentence=sentence)
@@ -142,9 +144,6 @@ def _compare(
     found = [paired_bootstrap(metric, baseline, hyps, refs, n_samples=n_samples, seed=seed) for metric in metrics]
     lines = []
     for one in found:
-        lines += [
-            one.signature,
-            f"  baseline  {one.baseline:6.2f} ± {one.baseline_interval:.2f}",
-            f"  HYP       {one.system:6.2f} ± {one.system_interval:.2f}  (p = {one.p_value:.4f})",
-        ]
+        ours = f"  HYP       {one.system:6.2f} ± {one.system_interval:.2f}  (p = {one.p_value:.4f})"
+        lines += [one.signature, f"  baseline  {one.baseline:6.2f} ± {one.baseline_interval:.2f}", ours]
     return _Report(lines, [one.as_json() for one in found])

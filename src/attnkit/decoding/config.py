@@ -46,9 +46,9 @@ class SearchConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attr
     @model_validator(mode="after")
     def _settings_fit_the_search(self) -> SearchConfig:
         if not self.sampling and self.num_hypotheses > self.beam_size:
-            raise ValueError("num_hypotheses cannot exceed beam_size, except with sampling=true")
+            raise ValueError("num_hypotheses cannot exceed beam_size, except with sampling (--sampling)")
         if not self.sampling and (self.temperature, self.top_k, self.top_p) != (1.0, 0, 1.0):
-            raise ValueError("temperature, top_k and top_p need sampling=true")
+            raise ValueError("temperature, top_k and top_p need sampling (--sampling)")
         if self.max_length is not None and self.min_length >= self.max_length:
             raise ValueError("min_length must be below max_length, which counts the end of the sentence")
         return self

@@ -250,7 +250,7 @@ def _read_valid(
     data = config.data
     if data.valid_src is not None and data.valid_tgt is not None:
         given = zip(map(Path, data.valid_src), map(Path, data.valid_tgt), strict=True)
-        return [pair for src, tgt in given for pair in read_parallel(src, tgt) if pair[0].strip()]
+        return [pair for src, tgt in given for pair in read_parallel(src, tgt) if pair[0].strip() and pair[1].strip()]
     found, first = [], 0
     for src, tgt in corpora:
         for number, pair in enumerate(read_parallel(src, tgt), first):
