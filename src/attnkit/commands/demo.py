@@ -21,16 +21,14 @@ def command(
     Example:
       attnkit demo
     """
-    from attnkit import console
-    from attnkit.commands.train import follow
+    from attnkit.commands.progress import follow
     from attnkit.runtime import StopRequests
     from attnkit.tasks.demo import Shown, demo
 
-    with StopRequests() as stop, console.StatusLine() as line:
-        for event in follow(demo(output, seed, stop), stop.defer, line):
-            if isinstance(event, Shown):
-                line.clear()
-                show(event, output)
+    with StopRequests() as stop:
+        for outcome in follow(demo(output, seed, stop), stop.defer):
+            if isinstance(outcome, Shown):
+                show(outcome, output)
 
 
 def show(found: Shown, folder: Path) -> None:

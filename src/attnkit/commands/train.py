@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from attnkit import console
+from attnkit.commands.progress import follow
 from attnkit.config import flatten
 from attnkit.errors import StoppedError
 
 if TYPE_CHECKING:
     from attnkit.tasks.resolve import Resolved
-    from attnkit.tasks.translation import Event
-    from attnkit.text.findings import Report
+    from attnkit.tasks.translation import Finished, Request
 
 
 def command(
@@ -86,14 +85,21 @@ def command(
     if dry_run:
         show_plan(resolved, json)
         return
+    from attnkit.tasks.translation import Request
+
+    run(Request(resolved.config, output, overwrite, init_from), json)
+
+
+def run(request: Request, json: bool) -> None:
+    """Train, as the one process or as one of several of which the first alone speaks."""
     from attnkit.runtime import StopRequests, launched_rank
-    from attnkit.tasks.translation import Request, train
+    from attnkit.tasks.translation import train
 
     rank = launched_rank()
     with StopRequests() as stop, console.muted(bool(rank)):
-        events = train(Request(resolved.config, output, overwrite, init_from, stop))
         try:
-            show(events, stop.defer, output, json)
+            for outcome in follow(train(replace(request, stop=stop)), stop.defer):
+                show(outcome, request.path, json)
         except StoppedError as stopped:
             if rank is None:
                 raise
@@ -105,63 +111,17 @@ def command(
             raise typer.Exit(getattr(error, "exit_code", 1)) from error
 
 
-def show(events: Iterator[Event], begin: Callable[[], None], output: Path, json: bool) -> None:
-    """Print what happens: progress on stderr, the outcome on stdout. ``begin`` is called when training starts."""
-    from attnkit.tasks.translation import Finished
-    from attnkit.views import training as views
+def show(done: Finished, output: Path, json: bool) -> None:
+    """Print the outcome."""
+    from attnkit.views.training import scores
 
-    with console.StatusLine() as line:
-        for event in follow(events, begin, line):
-            if not isinstance(event, Finished):
-                continue
-            line.clear()
-            if json:
-                console.result(dumps(asdict(event)))
-            elif event.already:
-                console.result(f"{output} is finished: {event.step:,} steps. A larger limit goes on, --overwrite anew.")
-            else:
-                said = f"done: {event.step:,} steps ({event.reason}); best: {event.best}"
-                console.result(f"{said}\n{views.scores(event.metrics)}\ntry: attnkit translate {output}")
-
-
-def follow(events: Iterator[Any], begin: Callable[[], None], line: console.StatusLine) -> Iterator[Any]:
-    """Show how training goes, and hand on every event."""
-    from attnkit.tasks.prepare import Checked, Stage, Warned
-    from attnkit.tasks.translation import Begun, Scored
-    from attnkit.training.loop import StepRecord
-    from attnkit.views import training as views
-
-    clock = views.Clock()
-    for event in events:
-        if isinstance(event, StepRecord):
-            speed = clock.tick(event.n_tokens, event.progress)
-            loss = None if event.skipped else event.loss
-            line.update(views.step_line(event.step, loss, event.learning_rate, event.progress, speed))
-        elif isinstance(event, Stage):
-            line.say(event.text)
-        elif isinstance(event, Warned):
-            line.say(f"warning: {event.text}")
-        elif isinstance(event, Checked):
-            show_findings(event.report, line)
-        elif isinstance(event, Begun):
-            begin()
-            where = f"{event.device}, {event.precision}"
-            line.say("\n".join(views.begun(event.step, event.n_parameters, event.counts, where)))
-        elif isinstance(event, Scored):
-            record = event.record
-            shown = [views.evaluation_line(record.step, record.metrics, record.improved), *views.samples(event.samples)]
-            line.say("\n".join(shown))
-            clock.skip()
-        yield event
-
-
-def show_findings(report: Report, line: console.StatusLine) -> None:
-    """Say what is odd about two files, a line a finding; nothing where nothing is."""
-    from attnkit.views.training import finding_line
-
-    for found in report.findings:
-        path = report.tgt if found.side == "target" else report.src
-        line.say(finding_line(path, found.count, found.text, found.first_line, found.dropped))
+    if json:
+        console.result(dumps(asdict(done)))
+    elif done.already:
+        console.result(f"{output} is finished: {done.step:,} steps. A larger limit goes on, --overwrite anew.")
+    else:
+        said = f"done: {done.step:,} steps ({done.reason}); best: {done.best}"
+        console.result(f"{said}\n{scores(done.metrics)}\ntry: attnkit translate {output}")
 
 
 def show_plan(resolved: Resolved, json: bool) -> None:
