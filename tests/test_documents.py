@@ -88,6 +88,7 @@ def test_recipes_name_what_exists() -> None:
     assert [path for path in named if not (ROOT / path).exists()] == []
     for table, path in {
         "ALIGNMENTS": "models/attention/alignment",
+        "SIZES": "models/config",
         "MODELS": "models/build",
         "COMMANDS": "cli",
     }.items():

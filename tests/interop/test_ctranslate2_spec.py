@@ -64,7 +64,7 @@ def test_scores_are_equal(kind: dict[str, str], tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("config", "message"),
-    [(RnnConfig(), "no recurrent models"), (TransformerConfig(positions="alibi"), "alibi positions")],
+    [(RnnConfig(), "no models of attnkit's kind 'rnn'"), (TransformerConfig(positions="alibi"), "alibi positions")],
 )
 def test_what_does_not_exist_there_is_refused(config: RnnConfig | TransformerConfig, message: str) -> None:
     with pytest.raises(RunError, match=message) as caught:

@@ -8,18 +8,28 @@ import pytest
 import torch
 from pydantic import TypeAdapter
 
+from attnkit.models.attention.alignment import ALIGNMENTS
 from attnkit.models.build import MODELS, build_model
-from attnkit.models.config import ModelConfig, RnnConfig, TransformerConfig
+from attnkit.models.config import SIZES, ModelConfig, ModelKind, RnnConfig, TransformerConfig
+from attnkit.models.recurrent import STEPS
 from attnkit.models.translation import TranslationModel
+
+CLASSES = get_args(get_args(ModelConfig)[0])
 
 
 def test_every_kind_of_configuration_has_its_model() -> None:
-    kinds = {get_args(config.model_fields["kind"].annotation)[0]: config for config in (TransformerConfig, RnnConfig)}
-    assert set(kinds) == set(MODELS)
+    kinds = {get_args(config.model_fields["kind"].annotation)[0]: config for config in CLASSES}
+    assert list(kinds) == list(MODELS) == list(SIZES) == list(get_args(ModelKind))
     for kind, config in kinds.items():
         model: TranslationModel = build_model(config(d_model=8), 9, 9)
         assert type(model) is MODELS[kind]
         assert model.head(model.hidden(torch.ones(2, 3).long(), None, torch.ones(2, 4).long())).shape == (2, 4, 9)
+
+
+def test_choices_are_the_tables() -> None:
+    fields = RnnConfig.model_fields
+    assert set(get_args(fields["attention"].annotation)) <= {"none", *ALIGNMENTS}
+    assert set(get_args(fields["cell"].annotation)) == set(STEPS)
 
 
 def test_kind_chooses_the_configuration() -> None:
@@ -43,6 +53,6 @@ def test_recurrent_parts_that_do_not_fit_are_refused(wrong: dict[str, object], m
         RnnConfig.model_validate(wrong)
 
 
-@pytest.mark.parametrize("config", [TransformerConfig, RnnConfig])
+@pytest.mark.parametrize("config", CLASSES)
 def test_every_field_is_described(config: type[TransformerConfig] | type[RnnConfig]) -> None:
     assert all(field.description for field in config.model_fields.values())

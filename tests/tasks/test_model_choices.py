@@ -10,9 +10,9 @@ import pytest
 
 from attnkit.config import dump_yaml, parse_yaml, validate
 from attnkit.errors import UsageError
-from attnkit.models.config import RnnConfig, TransformerConfig
+from attnkit.models.config import SIZES, ModelConfig, ModelKind
 from attnkit.tasks.config import TranslationConfig
-from attnkit.tasks.presets import AUTO, PRESETS, choose
+from attnkit.tasks.presets import AUTO, PRESETS, Preset, choose
 from attnkit.tasks.resolve import count_lines, resolve
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -28,7 +28,7 @@ NEEDS: dict[tuple[str, Any], dict[str, Any]] = {
 
 def choices() -> list[tuple[str, str, Any]]:
     found: list[tuple[str, str, Any]] = []
-    for kind, model in (("transformer", TransformerConfig), ("rnn", RnnConfig)):
+    for kind, model in zip(get_args(ModelKind), get_args(get_args(ModelConfig)[0]), strict=True):
         for name, field in model.model_fields.items():
             options = (True, False) if field.annotation is bool else get_args(field.annotation)
             literal = [option for option in options if isinstance(option, str | bool)]
@@ -68,7 +68,12 @@ def test_every_schedule_trains(workshop: Any, tmp_path: Path, schedule: str) -> 
 FLAGS = {"data.src": ["a.en"], "data.tgt": ["a.de"]}
 
 
-@pytest.mark.parametrize("kind", ["transformer", "rnn"])
+def test_every_kind_has_a_size_for_every_preset() -> None:
+    assert get_args(Preset) == PRESETS
+    assert [tuple(sizes) for sizes in SIZES.values()] == [PRESETS] * len(SIZES)
+
+
+@pytest.mark.parametrize("kind", get_args(ModelKind))
 @pytest.mark.parametrize("name", PRESETS)
 def test_every_preset_resolves(name: str, kind: str) -> None:
     resolved = resolve({**FLAGS, "model.kind": kind}, preset_name=name)

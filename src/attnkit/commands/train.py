@@ -13,6 +13,8 @@ from attnkit import console
 from attnkit.commands.progress import follow
 from attnkit.config import flatten
 from attnkit.errors import StoppedError
+from attnkit.models.config import ModelKind
+from attnkit.tasks.presets import Preset
 
 if TYPE_CHECKING:
     from attnkit.tasks.resolve import Resolved
@@ -27,8 +29,8 @@ def command(
     valid_src: Annotated[list[str] | None, typer.Option(help="Validation source.", metavar="FILE")] = None,
     valid_tgt: Annotated[list[str] | None, typer.Option(help="Validation target.", metavar="FILE")] = None,
     config: Annotated[Path | None, typer.Option(help="YAML configuration.", metavar="FILE")] = None,
-    preset: Annotated[Literal["auto", "tiny", "small", "base", "big"], typer.Option(help="Chooses the rest.")] = "auto",
-    model: Annotated[Literal["transformer", "rnn"] | None, typer.Option(help="Architecture.")] = None,
+    preset: Annotated[Literal["auto", Preset], typer.Option(help="Chooses the rest.")] = "auto",
+    model: Annotated[ModelKind | None, typer.Option(help="Architecture.")] = None,
     vocab: Annotated[
         list[str] | None, typer.Option(help="Vocabulary made before; twice for source and target.", metavar="FILE")
     ] = None,

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from attnkit.errors import RunError, UsageError
-from attnkit.models.config import RnnConfig, TransformerConfig
+from attnkit.models.config import ModelConfig, TransformerConfig
 from attnkit.models.positions import sinusoids
 
 Arrays = Mapping[str, NDArray[np.float32]]
@@ -55,7 +55,7 @@ def unique_names(shown: Sequence[str]) -> list[str]:
     return names
 
 
-def make_spec(config: TransformerConfig | RnnConfig, arrays: Arrays, names: Names, quantization: str | None) -> Any:
+def make_spec(config: ModelConfig, arrays: Arrays, names: Names, quantization: str | None) -> Any:
     """Return a checked ``TransformerSpec``, ready for its ``save(folder)``.
 
     Decoding starts from the embedding of ``<s>``, and ``</s>`` is put after every source, as in training. Numbers stay
@@ -72,8 +72,7 @@ def make_spec(config: TransformerConfig | RnnConfig, arrays: Arrays, names: Name
         RunError: CTranslate2 has no such model.
         UsageError: ctranslate2 is not installed.
     """
-    _refuse_unknown(config)
-    assert isinstance(config, TransformerConfig)
+    config = _require_known(config)
     specs = _import_specs()
     spec = _empty_spec(specs, config)
     _fill_stack(spec.encoder, spec.encoder.embeddings[0], "encoder", config, arrays)
@@ -91,10 +90,10 @@ def make_spec(config: TransformerConfig | RnnConfig, arrays: Arrays, names: Name
     return spec
 
 
-def _refuse_unknown(config: TransformerConfig | RnnConfig) -> None:
-    if isinstance(config, RnnConfig):
+def _require_known(config: ModelConfig) -> TransformerConfig:
+    if not isinstance(config, TransformerConfig):
         raise RunError(
-            "CTranslate2 has no recurrent models",
+            f"CTranslate2 has no models of attnkit's kind '{config.kind}'",
             where="model.kind",
             help="it takes runs of --model transformer",
         )
@@ -104,6 +103,7 @@ def _refuse_unknown(config: TransformerConfig | RnnConfig) -> None:
             where="model.positions",
             help=f"it takes {', '.join(POSITIONS)}",
         )
+    return config
 
 
 def _import_specs() -> Any:

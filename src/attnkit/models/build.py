@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from typing import cast
+from collections.abc import Callable
+from typing import Any, cast
 
-from attnkit.models.config import RnnConfig, TransformerConfig
+from torch import nn
+
+from attnkit.models.config import ModelConfig
 from attnkit.models.rnn import Recurrent
 from attnkit.models.transformer import Transformer
 from attnkit.models.translation import TranslationModel
 
-MODELS: dict[str, type[Transformer] | type[Recurrent]] = {"transformer": Transformer, "rnn": Recurrent}
+MODELS: dict[str, Callable[[Any, int, int], nn.Module]] = {"transformer": Transformer, "rnn": Recurrent}
+"""Kind -> model, made from its configuration and the sizes of the source and the target vocabulary."""
 
 
-def build_model(config: TransformerConfig | RnnConfig, src_vocab_size: int, tgt_vocab_size: int) -> TranslationModel:
+def build_model(config: ModelConfig, src_vocab_size: int, tgt_vocab_size: int) -> TranslationModel:
     """Return a freshly initialised model; ValueError where sizes and configuration do not fit."""
-    model = MODELS[config.kind](config, src_vocab_size, tgt_vocab_size)  # type: ignore[arg-type]
     # Each class steps over its own kind of state, which a protocol cannot say.
-    return cast(TranslationModel, model)
+    return cast(TranslationModel, MODELS[config.kind](config, src_vocab_size, tgt_vocab_size))

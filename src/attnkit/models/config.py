@@ -1,12 +1,19 @@
-"""What a translation model is built from, as checked values. Free of torch, so that help and validation are quick."""
+"""What a translation model is built from, as checked values. Free of torch, so that help and validation are quick.
+
+Whatever the rooms above ask about a kind of model is answered here: besides its fields and ``tied``, each class says
+how long a sentence may be, whether there are attention weights to show, and what training keeps.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, model_validator
 
+ModelKind = Literal["transformer", "rnn"]
 Tied = Literal["none", "target", "all"]
+Sizes = dict[str, dict[str, Any]]
+"""Preset -> what a model of that size is built from; other fields have their defaults."""
 
 
 class TransformerConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
@@ -50,6 +57,30 @@ class TransformerConfig(BaseModel, frozen=True, extra="forbid", strict=True, use
         if self.positions == "sinusoidal" and self.d_model % 2:
             raise ValueError(f"sinusoidal positions need an even d_model, not {self.d_model}")
         return self
+
+    @property
+    def longest(self) -> int | None:
+        """Return the most tokens a side may have, its end included; None where there is no such limit."""
+        return self.max_length if self.positions == "learned" else None
+
+    @property
+    def attends(self) -> bool:
+        """Return whether the model has attention weights to show."""
+        return True
+
+    @property
+    def activations(self) -> float:
+        """Estimate how many numbers the backward pass needs per token, source and target tokens being equally many."""
+        # About 16 vectors of the model's width and 3 of the inner width a layer; a token meets one of the two stacks.
+        return (self.encoder_layers + self.decoder_layers) / 2 * (16 * self.d_model + 3 * self.d_ff)
+
+
+TRANSFORMERS: Sizes = {
+    "tiny": {"d_model": 128, "n_heads": 4, "encoder_layers": 2, "decoder_layers": 2, "d_ff": 512, "dropout": 0.2},
+    "small": {"d_model": 256, "n_heads": 4, "encoder_layers": 3, "decoder_layers": 3, "d_ff": 1024, "dropout": 0.25},
+    "base": {"d_model": 512, "n_heads": 8, "encoder_layers": 6, "decoder_layers": 6, "d_ff": 2048, "dropout": 0.1},
+    "big": {"d_model": 1024, "n_heads": 16, "encoder_layers": 6, "decoder_layers": 6, "d_ff": 4096, "dropout": 0.2},
+}
 
 
 class RnnConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
@@ -95,5 +126,31 @@ class RnnConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribu
             )
         return self
 
+    @property
+    def longest(self) -> int | None:
+        """Return the most tokens a side may have: None, there is no such limit."""
+        return None
+
+    @property
+    def attends(self) -> bool:
+        """Return whether the model has attention weights to show."""
+        return self.attention != "none"
+
+    @property
+    def activations(self) -> float:
+        """Estimate how many numbers the backward pass needs per token, source and target tokens being equally many."""
+        return (self.encoder_layers + self.decoder_layers) / 2 * (16 * self.d_model + 9 * self.d_hidden)
+
+
+RECURRENT: Sizes = {
+    "tiny": {"d_model": 128, "d_hidden": 256, "dropout": 0.2},
+    "small": {"d_model": 256, "d_hidden": 512, "dropout": 0.3},
+    "base": {"d_model": 512, "d_hidden": 1024, "encoder_layers": 2, "decoder_layers": 2, "dropout": 0.2},
+    "big": {"d_model": 512, "d_hidden": 1024, "encoder_layers": 4, "decoder_layers": 4, "dropout": 0.2},
+}
+
 
 ModelConfig = Annotated[TransformerConfig | RnnConfig, Field(discriminator="kind")]
+
+SIZES: dict[str, Sizes] = {"transformer": TRANSFORMERS, "rnn": RECURRENT}
+"""Kind -> its sizes."""

@@ -79,13 +79,12 @@ class TranslationConfig(BaseModel, frozen=True, extra="forbid", strict=True, use
 
     @model_validator(mode="after")
     def _lengths_fit_the_positions(self) -> TranslationConfig:
-        if self.model.kind == "transformer" and self.model.positions == "learned":
-            needed = int(self.decoding.max_ratio * (self.data.max_length + 1)) + self.decoding.extra
-            if self.model.max_length < needed:
-                raise ValueError(
-                    f"learned positions need model.max_length of {needed} for lines of data.max_length="
-                    f"{self.data.max_length} tokens and their translations; raise the one or lower the other"
-                )
+        needed = int(self.decoding.max_ratio * (self.data.max_length + 1)) + self.decoding.extra
+        if self.model.longest is not None and self.model.longest < needed:
+            raise ValueError(
+                f"learned positions need model.max_length of {needed} for lines of data.max_length="
+                f"{self.data.max_length} tokens and their translations; raise the one or lower the other"
+            )
         return self
 
     @model_validator(mode="after")

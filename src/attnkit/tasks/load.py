@@ -38,13 +38,12 @@ class LoadedRun:
     @property
     def longest(self) -> int | None:
         """Most tokens a side may have, its end included; None where the model knows no such limit."""
-        model = self.config.model
-        return model.max_length if model.kind == "transformer" and model.positions == "learned" else None
+        return self.config.model.longest
 
     @property
     def attends(self) -> bool:
         """Whether the model has attention weights to show."""
-        return self.config.model.kind != "rnn" or self.config.model.attention != "none"
+        return self.config.model.attends
 
     @property
     def vocabularies(self) -> tuple[str, str]:

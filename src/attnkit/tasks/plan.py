@@ -65,12 +65,8 @@ def plan(config: TranslationConfig) -> Plan:
 
 def memory(config: TranslationConfig, n_parameters: int, vocab_size: int, itemsize: int) -> int:
     """Estimate the bytes of weights, optimizer, gradients and activations of one micro-batch."""
-    model = config.model
     state = 16 + (2 * itemsize if itemsize < 4 else 0) + (4 if config.optimization.ema_decay else 0)
     tokens = config.optimization.max_tokens / config.optimization.accumulate
-    layers = model.encoder_layers + model.decoder_layers
-    # Per token and layer about 16 vectors of the model's width and 3 of the inner width are kept for the backward pass.
-    inner = model.d_ff if model.kind == "transformer" else 3 * model.d_hidden
-    activations = tokens * layers * (16 * model.d_model + 3 * inner) / 2 * itemsize
+    activations = tokens * config.model.activations * itemsize
     logits = min(tokens * vocab_size * 4, 64e6)
     return round(n_parameters * state + activations + logits + 350e6)

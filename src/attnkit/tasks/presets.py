@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
+from attnkit.models.config import SIZES
+
+Preset = Literal["tiny", "small", "base", "big"]
 Tree = dict[str, Any]
 
 AUTO = ((20_000, "tiny"), (300_000, "small"), (4_000_000, "base"))
 """Up to so many pairs, this preset; beyond the last, ``big``."""
 
-TRANSFORMERS: dict[str, Tree] = {
-    "tiny": {"d_model": 128, "n_heads": 4, "encoder_layers": 2, "decoder_layers": 2, "d_ff": 512, "dropout": 0.2},
-    "small": {"d_model": 256, "n_heads": 4, "encoder_layers": 3, "decoder_layers": 3, "d_ff": 1024, "dropout": 0.25},
-    "base": {"d_model": 512, "n_heads": 8, "encoder_layers": 6, "decoder_layers": 6, "d_ff": 2048, "dropout": 0.1},
-    "big": {"d_model": 1024, "n_heads": 16, "encoder_layers": 6, "decoder_layers": 6, "d_ff": 4096, "dropout": 0.2},
-}
-RECURRENT: dict[str, Tree] = {
-    "tiny": {"d_model": 128, "d_hidden": 256, "dropout": 0.2},
-    "small": {"d_model": 256, "d_hidden": 512, "dropout": 0.3},
-    "base": {"d_model": 512, "d_hidden": 1024, "encoder_layers": 2, "decoder_layers": 2, "dropout": 0.2},
-    "big": {"d_model": 512, "d_hidden": 1024, "encoder_layers": 4, "decoder_layers": 4, "dropout": 0.2},
-}
 SCALES: dict[str, Tree] = {
     "tiny": {
         "vocabulary": {"size": 4000},
@@ -76,6 +67,5 @@ def choose(n_pairs: int) -> str:
 
 
 def preset(name: str, kind: str) -> Tree:
-    """Return the configuration tree of a preset for a kind of model (``transformer`` or ``rnn``)."""
-    models = RECURRENT if kind == "rnn" else TRANSFORMERS
-    return {**SCALES[name], "model": {"kind": kind, **models[name]}}
+    """Return the configuration tree of a preset for a kind of model; of an unknown kind the name alone."""
+    return {**SCALES[name], "model": {"kind": kind, **SIZES.get(kind, {}).get(name, {})}}

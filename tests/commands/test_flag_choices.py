@@ -1,0 +1,42 @@
+"""The choices that flags offer are those of the keys they set."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any, get_args, get_type_hints
+
+import pytest
+
+from attnkit.tasks.config import TranslationConfig
+from attnkit.tasks.convert import Quantization
+from attnkit.tasks.presets import PRESETS
+from attnkit.text.config import VocabularyConfig
+
+
+def choices(annotation: Any) -> set[str]:
+    """Return the words among the arguments of a type, however deep they lie."""
+    if isinstance(annotation, str):
+        return {annotation}
+    return {word for part in get_args(annotation) for word in choices(part)}
+
+
+def key(config: Any, name: str) -> set[str]:
+    return choices(config.model_fields[name].annotation)
+
+
+@pytest.mark.parametrize(
+    ("command", "flag", "expected"),
+    [
+        ("train", "preset", {"auto", *PRESETS}),
+        ("train", "device", key(TranslationConfig, "device")),
+        ("train", "precision", key(TranslationConfig, "precision")),
+        ("translate", "device", key(TranslationConfig, "device")),
+        ("score", "device", key(TranslationConfig, "device")),
+        ("vocab", "kind", key(VocabularyConfig, "kind")),
+        ("vocab", "normalize", key(VocabularyConfig, "normalize")),
+        ("export", "quantization", choices(Quantization)),
+    ],
+)
+def test_a_flag_offers_what_its_key_takes(command: str, flag: str, expected: set[str]) -> None:
+    hints = get_type_hints(import_module(f"attnkit.commands.{command}").command)
+    assert choices(hints[flag]) == expected
