@@ -36,7 +36,7 @@ def train(
         src: source text, one sentence a line.
         tgt: target text, line by line.
         run: the run folder.
-        preset: what chooses the rest: auto, tiny, small, base or big.
+        preset: what chooses the rest: auto (the run's own when it goes on, else by size), tiny, small, base or big.
         settings: dotted keys to values, as ``{"model.d_model": 512, "limits.epochs": 10.0}``.
         overwrite: move an old run of this name aside.
 
@@ -44,12 +44,14 @@ def train(
         UsageError: a setting that does not exist or cannot be.
         DataError: text that cannot be trained on.
     """
+    from attnkit.tasks.initial import preset_of
     from attnkit.tasks.resolve import resolve
     from attnkit.tasks.translation import Request
     from attnkit.tasks.translation import train as events
 
     flags = {"data.src": [str(src)], "data.tgt": [str(tgt)], **(settings or {})}
-    resolved = resolve(flags, preset_name=preset)
+    earlier = None if overwrite else preset_of(Path(run))
+    resolved = resolve(flags, preset_name=preset, earlier=earlier)
     for _ in events(Request(resolved.config, Path(run), overwrite=overwrite)):
         pass
     return load(run, device=resolved.config.device)

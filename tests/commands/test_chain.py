@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Callable
@@ -13,6 +15,8 @@ from typing import Any
 import pytest
 
 from attnkit.cli import main
+from attnkit.errors import StoppedError
+from attnkit.tasks.translation import Request, train
 
 Call = Callable[..., tuple[int, str, str]]
 
@@ -105,6 +109,44 @@ def test_the_plan_counts_the_parameters_of_the_run(call: Call, workshop: Any, tm
     tensors = safetensors.torch.load_file(tmp_path / "run/checkpoints/step-1/model.safetensors")
     assert planned["n_parameters"] == sum(tensor.numel() for tensor in tensors.values())
     assert planned["tokens_per_epoch"] > 1000
+
+
+def test_a_run_goes_on_without_its_text(call: Call, workshop: Any, tmp_path: Path) -> None:
+    """No preset is named, and nothing is left whose lines could be counted."""
+    shutil.copytree(workshop.corpus, tmp_path / "corpus")
+    moved, run = type(workshop)(tmp_path / "corpus"), tmp_path / "run"
+    arguments = moved.arguments("transformer", run, model__dropout=0.2)
+    arguments.remove("--preset")
+    arguments.remove("tiny")
+    workshop.train(moved.configure(model__dropout=0.2), tmp_path / "whole")
+    config = moved.configure(model__dropout=0.2)
+    stops = itertools.count(1)
+    with pytest.raises(StoppedError):
+        list(train(Request(config, run, stop=lambda: next(stops) == 7)))
+    shutil.rmtree(tmp_path / "corpus")
+    code, out, err = call(*arguments)
+    assert code == 0 and "done: 12 steps" in out and "going on from step 7" in err
+    for name in ("model", "optimizer"):
+        path = f"checkpoints/step-12/{name}.safetensors"
+        assert (run / path).read_bytes() == (tmp_path / "whole" / path).read_bytes()
+    code, out, err = call(*arguments)
+    assert (code, err) == (0, "") and f"{run} is finished: 12 steps" in out
+
+
+def test_a_text_that_grew_never_changes_the_preset(call: Call, workshop: Any, tmp_path: Path) -> None:
+    shutil.copytree(workshop.corpus, tmp_path / "corpus")
+    moved, run = type(workshop)(tmp_path / "corpus"), tmp_path / "run"
+    arguments = moved.arguments("transformer", run, limits__steps=1)
+    call(*arguments)
+    arguments.remove("--preset")
+    arguments.remove("tiny")
+    for side in ("src", "tgt"):
+        moved.file(f"train.{side}").write_text("1 2\n" * 20_001)
+    code, out, err = call(*arguments, "--max-steps", "2")
+    assert (code, out) == (2, "") and "has changed since the run began" in err and str(moved.file("train.src")) in err
+    for more, preset, origin in (((), "tiny", "the run"), (("--overwrite",), "small", "number of lines")):
+        shown = json.loads(call(*arguments, "--dry-run", "--json", *more)[1])
+        assert shown["configuration"]["preset"] == {"value": preset, "origin": origin}
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

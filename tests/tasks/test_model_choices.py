@@ -95,7 +95,30 @@ def test_presets_follow_the_size_of_the_corpus(workshop: Any) -> None:
     assert [choose(most - 1) for most, _ in AUTO] == ["tiny", "small", "base"]
     assert choose(AUTO[-1][0]) == "big"
     flags = {"data.src": [str(workshop.file("train.src"))], "data.tgt": [str(workshop.file("train.tgt"))]}
-    assert resolve(flags).preset == "tiny"
+    resolved = resolve(flags)
+    assert (resolved.config.preset, resolved.origin("preset")) == ("tiny", "number of lines")
+
+
+def test_auto_is_the_preset_of_the_run_that_goes_on() -> None:
+    """The files that FLAGS names do not exist, so counting their lines would fail."""
+    resolved = resolve(FLAGS, earlier="base")
+    assert (resolved.config.preset, resolved.origin("preset")) == ("base", "the run")
+    assert resolved.config == resolve(FLAGS, preset_name="base").config
+    assert resolve(FLAGS, preset_name="small", earlier="base").config.preset == "small"
+
+
+def test_a_preset_can_be_named_in_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text("preset: small\n")
+    resolved = resolve(FLAGS, file=path, earlier="big")
+    assert (resolved.config.model.d_model, resolved.origin("preset")) == (256, str(path))
+    assert resolve(FLAGS, file=path, sets=["preset=auto"], earlier="big").config.preset == "big"
+    assert resolve(FLAGS, file=path, sets=["preset=base"]).config.preset == "base"
+    assert resolve(FLAGS, file=path, sets=["preset=base"], preset_name="tiny").config.preset == "tiny"
+    for wrong in ("huge", "[small]", "{a: b}"):
+        with pytest.raises(UsageError, match="there is no preset") as caught:
+            resolve(FLAGS, sets=[f"preset={wrong}"])
+        assert caught.value.help == "choose one of auto, tiny, small, base, big"
 
 
 @pytest.mark.parametrize(("content", "n"), [(b"a\nb\n", 2), (b"a\nb", 2), (b"\n", 1), (b"a\r\nb\x0c\n", 2)])

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from attnkit.errors import AttnkitError, RunError, UsageError
-from attnkit.tasks.initial import layer_of
+from attnkit.tasks.initial import layer_of, preset_of
 from attnkit.tasks.resolve import resolve
 from attnkit.tasks.translation import Finished, Request, train
 
@@ -95,6 +95,34 @@ def test_overwrite_moves_the_old_run_aside(workshop: Any, tmp_path: Path) -> Non
     assert done.step == 3
     assert snapshot(tmp_path / "run.old-1") == old
     assert not (run / "checkpoints/step-2").exists()
+
+
+def test_a_run_names_its_preset(workshop: Any, trained: Path, tmp_path: Path) -> None:
+    """In its checkpoints, and before there is one in the copy at its root; a file beside no run says nothing."""
+    import shutil
+
+    assert preset_of(trained) == "tiny"
+    assert preset_of(tmp_path / "none") is None
+    run, other = tmp_path / "run", tmp_path / "other"
+    shutil.copytree(trained, run)
+    (run / "config.yaml").write_text("preset: base\n")
+    assert preset_of(run) == "tiny"
+    newest = max((run / "checkpoints").iterdir(), key=lambda path: int(path.name.removeprefix("step-")))
+    (newest / "config.yaml").write_text("preset: big\n")
+    assert preset_of(run) == "tiny"
+    shutil.rmtree(run / "checkpoints")
+    assert preset_of(run) == "base"
+    (run / "config.yaml").write_text("preset: [\n")
+    assert preset_of(run) is None
+    other.mkdir()
+    (other / "config.yaml").write_text("preset: base\n")
+    assert preset_of(other) is None
+
+
+def test_the_name_of_a_preset_alone_is_no_change(workshop: Any, tmp_path: Path) -> None:
+    config, run = workshop.configure(limits__steps=2), tmp_path / "run"
+    workshop.train(config, run)
+    assert workshop.train(config.model_copy(update={"preset": None}), run).already
 
 
 def first_loss(run: Path) -> float:

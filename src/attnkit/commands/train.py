@@ -61,7 +61,7 @@ def command(
       attnkit train --src a.en --tgt a.de -o run --model rnn --max-minutes 40
       attnkit train --config examples/multi30k.yaml -o run --set seed=2 --dry-run
     """
-    from attnkit.tasks.initial import layer_of
+    from attnkit.tasks.initial import layer_of, preset_of
     from attnkit.tasks.resolve import resolve
 
     flags = {
@@ -83,7 +83,8 @@ def command(
         "tensorboard": tensorboard,
     }
     fixed = layer_of(init_from) if init_from is not None else None
-    resolved = resolve(flags, sets=sets or [], file=config, preset_name=preset, fixed=fixed)
+    earlier = None if overwrite else preset_of(output)
+    resolved = resolve(flags, sets=sets or [], file=config, preset_name=preset, earlier=earlier, fixed=fixed)
     if dry_run:
         show_plan(resolved, json)
         return
@@ -138,7 +139,8 @@ def show_plan(resolved: Resolved, json: bool) -> None:
     ]
     if json:
         values = {key: {"value": value, "origin": origin} for key, value, origin in rows}
-        console.result(dumps({"preset": resolved.preset, "configuration": values, "plan": asdict(found)}, indent=1))
+        shown = {"preset": resolved.config.preset, "configuration": values, "plan": asdict(found)}
+        console.result(dumps(shown, indent=1))
     else:
         per_epoch = f"about {count(found.tokens_per_epoch)} tokens and {found.steps_per_epoch:,} steps an epoch"
         takes = f"{count(found.n_parameters)} parameters, about {size(found.memory)} of memory"

@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field, model_validator
 from attnkit.data.config import DataConfig
 from attnkit.decoding.config import SearchConfig
 from attnkit.models.config import ModelConfig
+from attnkit.tasks.presets import Preset
 from attnkit.text.config import VocabularyConfig
 from attnkit.training.config import (
     CheckpointConfig,
@@ -27,6 +28,8 @@ class TranslationConfig(BaseModel, frozen=True, extra="forbid", strict=True, use
 
     task: Literal["translation"] = "translation"
     """What kind of job this is."""
+    preset: Preset | None = None
+    """What chose the values that nobody gave: by this name a run that goes on chooses them again, whatever its text."""
     data: DataConfig
     """The files and what is dropped from them."""
     vocabulary: VocabularyConfig = VocabularyConfig()
@@ -94,5 +97,6 @@ class TranslationConfig(BaseModel, frozen=True, extra="forbid", strict=True, use
         return self
 
 
-FREE_TO_CHANGE = ("limits.", "checkpoints.", "tensorboard", "evaluation.samples")
-"""Keys that a resumed run may have changed: limits and output. Anything else would be another run."""
+FREE_TO_CHANGE = ("limits.", "checkpoints.", "tensorboard", "evaluation.samples", "preset")
+"""Keys that a resumed run may have changed: limits, output, and a name whose choices are keys of their own. Anything
+else would be another run."""

@@ -1,11 +1,14 @@
-"""Beginning with another run's weights and vocabulary (``--init-from``). Knows no torch."""
+"""What a run takes over from one before it: from another run, or from itself when it goes on. Knows no torch."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 from attnkit.config import Layer, parse_yaml
+from attnkit.errors import RunError, UsageError
 from attnkit.runs.folder import RunFolder
+from attnkit.tasks.presets import PRESETS
 
 
 def layer_of(run: Path) -> Layer:
@@ -18,3 +21,29 @@ def layer_of(run: Path) -> Layer:
     tree = parse_yaml(checkpoint.read("config.yaml").decode(), str(checkpoint.path / "config.yaml"))
     kept = {key: tree[key] for key in ("model", "vocabulary", "joint_vocabulary") if key in tree}
     return Layer(f"--init-from {run}", kept)
+
+
+def preset_of(run: Path) -> str | None:
+    """Return the preset of the run in a folder; None where there is no run yet, or one that names none.
+
+    The newest checkpoint whose configuration is whole says it, before the first one the copy at the root. Whatever else
+    is wrong with the folder is for those to say who open it.
+    """
+    folder = RunFolder(run)
+    if not folder.exists():
+        return None
+    for step in reversed(folder.steps()):
+        with suppress(RunError):
+            return _preset_in(folder.checkpoint(f"step-{step}")[0].read("config.yaml"))
+    with suppress(OSError):
+        return _preset_in((run / "config.yaml").read_bytes())
+    return None
+
+
+def _preset_in(text: bytes) -> str | None:
+    try:
+        tree = parse_yaml(text.decode(), "config.yaml")
+    except (UnicodeDecodeError, UsageError):
+        return None
+    name = tree.get("preset") if isinstance(tree, dict) else None
+    return name if name in PRESETS else None

@@ -24,7 +24,6 @@ class Resolved:
     config: TranslationConfig
     origins: Mapping[str, str]
     """Dotted key -> where its value came from; keys that are not here have their default."""
-    preset: str
 
     def origin(self, key: str) -> str:
         """Return where the value of a dotted key came from."""
@@ -37,6 +36,7 @@ def resolve(
     sets: Sequence[str] = (),
     file: Path | None = None,
     preset_name: str = "auto",
+    earlier: str | None = None,
     fixed: Layer | None = None,
 ) -> Resolved:
     """Lay all layers over each other and check the result.
@@ -45,28 +45,28 @@ def resolve(
         flags: dotted key -> value; None means that the flag was not given.
         sets: texts of the form ``a.b=value``.
         file: a YAML configuration.
-        preset_name: one of ``PRESETS``, or ``auto`` for the one that fits the number of lines.
+        preset_name: one of ``PRESETS``, or ``auto`` for the one that ``sets`` or ``file`` name, that of the run which
+            goes on, or the one that fits the number of lines.
+        earlier: the preset of the run that goes on, if there is one; then no text is read.
         fixed: values that come right above the preset (``--init-from``: model and vocabulary of the other run).
 
     Raises:
         UsageError: whatever is wrong with any of it.
         DataError: the first source file cannot be read.
     """
-    layers = []
-    if file is not None:
-        layers.append(Layer(str(file), load_yaml(file)))
-    layers += [Layer(f"--set {text.partition('=')[0]}", parse_assignment(text)) for text in sets]
-    layers += [Layer("flag", nest(key.split("."), value)) for key, value in flags.items() if value is not None]
+    layers = _layers(file, sets, {"preset": None if preset_name == "auto" else preset_name, **flags})
     given, _ = merge(layers)
     if not _at(given, "data.src") or not _at(given, "data.tgt"):
         raise UsageError("there is nothing to train on", help="give two files: --src a.en --tgt a.de")
-    if preset_name == "auto":
-        preset_name = choose(sum(count_lines(Path(str(path))) for path in _at(given, "data.src")))
-    elif preset_name not in PRESETS:
-        raise UsageError(f"there is no preset '{preset_name}'", help=f"choose one of auto, {', '.join(PRESETS)}")
-    below = [Layer(f"preset {preset_name}", _preset(preset_name, given, fixed))]
+    name = _at(given, "preset")
+    if name in (None, "auto"):
+        name, origin = (earlier, "the run") if earlier is not None else (_by_size(given), "number of lines")
+        layers.append(Layer(origin, {"preset": name}))
+    elif name not in PRESETS:
+        raise UsageError(f"there is no preset '{name}'", help=f"choose one of auto, {', '.join(PRESETS)}")
+    below = [Layer(f"preset {name}", _preset(name, given, fixed))]
     tree, origins = merge(_drop_replaced([*below, *([fixed] if fixed else []), *layers]))
-    return Resolved(validate(TranslationConfig, tree, origins), origins, preset_name)
+    return Resolved(validate(TranslationConfig, tree, origins), origins)
 
 
 def count_lines(path: Path) -> int:
@@ -89,6 +89,18 @@ def differences(old: TranslationConfig, new: TranslationConfig) -> list[str]:
         for key in dict.fromkeys([*before, *after])
         if before.get(key) != after.get(key) and not key.startswith(FREE_TO_CHANGE)
     ]
+
+
+def _layers(file: Path | None, sets: Sequence[str], flags: Mapping[str, Any]) -> list[Layer]:
+    """Return what was given by hand, the lowest first."""
+    layers = [Layer(str(file), load_yaml(file))] if file is not None else []
+    layers += [Layer(f"--set {text.partition('=')[0]}", parse_assignment(text)) for text in sets]
+    return layers + [Layer("flag", nest(key.split("."), value)) for key, value in flags.items() if value is not None]
+
+
+def _by_size(given: Tree) -> str:
+    """Return the preset for the number of lines there are to train on."""
+    return choose(sum(count_lines(Path(str(path))) for path in _at(given, "data.src")))
 
 
 def _preset(name: str, given: Tree, fixed: Layer | None) -> Tree:
