@@ -13,7 +13,7 @@ from attnkit.decoding.beam import beam_search
 from attnkit.decoding.config import SearchConfig
 from attnkit.decoding.ensemble import Ensemble
 from attnkit.decoding.hypotheses import History
-from attnkit.decoding.rules import make_batch
+from attnkit.decoding.rules import Sources, make_batch
 from attnkit.decoding.search import search
 
 EOS = 2
@@ -102,7 +102,7 @@ def test_equals_the_reference(make_model, make_sources, pad, options, n_models, 
     config = SearchConfig(**options)
     models = [make_model(seed, coarse=coarse) for seed in range(n_models)]
     sources = make_sources(1, 6)
-    found = search(models, *pad(sources), config)
+    found = search(models, Sources(*pad(sources)), config)
     for hypotheses, source in zip(found, sources, strict=True):
         assert_same(hypotheses, reference_search(models, source, config))
 
@@ -112,7 +112,7 @@ def test_equals_the_reference(make_model, make_sources, pad, options, n_models, 
 def test_equals_the_reference_where_words_come_in_groups(make_model, make_sources, pad, vocab_size, coarse):
     config = SearchConfig(beam_size=4, num_hypotheses=4, max_length=7)
     models, sources = [make_model(3, vocab_size, coarse=coarse)], make_sources(2, 4)
-    found = search(models, *pad(sources), config)
+    found = search(models, Sources(*pad(sources)), config)
     for hypotheses, source in zip(found, sources, strict=True):
         assert_same(hypotheses, reference_search(models, source, config))
 
@@ -123,7 +123,7 @@ def test_ragged_prefixes_equal_the_reference(make_model, make_sources, pad, opti
     models, sources = [make_model(4)], make_sources(3, 9)
     prefixes = [[5, 3, 5, 3, 5, 3][: i % 7] for i in range(9)]
     for rows in (prefixes, [[4, *row] for row in prefixes]):
-        found = search(models, *pad(sources), config, prefix=pad(rows)[0])
+        found = search(models, Sources(*pad(sources), pad(rows)[0]), config)
         for hypotheses, source, prefix in zip(found, sources, rows, strict=True):
             assert_same(hypotheses, reference_search(models, source, config, prefix))
             assert all(h.ids[: len(prefix)] == prefix for h in hypotheses)
@@ -131,7 +131,7 @@ def test_ragged_prefixes_equal_the_reference(make_model, make_sources, pad, opti
 
 def test_a_limit_below_the_prefix_leaves_one_step(make_model, pad):
     config = SearchConfig(beam_size=2, num_hypotheses=2, max_length=2)
-    found = search([make_model()], *pad([[7, 8]]), config, prefix=torch.tensor([[5, 6, 7, 8]]))
+    found = search([make_model()], Sources(*pad([[7, 8]]), torch.tensor([[5, 6, 7, 8]])), config)
     assert all(h.ids[:4] == [5, 6, 7, 8] and len(h.ids) <= 5 for h in found[0])
 
 
@@ -154,17 +154,17 @@ def test_full_width_equals_enumeration(make_model, pad, alpha, min_length, prefi
                 everything.append((log_prob / len(tokens) ** alpha, log_prob, tokens, tokens[-1] == EOS))
     everything.sort(key=lambda e: -e[0])
     given = torch.tensor([prefix]) if prefix else None
-    assert_same(search(models, *pad([source]), config, prefix=given)[0], everything)
+    assert_same(search(models, Sources(*pad([source]), given), config)[0], everything)
 
 
 def test_one_beam_is_greedy(make_model, make_sources, pad):
     config = SearchConfig(beam_size=1, repetition_penalty=1.2, no_repeat_ngram_size=3)
     models, (src, mask) = [make_model(5, 150)], pad(make_sources(4, 20))
-    batch = make_batch(src, mask, config, None, None)
+    batch = make_batch(Sources(src, mask), config)
     history = History(batch, record=False)
     states = [model.start(src, mask, 1, max(batch.limits)) for model in models]
     n_words = beam_search(Ensemble(models, states), batch, config, history)
-    assert history.hypotheses(config, n_words, record=False) == search(models, src, mask, config)
+    assert history.hypotheses(config, n_words, record=False) == search(models, Sources(src, mask), config)
 
 
 def test_rows_that_differ_in_length_end_at_their_own_limits(make_model, pad):
@@ -174,6 +174,6 @@ def test_rows_that_differ_in_length_end_at_their_own_limits(make_model, pad):
     model.weight[EOS, 0] = -1  # never likely: every sentence runs to its limit
     sources = [[5] * length for length in (1, 4, 9)]
     for config in (SearchConfig(max_ratio=1.5, extra=2), SearchConfig(beam_size=1, max_ratio=1.5, extra=2)):
-        found = search([model], *pad(sources), config)
+        found = search([model], Sources(*pad(sources)), config)
         assert [len(h[0].ids) for h in found] == [3, 8, 15]
         assert not any(h[0].finished for h in found)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from attnkit.decoding.config import SearchConfig
-from attnkit.decoding.search import search
+from attnkit.decoding.search import Sources, search
 from attnkit.models.build import build_model
 from attnkit.models.config import RnnConfig, TransformerConfig
 
@@ -40,10 +40,10 @@ def test_results_are_the_models_own(make_sources, pad, kind, way):
     if way == "beam":
         prefixes = [[7, 8, *row] for row in prefixes]  # all have two: one beam at first, then four
     src, mask = pad(sources)
-    together = search([model], src, mask, WAYS[way], prefix=pad(prefixes)[0], keys=list(range(8)), record=record)
+    together = search([model], Sources(src, mask, pad(prefixes)[0], list(range(8))), WAYS[way], record=record)
     for i, (source, prefix) in enumerate(zip(sources, prefixes, strict=True)):
         given = torch.tensor([prefix]) if prefix else None
-        alone = search([model], torch.tensor([source]), None, WAYS[way], prefix=given, keys=[i], record=record)[0]
+        alone = search([model], Sources(torch.tensor([source]), None, given, [i]), WAYS[way], record=record)[0]
         assert [h.ids for h in together[i]] == [h.ids for h in alone]
         for found, same in zip(together[i], alone, strict=True):
             assert found.score == pytest.approx(same.score, abs=1e-5)
@@ -59,7 +59,7 @@ def test_results_are_the_models_own(make_sources, pad, kind, way):
 def test_different_models_vote(make_sources, pad):
     src, mask = pad(make_sources(4, 12))
     models = [make("transformer"), make("rnn")]
-    found = search(models, src, mask, SearchConfig(beam_size=3, max_length=12))
+    found = search(models, Sources(src, mask), SearchConfig(beam_size=3, max_length=12))
     tokens = torch.tensor(found[0][0].ids + [2] * found[0][0].finished)
     tgt_in = torch.cat([torch.tensor([1]), tokens[:-1]])[None]
     with torch.no_grad():

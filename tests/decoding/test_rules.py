@@ -8,13 +8,13 @@ import pytest
 import torch
 
 from attnkit.decoding.config import SearchConfig
-from attnkit.decoding.rules import Rules, make_batch
+from attnkit.decoding.rules import Rules, Sources, make_batch
 from attnkit.decoding.search import search
 
 
 def rules_after(words, **options):
     config = SearchConfig(**options)
-    rules = Rules(config, make_batch(torch.tensor([[7, 8, 9]]), None, config, None, None))
+    rules = Rules(config, make_batch(Sources(torch.tensor([[7, 8, 9]])), config))
     for word in words:
         rules.advance(torch.zeros(1, 1, dtype=torch.long), torch.tensor([[word]]))
     return rules
@@ -54,7 +54,7 @@ def test_the_least_length_gives_way_where_no_word_is_left():
 @pytest.mark.parametrize("options", [{"beam_size": 3, "num_hypotheses": 3}, {"beam_size": 1}, {"sampling": True}])
 def test_a_search_that_runs_out_of_words_ends(make_model, pad, options):
     config = SearchConfig(no_repeat_ngram_size=1, min_length=20, n_words=6, **options)
-    for hypotheses in search([make_model()], *pad([[5, 6, 7], [8]]), config):
+    for hypotheses in search([make_model()], Sources(*pad([[5, 6, 7], [8]])), config):
         assert hypotheses
         assert all(sorted(h.ids) == [3, 4, 5] and h.finished for h in hypotheses)
 
@@ -99,7 +99,7 @@ def test_coverage_penalty_by_hand(options):
     model = Fixed([-1e9, -1e9, 0.0, 0.0], [0.25, 0.75, 0.0])
     mask = torch.tensor([[True, True, False]])
     config = SearchConfig(coverage_penalty=0.3, min_length=1, max_length=2, **options)
-    hypothesis = search([model], torch.tensor([[5, 2, 0]]), mask, config)[0][0]
+    hypothesis = search([model], Sources(torch.tensor([[5, 2, 0]]), mask), config)[0][0]
     assert hypothesis.ids == [3]
     assert hypothesis.finished
     assert hypothesis.log_prob == pytest.approx(2 * math.log(0.5))
@@ -112,7 +112,9 @@ def test_coverage_decides_between_hypotheses():
     model = Fixed([-1e9, -1e9, 0.0, -0.1], [1 / 3, 1 / 3, 1 / 3])
     src = torch.tensor([[5, 6, 2]])
     found = [
-        search([model], src, None, SearchConfig(beam_size=4, length_penalty=0.0, max_length=4, coverage_penalty=beta))
+        search(
+            [model], Sources(src), SearchConfig(beam_size=4, length_penalty=0.0, max_length=4, coverage_penalty=beta)
+        )
         for beta in (0.0, 2.0)
     ]
     assert [each[0][0].ids for each in found] == [[], [3, 3]]

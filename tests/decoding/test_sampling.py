@@ -8,7 +8,7 @@ import torch
 
 from attnkit.decoding.config import SearchConfig
 from attnkit.decoding.sampling import draw, uniform
-from attnkit.decoding.search import search
+from attnkit.decoding.search import Sources, search
 
 
 def chi_square(counts, probs):
@@ -47,7 +47,7 @@ def test_frequencies_match_the_distribution(make_model, temperature):
     model = make_model(1, 12)
     src = torch.tensor([[5, 6, 7]]).expand(4000, -1)
     config = SearchConfig(sampling=True, temperature=temperature, num_hypotheses=5, max_length=1, seed=11)
-    found = search([model], src, None, config)
+    found = search([model], Sources(src), config)
     words = [2 if h.finished else h.ids[0] for hypotheses in found for h in hypotheses]
     hidden, _ = model.step(torch.tensor([[1]]), model.start(src[:1], None, 1, 1))
     logits = model.head(hidden)[0, 0]
@@ -91,7 +91,9 @@ def test_words_at_the_ends_of_the_distribution():
 
 def test_more_samples_leave_the_first_ones_alone(make_model, make_sources, pad):
     src, mask = pad(make_sources(1, 15))
-    few, many = (search([make_model()], src, mask, SearchConfig(sampling=True, num_hypotheses=n)) for n in (2, 6))
+    few, many = (
+        search([make_model()], Sources(src, mask), SearchConfig(sampling=True, num_hypotheses=n)) for n in (2, 6)
+    )
     assert [[h.ids for h in each] for each in few] == [[h.ids for h in each[:2]] for each in many]
     assert len({tuple(h.ids) for each in many for h in each}) > 40
 
@@ -99,10 +101,11 @@ def test_more_samples_leave_the_first_ones_alone(make_model, make_sources, pad):
 def test_seed_and_key_change_the_sample(make_model):
     src = torch.tensor([[5, 6, 7]]).expand(30, -1)
     config = SearchConfig(sampling=True)
-    found = [h[0].ids for h in search([make_model()], src, None, config, keys=[4] * 15 + list(range(15)))]
+    found = [h[0].ids for h in search([make_model()], Sources(src, keys=[4] * 15 + list(range(15))), config)]
     assert all(ids == found[4 + 15] for ids in found[:15])
     assert len({tuple(ids) for ids in found}) > 10
     first, other = (
-        [h[0].ids for h in search([make_model()], src, None, SearchConfig(sampling=True, seed=seed))] for seed in (1, 2)
+        [h[0].ids for h in search([make_model()], Sources(src), SearchConfig(sampling=True, seed=seed))]
+        for seed in (1, 2)
     )
     assert sum(a == b for a, b in zip(first, other, strict=True)) < 15

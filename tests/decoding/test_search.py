@@ -9,7 +9,7 @@ import torch
 from pydantic import ValidationError
 
 from attnkit.decoding.config import SearchConfig
-from attnkit.decoding.search import search
+from attnkit.decoding.search import Sources, search
 
 WAYS = {
     "beam": {"beam_size": 5, "num_hypotheses": 3},
@@ -38,7 +38,7 @@ def test_batch_size_and_order_change_nothing(make_model, make_sources, pad, way)
             chosen = order[begin : begin + size]
             given = pad([prefixes[i] or [0] for i in chosen])[0]
             batch = pad([sources[i] for i in chosen])
-            results = search(models, *batch, config, prefix=given, keys=[keys[i] for i in chosen])
+            results = search(models, Sources(*batch, given, [keys[i] for i in chosen]), config)
             found |= dict(zip(chosen, plain(results), strict=True))
         return [found[i] for i in range(len(order))]
 
@@ -55,7 +55,7 @@ def test_attention_follows_its_words(make_model, make_sources, pad, way):
     config = SearchConfig(**WAYS[way] | {"repetition_penalty": 1.0})
     model, sources = make_model(2, 30), make_sources(6, 20)
     src, mask = pad(sources)
-    for source, hypotheses in zip(sources, search([model], src, mask, config, record=True), strict=True):
+    for source, hypotheses in zip(sources, search([model], Sources(src, mask), config, record=True), strict=True):
         for hypothesis in hypotheses:
             state = model.start(torch.tensor([source]), None, 1, 100, record=True)
             rows, log_prob, prev = [], 0.0, 1
@@ -72,7 +72,7 @@ def test_attention_follows_its_words(make_model, make_sources, pad, way):
 
 def test_greedy_takes_the_likeliest_word(make_model, make_sources, pad):
     model, sources = make_model(9, 200, coarse=True), make_sources(7, 30)
-    found = search([model], *pad(sources), SearchConfig(beam_size=1, max_ratio=1.0, extra=3))
+    found = search([model], Sources(*pad(sources)), SearchConfig(beam_size=1, max_ratio=1.0, extra=3))
     for source, (hypothesis,) in zip(sources, found, strict=True):
         state, prev, words, log_prob = model.start(torch.tensor([source]), None, 1, 99), 1, [], 0.0
         while len(words) < len(source) + 3 and prev != 2:
@@ -89,8 +89,8 @@ def test_greedy_takes_the_likeliest_word(make_model, make_sources, pad):
 
 def test_greedy_without_scores_gives_the_same_words(make_model, make_sources, pad):
     src, mask = pad(make_sources(8, 40))
-    with_scores = search([make_model(1, 300)], src, mask, SearchConfig(beam_size=1))
-    without = search([make_model(1, 300)], src, mask, SearchConfig(beam_size=1, scores=False))
+    with_scores = search([make_model(1, 300)], Sources(src, mask), SearchConfig(beam_size=1))
+    without = search([make_model(1, 300)], Sources(src, mask), SearchConfig(beam_size=1, scores=False))
     assert [h[0].ids for h in without] == [h[0].ids for h in with_scores]
     assert all(math.isnan(h[0].score) for h in without)
 
@@ -99,8 +99,8 @@ def test_a_model_alone_equals_an_ensemble_of_itself(make_model, make_sources, pa
     src, mask = pad(make_sources(9, 20))
     for options in (WAYS["beam with rules"], WAYS["greedy"], WAYS["samples"]):
         config = SearchConfig(**options)
-        one = search([make_model(3)], src, mask, config, record=True)
-        two = search([make_model(3), make_model(3)], src, mask, config, record=True)
+        one = search([make_model(3)], Sources(src, mask), config, record=True)
+        two = search([make_model(3), make_model(3)], Sources(src, mask), config, record=True)
         assert [[h.ids for h in each] for each in one] == [[h.ids for h in each] for each in two]
         assert one[0][0].score == pytest.approx(two[0][0].score, abs=1e-5)
         assert torch.allclose(one[0][0].attention, two[0][0].attention)
@@ -119,28 +119,28 @@ class Broken(torch.nn.Module):
 
 @pytest.mark.parametrize("way", ["beam", "greedy", "samples of few words", "samples"])
 def test_a_model_without_numbers_still_ends(make_model, pad, way):
-    found = search([Broken(make_model(0, 300))], *pad([[5, 6], [7]]), SearchConfig(**WAYS[way]))
+    found = search([Broken(make_model(0, 300))], Sources(*pad([[5, 6], [7]])), SearchConfig(**WAYS[way]))
     assert len(found) == 2
     assert all(found)
 
 
 def test_nothing_in_nothing_out(make_model):
-    assert search([make_model()], torch.zeros(0, 3, dtype=torch.long), None, SearchConfig()) == []
+    assert search([make_model()], Sources(torch.zeros(0, 3, dtype=torch.long)), SearchConfig()) == []
 
 
 def test_wrong_input_is_refused(make_model, pad):
     src, mask = pad([[5, 6], [7]])
     with pytest.raises(ValueError, match="needs a model"):
-        search([], src, mask, SearchConfig())
+        search([], Sources(src, mask), SearchConfig())
     with pytest.raises(ValueError, match="3 keys for 2 sentences"):
-        search([make_model()], src, mask, SearchConfig(), keys=[1, 2, 3])
+        search([make_model()], Sources(src, mask, keys=[1, 2, 3]), SearchConfig())
     with pytest.raises(ValueError, match="one row a sentence"):
-        search([make_model()], src, mask, SearchConfig(), prefix=torch.tensor([[5]]))
+        search([make_model()], Sources(src, mask, torch.tensor([[5]])), SearchConfig())
     for rows in ([[0, 5], [6, 7]], [[5, 2], [6, 7]], [[1, 5], [6, 7]]):
         with pytest.raises(ValueError, match="a prefix holds words only"):
-            search([make_model()], src, mask, SearchConfig(), prefix=torch.tensor(rows))
+            search([make_model()], Sources(src, mask, torch.tensor(rows)), SearchConfig())
     with pytest.raises(ValueError, match="share their target vocabulary"):
-        search([make_model(0, 9), make_model(0, 10)], src, mask, SearchConfig())
+        search([make_model(0, 9), make_model(0, 10)], Sources(src, mask), SearchConfig())
 
 
 def test_attention_that_a_model_lacks_is_refused(make_model, pad):
@@ -154,7 +154,7 @@ def test_attention_that_a_model_lacks_is_refused(make_model, pad):
     blind.step = Blind.step.__get__(blind)
     for config, record in ((SearchConfig(), True), (SearchConfig(coverage_penalty=0.1), False)):
         with pytest.raises(ValueError, match="attention"):
-            search([blind], *pad([[5, 6]]), config, record=record)
+            search([blind], Sources(*pad([[5, 6]])), config, record=record)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from attnkit.models.attention import kernel
 from attnkit.models.attention.alignment import ALIGNMENTS, Additive, General, ScaledDot
-from attnkit.models.attention.attend import attend, attend_prepared
+from attnkit.models.attention.attend import attend, attend_prepared, attend_unseen
 from attnkit.models.attention.distribution import DISTRIBUTIONS, softmax
 from attnkit.models.attention.kernel import Scope, scaled_dot
 from attnkit.models.attention.multihead import MultiHeadAttention
@@ -62,8 +62,7 @@ def test_attend_equals_a_loop_over_elements(name: str, masked: bool) -> None:
     nn.init.uniform_(align.keys.bias) if isinstance(align, Additive) else None
     query, keys, values = parts(B, H, T, width=d_query), parts(B, H, S), parts(B, H, S, width=2)
     mask = some_mask() if masked else None
-    context, weights = attend(query, keys, values, align, softmax, mask, need_weights=True)
-    assert weights is not None
+    context, weights = attend(query, keys, values, align, softmax, mask)
     for b in range(B):
         for h in range(H):
             for t in range(T):
@@ -81,19 +80,20 @@ def test_attend_equals_a_loop_over_elements(name: str, masked: bool) -> None:
 def test_worked_example_of_the_notes() -> None:
     keys = torch.tensor([[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 0], [0, 1, 1], [1, 0, 1]]).double()[None, None]
     query = torch.tensor([0.0, 0.0, 1.0]).double()[None, None, None]
-    context, weights = attend(query, keys, keys, ScaledDot(3, 3, 0), softmax, need_weights=True)
-    assert weights is not None
+    context, weights = attend(query, keys, keys, ScaledDot(3, 3, 0), softmax)
     assert weights.flatten().tolist() == pytest.approx([0.120, 0.120, 0.213, 0.120, 0.213, 0.213], abs=6e-4)
     assert context.flatten().tolist() == pytest.approx([0.453, 0.453, 0.640], abs=1e-3)
 
 
 @pytest.mark.parametrize("name", ALIGNMENTS)
-def test_prepared_keys_give_the_same(name: str) -> None:
+def test_prepared_keys_and_unseen_weights_give_the_same(name: str) -> None:
     align = ALIGNMENTS[name](WIDTH, WIDTH, 5).double()
     query, keys, values, mask = parts(B, H, T), parts(B, H, S), parts(B, H, S), some_mask()
     context, weights = attend_prepared(query, align.prepare(keys), values, align, softmax, mask)
     again, _ = attend(query, keys, values, align, DISTRIBUTIONS["softmax"], mask)
     torch.testing.assert_close(context, again, rtol=0, atol=1e-12)
+    unseen = attend_unseen(query, keys, values, align, DISTRIBUTIONS["softmax"], mask)
+    torch.testing.assert_close(context, unseen, rtol=0, atol=1e-12)
     torch.testing.assert_close(weights.sum(-1), torch.ones(B, H, T, dtype=torch.float64))
 
 
@@ -103,18 +103,20 @@ def test_products_need_equal_widths(name: str) -> None:
         ALIGNMENTS[name](3, 4, 5)
 
 
-@pytest.mark.parametrize("need_weights", [False, True])
+@pytest.mark.parametrize("seen", [False, True])
 @pytest.mark.parametrize("name", ALIGNMENTS)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
-def test_a_row_that_sees_nothing_gives_zeros(name: str, need_weights: bool, dtype: torch.dtype) -> None:
+def test_a_row_that_sees_nothing_gives_zeros(name: str, seen: bool, dtype: torch.dtype) -> None:
     align = ALIGNMENTS[name](WIDTH, WIDTH, 5).to(dtype)
     inputs = [parts(B, H, n).to(dtype).requires_grad_() for n in (T, S, S)]
     mask = torch.ones(B, 1, T, S, dtype=torch.bool)
     mask[0] = False
     mask[1, 0, 2] = False
-    context, weights = attend(*inputs, align, softmax, mask, need_weights=need_weights)
+    context, weights = attend(*inputs, align, softmax, mask)
+    if not seen:
+        context = attend_unseen(*inputs, align, softmax, mask)
     assert bool((context[0] == 0).all()) and bool((context[1, :, 2] == 0).all()) and bool((context[1, :, 1] != 0).all())
-    assert weights is None or bool((weights[0] == 0).all())
+    assert bool((weights[0] == 0).all())
     context.sum().backward()
     for part in inputs:
         assert part.grad is not None and bool(part.grad.isfinite().all()) and bool((part.grad[0] == 0).all())

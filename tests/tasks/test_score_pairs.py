@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from attnkit.decoding.search import search
+from attnkit.decoding.search import Sources, search
 from attnkit.tasks.load import LoadedRun, load_run
 from attnkit.tasks.score import PairScore, Total, score_pairs
 from attnkit.tasks.searching import Batching
@@ -61,7 +61,7 @@ def test_scores_equal_those_of_the_search(run: LoadedRun) -> None:
     compared = 0
     for line in lines:
         ids = run.src_tokenizer.encode([line])[0]
-        (best,) = search([run.model], torch.tensor([[*ids, EOS_ID]]), None, config)[0]
+        (best,) = search([run.model], Sources(torch.tensor([[*ids, EOS_ID]])), config)[0]
         text = run.tgt_tokenizer.decode([best.ids])[0]
         if best.finished and run.tgt_tokenizer.encode([text])[0] == best.ids:
             (score,) = score_pairs(run, [(line, text)])

@@ -20,8 +20,22 @@ PAD, BOS, EOS = 0, 1, 2
 
 
 @dataclass(frozen=True)
+class Sources:
+    """What is asked of a search: one sentence a row."""
+
+    ids: Tensor
+    """(B, S), padded at the end."""
+    mask: Tensor | None = None
+    """(B, S), True at real tokens; None if nothing is padded."""
+    prefix: Tensor | None = None
+    """Ids (B, P) that the translations begin with, padded at the end. They count in score and length."""
+    keys: Sequence[int] | None = None
+    """What the samples of each sentence depend on besides the seed, as its line number; None: its place."""
+
+
+@dataclass(frozen=True)
 class Batch:
-    """What is searched for: one sentence a row."""
+    """What a search knows of its sentences: one a row."""
 
     lengths: list[int]
     """Source tokens of each sentence."""
@@ -35,16 +49,15 @@ class Batch:
     device: torch.device
 
 
-def make_batch(
-    src: Tensor, src_mask: Tensor | None, config: SearchConfig, prefix: Tensor | None, keys: Sequence[int] | None
-) -> Batch:
+def make_batch(sources: Sources, config: SearchConfig) -> Batch:
     """Check the inputs and decide every sentence's limit: at least one step after the prefix and the minimum.
 
     Raises:
         ValueError: shapes do not fit, or a prefix has padding before its end, or holds BOS or EOS.
     """
-    n_sentences, n_tokens = src.shape
-    lengths = [n_tokens] * n_sentences if src_mask is None else src_mask.sum(1).tolist()
+    n_sentences, n_tokens = sources.ids.shape
+    prefix, keys = sources.prefix, sources.keys
+    lengths = [n_tokens] * n_sentences if sources.mask is None else sources.mask.sum(1).tolist()
     if keys is not None and len(keys) != n_sentences:
         raise ValueError(f"there are {len(keys)} keys for {n_sentences} sentences")
     if prefix is not None:
@@ -64,7 +77,7 @@ def make_batch(
         prefix=prefix if max(forced, default=0) else None,
         shortest_prefix=min(forced, default=0),
         keys=list(range(n_sentences)) if keys is None else list(keys),
-        device=src.device,
+        device=sources.ids.device,
     )
 
 

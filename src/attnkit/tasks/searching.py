@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from attnkit.decoding.config import SearchConfig
-from attnkit.decoding.search import Hypothesis, search
+from attnkit.decoding.search import Hypothesis, Sources, search
 from attnkit.models.translation import TranslationModel
 from attnkit.text.tokenizer import EOS_ID, PAD_ID, Tokenizer
 
@@ -75,7 +75,7 @@ class LocalSearcher:
         prefix = pad_prefixes([part.prefix for part in parts], self.device)
         keys = [part.line * 4096 + part.number for part in parts]
         with torch.inference_mode():
-            return search(self.models, src, mask, job.config, prefix=prefix, keys=keys, record=job.record)
+            return search(self.models, Sources(src, mask, prefix, keys), job.config, record=job.record)
 
 
 class PoolSearcher:

@@ -19,16 +19,26 @@ def attend(
     align: Alignment,
     distribute: Distribution,
     mask: Tensor | None = None,
-    need_weights: bool = False,
-) -> tuple[Tensor, Tensor | None]:
-    """Return the context (B, H, T, d_v), and the weights (B, H, T, S) where they are asked for.
+) -> tuple[Tensor, Tensor]:
+    """Return the context (B, H, T, d_v) and the weights (B, H, T, S), computed as they are written."""
+    return attend_prepared(query, align.prepare(keys), values, align, distribute, mask)
 
-    Scaled dot x softmax without weights is attention.kernel's; every other pair is computed as it is written.
+
+def attend_unseen(
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    align: Alignment,
+    distribute: Distribution,
+    mask: Tensor | None = None,
+) -> Tensor:
+    """Return attend's context where nobody looks at the weights, by the pair's fastest equal form.
+
+    Scaled dot x softmax is attention.kernel's; every other pair is computed as it is written.
     """
-    if not need_weights and distribute is softmax and isinstance(align, ScaledDot):
-        return scaled_dot(query, keys, values, Scope(mask)), None
-    context, weights = attend_prepared(query, align.prepare(keys), values, align, distribute, mask)
-    return context, weights if need_weights else None
+    if distribute is softmax and isinstance(align, ScaledDot):
+        return scaled_dot(query, keys, values, Scope(mask))
+    return attend(query, keys, values, align, distribute, mask)[0]
 
 
 def attend_prepared(
