@@ -58,7 +58,8 @@ class LazyGroup(typer.core.TyperGroup):
         return typer.main.get_command(command)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+        wrong = args and args[0] not in COMMANDS and not args[0].startswith("-")
+        if wrong and not ctx.resilient_parsing:  # a shell that completes a line wants no error in it
             close = difflib.get_close_matches(args[0], COMMANDS, n=1)
             hint = f"did you mean '{close[0]}'?" if close else "attnkit --help lists the commands"
             raise UsageError(f"there is no command '{args[0]}'", help=hint)
@@ -112,18 +113,14 @@ def main() -> None:
     try:
         code = app(args=arguments, prog_name="attnkit", standalone_mode=False)
         if code == INTERRUPTED:  # newer typer turns the exception into this code, without a word
-            code = report(KeyboardInterrupt())
+            code = report(KeyboardInterrupt(), is_echo(KeyboardInterrupt(), arguments))
         sys.stdout.flush()
     except BrokenPipeError:
         # The reader went away (as in `| head`): nobody is left to tell, and the interpreter must not try at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
     except (Exception, KeyboardInterrupt) as error:
-        if debug:
-            import traceback
-
-            traceback.print_exc()
-        code = report(error)
+        code = report(error, is_echo(error, arguments), debug)
     code = code if isinstance(code, int) else 0
     if any(thread.name == READER for thread in threading.enumerate()):
         # A thread that waits for a line of standard input holds its lock, on which the interpreter would abort.
@@ -133,8 +130,34 @@ def main() -> None:
     sys.exit(code)
 
 
-def report(error: BaseException) -> int:
-    """Print an error as at most three lines on stderr and return its exit code."""
+def report(error: BaseException, echo: bool = False, debug: bool = False) -> int:
+    """Print an error as at most three lines on stderr, unless it echoes another's, and return its exit code."""
+    lines, code = describe(error)
+    if lines and not echo:
+        if debug:
+            import traceback
+
+            traceback.print_exception(error)
+        print("\n".join(lines), file=sys.stderr, flush=True)
+    return code
+
+
+def is_echo(error: BaseException, arguments: list[str]) -> bool:
+    """Return whether another process that ``torchrun`` started on this machine says the same.
+
+    They fail alike until they have joined. From then on whoever raises an error is the one to tell of it
+    (``runtime.Ranks``).
+    """
+    if arguments[:1] != ["train"] or os.environ.get("LOCAL_RANK", "0") == "0":
+        return False
+    distributed = sys.modules.get("torch.distributed")
+    joined = distributed is not None and distributed.is_available() and distributed.is_initialized()
+    alike = isinstance(error, AttnkitError) or hasattr(error, "format_message")
+    return (alike and not joined) or isinstance(error, KeyboardInterrupt | typer.Abort)
+
+
+def describe(error: BaseException) -> tuple[list[str], int]:
+    """Return the lines that tell a user of an error, none where they have been told, and its exit code."""
     if isinstance(error, AttnkitError):
         lines, code = error.lines(), error.exit_code
     elif isinstance(error, KeyboardInterrupt | typer.Abort):
@@ -150,5 +173,4 @@ def report(error: BaseException) -> int:
             "help: the same command with --debug shows where",
         ]
         code = 1
-    print("\n".join(lines), file=sys.stderr)
-    return code
+    return lines, code

@@ -61,3 +61,26 @@ class StoppedError(AttnkitError):
     """Stopped on request with a checkpoint saved: running the same command again goes on."""
 
     exit_code = 75
+
+
+class ToldError(AttnkitError):
+    """A failure that another process has told, or an earlier attempt: this one ends with its exit code, in silence."""
+
+    def __init__(self, what: str, exit_code: int) -> None:
+        super().__init__(what)
+        self.exit_code = exit_code
+
+    def lines(self) -> list[str]:
+        """Return nothing: it has been said."""
+        return []
+
+
+def exit_code(error: BaseException | None) -> int:
+    """Return the code that a process ends with which nobody saves from ``error``; 0 for none."""
+    if error is None:
+        return 0
+    if isinstance(error, AttnkitError):
+        return error.exit_code
+    if isinstance(error, SystemExit) and isinstance(error.code, int):
+        return error.code
+    return 130 if isinstance(error, KeyboardInterrupt) else 1

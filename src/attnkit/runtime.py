@@ -6,14 +6,16 @@ import ctypes
 import datetime
 import os
 import signal
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from types import FrameType, TracebackType
 from typing import Any
 
 import torch
 import torch.distributed
 
-from attnkit.errors import UsageError
+from attnkit.errors import StoppedError, SystemFailure, ToldError, UsageError, exit_code
 
 # oneDNN keeps up to 1,024 compiled products with their buffers. Batches have hundreds of shapes, seldom met again:
 # remembering fewer saves some 700 MB of a small model's training and 10 % of its time. Read at the first product.
@@ -22,27 +24,87 @@ os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
-@dataclass(frozen=True)
+@dataclass
 class Ranks:
-    """This process among those that ``torchrun`` started; one alone by default."""
+    """This process among those that ``torchrun`` started, which the end of a ``with`` block leaves; one by default.
+
+    A rank that fails where the others do not know of it ends, and torchrun ends the others. Where ranks work apart for
+    longer, or one works alone, that happens in a block of ``together``: then all know, and one alone tells of it.
+    """
 
     rank: int = 0
     world: int = 1
+    failed: bool = field(default=False, init=False)
+    """Whether a block of ``together`` has failed."""
 
     def reduce(self, tensor: torch.Tensor) -> None:
-        """Sum ``tensor`` over all ranks in place."""
-        if self.world > 1:
+        """Sum ``tensor`` over all ranks in place.
+
+        Raises:
+            SystemFailure: on rank 0, when another process has gone; ``ToldError`` on all others.
+        """
+        if self.world == 1:
+            return
+        try:
             torch.distributed.all_reduce(tensor)
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as error:
+            what = "another process of this run has ended or cannot be reached"
+            if self.rank > 0:
+                raise ToldError(what, SystemFailure.exit_code) from error
+            help = "what it said stands above or in its own log; the same command again goes on"
+            raise SystemFailure(what, help=help) from error
 
-    def wait(self) -> None:
-        """Return once every rank has come here."""
-        if self.world > 1:
-            torch.distributed.barrier()
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Return from the block once all ranks have come to its end, or leave it on all of them if it fails on any.
 
-    def close(self) -> None:
-        """Leave the group."""
-        if self.world > 1 and torch.distributed.is_initialized():
-            torch.distributed.destroy_process_group()
+        The lowest rank that failed raises what happened there. Ranks must not exchange anything inside.
+
+        Raises:
+            ToldError: another rank failed; it has the same exit code.
+        """
+        failure: BaseException | None = None
+        try:
+            yield
+        except BaseException as error:
+            if self.world == 1:
+                raise
+            failure = error
+        if self.world == 1:
+            return
+        codes = self._exchange(exit_code(failure))
+        teller = next((rank for rank, code in enumerate(codes) if code), None)
+        if teller is None:
+            return
+        self.failed = True
+        if teller == self.rank and failure is not None:
+            raise failure
+        raise ToldError(f"process {teller} failed", codes[teller]) from failure
+
+    def _exchange(self, number: int) -> list[int]:
+        """Return the numbers of all ranks; object collectives would run pickles."""
+        device = "cuda" if torch.distributed.get_backend() == "nccl" else "cpu"
+        numbers = torch.zeros(self.world, dtype=torch.int64, device=device)
+        numbers[self.rank] = number
+        self.reduce(numbers)
+        return [int(n) for n in numbers.tolist()]
+
+    def __enter__(self) -> Ranks:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.world == 1:
+            return
+        if self.failed:
+            # The first process to end makes torchrun end the others: none goes before the one that tells is ready.
+            with suppress(RuntimeError):
+                torch.distributed.barrier()
+        elif error is None or isinstance(error, StoppedError):
+            torch.distributed.destroy_process_group()  # elsewhere it might wait for ranks that wait for this one
 
 
 def launched_rank() -> int | None:
@@ -51,18 +113,27 @@ def launched_rank() -> int | None:
 
 
 def join_ranks(device: str) -> Ranks:
-    """Join the group that ``torchrun`` describes in the environment: gloo on CPU, NCCL on CUDA."""
+    """Join the group that ``torchrun`` describes in the environment: gloo on CPU, NCCL on CUDA.
+
+    Raises:
+        SystemFailure: the other processes cannot be reached.
+    """
     world = int(os.environ.get("WORLD_SIZE", "1"))
     if world == 1:
         return Ranks()
     if device == "cuda":
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     if not torch.distributed.is_initialized():
-        torch.distributed.init_process_group(
-            "nccl" if device == "cuda" else "gloo",
-            timeout=datetime.timedelta(days=1),  # rank 0 may encode a large corpus while the others wait
-        )
+        try:
+            _join("nccl" if device == "cuda" else "gloo")
+        except (RuntimeError, ValueError) as error:
+            raise SystemFailure(f"the other processes cannot be reached: {error}") from error
     return Ranks(torch.distributed.get_rank(), world)
+
+
+def _join(backend: str) -> None:
+    limit = datetime.timedelta(days=1)  # rank 0 may encode a large corpus while the others wait
+    torch.distributed.init_process_group(backend, timeout=limit)
 
 
 def choose_device(name: str) -> torch.device:
@@ -126,7 +197,6 @@ _TRIM = _find_trim()
 
 class StopRequests:
     """Turns SIGTERM and SIGINT into a wish that a loop asks for; a second signal ends the process at once.
-
     Until ``defer`` is called there is nothing to save, and the first signal ends the work as usual.
     """
 

@@ -107,11 +107,6 @@ def run(request: Request, json: bool) -> None:
             if rank is None:
                 raise
             console.note(stopped.what)  # ending with 0: another code makes torchrun kill and restart its processes
-        except Exception as error:
-            if not rank:
-                raise
-            # Rank 0 says what is wrong; here it is seen as a broken connection at most.
-            raise typer.Exit(getattr(error, "exit_code", 1)) from error
 
 
 def show(done: Finished, output: Path, json: bool) -> None:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from attnkit import files
 from attnkit.config import dump_yaml
-from attnkit.errors import AttnkitError, RunError, UsageError
+from attnkit.errors import AttnkitError, RunError, UsageError, exit_code
 from attnkit.runs.checkpoint import Checkpoint
 from attnkit.runs.folder import RunFolder
 from attnkit.runs.logs import Status
@@ -34,7 +34,7 @@ _LOG_EVERY = 10  # steps
 
 
 class Keeper:
-    """Holds the folder's lock while it is entered. Every rank reads; rank 0 alone writes."""
+    """Holds the folder's lock while it is entered. Every rank reads; rank 0 alone writes. All fail together."""
 
     def __init__(self, path: Path, config: TranslationConfig, ranks: Ranks, *, overwrite: bool) -> None:
         self.folder = RunFolder(path)
@@ -56,13 +56,15 @@ class Keeper:
         return self.ranks.rank == 0
 
     def __enter__(self) -> Keeper:
-        if self.writes:
-            if self.overwrite and self.folder.exists():
-                self.folder.move_aside()
-            self._resources.enter_context(self.folder.lock())
-        self.ranks.wait()
         try:
-            self._open()
+            with self.ranks.together():
+                if self.writes:
+                    self._take()
+            with self.ranks.together():
+                self._open()
+            with self.ranks.together():
+                if self.writes:
+                    self._begin()
         except BaseException:
             self._resources.close()
             raise
@@ -74,6 +76,12 @@ class Keeper:
         if self.writes and error is not None and not isinstance(error, GeneratorExit):
             self._note_end(error)
         self._resources.close()
+
+    def _take(self) -> None:
+        """Lock the folder. What is to be overwritten goes aside."""
+        if self.overwrite and self.folder.exists():
+            self.folder.move_aside()
+        self._resources.enter_context(self.folder.lock())
 
     def _open(self) -> None:
         """Find the newest checkpoint and refuse a run of another configuration."""
@@ -87,9 +95,6 @@ class Keeper:
                     where=str(self.folder.path),
                     help="use the same settings to go on, another -o, or --overwrite to start anew",
                 )
-        self.ranks.wait()
-        if self.writes:
-            self._begin()
 
     def _begin(self) -> None:
         """Write the configuration down; text encoded under another one, of a run that never got to train, goes."""
@@ -159,27 +164,38 @@ class Keeper:
 
     def keep(self, record: StepRecord | EvaluationRecord, state: TrainState) -> None:
         """Log a record; save where the configuration says so."""
+        every = self.config.checkpoints.save_every
         if isinstance(record, EvaluationRecord):
             self._scores[record.step] = record.metrics
-            if self.writes:
-                self.folder.append_metrics(
-                    {"kind": "evaluation", "step": record.step, "epoch": record.epoch, **record.metrics}
-                )
-                self.folder.append_timings({"step": record.step, "minutes": state.minutes, "tokens": state.tokens})
-            self.save(state)
-            if self.writes and record.improved:
-                self.folder.set_best(f"step-{record.step}")
+            with self.ranks.together():
+                if self.writes:
+                    self._keep_scores(record, state)
             return
-        if self.writes and (record.step % _LOG_EVERY == 0 or record.skipped):
-            kept = {key: value for key, value in record._asdict().items() if key != "progress"}
-            self.folder.append_metrics({"kind": "step", **kept})
-        every = self.config.checkpoints.save_every
-        if every is not None and record.step % every == 0:
-            self.save(state)
+        logs = record.step % _LOG_EVERY == 0 or record.skipped
+        saves = every is not None and record.step % every == 0
+        if logs or saves:  # on every rank or on none
+            with self.ranks.together():
+                if logs and self.writes:
+                    kept = {key: value for key, value in record._asdict().items() if key != "progress"}
+                    self.folder.append_metrics({"kind": "step", **kept})
+                if saves and self.writes:
+                    self._save(state)
+
+    def _keep_scores(self, record: EvaluationRecord, state: TrainState) -> None:
+        self.folder.append_metrics({"kind": "evaluation", "step": record.step, "epoch": record.epoch, **record.metrics})
+        self.folder.append_timings({"step": record.step, "minutes": state.minutes, "tokens": state.tokens})
+        self._save(state)
+        if record.improved:
+            self.folder.set_best(f"step-{record.step}")
 
     def save(self, state: TrainState) -> None:
         """Write a checkpoint of this moment, then drop what retention lets go."""
-        if not self.writes or (self._saved == state.step and not state.finished and not self._scores.get(state.step)):
+        with self.ranks.together():
+            if self.writes:
+                self._save(state)
+
+    def _save(self, state: TrainState) -> None:
+        if self._saved == state.step and not state.finished and not self._scores.get(state.step):
             return
         model, optimizer = state.tensors()
         stored = {
@@ -214,35 +230,37 @@ class Keeper:
 
     def n_averaged(self) -> int:
         """Return how many checkpoints there are to average, at most as many as asked for."""
-        self.ranks.wait()  # for the last save
         return min(self.config.checkpoints.average, len(self._planned()))
 
     def average(self, state: TrainState, evaluate: Callable[[], Mapping[str, float]]) -> None:
         """Save the mean of the newest checkpoints, and make it the best if its metric is."""
-        steps = self._planned()[-self.config.checkpoints.average :]
-        checkpoints = [self.folder.checkpoint(f"step-{step}")[0] for step in steps]
-        mean = average(safetensors.torch.load(checkpoint.read("model.safetensors")) for checkpoint in checkpoints)
-        flat = torch.zeros_like(state.flat.master)
-        for name, view in state.flat.views(flat).items():
-            view.copy_(mean[name])
+        with self.ranks.together():
+            steps = self._planned()[-self.config.checkpoints.average :]
+            checkpoints = [self.folder.checkpoint(f"step-{step}")[0] for step in steps]
+            mean = average(safetensors.torch.load(checkpoint.read("model.safetensors")) for checkpoint in checkpoints)
+            flat = torch.zeros_like(state.flat.master)
+            for name, view in state.flat.views(flat).items():
+                view.copy_(mean[name])
         with torch.no_grad(), state.flat.showing(flat):
             metrics = dict(evaluate())
-        if not self.writes:
-            return
-        stored = {"averaged": steps, "metrics": metrics}
-        self.folder.save_averaged(state.step, {**self._described(stored), "model.safetensors": to_bytes(mean)})
-        metric = self.config.limits.metric
-        sign = 1 if self.config.limits.higher_is_better else -1
-        if state.best is None or sign * metrics[metric] >= sign * state.best:
-            self.folder.set_best("averaged")
+        with self.ranks.together():
+            if not self.writes:
+                return
+            stored = {"averaged": steps, "metrics": metrics}
+            self.folder.save_averaged(state.step, {**self._described(stored), "model.safetensors": to_bytes(mean)})
+            metric = self.config.limits.metric
+            sign = 1 if self.config.limits.higher_is_better else -1
+            if state.best is None or sign * metrics[metric] >= sign * state.best:
+                self.folder.set_best("averaged")
 
     def finish(self, state: TrainState) -> None:
         """Say in the folder that the run is complete."""
-        if self.writes:
-            reason = f"reached the limit of {state.finished}"
-            self.folder.write_status(Status(state="finished", step=state.step, reason=reason, exit_code=0))
-            card = model_card(self.config, self.folder.path.name, self.best, self.best_scores(), state)
-            self.folder.write_copy("README.md", card.encode())
+        with self.ranks.together():
+            if self.writes:
+                reason = f"reached the limit of {state.finished}"
+                self.folder.write_status(Status(state="finished", step=state.step, reason=reason, exit_code=0))
+                card = model_card(self.config, self.folder.path.name, self.best, self.best_scores(), state)
+                self.folder.write_copy("README.md", card.encode())
 
     def _described(self, stored: Mapping[str, Any]) -> dict[str, bytes]:
         return {
@@ -258,12 +276,10 @@ class Keeper:
 
     def _note_end(self, error: BaseException) -> None:
         """Leave word of a failure or a stop for launchers; what cannot be written is not worth another error."""
-        code = error.exit_code if isinstance(error, AttnkitError) else 1
-        if isinstance(error, KeyboardInterrupt | SystemExit):
-            code = 143 if isinstance(error, SystemExit) else 130
+        code = exit_code(error)
         status = Status(
             state="stopped" if code in (75, 130, 143) else "failed",
-            step=self._saved or 0,
+            step=self._saved or self.step,
             reason=str(error),
             exit_code=code,
         )

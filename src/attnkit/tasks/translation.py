@@ -11,7 +11,7 @@ import torch
 
 from attnkit.data.feed import PairFeed, Position
 from attnkit.data.pairs import PairBatch
-from attnkit.errors import StoppedError, UsageError
+from attnkit.errors import DivergedError, StoppedError, UsageError
 from attnkit.models.build import build_model
 from attnkit.models.translation import TranslationModel
 from attnkit.runtime import Ranks, choose_device, choose_precision, join_ranks, release_free_memory, set_threads
@@ -97,48 +97,36 @@ def train(request: Request) -> Iterator[Event]:
         raise UsageError("a run cannot begin with its own weights", where="--init-from", help="choose another -o")
     device = choose_device(config.device)
     set_threads(config.threads)
-    ranks = join_ranks(device.type)
-    try:
-        with Keeper(request.path, config, ranks, overwrite=request.overwrite) as keeper:
-            yield from map(Warned, keeper.warnings)
-            if keeper.finished is not None:
-                yield Finished(keeper.finished, keeper.step, keeper.best, keeper.best_scores(), already=True)
-                return
-            yield from _train(request, keeper, device, ranks)
-    finally:
-        ranks.close()
+    with join_ranks(device.type) as ranks, Keeper(request.path, config, ranks, overwrite=request.overwrite) as keeper:
+        yield from map(Warned, keeper.warnings)
+        if keeper.finished is not None:
+            yield Finished(keeper.finished, keeper.step, keeper.best, keeper.best_scores(), already=True)
+            return
+        yield from _train(request, keeper, device, ranks)
 
 
 def _train(request: Request, keeper: Keeper, device: torch.device, ranks: Ranks) -> Iterator[Event]:
     config = request.config
-    start = open_checkpoint(request.init_from) if request.init_from is not None else None
     prepared = yield from _prepare(request, keeper, ranks)
-    torch.manual_seed(config.seed)
-    vocabularies = prepared.vocabularies
-    model = build_model(config.model, vocabularies.src.vocab_size, vocabularies.tgt.vocab_size)
-    if start is not None:
-        load_weights(model, start)
-    module = cast(torch.nn.Module, model).to(device)
-    precision = choose_precision(config.precision, device)
-    working: Precision = "bfloat16" if precision == torch.bfloat16 else "float32"
-    state = TrainState(module, config.optimization, Position(), working)
     known = len(keeper.warnings)
-    keeper.restore(state, prepared.pairs.fingerprint, vocabularies.files())
+    with ranks.together():
+        state = _build(request, keeper, device, prepared)
+        board = Board(keeper.folder.path / "tensorboard" if config.tensorboard and keeper.writes else None)
+    model = cast(TranslationModel, state.flat.model)
     yield from map(Warned, keeper.warnings[known:])
     evaluation = Evaluation(prepared, config.decoding, device, config.evaluation.samples)
     job = make_job(config, model, prepared, evaluation, ranks, request.stop)
     yield Begun(
         step=state.step,
-        n_parameters=sum(parameter.numel() for parameter in model.parameters()),
+        n_parameters=sum(parameter.numel() for parameter in state.flat.model.parameters()),
         n_pairs=len(prepared.pairs),
         counts=prepared.counts,
         device=device.type,
-        precision=str(precision).removeprefix("torch."),
+        precision=str(choose_precision(config.precision, device)).removeprefix("torch."),
         minutes=state.minutes,
     )
-    folder = keeper.folder.path / "tensorboard" if config.tensorboard and keeper.writes else None
-    with Board(folder) as board:
-        for record in fit(job, state):
+    with board:
+        for record in _fit(job, state, ranks):
             keeper.keep(record, state)
             board.add(record)
             if record.step % _RELEASE_EVERY == 0:
@@ -152,6 +140,30 @@ def _train(request: Request, keeper: Keeper, device: torch.device, ranks: Ranks)
         keeper.average(state, lambda: shared_scores(evaluation, ranks)(model))
     keeper.finish(state)
     yield Finished(str(state.finished), state.step, keeper.best, keeper.best_scores())
+
+
+def _build(request: Request, keeper: Keeper, device: torch.device, prepared: Prepared) -> TrainState:
+    """Return the model with all that training changes, as the run's newest checkpoint left it or fresh."""
+    config, vocabularies = request.config, prepared.vocabularies
+    torch.manual_seed(config.seed)
+    model = build_model(config.model, vocabularies.src.vocab_size, vocabularies.tgt.vocab_size)
+    if request.init_from is not None:
+        load_weights(model, open_checkpoint(request.init_from))
+    module = cast(torch.nn.Module, model).to(device)
+    precision = choose_precision(config.precision, device)
+    working: Precision = "bfloat16" if precision == torch.bfloat16 else "float32"
+    state = TrainState(module, config.optimization, Position(), working)
+    keeper.restore(state, prepared.pairs.fingerprint, vocabularies.files())
+    return state
+
+
+def _fit(job: Job, state: TrainState, ranks: Ranks) -> Iterator[StepRecord | EvaluationRecord]:
+    """Train; all ranks see in the same step that it diverges."""
+    try:
+        yield from fit(job, state)
+    except DivergedError:
+        with ranks.together():
+            raise
 
 
 def make_job(
@@ -200,7 +212,10 @@ def shared_scores(evaluation: Evaluation, ranks: Ranks) -> Callable[[Translation
     names = ("loss", "perplexity", "bleu", "chrf")
 
     def scores(model: TranslationModel) -> Mapping[str, float]:
-        found = evaluation(model) if ranks.rank == 0 else dict.fromkeys(names, 0.0)
+        found = dict.fromkeys(names, 0.0)
+        with ranks.together():
+            if ranks.rank == 0:
+                found = evaluation(model)
         values = torch.tensor([found[name] for name in names], dtype=torch.float64, device=evaluation.device)
         ranks.reduce(values)
         return dict(zip(names, values.tolist(), strict=True))
@@ -210,13 +225,14 @@ def shared_scores(evaluation: Evaluation, ranks: Ranks) -> Callable[[Translation
 
 def _prepare(request: Request, keeper: Keeper, ranks: Ranks) -> Generator[Stage | Checked, None, Prepared]:
     """Let rank 0 encode the text while the others wait, then open it everywhere."""
-    vocabularies = None
-    if request.init_from is not None:
-        vocabularies = Vocabularies(*read_tokenizers(open_checkpoint(request.init_from)))
-    if request.config.vocabulary_files is not None and vocabularies is None:
-        loaded = [load_tokenizer(Path(name)) for name in request.config.vocabulary_files]
-        vocabularies = Vocabularies(loaded[0], loaded[-1])
-    if keeper.writes:
-        yield from prepare(request.config, keeper.folder.data_path, vocabularies)
-    ranks.wait()
-    return open_prepared(keeper.folder.data_path)
+    with ranks.together():
+        vocabularies = None
+        if request.init_from is not None:
+            vocabularies = Vocabularies(*read_tokenizers(open_checkpoint(request.init_from)))
+        if request.config.vocabulary_files is not None and vocabularies is None:
+            loaded = [load_tokenizer(Path(name)) for name in request.config.vocabulary_files]
+            vocabularies = Vocabularies(loaded[0], loaded[-1])
+        if keeper.writes:
+            yield from prepare(request.config, keeper.folder.data_path, vocabularies)
+    with ranks.together():
+        return open_prepared(keeper.folder.data_path)
