@@ -132,8 +132,17 @@ def join_ranks(device: str) -> Ranks:
 
 
 def _join(backend: str) -> None:
+    from torch.distributed.rendezvous import rendezvous  # not in every build of torch
+
     limit = datetime.timedelta(days=1)  # rank 0 may encode a large corpus while the others wait
-    torch.distributed.init_process_group(backend, timeout=limit)
+    store, rank, world = next(rendezvous("env://", timeout=limit))
+    if os.environ.get("GROUP_WORLD_SIZE", "1") == "1":
+        # One store of torchrun's serves all attempts: the addresses of an earlier one must not be found in this one.
+        # On several machines the counts can differ, and TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 is the remedy
+        # (https://github.com/pytorch/pytorch/issues/167288).
+        attempt = f"attempt_{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}"
+        store = torch.distributed.PrefixStore(attempt, store)  # type: ignore[attr-defined]
+    torch.distributed.init_process_group(backend, store=store, rank=rank, world_size=world, timeout=limit)
 
 
 def choose_device(name: str) -> torch.device:
@@ -197,6 +206,9 @@ _TRIM = _find_trim()
 
 class StopRequests:
     """Turns SIGTERM and SIGINT into a wish that a loop asks for; a second signal ends the process at once.
+
+    Under ``torchrun`` it does not: a signal to the whole job comes to a rank twice, the second time handed on by
+    torchrun, which itself ends at once what has not ended in its time.
     Until ``defer`` is called there is nothing to save, and the first signal ends the work as usual.
     """
 
@@ -227,6 +239,6 @@ class StopRequests:
     def _note(self, number: int, frame: FrameType | None) -> None:
         if not self._deferred:
             raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
-        if self.signal is not None:
+        if self.signal is not None and launched_rank() is None:
             os._exit(128 + number)
         self.signal = number

@@ -88,6 +88,9 @@ def command(
     if dry_run:
         show_plan(resolved, json)
         return
+    from attnkit.runs.launch import refuse_repeat
+
+    refuse_repeat(output)  # before torch is loaded
     from attnkit.tasks.translation import Request
 
     run(Request(resolved.config, output, overwrite, init_from), json)

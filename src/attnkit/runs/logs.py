@@ -11,7 +11,7 @@ import re
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from pydantic import BaseModel, Field, ValidationError
 
@@ -22,19 +22,23 @@ MAX_LINE = 1 << 20
 _CHECKED = re.compile(rb'(\{.+),"check":"([0-9a-f]{8})"\}\n', re.DOTALL)
 
 
+State: TypeAlias = Literal["running", "finished", "stopped", "failed"]
+Fact: TypeAlias = str | int | float | bool | None
+
+
 class Status(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
     """What became of a run, for launchers and people; a resume trusts the checkpoints alone."""
 
-    state: Literal["running", "finished", "stopped", "failed"]
+    state: State
     """``stopped``: on request, with a checkpoint saved."""
     step: int = Field(default=0, ge=0)
     """Training steps taken."""
     reason: str = ""
     """Why it is in this state, a sentence for people."""
     exit_code: int | None = None
-    """The code the command ended with; a launcher does not retry 2 to 6."""
-    facts: dict[str, str | int | float | bool | None] = Field(default_factory=dict)
-    """Anything else worth showing."""
+    """The code the command ended with; 2, 3, 4 and 6 would come again (``runs.launch``)."""
+    facts: dict[str, Fact] = Field(default_factory=dict)
+    """Anything else worth showing; ``launch`` is the call of ``torchrun`` that the run was last begun by."""
 
 
 def append_record(path: Path, record: Mapping[str, object]) -> None:

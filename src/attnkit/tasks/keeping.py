@@ -18,7 +18,8 @@ from attnkit.config import dump_yaml
 from attnkit.errors import AttnkitError, RunError, UsageError, exit_code
 from attnkit.runs.checkpoint import Checkpoint
 from attnkit.runs.folder import RunFolder
-from attnkit.runs.logs import Status
+from attnkit.runs.launch import is_of_this_launch, launch_facts
+from attnkit.runs.logs import Fact, State, Status
 from attnkit.runtime import Ranks
 from attnkit.tasks.card import model_card
 from attnkit.tasks.config import TranslationConfig
@@ -56,16 +57,20 @@ class Keeper:
         return self.ranks.rank == 0
 
     def __enter__(self) -> Keeper:
+        locked = False
         try:
             with self.ranks.together():
                 if self.writes:
                     self._take()
+                    locked = True
             with self.ranks.together():
                 self._open()
             with self.ranks.together():
                 if self.writes:
                     self._begin()
-        except BaseException:
+        except BaseException as error:
+            if locked and launch_facts():  # a person has read the message; torchrun has not
+                self._note_end(error)
             self._resources.close()
             raise
         return self
@@ -78,8 +83,8 @@ class Keeper:
         self._resources.close()
 
     def _take(self) -> None:
-        """Lock the folder. What is to be overwritten goes aside."""
-        if self.overwrite and self.folder.exists():
+        """Lock the folder. What is to be overwritten goes aside, unless an earlier attempt of this launch began it."""
+        if self.overwrite and self.folder.exists() and not is_of_this_launch(self.folder.read_status()):
             self.folder.move_aside()
         self._resources.enter_context(self.folder.lock())
 
@@ -103,6 +108,8 @@ class Keeper:
         if self._checkpoint is None and path.exists() and path.read_bytes() != text:
             files.remove_tree(self.folder.data_path)
         self.folder.write_copy(path.name, text)
+        if launch_facts() and self.finished is None:
+            self._write_status("running", self.step)
 
     @property
     def step(self) -> int:
@@ -212,7 +219,7 @@ class Keeper:
         self.folder.save(state.step, contents)
         self._saved = state.step
         self._write_copies()
-        self.folder.write_status(Status(state="running", step=state.step))
+        self._write_status("running", state.step)
         limits, kept = self.config.limits, self.config.checkpoints
         present = self.folder.steps()
         oldest = (self._planned() or present)[-max(kept.keep_last, kept.average) :][0]
@@ -257,8 +264,7 @@ class Keeper:
         """Say in the folder that the run is complete."""
         with self.ranks.together():
             if self.writes:
-                reason = f"reached the limit of {state.finished}"
-                self.folder.write_status(Status(state="finished", step=state.step, reason=reason, exit_code=0))
+                self._write_status("finished", state.step, f"reached the limit of {state.finished}", 0)
                 card = model_card(self.config, self.folder.path.name, self.best, self.best_scores(), state)
                 self.folder.write_copy("README.md", card.encode())
 
@@ -277,14 +283,13 @@ class Keeper:
     def _note_end(self, error: BaseException) -> None:
         """Leave word of a failure or a stop for launchers; what cannot be written is not worth another error."""
         code = exit_code(error)
-        status = Status(
-            state="stopped" if code in (75, 130, 143) else "failed",
-            step=self._saved or self.step,
-            reason=str(error),
-            exit_code=code,
-        )
         with suppress(AttnkitError):
-            self.folder.write_status(status)
+            state: State = "stopped" if code in (75, 130, 143) else "failed"
+            self._write_status(state, self._saved or self.step, str(error), code)
+
+    def _write_status(self, state: State, step: int, reason: str = "", code: int | None = None) -> None:
+        facts = dict[str, Fact](launch_facts())
+        self.folder.write_status(Status(state=state, step=step, reason=reason, exit_code=code, facts=facts))
 
 
 def to_bytes(tensors: Mapping[str, Tensor]) -> bytes:
