@@ -9,7 +9,7 @@ import pytest
 
 from attnkit.errors import DataError
 from attnkit.tasks.config import TranslationConfig
-from attnkit.tasks.prepare import Prepared, prepare
+from attnkit.tasks.prepare import Prepared, Warned, prepare
 from attnkit.tasks.resolve import resolve
 
 
@@ -92,12 +92,43 @@ def test_what_is_dropped_is_counted(tmp_path: Path) -> None:
     assert (counts["blank_source"], counts["blank_target"], counts["blank"]) == (1, 1, 1)
     assert counts["too_long"] + counts["ratio"] + counts["odd_ratio"] == 2
     assert counts["too_long"] >= 1
-    assert (counts["read"], counts["train"], counts["valid"], counts["held_out"]) == (
-        102 - counts["odd_ratio"],
-        100,
-        50,
-        0,
-    )
+    assert (counts["read"], counts["train"], counts["valid"], counts["held_out"]) == (105, 100, 50, 0)
+
+
+def test_held_out_pairs_are_such_as_training_would_keep(tmp_path: Path) -> None:
+    src, tgt = [*SRC, *[""] * 100, *["z " * 200] * 100], [*TGT, *["a"] * 100, *["z"] * 100]
+    files = [write(tmp_path / "a.src", src)], [write(tmp_path / "a.tgt", tgt)]
+    prepared = run(configure(*files, data__held_out=20), tmp_path / "data")
+    assert 0 < len(prepared.valid_src) < 20 and set(prepared.valid_src) <= set(SRC)
+    counts = prepared.counts
+    assert (counts["read"], counts["blank_source"], counts["odd_ratio"]) == (400, 100, 100)
+    assert counts["train"] + counts["valid"] == 200
+
+
+def test_what_validation_leaves_out_is_counted(tmp_path: Path) -> None:
+    files = [write(tmp_path / "a.src", SRC)], [write(tmp_path / "a.tgt", TGT)]
+    valid = [write(tmp_path / "v.src", ["a", "", "b", "c " * 3000])], [write(tmp_path / "v.tgt", ["a", "b", " ", "c"])]
+    config = configure(*files, data__valid_src=valid[0], data__valid_tgt=valid[1])
+    prepared = run(config, tmp_path / "data")
+    assert prepared.valid_tgt == ["a", "c"] and len(prepared.valid) == 1
+    assert (prepared.counts["blank_in_validation"], prepared.counts["without_validation_loss"]) == (2, 1)
+
+
+def test_odd_ratios_can_be_kept(tmp_path: Path) -> None:
+    src, tgt = [*SRC, "z " * 100], [*TGT, "z"]
+    files = [write(tmp_path / "a.src", src)], [write(tmp_path / "a.tgt", tgt)]
+    for limit, odd in ((9.0, 1), (1e9, 0)):
+        config = configure(*files, data__max_character_ratio=limit, data__max_ratio=1000.0)
+        counts = run(config, tmp_path / f"data{odd}").counts
+        assert (counts["odd_ratio"], counts["train"] + counts["valid"]) == (odd, 201 - odd)
+
+
+def test_a_vocabulary_that_does_not_know_the_text_is_told(tmp_path: Path) -> None:
+    src, tgt = [f"{n} strange{n}" for n in range(100)], ["plain words"] * 100
+    files = [write(tmp_path / "a.src", src)], [write(tmp_path / "a.tgt", tgt)]
+    config = configure(*files, vocabulary__kind="word")
+    told = [event.text for event in prepare(config, tmp_path / "data") if isinstance(event, Warned)]
+    assert told == ["100.0% of the source tokens are unknown to the vocabulary"]
 
 
 def test_several_files_keep_their_order_and_their_weights(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def test_a_changed_kind_of_model_is_refused(workshop: Any, tmp_path: Path) -> No
 
 def test_a_larger_limit_goes_on(workshop: Any, tmp_path: Path) -> None:
     """With a schedule that does not look at the end, the longer run equals one that was long from the start."""
-    constant = {"optimization__schedule": "constant", "model__dropout": 0.2}
+    constant = {"optimization__schedule": "constant", "optimization__warmup_share": 1.0, "model__dropout": 0.2}
     short, long = (workshop.configure(limits__steps=n, **constant) for n in (5, 10))
     workshop.train(short, tmp_path / "grown")
     grown = workshop.train(long, tmp_path / "grown")

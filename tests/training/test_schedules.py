@@ -35,6 +35,16 @@ def test_constant_and_plateau_stay() -> None:
         assert factor(make(schedule, warmup_steps=0), 1, 0) == 1
 
 
+def test_warmup_takes_no_more_than_its_share_of_the_run() -> None:
+    """Of 100 steps with a warmup of 400, the share of a fifth makes steps 1 to 20 the rise."""
+    config = make("constant", warmup_steps=400, warmup_share=0.2)
+    values = [factor(config, step, (step - 1) / 100) for step in range(1, 101)]
+    assert values[0] == pytest.approx(1 / 400)
+    assert values[10] == pytest.approx(0.5)
+    assert values[20:] == [1.0] * 80
+    assert factor(make("constant", warmup_steps=400), 100, 0.99) == pytest.approx(0.25)
+
+
 def test_inverse_sqrt_by_hand() -> None:
     assert [factor(make("inverse_sqrt"), step, 0) for step in (1, 2, 4, 16, 64)] == [0.25, 0.5, 1, 0.5, 0.25]
 

@@ -61,7 +61,7 @@ def command(
       attnkit train --src a.en --tgt a.de -o run --model rnn --max-minutes 40
       attnkit train --config examples/multi30k.yaml -o run --set seed=2 --dry-run
     """
-    from attnkit.tasks.initial import layer_of, preset_of
+    from attnkit.tasks.initial import inherited, preset_of
     from attnkit.tasks.resolve import resolve
 
     flags = {
@@ -82,11 +82,11 @@ def command(
         "threads": threads,
         "tensorboard": tensorboard,
     }
-    fixed = layer_of(init_from) if init_from is not None else None
     earlier = None if overwrite else preset_of(output)
+    fixed = inherited(init_from, None if overwrite else output) if init_from is not None else None
     resolved = resolve(flags, sets=sets or [], file=config, preset_name=preset, earlier=earlier, fixed=fixed)
     if dry_run:
-        show_plan(resolved, json)
+        show_plan(resolved, init_from, json)
         return
     from attnkit.runs.launch import refuse_repeat
 
@@ -122,25 +122,23 @@ def show(done: Finished, output: Path, json: bool) -> None:
         console.result(f"{output} is finished: {done.step:,} steps. A larger limit goes on, --overwrite anew.")
     else:
         said = f"done: {done.step:,} steps ({done.reason}); best: {done.best}"
-        console.result(f"{said}\n{scores(done.metrics)}\ntry: attnkit translate {output}")
+        console.result(f"{said}\n{scores(done.metrics)}\ntry: {console.command('translate', output)}")
 
 
-def show_plan(resolved: Resolved, json: bool) -> None:
+def show_plan(resolved: Resolved, init_from: Path | None, json: bool) -> None:
     """Print the resolved configuration with the origin of each value, and what the run would take."""
     from attnkit.tasks.plan import plan
     from attnkit.views.training import count, size
 
-    found = plan(resolved.config)
-    rows = [
-        (key, "null" if value is None else str(value), resolved.origin(key))
-        for key, value in flatten(resolved.config.model_dump(mode="json")).items()
-    ]
+    found = plan(resolved.config, init_from)
+    values = flatten(resolved.config.model_dump(mode="json"))
     if json:
-        values = {key: {"value": value, "origin": origin} for key, value, origin in rows}
+        values = {key: {"value": value, "origin": resolved.origin(key)} for key, value in values.items()}
         shown = {"preset": resolved.config.preset, "configuration": values, "plan": asdict(found)}
         console.result(dumps(shown, indent=1))
     else:
         per_epoch = f"about {count(found.tokens_per_epoch)} tokens and {found.steps_per_epoch:,} steps an epoch"
         takes = f"{count(found.n_parameters)} parameters, about {size(found.memory)} of memory"
+        rows = [(key, "null" if v is None else str(v), resolved.origin(key)) for key, v in values.items()]
         console.result(console.table(rows) + f"\n\n{found.n_pairs:,} pairs, {per_epoch}")
         console.result(f"{takes}, {found.device}, {found.precision}")

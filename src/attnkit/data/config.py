@@ -26,6 +26,9 @@ class DataConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attrib
     """Longest side of a training pair in tokens; longer pairs are dropped and counted."""
     max_ratio: float = Field(default=20.0, ge=1.0)
     """Largest ratio of the two lengths of a training pair in tokens (each plus one); others are dropped and counted."""
+    max_character_ratio: float | None = Field(default=9.0, gt=1.0)
+    """A training pair whose ratio of characters is this many times the usual one of its corpus is dropped and counted,
+    as `attnkit check` says beforehand. Null: none is."""
 
     @model_validator(mode="after")
     def _check_files(self) -> DataConfig:

@@ -17,6 +17,7 @@ from attnkit.models.linear import pack
 from attnkit.models.translation import TranslationModel
 from attnkit.tasks.prepare import Prepared
 from attnkit.tasks.searching import Batching, Job, LocalSearcher, Part, make_batches, usable_words
+from attnkit.tasks.segments import split_ids
 from attnkit.training.losses import linear_cross_entropy
 
 _BATCH_TOKENS = 4096
@@ -30,6 +31,8 @@ class Evaluation:
     search: SearchConfig
     device: torch.device
     n_samples: int
+    max_source: int = 256
+    """Tokens; longer lines are translated in parts, as ``translate`` does."""
     samples: list[tuple[str, str, str]] = field(default_factory=list)
     """(source, reference, translation)."""
 
@@ -58,19 +61,26 @@ class Evaluation:
     def translate(self, model: TranslationModel) -> list[str]:
         """Return greedy translations of the development set."""
         vocabularies = self.prepared.vocabularies
-        encoded = vocabularies.src.encode(self.prepared.valid_src)
-        batches = make_batches([len(ids) for ids in encoded], Batching())
+        lines = self.prepared.valid_src
+        encoded = [
+            split_ids(line, ids, self.max_source, vocabularies.src)
+            for line, ids in zip(lines, vocabularies.src.encode(lines), strict=True)
+        ]
+        parts = [Part(number, k, ids, []) for number, pieces in enumerate(encoded) for k, ids in enumerate(pieces)]
+        batches = make_batches([len(part.ids) for part in parts], Batching())
         greedy = usable_words(self.search, vocabularies.tgt).model_copy(
             update={"beam_size": 1, "num_hypotheses": 1, "sampling": False, "coverage_penalty": 0.0, "scores": False}
         )
         searcher = LocalSearcher([model], self.device)
-        found: list[list[int]] = [[] for _ in encoded]
-        parts = [Part(i, 0, ids, []) for i, ids in enumerate(encoded)]
+        found: list[list[int]] = [[] for _ in parts]
         results = searcher.search_all(([parts[i] for i in batch] for batch in batches), Job(greedy))
         for batch, hypotheses in zip(batches, results, strict=True):
             for i, best in zip(batch, hypotheses, strict=True):
                 found[i] = best[0].ids
-        return [text.replace("\n", " ") for text in vocabularies.tgt.decode(found)]
+        texts: list[list[str]] = [[] for _ in lines]
+        for part, text in zip(parts, vocabularies.tgt.decode(found), strict=True):
+            texts[part.line].append(text.replace("\n", " "))
+        return [" ".join(pieces) for pieces in texts]
 
 
 def development_loss(model: TranslationModel, pairs: Pairs, device: torch.device) -> float:

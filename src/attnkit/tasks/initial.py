@@ -23,6 +23,12 @@ def layer_of(run: Path) -> Layer:
     return Layer(f"--init-from {run}", kept)
 
 
+def inherited(init_from: Path, run: Path | None) -> Layer:
+    """Return what a run takes over from another; one that goes on has it in itself, and the other may be gone."""
+    own = RunFolder(run) if run is not None else None
+    return layer_of(run if run is not None and own is not None and own.exists() and own.steps() else init_from)
+
+
 def preset_of(run: Path) -> str | None:
     """Return the preset of the run in a folder; None where there is no run yet, or one that names none.
 

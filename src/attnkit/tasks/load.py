@@ -18,7 +18,9 @@ from attnkit.runs.checkpoint import Checkpoint
 from attnkit.runs.folder import RunFolder
 from attnkit.runtime import DTYPES, choose_device
 from attnkit.tasks.config import TranslationConfig
+from attnkit.tasks.vocabularies import Vocabularies
 from attnkit.text.tokenizer import Tokenizer
+from attnkit.text.tokenizer import load as load_tokenizer
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,20 @@ def read_tokenizers(checkpoint: Checkpoint) -> tuple[Tokenizer, Tokenizer]:
     if "tokenizer.target.json" not in checkpoint.manifest.files:
         return src, src
     return src, Tokenizer.from_json(checkpoint.read("tokenizer.target.json").decode())
+
+
+def given_vocabularies(config: TranslationConfig, init_from: Path | None) -> Vocabularies | None:
+    """Return the vocabularies that a run begins with instead of making its own: another run's, or ``vocabulary_files``.
+
+    Raises:
+        RunError: one of them is missing or damaged.
+    """
+    if init_from is not None:
+        return Vocabularies(*read_tokenizers(open_checkpoint(init_from)))
+    if config.vocabulary_files is None:
+        return None
+    loaded = [load_tokenizer(Path(name)) for name in config.vocabulary_files]
+    return Vocabularies(loaded[0], loaded[-1])
 
 
 def load_weights(model: TranslationModel, checkpoint: Checkpoint) -> None:

@@ -11,7 +11,9 @@ import torch
 from attnkit.models.build import build_model
 from attnkit.runtime import choose_device, choose_precision
 from attnkit.tasks.config import TranslationConfig
+from attnkit.tasks.load import given_vocabularies
 from attnkit.tasks.resolve import count_lines
+from attnkit.tasks.vocabularies import Vocabularies
 from attnkit.text.parallel import read_parallel
 from attnkit.text.vocabulary import train_vocabulary
 
@@ -33,34 +35,44 @@ class Plan:
     precision: str
 
 
-def plan(config: TranslationConfig) -> Plan:
-    """Estimate a run from its configuration and a sample of its text."""
-    tokens, n_pairs, vocab_size = 0.0, 0, config.vocabulary.size
-    files = zip(map(Path, config.data.src), map(Path, config.data.tgt), strict=True)
-    for number, (src, tgt) in enumerate(files):
-        lines = count_lines(src)
-        sample = list(islice(read_parallel(src, tgt), _SAMPLE))
-        tokenizer = train_vocabulary((text for pair in sample for text in pair), config.vocabulary)
-        if lines <= _SAMPLE:
-            vocab_size = tokenizer.vocab_size
-        encoded = tokenizer.encode([text for pair in sample for text in pair])
-        weight = config.data.weights[number] if config.data.weights is not None else 1.0
-        tokens += weight * sum(len(ids) + 1 for ids in encoded) * lines / len(sample)
-        n_pairs += lines
+def plan(config: TranslationConfig, init_from: Path | None = None) -> Plan:
+    """Estimate a run from its configuration and a sample of its text.
+
+    Vocabularies that are given are read, others made of the samples: where these are all the text, they are the run's.
+    """
+    files = list(zip(map(Path, config.data.src), map(Path, config.data.tgt), strict=True))
+    counts = [count_lines(src) for src, _ in files]
+    samples = [list(islice(read_parallel(src, tgt), _SAMPLE)) for src, tgt in files]
+    given = given_vocabularies(config, init_from)
+    vocabularies = given or _of_samples(config, [pair for sample in samples for pair in sample])
+    whole = given is not None or max(counts) <= _SAMPLE
+    sides = (vocabularies.src, vocabularies.tgt)
+    tokens = 0.0
+    for sample, lines, weight in zip(samples, counts, config.data.weights or [1.0] * len(files), strict=True):
+        n = sum(len(ids) + 1 for k, side in enumerate(sides) for ids in side.encode([pair[k] for pair in sample]))
+        tokens += weight * n * lines / len(sample)
+    src_size, tgt_size = (side.vocab_size if whole else config.vocabulary.size for side in sides)
     with torch.device("meta"):
-        model = build_model(config.model, vocab_size, vocab_size)
+        model = build_model(config.model, src_size, tgt_size)
     n_parameters = sum(parameter.numel() for parameter in model.parameters())
     device = choose_device(config.device)
     precision = choose_precision(config.precision, device)
     return Plan(
-        n_pairs=n_pairs,
+        n_pairs=sum(counts),
         n_parameters=n_parameters,
         tokens_per_epoch=round(tokens),
         steps_per_epoch=max(1, round(tokens / (0.93 * config.optimization.max_tokens))),
-        memory=memory(config, n_parameters, vocab_size, precision.itemsize),
+        memory=memory(config, n_parameters, tgt_size, precision.itemsize),
         device=device.type,
         precision=str(precision).removeprefix("torch."),
     )
+
+
+def _of_samples(config: TranslationConfig, pairs: list[tuple[str, str]]) -> Vocabularies:
+    if config.joint_vocabulary:
+        joint = train_vocabulary((text for pair in pairs for text in pair), config.vocabulary)
+        return Vocabularies(joint, joint)
+    return Vocabularies(*(train_vocabulary((pair[side] for pair in pairs), config.vocabulary) for side in (0, 1)))
 
 
 def memory(config: TranslationConfig, n_parameters: int, vocab_size: int, itemsize: int) -> int:

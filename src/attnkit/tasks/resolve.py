@@ -13,8 +13,10 @@ from attnkit.tasks.config import FREE_TO_CHANGE, TranslationConfig
 from attnkit.tasks.presets import PRESETS, choose, preset
 from attnkit.text.lines import open_binary
 
-ALTERNATIVES = (("evaluation", {"every_steps", "every_epochs"}), ("limits", {"steps", "epochs", "tokens"}))
-"""Keys of which one given by hand replaces the others of lower layers: a length in steps the preset's in epochs."""
+LENGTHS = {"steps", "epochs", "tokens"}
+"""Of ``limits``: one given by hand replaces the preset's. Those given by hand all hold, whichever comes first."""
+PERIODS = {"every_steps", "every_epochs"}
+"""Of ``evaluation``: there is one, and what is given replaces the other of the file and of the preset."""
 
 
 @dataclass(frozen=True)
@@ -58,14 +60,21 @@ def resolve(
     given, _ = merge(layers)
     if not _at(given, "data.src") or not _at(given, "data.tgt"):
         raise UsageError("there is nothing to train on", help="give two files: --src a.en --tgt a.de")
+    if len(_at(given, "vocabulary_files") or ()) == 2 and _at(given, "joint_vocabulary") is None:
+        layers.append(Layer("two vocabularies", {"joint_vocabulary": False}))
+        given, _ = merge(layers)
     name = _at(given, "preset")
     if name in (None, "auto"):
         name, origin = (earlier, "the run") if earlier is not None else (_by_size(given), "number of lines")
         layers.append(Layer(origin, {"preset": name}))
     elif name not in PRESETS:
         raise UsageError(f"there is no preset '{name}'", help=f"choose one of auto, {', '.join(PRESETS)}")
-    below = [Layer(f"preset {name}", _preset(name, given, fixed))]
-    tree, origins = merge(_drop_replaced([*below, *([fixed] if fixed else []), *layers]))
+    below = Layer(f"preset {name}", _preset(name, given, fixed))
+    written, by_hand = (layers[:1], layers[1:]) if file is not None else ([], layers)
+    below = _without(below, "limits", LENGTHS, layers)
+    below = _without(below, "evaluation", PERIODS, layers)
+    written = [_without(layer, "evaluation", PERIODS, by_hand) for layer in written]
+    tree, origins = merge([below, *([fixed] if fixed else []), *written, *by_hand])
     return Resolved(validate(TranslationConfig, tree, origins), origins)
 
 
@@ -112,17 +121,12 @@ def _preset(name: str, given: Tree, fixed: Layer | None) -> Tree:
     return tree
 
 
-def _drop_replaced(layers: Sequence[Layer]) -> list[Layer]:
-    """Take from each layer the alternatives of what a higher layer sets."""
-    kept: list[Layer] = []
-    for number, layer in enumerate(layers):
-        tree = dict(layer.tree)
-        for section, names in ALTERNATIVES:
-            above = [_at(higher.tree, section) or {} for higher in layers[number + 1 :]]
-            if any(names & set(found) for found in above) and isinstance(tree.get(section), Mapping):
-                tree[section] = {key: value for key, value in tree[section].items() if key not in names}
-        kept.append(Layer(layer.origin, tree))
-    return kept
+def _without(layer: Layer, section: str, names: set[str], above: Sequence[Layer]) -> Layer:
+    """Return a layer less its keys of a section that are in ``names``, if a layer above sets any of these."""
+    own = _at(layer.tree, section)
+    if not isinstance(own, Mapping) or not any(names & set(_at(higher.tree, section) or ()) for higher in above):
+        return layer
+    return Layer(layer.origin, {**layer.tree, section: {k: v for k, v in own.items() if k not in names}})
 
 
 def _at(tree: Mapping[str, Any], dotted: str) -> Any:

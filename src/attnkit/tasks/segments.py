@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from attnkit.text.tokenizer import Tokenizer
+
 # Best places first: after a sentence, after a clause, between words. Each keeps its blanks on the left part.
 _BREAKS = (r"(?<=[.!?…。！？])\s+|(?<=[。！？])", r"(?<=[,;:])\s+|(?<=[，；：、])", r"\s+")
 
@@ -30,6 +32,13 @@ def split_line(line: str, limit: int, count: Callable[[str], int]) -> list[str]:
     if middle == 0:
         return [line]
     return split_line(line[:middle], limit, count) + split_line(line[middle:], limit, count)
+
+
+def split_ids(line: str, ids: list[int], limit: int, tokenizer: Tokenizer) -> list[list[int]]:
+    """Return the ids of a line in parts of at most ``limit``; a line that fits is one part."""
+    if len(ids) <= limit:
+        return [ids]
+    return tokenizer.encode(split_line(line, limit, lambda text: len(tokenizer.encode([text])[0])))
 
 
 def _pack(pieces: list[str], limit: int, count: Callable[[str], int]) -> list[str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from attnkit.config import validate
 from attnkit.decoding.config import SearchConfig
 from attnkit.decoding.search import Hypothesis
-from attnkit.errors import RunError, UsageError
+from attnkit.errors import DataError, RunError, UsageError
 from attnkit.tasks.load import LoadedRun, load_run
 from attnkit.tasks.score import score_pairs
 from attnkit.tasks.searching import (
@@ -23,7 +23,7 @@ from attnkit.tasks.searching import (
     make_batches,
     usable_words,
 )
-from attnkit.tasks.segments import split_line
+from attnkit.tasks.segments import split_ids
 from attnkit.text.tokenizer import Tokenizer
 
 
@@ -86,8 +86,10 @@ class Translator:
         self.src_tokenizer: Tokenizer = runs[0].src_tokenizer
         self.tgt_tokenizer: Tokenizer = runs[0].tgt_tokenizer
         self.search: SearchConfig = usable_words(runs[0].config.decoding, self.tgt_tokenizer)
-        limits = [run.longest - 1 for run in runs if run.longest is not None]
-        self.max_source = min([run.config.data.max_length for run in runs] + limits)
+        limits = [run.longest for run in runs if run.longest is not None]
+        self.longest: int | None = min(limits, default=None)
+        """Most tokens of a text that the models have positions for; None: any number."""
+        self.max_source = min([run.config.data.max_length for run in runs] + [limit - 1 for limit in limits])
 
     def translate(self, lines: Sequence[str], **options: object) -> list[str]:
         """Translate lines; keyword arguments are the fields of ``SearchConfig`` (``beam_size=5``).
@@ -109,9 +111,17 @@ class Translator:
         """Return the run's own search settings with some replaced.
 
         Raises:
-            UsageError: no such setting, or a value it cannot have.
+            UsageError: no such setting, a value it cannot have, or lengths that the model has no positions for.
         """
-        return validate(SearchConfig, {**self.search.model_dump(mode="json"), **options})
+        config = validate(SearchConfig, {**self.search.model_dump(mode="json"), **options})
+        most = config.max_length or int(config.max_ratio * (self.max_source + 1)) + config.extra
+        if self.longest is not None and max(most, config.min_length + 1) > self.longest:
+            raise UsageError(
+                f"this model has positions for {self.longest:,} tokens, its end included, and {most:,} are asked for",
+                where="max_length",
+                help=f"ask for at most {self.longest}",
+            )
+        return config
 
     def stream(
         self,
@@ -156,12 +166,12 @@ class Translator:
         given = self.tgt_tokenizer.encode(prefixes) if prefixes is not None else [[] for _ in lines]
         parts: list[list[Part]] = []
         for number, (line, ids, prefix) in enumerate(zip(lines, encoded, given, strict=True), offset):
-            pieces = [ids]
-            if not line.strip():
-                pieces = []
-            elif len(ids) > self.max_source:
-                texts = split_line(line, self.max_source, lambda text: len(self.src_tokenizer.encode([text])[0]))
-                pieces = self.src_tokenizer.encode(texts)
+            if self.longest is not None and len(prefix) >= self.longest:
+                raise DataError(
+                    f"target prefix {number + 1:,} has {len(prefix):,} tokens, more than the model has positions for",
+                    help=f"give at most {self.longest - 1} tokens",
+                )
+            pieces = split_ids(line, ids, self.max_source, self.src_tokenizer) if line.strip() else []
             parts.append([Part(number, k, piece, [] if k else prefix) for k, piece in enumerate(pieces)])
         return parts
 

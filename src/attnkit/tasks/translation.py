@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -18,11 +19,9 @@ from attnkit.runtime import Ranks, choose_device, choose_precision, join_ranks, 
 from attnkit.tasks.config import TranslationConfig
 from attnkit.tasks.evaluate import Evaluation
 from attnkit.tasks.keeping import Keeper
-from attnkit.tasks.load import load_weights, open_checkpoint, read_tokenizers
+from attnkit.tasks.load import given_vocabularies, load_weights, open_checkpoint
 from attnkit.tasks.prepare import Checked, Prepared, Stage, Warned, open_prepared, prepare
 from attnkit.tasks.tensorboard import Board
-from attnkit.tasks.vocabularies import Vocabularies
-from attnkit.text.tokenizer import load as load_tokenizer
 from attnkit.training.flat import Precision
 from attnkit.training.loop import EvaluationRecord, Job, StepRecord, fit
 from attnkit.training.losses import Term, linear_cross_entropy
@@ -111,10 +110,10 @@ def _train(request: Request, keeper: Keeper, device: torch.device, ranks: Ranks)
     known = len(keeper.warnings)
     with ranks.together():
         state = _build(request, keeper, device, prepared)
-        board = Board(keeper.folder.path / "tensorboard" if config.tensorboard and keeper.writes else None)
+        board = Board(keeper.folder.path / "tensorboard" if config.tensorboard and keeper.writes else None, state.step)
     model = cast(TranslationModel, state.flat.model)
     yield from map(Warned, keeper.warnings[known:])
-    evaluation = Evaluation(prepared, config.decoding, device, config.evaluation.samples)
+    evaluation = Evaluation(prepared, config.decoding, device, config.evaluation.samples, config.data.max_length)
     job = make_job(config, model, prepared, evaluation, ranks, request.stop)
     yield Begun(
         step=state.step,
@@ -147,7 +146,7 @@ def _build(request: Request, keeper: Keeper, device: torch.device, prepared: Pre
     config, vocabularies = request.config, prepared.vocabularies
     torch.manual_seed(config.seed)
     model = build_model(config.model, vocabularies.src.vocab_size, vocabularies.tgt.vocab_size)
-    if request.init_from is not None:
+    if request.init_from is not None and not keeper.step:  # a run that goes on has all in itself
         load_weights(model, open_checkpoint(request.init_from))
     module = cast(torch.nn.Module, model).to(device)
     precision = choose_precision(config.precision, device)
@@ -223,16 +222,11 @@ def shared_scores(evaluation: Evaluation, ranks: Ranks) -> Callable[[Translation
     return scores
 
 
-def _prepare(request: Request, keeper: Keeper, ranks: Ranks) -> Generator[Stage | Checked, None, Prepared]:
+def _prepare(request: Request, keeper: Keeper, ranks: Ranks) -> Generator[Stage | Checked | Warned, None, Prepared]:
     """Let rank 0 encode the text while the others wait, then open it everywhere."""
     with ranks.together():
-        vocabularies = None
-        if request.init_from is not None:
-            vocabularies = Vocabularies(*read_tokenizers(open_checkpoint(request.init_from)))
-        if request.config.vocabulary_files is not None and vocabularies is None:
-            loaded = [load_tokenizer(Path(name)) for name in request.config.vocabulary_files]
-            vocabularies = Vocabularies(loaded[0], loaded[-1])
         if keeper.writes:
-            yield from prepare(request.config, keeper.folder.data_path, vocabularies)
+            given = partial(given_vocabularies, request.config, request.init_from)
+            yield from prepare(request.config, keeper.folder.data_path, given)
     with ranks.together():
         return open_prepared(keeper.folder.data_path)

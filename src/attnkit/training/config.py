@@ -34,6 +34,9 @@ class OptimizationConfig(BaseModel, frozen=True, extra="forbid", strict=True, us
     where ``learning_rate`` stands for d_model**-0.5 and is not the highest value."""
     warmup_steps: int = Field(default=400, ge=0)
     """Steps over which the learning rate rises linearly from zero."""
+    warmup_share: float = Field(default=1.0, gt=0, le=1)
+    """Most of the run that this rise may take, so that few sentences are not warmed up for and nothing more. Not for
+    ``inverse_sqrt`` and ``noam``, whose warmup shapes the rest."""
     min_rate: float = Field(default=0.0, ge=0, le=1)
     """Lowest learning rate of ``cosine``, ``linear``, ``wsd`` and ``plateau``, as a share of ``learning_rate``."""
     decay_share: float = Field(default=0.2, gt=0, le=1)

@@ -14,18 +14,21 @@ from attnkit.training.config import OptimizationConfig
 Schedule = Callable[[OptimizationConfig, int, float], float]
 
 
-def _warmup(config: OptimizationConfig, step: int) -> float:
-    return min(1.0, step / config.warmup_steps) if config.warmup_steps else 1.0
+def _warmup(config: OptimizationConfig, step: int, progress: float) -> float:
+    if not config.warmup_steps:
+        return 1.0
+    by_share = progress / config.warmup_share if config.warmup_share < 1 else 0.0
+    return min(1.0, max(step / config.warmup_steps, by_share))
 
 
-def _bounded(config: OptimizationConfig, step: int, share: float) -> float:
+def _bounded(config: OptimizationConfig, warmup: float, share: float) -> float:
     """Scale ``share`` in [0, 1] to [min_rate, 1] and let the warmup cut it from below."""
-    return min(_warmup(config, step), config.min_rate + (1 - config.min_rate) * share)
+    return min(warmup, config.min_rate + (1 - config.min_rate) * share)
 
 
 def constant(config: OptimizationConfig, step: int, progress: float) -> float:
     """Stay at 1 after the warmup. ``plateau`` starts from this too; the loop lowers it when the metric stalls."""
-    return _warmup(config, step)
+    return _warmup(config, step, progress)
 
 
 def inverse_sqrt(config: OptimizationConfig, step: int, progress: float) -> float:
@@ -40,18 +43,18 @@ def noam(config: OptimizationConfig, step: int, progress: float) -> float:
 
 def cosine(config: OptimizationConfig, step: int, progress: float) -> float:
     """Fall along half a cosine: equation 5 of Loshchilov and Hutter 2017 (SGDR) without restarts."""
-    return _bounded(config, step, 0.5 * (1 + math.cos(math.pi * progress)))
+    return _bounded(config, _warmup(config, step, progress), 0.5 * (1 + math.cos(math.pi * progress)))
 
 
 def linear(config: OptimizationConfig, step: int, progress: float) -> float:
     """Fall on a straight line to ``min_rate`` at the end."""
-    return _bounded(config, step, 1 - progress)
+    return _bounded(config, _warmup(config, step, progress), 1 - progress)
 
 
 def wsd(config: OptimizationConfig, step: int, progress: float) -> float:
     """Warm up, stay, and fall as 1 - sqrt over the last ``decay_share`` (Hägele et al. 2024, equation 1)."""
     into_decay = max(0.0, (progress - (1 - config.decay_share)) / config.decay_share)
-    return _bounded(config, step, 1 - math.sqrt(min(1.0, into_decay)))
+    return _bounded(config, _warmup(config, step, progress), 1 - math.sqrt(min(1.0, into_decay)))
 
 
 SCHEDULES: dict[str, Schedule] = {

@@ -1,0 +1,112 @@
+"""Layers of settings laid over each other, and what a run begins with."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from attnkit.cli import main
+from attnkit.errors import UsageError
+from attnkit.tasks.plan import plan
+from attnkit.tasks.resolve import Resolved, resolve
+from attnkit.tasks.translation import Request, train
+from attnkit.text.config import VocabularyConfig
+from attnkit.text.vocabulary import train_vocabulary
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> dict[str, list[str]]:
+    lines = {"data.src": "ab" * 3 + " c", "data.tgt": "xyz yx"}
+    for key, line in lines.items():
+        (tmp_path / key).write_text("".join(f"{line} {n}\n" for n in range(200)))
+    return {key: [str(tmp_path / key)] for key in lines}
+
+
+def resolved(files: dict[str, list[str]], *sets: str, **options: Any) -> Resolved:
+    return resolve(files, sets=sets, preset_name="tiny", **options)
+
+
+def test_all_limits_given_by_hand_hold(files: dict[str, list[str]], tmp_path: Path) -> None:
+    config = resolve({**files, "limits.steps": 7, "limits.epochs": 2.0}, preset_name="tiny").config
+    assert (config.limits.steps, config.limits.epochs) == (7, 2.0)
+    (tmp_path / "a.yaml").write_text("limits: {epochs: 3}\n")
+    config = resolved(files, "limits.steps=9", file=tmp_path / "a.yaml").config
+    assert (config.limits.steps, config.limits.epochs) == (9, 3.0)
+    config = resolved(files, "limits.minutes=1").config
+    assert (config.limits.minutes, config.limits.epochs) == (1.0, 30.0), "a clock comes on top of the preset's length"
+    config = resolved(files, "limits.steps=9").config
+    assert (config.limits.steps, config.limits.epochs) == (9, None), "a length comes in the place of the preset's"
+
+
+def test_a_period_replaces_that_of_the_file_and_two_of_one_hand_are_refused(
+    files: dict[str, list[str]], tmp_path: Path
+) -> None:
+    (tmp_path / "a.yaml").write_text("evaluation: {every_epochs: 3}\n")
+    config = resolved(files, "evaluation.every_steps=9", file=tmp_path / "a.yaml").config
+    assert (config.evaluation.every_steps, config.evaluation.every_epochs) == (9, None)
+    with pytest.raises(UsageError, match="every_steps"):
+        resolved(files, "evaluation.every_steps=9", "evaluation.every_epochs=1")
+
+
+def vocabularies(files: dict[str, list[str]], folder: Path) -> list[str]:
+    paths = []
+    for key, size in (("data.src", 16), ("data.tgt", 24)):
+        text = Path(files[key][0]).read_text().splitlines()
+        found = train_vocabulary(text, VocabularyConfig(kind="char", byte_fallback=False, size=size, multiple_of=size))
+        (folder / f"{key}.json").write_text(found.to_json())
+        paths.append(str(folder / f"{key}.json"))
+    return paths
+
+
+def test_two_vocabularies_are_separate_ones_and_the_plan_reads_them(
+    files: dict[str, list[str]], tmp_path: Path
+) -> None:
+    given = {**files, "vocabulary_files": vocabularies(files, tmp_path)}
+    config = resolve(given, preset_name="tiny").config
+    assert config.joint_vocabulary is False and config.model.tied == "target"
+    joint = resolved(files, "joint_vocabulary=false", "vocabulary.kind=char", "vocabulary.byte_fallback=false").config
+    width = config.model.d_model  # source table, target table, output bias
+    assert plan(config).n_parameters - plan(joint).n_parameters == (16 - 24) * width, "24 characters a side else"
+
+
+def test_a_missing_vocabulary_is_told_by_the_dry_run(files: dict[str, list[str]], tmp_path: Path) -> None:
+    config = resolve({**files, "vocabulary_files": [str(tmp_path / "none.json")]}, preset_name="tiny").config
+    with pytest.raises(Exception, match=r"none\.json"):
+        plan(config)
+
+
+def test_the_dry_run_as_json_keeps_types(
+    files: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = ["--src", files["data.src"][0], "--tgt", files["data.tgt"][0]]
+    monkeypatch.setattr(sys, "argv", ["attnkit", "train", *paths, "--max-steps", "7", "--dry-run", "--json"])
+    with pytest.raises(SystemExit):
+        main()
+    shown = json.loads(capsys.readouterr().out)["configuration"]
+    assert shown["limits.steps"] == {"value": 7, "origin": "flag"}
+    assert shown["joint_vocabulary"]["value"] is True and shown["limits.epochs"]["value"] is None
+
+
+def test_a_run_goes_on_without_what_it_began_with(workshop: Any, trained: Path, tmp_path: Path) -> None:
+    """The other run and the vocabulary file may be gone: a run folder holds everything."""
+    other, run = tmp_path / "other", tmp_path / "run"
+    shutil.copytree(trained, other)
+    workshop.train(workshop.configure(), run, stops=[6], init_from=other)
+    shutil.rmtree(other)
+    assert workshop.train(workshop.configure(), run, init_from=other).step == 12
+
+    vocabulary = tmp_path / "vocabulary.json"
+    shutil.copy(trained / "tokenizer.json", vocabulary)
+    config = workshop.configure(vocabulary_files=[str(vocabulary)])
+    workshop.train(config, tmp_path / "second", stops=[6])
+    vocabulary.unlink()
+    assert workshop.train(config, tmp_path / "second").step == 12
+    events = list(
+        train(Request(workshop.configure(limits__steps=13, vocabulary_files=[str(vocabulary)]), tmp_path / "second"))
+    )
+    assert events
