@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -12,6 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from attnkit.tasks.translate import Translator
+
+# On a CPU torch remembers 1,024 compiled products, and below it oneDNN as many again, each with its buffers. Training
+# meets ever new shapes, and remembering them takes gigabytes; decoding meets the same ones again and is a fifth slower
+# with 64 than with 256. The first is read when torch is loaded, so this has to come before.
+for _name in ("LRU_CACHE_CAPACITY", "ONEDNN_PRIMITIVE_CACHE_CAPACITY"):
+    os.environ.setdefault(_name, "256")
 
 try:
     __version__ = version("attnkit")

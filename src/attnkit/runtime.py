@@ -17,10 +17,6 @@ import torch.distributed
 
 from attnkit.errors import StoppedError, SystemFailure, ToldError, UsageError, exit_code
 
-# oneDNN keeps up to 1,024 compiled products with their buffers. Batches have hundreds of shapes, seldom met again:
-# remembering fewer saves some 700 MB of a small model's training and 10 % of its time. Read at the first product.
-os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")
-
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
