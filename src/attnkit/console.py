@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from types import TracebackType
@@ -35,6 +36,36 @@ def muted(when: bool) -> Iterator[None]:
         return
     with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
         yield
+
+
+@contextmanager
+def prompting(reads_stdin: bool, greeting: str) -> Iterator[Callable[[], None]]:
+    """Yield what asks for the next line, on stderr, if standard input is read and a person types it."""
+    if not (reads_stdin and sys.stdin is not None and sys.stdin.isatty()):
+        yield lambda: None
+        return
+    greetings = iter([greeting])
+
+    def prompt() -> None:
+        for text in greetings:
+            note(text)
+        print("> ", end="", file=sys.stderr, flush=True)
+
+    yield prompt
+    note()  # the shell's own prompt begins a line
+
+
+def command(*words: str | Path) -> str:
+    """Return a command of attnkit as the person at this shell would have to type it."""
+    called = Path(sys.argv[0])
+    found = shutil.which("attnkit")
+    if found is not None and called.exists() and Path(found).samefile(called):
+        program = ["attnkit"]
+    elif called.name == "attnkit" and called.exists():
+        program = [os.path.relpath(called)]
+    else:
+        program = ["python", "-m", "attnkit"]
+    return shlex.join([*program, *map(str, words)])
 
 
 def is_terminal() -> bool:

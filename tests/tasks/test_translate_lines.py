@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -209,3 +213,47 @@ def test_the_library_translates(trained: Path, translator: Translator) -> None:
     assert loaded.translate(lines) == translator.translate(lines)
     assert len(loaded.translate(lines, beam_size=5, num_hypotheses=2)) == 6
     assert loaded.translate([]) == []
+
+
+def test_lengths_beyond_learned_positions_are_refused(workshop: Any, trained: Path) -> None:
+    from attnkit.tasks.searching import LocalSearcher
+
+    run = workshop.random_run(trained, "transformer", model__positions="learned", model__max_length=300)
+    translator = Translator([run], LocalSearcher([run.model], run.device))
+    assert translator.configure({"max_length": 300}).max_length == 300
+    for options in ({"max_length": 301}, {"max_ratio": 5.0}, {"min_length": 300, "max_length": 400}):
+        with pytest.raises(UsageError, match="positions for 300 tokens"):
+            translator.configure(options)
+    with pytest.raises(DataError, match="target prefix 1 has"):
+        list(translator.stream(["1 2"], prefixes=["1" * 400]))
+
+
+def test_a_text_file_in_the_place_of_a_run_is_told_apart(trained: Path, tmp_path: Path) -> None:
+    (tmp_path / "text.en").write_text("1 2\n")
+    with pytest.raises(RunError, match="no run folder but a file") as caught:
+        list(translate_stream(Request([trained, tmp_path / "text.en"], Path("-")), print))
+    assert "-i" in (caught.value.help or "")
+
+
+def test_target_prefixes_left_over_are_told(trained: Path, tmp_path: Path) -> None:
+    (tmp_path / "prefixes").write_text("1\n2\n3\n")
+    lines, warnings = stream(trained, b"1 2\n3\n", tmp_path, prefixes=tmp_path / "prefixes")
+    assert len(lines) == 2 and [text for text in warnings if "more lines than" in text]
+
+
+def test_a_person_is_asked_for_each_line(trained: Path) -> None:
+    """On a terminal a greeting comes when everything is loaded, and a prompt before each line; on stderr only."""
+    keyboard, terminal = pty.openpty()
+    command = [sys.executable, "-m", "attnkit", "translate", str(trained), "--device", "cpu"]
+    with subprocess.Popen(command, stdin=terminal, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        os.close(terminal)
+        assert process.stdout is not None and process.stderr is not None
+        asked = process.stderr.readline() + process.stderr.read(2)
+        os.write(keyboard, b"1 2 3\n")
+        answer = process.stdout.readline()
+        asked += process.stderr.read(2)
+        os.write(keyboard, b"\x04")
+        assert process.wait(60) == 0
+    os.close(keyboard)
+    assert asked == b"type a line to translate; Ctrl-D ends\n> > "
+    assert answer.endswith(b"\n")

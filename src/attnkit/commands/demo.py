@@ -57,5 +57,6 @@ def show(found: Shown, folder: Path) -> None:
                 weights, columns[: len(weights[0])], rows[: len(weights)], colour=console.has_colour(), width=80
             )
         )
-    console.result(f'\nNext:\n  echo "The old woman sees a cat." | attnkit translate {folder / "run"}')
-    console.result("  attnkit train --src your.en --tgt your.fr -o run")
+    translate = console.command("translate", folder / "run")
+    console.result(f'\nNext:\n  echo "The old woman sees a cat." | {translate}')
+    console.result(f"  {console.command('train', '--src', 'your.en', '--tgt', 'your.fr', '-o', 'run')}")

@@ -41,7 +41,7 @@ def command(
     for warning in loaded.warnings:
         console.warn(warning)
     with files.open_output(output) as stream:
-        for score in score_pairs(loaded, read_parallel(src, tgt), Batching(batch_size)):
+        for score in score_pairs(loaded, read_parallel(src, tgt), Batching(batch_size), (str(src), str(tgt))):
             total.add(score)
             if not summary:
                 plain = {"log_prob": score.log_prob, "tokens": score.n_tokens}

@@ -39,7 +39,9 @@ def command(
         bool, typer.Option("--return-attention", help="Attention weights, with --json.")
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
-    batch_size: Annotated[int, typer.Option(min=1, help="Sentences (or tokens) translated together.")] = 64,
+    batch_size: Annotated[
+        int | None, typer.Option(min=1, help="What is translated together. [default: 64 sentences or 4096 tokens]")
+    ] = None,
     batch_type: Annotated[Literal["sentences", "tokens"], typer.Option(help="What --batch-size counts.")] = "sentences",
     workers: Annotated[int, typer.Option(min=1, help="Processes of one thread each.")] = 1,
     device: Annotated[Literal["auto", "cpu", "cuda", "mps"], typer.Option(help="Where to compute.")] = "auto",
@@ -85,7 +87,7 @@ def command(
         scores=return_scores,
         attention=return_attention,
         as_json=json,
-        batching=Batching(batch_size, batch_type),
+        batching=Batching(batch_size or (64 if batch_type == "sentences" else 4096), batch_type),
         workers=workers,
         device=device,
         precision=precision,
@@ -93,7 +95,11 @@ def command(
         checkpoint=checkpoint,
         strict=strict,
     )
-    with files.open_output(output) as stream:
+    with (
+        console.prompting(input is None, "type a line to translate; Ctrl-D ends") as prompt,
+        files.open_output(output) as stream,
+    ):
         for lines in translate_stream(request, console.warn):
             stream.writelines(line + "\n" for line in lines)
             stream.flush()
+            prompt()

@@ -49,9 +49,15 @@ class Total:
 
 
 def score_pairs(
-    run: LoadedRun, pairs: Iterable[tuple[str, str]], batching: Batching | None = None
+    run: LoadedRun,
+    pairs: Iterable[tuple[str, str]],
+    batching: Batching | None = None,
+    names: tuple[str, str] = ("source", "target"),
 ) -> Iterator[PairScore]:
-    """Yield the score of each pair, in order. Nothing is cut off: an empty target is its end symbol alone."""
+    """Yield the score of each pair, in order. Nothing is cut off: an empty target is its end symbol alone.
+
+    Errors call the two sides by their ``names``, those of files for instance.
+    """
     batching = batching or Batching()
     rows = iter(pairs)
     first = 1
@@ -59,7 +65,8 @@ def score_pairs(
         src = run.src_tokenizer.encode([pair[0] for pair in window])
         tgt = run.tgt_tokenizer.encode([pair[1] for pair in window])
         found: dict[int, PairScore] = {}
-        refuse_too_long(run, src, tgt, first)
+        for name, side in zip(names, (src, tgt), strict=True):
+            refuse_too_long(run, side, name, first)
         first += len(window)
         lengths = [max(len(s), len(t)) for s, t in zip(src, tgt, strict=True)]
         for batch in make_batches(lengths, batching):
@@ -68,12 +75,13 @@ def score_pairs(
             yield found[i]
 
 
-def refuse_too_long(run: LoadedRun, src: list[list[int]], tgt: list[list[int]], first: int) -> None:
-    """Raise ``DataError`` naming the line if a side has more tokens than the model has positions."""
-    for line, (s, t) in enumerate(zip(src, tgt, strict=True), first):
-        if run.longest is not None and max(len(s), len(t)) >= run.longest:
+def refuse_too_long(run: LoadedRun, rows: list[list[int]], name: str, first: int) -> None:
+    """Raise ``DataError`` naming the line if one has more tokens than the model has positions."""
+    for line, ids in enumerate(rows, first):
+        if run.longest is not None and len(ids) >= run.longest:
             raise DataError(
-                f"line {line} has {max(len(s), len(t)):,} tokens, more than the {run.longest - 1:,} of this model",
+                f"this line has {len(ids):,} tokens, more than the {run.longest - 1:,} of this model",
+                where=f"{name}:{line}",
                 help="leave the pair out, or train with other positions than learned ones",
             )
 

@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
-from attnkit.errors import DataError, UsageError
+from attnkit.errors import DataError, RunError, UsageError
 from attnkit.runtime import set_threads
 from attnkit.tasks.searching import Batching, Job
 from attnkit.tasks.translate import Output, Translation, load_translator
@@ -47,11 +47,10 @@ class Request:
 def translate_stream(request: Request, tell: Callable[[str], None]) -> Iterator[list[str]]:
     """Yield output lines as they are ready, in groups that belong together; ``tell`` takes warnings.
 
-    A line is answered as soon as no further one follows quickly, so that a pipe or a person never waits for a full
-    window.
+    The first group is empty: everything is loaded, and reading begins. A line is answered as soon as no further one
+    follows quickly, so that a pipe or a person never waits for a full window.
     """
-    if request.attention and not request.as_json:
-        raise UsageError("attention is shown as JSON only", where="--return-attention", help="add --json")
+    _refuse(request)
     set_threads(request.threads)
     translator = load_translator(
         request.runs,
@@ -73,6 +72,7 @@ def translate_stream(request: Request, tell: Callable[[str], None]) -> Iterator[
         lines = LineReader(request.source, on_bad="refuse" if request.strict else "replace")
         prefixes = iter(read_lines(request.prefixes)) if request.prefixes is not None else None
         offset = 0
+        yield []
         for window in windows(lines, request.batching.window):
             given = list(islice(prefixes, len(window))) if prefixes is not None else None
             if given is not None and len(given) < len(window):
@@ -87,8 +87,22 @@ def translate_stream(request: Request, tell: Callable[[str], None]) -> Iterator[
             offset += len(window)
         for message in complaints(lines.counts, request.source):
             tell(message)
+        if prefixes is not None and next(prefixes, None) is not None:
+            tell(f"{request.prefixes} has more lines than there were to translate; the rest was not used")
     finally:
         translator.close()
+
+
+def _refuse(request: Request) -> None:
+    """Say what cannot be meant before anything is loaded."""
+    if request.attention and not request.as_json:
+        raise UsageError("attention is shown as JSON only", where="--return-attention", help="add --json")
+    if request.workers > 1 and request.threads is not None:
+        raise UsageError("workers have one thread each", where="--threads", help="leave out --threads or --workers")
+    for path in request.runs:
+        if path.is_file():
+            help = f"text is given by -i: attnkit translate RUN -i {path}"
+            raise RunError(f"{path} is no run folder but a file", help=help)
 
 
 def windows(lines: Iterable[str], most: int) -> Iterator[list[str]]:

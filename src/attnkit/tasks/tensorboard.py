@@ -15,7 +15,8 @@ _EVERY = 10  # steps
 class Board:
     """Writes scalars below a folder; a closed board (``None``) writes nothing."""
 
-    def __init__(self, folder: Path | None) -> None:
+    def __init__(self, folder: Path | None, step: int = 0) -> None:
+        """``step`` is where training goes on: what was written of later ones is forgotten."""
         self._writer: Any = None
         if folder is None:
             return
@@ -25,7 +26,7 @@ class Board:
             raise UsageError(
                 "TensorBoard is not installed", where="tensorboard", help='pip install "attnkit[tensorboard]"'
             ) from error
-        self._writer = SummaryWriter(str(folder))
+        self._writer = SummaryWriter(str(folder), purge_step=step + 1 if step else None)
 
     def add(self, record: StepRecord | EvaluationRecord) -> None:
         """Write what a record says."""
