@@ -78,7 +78,7 @@ def test_the_wheel_alone_runs(unpacked: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_an_installed_wheel_runs_the_demo_on_a_toy(wheel: Path, tmp_path: Path) -> None:
+def test_an_installed_wheel_runs_the_demo(wheel: Path, tmp_path: Path) -> None:
     """In an environment of its own, from the wheel and its declared requirements: needs a package index."""
     venv.create(tmp_path / "env", with_pip=True)
     commands = tmp_path / "env" / ("Scripts" if os.name == "nt" else "bin")
@@ -92,9 +92,11 @@ def test_an_installed_wheel_runs_the_demo_on_a_toy(wheel: Path, tmp_path: Path) 
     assert call("pip", "check").startswith("No broken requirements")
     version = re.search(r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
     assert version and call("attnkit", "--version") == f"attnkit {version[1]}\n"
-    call("attnkit", "toy-corpus", "english-french", "-o", "toy", "--pairs", "300", "--valid", "20", "--test", "20")
-    tiny = ["--preset", "tiny", "--max-steps", "5", "--set", "model.d_model=32", "--set", "vocabulary.size=600"]
-    call("attnkit", "train", "--src", "toy/train.en", "--tgt", "toy/train.fr", "-o", "run", *tiny)
-    call("attnkit", "translate", "run", "-i", "toy/test.en", "-o", "out.fr")
-    assert (tmp_path / "out.fr").read_bytes().count(b"\n") == 20  # an untrained model may write any other line end
-    assert call("attnkit", "score-bleu", "out.fr", "toy/test.fr").startswith("BLEU|nrefs:1")
+    shown = call("attnkit", "demo")
+    scores = [float(score) for score in re.findall(r"(?:unseen sentences|own lexicon): ([0-9.]+)", shown)]
+    assert len(scores) == 2 and scores[0] >= 90 and scores[1] <= 50, shown
+    assert "étudiant" in shown and "assis sur la natte" in shown, shown
+    test = (tmp_path / "demo-run" / "corpus" / "test.en").read_bytes()
+    call("attnkit", "translate", "demo-run/run", "-i", "demo-run/corpus/test.en", "-o", "out.fr")
+    assert (tmp_path / "out.fr").read_bytes().count(b"\n") == test.count(b"\n") == 1000
+    assert call("attnkit", "score-bleu", "out.fr", "demo-run/corpus/test.fr").startswith("BLEU|nrefs:1")

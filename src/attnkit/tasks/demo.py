@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from attnkit import files
-from attnkit.config import Tree, validate
+from attnkit.config import Tree, load_yaml, validate
+from attnkit.errors import UsageError
 from attnkit.metrics.bleu import MetricScore, corpus_bleu
 from attnkit.tasks.config import TranslationConfig
 from attnkit.tasks.prepare import Stage
@@ -29,18 +30,20 @@ CONFIG: Tree = {
         "decoder_layers": 2,
         "d_ff": 768,
         "norm": "pre",
-        "dropout": 0.1,
+        "positions": "rotary",
+        "dropout": 0.0,
         "tied": "all",
     },
     "optimization": {
-        "learning_rate": 2e-3,
+        "learning_rate": 3e-3,
         "schedule": "cosine",
         "warmup_steps": 200,
         "max_tokens": 2500,
+        "label_smoothing": 0.0,
         "ema_decay": 0.995,
     },
-    "limits": {"epochs": 7.0},
-    "evaluation": {"every_epochs": 3.5, "samples": 2},
+    "limits": {"epochs": 4.5},
+    "evaluation": {"every_epochs": 1.5, "samples": 2},
     "checkpoints": {"keep_last": 1},
     "decoding": {"beam_size": 4},
 }
@@ -73,7 +76,16 @@ def write_corpus(folder: Path, seed: int) -> Corpus:
 
 
 def demo(folder: Path, seed: int, stop: Callable[[], bool]) -> Iterator[Event | Shown]:
-    """Make the corpus, train, and show; run again, it goes on or shows at once."""
+    """Make the corpus, train, and show; run again, it goes on or shows at once.
+
+    Raises:
+        UsageError: the folder holds the demo of another seed, whose corpus would be lost.
+    """
+    begun = folder / "run" / "config.yaml"
+    if begun.exists() and (other := load_yaml(begun).get("seed")) != seed:
+        raise UsageError(
+            f"this folder holds the demo of seed {other}", where=str(folder), help="choose another -o, or that seed"
+        )
     yield Stage("making 24,000 English sentences and their French translations")
     corpus = write_corpus(folder / "corpus", seed)
     data = {
