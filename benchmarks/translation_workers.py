@@ -36,7 +36,8 @@ class Attnkit:
         kind = (message["precision"], message["workers"])
         if kind not in self.translators:
             self.translators[kind] = load_translator([self.run], device="cpu", precision=kind[0], workers=kind[1])
-        config = SearchConfig(beam_size=message["beam"], max_length=message["cap"])
+        # A greedy text needs no normalised scores; no system here is asked for any.
+        config = SearchConfig(beam_size=message["beam"], max_length=message["cap"], scores=message["beam"] > 1)
         found = self.translators[kind].stream(self.lines[: message["n"]], config, Batching(message["batch"]))
         return {"texts": [translation.outputs[0].text for translation in found]}
 

@@ -41,8 +41,8 @@ LETTERS = str.maketrans("0123456789", "abcdefghij")
 def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with train.src, train.tgt and test.src: short digit strings and their reversal in letters."""
     folder = tmp_path_factory.mktemp("digits")
-    made = make_reversal(5, 15000, 1, 2500)
-    for name, size in (("train", 3000), ("test", 300)):
+    made = make_reversal(5, 15000, 1, 12_000)
+    for name, size in (("train", 3000), ("test", 1000)):
         made[name] = [pair for pair in made[name] if 2 <= len(pair[0].split()) <= 5][:size]
         for side, k in (("src", 0), ("tgt", 1)):
             text = "".join(pair[k] + "\n" for pair in made[name])

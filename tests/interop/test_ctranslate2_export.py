@@ -17,7 +17,8 @@ from attnkit.tasks.convert import entry_names, export_ctranslate2
 from attnkit.text.config import VocabularyConfig
 from attnkit.text.vocabulary import train_vocabulary
 
-CAP = 5  # below the length of some references with their end: what is cut off must be equal too
+CAPS = (5, 40)
+"""Greatest lengths. The first is below that of some references with their end: what is cut off must be equal too."""
 
 
 @pytest.fixture(scope="session")
@@ -25,20 +26,22 @@ def exported(run: Path) -> Path:
     return export_ctranslate2(run, run.parent / "ct2").path
 
 
-def readme_functions(folder: Path) -> dict[str, Any]:
+def readme_functions(folder: Path, cap: int = CAPS[0]) -> dict[str, Any]:
     """Run the README's code as a reader would, inside the folder, and return what it defines."""
     code = re.search(r"```python\n(.*?)```", (folder / "README.md").read_text(), re.DOTALL)
     assert code is not None
     found: dict[str, Any] = {}
-    exec(code[1].replace('Path(".")', f"Path({str(folder)!r})").replace("256", str(CAP)), found)
+    exec(code[1].replace('Path(".")', f"Path({str(folder)!r})").replace("256", str(cap)), found)
     return found
 
 
+@pytest.mark.parametrize("cap", CAPS)
 @pytest.mark.parametrize("beam_size", [1, 5])
-def test_text_is_equal(run: Path, exported: Path, digits: Path, beam_size: int) -> None:
+def test_text_is_equal(run: Path, exported: Path, digits: Path, beam_size: int, cap: int) -> None:
     lines = (digits / "test.src").read_text().splitlines()
-    expected = load(run, device="cpu").translate(lines, beam_size=beam_size, length_penalty=1.0, max_length=CAP)
-    found = readme_functions(exported)["translate"](lines, beam_size)
+    assert len(lines) == 1000
+    expected = load(run, device="cpu").translate(lines, beam_size=beam_size, length_penalty=1.0, max_length=cap)
+    found = readme_functions(exported, cap)["translate"](lines, beam_size)
     assert len(set(expected)) > 150, "the toy model must have learnt to say different things"
     assert found == expected
 

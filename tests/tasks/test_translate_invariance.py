@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from attnkit.decoding.config import SearchConfig
 from attnkit.tasks.searching import Batching, LocalSearcher
 from attnkit.tasks.translate import Translation, Translator, load_translator
 
@@ -29,6 +30,9 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
             "model__input_feeding": True,
         },
     ),
+    "transformer-no-positions": ("transformer", {"model__positions": "none"}),
+    "rnn-start-last": ("rnn", {"model__start": "last", "model__decoder_layers": 2}),
+    "rnn-start-layers": ("rnn", {"model__start": "layers", "model__encoder_layers": 2, "model__decoder_layers": 2}),
     "rnn-plain-none": ("rnn", {"model__cell": "rnn", "model__attention": "none", "model__bidirectional": False}),
 }
 THOUSAND = ("transformer", "rnn-additive")
@@ -57,32 +61,39 @@ def facts(found: list[Translation]) -> tuple[list[str], list[float]]:
     return [output.text for output in outputs], [output.score for output in outputs]
 
 
-def test_beam_search_ignores_how_lines_are_batched(model: tuple[str, Translator]) -> None:
-    name, translator = model
-    lines = make_lines(1000 if name in THOUSAND else 150)  # of the others too in the slow test below
-    texts, scores = facts(list(translator.stream(lines)))
+def assert_batches_change_nothing(translator: Translator, lines: list[str], alone: int, config: SearchConfig) -> None:
+    """Compare batches of 64 with smaller ones and shuffled lines; the first ``alone`` lines also by themselves."""
+    texts, scores = facts(list(translator.stream(lines, config)))
     assert len(texts) == len(lines) and len(set(texts)) > len(texts) // 20
-    some = lines[:60]  # sentence by sentence is slow, so of these alone
-    for size, unit, given in ((1, "sentences", some), (7, "sentences", lines), (90, "tokens", lines)):
-        other_texts, other_scores = facts(list(translator.stream(given, None, Batching(size, unit))))
-        assert other_texts == texts[: len(given)], f"batches of {size} {unit}"
+    batchings = [(Batching(1), lines[:alone]), (Batching(7), lines), (Batching(90, "tokens"), lines)]
+    for batching, given in batchings:
+        other_texts, other_scores = facts(list(translator.stream(given, config, batching)))
+        assert other_texts == texts[: len(given)], str(batching)
         assert other_scores == pytest.approx(scores[: len(given)], abs=1e-4)
     places = list(range(len(lines)))
     random.Random(1).shuffle(places)
-    shuffled_texts, shuffled_scores = facts(list(translator.stream([lines[i] for i in places])))
+    shuffled_texts, shuffled_scores = facts(list(translator.stream([lines[i] for i in places], config)))
     assert shuffled_texts == [texts[i] for i in places]
     assert shuffled_scores == pytest.approx([scores[i] for i in places], abs=1e-4)
 
 
+def test_beam_search_ignores_how_lines_are_batched(model: tuple[str, Translator]) -> None:
+    name, translator = model
+    lines = make_lines(1000 if name in THOUSAND else 150)  # sentence by sentence is slow: see the slow test below
+    assert_batches_change_nothing(translator, lines, 60, translator.search)
+
+
+def test_greedy_search_ignores_how_lines_are_batched(model: tuple[str, Translator]) -> None:
+    name, translator = model
+    n = 1000 if name in THOUSAND else 60
+    assert_batches_change_nothing(translator, make_lines(n), n, translator.configure({"beam_size": 1}))
+
+
 @pytest.mark.slow
-def test_a_thousand_lines_in_batches_of_any_size(model: tuple[str, Translator]) -> None:
+@pytest.mark.parametrize("beam_size", [1, 5])
+def test_a_thousand_lines_of_every_model(model: tuple[str, Translator], beam_size: int) -> None:
     _, translator = model
-    lines = make_lines(1000)
-    texts, scores = facts(list(translator.stream(lines)))
-    for size in (1, 7):
-        other_texts, other_scores = facts(list(translator.stream(lines, None, Batching(size))))
-        assert other_texts == texts, f"batches of {size}"
-        assert other_scores == pytest.approx(scores, abs=1e-4)
+    assert_batches_change_nothing(translator, make_lines(1000), 1000, translator.configure({"beam_size": beam_size}))
 
 
 def test_samples_are_keyed_by_line_and_seed(model: tuple[str, Translator]) -> None:
@@ -99,16 +110,6 @@ def test_samples_are_keyed_by_line_and_seed(model: tuple[str, Translator]) -> No
     assert facts(list(translator.stream(lines, reseeded)))[0] != texts
     firsts, seconds = texts[::2], texts[1::2]
     assert firsts != seconds
-
-
-def test_greedy_ignores_batches_too(model: tuple[str, Translator]) -> None:
-    _, translator = model
-    lines = make_lines(60)
-    config = translator.configure({"beam_size": 1})
-    texts, scores = facts(list(translator.stream(lines, config, Batching(64))))
-    other_texts, other_scores = facts(list(translator.stream(lines, config, Batching(1))))
-    assert other_texts == texts
-    assert other_scores == pytest.approx(scores, abs=1e-4)
 
 
 def test_worker_processes_change_nothing(trained: Path) -> None:
