@@ -40,7 +40,7 @@ MODEL = {"kind": "transformer", "d_model": 256, "n_heads": 4, "encoder_layers": 
 def settings_of(options: argparse.Namespace) -> Message:
     """Return what makes figures comparable."""
     names = ("seconds", "rounds", "threads", "pairs", "learning_rate", "every")
-    return {"data": str(options.data), **{name: getattr(options, name) for name in names}}
+    return {"data": options.data.name, **{name: getattr(options, name) for name in names}}
 
 
 def folder_of(options: argparse.Namespace) -> Path:

@@ -233,7 +233,7 @@ def main() -> None:
     path = options.result or RESULT
     names = ("run", "data", "lines", "probe", "splits", "batch_sizes")  # more repeats may be added
     settings = {name: getattr(options, name) for name in names}
-    settings |= {"run": str(options.run), "data": str(options.data), "splits": [list(s) for s in options.splits]}
+    settings |= {"run": options.run.name, "data": options.data.name, "splits": [list(s) for s in options.splits]}
     result = open_result(path, settings, again=options.again)
     work = WORK / "speed_translation"
     work.mkdir(parents=True, exist_ok=True)
