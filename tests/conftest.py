@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import signal
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
     from attnkit.tasks.config import TranslationConfig
     from attnkit.tasks.load import LoadedRun
     from attnkit.tasks.translation import Finished
+
+# A shell lets a background job ignore Ctrl-C, and children inherit that: tests of it need it back.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 COMMON = {
     "limits.steps": 12,
