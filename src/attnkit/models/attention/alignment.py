@@ -114,7 +114,7 @@ class Additive(nn.Module):
     def score(self, query: Tensor, prepared: Tensor) -> Tensor:
         """Return w·tanh(W₁q + W₂k + b); builds (B, H, T, S, d_hidden), so T is best small."""
         inner = self.query(query).unsqueeze(-2) + prepared.unsqueeze(-3)  # (B, H, T, S, d_hidden)
-        return torch.tanh(inner) @ self.weight
+        return inner.tanh_() @ self.weight
 
     def forward(self, query: Tensor, keys: Tensor) -> Tensor:
         """Return scores (B, H, T, S)."""
