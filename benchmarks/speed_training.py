@@ -64,7 +64,7 @@ def prepare_text(options: argparse.Namespace, work: Path) -> None:
     sets = [f"model.{name}={value}" for name, value in MODEL.items()]
     sets += ["vocabulary.size=8000", "optimization.schedule=constant", f"optimization.warmup_steps={WARMUP}",
              "optimization.label_smoothing=0.0", f"optimization.learning_rate={options.learning_rate}",
-             "limits.epochs=1000000", "evaluation.every_epochs=1000000"]  # fmt: skip
+             "optimization.ema_decay=null", "limits.epochs=1000000", "evaluation.every_epochs=1000000"]  # fmt: skip
     config = resolve(flags, sets=sets, preset_name="small").config
     for stage in prepare(config, work / "data"):
         print(getattr(stage, "text", ""), file=sys.stderr)
@@ -163,7 +163,7 @@ def main() -> None:
     parser.add_argument("--dropouts", type=float, nargs="+", default=[0.1, 0.0])
     parser.add_argument("--pairs", type=int, default=128, help="a batch of Hugging Face's")
     parser.add_argument("--learning-rate", type=float, default=1e-3)
-    parser.add_argument("--every", type=int, default=50, help="steps between looks at the validation set")
+    parser.add_argument("--every", type=int, default=25, help="steps between looks at the validation set")
     add_options(parser)
     options = parser.parse_args()
     path = options.result or RESULT

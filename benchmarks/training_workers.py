@@ -14,7 +14,7 @@ from typing import Any
 
 from peers import Conversation
 
-WARMUP = 200  # steps
+WARMUP = 40  # steps: the slowest system must pass it, so that losses are compared where learning rates are equal
 
 
 class Turn:

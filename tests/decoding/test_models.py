@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import pytest
 import torch
 
@@ -9,6 +12,7 @@ from attnkit.decoding.config import SearchConfig
 from attnkit.decoding.search import Sources, search
 from attnkit.models.build import build_model
 from attnkit.models.config import RnnConfig, TransformerConfig
+from attnkit.models.linear import pack
 
 CONFIGS = {
     "transformer": TransformerConfig(d_model=16, n_heads=2, encoder_layers=1, decoder_layers=2, d_ff=32),
@@ -47,7 +51,7 @@ def test_results_are_the_models_own(make_sources, pad, kind, way):
         assert [h.ids for h in together[i]] == [h.ids for h in alone]
         for found, same in zip(together[i], alone, strict=True):
             assert found.score == pytest.approx(same.score, abs=1e-5)
-            assert not record or torch.allclose(found.attention, same.attention, atol=1e-6)
+            assert not record or np.allclose(found.attention, same.attention, atol=1e-6)
             assert found.ids[: len(prefix)] == prefix
             tokens = torch.tensor(found.ids + [2] * found.finished)
             tgt_in = torch.cat([torch.tensor([1]), tokens[:-1]])[None]
@@ -66,3 +70,28 @@ def test_different_models_vote(make_sources, pad):
         probs = [model.head(model.hidden(src[:1], mask[:1], tgt_in))[0].softmax(-1) for model in models]
     mean = torch.stack(probs).mean(0).gather(1, tokens[:, None]).log().sum()
     assert found[0][0].log_prob == pytest.approx(float(mean), abs=1e-4)
+
+
+@pytest.mark.parametrize("config", [TransformerConfig(d_model=256, encoder_layers=2, decoder_layers=2), RnnConfig()])
+def test_real_widths_on_two_threads(config: TransformerConfig | RnnConfig, pad: Any) -> None:
+    """Large products are cut into tiles and shared among threads by the size of the batch; the text does not change."""
+    torch.manual_seed(1)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        model = pack(build_model(config, 8000, 8000).eval())
+        sources = [torch.randint(4, 8000, (n,)).tolist() for n in range(5, 29)]
+        for way in (SearchConfig(beam_size=1, max_length=12), SearchConfig(beam_size=3, max_length=12)):
+            whole, seven, alone = (
+                [
+                    found[0]
+                    for first in range(0, len(sources), size)
+                    for found in search([model], Sources(*pad(sources[first : first + size])), way)
+                ]
+                for size in (len(sources), 7, 1)
+            )
+            assert [each.ids for each in whole] == [each.ids for each in seven] == [each.ids for each in alone]
+            for one, other in zip(whole + seven, alone + alone, strict=True):
+                assert one.score == pytest.approx(other.score, abs=1e-4)
+    finally:
+        torch.set_num_threads(threads)

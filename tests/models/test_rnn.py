@@ -155,9 +155,16 @@ def test_head_of_a_shortlist_is_part_of_the_whole() -> None:
 
 
 def test_layer_by_layer_needs_as_many_layers() -> None:
-    """A mismatch is told in a plain sentence that names the way out, also for a config that was never validated."""
+    """A mismatch is told in a plain sentence that names the way out."""
     with pytest.raises(ValueError, match="as many decoder as encoder layers, not 1 and 2; start: bridge"):
-        Recurrent(RnnConfig.model_construct(start="layers", encoder_layers=1, decoder_layers=2), 13, 13)
+        RnnConfig(start="layers", encoder_layers=1, decoder_layers=2)
+
+
+def test_two_directions_need_an_even_width() -> None:
+    """Half of an odd width is told where the width is given, not where the model is built."""
+    with pytest.raises(ValueError, match="even d_hidden, not 7"):
+        RnnConfig(d_hidden=7)
+    assert RnnConfig(d_hidden=7, bidirectional=False).d_hidden == 7
 
 
 def test_one_matrix_needs_one_vocabulary() -> None:

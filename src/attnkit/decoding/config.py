@@ -43,6 +43,10 @@ class SearchConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attr
     scores: bool = True
     """Greedy search only: false saves the normalisation over the vocabulary, scores are then not a number."""
 
+    def limit(self, n_source: int) -> int:
+        """Return the most target tokens for a source of that many tokens, ends included on both sides."""
+        return int(self.max_ratio * n_source) + self.extra if self.max_length is None else self.max_length
+
     @model_validator(mode="after")
     def _settings_fit_the_search(self) -> SearchConfig:
         if not self.sampling and self.num_hypotheses > self.beam_size:

@@ -48,13 +48,17 @@ class SteppedModel(Protocol):
 class Ensemble:
     """Models with their states: the log of the mean of their probabilities, the mean of their attention weights."""
 
-    def __init__(self, models: Sequence[SteppedModel], states: Sequence[SteppedState]) -> None:
+    def __init__(
+        self, models: Sequence[SteppedModel], states: Sequence[SteppedState], *, normalised: bool = True
+    ) -> None:
+        """Take models and their first states; unless they are to be normalised, one model's logits keep its precision."""
         self.models = list(models)
         self.states = list(states)
+        self._widens = normalised or len(self.models) > 1
         self._rooms: dict[str, Tensor] = {}
 
     def logits(self, prev: Tensor, rules: Rules) -> Tensor:
-        """Step every model over the words prev (B, K) and return float32 logits (B, K, V), free to be overwritten.
+        """Step every model over the words prev (B, K) and return logits (B, K, V), free to be overwritten.
 
         The repetition penalty is part of each model's distribution, so it comes before the mean over models.
 
@@ -65,7 +69,7 @@ class Ensemble:
         for i, model in enumerate(self.models):
             hidden, self.states[i] = model.step(prev, self.states[i])
             logits = model.head(hidden)
-            if logits.dtype != torch.float32:
+            if self._widens and logits.dtype != torch.float32:
                 logits = self._room(f"logits {i}", logits).copy_(logits)
             found.append(rules.penalize(logits))
         if len(found) == 1:

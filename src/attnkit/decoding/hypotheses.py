@@ -17,6 +17,8 @@ from attnkit.decoding.rules import EOS, Batch
 
 ENOUGH_ALIVE = 0.8
 """Finished sentences are dropped once fewer than this share is alive: dropping copies what the model remembers."""
+ROUND = 8
+"""The rows that remain are a multiple of this, or 1, 2, 4: then batches meet shapes whose kernels are there already."""
 
 
 @dataclass(frozen=True)
@@ -29,8 +31,8 @@ class Hypothesis:
     """Log-probability / length**alpha plus the coverage term; length counts EOS."""
     log_prob: float
     """Natural logarithm of its probability, EOS and a forced prefix included."""
-    attention: Tensor | None
-    """Weights (len(ids), S) over the sentence's own source tokens, float32 on the CPU, where recorded."""
+    attention: NDArray[np.float32] | None
+    """Weights (len(ids), S) over the sentence's own source tokens, where recorded."""
     finished: bool
     """False where the greatest length cut it off."""
 
@@ -72,9 +74,8 @@ class History:
 
     def end(self, chosen: Tensor, flat: Tensor, log_probs: Tensor, finished: Tensor) -> None:
         """Note translations that end at this step, all (B, K): where chosen, beam * V + word, log-probability."""
-        rows = chosen.nonzero()[:, 0]
-        step = len(self._steps)
-        self._ended.append(_Ended(step, self.alive[rows], flat[chosen], log_probs[chosen], finished[chosen]))
+        rows, _ = at = chosen.nonzero(as_tuple=True)
+        self._ended.append(_Ended(len(self._steps), self.alive[rows], flat[at], log_probs[at], finished[at]))
 
     def add(self, flat: Tensor) -> None:
         """Note the step's continuations (B, K) as old beam * V + word."""
@@ -98,7 +99,7 @@ class History:
         chosen = found.first(found.beams.astype(np.float64) if config.sampling else -scores, config.num_hypotheses)
         found, scores = found.take(chosen), scores[chosen]
         words, beams = self._trace(found)
-        weights = self._gather(found, beams) if record else None
+        weights = self._gather(found, beams).numpy() if record else None
         results: list[list[Hypothesis]] = [[] for _ in self.batch.limits]
         for i, sentence in enumerate(found.sentences.tolist()):
             n_words = int(found.steps[i]) + int(found.words[i] != EOS)
@@ -107,7 +108,7 @@ class History:
                     ids=words[i, :n_words].tolist(),
                     score=float(scores[i]),
                     log_prob=float(found.log_probs[i]),
-                    attention=None if weights is None else weights[i, :n_words, : self.batch.lengths[sentence]].clone(),
+                    attention=None if weights is None else weights[i, :n_words, : self.batch.lengths[sentence]].copy(),
                     finished=bool(found.finished[i]),
                 )
             )
@@ -150,9 +151,14 @@ class History:
 
 
 def remaining(done: Tensor) -> Tensor | None:
-    """Return the rows (n,) that are not done (B,) once they are few enough to drop the rest, else None."""
+    """Return the rows (n,) to keep once few enough are not done (B,), else None; some that are done round them up."""
     n_alive = len(done) - int(done.sum())
-    return (~done).nonzero()[:, 0] if n_alive < ENOUGH_ALIVE * len(done) else None
+    unit = min(ROUND, 1 << (n_alive - 1).bit_length()) if n_alive else 1
+    n_kept = -(-n_alive // unit) * unit
+    if n_alive >= ENOUGH_ALIVE * len(done) or n_kept >= len(done):
+        return None
+    # Stable: the rows that are not done come first, all in their old order.
+    return done.to(torch.uint8).argsort(stable=True)[:n_kept].sort().values
 
 
 @dataclass(frozen=True)

@@ -69,8 +69,7 @@ def make_batch(sources: Sources, config: SearchConfig) -> Batch:
     forced = [0] * n_sentences if prefix is None else given.sum(1).tolist()
     limits = []
     for length, n_forced in zip(lengths, forced, strict=True):
-        limit = int(config.max_ratio * length) + config.extra if config.max_length is None else config.max_length
-        limits.append(max(limit, config.min_length + 1, n_forced + 1))
+        limits.append(max(config.limit(length), config.min_length + 1, n_forced + 1))
     return Batch(
         lengths=lengths,
         limits=limits,

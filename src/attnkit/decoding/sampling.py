@@ -27,12 +27,14 @@ _FIRST_GUESS = 128
 def sample(ensemble: Ensemble, batch: Batch, config: SearchConfig, history: History) -> int:
     """Draw ``num_hypotheses`` translations per sentence into the history. Returns the vocabulary's size."""
     noise = torch.from_numpy(uniform(config.seed, batch.keys, config.num_hypotheses, max(batch.limits)))
-    noise = noise.to(batch.device)
+    # An Apple GPU has no float64, in which the distribution is inverted: there the processor draws.
+    where = torch.device("cpu") if batch.device.type == "mps" else batch.device
+    noise = noise.to(where)
 
     def pick(logits: Tensor, step: int, places: Tensor) -> Tensor:
-        rows = logits.flatten(0, 1)
-        words = draw(rows / config.temperature, noise[step, places].view(-1), config.top_k, config.top_p)
-        return words.view(logits.shape[:2])
+        rows = logits.flatten(0, 1).to(where) / config.temperature
+        words = draw(rows, noise[step, places.to(where)].view(-1), config.top_k, config.top_p)
+        return words.view(logits.shape[:2]).to(logits.device)
 
     return walk(ensemble, batch, config, history, pick)
 

@@ -50,7 +50,9 @@ def search(
     look = record or config.coverage_penalty > 0
     width = config.num_hypotheses if config.sampling else config.beam_size
     states = [model.start(sources.ids, sources.mask, width, max(batch.limits), look) for model in models]
-    ensemble, history = Ensemble(models, states), History(batch, record=look)
+    # Greedy search without scores only compares logits: those of a half-precision model are compared as they are.
+    normalised = config.scores or config.sampling or config.beam_size > 1 or config.repetition_penalty != 1
+    ensemble, history = Ensemble(models, states, normalised=normalised), History(batch, record=look)
     run = sample if config.sampling else beam_search if config.beam_size > 1 else greedy_search
     vocab_size = run(ensemble, batch, config, history)
     return history.hypotheses(config, vocab_size, record=record)

@@ -27,7 +27,10 @@ class DecodingState:
         self.scale = width**-0.5
         # Scores of a half-precision model become float32 on adding the mask: the softmax is then faster, and exact.
         self.exact = memory.dtype if memory.dtype == torch.float64 else torch.float32
-        self.memory = memory.contiguous()
+        # On a CPU all of attention is float32: half-precision products of one row take half as long again, and would
+        # push the kernels of the linear maps out of the library's memory, a shape for every length.
+        kept = self.exact if memory.device.type == "cpu" else memory.dtype
+        self.memory = memory.to(kept, memory_format=torch.contiguous_format)
         self.memory[0::2].mul_(self.scale)
         self.memory_mask = None
         if memory_mask is not None and not bool(memory_mask.all()):
@@ -36,7 +39,7 @@ class DecodingState:
             self.memory_mask = torch.zeros_like(blocked, dtype=self.exact).masked_fill_(blocked, lowest)
         self.n_beams, self.max_length, self.record = n_beams, max_length, record
         self.n_steps = self.n_slots = self.n_queries = 0
-        self.slots = memory.new_zeros(n_layers, batch, n_heads, 0, width)  # (2 L, B, H, C, d)
+        self.slots = self.memory.new_zeros(n_layers, batch, n_heads, 0, width)  # (2 L, B, H, C, d)
         # (B, K, C), 0 at a beam's ancestors and -inf elsewhere
         self.ancestry = torch.zeros(batch, 1, 0, dtype=self.exact, device=memory.device)
         self.steps = torch.zeros(0, dtype=torch.int64, device=memory.device)  # (C,), the step that wrote each slot
@@ -95,10 +98,10 @@ class DecodingState:
         weights = self._weigh(query, self.memory[2 * layer], self.memory_mask)
         if self.record and 2 * (layer + 1) == len(self.memory):
             self.attention = weights.mean(dim=1)
-        return weights.to(query.dtype) @ self.memory[2 * layer + 1]
+        return weights.to(self.memory.dtype) @ self.memory[2 * layer + 1]
 
     def _weigh(self, query: Tensor, keys: Tensor, mask: Tensor | None) -> Tensor:
-        scores = query @ keys.transpose(-1, -2)
+        scores = query.to(keys.dtype) @ keys.transpose(-1, -2)
         if mask is None:
             return scores.softmax(-1, dtype=self.exact)
         return (scores.add_(mask) if scores.dtype == self.exact else scores + mask).softmax(-1)

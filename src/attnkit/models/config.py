@@ -119,6 +119,8 @@ class RnnConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribu
     def _parts_fit(self) -> RnnConfig:
         if self.input_feeding and (self.query != "current" or self.attention == "none"):
             raise ValueError("input_feeding needs attention and query: current")
+        if self.bidirectional and self.d_hidden % 2:
+            raise ValueError(f"a bidirectional encoder needs an even d_hidden, not {self.d_hidden}")
         if self.start == "layers" and self.encoder_layers != self.decoder_layers:
             raise ValueError(
                 f"start: layers needs as many decoder as encoder layers, not {self.encoder_layers} and "

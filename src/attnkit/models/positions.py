@@ -117,8 +117,8 @@ class RelativeBias(nn.Module):
     def _bucket(self, distance: Tensor, n: int) -> Tensor:
         exact = n // 2
         growth = (n - exact) / math.log(self.max_distance / exact)
-        steps = torch.log(distance.clamp(min=1).double() / exact) * growth
-        far = exact + (steps + 1e-9).long()  # a whole number must not be rounded to just below itself
+        steps = torch.log(distance.clamp(min=1).float() / exact) * growth
+        far = exact + (steps + 1e-5).long()  # a whole number must not be rounded to just below itself
         return torch.where(distance < exact, distance, far.clamp(max=n - 1))
 
 

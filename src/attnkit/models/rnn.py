@@ -16,6 +16,7 @@ from torch.nn import functional as F
 
 from attnkit.models.config import RnnConfig
 from attnkit.models.dropout import Dropout
+from attnkit.models.linear import Linear
 from attnkit.models.recurrent import CellState, RecurrentEncoder
 from attnkit.models.rnn_decoder import Memory, RecurrentDecoder, Source
 from attnkit.models.translation import State
@@ -54,7 +55,7 @@ class Bridge(nn.Module):
         super().__init__()
         d_from, self.d_hidden = config.encoder_layers * config.d_hidden, config.d_hidden
         n_parts = 2 if config.cell == "lstm" else 1
-        self.maps = nn.ModuleList(nn.Linear(d_from, config.decoder_layers * config.d_hidden) for _ in range(n_parts))
+        self.maps = nn.ModuleList(Linear(d_from, config.decoder_layers * config.d_hidden) for _ in range(n_parts))
 
     def forward(self, finals: Sequence[CellState]) -> list[CellState]:
         """Return one state a decoder layer, tensors (B, d), for one final state an encoder layer."""
@@ -74,11 +75,6 @@ class Recurrent(nn.Module):
             raise ValueError(
                 f"tied: all needs one vocabulary for both sides, not {src_vocab_size} and {tgt_vocab_size} words"
             )
-        if config.start == "layers" and config.encoder_layers != config.decoder_layers:
-            raise ValueError(
-                f"start: layers needs as many decoder as encoder layers, not {config.encoder_layers} and "
-                f"{config.decoder_layers}; start: bridge fits any number"
-            )
         self.start_from = config.start
         self.decoder_layers = config.decoder_layers
         self.src_embedding = nn.Embedding(src_vocab_size, config.d_model)
@@ -95,7 +91,7 @@ class Recurrent(nn.Module):
         )
         self.bridge = Bridge(config) if config.start == "bridge" else None
         self.decoder = RecurrentDecoder(config)
-        self.output = nn.Linear(config.d_model, tgt_vocab_size)
+        self.output = Linear(config.d_model, tgt_vocab_size)
         self.dropout = Dropout(config.dropout)
         # Embeddings enter multiplied by sqrt(D), so that one matrix has the right size as input and as output layer.
         self.scale = config.d_model**0.5

@@ -27,6 +27,7 @@ from attnkit.models.attention.attend import attend_prepared
 from attnkit.models.attention.distribution import softmax
 from attnkit.models.config import RnnConfig
 from attnkit.models.dropout import Dropout
+from attnkit.models.linear import Linear
 from attnkit.models.recurrent import STEPS, CellState, make_layer, run_layer, weights_of
 
 
@@ -81,7 +82,7 @@ class RecurrentDecoder(nn.Module):
         self.align = None
         if config.attention != "none":
             self.align = ALIGNMENTS[config.attention](d_hidden, d_hidden, config.d_attention or d_hidden)
-        self.readout = nn.Linear(2 * d_hidden + (0 if self.looks_last else d_model), d_model)
+        self.readout = Linear(2 * d_hidden + (0 if self.looks_last else d_model), d_model)
         nn.init.xavier_uniform_(self.readout.weight)
         nn.init.zeros_(self.readout.bias)
         self.dropout = Dropout(config.dropout)

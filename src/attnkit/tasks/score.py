@@ -101,5 +101,5 @@ def _score(run: LoadedRun, src: list[list[int]], tgt: list[list[int]]) -> list[P
             for rows, of in zip(torch.split(hidden, _ROWS), torch.split(targets, _ROWS), strict=True)
         ]
     )
-    sums = torch.split(chosen.double(), [len(t) + 1 for t in tgt])
+    sums = torch.split(chosen.cpu().double(), [len(t) + 1 for t in tgt])
     return [PairScore(float(part.sum()), len(part)) for part in sums]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import signal
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -74,8 +75,7 @@ class LocalSearcher:
         src, mask = pad_sources([part.ids for part in parts], self.device)
         prefix = pad_prefixes([part.prefix for part in parts], self.device)
         keys = [part.line * 4096 + part.number for part in parts]
-        with torch.inference_mode():
-            return search(self.models, Sources(src, mask, prefix, keys), job.config, record=job.record)
+        return search(self.models, Sources(src, mask, prefix, keys), job.config, record=job.record)
 
 
 class PoolSearcher:
@@ -84,6 +84,8 @@ class PoolSearcher:
     def __init__(self, runs: Sequence[Path], precision: str, workers: int, checkpoint: str | None = None) -> None:
         context = multiprocessing.get_context("spawn")  # a forked torch would inherit threads that no longer run
         self._pool = ProcessPoolExecutor(workers, context, _begin, (list(runs), precision, checkpoint))
+        for _ in range(workers):  # a process starts with its first job: all start now, side by side
+            self._pool.submit(int)
 
     def search_all(self, batches: Iterable[Sequence[Part]], job: Job) -> Iterator[Found]:
         yield from self._pool.map(_search, ((list(parts), job) for parts in batches))
@@ -99,6 +101,7 @@ _in_worker: list[LocalSearcher] = []
 def _begin(runs: list[Path], precision: str, checkpoint: str | None) -> None:
     from attnkit.tasks.load import load_run
 
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that asks, which then ends this one
     torch.set_num_threads(1)
     loaded = [load_run(path, device="cpu", precision=precision, checkpoint=checkpoint) for path in runs]
     _in_worker.append(LocalSearcher([run.model for run in loaded], torch.device("cpu")))

@@ -68,13 +68,18 @@ def load_translator(
     """
     if workers > 1 and device not in ("auto", "cpu"):
         raise UsageError(f"several workers compute on the CPU, not on {device}", where="--workers")
-    loaded = [load_run(path, device=device, precision=precision, checkpoint=checkpoint) for path in runs]
-    for other in loaded[1:]:
-        if other.vocabularies != loaded[0].vocabularies:
-            raise RunError("these runs have different vocabularies and cannot vote together", where=str(other.path))
-    if workers > 1:
-        return Translator(loaded, PoolSearcher(runs, precision, workers, checkpoint))
-    return Translator(loaded, LocalSearcher([run.model for run in loaded], loaded[0].device))
+    # Workers load while this process does.
+    pool = PoolSearcher(runs, precision, workers, checkpoint) if workers > 1 else None
+    try:
+        loaded = [load_run(path, device=device, precision=precision, checkpoint=checkpoint) for path in runs]
+        for other in loaded[1:]:
+            if other.vocabularies != loaded[0].vocabularies:
+                raise RunError("these runs have different vocabularies and cannot vote together", where=str(other.path))
+        return Translator(loaded, pool or LocalSearcher([run.model for run in loaded], loaded[0].device))
+    except BaseException:
+        if pool is not None:
+            pool.close()
+        raise
 
 
 class Translator:
@@ -99,7 +104,7 @@ class Translator:
         """
         if isinstance(lines, str):
             raise TypeError("translate takes a list of lines, not one string")
-        found = self.stream(lines, self.configure(options))
+        found = self.stream(lines, self.configure({"scores": False, **options}))
         return [output.text for translation in found for output in translation.outputs]
 
     def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[float]:
@@ -114,7 +119,7 @@ class Translator:
             UsageError: no such setting, a value it cannot have, or lengths that the model has no positions for.
         """
         config = validate(SearchConfig, {**self.search.model_dump(mode="json"), **options})
-        most = config.max_length or int(config.max_ratio * (self.max_source + 1)) + config.extra
+        most = config.limit(self.max_source + 1)
         if self.longest is not None and max(most, config.min_length + 1) > self.longest:
             raise UsageError(
                 f"this model has positions for {self.longest:,} tokens, its end included, and {most:,} are asked for",
@@ -149,21 +154,30 @@ class Translator:
         self, lines: list[str], parts: list[list[Part]], job: Job, batching: Batching
     ) -> Iterator[Translation]:
         """Translate lines that are in memory, given as parts by ``split``."""
-        flat = [part for members in parts for part in members]
-        found: dict[int, list[Hypothesis]] = {}
-        batches = make_batches([len(part.ids) for part in flat], batching)
-        results = self.searcher.search_all(([flat[i] for i in batch] for batch in batches), job)
-        for batch, hypotheses in zip(batches, results, strict=True):
+        places = [(i, k) for i, members in enumerate(parts) for k in range(len(members))]
+        batches = make_batches([len(parts[i][k].ids) for i, k in places], batching)
+        chosen = [[places[n] for n in batch] for batch in batches]
+        results = self.searcher.search_all(([parts[i][k] for i, k in batch] for batch in chosen), job)
+        found: dict[tuple[int, int], list[Hypothesis]] = {}
+        joined: dict[int, Translation] = {}
+        for batch, hypotheses in zip(chosen, results, strict=True):
             found.update(zip(batch, hypotheses, strict=True))
-        first = 0
-        for line, members in zip(lines, parts, strict=True):
-            yield self.join(line, members, [found[first + k] for k in range(len(members))], job.config)
-            first += len(members)
+            # Lines are joined as they become complete, while workers search what follows.
+            for i in dict.fromkeys(i for i, _ in batch):
+                members = [found.get((i, k)) for k in range(len(parts[i]))]
+                whole = [hypotheses for hypotheses in members if hypotheses is not None]
+                if len(whole) == len(members):
+                    joined[i] = self.join(lines[i], parts[i], whole, job.config)
+        for i, line in enumerate(lines):
+            yield joined[i] if parts[i] else self.join(line, [], [], job.config)
 
     def split(self, lines: list[str], prefixes: list[str] | None, offset: int) -> list[list[Part]]:
         """Encode lines, over-long ones in parts; a blank line has none. ``offset`` numbers the first line."""
         encoded = self.src_tokenizer.encode(lines)
-        given = self.tgt_tokenizer.encode(prefixes) if prefixes is not None else [[] for _ in lines]
+        given: list[list[int]] = [[] for _ in lines]
+        if prefixes is not None:  # a blank one leaves the translation free: its spaces are not forced
+            forced = self.tgt_tokenizer.encode(prefixes)
+            given = [ids if text.strip() else [] for text, ids in zip(prefixes, forced, strict=True)]
         parts: list[list[Part]] = []
         for number, (line, ids, prefix) in enumerate(zip(lines, encoded, given, strict=True), offset):
             if self.longest is not None and len(prefix) >= self.longest:

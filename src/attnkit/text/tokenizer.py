@@ -58,6 +58,7 @@ class Tokenizer:
         space = " " if config.kind == "word" else ""
         self._symbols = {space + symbol: len(SPECIALS) + i for i, symbol in enumerate(config.symbols)}
         self._symbol_pattern = None if config.kind == "word" else symbol_pattern(config.symbols)
+        self._shown: dict[int, str] = {}
         self._known: dict[str, list[int]] = {}
         self._remembered = 0
 
@@ -106,7 +107,11 @@ class Tokenizer:
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """Return each id for people: a space shows as ``▁``, parts of a character and controls as ``<0x..>``."""
-        return [self._names[i] if i == UNK_ID else display(self._bytes[i]) or self._names[i] for i in ids]
+        shown = self._shown
+        return [shown[i] if i in shown else shown.setdefault(i, self._show(i)) for i in ids]
+
+    def _show(self, id: int) -> str:
+        return self._names[id] if id == UNK_ID else display(self._bytes[id]) or self._names[id]
 
     def bytes_of(self, id: int) -> bytes:
         """Return the bytes of UTF-8 that an id stands for, none for padding and the like."""

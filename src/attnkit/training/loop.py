@@ -100,8 +100,6 @@ class EvaluationRecord(NamedTuple):
     metrics: dict[str, float]
     improved: bool
     """Whether ``limits.metric`` is the best so far."""
-    best: float | None
-    best_step: int | None
 
 
 class _Totals(NamedTuple):
@@ -274,4 +272,4 @@ def _evaluate(job: Job, state: TrainState) -> EvaluationRecord:
     improved = state.note_metric(value, limits.higher_is_better, optimization, loss)
     state.due = False
     state.finished = _limit_reached(limits, state)
-    return EvaluationRecord(state.step, state.epoch, metrics, improved, state.best, state.best_step)
+    return EvaluationRecord(state.step, state.epoch, metrics, improved)

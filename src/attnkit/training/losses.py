@@ -43,8 +43,9 @@ def linear_cross_entropy(
 ) -> tuple[Tensor, Tensor]:
     """Sum the cross-entropy of ``softmax(hidden @ weight.T + bias)`` without ever holding all logits.
 
-    Rows are taken in chunks that share one small buffer, and the gradients are computed on the way, in the forward
-    pass: logits are made once and never kept. Products run in the dtype of ``hidden``, the softmax in float32 at least.
+    Rows are taken in small chunks, and the gradients are computed on the way, in the forward pass: logits are made once
+    and never kept. All chunks share one buffer, except in float32 on x86, where each product makes its own. Products
+    run in the dtype of ``hidden``, the softmax in float32 at least.
 
     Args:
         hidden: (N, D) features.
@@ -184,7 +185,9 @@ def _softmax_pass(gradients: _Gradients, targets: Tensor, on_target: float, rows
         chosen[span] = logits.gather(1, column).squeeze(1)
         highest = logits.amax(1)
         in_place = logits.dtype == gradients.wide
-        probs = torch.softmax(logits, 1, dtype=gradients.wide, out=logits if in_place else wide[:n])
+        # Widened into memory that is there: softmax's own copy would be new, and paid for page by page.
+        probs = logits if in_place else wide[:n].copy_(logits)
+        torch.softmax(probs, 1, out=probs)
         # The highest probability is 1 / sum(exp(logit - highest)): one cheap read instead of a second exp pass.
         log_norms[span] = highest.to(gradients.wide) - probs.amax(1).log()
         if gradients.any:

@@ -13,6 +13,8 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
+from attnkit.models.linear import Linear
+
 
 class Alignment(Protocol):
     """Scores of queries (B, H, T, d_query) against keys (B, H, S, d_key)."""
@@ -76,7 +78,7 @@ class General(nn.Module):
 
     def __init__(self, d_query: int, d_key: int, d_hidden: int) -> None:
         super().__init__()
-        self.keys = nn.Linear(d_key, d_query, bias=False)
+        self.keys = Linear(d_key, d_query, bias=False)
         nn.init.xavier_uniform_(self.keys.weight)
 
     def prepare(self, keys: Tensor) -> Tensor:
@@ -98,8 +100,8 @@ class Additive(nn.Module):
 
     def __init__(self, d_query: int, d_key: int, d_hidden: int) -> None:
         super().__init__()
-        self.query = nn.Linear(d_query, d_hidden, bias=False)
-        self.keys = nn.Linear(d_key, d_hidden)
+        self.query = Linear(d_query, d_hidden, bias=False)
+        self.keys = Linear(d_key, d_hidden)
         self.weight = nn.Parameter(torch.empty(d_hidden))
         nn.init.xavier_uniform_(self.query.weight)
         nn.init.xavier_uniform_(self.keys.weight)
@@ -114,7 +116,8 @@ class Additive(nn.Module):
     def score(self, query: Tensor, prepared: Tensor) -> Tensor:
         """Return w·tanh(W₁q + W₂k + b); builds (B, H, T, S, d_hidden), so T is best small."""
         inner = self.query(query).unsqueeze(-2) + prepared.unsqueeze(-3)  # (B, H, T, S, d_hidden)
-        return inner.tanh_() @ self.weight
+        scores: Tensor = inner.tanh_() @ self.weight
+        return scores
 
     def forward(self, query: Tensor, keys: Tensor) -> Tensor:
         """Return scores (B, H, T, S)."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import torch
 from torch import Tensor, nn
 
 from attnkit.models.linear import Linear
@@ -35,7 +36,9 @@ class MultiHeadAttention(nn.Module):
         batch, length, width = x.shape
         parts = split_heads(self.projection(x), self.n_parts, self.n_heads)
         context = mix(*parts.unbind(0))  # (B, H, T, d)
-        y: Tensor = self.output(context.transpose(1, 2).reshape(batch, length, width))
+        # One copy mends order and precision.
+        merged = context.transpose(1, 2).to(x.dtype, memory_format=torch.contiguous_format)
+        y: Tensor = self.output(merged.reshape(batch, length, width))
         return y
 
 
