@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from attnkit.tasks.translate import Translator
+    from attnkit.tasks.translation import Event
 
 # On a CPU torch remembers 1,024 compiled products, and below it oneDNN as many again, each with its buffers. Training
 # meets ever new shapes, and remembering them takes gigabytes; decoding meets the same ones again and is a fifth slower
@@ -39,6 +41,8 @@ def train(
 ) -> Translator:
     """Train as ``attnkit train`` does, without a word, and return the best model. Called again it goes on.
 
+    What is odd about the text, and damaged checkpoints that were passed over, come as ``UserWarning``.
+
     Args:
         src: source text, one sentence a line.
         tgt: target text, line by line.
@@ -59,17 +63,39 @@ def train(
     flags = {"data.src": [str(src)], "data.tgt": [str(tgt)], **(settings or {})}
     earlier = None if overwrite else preset_of(Path(run))
     resolved = resolve(flags, preset_name=preset, earlier=earlier)
-    for _ in events(Request(resolved.config, Path(run), overwrite=overwrite)):
-        pass
+    for event in events(Request(resolved.config, Path(run), overwrite=overwrite)):
+        for text in _warnings_in(event):
+            warnings.warn(text, stacklevel=2)
     return load(run, device=resolved.config.device)
 
 
 def load(run: str | Path, *runs: str | Path, device: str = "auto", precision: str = "float32") -> Translator:
     """Load a run (or several, as an ensemble) for translating and scoring.
 
+    A damaged checkpoint that was passed over for an older one comes as ``UserWarning``.
+
     Raises:
         RunError: no run, a damaged one, or one of another kind.
     """
     from attnkit.tasks.translate import load_translator
 
-    return load_translator([Path(run), *map(Path, runs)], device=device, precision=precision)
+    translator = load_translator([Path(run), *map(Path, runs)], device=device, precision=precision)
+    for text in dict.fromkeys(text for loaded in translator.runs for text in loaded.warnings):
+        warnings.warn(text, stacklevel=2)
+    return translator
+
+
+def _warnings_in(event: Event) -> list[str]:
+    """Return what is not as it should be, by an event of training."""
+    from attnkit.tasks.prepare import Checked, Warned
+    from attnkit.views.training import finding_line
+
+    if isinstance(event, Warned):
+        return [event.text]
+    if not isinstance(event, Checked):
+        return []
+    src, tgt = event.report.src, event.report.tgt
+    return [
+        finding_line(tgt if found.side == "target" else src, found.count, found.text, found.first_line, found.dropped)
+        for found in event.report.findings
+    ]

@@ -11,7 +11,8 @@ import pytest
 
 from attnkit.data.config import DataConfig
 from attnkit.data.feed import PairFeed, Position, Step
-from attnkit.data.pairs import Pairs, write_pairs
+from attnkit.data.pairs import PairBatch, Pairs, write_pairs
+from attnkit.errors import DataError
 
 
 @pytest.fixture(scope="module")
@@ -22,6 +23,10 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> Pairs:
     corpora = [[tuple(map(list, zip(*part, strict=True)))] for part in (rows[:300], rows[300:])]
     config = DataConfig(src=("a", "b"), tgt=("a", "b"))
     return write_pairs(tmp_path_factory.mktemp("feed") / "pairs", corpora, (1000, 1000), config)
+
+
+def real_tokens(batch: PairBatch) -> int:
+    return (batch.src.numel() if batch.src_mask is None else int(batch.src_mask.sum())) + len(batch.targets)
 
 
 def members(step: Step) -> list[int]:
@@ -75,7 +80,7 @@ def test_the_global_batch_is_the_same_however_it_is_shared(pairs: Pairs, world: 
             assert len(share.micro_batches) <= accumulate
         targets = [len(batch.targets) for share, _ in shares for batch in share.micro_batches]
         assert sum(targets) == whole.counts["nll"]
-        tokens = [batch.n_tokens for share, _ in shares for batch in share.micro_batches]
+        tokens = [real_tokens(batch) for share, _ in shares for batch in share.micro_batches]
         assert sum(tokens) == whole.n_tokens
         longest = max(map(sum, zip(*(side.tolist() for side in pairs.lengths), strict=True)))
         assert max(tokens) <= whole.n_tokens / (world * accumulate) + longest
@@ -116,5 +121,5 @@ def test_misuse_is_refused(pairs: Pairs, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="1 weights for 2 corpora"):
         PairFeed(pairs, seed=1, max_tokens=300, weights=(1.0,))
     empty = write_pairs(tmp_path / "p", [[]], (10, 10), DataConfig(src=("a",), tgt=("b",)))
-    with pytest.raises(ValueError, match="without pairs"):
+    with pytest.raises(DataError, match="without pairs"):
         PairFeed(empty, seed=1, max_tokens=300).step_at(Position())

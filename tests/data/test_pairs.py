@@ -50,7 +50,6 @@ def test_batches_equal_a_plain_loop(
     assert batch.targets.tolist() == targets
     assert (batch.src_mask is None) == all(map(all, mask))
     assert batch.src_mask is None or batch.src_mask.tolist() == mask
-    assert batch.n_tokens == sum(map(sum, mask)) + len(targets)
 
 
 def test_shapes_of_the_tensors(tmp_path: Path) -> None:
@@ -61,7 +60,6 @@ def test_shapes_of_the_tensors(tmp_path: Path) -> None:
     assert batch.src_mask.dtype == torch.bool
     moved = batch.to("meta")
     assert moved.src.device.type == moved.targets.device.type == "meta"
-    assert moved.n_tokens == batch.n_tokens == 5 + 6
 
 
 def test_an_empty_batch_is_refused(tmp_path: Path) -> None:

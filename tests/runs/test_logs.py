@@ -75,7 +75,7 @@ def test_metrics_are_cut_to_what_the_checkpoint_knew(tmp_path: Path) -> None:
     run.append_metrics({"step": 2})
     assert run.truncate_metrics(known) == []
     assert run.metrics_path.read_bytes() == before
-    assert run.read_metrics() == ([{"step": 1}], [])
+    assert read_records(run.metrics_path) == ([{"step": 1}], [])
     assert run.truncate_metrics(known + 7) == [f"{run.metrics_path} has lost 7 bytes that its checkpoint knew of"]
     assert run.metrics_path.read_bytes() == before
 

@@ -10,6 +10,7 @@ import pytest
 import safetensors.torch
 import torch
 
+from attnkit.commands.average import command
 from attnkit.errors import RunError, UsageError
 from attnkit.runs.folder import RunFolder
 from attnkit.tasks.average import average_run
@@ -67,6 +68,35 @@ def test_too_few_checkpoints_are_refused(run: Path) -> None:
     assert not (run / "averaged").exists()
 
 
+def test_what_a_stop_saved_counts_only_where_it_is_named(workshop: Any, tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    config = workshop.configure(evaluation={"every_steps": 4}, checkpoints__keep_last=3)
+    workshop.train(config, path, stops=(6,))
+    assert RunFolder(path).steps() == [4, 6, 8, 12]
+    assert average_run(path, None, []).names == ["step-4", "step-8", "step-12"]
+    assert average_run(path, 2, []).names == ["step-8", "step-12"]
+    with pytest.raises(RunError, match="there are 3 checkpoints, fewer than 4"):
+        average_run(path, 4, [])
+    assert average_run(path, None, ["step-6", "step-8"]).names == ["step-6", "step-8"]
+
+
+def test_checkpoints_that_are_saved_every_so_often_count(workshop: Any, tmp_path: Path) -> None:
+    config = workshop.configure(evaluation={"every_steps": 50}, checkpoints={"save_every": 5, "keep_last": 3})
+    workshop.train(config, tmp_path / "run", stops=(7,))
+    assert average_run(tmp_path / "run", None, []).names == ["step-5", "step-10", "step-12"]
+
+
+def test_a_damaged_checkpoint_is_told(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "run"
+    shutil.copytree(run, path)
+    (path / "checkpoints/step-12/model.safetensors").write_bytes(b"")
+    (told,) = average_run(path, None, []).warnings
+    assert "model.safetensors of checkpoint step-12" in told
+    command(path)
+    out, err = capsys.readouterr()
+    assert err == f"warning: {told}\n" and "averaged step-4, step-8 into" in out
+
+
 def test_training_can_end_with_an_average(workshop: Any, tmp_path: Path) -> None:
     changes = {"evaluation": {"every_steps": 4}, "checkpoints__average": 3, "limits__metric": "loss"}
     done = workshop.train(workshop.configure(**changes), tmp_path / "run")
@@ -77,3 +107,5 @@ def test_training_can_end_with_an_average(workshop: Any, tmp_path: Path) -> None
     assert (tmp_path / "run/best").read_text().strip() == done.best
     again = workshop.train(workshop.configure(**changes), tmp_path / "run")
     assert again.already and again.metrics == done.metrics
+    (tmp_path / "run/best").write_text("step-12\n")  # as a kill just before the average is named leaves it
+    assert workshop.train(workshop.configure(**changes), tmp_path / "run") == again

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from attnkit.errors import StoppedError
-from attnkit.tasks.translation import Request, Scored, train
+from attnkit.tasks.prepare import Stage
+from attnkit.tasks.translation import Begun, Request, Scored, train
 from attnkit.training.loop import StepRecord
 
 DROPOUT = {"model__dropout": 0.3}
@@ -95,3 +97,53 @@ def test_the_seed_matters(workshop: Any, tmp_path: Path) -> None:
         workshop.train(workshop.configure("transformer", limits__steps=2, seed=seed), tmp_path / str(seed))
         outcomes.append(outcome(tmp_path / str(seed), 2))
     assert outcomes[0]["checkpoints/step-2/model.safetensors"] != outcomes[1]["checkpoints/step-2/model.safetensors"]
+
+
+def status(run: Path) -> Any:
+    return json.loads((run / "status.json").read_text())
+
+
+def test_a_kill_in_the_last_evaluation_leaves_it_to_the_next_call(workshop: Any, tmp_path: Path) -> None:
+    """The last step is saved, as ``save_every`` asks, before it is evaluated."""
+    config = workshop.configure(limits__steps=6, checkpoints__save_every=3, **DROPOUT)
+    whole = workshop.train(config, tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        for event in train(Request(config, tmp_path / "pieces")):
+            if isinstance(event, StepRecord) and event.step == 6:
+                raise KeyboardInterrupt
+    assert (tmp_path / "pieces/checkpoints/step-6").is_dir()
+    assert workshop.train(config, tmp_path / "pieces") == whole, "not finished already"
+    assert outcome(tmp_path / "whole", 6) == outcome(tmp_path / "pieces", 6)
+    assert (tmp_path / "pieces/README.md").exists() and status(tmp_path / "pieces")["state"] == "finished"
+    assert workshop.train(config, tmp_path / "pieces").already
+
+
+def test_a_kill_after_the_last_save_leaves_the_end_to_the_next_call(workshop: Any, tmp_path: Path) -> None:
+    config, run = workshop.configure(limits__steps=5), tmp_path / "pieces"
+    whole = workshop.train(config, tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        for event in train(Request(config, run)):
+            if isinstance(event, Scored):
+                raise KeyboardInterrupt
+    (run / "best").unlink()
+    assert not (run / "README.md").exists() and status(run)["state"] == "running"
+    done = workshop.train(config, run)
+    assert done.already and (done.best, done.metrics) == (whole.best, whole.metrics) and done.metrics
+    assert (run / "best").read_text() == "step-5\n"
+    assert "5 steps" in (run / "README.md").read_text()
+    assert (status(run)["state"], status(run)["step"], status(run)["exit_code"]) == ("finished", 5, 0)
+
+
+def test_a_stop_is_one_only_where_something_is_saved(workshop: Any, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    events = train(Request(workshop.configure(limits__steps=5), run))
+    assert isinstance(next(events), Stage)
+    with pytest.raises(KeyboardInterrupt):
+        events.throw(KeyboardInterrupt)
+    assert (status(run)["state"], status(run)["step"], status(run)["exit_code"]) == ("failed", 0, 130)
+    workshop.train(workshop.configure(limits__steps=5), run)
+    events = train(Request(workshop.configure(limits__steps=9), run))
+    assert isinstance(next(events), Begun)
+    with pytest.raises(KeyboardInterrupt):
+        events.throw(KeyboardInterrupt)
+    assert (status(run)["state"], status(run)["step"], status(run)["exit_code"]) == ("stopped", 5, 130)

@@ -53,6 +53,19 @@ def test_a_changed_kind_of_model_is_refused(workshop: Any, tmp_path: Path) -> No
         list(train(Request(workshop.configure("rnn", limits__steps=2), run)))
 
 
+def test_a_changed_metric_is_refused(workshop: Any, tmp_path: Path) -> None:
+    """What was best by one would be compared with the other's numbers. Other limits may change."""
+    run = tmp_path / "run"
+    workshop.train(workshop.configure(limits__steps=2), run)
+    for steps in (2, 3):
+        other = workshop.configure(limits__steps=steps, limits__metric="loss")
+        with pytest.raises(UsageError, match=r"limits\.metric: bleu -> loss") as caught:
+            list(train(Request(other, run)))
+        assert "limits.steps" not in caught.value.what
+    more = {"limits__steps": 3, "limits__epochs": 9.0, "limits__tokens": 10**6, "limits__minutes": 9.0}
+    assert workshop.train(workshop.configure(**more, limits__patience=9), run).step == 3
+
+
 def test_a_larger_limit_goes_on(workshop: Any, tmp_path: Path) -> None:
     """With a schedule that does not look at the end, the longer run equals one that was long from the start."""
     constant = {"optimization__schedule": "constant", "optimization__warmup_share": 1.0, "model__dropout": 0.2}

@@ -19,6 +19,8 @@ def command(
 ) -> None:
     """Average the weights of a run's checkpoints; translate then takes the average.
 
+    What a stop saved between two planned checkpoints is left out, unless you name it by --checkpoint.
+
     \b
     Examples:
       attnkit average run --last 5
@@ -28,6 +30,8 @@ def command(
     from attnkit.tasks.average import average_run
 
     done = average_run(run, n, checkpoint or [])
+    for text in done.warnings:
+        console.warn(text)
     if json:
         console.result(dumps({"averaged": done.names, "path": str(done.path)}))
     else:

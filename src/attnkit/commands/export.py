@@ -34,6 +34,8 @@ def command(
     from attnkit.tasks.convert import export_ctranslate2
 
     done = export_ctranslate2(run, folder, checkpoint=checkpoint, quantization=quantization)
+    for text in done.warnings:
+        console.warn(text)
     if json:
         console.result(dumps({"path": str(done.path), "checkpoint": done.checkpoint, "bytes": done.n_bytes}))
     else:

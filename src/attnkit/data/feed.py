@@ -9,6 +9,7 @@ import numpy as np
 
 from attnkit.data.order import EpochPlan, draw, plan_epoch, split
 from attnkit.data.pairs import PairBatch, Pairs
+from attnkit.errors import DataError
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ class PairFeed:
         return step, Position(position.epoch, done) if done < plan.n_batches else Position(position.epoch + 1)
 
     def plan(self, epoch: int) -> EpochPlan:
-        """Return the plan of an epoch; the latest is kept. Raises ``ValueError`` if the epoch has no pairs."""
+        """Return the plan of an epoch; the latest is kept. Raises ``DataError`` if the epoch has no pairs."""
         if self._planned is None or self._planned[0] != epoch:
             self._planned = None
             self._planned = (epoch, self._plan(epoch))
@@ -92,5 +93,5 @@ class PairFeed:
             src_lengths, tgt_lengths, seed=self.seed, epoch=epoch, max_tokens=self.max_tokens, examples=examples
         )
         if not plan.n_batches:
-            raise ValueError("an epoch without pairs has no steps")
+            raise DataError("an epoch without pairs has no steps", where="data.weights", help="give a greater --weight")
         return plan

@@ -39,8 +39,6 @@ class PairBatch:
     """(N,) int64, flat indices into B * T of the places that have a target."""
     targets: Tensor
     """(N,) int64, ids and the end symbol, in the order of ``positions``."""
-    n_tokens: int
-    """Real tokens of both sides, end symbols included."""
 
     def to(self, device: torch.device | str) -> PairBatch:
         """Return the batch on another device."""
@@ -48,7 +46,7 @@ class PairBatch:
         src, tgt_in, positions, targets = (
             tensor.to(device, non_blocking=True) for tensor in (self.src, self.tgt_in, self.positions, self.targets)
         )
-        return PairBatch(src, mask, tgt_in, positions, targets, self.n_tokens)
+        return PairBatch(src, mask, tgt_in, positions, targets)
 
 
 @dataclass(frozen=True)
@@ -120,7 +118,6 @@ class Pairs:
             tgt_in=torch.from_numpy(tgt_in),
             positions=torch.from_numpy(positions.astype(np.int64, copy=False)),
             targets=torch.from_numpy(tgt.reshape(-1)[positions]),
-            n_tokens=int(np.count_nonzero(src_real)) + len(positions),
         )
 
 
@@ -179,8 +176,4 @@ def _add(
 
 
 def _unlike(path: Path) -> RunError:
-    return RunError(
-        "the encoded text is damaged: pairs.json does not fit the two stores",
-        where=str(path),
-        help=f"remove {path.parent} and run the same command again: it is made anew from the text",
-    )
+    return RunError("the encoded text is damaged: pairs.json does not fit the two stores", where=str(path))

@@ -166,11 +166,8 @@ def _map(path: Path, dtype: np.dtype[Any], n: int) -> npt.NDArray[Any]:
 
 
 def _damaged(path: Path, what: str) -> RunError:
-    return RunError(
-        f"the encoded text is damaged: {path.name} {what}",
-        where=str(path),
-        help=f"remove {path.parent} and run the same command again: it is made anew from the text",
-    )
+    # What to remove for it, only the caller knows: a store is one part of what was encoded together.
+    return RunError(f"the encoded text is damaged: {path.name} {what}", where=str(path))
 
 
 def _fingerprint(index: dict[str, Any]) -> str:

@@ -18,7 +18,7 @@ from attnkit import files
 from attnkit.errors import RunError
 from attnkit.files import Data
 from attnkit.runs import manifest as manifests
-from attnkit.runs.manifest import Manifest
+from attnkit.runs.manifest import Entry, Manifest
 
 # These say that the file on disk is not what was saved. Any other cause (no permission, too many open files) says
 # nothing about the checkpoint, and must not make a run fall back to an older one.
@@ -43,18 +43,18 @@ class Checkpoint:
         """Training steps taken when it was saved."""
         return self.manifest.step
 
-    def size(self, file: str) -> int:
-        """Return the bytes a file should have. Raises ``RunError`` when the checkpoint has no such file."""
+    def entry(self, file: str) -> Entry:
+        """Return what a file must look like. Raises ``RunError`` when the checkpoint has no such file."""
         if file not in self.manifest.files:
             held = ", ".join(sorted(self.manifest.files))
             raise RunError(f"checkpoint {self.name} has no {file}", where=str(self.path), help=f"it holds {held}")
-        return self.manifest.files[file].size
+        return self.manifest.files[file]
 
     def read(self, file: str) -> bytes:
         """Return the content of a file. Raises ``RunError`` when it is not what was saved."""
         with self._opened(file) as stream:
-            data = stream.read(self.size(file))
-        if hashlib.sha256(data).hexdigest() != self.manifest.files[file].sha256:
+            data = stream.read(self.entry(file).size)
+        if hashlib.sha256(data).hexdigest() != self.entry(file).sha256:
             raise self._damaged(file, "its checksum does not match the manifest")
         return data
 
@@ -71,7 +71,7 @@ class Checkpoint:
 
     @contextmanager
     def _opened(self, file: str) -> Iterator[BinaryIO]:
-        expected = self.size(file)
+        expected = self.entry(file).size
         with _reading(self.path, self.name, file) as stream:
             found = os.fstat(stream.fileno()).st_size
             if found != expected:

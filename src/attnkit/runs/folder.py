@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from attnkit import files
-from attnkit.errors import AttnkitError, RunError, UsageError
+from attnkit.errors import RunError, UsageError
 from attnkit.files import Data
 from attnkit.runs import logs
 from attnkit.runs.checkpoint import REPLACED, Checkpoint, open_checkpoint, replaced_path, write_checkpoint
@@ -178,26 +178,6 @@ class RunFolder:
             return text
         raise RunError("the file naming the best checkpoint is damaged", where=str(path), help="--checkpoint last")
 
-    def problems(self) -> list[str]:
-        """Check everything that loading may read, every checkpoint included, and return a line for each problem."""
-        require_run(self.path)
-        found = [(path, f"step-{step}") for step, path in self._found()]
-        if (self.path / "averaged").exists():
-            found.append((self.path / "averaged", "averaged"))
-        problems: list[str] = []
-        for path, name in found:
-            try:
-                open_checkpoint(path, name).verify()
-            except RunError as error:
-                problems.append(f"{error.what} ({error.where})")
-        try:
-            best = self.best_name()
-            if best is not None:
-                self._open(best)
-        except AttnkitError as error:
-            problems.append(error.what)
-        return problems + logs.read_records(self.metrics_path)[1] + logs.read_records(self.timings_path)[1]
-
     # --- what people and programs watch
 
     @property
@@ -212,10 +192,6 @@ class RunFolder:
     def append_timings(self, record: Mapping[str, object]) -> None:
         """Append a line to ``timings.jsonl``: what the clock says."""
         logs.append_record(self.timings_path, record)
-
-    def read_metrics(self) -> tuple[list[dict[str, object]], list[str]]:
-        """Return the records of ``metrics.jsonl`` and a warning for each damaged line."""
-        return logs.read_records(self.metrics_path)
 
     def truncate_metrics(self, size: int) -> list[str]:
         """Cut ``metrics.jsonl`` to the bytes a checkpoint recorded (0 for a new start); warn when some are missing."""

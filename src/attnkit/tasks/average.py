@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import safetensors.torch
+from torch import Tensor
 
 from attnkit.errors import RunError, UsageError
 from attnkit.runs.checkpoint import Checkpoint
 from attnkit.runs.folder import RunFolder
-from attnkit.tasks.keeping import to_bytes
+from attnkit.tasks.load import read_config, to_bytes
 from attnkit.training.averaging import average
 
 
@@ -21,20 +23,24 @@ class Averaged:
 
     names: list[str]
     path: Path
+    warnings: tuple[str, ...] = ()
+    """What was wrong with newer checkpoints that were passed over."""
 
 
 def average_run(path: Path, n: int | None, names: list[str]) -> Averaged:
     """Write RUN/averaged: the mean of the newest ``n`` checkpoints, or of the named ones. ``best`` then names it.
 
+    Without names or a number all are taken. What a stop saved between two planned ones counts only where it is named.
+
     Raises:
         RunError: too few checkpoints, or checkpoints of different models.
     """
     folder = RunFolder(path)
-    newest, _ = folder.checkpoint("last")
-    chosen = _choose(folder, n, names)
+    newest, warnings = folder.checkpoint("last")
+    chosen = _choose(folder, newest, n, names)
     with folder.lock():
         try:
-            mean = average(safetensors.torch.load(checkpoint.read("model.safetensors")) for checkpoint in chosen)
+            mean = mean_of(chosen)
         except ValueError as error:
             raise RunError(f"these checkpoints cannot be averaged: {error}", where=str(path)) from error
         texts: dict[str, bytes] = {
@@ -50,18 +56,38 @@ def average_run(path: Path, n: int | None, names: list[str]) -> Averaged:
         }
         saved = folder.save_averaged(newest.step, contents)
         folder.set_best("averaged")
-    return Averaged([checkpoint.name for checkpoint in chosen], saved.path)
+    return Averaged([checkpoint.name for checkpoint in chosen], saved.path, tuple(warnings))
 
 
-def _choose(folder: RunFolder, n: int | None, names: list[str]) -> list[Checkpoint]:
+def planned(steps: Sequence[int], scored: Collection[int], every: int | None) -> list[int]:
+    """Return the steps at which an uninterrupted run saves too: what a stop saved must not change any result.
+
+    >>> planned([4, 6, 7, 8], scored={4, 8}, every=3)
+    [4, 6, 8]
+
+    Args:
+        steps: those that have a checkpoint.
+        scored: those that were evaluated; each is followed by a save.
+        every: ``checkpoints.save_every``.
+    """
+    return [step for step in steps if step in scored or (every is not None and step % every == 0)]
+
+
+def mean_of(checkpoints: Iterable[Checkpoint]) -> dict[str, Tensor]:
+    """Return the mean weights of checkpoints, read one at a time. Raises ``ValueError`` if they differ in shape."""
+    return average(safetensors.torch.load(checkpoint.read("model.safetensors")) for checkpoint in checkpoints)
+
+
+def _choose(folder: RunFolder, newest: Checkpoint, n: int | None, names: list[str]) -> list[Checkpoint]:
     if names and n is not None:
         raise UsageError("name checkpoints or a number of them, not both")
-    steps = folder.steps()
+    scored = {int(step) for step in json.loads(newest.read("state.json"))["scores"]}
+    steps = planned(folder.steps(), scored, read_config(newest).checkpoints.save_every)
     if n is not None and n > len(steps):
         raise RunError(
             f"there are {len(steps)} checkpoints, fewer than {n}",
             where=str(folder.path),
-            help="train with --set checkpoints.keep_last=N to keep more",
+            help="train with --set checkpoints.keep_last=N to keep more; what a stop saved, --checkpoint names",
         )
     wanted = names or [f"step-{step}" for step in (steps[-n:] if n is not None else steps)]
     if len(wanted) < 2:

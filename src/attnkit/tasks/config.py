@@ -71,6 +71,12 @@ class TranslationConfig(BaseModel, frozen=True, extra="forbid", strict=True, use
             checkpoints=self.checkpoints,
         )
 
+    @property
+    def max_source(self) -> int:
+        """Most tokens of a line that is translated as one, its end not counted."""
+        longest = self.model.longest
+        return self.data.max_length if longest is None else min(self.data.max_length, longest - 1)
+
     @model_validator(mode="after")
     def _names_exist(self) -> TranslationConfig:
         if self.limits.metric not in METRICS:
@@ -82,11 +88,18 @@ class TranslationConfig(BaseModel, frozen=True, extra="forbid", strict=True, use
 
     @model_validator(mode="after")
     def _lengths_fit_the_positions(self) -> TranslationConfig:
-        needed = int(self.decoding.max_ratio * (self.data.max_length + 1)) + self.decoding.extra
-        if self.model.longest is not None and self.model.longest < needed:
+        lines = f"lines of data.max_length={self.data.max_length} tokens"
+        search, n_source = self.decoding, self.data.max_length + 1
+        target = f"decoding.max_length={search.max_length}" if search.max_length else f"translations of {lines}"
+        needs = {
+            lines: n_source,
+            target: search.limit(n_source),
+            f"decoding.min_length={search.min_length}": search.min_length + 1,
+        }
+        what = max(needs, key=needs.__getitem__)
+        if self.model.longest is not None and self.model.longest < needs[what]:
             raise ValueError(
-                f"learned positions need model.max_length of {needed} for lines of data.max_length="
-                f"{self.data.max_length} tokens and their translations; raise the one or lower the other"
+                f"learned positions need model.max_length of {needs[what]} for {what}; raise the one or lower the other"
             )
         return self
 
@@ -97,6 +110,9 @@ class TranslationConfig(BaseModel, frozen=True, extra="forbid", strict=True, use
         return self
 
 
-FREE_TO_CHANGE = ("limits.", "checkpoints.", "tensorboard", "evaluation.samples", "preset")
+FREE_TO_CHANGE = (
+    *(f"limits.{name}" for name in ("steps", "epochs", "tokens", "minutes", "patience")),
+    *("checkpoints.", "tensorboard", "evaluation.samples", "preset"),
+)
 """Keys that a resumed run may have changed: limits, output, and a name whose choices are keys of their own. Anything
-else would be another run."""
+else would be another run; ``limits.metric`` too, since what was best by one metric says nothing about another."""

@@ -22,6 +22,8 @@ class Exported:
     path: Path
     checkpoint: str
     n_bytes: int
+    warnings: tuple[str, ...] = ()
+    """What was wrong with newer checkpoints that were passed over."""
 
 
 def export_ctranslate2(
@@ -53,7 +55,8 @@ def export_ctranslate2(
         # CTranslate2 writes one list for both sides where they are equal, even of two vocabularies.
         shared = list(names.src) == list(names.tgt)
         files.write_into(temporary / "README.md", card(loaded, shared=shared).encode())
-    return Exported(folder, loaded.checkpoint, sum(path.stat().st_size for path in folder.iterdir()))
+    n_bytes = sum(path.stat().st_size for path in folder.iterdir())
+    return Exported(folder, loaded.checkpoint, n_bytes, loaded.warnings)
 
 
 def entry_names(tokenizer: Tokenizer) -> list[str]:
@@ -70,7 +73,7 @@ def card(run: LoadedRun, *, shared: bool) -> str:
         src_names=src_names,
         tgt_names=tgt_names,
         tgt_tokenizer=tgt_tokenizer,
-        max_source=run.config.data.max_length,
+        max_source=run.config.max_source,
     )
 
 

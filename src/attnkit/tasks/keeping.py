@@ -6,30 +6,28 @@ import json
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from types import TracebackType
+from types import SimpleNamespace, TracebackType
 from typing import Any
 
 import safetensors.torch
 import torch
-from torch import Tensor
 
 from attnkit import files
 from attnkit.config import dump_yaml
-from attnkit.errors import AttnkitError, RunError, UsageError, exit_code
+from attnkit.errors import AttnkitError, RunError, exit_code
 from attnkit.runs.checkpoint import Checkpoint
 from attnkit.runs.folder import RunFolder
 from attnkit.runs.launch import is_of_this_launch, launch_facts
 from attnkit.runs.logs import Fact, State, Status
 from attnkit.runtime import Ranks
+from attnkit.tasks.average import mean_of
 from attnkit.tasks.card import model_card
 from attnkit.tasks.config import TranslationConfig
-from attnkit.tasks.load import read_config
-from attnkit.tasks.resolve import differences
-from attnkit.training.averaging import average
+from attnkit.tasks.load import given_vocabularies, to_bytes
+from attnkit.tasks.standing import Standing, weights_fingerprint
+from attnkit.tasks.vocabularies import Vocabularies
 from attnkit.training.loop import EvaluationRecord, StepRecord
 from attnkit.training.state import TrainState
-
-Scores = dict[int, dict[str, float]]
 
 _LOG_EVERY = 10  # steps
 
@@ -37,16 +35,20 @@ _LOG_EVERY = 10  # steps
 class Keeper:
     """Holds the folder's lock while it is entered. Every rank reads; rank 0 alone writes. All fail together."""
 
-    def __init__(self, path: Path, config: TranslationConfig, ranks: Ranks, *, overwrite: bool) -> None:
+    def __init__(
+        self, path: Path, config: TranslationConfig, ranks: Ranks, *, overwrite: bool, init_from: Path | None = None
+    ) -> None:
         self.folder = RunFolder(path)
         self.config = config
         self.ranks = ranks
         self.overwrite = overwrite
-        self.warnings: list[str] = []
+        self.init_from = init_from
+        self.standing = Standing(self.folder, config)
+        self.source: Checkpoint | None = None
+        """What a run that begins takes weights and vocabularies from, if from anything."""
+        self.origin: str | None = ""
+        """Fingerprint of the weights it began with; "" where they were drawn at random, None where no file says."""
         self._resources = ExitStack()
-        self._checkpoint: Checkpoint | None = None
-        self._stored: dict[str, Any] = {}
-        self._scores: Scores = {}
         self._saved: int | None = None
         self._fingerprint = ""
         self._texts: Mapping[str, bytes] = {}
@@ -55,6 +57,11 @@ class Keeper:
     def writes(self) -> bool:
         """Whether this rank is the one that writes."""
         return self.ranks.rank == 0
+
+    @property
+    def warnings(self) -> list[str]:
+        """What was not as it should be so far."""
+        return self.standing.warnings
 
     def __enter__(self) -> Keeper:
         locked = False
@@ -89,82 +96,51 @@ class Keeper:
         self._resources.enter_context(self.folder.lock())
 
     def _open(self) -> None:
-        """Find the newest checkpoint and refuse a run of another configuration."""
-        self._checkpoint, self.warnings = self.folder.newest()
-        if self._checkpoint is not None:
-            self._stored = json.loads(self._checkpoint.read("state.json"))
-            self._scores = {int(step): scores for step, scores in self._stored["scores"].items()}
-            if changed := differences(read_config(self._checkpoint), self.config):
-                raise UsageError(
-                    f"this run was begun with other settings: {'; '.join(changed)}",
-                    where=str(self.folder.path),
-                    help="use the same settings to go on, another -o, or --overwrite to start anew",
-                )
+        """Find out where the run stands; refuse one that was begun otherwise, or open what a new one begins with."""
+        self.standing = Standing.find(self.folder, self.config)
+        if self.standing.checkpoint is not None:
+            self.standing.refuse_another(self.init_from)
+            self.origin = self.standing.stored.get("init_from")
+        elif self.init_from is not None:
+            self.source, warnings = RunFolder(self.init_from).checkpoint()
+            self.warnings.extend(warnings)
+            self.origin = weights_fingerprint(self.source)
 
     def _begin(self) -> None:
         """Write the configuration down; text encoded under another one, of a run that never got to train, goes."""
         path = self.folder.path / "config.yaml"
         text = dump_yaml(self.config).encode()
-        if self._checkpoint is None and path.exists() and path.read_bytes() != text:
+        if self.standing.checkpoint is None and path.exists() and path.read_bytes() != text:
             files.remove_tree(self.folder.data_path)
         self.folder.write_copy(path.name, text)
-        if launch_facts() and self.finished is None:
-            self._write_status("running", self.step)
+        if launch_facts() and self.standing.finished is None:
+            self._write_status("running", self.standing.step)
 
-    @property
-    def step(self) -> int:
-        """Steps taken so far, by the newest checkpoint."""
-        return self._checkpoint.step if self._checkpoint is not None else 0
-
-    @property
-    def best(self) -> str:
-        """What ``translate`` takes."""
-        return self.folder.best_name() or "last"
-
-    def best_scores(self) -> Mapping[str, float]:
-        """Return the development scores of the best checkpoint."""
-        name = self.best
-        if name == "averaged":
-            return dict(json.loads(self.folder.checkpoint("averaged")[0].read("state.json"))["metrics"])
-        step = int(name.removeprefix("step-")) if name.startswith("step-") else self.step
-        return self._scores.get(step, {})
-
-    @property
-    def finished(self) -> str | None:
-        """Why the run ended, if it did and nothing is left to do."""
-        if self._checkpoint is None:
-            return None
-        reason: str | None = self._stored["counters"]["finished"]
-        same = read_config(self._checkpoint).limits == self.config.limits
-        return reason if reason != "stopped" and same and not self._average_pending() else None
-
-    def _average_pending(self) -> bool:
-        """Return whether an average is wanted that is missing or older than the newest checkpoint."""
-        if self.config.checkpoints.average < 2:
-            return False
-        there = (self.folder.path / "averaged").exists()
-        return not there or self.folder.checkpoint("averaged")[0].step != self.step
+    def given_vocabularies(self) -> Vocabularies | None:
+        """Return the vocabularies that the run has or begins with; None where it has yet to make its own."""
+        return given_vocabularies(self.config, self.standing.checkpoint or self.source)
 
     def restore(self, state: TrainState, fingerprint: str, texts: Mapping[str, bytes]) -> None:
         """Bring a fresh state to where the newest checkpoint was. Raises ``RunError`` if the data is not the same."""
         self._fingerprint, self._texts = fingerprint, texts
-        if self._checkpoint is None:
+        checkpoint, stored = self.standing.checkpoint, self.standing.stored
+        if checkpoint is None:
             if self.writes:
                 self.folder.truncate_metrics(0)
             return
-        if self._stored["fingerprint"] != fingerprint:
+        if stored["fingerprint"] != fingerprint:
             raise RunError(
                 "the encoded text is not the one this run was trained on",
                 where=str(self.folder.data_path),
                 help="put the old text back, or start anew with --overwrite",
             )
         model, optimizer = (
-            safetensors.torch.load(self._checkpoint.read(f"{name}.safetensors")) for name in ("model", "optimizer")
+            safetensors.torch.load(checkpoint.read(f"{name}.safetensors")) for name in ("model", "optimizer")
         )
-        state.restore(model, optimizer, self._stored["counters"])
+        state.restore(model, optimizer, stored["counters"])
         self._saved = state.step
         if self.writes:
-            self.warnings += self.folder.truncate_metrics(self._stored["metrics_size"])
+            self.warnings.extend(self.folder.truncate_metrics(stored["metrics_size"]))
             # A kill between a save and the naming of the best, or an older average, must not decide what is best.
             if state.best_step in self.folder.steps():
                 self.folder.set_best(f"step-{state.best_step}")
@@ -173,7 +149,7 @@ class Keeper:
         """Log a record; save where the configuration says so."""
         every = self.config.checkpoints.save_every
         if isinstance(record, EvaluationRecord):
-            self._scores[record.step] = record.metrics
+            self.standing.scores[record.step] = record.metrics
             with self.ranks.together():
                 if self.writes:
                     self._keep_scores(record, state)
@@ -202,14 +178,16 @@ class Keeper:
                 self._save(state)
 
     def _save(self, state: TrainState) -> None:
-        if self._saved == state.step and not state.finished and not self._scores.get(state.step):
+        scores = self.standing.scores
+        if self._saved == state.step and not state.finished and not scores.get(state.step):
             return
         model, optimizer = state.tensors()
         stored = {
             "counters": state.counters(),
             "fingerprint": self._fingerprint,
+            "init_from": self.origin,
             "metrics_size": self.folder.metrics_size,
-            "scores": self._scores,
+            "scores": scores,
         }
         contents = {
             **self._described(stored),
@@ -220,31 +198,25 @@ class Keeper:
         self._saved = state.step
         self._write_copies()
         self._write_status("running", state.step)
+        self._rotate()
+
+    def _rotate(self) -> None:
+        """Drop what retention lets go: the newest are counted among the planned, so that a stop costs none of them."""
         limits, kept = self.config.limits, self.config.checkpoints
         present = self.folder.steps()
-        oldest = (self._planned() or present)[-max(kept.keep_last, kept.average) :][0]
+        oldest = (self.standing.planned() or present)[-max(kept.keep_last, kept.average) :][0]
         self.folder.rotate(
             sum(step >= oldest for step in present),
             kept.keep_best,
-            {step: scores[limits.metric] for step, scores in self._scores.items()},
+            {step: scores[limits.metric] for step, scores in self.standing.scores.items()},
             lower_is_better=not limits.higher_is_better,
         )
-
-    def _planned(self) -> list[int]:
-        """Return the checkpoints that an uninterrupted run has too: what a stop saved must not change any result."""
-        every = self.config.checkpoints.save_every
-        return [s for s in self.folder.steps() if s in self._scores or (every is not None and s % every == 0)]
-
-    def n_averaged(self) -> int:
-        """Return how many checkpoints there are to average, at most as many as asked for."""
-        return min(self.config.checkpoints.average, len(self._planned()))
 
     def average(self, state: TrainState, evaluate: Callable[[], Mapping[str, float]]) -> None:
         """Save the mean of the newest checkpoints, and make it the best if its metric is."""
         with self.ranks.together():
-            steps = self._planned()[-self.config.checkpoints.average :]
-            checkpoints = [self.folder.checkpoint(f"step-{step}")[0] for step in steps]
-            mean = average(safetensors.torch.load(checkpoint.read("model.safetensors")) for checkpoint in checkpoints)
+            steps = self.standing.planned()[-self.config.checkpoints.average :]
+            mean = mean_of(self.folder.checkpoint(f"step-{step}")[0] for step in steps)
             flat = torch.zeros_like(state.flat.master)
             for name, view in state.flat.views(flat).items():
                 view.copy_(mean[name])
@@ -255,18 +227,33 @@ class Keeper:
                 return
             stored = {"averaged": steps, "metrics": metrics}
             self.folder.save_averaged(state.step, {**self._described(stored), "model.safetensors": to_bytes(mean)})
-            metric = self.config.limits.metric
-            sign = 1 if self.config.limits.higher_is_better else -1
-            if state.best is None or sign * metrics[metric] >= sign * state.best:
+            if self.standing.is_as_good(metrics, state.best):
                 self.folder.set_best("averaged")
 
     def finish(self, state: TrainState) -> None:
         """Say in the folder that the run is complete."""
         with self.ranks.together():
             if self.writes:
-                self._write_status("finished", state.step, f"reached the limit of {state.finished}", 0)
-                card = model_card(self.config, self.folder.path.name, self.best, self.best_scores(), state)
-                self.folder.write_copy("README.md", card.encode())
+                self._write_end(state)
+
+    def settle(self) -> None:
+        """Do for a finished run what a kill after its last save left undone: name the best, say that it is complete."""
+        with self.ranks.together():
+            if not self.writes:
+                return
+            name, best = self.folder.best_name(), self.standing.best_of_finished()
+            if best is not None and name not in (best, "averaged"):  # an average that somebody made later stays named
+                self.folder.set_best(best)
+            status = self.folder.read_status()
+            if status is None or status.state != "finished":
+                self._write_end(SimpleNamespace(**self.standing.stored["counters"]))
+
+    def _write_end(self, state: Any) -> None:
+        """Write card and status, which tells of both by coming last; ``state`` is a ``TrainState`` or its counters."""
+        standing = self.standing
+        card = model_card(self.config, self.folder.path.name, standing.best, standing.best_scores(), state)
+        self.folder.write_copy("README.md", card.encode())
+        self._write_status("finished", state.step, f"reached the limit of {state.finished}", 0)
 
     def _described(self, stored: Mapping[str, Any]) -> dict[str, bytes]:
         return {
@@ -282,16 +269,11 @@ class Keeper:
 
     def _note_end(self, error: BaseException) -> None:
         """Leave word of a failure or a stop for launchers; what cannot be written is not worth another error."""
-        code = exit_code(error)
+        code, step = exit_code(error), self._saved or self.standing.step
         with suppress(AttnkitError):
-            state: State = "stopped" if code in (75, 130, 143) else "failed"
-            self._write_status(state, self._saved or self.step, str(error), code)
+            state: State = "stopped" if step and code in (75, 130, 143) else "failed"
+            self._write_status(state, step, str(error), code)
 
     def _write_status(self, state: State, step: int, reason: str = "", code: int | None = None) -> None:
         facts = dict[str, Fact](launch_facts())
         self.folder.write_status(Status(state=state, step=step, reason=reason, exit_code=code, facts=facts))
-
-
-def to_bytes(tensors: Mapping[str, Tensor]) -> bytes:
-    """Return tensors as safetensors bytes; views become whole tensors on the CPU."""
-    return safetensors.torch.save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
@@ -73,11 +74,6 @@ def load_run(
     return LoadedRun(path, chosen.name, config, packed, src, tgt, where, tuple(warnings))
 
 
-def open_checkpoint(path: Path, name: str | None = None) -> Checkpoint:
-    """Return a checkpoint of a run by name. Raises ``RunError`` when it is missing or damaged."""
-    return RunFolder(path).checkpoint(name)[0]
-
-
 def read_config(checkpoint: Checkpoint) -> TranslationConfig:
     """Return the configuration stored in a checkpoint. Raises ``RunError`` for a run of another kind."""
     tree = parse_yaml(checkpoint.read("config.yaml").decode(), str(checkpoint.path))
@@ -100,14 +96,14 @@ def read_tokenizers(checkpoint: Checkpoint) -> tuple[Tokenizer, Tokenizer]:
     return src, Tokenizer.from_json(checkpoint.read("tokenizer.target.json").decode())
 
 
-def given_vocabularies(config: TranslationConfig, init_from: Path | None) -> Vocabularies | None:
-    """Return the vocabularies that a run begins with instead of making its own: another run's, or ``vocabulary_files``.
+def given_vocabularies(config: TranslationConfig, source: Checkpoint | None) -> Vocabularies | None:
+    """Return vocabularies to use instead of making new ones: those of a checkpoint, or ``vocabulary_files``.
 
     Raises:
         RunError: one of them is missing or damaged.
     """
-    if init_from is not None:
-        return Vocabularies(*read_tokenizers(open_checkpoint(init_from)))
+    if source is not None:
+        return Vocabularies(*read_tokenizers(source))
     if config.vocabulary_files is None:
         return None
     loaded = [load_tokenizer(Path(name)) for name in config.vocabulary_files]
@@ -134,3 +130,8 @@ def tensors_of(model: TranslationModel) -> dict[str, torch.Tensor]:
     module = cast(torch.nn.Module, model)
     buffers = {n: t for n, t in module.state_dict(keep_vars=True).items() if not isinstance(t, torch.nn.Parameter)}
     return {**dict(module.named_parameters()), **buffers}
+
+
+def to_bytes(tensors: Mapping[str, torch.Tensor]) -> bytes:
+    """Return tensors as safetensors bytes, as ``load_weights`` reads them; views become whole tensors on the CPU."""
+    return safetensors.torch.save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})

@@ -9,11 +9,12 @@ from pathlib import Path
 import torch
 
 from attnkit.models.build import build_model
+from attnkit.runs.folder import RunFolder
 from attnkit.runtime import choose_device, choose_precision
 from attnkit.tasks.config import TranslationConfig
 from attnkit.tasks.load import given_vocabularies
-from attnkit.tasks.resolve import count_lines
-from attnkit.tasks.vocabularies import Vocabularies
+from attnkit.tasks.vocabularies import Vocabularies, refuse_two_givers
+from attnkit.text.lines import count_lines
 from attnkit.text.parallel import read_parallel
 from attnkit.text.vocabulary import train_vocabulary
 
@@ -43,7 +44,8 @@ def plan(config: TranslationConfig, init_from: Path | None = None) -> Plan:
     files = list(zip(map(Path, config.data.src), map(Path, config.data.tgt), strict=True))
     counts = [count_lines(src) for src, _ in files]
     samples = [list(islice(read_parallel(src, tgt), _SAMPLE)) for src, tgt in files]
-    given = given_vocabularies(config, init_from)
+    refuse_two_givers(config.vocabulary_files, init_from)
+    given = given_vocabularies(config, None if init_from is None else RunFolder(init_from).checkpoint()[0])
     vocabularies = given or _of_samples(config, [pair for sample in samples for pair in sample])
     whole = given is not None or max(counts) <= _SAMPLE
     sides = (vocabularies.src, vocabularies.tgt)

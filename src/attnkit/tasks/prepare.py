@@ -1,14 +1,15 @@
 """From raw text to what training reads: held-out pairs, vocabularies, encoded pairs. Everything lies in RUN/data.
 
 The folder appears complete or not at all, and can be rebuilt from the text. It remembers the contents of the files it
-was made from, so that a run never goes on with other data than it began with.
+was made from, so that a run never goes on with other data than it began with, and the weights whose vocabulary it uses.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -66,45 +67,80 @@ class Prepared:
 
 
 def prepare(
-    config: TranslationConfig, folder: Path, given: Callable[[], Vocabularies | None] = lambda: None
-) -> Generator[Stage | Checked | Warned, None, Prepared]:
-    """Encode the training text into ``folder``, or open it if it is there.
+    config: TranslationConfig,
+    folder: Path,
+    given: Callable[[], Vocabularies | None] = lambda: None,
+    origin: str | None = None,
+) -> Iterator[Stage | Checked | Warned]:
+    """Encode the training text into ``folder``, unless that has been done.
 
     Args:
         config: the run's configuration.
         folder: RUN/data.
-        given: asked for vocabularies to use instead of new ones, where there is nothing to open yet.
+        given: asked for vocabularies to use instead of new ones, where there is nothing yet.
+        origin: fingerprint of the weights that the run begins with. Text encoded for others is encoded anew: the ids
+            of another vocabulary would mean nothing to these.
 
     Raises:
         DataError: missing or undecodable files, different line counts, nothing left to train on.
+        RunError: the folder is damaged.
         UsageError: the files changed since the folder was made.
     """
     if (folder / "prepared.json").exists():
-        data = config.data
-        _refuse_changed_files([*data.src, *data.tgt, *(data.valid_src or ()), *(data.valid_tgt or ())], folder)
-    else:
-        yield Stage("checking the text")
-        yield from _check(config)
-        yield from _build(config, folder, given())
-    return open_prepared(folder)
+        index = _read_index(folder)
+        if index.get("init_from") == origin:
+            data = config.data
+            inputs = [*data.src, *data.tgt, *(data.valid_src or ()), *(data.valid_tgt or ())]
+            _refuse_changed_files(inputs, index["files"])
+            return
+        files.remove_tree(folder)
+    yield Stage("checking the text")
+    yield from _check(config)
+    yield from _build(config, folder, given(), origin)
 
 
 def open_prepared(folder: Path) -> Prepared:
-    """Open what ``prepare`` made. Raises ``RunError`` naming what is damaged."""
-    try:
-        index = json.loads((folder / "prepared.json").read_bytes())
+    """Open what ``prepare`` made. Raises ``RunError`` naming what is damaged, and the folder as what to remove."""
+    index = _read_index(folder)
+    with _rebuildable(folder):
         valid_src, valid_tgt = (_read_lines(folder / f"valid.{side}.txt") for side in ("src", "tgt"))
+        if not len(valid_src) == len(valid_tgt) == index["counts"].get("valid"):
+            raise ValueError("lines to validate on are missing")
+        return Prepared(
+            pairs=Pairs.open(folder / "train"),
+            valid=Pairs.open(folder / "valid"),
+            valid_src=valid_src,
+            valid_tgt=valid_tgt,
+            vocabularies=load_vocabularies(folder),
+            counts=index["counts"],
+        )
+
+
+def _read_index(folder: Path) -> dict[str, Any]:
+    """Return what ``prepared.json`` says. Raises ``RunError`` if it is damaged."""
+    with _rebuildable(folder):
+        index = json.loads((folder / "prepared.json").read_bytes())
+        if not isinstance(index, dict) or not all(isinstance(index.get(key), dict) for key in ("files", "counts")):
+            raise ValueError("prepared.json lacks a part")
+        return index
+
+
+@contextmanager
+def _rebuildable(folder: Path) -> Iterator[None]:
+    """Let whatever is damaged inside say that the whole folder is to be removed: only as a whole is it made anew."""
+    try:
+        yield
     except (OSError, ValueError) as error:
-        raise RunError(
-            "the prepared text is damaged", where=str(folder), help="remove that folder: it is rebuilt"
-        ) from error
-    return Prepared(
-        pairs=Pairs.open(folder / "train"),
-        valid=Pairs.open(folder / "valid"),
-        valid_src=valid_src,
-        valid_tgt=valid_tgt,
-        vocabularies=load_vocabularies(folder),
-        counts=index["counts"],
+        raise _damaged(folder, f"the prepared text is damaged: {error}", None) from error
+    except RunError as error:
+        raise _damaged(folder, error.what, error.where) from error
+
+
+def _damaged(folder: Path, what: str, where: str | None) -> RunError:
+    return RunError(
+        what,
+        where=where or str(folder),
+        help=f"remove {folder} and run the same command again: it is made anew from the text",
     )
 
 
@@ -121,8 +157,8 @@ def fingerprint(path: Path) -> str:
 
 
 def _build(
-    config: TranslationConfig, folder: Path, given: Vocabularies | None
-) -> Generator[Stage | Warned, None, None]:
+    config: TranslationConfig, folder: Path, given: Vocabularies | None, origin: str | None
+) -> Iterator[Stage | Warned]:
     data = config.data
     with files.new_folder(folder) as temporary:
         corpora = Corpora(data)
@@ -149,7 +185,8 @@ def _build(
             files.write_into(temporary / f"valid.{side}.txt", "".join(line + "\n" for line in lines).encode())
         counts = {**corpora.counts.flat(), **asdict(pairs.dropped), "train": len(pairs), "valid": len(corpora.valid)}
         counts |= {"blank_in_validation": corpora.blank_valid, "without_validation_loss": valid.dropped.too_long}
-        index = {"files": {str(path): fingerprint(path) for path in corpora.inputs}, "counts": counts}
+        known = {str(path): fingerprint(path) for path in corpora.inputs}
+        index = {"files": known, "init_from": origin, "counts": counts}
         files.write_into(temporary / "prepared.json", json.dumps(index, indent=1).encode())
 
 
@@ -216,9 +253,8 @@ def _check(config: TranslationConfig) -> Iterator[Checked]:
                 )
 
 
-def _refuse_changed_files(inputs: Sequence[str], folder: Path) -> None:
+def _refuse_changed_files(inputs: Sequence[str], known: Mapping[str, str]) -> None:
     """Compare the files, where they still exist, with what they were when the folder was made."""
-    known = json.loads((folder / "prepared.json").read_bytes())["files"]
     for path in map(Path, dict.fromkeys(inputs)):
         if path.exists() and str(path) in known and fingerprint(path) != known[str(path)]:
             raise UsageError(

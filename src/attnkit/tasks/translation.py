@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -19,9 +18,10 @@ from attnkit.runtime import Ranks, choose_device, choose_precision, join_ranks, 
 from attnkit.tasks.config import TranslationConfig
 from attnkit.tasks.evaluate import Evaluation
 from attnkit.tasks.keeping import Keeper
-from attnkit.tasks.load import given_vocabularies, load_weights, open_checkpoint
+from attnkit.tasks.load import load_weights
 from attnkit.tasks.prepare import Checked, Prepared, Stage, Warned, open_prepared, prepare
 from attnkit.tasks.tensorboard import Board
+from attnkit.tasks.vocabularies import refuse_two_givers
 from attnkit.training.flat import Precision
 from attnkit.training.loop import EvaluationRecord, Job, StepRecord, fit
 from attnkit.training.losses import Term, linear_cross_entropy
@@ -36,12 +36,9 @@ class Begun:
 
     step: int
     n_parameters: int
-    n_pairs: int
     counts: Mapping[str, int]
     device: str
     precision: str
-    minutes: float
-    """Spent before, by earlier processes."""
 
 
 @dataclass(frozen=True)
@@ -92,37 +89,41 @@ def train(request: Request) -> Iterator[Event]:
         DivergedError: ten steps in a row were not finite.
     """
     config = request.config
+    refuse_two_givers(config.vocabulary_files, request.init_from)
     if request.init_from is not None and request.init_from.resolve() == request.path.resolve():
         raise UsageError("a run cannot begin with its own weights", where="--init-from", help="choose another -o")
     device = choose_device(config.device)
     set_threads(config.threads)
-    with join_ranks(device.type) as ranks, Keeper(request.path, config, ranks, overwrite=request.overwrite) as keeper:
+    with (
+        join_ranks(device.type) as ranks,
+        Keeper(request.path, config, ranks, overwrite=request.overwrite, init_from=request.init_from) as keeper,
+    ):
         yield from map(Warned, keeper.warnings)
-        if keeper.finished is not None:
-            yield Finished(keeper.finished, keeper.step, keeper.best, keeper.best_scores(), already=True)
+        standing = keeper.standing
+        if (reason := standing.finished) is not None:
+            keeper.settle()
+            yield Finished(reason, standing.step, standing.best, standing.best_scores(), already=True)
             return
         yield from _train(request, keeper, device, ranks)
 
 
 def _train(request: Request, keeper: Keeper, device: torch.device, ranks: Ranks) -> Iterator[Event]:
     config = request.config
-    prepared = yield from _prepare(request, keeper, ranks)
+    prepared = yield from _prepare(config, keeper, ranks)
     known = len(keeper.warnings)
     with ranks.together():
-        state = _build(request, keeper, device, prepared)
+        state = _build(config, keeper, device, prepared)
         board = Board(keeper.folder.path / "tensorboard" if config.tensorboard and keeper.writes else None, state.step)
     model = cast(TranslationModel, state.flat.model)
     yield from map(Warned, keeper.warnings[known:])
-    evaluation = Evaluation(prepared, config.decoding, device, config.evaluation.samples, config.data.max_length)
+    evaluation = Evaluation(prepared, config.decoding, device, config.evaluation.samples, config.max_source)
     job = make_job(config, model, prepared, evaluation, ranks, request.stop)
     yield Begun(
         step=state.step,
         n_parameters=sum(parameter.numel() for parameter in state.flat.model.parameters()),
-        n_pairs=len(prepared.pairs),
         counts=prepared.counts,
         device=device.type,
         precision=str(choose_precision(config.precision, device)).removeprefix("torch."),
-        minutes=state.minutes,
     )
     with board:
         for record in _fit(job, state, ranks):
@@ -134,20 +135,20 @@ def _train(request: Request, keeper: Keeper, device: torch.device, ranks: Ranks)
     if state.finished == "stopped":
         keeper.save(state)
         raise StoppedError(f"stopped at step {state.step}; everything is saved", help="the same command again goes on")
-    if config.checkpoints.average > 1 and (n_averaged := keeper.n_averaged()) > 1:
+    if (n_averaged := keeper.standing.n_averaged()) > 1:
         yield Stage(f"averaging the last {n_averaged} checkpoints")
         keeper.average(state, lambda: shared_scores(evaluation, ranks)(model))
     keeper.finish(state)
-    yield Finished(str(state.finished), state.step, keeper.best, keeper.best_scores())
+    yield Finished(str(state.finished), state.step, keeper.standing.best, keeper.standing.best_scores())
 
 
-def _build(request: Request, keeper: Keeper, device: torch.device, prepared: Prepared) -> TrainState:
+def _build(config: TranslationConfig, keeper: Keeper, device: torch.device, prepared: Prepared) -> TrainState:
     """Return the model with all that training changes, as the run's newest checkpoint left it or fresh."""
-    config, vocabularies = request.config, prepared.vocabularies
+    vocabularies = prepared.vocabularies
     torch.manual_seed(config.seed)
     model = build_model(config.model, vocabularies.src.vocab_size, vocabularies.tgt.vocab_size)
-    if request.init_from is not None and not keeper.step:  # a run that goes on has all in itself
-        load_weights(model, open_checkpoint(request.init_from))
+    if keeper.source is not None:
+        load_weights(model, keeper.source)
     module = cast(torch.nn.Module, model).to(device)
     precision = choose_precision(config.precision, device)
     working: Precision = "bfloat16" if precision == torch.bfloat16 else "float32"
@@ -215,18 +216,23 @@ def shared_scores(evaluation: Evaluation, ranks: Ranks) -> Callable[[Translation
         with ranks.together():
             if ranks.rank == 0:
                 found = evaluation(model)
-        values = torch.tensor([found[name] for name in names], dtype=torch.float64, device=evaluation.device)
+        if ranks.world == 1:
+            return found
+        # As Ranks itself does: gloo, which all devices but CUDA's go by, sums on the CPU.
+        where = evaluation.device if evaluation.device.type == "cuda" else torch.device("cpu")
+        values = torch.tensor([found[name] for name in names], dtype=torch.float64, device=where)
         ranks.reduce(values)
         return dict(zip(names, values.tolist(), strict=True))
 
     return scores
 
 
-def _prepare(request: Request, keeper: Keeper, ranks: Ranks) -> Generator[Stage | Checked | Warned, None, Prepared]:
+def _prepare(
+    config: TranslationConfig, keeper: Keeper, ranks: Ranks
+) -> Generator[Stage | Checked | Warned, None, Prepared]:
     """Let rank 0 encode the text while the others wait, then open it everywhere."""
     with ranks.together():
         if keeper.writes:
-            given = partial(given_vocabularies, request.config, request.init_from)
-            yield from prepare(request.config, keeper.folder.data_path, given)
+            yield from prepare(config, keeper.folder.data_path, keeper.given_vocabularies, keeper.origin)
     with ranks.together():
         return open_prepared(keeper.folder.data_path)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from attnkit.errors import UsageError
 from attnkit.text.tokenizer import Tokenizer, load
 
 
@@ -28,3 +30,13 @@ def load_vocabularies(folder: Path) -> Vocabularies:
     src = load(folder / "tokenizer.json")
     target = folder / "tokenizer.target.json"
     return Vocabularies(src, load(target) if target.exists() else src)
+
+
+def refuse_two_givers(vocabulary_files: Sequence[str] | None, init_from: Path | None) -> None:
+    """Raise ``UsageError`` where files name vocabularies for weights that come with their own."""
+    if vocabulary_files is not None and init_from is not None:
+        raise UsageError(
+            f"the weights of {init_from} fit no vocabulary but that run's own",
+            where="--vocab (vocabulary_files) beside --init-from",
+            help="leave one of the two out",
+        )
