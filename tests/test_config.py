@@ -22,11 +22,16 @@ class Dog(BaseModel, frozen=True, extra="forbid", strict=True):
     bark_volume: float = 0.5
 
 
+class Garden(BaseModel, frozen=True, extra="forbid", strict=True):
+    trees: int = 0
+
+
 class House(BaseModel, frozen=True, extra="forbid", strict=True):
     pet: Annotated[Cat | Dog, Field(discriminator="kind")]
     name: str = "home"
     colour: Literal["red", "green"] = "red"
     rooms: tuple[int, ...] = ()
+    garden: Garden = Garden()
 
 
 def test_yaml_reads_numbers_and_words_as_people_write_them() -> None:
@@ -58,6 +63,11 @@ def test_python_objects_are_no_yaml() -> None:
         parse_yaml("a: !!python/object/apply:os.system ['true']", "x")
 
 
+def test_a_list_is_no_key() -> None:
+    with pytest.raises(UsageError, match="not valid YAML: found unhashable key"):
+        parse_yaml("{[a]: b}", "x")
+
+
 def test_later_layers_win_and_origins_are_kept() -> None:
     tree, origins = merge(
         [
@@ -80,6 +90,8 @@ def test_later_layers_win_and_origins_are_kept() -> None:
         ({"pet": {"kind": "cat", "lives": "many"}}, 'pet.lives: "many" does not fit', None),
         ({"pet": {"kind": "cat", "lives": 0}}, "pet.lives: 0 does not fit", None),
         ({"name": "x"}, "pet", None),
+        ({"pet": {"kind": "cat"}, "garden": 5}, "garden: 5 does not fit", None),
+        ({"pet": {"kind": "cat"}, "garden": {"kind": "x"}}, "unknown key 'garden.kind'", None),
     ],
 )
 def test_messages_name_path_value_and_nearest_key(tree: dict[str, object], what: str, help: str | None) -> None:
@@ -87,6 +99,16 @@ def test_messages_name_path_value_and_nearest_key(tree: dict[str, object], what:
         validate(House, tree)
     assert what in caught.value.what
     assert help is None or help in (caught.value.help or "")
+
+
+def test_a_value_in_the_place_of_a_section_takes_its_origins_away() -> None:
+    below = Layer("preset", {"pet": {"kind": "cat", "lives": 3}})
+    tree, origins = merge([below, Layer("--set pet", {"pet": 5})])
+    assert (tree, origins) == ({"pet": 5}, {"pet": "--set pet"})
+    with pytest.raises(UsageError) as caught:
+        validate(House, tree, origins)
+    assert caught.value.where == "pet (--set pet)"
+    assert merge([Layer("a", {"pet": 5}), below])[1] == {"pet.kind": "preset", "pet.lives": "preset"}
 
 
 def test_a_message_names_the_origin() -> None:

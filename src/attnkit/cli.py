@@ -18,6 +18,7 @@ import typer.core
 import typer.main
 
 from attnkit.errors import AttnkitError, UsageError
+from attnkit.files import failure
 
 INTERRUPTED = 130
 READER = "attnkit reader"
@@ -114,20 +115,29 @@ def main() -> None:
         code = app(args=arguments, prog_name="attnkit", standalone_mode=False)
         if code == INTERRUPTED:  # newer typer turns the exception into this code, without a word
             code = report(KeyboardInterrupt(), is_echo(KeyboardInterrupt(), arguments))
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # The reader went away (as in `| head`): nobody is left to tell, and the interpreter must not try at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 0
+        code = finish_stdout(code if isinstance(code, int) else 0)
     except (Exception, KeyboardInterrupt) as error:
-        code = report(error, is_echo(error, arguments), debug)
-    code = code if isinstance(code, int) else 0
+        code = finish_stdout(report(error, is_echo(error, arguments), debug))
     if any(thread.name == READER for thread in threading.enumerate()):
         # A thread that waits for a line of standard input holds its lock, on which the interpreter would abort.
-        sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
     sys.exit(code)
+
+
+def finish_stdout(code: int) -> int:
+    """Write out what was printed, or give it up for the interpreter not to fail at its end; return the exit code.
+
+    A reader that went away (as in ``| head``) is no failure: nobody is left to tell.
+    """
+    try:
+        if sys.stdout is not None and not sys.stdout.closed:
+            sys.stdout.flush()
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not (code or isinstance(error, BrokenPipeError)):
+            return report(failure("write", "standard output", error))
+    return code
 
 
 def report(error: BaseException, echo: bool = False, debug: bool = False) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, get_args
 
@@ -44,6 +44,8 @@ class _StrictLoader(yaml.SafeLoader):
         seen: set[Any] = set()
         for key_node, _ in node.value:
             key = self.construct_object(key_node, deep=True)
+            if not isinstance(key, Hashable):
+                continue  # refused below
             if key in seen:
                 raise yaml.constructor.ConstructorError(
                     None, None, f"the key '{key}' stands twice", key_node.start_mark
@@ -126,8 +128,11 @@ def merge(layers: Iterable[Layer]) -> tuple[Tree, dict[str, str]]:
             if isinstance(value, Mapping) and value:
                 if not isinstance(into.get(key), dict):
                     into[key] = {}
+                    origins.pop(dotted, None)
                 lay(into[key], dict(value), f"{dotted}.", origin)
             else:
+                for replaced in [name for name in origins if name.startswith(f"{dotted}.")]:
+                    del origins[replaced]
                 into[key] = value
                 origins[dotted] = origin
 
@@ -224,15 +229,17 @@ def _siblings(model: type[BaseModel], tree: Tree, keys: list[str]) -> set[str]:
     value: Any = tree
     for key in keys:
         value = value.get(key) if isinstance(value, dict) else None
-        found: list[type[BaseModel]] = []
-        for candidate in candidates:
-            if key in candidate.model_fields:
-                found += _models_in(candidate.model_fields[key].annotation)
         kind = value.get("kind") if isinstance(value, dict) else None
-        candidates = (
-            [m for m in found if kind is None or kind in get_args(m.model_fields["kind"].annotation)] if kind else found
-        )
+        fields = [candidate.model_fields[key] for candidate in candidates if key in candidate.model_fields]
+        found = [inner for field in fields for inner in _models_in(field.annotation)]
+        candidates = [inner for inner in found if not kind or _may_be(inner, kind)]
     return {name for candidate in candidates for name in candidate.model_fields}
+
+
+def _may_be(model: type[BaseModel], kind: Any) -> bool:
+    """Return whether a model is of a kind, as far as its field of that name, if it has one, says so."""
+    field = model.model_fields.get("kind")
+    return field is None or kind in get_args(field.annotation)
 
 
 def _models_in(annotation: Any) -> list[type[BaseModel]]:

@@ -12,10 +12,18 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from types import TracebackType
 
+from attnkit import files
+
 
 def result(text: str = "") -> None:
-    """Print a result: the only thing that goes to stdout."""
-    print(text, file=sys.stdout)
+    """Print a result: the only thing that goes to stdout.
+
+    Raises:
+        SystemFailure: Standard output is closed or cannot be written.
+        ReaderGoneError: Nobody reads it any more.
+    """
+    with files.open_output(None) as stream:
+        stream.write(f"{text}\n")
 
 
 def note(text: str = "") -> None:
@@ -102,10 +110,10 @@ class StatusLine:
         self._last = 0.0
         self._shown = ""
 
-    def update(self, text: str, *, force: bool = False) -> None:
+    def update(self, text: str) -> None:
         """Show ``text`` unless something was shown a moment ago."""
         now = time.monotonic()
-        if not force and now - self._last < self._every:
+        if now - self._last < self._every:
             return
         self._last = now
         if self._live:

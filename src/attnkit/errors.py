@@ -75,6 +75,16 @@ class ToldError(AttnkitError):
         return []
 
 
+class ReaderGoneError(AttnkitError):
+    """Nobody reads standard output any more, as after ``| head``: no failure, and nobody is left to tell."""
+
+    exit_code = 0
+
+    def lines(self) -> list[str]:
+        """Return nothing."""
+        return []
+
+
 def exit_code(error: BaseException | None) -> int:
     """Return the code that a process ends with which nobody saves from ``error``; 0 for none."""
     if error is None:

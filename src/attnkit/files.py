@@ -17,11 +17,11 @@ import re
 import shutil
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, BinaryIO, Literal, TextIO, TypeAlias, overload
+from typing import IO, Any, BinaryIO, TextIO, TypeAlias
 
-from attnkit.errors import SystemFailure
+from attnkit.errors import ReaderGoneError, SystemFailure
 
 Data: TypeAlias = bytes | bytearray | memoryview
 _TEMPORARY = re.compile(r"(\.tmp-.+)-([0-9]{1,9})", re.DOTALL)
@@ -97,7 +97,7 @@ def create(path: Path) -> Iterator[BinaryIO]:
     """Yield a binary file that must not exist yet, for long streams inside a ``new_folder``; fsynced at the end."""
     with _naming("write", path):
         raw = os.fdopen(os.open(path, _NEW, 0o666), "wb", buffering=1 << 20)
-    with _finishing(path, raw, True):
+    with _finishing(path, raw, raw.close):
         yield raw
 
 
@@ -118,23 +118,18 @@ def new_folder(path: Path) -> Iterator[Path]:
                 _sync(Path(parent))
 
 
-@overload
-def open_output(path: Path | None, binary: Literal[False] = False) -> contextlib.AbstractContextManager[TextIO]: ...
-@overload
-def open_output(path: Path | None, binary: Literal[True]) -> contextlib.AbstractContextManager[BinaryIO]: ...
-def open_output(path: Path | None, binary: bool = False) -> contextlib.AbstractContextManager[IO[str] | IO[bytes]]:
-    """Return a context giving a UTF-8 text stream (or a binary one) for results: standard output if ``path`` is None.
+def open_output(path: Path | None) -> contextlib.AbstractContextManager[TextIO]:
+    """Return a context giving a UTF-8 text stream for results: standard output if ``path`` is None.
 
     A plain file appears under its name only when the block ends well. Devices, pipes and what lies under ``/dev``
-    (not its ``shm``) or ``/proc`` are written straight away. Flush the stream to show a line at once.
-    Lets ``BrokenPipeError`` of standard output pass: a reader that has seen enough is no failure.
+    (not its ``shm``) or ``/proc`` are written straight away. Raises ``ReaderGoneError`` if nobody reads stdout.
     """
     if path is None:
         if sys.stdout is None:
-            raise SystemFailure("cannot write standard output: it is closed", help="name an output file")
+            raise SystemFailure("cannot write standard output: it is closed", help="write to a file instead")
         with _naming("write", "standard output"):
             sys.stdout.flush()
-        return _finishing(None, sys.stdout.buffer, binary)
+        return _text(None, sys.stdout.buffer)
     with _naming("write", path):
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
@@ -142,39 +137,44 @@ def open_output(path: Path | None, binary: bool = False) -> contextlib.AbstractC
         top = path.absolute().parts[1:3]
         if (top[:1] in (("dev",), ("proc",)) and top[1:] != ("shm",)) or (path.exists() and not path.is_file()):
             descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
-            return _finishing(path, os.fdopen(descriptor, "wb"), binary)
-        return _output_file(path, path.resolve(), binary)
+            return _text(path, os.fdopen(descriptor, "wb"))
+        return _output_file(path, path.resolve())
 
 
 @contextlib.contextmanager
-def _output_file(named: Path, goal: Path, binary: bool) -> Iterator[IO[str] | IO[bytes]]:
+def _output_file(named: Path, goal: Path) -> Iterator[TextIO]:
     with _appearing(goal, named) as temporary:
         with _naming("write", named):
             raw = os.fdopen(os.open(temporary, _NEW, 0o666), "wb")
-        with _finishing(named, raw, binary) as stream:
+        with _text(named, raw) as stream:
             yield stream
 
 
 @contextlib.contextmanager
-def _finishing(path: Path | None, raw: BinaryIO, binary: bool) -> Iterator[IO[str] | IO[bytes]]:
-    """Yield ``raw`` or text over it; then flush, fsync, close. ``path`` None is standard output, which stays open."""
-    stream = raw if binary else io.TextIOWrapper(raw, "utf-8", "backslashreplace", "\n", line_buffering=raw.isatty())
-    try:
+def _text(path: Path | None, raw: BinaryIO) -> Iterator[TextIO]:
+    """Yield text over ``raw``, which is closed at the end but for standard output (``path`` None)."""
+    stream = io.TextIOWrapper(raw, "utf-8", "backslashreplace", "\n", line_buffering=raw.isatty())
+    with _finishing(path, stream, stream.close if path else stream.detach):
         yield stream
+
+
+@contextlib.contextmanager
+def _finishing(path: Path | None, stream: IO[Any], end: Callable[[], object]) -> Iterator[None]:
+    """Flush and fsync a stream when the block ends well, and end its use; ``path`` None is standard output."""
+    try:
+        yield
         stream.flush()
         if path and stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
             os.fsync(stream.fileno())
     except OSError as error:
-        # An error with a file name comes from another file that the block works with.
-        if error.filename is not None or (path is None and isinstance(error, BrokenPipeError)):
+        if error.filename is not None:  # it comes from another file that the block works with
             raise
+        if path is None and isinstance(error, BrokenPipeError):
+            raise ReaderGoneError("nobody reads standard output any more") from error
         raise failure("write", path or "standard output", error) from error
     finally:
         with contextlib.suppress(OSError):
-            if path:
-                stream.close()
-            elif isinstance(stream, io.TextIOWrapper):
-                stream.detach()
+            end()
 
 
 def append_text(path: Path, text: str) -> None:

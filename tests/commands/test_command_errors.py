@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
+import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -152,3 +155,134 @@ def test_help_never_imports_torch() -> None:
 def test_importing_the_library_is_free_of_torch() -> None:
     code = "import sys, attnkit; attnkit.load, attnkit.train, attnkit.__version__; print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
+
+
+@pytest.mark.parametrize("content", [gzip.compress(b"1 2\n" * 50)[:-9], b"1 2\n" * 50], ids=["cut off", "misnamed"])
+@pytest.mark.parametrize("more", [[], ["--dry-run"], ["--preset", "tiny", "--dry-run"]], ids=" ".join)
+def test_damaged_text(call: Call, workshop: Any, tmp_path: Path, content: bytes, more: list[str]) -> None:
+    (tmp_path / "a.gz").write_bytes(content)
+    train = ["train", "--src", tmp_path / "a.gz", "--tgt", workshop.file("train.tgt"), "-o", tmp_path / "run"]
+    refused(call(*train, *more), 3, "damaged or cut off", f"{tmp_path / 'a.gz'}, after line ")
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("data.src=5", ["data.src: 5 does not fit", "at data.src (--set data.src)"]),
+        ("data.src=[5]", ["data.src.0: 5 does not fit"]),
+        ("limits=5", ["limits: 5 does not fit", "at limits (--set limits)"]),
+        ("evaluation=2", ["evaluation: 2 does not fit", "at evaluation (--set evaluation)"]),
+        ("evaluation=[[2]]", ["evaluation: [[2]] does not fit"]),
+        ("vocabulary_files=5", ["vocabulary_files: 5 does not fit", "at vocabulary_files (--set vocabulary_files)"]),
+        ("optimization.kind=adamw", ["unknown key 'optimization.kind'"]),
+        ("data.kind=x", ["unknown key 'data.kind'"]),
+    ],
+)
+def test_values_of_another_type(call: Call, workshop: Any, tmp_path: Path, setting: str, words: list[str]) -> None:
+    data = {side: [str(workshop.file(f"train.{side}"))] for side in ("src", "tgt")}
+    (tmp_path / "c.yaml").write_text(json.dumps({"data": data, "evaluation": {"every_epochs": 1}}))
+    refused(call("train", "--config", tmp_path / "c.yaml", "-o", tmp_path / "run", "--set", setting), 2, *words)
+
+
+def test_a_weight_that_leaves_no_pair(call: Call, workshop: Any, tmp_path: Path) -> None:
+    train = workshop.arguments("transformer", tmp_path / "run", limits__steps=1)
+    code, out, err = call(*train, "--weight", "0.001")
+    assert (code, out) == (3, "")
+    assert err.splitlines()[-3] == "error: an epoch without pairs has no steps" and "--weight" in err
+
+
+def test_text_that_can_be_read_only_once(call: Call, workshop: Any, tmp_path: Path) -> None:
+    """A pipe that holds a line, under the name that a shell's <(...) would give it."""
+    reading, writing = os.pipe()
+    os.write(writing, b"1 2\n")
+    os.close(writing)
+    src, tgt, run, pipe = workshop.file("train.src"), workshop.file("train.tgt"), tmp_path / "run", f"/dev/fd/{reading}"
+    for arguments in (
+        ["vocab", pipe, "-o", tmp_path / "v.json"],
+        ["check", src, pipe],
+        ["check", src, tgt, "--train-src", src, "--train-tgt", pipe],
+        ["train", "--src", pipe, "--tgt", tgt, "-o", run],
+        ["train", "--src", src, "--tgt", pipe, "-o", run, "--preset", "tiny"],
+        ["train", "--src", src, "--tgt", tgt, "--valid-src", src, "--valid-tgt", pipe, "-o", run],
+    ):
+        refused(call(*arguments), 2, f"{pipe} can be read only once", "write it to a file first")
+    refused(call("train", "--src", "-", "--tgt", tgt, "-o", run), 2, "standard input can be read only once")
+    os.close(reading)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_toy_corpus_replaces_no_other_text(call: Call, tmp_path: Path) -> None:
+    make = ["toy-corpus", "reverse", "-o", tmp_path, "--pairs", 3, "--valid", 2, "--test", 2]
+    for _ in ("new", "the same again"):
+        assert call(*make)[0] == 0
+    (tmp_path / "valid.src").write_text("mine\n")
+    refused(call(*make), 2, f"{tmp_path / 'valid.src'} holds other text", "--overwrite")
+    assert (tmp_path / "valid.src").read_text() == "mine\n"
+    assert call(*make, "--overwrite")[0] == 0
+    assert (tmp_path / "valid.src").read_text() != "mine\n"
+
+
+def test_a_folder_that_cannot_be_written_is_told_before_the_work(
+    call: Call, workshop: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever runs this may write anywhere: the system's answer is turned round."""
+    monkeypatch.setattr(os, "access", lambda path, mode: not mode & os.W_OK)
+    vocab = ["vocab", workshop.file("train.src"), "-o", tmp_path / "v.json"]
+    refused(call(*vocab), 5, "v.json: Permission denied", "choose another place")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--seed", 0], "belong to --against"),
+        (["--samples", 1000], "belong to --against"),
+        (["--tokenize", "13a", "-m", "chrf", "-m", "ter"], "--tokenize belongs to BLEU"),
+        (["--lowercase", "-m", "ter"], "TER always ignores case"),
+        (["--max-order", 4], "belongs to --formula notes"),
+        (["--formula", "notes", "--tokenize", "13a"], "--formula notes takes one REF"),
+    ],
+)
+def test_options_that_scoring_would_ignore(call: Call, workshop: Any, arguments: list[Any], words: str) -> None:
+    lines = workshop.file("test.tgt")
+    refused(call("score-bleu", lines, lines, *arguments), 2, words, "leave one of them out")
+
+
+def test_options_that_other_commands_would_ignore(call: Call, workshop: Any, tmp_path: Path) -> None:
+    pair = (workshop.file("test.src"), workshop.file("test.tgt"))
+    refused(call("check", *pair, "--max-length", 256), 2, "--max-length counts tokens and needs --vocab")
+    both = ("--vocab", tmp_path / "v.json", "--max-characters", 2000)
+    refused(call("check", *pair, *both), 2, "--max-characters is for files without --vocab")
+    train = [*workshop.arguments("transformer", tmp_path / "run"), "--average", 1]
+    refused(call(*train), 2, "two checkpoints or more", "at checkpoints.average (flag)")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(("command", "defaults"), [("score-bleu", ["13a", "1000", "12345", "4"]), ("check", ["256"])])
+def test_help_shows_defaults_of_options_that_need_others(call: Call, command: str, defaults: list[str]) -> None:
+    shown = " ".join(call(command, "--help")[1].split())
+    assert [value for value in defaults if f"[default: {value}]" not in shown] == []
+
+
+def test_closed_standard_input(call: Call, workshop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+    refused(call("score-bleu", "-", workshop.file("test.tgt")), 5, "cannot read standard input: it is closed")
+
+
+@pytest.mark.parametrize(("redirect", "cause"), [(">/dev/full", "No space left on device"), (">&-", "it is closed")])
+def test_results_that_cannot_be_written(workshop: Any, redirect: str, cause: str) -> None:
+    call = ["sh", "-c", f'"$0" -m attnkit check "$1" "$2" {redirect}', sys.executable]
+    files = [workshop.file("test.src"), workshop.file("test.tgt")]
+    done = subprocess.run([*call, *files], stderr=subprocess.PIPE, text=True, check=False)
+    lines = done.stderr.splitlines()
+    assert done.returncode == 5
+    assert lines[0] == f"error: cannot write standard output: {cause}" and len(lines) <= 3
+
+
+def test_a_reader_that_has_seen_enough_is_no_failure(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("a b\n" * 20_000)
+    command = [sys.executable, "-m", "attnkit", "score-bleu", "a", "a", "--formula", "notes", "--sentence"]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.close()
+        said = process.stderr.read()
+    assert (process.returncode, said) == (0, b"")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from attnkit.metrics.bleu import build_metric, corpus_bleu, corpus_chrf, corpus_ter, score_corpus, score_sentences
+from attnkit.metrics.bleu import build_metric, corpus_bleu, corpus_chrf, score_corpus, score_sentences
 from attnkit.metrics.significance import paired_bootstrap
 
 REF = [
@@ -108,8 +108,8 @@ def test_bootstrap_seed_matters_and_environment_is_left_alone(
 def test_library_functions() -> None:
     assert corpus_bleu(REF, [REF]).score == pytest.approx(100)
     assert corpus_chrf(REF, [REF]).score == pytest.approx(100)
-    assert corpus_ter(REF, [REF]).score == 0
-    assert corpus_ter(["a b c x"], [["a b c d"]]).score == pytest.approx(25)
+    assert score_corpus(build_metric("ter"), REF, [REF]).score == 0
+    assert score_corpus(build_metric("ter"), ["a b c x"], [["a b c d"]]).score == pytest.approx(25)
     assert score_sentences(build_metric("bleu", by_sentence=True), ["a b", "x y"], [["a b", "c d"]]) == [
         pytest.approx(100),
         0,

@@ -13,7 +13,8 @@ from attnkit.errors import UsageError
 from attnkit.models.config import SIZES, ModelConfig, ModelKind
 from attnkit.tasks.config import TranslationConfig
 from attnkit.tasks.presets import AUTO, PRESETS, Preset, choose
-from attnkit.tasks.resolve import count_lines, resolve
+from attnkit.tasks.resolve import resolve
+from attnkit.text.lines import count_lines
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 NEEDS: dict[tuple[str, Any], dict[str, Any]] = {
@@ -152,3 +153,35 @@ def test_files_must_pair_up() -> None:
         resolve({"data.src": ["a"], "data.tgt": ["b", "c"]}, preset_name="tiny")
     with pytest.raises(UsageError, match="nothing to train on"):
         resolve({"data.src": ["a"]}, preset_name="tiny")
+
+
+@pytest.mark.parametrize(
+    ("decoding", "needed", "what"),
+    [
+        ({"max_ratio": 0.5}, 257, "lines of data.max_length=256 tokens"),
+        ({"max_ratio": 1.0, "extra": 4}, 261, "translations of lines of data.max_length=256 tokens"),
+        ({"max_length": 2000}, 2000, "decoding.max_length=2000"),
+        ({"max_length": 20}, 257, "lines of data.max_length=256 tokens"),
+        ({"min_length": 1500}, 1501, "decoding.min_length=1500"),
+    ],
+)
+def test_learned_positions_reach_as_far_as_training_and_search(
+    workshop: Any, decoding: dict[str, Any], needed: int, what: str
+) -> None:
+    def configure(max_length: int) -> TranslationConfig:
+        config: TranslationConfig = workshop.configure(
+            model__positions="learned", model__max_length=max_length, decoding=decoding
+        )
+        return config
+
+    with pytest.raises(UsageError, match=rf"learned positions need model\.max_length of {needed} for {what};"):
+        configure(needed - 1)
+    assert configure(needed).model.longest == needed
+
+
+def test_lines_are_split_where_positions_end(workshop: Any) -> None:
+    config = workshop.configure(model__positions="learned", model__max_length=300)
+    assert config.max_source == 256
+    shorter = config.model.model_copy(update={"max_length": 100})
+    assert config.model_copy(update={"model": shorter}).max_source == 99
+    assert workshop.configure("rnn", data__max_length=9).max_source == 9

@@ -9,7 +9,7 @@ import pytest
 
 from attnkit.errors import DataError
 from attnkit.tasks.config import TranslationConfig
-from attnkit.tasks.prepare import Prepared, Warned, prepare
+from attnkit.tasks.prepare import Prepared, Warned, open_prepared, prepare
 from attnkit.tasks.resolve import resolve
 
 
@@ -25,13 +25,9 @@ def configure(src: list[str], tgt: list[str], **changes: Any) -> TranslationConf
 
 
 def run(config: TranslationConfig, folder: Path) -> Prepared:
-    steps = prepare(config, folder)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as stop:
-            found: Prepared = stop.value
-            return found
+    for _ in prepare(config, folder):
+        pass
+    return open_prepared(folder)
 
 
 def texts(prepared: Prepared) -> list[tuple[str, str]]:
@@ -185,7 +181,7 @@ def test_preparing_again_opens_what_is_there(tmp_path: Path) -> None:
     ("src", "tgt", "message"),
     [
         (SRC, TGT[:-1], "has 200 lines and .* has 199"),
-        ([""] * 50, [""] * 50, "left to validate on"),
+        ([""] * 50, [""] * 50, "50 pairs, none of which can be trained on"),
         (["a"] * 50, ["", *["b"] * 49], "no text to make a vocabulary from"),
         (["a"], ["b"], "too few"),
     ],

@@ -110,3 +110,12 @@ def test_a_run_goes_on_without_what_it_began_with(workshop: Any, trained: Path, 
         train(Request(workshop.configure(limits__steps=13, vocabulary_files=[str(vocabulary)]), tmp_path / "second"))
     )
     assert events
+
+
+def test_a_name_alone_is_a_list_of_one(files: dict[str, list[str]], tmp_path: Path) -> None:
+    (src,), (tgt,) = files["data.src"], files["data.tgt"]
+    (tmp_path / "a.yaml").write_text(f"data:\n  src: {src}\n  valid_src: {src}\n  tgt: {tgt}\n")
+    lists = resolve({**files, "data.valid_src": [src], "data.valid_tgt": [tgt]}).config
+    assert resolve({}, sets=[f"data.valid_tgt={tgt}"], file=tmp_path / "a.yaml").config == lists
+    config = resolved(files, "vocabulary_files=v.json").config
+    assert config.vocabulary_files == ("v.json",) and config.joint_vocabulary

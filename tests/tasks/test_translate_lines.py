@@ -8,6 +8,7 @@ import pty
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ import torch
 
 from attnkit.errors import DataError, RunError, UsageError
 from attnkit.tasks.segments import split_line
-from attnkit.tasks.stream import Request, translate_stream, windows
+from attnkit.tasks.stream import Request, patience_with, translate_stream, windows
 from attnkit.tasks.translate import Translator, load_translator
 
 
@@ -183,6 +184,19 @@ def test_a_line_is_answered_before_the_next_one_comes() -> None:
     with pytest.raises(DataError, match="the reader failed"):
         next(groups)
     assert list(windows(iter("abcde"), 2)) == [["a", "b"], ["c", "d"], ["e"]]
+
+
+def test_the_windows_of_a_file_are_full_however_slowly_it_is_read(tmp_path: Path) -> None:
+    def slowly() -> Iterator[str]:
+        for line in "abcde":
+            time.sleep(0.05)
+            yield line
+
+    (tmp_path / "file").write_text("a\n")
+    os.mkfifo(tmp_path / "pipe")
+    assert patience_with(tmp_path / "pipe") is not None
+    assert patience_with(tmp_path / "file") is None
+    assert list(windows(slowly(), 2, None)) == [["a", "b"], ["c", "d"], ["e"]]
 
 
 def test_runs_of_different_vocabularies_cannot_vote(workshop: Any, trained: Path, tmp_path: Path) -> None:

@@ -124,6 +124,22 @@ def test_overlap_with_training_text(tmp_path: Path) -> None:
         check_pair(*here, others=(tmp_path / "none", None))
 
 
+def test_damaged_training_text_costs_no_report(tmp_path: Path) -> None:
+    """A bad byte in line 4 of its source, a line missing at the end of its target."""
+    here = write(tmp_path, SRC, TGT)
+    src = "".join(line + "\n" for line in SRC[:10]).encode().replace(b"number 3 ", b"number \xff ")
+    found = summary(check_pair(*here, others=write(tmp_path, src, TGT[:9], "train")))
+    assert found == {("source_overlap", "source"): (9, 1), ("pair_overlap", "pair"): (8, 1)}
+
+
+def test_files_of_which_nothing_is_left_cannot_be_trained_on(tmp_path: Path) -> None:
+    report = check_pair(*write(tmp_path, ["", "a", "\t"], ["b", " ", ""]))
+    assert summary(report)["nothing_left", "pair"] == (3, None)
+    assert not report.trainable
+    report = check_pair(*write(tmp_path, ["", "a", "\t"], ["b", "b", ""]))
+    assert ("nothing_left", "pair") not in summary(report) and report.trainable
+
+
 def test_tokens_are_counted_with_a_vocabulary(tmp_path: Path) -> None:
     words = train_vocabulary(SRC, VocabularyConfig(kind="word"))
     report = check_pair(*write(tmp_path, SRC, TGT), CheckConfig(max_length=7), vocabularies=(words, words))
@@ -141,7 +157,7 @@ def test_line_numbers_hold_beyond_the_first_batch(tmp_path: Path, monkeypatch: p
 
 
 def test_standard_input_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="more than once"):
+    with pytest.raises(UsageError, match="standard input can be read only once"):
         check_pair(Path("-"), tmp_path)
 
 
@@ -150,16 +166,34 @@ def test_repeats_against_a_dictionary() -> None:
     seen = Seen()
     for item in items:
         seen.add(item)
-    assert seen.repeats() == Repeats(3, 2, 0)
-    assert seen.overlap(["x", "c", "a", "c"]) == Repeats(4, 1, 2)
+    assert seen.repeats() == Repeats(3, 2)
+    assert seen.overlap(["x", "c", "a", "c"]) == Repeats(4, 1)
     assert seen.overlap(["x"]) == Seen().repeats() == Seen().overlap(items) == Repeats()
 
 
-def test_the_first_of_several_originals_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_overlap_is_found_batch_by_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("attnkit.text.repeats._BATCH", 2)
     seen = Seen()
-    seen.add("a")
-    assert seen.overlap(["x", "a", "y", "a", "a"]) == Repeats(1, 0, 1)
+    for item in ("b", "a", "b"):
+        seen.add(item)
+    assert seen.overlap(["x", "a", "y", "a", "a"]) == Repeats(1, 1)
+    assert seen.overlap(iter(["x", "y", "b"])) == Repeats(2, 0)
+
+
+def test_sources_alone_are_remembered_for_overlap_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Seen] = []
+
+    class Counted(Seen):
+        def __init__(self) -> None:
+            super().__init__()
+            made.append(self)
+
+    monkeypatch.setattr("attnkit.text.check.Seen", Counted)
+    here = write(tmp_path, SRC, TGT)
+    check_pair(*here)
+    assert len(made) == 1
+    check_pair(*here, others=here)
+    assert len(made) == 3
 
 
 def test_kept_pairs_and_drops_are_all_pairs(tmp_path: Path) -> None:
@@ -235,5 +269,8 @@ def test_the_vocab_command(tmp_path: Path, attnkit) -> None:
     assert refused == (2, "", "error: there is no file a.sra\nhelp: did you mean a.src?\n")
     assert attnkit("vocab", "a.src", "-o", "a.src").code == 2
     assert attnkit("vocab", "a.src", "-o", "none/v.json").code == 2
+    assert attnkit("vocab", "a.src", "-o", str(tmp_path / "a.src")).code == 2, "the same file by another path"
+    (tmp_path / "link").symlink_to("a.src")
+    assert attnkit("vocab", "a.src", "-o", "link").code == 2 and (tmp_path / "link").is_symlink()
     assert (tmp_path / "a.src").read_text().startswith("the dog")
     assert "tokens per word" in attnkit("vocab", "a.src", "-o", "v.json", "--kind", "word").out

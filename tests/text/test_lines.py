@@ -6,14 +6,15 @@ import bz2
 import gzip
 import io
 import lzma
+import os
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnkit.errors import DataError, UsageError
-from attnkit.text.lines import LineReader, open_binary, read_lines
+from attnkit.errors import DataError, SystemFailure, UsageError
+from attnkit.text.lines import LineReader, count_lines, is_stream, open_binary, read_lines, refuse_streams
 from attnkit.text.parallel import first_suspicious_line, read_parallel
 
 
@@ -72,14 +73,39 @@ def test_compressed_files(tmp_path: Path, suffix: str, pack) -> None:
     text = "".join(f"line {i}\n" for i in range(5000))
     path = write(tmp_path / f"a{suffix}", pack(text.encode()))
     assert list(read_lines(path)) == text.splitlines()
+    assert count_lines(path) == 5000
     for damaged in (pack(text.encode())[:-20], b"no such thing " * 9):
         with pytest.raises(DataError, match="damaged"):
             list(read_lines(write(path, damaged)))
+        with pytest.raises(DataError, match="damaged"):
+            count_lines(path)
 
 
 def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"a\nb\n")))
     assert list(read_lines(Path("-"))) == ["a", "b"]
+
+
+def test_closed_standard_input_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", None)
+    with pytest.raises(SystemFailure, match="standard input: it is closed"):
+        open_binary(Path("-"))
+    assert not is_stream(Path("-"))
+
+
+def test_what_can_be_read_only_once_is_told_from_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, pipe = write(tmp_path / "a", "x\n"), tmp_path / "pipe"
+    os.mkfifo(pipe)
+    refuse_streams([path, tmp_path, tmp_path / "missing"])
+    for stream in (pipe, Path("-"), Path("/dev/null")):
+        with pytest.raises(UsageError, match="read only once") as caught:
+            refuse_streams([path, stream])
+        assert caught.value.help == "write it to a file first"
+    with path.open() as redirected:  # as after `< a`: at once, but not twice
+        monkeypatch.setattr("sys.stdin", redirected)
+        assert not is_stream(Path("-"))
+        with pytest.raises(UsageError, match="standard input"):
+            refuse_streams([Path("-")])
 
 
 def test_missing_files_and_folders(tmp_path: Path) -> None:

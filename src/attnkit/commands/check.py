@@ -33,8 +33,12 @@ def command(
     tgt_vocab: Annotated[
         Path | None, typer.Option(help="Vocabulary of the target, if it has its own.", metavar="FILE")
     ] = None,
-    max_length: Annotated[int, typer.Option(help="Tokens; with --vocab.")] = DEFAULT.max_length,
-    max_characters: Annotated[int, typer.Option(help="Characters; without --vocab.")] = DEFAULT.max_characters,
+    max_length: Annotated[
+        int | None, typer.Option(help=f"Tokens; with --vocab.  [default: {DEFAULT.max_length}]")
+    ] = None,
+    max_characters: Annotated[
+        int | None, typer.Option(help=f"Characters; without --vocab.  [default: {DEFAULT.max_characters}]")
+    ] = None,
     max_ratio: Annotated[
         float, typer.Option(help="Times that a ratio of lengths may differ from the usual one.")
     ] = DEFAULT.max_ratio or 0.0,
@@ -52,9 +56,16 @@ def command(
     from attnkit.text.check import check_pair
     from attnkit.text.tokenizer import load
 
-    if (train_tgt and not train_src) or (tgt_vocab and not vocab):
-        raise UsageError("--train-tgt and --tgt-vocab need --train-src and --vocab beside them")
-    values = {"max_length": max_length, "max_characters": max_characters, "max_ratio": max_ratio}
+    for refused, what in (
+        (train_tgt and not train_src, "--train-tgt needs --train-src beside it"),
+        (tgt_vocab and not vocab, "--tgt-vocab needs --vocab beside it"),
+        (max_length is not None and not vocab, "--max-length counts tokens and needs --vocab; see --max-characters"),
+        (max_characters is not None and vocab, "--max-characters is for files without --vocab; see --max-length"),
+    ):
+        if refused:
+            raise UsageError(what)
+    given = {"max_length": max_length, "max_characters": max_characters, "max_ratio": max_ratio}
+    values = {name: value for name, value in given.items() if value is not None}
     config = validate(CheckConfig, values, {name: f"--{name.replace('_', '-')}" for name in values})
     source = load(vocab) if vocab else None
     vocabularies = (source, load(tgt_vocab) if tgt_vocab else source) if source else None

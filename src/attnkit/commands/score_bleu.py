@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from attnkit import console
-from attnkit.errors import DataError, UsageError
+from attnkit.errors import UsageError
 from attnkit.metrics.bleu import BleuTokenizer, MetricName, build_metric, score_corpus, score_sentences
 from attnkit.metrics.notes_bleu import notes_bleu
 from attnkit.metrics.significance import paired_bootstrap
-from attnkit.text.lines import STDIN, read_lines
 
 if TYPE_CHECKING:
     from sacrebleu.metrics.base import Metric
@@ -37,7 +36,9 @@ def command(
     hyp: Annotated[Path, typer.Argument(help="Translated lines; - is standard input.", metavar="HYP")],
     refs: Annotated[list[Path], typer.Argument(help="Reference lines; several are several references.", metavar="REF")],
     metric: Annotated[list[Metrics] | None, typer.Option("--metric", "-m", help="Repeatable.  [default: bleu]")] = None,
-    tokenize: Annotated[BleuTokenizer, typer.Option(help="BLEU's own splitting into words.")] = "13a",
+    tokenize: Annotated[
+        BleuTokenizer | None, typer.Option(help="BLEU's own splitting into words.  [default: 13a]")
+    ] = None,
     lowercase: Annotated[
         bool, typer.Option("--lowercase", help="Ignore case in BLEU and chrF (TER always does).")
     ] = False,
@@ -45,12 +46,14 @@ def command(
     against: Annotated[
         Path | None, typer.Option(help="Compare HYP with this baseline by paired bootstrap.", metavar="HYP2")
     ] = None,
-    samples: Annotated[int, typer.Option(min=1, help="Resamples of the bootstrap.")] = 1000,
-    seed: Annotated[int, typer.Option(min=0, help="Of the bootstrap.")] = 12345,
+    samples: Annotated[int | None, typer.Option(min=1, help="Resamples of the bootstrap.  [default: 1000]")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Of the bootstrap.  [default: 12345]")] = None,
     formula: Annotated[
         Literal["sacrebleu", "notes"], typer.Option(help="notes: the lecture notes' BLEU, mean of lines.")
     ] = "sacrebleu",
-    max_order: Annotated[int, typer.Option(min=1, help="Longest n-gram of --formula notes.")] = 4,
+    max_order: Annotated[
+        int | None, typer.Option(min=1, help="Longest n-gram of --formula notes.  [default: 4]")
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Score translated lines against reference lines, with the signature that makes a score comparable.
@@ -62,22 +65,31 @@ def command(
       attnkit score-bleu new.de test.de --against old.de
       attnkit score-bleu out.de test.de --formula notes --max-order 2
     """
-    if sentence and against:
-        raise UsageError("--sentence and --against exclude each other", help="leave one of them out")
-    if formula == "notes" and (len(refs) > 1 or against or metric or lowercase or tokenize != "13a"):
-        raise UsageError("--formula notes takes one reference and no --metric, --against, --tokenize, --lowercase")
-    if formula != "notes" and max_order != 4:
-        raise UsageError("--max-order belongs to --formula notes")
-    hyps, *versions = _read([hyp, *refs, *([against] if against else [])])
+    from attnkit.text.parallel import read_together
+
+    names = [_NAMES[one] for one in metric or [Metrics.BLEU]]
+    others = len(refs) > 1 or against or metric or lowercase or tokenize
+    for refused, what in (
+        (sentence and against, "--sentence and --against exclude each other"),
+        (formula == "notes" and others, "--formula notes takes one REF and no -m, --against, --tokenize, --lowercase"),
+        (formula != "notes" and max_order, "--max-order belongs to --formula notes"),
+        (not against and (samples or seed is not None), "--samples and --seed belong to --against"),
+        (tokenize and "bleu" not in names, "--tokenize belongs to BLEU"),
+        (lowercase and set(names) == {"ter"}, "--lowercase changes nothing: TER always ignores case"),
+    ):
+        if refused:
+            raise UsageError(what, help="leave one of them out")
+    hyps, *versions = read_together([hyp, *refs, *([against] if against else [])])
     if formula == "notes":
-        report = _by_notes(hyps, versions[0], max_order, sentence=sentence)
+        report = _by_notes(hyps, versions[0], max_order or 4, sentence=sentence)
     else:
         chosen = [
-            build_metric(_NAMES[one], tokenize=tokenize, lowercase=lowercase, by_sentence=sentence)
-            for one in metric or [Metrics.BLEU]
+            build_metric(name, tokenize=tokenize or "13a", lowercase=lowercase, by_sentence=sentence) for name in names
         ]
         if against:
-            report = _compare(chosen, versions.pop(), hyps, versions, n_samples=samples, seed=seed)
+            report = _compare(
+                chosen, versions.pop(), hyps, versions, n_samples=samples or 1000, seed=12345 if seed is None else seed
+            )
         else:
             report = _by_sentence(chosen, hyps, versions) if sentence else _by_corpus(chosen, hyps, versions)
     console.result(json_format.dumps(report.data, ensure_ascii=False) if json else "\n".join(report.lines))
@@ -89,22 +101,6 @@ class _Report:
 
     lines: list[str]
     data: object
-
-
-def _read(paths: Sequence[Path]) -> list[list[str]]:
-    """Read files whose lines belong together. The first one's count is what the others must have."""
-    if sum(path == STDIN for path in paths) > 1:
-        raise UsageError("standard input can be only one of the files")
-    texts = [list(read_lines(path)) for path in paths]
-    if not texts[0]:
-        raise DataError("there is nothing to score: the file is empty", where=str(paths[0]))
-    for path, text in zip(paths[1:], texts[1:], strict=True):
-        if len(text) != len(texts[0]):
-            raise DataError(
-                f"{paths[0]} has {len(texts[0]):,} lines and {path} has {len(text):,}",
-                help="line n of one must be the translation of line n of the other",
-            )
-    return texts
 
 
 def _by_corpus(metrics: Sequence[Metric], hyps: Sequence[str], refs: Sequence[Sequence[str]]) -> _Report:

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from attnkit import console, files
+from attnkit.errors import UsageError
 from attnkit.text.toy.kinds import Kind, make_files
 
 
@@ -19,6 +20,7 @@ def command(
     valid: Annotated[int, typer.Option(min=1, help="Held-out pairs for validation.")] = 500,
     test: Annotated[int, typer.Option(min=1, help="Held-out pairs for the test.")] = 1_000,
     seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same files.")] = 1,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace files that hold other text.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Report as JSON.")] = False,
 ) -> None:
     """Make train, valid and test files from a generator: a language, a puzzle, headlines or code.
@@ -30,10 +32,22 @@ def command(
       attnkit toy-corpus english-french -o toy
       attnkit toy-corpus reverse -o digits --pairs 50000 --seed 7
     """
-    made = make_files(kind, pairs, seed, n_valid=valid, n_test=test)
+    made = {output / name: lines for name, lines in make_files(kind, pairs, seed, n_valid=valid, n_test=test).items()}
+    contents = {path: "".join(f"{line}\n" for line in lines).encode() for path, lines in made.items()}
     files.make_dirs(output)
-    for name, lines in made.items():
-        files.write_text(output / name, "".join(f"{line}\n" for line in lines))
-    counts = {str(output / name): len(lines) for name, lines in made.items()}
+    for path, content in contents.items():
+        if not overwrite and holds_other_text(path, content):
+            raise UsageError(f"{path} holds other text", help="choose another folder, or replace it with --overwrite")
+    for path, content in contents.items():
+        files.write_bytes(path, content)
+    counts = {str(path): len(lines) for path, lines in made.items()}
     rows = [(path, f"{count:,} lines") for path, count in counts.items()]
     console.result(json_format.dumps(counts) if json else console.table(rows, indent=""))
+
+
+def holds_other_text(path: Path, content: bytes) -> bool:
+    """Return whether there is something else at a path than what is to be written there."""
+    try:
+        return path.exists() and not (path.is_file() and path.read_bytes() == content)
+    except OSError:  # what cannot be read is not known to be the same
+        return True

@@ -12,7 +12,7 @@ import typer
 from attnkit import console
 from attnkit.commands.progress import follow
 from attnkit.config import flatten
-from attnkit.errors import StoppedError
+from attnkit.errors import StoppedError, UsageError
 from attnkit.models.config import ModelKind
 from attnkit.tasks.presets import Preset
 
@@ -85,6 +85,12 @@ def command(
     earlier = None if overwrite else preset_of(output)
     fixed = inherited(init_from, None if overwrite else output) if init_from is not None else None
     resolved = resolve(flags, sets=sets or [], file=config, preset_name=preset, earlier=earlier, fixed=fixed)
+    if resolved.config.checkpoints.average == 1:
+        raise UsageError(
+            "an average takes two checkpoints or more",
+            where=f"checkpoints.average ({resolved.origin('checkpoints.average')})",
+            help="0 makes none",
+        )
     if dry_run:
         show_plan(resolved, init_from, json)
         return

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json as codec
+import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -13,7 +15,7 @@ from attnkit import console, files
 from attnkit.config import validate
 from attnkit.errors import UsageError
 from attnkit.text.config import VocabularyConfig
-from attnkit.text.lines import STDIN, open_binary
+from attnkit.text.lines import open_binary, refuse_streams
 
 if TYPE_CHECKING:
     from attnkit.text.statistics import Statistics
@@ -72,17 +74,24 @@ def command(
 
 
 def refuse_early(paths: list[Path], output: Path) -> None:
-    """Refuse files that cannot be read, and a place that cannot be written to, before the work begins."""
+    """Refuse files that cannot be read again and again, and a place that cannot be written to, before the work begins.
+
+    Raises:
+        UsageError: Nothing can be meant by it.
+        SystemFailure: The system does not allow it.
+    """
+    refuse_streams(paths)
     for path in paths:
-        if path == STDIN:
-            raise UsageError("a vocabulary reads its text twice", help="write standard input to a file first")
         open_binary(path).close()
-    if output in paths:
-        raise UsageError(f"{output} is one of the texts", help="give another name to -o")
-    if not output.absolute().parent.is_dir():
+    folder = output.absolute().parent
+    if not folder.is_dir():
         raise UsageError(f"there is no folder {output.parent}", help=f"mkdir -p {output.parent}")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise files.failure("write", output, PermissionError(errno.EACCES, os.strerror(errno.EACCES)))
     if output.is_dir():
         raise UsageError(f"{output} is a folder", help="name a file after -o")
+    if output.exists() and any(path.samefile(output) for path in paths):
+        raise UsageError(f"{output} is one of the texts", help="give another name to -o")
 
 
 def as_json(path: Path, tokenizer: Tokenizer, found: Statistics) -> str:

@@ -75,29 +75,18 @@ def score_sentences(metric: Metric, hyps: Sequence[str], refs: Sequence[Sequence
     return [float(metric.sentence_score(hyp, list(versions)).score) for hyp, *versions in zip(hyps, *refs, strict=True)]
 
 
-def corpus_bleu(
-    hyps: Sequence[str],
-    refs: Sequence[Sequence[str]],
-    *,
-    tokenize: BleuTokenizer = "13a",
-    lowercase: bool = False,
-) -> MetricScore:
+def corpus_bleu(hyps: Sequence[str], refs: Sequence[Sequence[str]]) -> MetricScore:
     """Return corpus BLEU, 0 to 100, higher is better (Papineni et al. 2002; Post 2018).
 
     >>> corpus_bleu(["The cat sat on the mat."], [["The cat sat on the mat."]]).score
     100.00000000000004
     """
-    return score_corpus(build_metric("bleu", tokenize=tokenize, lowercase=lowercase), hyps, refs)
+    return score_corpus(build_metric("bleu"), hyps, refs)
 
 
-def corpus_chrf(hyps: Sequence[str], refs: Sequence[Sequence[str]], *, lowercase: bool = False) -> MetricScore:
+def corpus_chrf(hyps: Sequence[str], refs: Sequence[Sequence[str]]) -> MetricScore:
     """Return corpus chrF2, 0 to 100, higher is better (Popović 2015)."""
-    return score_corpus(build_metric("chrf", lowercase=lowercase), hyps, refs)
-
-
-def corpus_ter(hyps: Sequence[str], refs: Sequence[Sequence[str]]) -> MetricScore:
-    """Return corpus TER in edits per 100 reference words, lower is better (Snover et al. 2006)."""
-    return score_corpus(build_metric("ter"), hyps, refs)
+    return score_corpus(build_metric("chrf"), hyps, refs)
 
 
 def _check_lengths(hyps: Sequence[str], refs: Sequence[Sequence[str]]) -> None:

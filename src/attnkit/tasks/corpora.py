@@ -5,13 +5,14 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import accumulate
 from pathlib import Path
 
 from attnkit.data.config import DataConfig
 from attnkit.errors import DataError
-from attnkit.tasks.resolve import count_lines
 from attnkit.text.check import PairDrops, clean_pairs
 from attnkit.text.config import CheckConfig
+from attnkit.text.lines import count_lines
 from attnkit.text.parallel import read_parallel
 
 Pair = tuple[str, str]
@@ -46,7 +47,9 @@ class Corpora:
         """Of the last full reading of the training text."""
         self.blank_valid = 0
         """Validation pairs of which a line is blank."""
-        self._held_out = set() if self.validation else self._choose_held_out()
+        # Lines before each pair of files and, last, in all of them; without held-out lines nobody needs to know.
+        self._starts = [0] if self.validation else [0, *accumulate(count_lines(src) for src, _ in self.training)]
+        self._held_out = set() if self.validation else self._choose_held_out(self._starts[-1])
         self.valid = list(self._read_validation() if self.validation else self._read_held_out())
         """The pairs to validate on."""
         self._valid_sources = set() if self.validation else {src for src, _ in self.valid}
@@ -60,7 +63,7 @@ class Corpora:
         """Yield the kept pairs of one pair of training files, counting what is left out; the first counts anew."""
         if number == 0:
             self.counts = Counts()
-        counts, first = self.counts, sum(count_lines(src) for src, _ in self.training[:number])
+        counts, first = self.counts, self._starts[number] if self._held_out else 0
         for line, pair in clean_pairs(*self.training[number], counts.drops, self.limits):
             if first + line in self._held_out:
                 counts.held_out += 1
@@ -77,9 +80,8 @@ class Corpora:
                 for side in sides:
                     yield pair[side]
 
-    def _choose_held_out(self) -> set[int]:
-        """Return line numbers (counted over all files, from 0) of the pairs kept for validation."""
-        total = sum(count_lines(src) for src, _ in self.training)
+    def _choose_held_out(self, total: int) -> set[int]:
+        """Return which of the ``total`` pairs of all files, counted from 0, are kept for validation."""
         wanted = min(self.data.held_out, max(1, total // 20))
         if total < 2:
             raise DataError(
@@ -89,12 +91,10 @@ class Corpora:
 
     def _read_held_out(self) -> Iterator[Pair]:
         """Yield the chosen pairs, less those that training would leave out: reading the training text counts them."""
-        first = 0
-        for src, tgt in self.training:
+        for (src, tgt), first in zip(self.training, self._starts, strict=False):
             for line, pair in clean_pairs(src, tgt, PairDrops(), self.limits):
                 if first + line in self._held_out:
                     yield pair
-            first += count_lines(src)
 
     def _read_validation(self) -> Iterator[Pair]:
         for src, tgt in self.validation:

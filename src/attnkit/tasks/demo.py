@@ -14,7 +14,8 @@ from attnkit.tasks.config import TranslationConfig
 from attnkit.tasks.prepare import Stage
 from attnkit.tasks.translate import Translation, load_translator
 from attnkit.tasks.translation import Event, Request, train
-from attnkit.text.toy.corpus import NOTES_SENTENCES, Corpus, Pair, make_corpus
+from attnkit.text.toy.corpus import NOTES_SENTENCES, Corpus, make_corpus
+from attnkit.text.toy.kinds import as_files
 from attnkit.text.toy.word_for_word import translate_word_for_word
 
 SIZES = (24_000, 500, 1000)
@@ -68,10 +69,8 @@ def write_corpus(folder: Path, seed: int) -> Corpus:
     """Make the corpus and write its three parts as line-aligned files."""
     corpus = make_corpus(seed, *SIZES)
     files.make_dirs(folder)
-    parts: dict[str, list[Pair]] = {"train": corpus.train, "valid": corpus.valid, "test": corpus.test}
-    for name, pairs in parts.items():
-        for side, language in enumerate(("en", "fr")):
-            files.write_text(folder / f"{name}.{language}", "".join(pair[side] + "\n" for pair in pairs))
+    for name, lines in as_files(corpus.parts, ("en", "fr")).items():
+        files.write_text(folder / name, "".join(f"{line}\n" for line in lines))
     return corpus
 
 
@@ -86,7 +85,7 @@ def demo(folder: Path, seed: int, stop: Callable[[], bool]) -> Iterator[Event | 
         raise UsageError(
             f"this folder holds the demo of seed {other}", where=str(folder), help="choose another -o, or that seed"
         )
-    yield Stage("making 24,000 English sentences and their French translations")
+    yield Stage(f"making {SIZES[0]:,} English sentences and their French translations")
     corpus = write_corpus(folder / "corpus", seed)
     data = {
         "src": [str(folder / "corpus" / "train.en")],

@@ -8,11 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from attnkit.config import Layer, Tree, flatten, load_yaml, merge, nest, parse_assignment, validate
-from attnkit.errors import DataError, UsageError
+from attnkit.errors import UsageError
 from attnkit.tasks.config import FREE_TO_CHANGE, TranslationConfig
 from attnkit.tasks.presets import PRESETS, choose, preset
-from attnkit.text.lines import open_binary
+from attnkit.text.lines import count_lines, refuse_streams
 
+TEXTS = ("data.src", "data.tgt", "data.valid_src", "data.valid_tgt")
+"""Keys that name text, which is read several times."""
+LISTS = (*TEXTS, "vocabulary_files")
+"""Keys that take a list of names, of which one alone needs no brackets."""
 LENGTHS = {"steps", "epochs", "tokens"}
 """Of ``limits``: one given by hand replaces the preset's. Those given by hand all hold, whichever comes first."""
 PERIODS = {"every_steps", "every_epochs"}
@@ -60,7 +64,8 @@ def resolve(
     given, _ = merge(layers)
     if not _at(given, "data.src") or not _at(given, "data.tgt"):
         raise UsageError("there is nothing to train on", help="give two files: --src a.en --tgt a.de")
-    if len(_at(given, "vocabulary_files") or ()) == 2 and _at(given, "joint_vocabulary") is None:
+    refuse_streams(path for key in TEXTS for path in _paths(given, key))
+    if len(_paths(given, "vocabulary_files")) == 2 and _at(given, "joint_vocabulary") is None:
         layers.append(Layer("two vocabularies", {"joint_vocabulary": False}))
         given, _ = merge(layers)
     name = _at(given, "preset")
@@ -78,18 +83,6 @@ def resolve(
     return Resolved(validate(TranslationConfig, tree, origins), origins)
 
 
-def count_lines(path: Path) -> int:
-    """Count the lines of a text file, compressed or not; a last line without a line break counts."""
-    n, last = 0, b"\n"
-    with open_binary(path) as stream:
-        while block := stream.read(1 << 20):
-            n += block.count(b"\n")
-            last = block[-1:]
-    if n == 0 and last == b"\n":
-        raise DataError("this file is empty", where=str(path))
-    return n + (last != b"\n")
-
-
 def differences(old: TranslationConfig, new: TranslationConfig) -> list[str]:
     """Return ``key: old -> new`` for everything that makes it another run: all but limits and output options."""
     before, after = (flatten(config.model_dump(mode="json")) for config in (old, new))
@@ -104,12 +97,25 @@ def _layers(file: Path | None, sets: Sequence[str], flags: Mapping[str, Any]) ->
     """Return what was given by hand, the lowest first."""
     layers = [Layer(str(file), load_yaml(file))] if file is not None else []
     layers += [Layer(f"--set {text.partition('=')[0]}", parse_assignment(text)) for text in sets]
-    return layers + [Layer("flag", nest(key.split("."), value)) for key, value in flags.items() if value is not None]
+    layers += [Layer("flag", nest(key.split("."), value)) for key, value in flags.items() if value is not None]
+    return [Layer(layer.origin, _listed(layer.tree)) for layer in layers]
+
+
+def _listed(tree: Mapping[str, Any], prefix: str = "") -> Tree:
+    """Return a tree in which a name that stands alone where a list is asked for is a list of one."""
+    found: Tree = {}
+    for key, value in tree.items():
+        dotted = f"{prefix}{key}"
+        if isinstance(value, Mapping):
+            found[key] = _listed(value, f"{dotted}.")
+        else:
+            found[key] = [value] if dotted in LISTS and isinstance(value, str) else value
+    return found
 
 
 def _by_size(given: Tree) -> str:
     """Return the preset for the number of lines there are to train on."""
-    return choose(sum(count_lines(Path(str(path))) for path in _at(given, "data.src")))
+    return choose(sum(map(count_lines, _paths(given, "data.src"))))
 
 
 def _preset(name: str, given: Tree, fixed: Layer | None) -> Tree:
@@ -123,10 +129,17 @@ def _preset(name: str, given: Tree, fixed: Layer | None) -> Tree:
 
 def _without(layer: Layer, section: str, names: set[str], above: Sequence[Layer]) -> Layer:
     """Return a layer less its keys of a section that are in ``names``, if a layer above sets any of these."""
-    own = _at(layer.tree, section)
-    if not isinstance(own, Mapping) or not any(names & set(_at(higher.tree, section) or ()) for higher in above):
+    own, others = _at(layer.tree, section), (_at(higher.tree, section) for higher in above)
+    if not isinstance(own, Mapping) or not any(isinstance(other, Mapping) and names & set(other) for other in others):
         return layer
     return Layer(layer.origin, {**layer.tree, section: {k: v for k, v in own.items() if k not in names}})
+
+
+def _paths(tree: Tree, dotted: str) -> list[Path]:
+    """Return the files that a key names; none if its value is no list of names, which validation is to say."""
+    names = _at(tree, dotted)
+    well = isinstance(names, list | tuple) and all(isinstance(name, str) for name in names)
+    return [Path(name) for name in names] if well else []
 
 
 def _at(tree: Mapping[str, Any], dotted: str) -> Any:

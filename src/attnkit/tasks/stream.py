@@ -15,9 +15,9 @@ from attnkit.errors import DataError, RunError, UsageError
 from attnkit.runtime import set_threads
 from attnkit.tasks.searching import Batching, Job
 from attnkit.tasks.translate import Output, Translation, load_translator
-from attnkit.text.lines import LineCounts, LineReader, read_lines
+from attnkit.text.lines import LineCounts, LineReader, is_stream, read_lines
 
-_PATIENCE = 0.02  # seconds without a further line after which what has come is translated
+_PATIENCE = 0.02  # seconds
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def translate_stream(request: Request, tell: Callable[[str], None]) -> Iterator[
         prefixes = iter(read_lines(request.prefixes)) if request.prefixes is not None else None
         offset = 0
         yield []
-        for window in windows(lines, request.batching.window):
+        for window in windows(lines, request.batching.window, patience_with(request.source)):
             given = list(islice(prefixes, len(window))) if prefixes is not None else None
             if given is not None and len(given) < len(window):
                 raise DataError(
@@ -105,8 +105,16 @@ def _refuse(request: Request) -> None:
             raise RunError(f"{path} is no run folder but a file", help=help)
 
 
-def windows(lines: Iterable[str], most: int) -> Iterator[list[str]]:
-    """Group lines into lists of at most ``most``; a list ends early when no further line comes for a moment.
+def patience_with(source: Path) -> float | None:
+    """Return after how many seconds without a further line the lines so far are translated; None: never.
+
+    Nobody waits for the lines of a file. However slowly it is read, its windows are full, and the same in every call.
+    """
+    return _PATIENCE if is_stream(source) else None
+
+
+def windows(lines: Iterable[str], most: int, patience: float | None = _PATIENCE) -> Iterator[list[str]]:
+    """Group lines into lists of at most ``most``; a list ends early when none comes for ``patience`` seconds.
 
     The lines are read by a thread, since a blocked read cannot be given a time limit. Its errors are raised here.
     """
@@ -124,7 +132,7 @@ def windows(lines: Iterable[str], most: int) -> Iterator[list[str]]:
     window: list[str] = []
     while True:
         try:
-            item = waiting.get(timeout=_PATIENCE if window else None)
+            item = waiting.get(timeout=patience if window else None)
         except queue.Empty:
             yield window
             window = []

@@ -1,24 +1,23 @@
 """What may be wrong with two line-aligned files, and which of their pairs training leaves out.
 
 ``check_pair`` reads everything and goes on after any oddity; ``clean_pairs`` is what training reads through. Both judge
-a pair alike. Memory is bounded: 8 bytes a line to find repeats, 16 where overlap with other files is asked for.
+a pair alike. To find lines again it keeps 8 bytes of each, 16 where overlap with other files is asked for; sorting them
+takes a few times as much for a moment.
 """
 
 from __future__ import annotations
 
 import re
-from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice, zip_longest
+from itertools import islice
 from pathlib import Path
 
-from attnkit.errors import UsageError
 from attnkit.text.config import CheckConfig
 from attnkit.text.findings import Report, Side, Tally, known_findings
 from attnkit.text.judge import Pair, with_judge
-from attnkit.text.lines import STDIN, LineReader, open_binary, read_lines
-from attnkit.text.parallel import first_suspicious_line, read_parallel
+from attnkit.text.lines import LineReader, open_binary, read_lines, refuse_streams
+from attnkit.text.parallel import first_suspicious_line, read_parallel, to_the_end
 from attnkit.text.repeats import Seen
 from attnkit.text.tokenizer import UNK_ID, Tokenizer
 
@@ -80,14 +79,14 @@ def check_pair(
         src_path: Source text.
         tgt_path: Target text.
         config: Limits.
-        others: Source and perhaps target file of another corpus, which should share no lines with these two.
+        others: Source and perhaps target file of another corpus, which should share no lines with these two. Whatever
+            else is wrong with them is not looked at.
         vocabularies: Of source and target, to count tokens and unknown ones.
     """
-    if STDIN in (src_path, tgt_path):
-        raise UsageError("check reads its files more than once", help="write standard input to a file first")
+    refuse_streams([src_path, tgt_path, *filter(None, others or ())])
     for path in filter(None, others or ()):
         open_binary(path).close()  # a missing file is better said before the reading than after
-    inspection = _Inspection(src_path, tgt_path, config or CheckConfig(), vocabularies)
+    inspection = _Inspection((src_path, tgt_path), config or CheckConfig(), vocabularies, overlap=others is not None)
     inspection.read()
     inspection.compare_counts()
     inspection.find_repeats()
@@ -100,37 +99,46 @@ class _Inspection:
     """One reading of two files, and what it has found so far."""
 
     def __init__(
-        self, src_path: Path, tgt_path: Path, config: CheckConfig, vocabularies: tuple[Tokenizer, Tokenizer] | None
+        self,
+        paths: tuple[Path, Path],
+        config: CheckConfig,
+        vocabularies: tuple[Tokenizer, Tokenizer] | None,
+        *,
+        overlap: bool,
     ) -> None:
-        self.report = Report(str(src_path), str(tgt_path))
-        self._paths = (src_path, tgt_path)
+        self.report = Report(str(paths[0]), str(paths[1]))
+        self._paths = paths
         self._readers = tuple(LineReader(path, on_bad="replace") for path in self._paths)
         self._config = config
         self._vocabularies = vocabularies
         self._tally = Tally(known_findings(config, vocabularies is not None))
-        self._pairs, self._sources = Seen(), Seen()
+        self._n_kept = 0
+        self._pairs, self._sources = Seen(), Seen() if overlap else None
         self._tokens, self._unknown = [0, 0], [0, 0]
 
     def read(self) -> None:
         """Look at every line and every pair."""
         src, tgt = (self._watch(reader, side) for reader, side in zip(self._readers, _SIDES, strict=True))
-        pairs, judge = with_judge(_to_the_end(src, tgt), self._config.max_ratio)
+        pairs, judge = with_judge(to_the_end(src, tgt), self._config.max_ratio)
         self.report.usual_ratio = judge.usual_ratio
         n_before = 0
         while batch := list(islice(pairs, BATCH)):
             for number, pair in enumerate(batch, n_before + 1):
                 fault = judge.fault(*pair)
-                if fault is not None:
+                if fault is None:
+                    self._n_kept += 1
+                else:
                     self._tally.add(fault, "pair", number, pair)
                 # a blank pair is no repetition of another: its number stands for it
                 self._pairs.add(number if fault == "blank" else pair)
-                self._sources.add(number if fault in ("blank", "blank_source") else pair[0])
+                if self._sources is not None:
+                    self._sources.add(number if fault in ("blank", "blank_source") else pair[0])
             if self._vocabularies is not None:
                 self._count_tokens(batch, n_before)
             n_before += len(batch)
 
     def compare_counts(self) -> None:
-        """Note missing lines, or that there are none at all."""
+        """Note missing lines, that there are none at all, or none that can be trained on."""
         n_src, n_tgt = (reader.counts.n_lines for reader in self._readers)
         self.report.n_src, self.report.n_tgt = n_src, n_tgt
         for side, n_lines in zip(_SIDES, (n_src, n_tgt), strict=True):
@@ -139,6 +147,8 @@ class _Inspection:
         if n_src != n_tgt and n_src and n_tgt:
             line = first_suspicious_line(*self._paths)
             self._tally.put("mismatch", "pair", abs(n_src - n_tgt), line, self._pair_at(line))
+        if not self._n_kept:
+            self._tally.put("nothing_left", "pair", min(n_src, n_tgt), None, "")
 
     def find_repeats(self) -> None:
         """Note pairs that occur more than once."""
@@ -148,12 +158,14 @@ class _Inspection:
 
     def find_overlap(self, src_path: Path, tgt_path: Path | None) -> None:
         """Note sources, and pairs if both files are given, that also occur in another corpus."""
+        assert self._sources is not None
         found = self._sources.overlap(read_lines(src_path, on_bad="replace"))
         if found.first is not None:
             line = found.first + 1
             self._tally.put("source_overlap", "source", found.count, line, self._pair_at(line)[0])
         if tgt_path is not None:
-            found = self._pairs.overlap(read_parallel(src_path, tgt_path))
+            lines = (read_lines(path, on_bad="replace") for path in (src_path, tgt_path))
+            found = self._pairs.overlap(zip(*lines, strict=False))
             if found.first is not None:
                 self._tally.put("pair_overlap", "pair", found.count, found.first + 1, self._pair_at(found.first + 1))
 
@@ -210,13 +222,3 @@ class _Inspection:
         """Read line ``number`` of both files again."""
         src, tgt = (next(islice(read_lines(path, on_bad="replace"), number - 1, None), "") for path in self._paths)
         return src, tgt
-
-
-def _to_the_end(src: Iterator[str], tgt: Iterator[str]) -> Iterator[Pair]:
-    """Yield pairs while there are any, then read the rest of the longer file too."""
-    for src_line, tgt_line in zip_longest(src, tgt):
-        if src_line is None or tgt_line is None:
-            break
-        yield src_line, tgt_line
-    for rest in (src, tgt):
-        deque(rest, maxlen=0)

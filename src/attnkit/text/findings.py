@@ -65,6 +65,7 @@ def known_findings(config: CheckConfig, has_vocabulary: bool) -> list[Finding]:
     fatal = [
         ("mismatch", "lines without a partner", _PAIR),
         ("empty", "there are no lines", _BOTH),
+        ("nothing_left", "pairs, none of which can be trained on", _PAIR),
         ("undecodable", "lines with bytes that are no UTF-8", _BOTH),
     ]
     dropped = [

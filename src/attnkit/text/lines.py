@@ -9,9 +9,12 @@ import bz2
 import difflib
 import gzip
 import lzma
+import os
+import stat
 import sys
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Literal, cast
@@ -58,6 +61,8 @@ def open_binary(path: Path) -> BinaryIO:
         SystemFailure: It cannot be read.
     """
     if path == STDIN:
+        if sys.stdin is None:
+            raise SystemFailure("cannot read standard input: it is closed", help="name a file to read")
         return sys.stdin.buffer
     try:
         return cast(BinaryIO, _OPENERS.get(path.suffix.lower(), _open_plain)(path))
@@ -67,6 +72,32 @@ def open_binary(path: Path) -> BinaryIO:
 
 def _open_plain(path: Path) -> BinaryIO:
     return path.open("rb", buffering=1 << 20)
+
+
+def is_stream(path: Path) -> bool:
+    """Return whether what a path gives comes as somebody sends it: from a pipe, a terminal or a device, not a file."""
+    try:
+        mode = os.fstat(sys.stdin.fileno()).st_mode if path == STDIN else path.stat().st_mode
+    except (OSError, ValueError, AttributeError):  # missing or closed, which is for its reader to tell
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+
+
+def only_once(path: Path) -> bool:
+    """Return whether a path can be read a single time: standard input, wherever it comes from, and streams."""
+    return path == STDIN or is_stream(path)
+
+
+def refuse_streams(paths: Iterable[Path]) -> None:
+    """Refuse paths that can be read only once, before work that reads its text several times.
+
+    Raises:
+        UsageError: There is such a path.
+    """
+    path = next(filter(only_once, paths), None)
+    if path is not None:
+        name = "standard input" if path == STDIN else path
+        raise UsageError(f"{name} can be read only once, and is read several times", help="write it to a file first")
 
 
 class LineReader:
@@ -83,22 +114,22 @@ class LineReader:
 
     def __iter__(self) -> Iterator[str]:
         counts = self.counts
-        raw_lines = raw_lines_of(self.path)
-        for raw in raw_lines:
-            counts.n_lines += 1
-            try:
-                line = raw.decode("utf-8")
-            except UnicodeDecodeError as error:
-                line = self._mend(raw, error)
-            if line.endswith("\n"):
-                line = line[:-1]
-            if line.endswith("\r"):
-                line = line[:-1]
-                counts.n_carriage_returns += 1
-            if counts.n_lines == 1 and line.startswith(BOM):
-                line = line[1:]
-                counts.byte_order_mark = True
-            yield line
+        with _opened(self.path, counts) as raw_lines:
+            for raw in raw_lines:
+                counts.n_lines += 1
+                try:
+                    line = raw.decode("utf-8")
+                except UnicodeDecodeError as error:
+                    line = self._mend(raw, error)
+                if line.endswith("\n"):
+                    line = line[:-1]
+                if line.endswith("\r"):
+                    line = line[:-1]
+                    counts.n_carriage_returns += 1
+                if counts.n_lines == 1 and line.startswith(BOM):
+                    line = line[1:]
+                    counts.byte_order_mark = True
+                yield line
 
     def _mend(self, raw: bytes, error: UnicodeDecodeError) -> str:
         counts = self.counts
@@ -117,20 +148,36 @@ def read_lines(path: Path, *, on_bad: Literal["refuse", "replace"] = "refuse") -
     return iter(LineReader(path, on_bad=on_bad))
 
 
-def raw_lines_of(path: Path) -> Iterator[bytes]:
-    r"""Yield the lines of a file as bytes, ``\n`` included where there is one.
+def count_lines(path: Path) -> int:
+    r"""Return how many lines ``read_lines`` would yield; a last one without its ``\n`` counts.
+
+    Raises:
+        DataError: The file is empty, or compressed and damaged or cut off.
+    """
+    counts, last = LineCounts(), b"\n"
+    with _opened(path, counts) as stream:
+        while block := stream.read(1 << 20):
+            counts.n_lines += block.count(b"\n")
+            last = block[-1:]
+    n_lines = counts.n_lines + (last != b"\n")
+    if not n_lines:
+        raise DataError("this file is empty", where=str(path))
+    return n_lines
+
+
+@contextmanager
+def _opened(path: Path, counts: LineCounts) -> Iterator[BinaryIO]:
+    """Yield a file to read from, close it, and name the line in ``counts`` after which reading it fails.
 
     Raises:
         DataError: A compressed file is damaged or cut off.
+        SystemFailure: It cannot be read.
     """
-    number = 0
     handle = open_binary(path)
     try:
-        for raw in handle:
-            number += 1
-            yield raw
+        yield handle
     except (OSError, *_DAMAGE) as error:
-        raise _failure(path, number, error) from error
+        raise _failure(path, counts.n_lines, error) from error
     finally:
         if path != STDIN:
             handle.close()

@@ -9,14 +9,14 @@ import re
 import zlib
 from array import array
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from pathlib import Path
 
 import numpy as np
 
 from attnkit.errors import DataError, UsageError
-from attnkit.text.lines import STDIN, LineReader, read_lines
+from attnkit.text.lines import STDIN, LineReader, only_once, read_lines
 
 _CHUNK = 1 << 18
 _DIGITS = re.compile(r"[0-9]+")
@@ -28,30 +28,51 @@ def read_parallel(src_path: Path, tgt_path: Path) -> Iterator[tuple[str, str]]:
 
     Raises:
         DataError: A byte is no UTF-8; or, after the last common line, the files have different numbers of lines.
+        UsageError: Standard input is asked to be both.
     """
-    yield from pair_up(LineReader(src_path), LineReader(tgt_path))
-
-
-def pair_up(src: LineReader, tgt: LineReader) -> Iterator[tuple[str, str]]:
-    """Yield the pairs of two readers, whose counts stay readable; refuse different numbers of lines at the end."""
-    if src.path == STDIN and tgt.path == STDIN:
+    if src_path == STDIN and tgt_path == STDIN:
         raise UsageError("standard input cannot be both files of a pair")
-    src_lines, tgt_lines = iter(src), iter(tgt)
-    for src_line, tgt_line in zip_longest(src_lines, tgt_lines):
+    src, tgt = LineReader(src_path), LineReader(tgt_path)
+    yield from to_the_end(iter(src), iter(tgt))
+    if src.counts.n_lines != tgt.counts.n_lines:
+        raise mismatch(src_path, tgt_path, src.counts.n_lines, tgt.counts.n_lines)
+
+
+def to_the_end(src: Iterator[str], tgt: Iterator[str]) -> Iterator[tuple[str, str]]:
+    """Yield pairs while there are any, then read the rest of the longer one too."""
+    for src_line, tgt_line in zip_longest(src, tgt):
         if src_line is None or tgt_line is None:
             break
         yield src_line, tgt_line
-    else:
-        return
-    for rest in (src_lines, tgt_lines):
+    for rest in (src, tgt):
         deque(rest, maxlen=0)
-    raise mismatch(src.path, tgt.path, src.counts.n_lines, tgt.counts.n_lines)
+
+
+def read_together(paths: Sequence[Path]) -> list[list[str]]:
+    """Return the lines of each of several files, of which line n of one belongs to line n of every other.
+
+    Raises:
+        DataError: The first one is empty, or another has a different number of lines.
+        UsageError: Standard input is asked to be two of them.
+    """
+    if sum(path == STDIN for path in paths) > 1:
+        raise UsageError("standard input can be only one of the files")
+    texts = [list(read_lines(path)) for path in paths]
+    if not texts[0]:
+        raise DataError("there are no lines: the file is empty", where=str(paths[0]))
+    for path, text in zip(paths[1:], texts[1:], strict=True):
+        if len(text) != len(texts[0]):
+            raise DataError(
+                f"{paths[0]} has {len(texts[0]):,} lines and {path} has {len(text):,}",
+                help="line n of one must be the translation of line n of the other",
+            )
+    return texts
 
 
 def mismatch(src_path: Path, tgt_path: Path, n_src: int, n_tgt: int) -> DataError:
-    """Return the error for two files of different lengths: both counts and where they seem to part."""
+    """Return the error for two files of different lengths: both counts and, by reading them again, where they part."""
     where = None
-    if STDIN not in (src_path, tgt_path):
+    if not (only_once(src_path) or only_once(tgt_path)):
         line = first_suspicious_line(src_path, tgt_path)
         where = f"line {line:,} or near it, by a guess from lengths, digits and punctuation"
         if line > min(n_src, n_tgt):

@@ -21,8 +21,6 @@ class Repeats:
 
     count: int = 0
     first: int | None = None
-    original: int | None = None
-    """Where the first one occurred before."""
 
 
 class Seen:
@@ -39,37 +37,20 @@ class Seen:
         """Return what occurs twice among the items."""
         hashes = np.frombuffer(self._hashes, dtype=np.int64)
         order = np.argsort(hashes, kind="stable")  # equal ones stay in the order of the file
-        equal = hashes[order[1:]] == hashes[order[:-1]]
-        if not equal.any():
-            return Repeats()
-        later = order[1:][equal]
-        first = int(later.min())
-        return Repeats(len(later), first, int(np.flatnonzero(hashes == hashes[first])[0]))
+        later = order[1:][hashes[order[1:]] == hashes[order[:-1]]]
+        return Repeats(len(later), int(later.min())) if len(later) else Repeats()
 
     def overlap(self, others: Iterable[object]) -> Repeats:
-        """Return which items occur in ``others``, which are read once; ``original`` counts among those."""
+        """Return which items occur in ``others``, which are read once."""
         hashes = np.frombuffer(self._hashes, dtype=np.int64)
-        order = np.argsort(hashes, kind="stable")
-        ascending, found = hashes[order], np.zeros(len(hashes), dtype=np.bool_)
-        where = np.full(len(hashes), -1, dtype=np.int64)
-        if not len(hashes):
+        known, which = np.unique(hashes, return_inverse=True)
+        if not len(known):
             return Repeats()
-        remaining, n_read = iter(others), 0
+        met = np.zeros(len(known), dtype=np.bool_)
+        remaining = iter(others)
         while batch := [hash(item) for item in islice(remaining, _BATCH)]:
             theirs = np.array(batch, dtype=np.int64)
-            places = np.searchsorted(ascending, theirs)
-            hits = np.flatnonzero(
-                (places < len(ascending)) & (ascending[np.minimum(places, len(ascending) - 1)] == theirs)
-            )
-            fresh = hits[where[places[hits]] < 0]
-            where[places[fresh][::-1]] = n_read + fresh[::-1]
-            found[places[hits]] = True
-            n_read += len(batch)
-        # only the first of equal hashes was marked: spread the mark over its equals
-        group = np.searchsorted(ascending, ascending)
-        found, where = found[group], where[group]
-        if not found.any():
-            return Repeats()
-        items = order[found]
-        first = int(items.min())
-        return Repeats(len(items), first, int(where[found][int(items.argmin())]))
+            places = np.minimum(np.searchsorted(known, theirs), len(known) - 1)
+            met[places[known[places] == theirs]] = True
+        found = np.flatnonzero(met[which])
+        return Repeats(len(found), int(found[0])) if len(found) else Repeats()

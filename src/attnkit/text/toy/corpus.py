@@ -28,6 +28,11 @@ class Corpus:
     test: list[Pair] = field(default_factory=list)
     novel: set[str] = field(default_factory=set)
 
+    @property
+    def parts(self) -> dict[str, list[Pair]]:
+        """The pairs by the names of their files."""
+        return {"train": self.train, "valid": self.valid, "test": self.test}
+
 
 def make_corpus(seed: int, n_train: int, n_valid: int, n_test: int) -> Corpus:
     """Make a corpus that is a pure function of its arguments; no source occurs twice in it.

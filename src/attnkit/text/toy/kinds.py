@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from attnkit.text.toy.corpus import Pair, make_corpus
@@ -19,12 +20,16 @@ def make_files(kind: Kind, n_train: int, seed: int, *, n_valid: int = 500, n_tes
     A pure function of its arguments. ``reverse`` has ``test-long`` too, longer than anything trained on.
     """
     if kind == "english-french":
-        corpus = make_corpus(seed, n_train, n_valid, n_test)
-        parts: dict[str, list[Pair]] = {"train": corpus.train, "valid": corpus.valid, "test": corpus.test}
-        endings = ("en", "fr")
-    else:
-        parts = _MAKERS[kind](seed, n_train, n_valid, n_test)
-        endings = ("src", "tgt")
+        return as_files(make_corpus(seed, n_train, n_valid, n_test).parts, ("en", "fr"))
+    return as_files(_MAKERS[kind](seed, n_train, n_valid, n_test), ("src", "tgt"))
+
+
+def as_files(parts: Mapping[str, Sequence[Pair]], endings: tuple[str, str]) -> dict[str, list[str]]:
+    """Return the lines of each file by name, a file for each side of a part.
+
+    >>> as_files({"train": [("a", "b"), ("c", "d")]}, ("en", "fr"))
+    {'train.en': ['a', 'c'], 'train.fr': ['b', 'd']}
+    """
     return {
         f"{name}.{ending}": [pair[side] for pair in pairs]
         for name, pairs in parts.items()

@@ -109,11 +109,6 @@ def _parse(table: str) -> tuple[Noun, ...]:
 NOUNS = _parse(_TABLE)
 
 
-def of_kind(*kinds: str) -> tuple[Noun, ...]:
-    """Return the nouns that have one of the kinds, in the order of the lexicon."""
-    return tuple(noun for noun in NOUNS if not set(kinds).isdisjoint(noun.kinds))
-
-
 def noun(en: str) -> Noun:
     """Return the noun of that English name. Raises KeyError when the lexicon has none."""
     for candidate in NOUNS:
