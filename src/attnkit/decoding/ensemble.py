@@ -51,7 +51,7 @@ class Ensemble:
     def __init__(
         self, models: Sequence[SteppedModel], states: Sequence[SteppedState], *, normalised: bool = True
     ) -> None:
-        """Take models and their first states; if nothing is to be normalised, a lone model's logits keep its precision."""
+        """Take models and their first states; a lone model's logits keep its precision unless they are normalised."""
         self.models = list(models)
         self.states = list(states)
         self._widens = normalised or len(self.models) > 1
