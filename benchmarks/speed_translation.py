@@ -225,9 +225,9 @@ def main() -> None:
     parser.add_argument("--reference", type=Path, help="their translations, for BLEU")
     parser.add_argument("--lines", type=int, default=1000)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--probe", type=int, default=512, help="lines on which settings are chosen")
+    parser.add_argument("--probe", type=int, default=384, help="lines on which settings are chosen")
     parser.add_argument("--splits", type=split, nargs="+", default=[(1, 2), (2, 1)], metavar="WORKERSxTHREADS")
-    parser.add_argument("--batch-sizes", type=int, nargs="+", default=[32, 64, 128, 256])
+    parser.add_argument("--batch-sizes", type=int, nargs="+", default=[32, 64, 128])
     add_options(parser)
     options = parser.parse_args()
     path = options.result or RESULT

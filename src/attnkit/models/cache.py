@@ -27,9 +27,9 @@ class DecodingState:
         self.scale = width**-0.5
         # Scores of a half-precision model become float32 on adding the mask: the softmax is then faster, and exact.
         self.exact = memory.dtype if memory.dtype == torch.float64 else torch.float32
-        # On a CPU all of attention is float32: half-precision products of one row take half as long again, and would
-        # push the kernels of the linear maps out of the library's memory, a shape for every length.
-        kept = self.exact if memory.device.type == "cpu" else memory.dtype
+        # On a CPU one query a sentence is float32: half-precision products of one row take half as long again, and
+        # push the kernels of the linear maps out of the library's memory, a shape for every length. Beams fill rows.
+        kept = self.exact if memory.device.type == "cpu" and n_beams == 1 else memory.dtype
         self.memory = memory.to(kept, memory_format=torch.contiguous_format)
         self.memory[0::2].mul_(self.scale)
         self.memory_mask = None
