@@ -95,3 +95,19 @@ def test_real_widths_on_two_threads(config: TransformerConfig | RnnConfig, pad: 
                 assert one.score == pytest.approx(other.score, abs=1e-4)
     finally:
         torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_half_precision_is_near(beam_size: int, pad: Any) -> None:
+    """One query a sentence and beams are kept in different precisions; what either finds is about as likely."""
+    exact = make("transformer").float()
+    half = make("transformer").to(torch.bfloat16)
+    sources = [[5, 9, 6, 2], [7, 2], [11, 12, 13, 14, 15, 2]]
+    for source, (found, *_) in zip(
+        sources, search([half], Sources(*pad(sources)), SearchConfig(beam_size=beam_size, max_length=12)), strict=True
+    ):
+        tokens = torch.tensor(found.ids + [2] * found.finished)
+        tgt_in = torch.cat([torch.tensor([1]), tokens[:-1]])[None]
+        with torch.no_grad():
+            log_probs = exact.head(exact.hidden(torch.tensor([source]), None, tgt_in))[0].log_softmax(-1)
+        assert found.log_prob == pytest.approx(float(log_probs.gather(1, tokens[:, None]).sum()), rel=0.05)
