@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 # On a CPU torch remembers 1,024 compiled products, and below it oneDNN as many again, each with its buffers. Training
 # meets ever new shapes, and remembering them takes gigabytes; decoding meets the same ones again and is a fifth slower
-# with 64 than with 256. The first is read when torch is loaded, so this has to come before.
+# with 64. The first is read when torch is loaded, so this has to come before.
 for _name in ("LRU_CACHE_CAPACITY", "ONEDNN_PRIMITIVE_CACHE_CAPACITY"):
-    os.environ.setdefault(_name, "256")
+    os.environ.setdefault(_name, "128")
 
 try:
     __version__ = version("attnkit")
