@@ -6,10 +6,11 @@ import random
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from attnkit.decoding.config import SearchConfig
-from attnkit.tasks.searching import Batching, LocalSearcher
+from attnkit.tasks.searching import Batching, Job, LocalSearcher
 from attnkit.tasks.translate import Translation, Translator, load_translator
 
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -117,12 +118,27 @@ def test_worker_processes_change_nothing(trained: Path) -> None:
     alone, several = load_translator([trained]), load_translator([trained], workers=2)
     try:
         batching = Batching(16)
-        expected = facts(list(alone.stream(lines, None, batching)))
-        found = facts(list(several.stream(lines, None, batching)))
+        here = list(alone.stream(lines, None, batching, record=True))
+        there = list(several.stream(lines, None, batching, record=True))
     finally:
         several.close()
+    expected, found = facts(here), facts(there)
     assert found[0] == expected[0]
     assert found[1] == pytest.approx(expected[1], abs=1e-4)
+    for one, other in zip(here, there, strict=True):
+        for left, right in zip(one.outputs[0].attention or [], other.outputs[0].attention or [], strict=True):
+            assert np.allclose(left, right, atol=1e-5)
+
+
+def test_results_of_workers_hold_no_shared_memory(trained: Path) -> None:
+    """A tensor that crosses a process border costs a file descriptor for as long as it lives: arrays do not."""
+    several = load_translator([trained], workers=2)
+    try:
+        parts = [part for members in several.split(make_lines(60), None, 0) for part in members]
+        (found,) = several.searcher.search_all([parts], Job(several.search, record=True))
+    finally:
+        several.close()
+    assert all(isinstance(best.attention, np.ndarray) for best, *_ in found)
 
 
 def test_an_ensemble_of_one_run_twice_is_that_run(trained: Path) -> None:
