@@ -77,6 +77,11 @@ def test_sentence_scores_equal_the_command(lines: dict[str, Path], metric: str) 
     assert ours == values
 
 
+def test_a_system_beside_itself_is_called_no_different(lines: dict[str, Path]) -> None:
+    shown = attnkit(lines["hyp"], lines["ref"], "--against", lines["hyp"], "--samples", "20").stdout
+    assert "(no difference)" in shown and "p = " not in shown
+
+
 def test_paired_bootstrap_equals_the_command(lines: dict[str, Path]) -> None:
     arguments = (lines["ref"], "-i", lines["other"], lines["hyp"], "-m", "bleu", "--paired-bs", "--paired-bs-n", "200")
     theirs = sacrebleu(*arguments, "-f", "text", "-w", "4", "-q")

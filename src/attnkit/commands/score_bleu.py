@@ -140,6 +140,8 @@ def _compare(
     found = [paired_bootstrap(metric, baseline, hyps, refs, n_samples=n_samples, seed=seed) for metric in metrics]
     lines = []
     for one in found:
-        ours = f"  HYP       {one.system:6.2f} ± {one.system_interval:.2f}  (p = {one.p_value:.4f})"
+        # sacreBLEU gives two equal systems its lowest p: no difference was due to chance, for there is none.
+        verdict = "no difference" if one.system == one.baseline else f"p = {one.p_value:.4f}"
+        ours = f"  HYP       {one.system:6.2f} ± {one.system_interval:.2f}  ({verdict})"
         lines += [one.signature, f"  baseline  {one.baseline:6.2f} ± {one.baseline_interval:.2f}", ours]
     return _Report(lines, [one.as_json() for one in found])
