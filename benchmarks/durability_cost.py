@@ -1,0 +1,141 @@
+"""What surviving costs: training of two revisions of attnkit side by side, in pairs of the same steps.
+
+    python benchmarks/durability_cost.py --before REVISION [--pairs 24] [--steps 40] [--again]
+
+Both revisions train the same model on the same generated corpus with `attnkit.tasks.translation.train`: run folder,
+logs and all. They live in processes of their own and take turns, each doing the same steps of the same batches; the
+first of a pair changes from pair to pair. The figure is the mean of the ratio of real tokens a second, after to before,
+with its 95 % interval (Student's t over the logarithms of the pairs), and whether one training step runs the same
+operators. The revision before is checked out with `git worktree` under benchmarks/.work.
+
+Resumable by pair; figures go to benchmarks/results/durability_cost.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from peers import WORK, Message, Worker, add_options, open_result, save_result
+
+RESULT = Path(__file__).parent / "results" / "durability_cost.json"
+ROOT = Path(__file__).resolve().parents[1]
+HOME = WORK / "durability_cost"
+# Two-sided 95 % points of Student's t by degrees of freedom; between two entries the lower one's is taken.
+STUDENT = {1: 12.706, 2: 4.303, 4: 2.776, 9: 2.262, 14: 2.145, 19: 2.093, 23: 2.069, 29: 2.045, 39: 2.023, 59: 2.001}
+
+
+def checked_out(revision: str) -> Path:
+    """Return a folder that holds a revision's sources, made the first time."""
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short=10", revision], cwd=ROOT, check=True, capture_output=True, text=True
+    ).stdout.strip()
+    tree = HOME / commit
+    if not tree.exists():
+        subprocess.run(["git", "worktree", "prune"], cwd=ROOT, check=True)
+        subprocess.run(["git", "worktree", "add", "--detach", tree, commit], cwd=ROOT, check=True)
+    return tree
+
+
+def corpus() -> Path:
+    """Return a folder with the generated text, made the first time."""
+    folder = HOME / "corpus"
+    if not folder.exists():
+        command = [sys.executable, "-m", "attnkit", "toy-corpus", "english-french", "-o", folder]
+        subprocess.run([str(part) for part in command], check=True, stdout=subprocess.DEVNULL)
+    return folder
+
+
+def start(name: str, tree: Path, options: argparse.Namespace) -> Worker:
+    """Start one revision's process, on a run folder of its own that is new."""
+    run = HOME / f"run-{name}"
+    shutil.rmtree(run, ignore_errors=True)
+    arguments = [str(corpus()), str(run), str(options.steps), str(options.threads)]
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = str(tree / "src")  # the worker inherits it
+    try:
+        return Worker(sys.executable, Path(__file__).with_name("durability_worker.py"), arguments, HOME / f"{name}.log")
+    finally:
+        if before is None:
+            del os.environ["PYTHONPATH"]
+        else:
+            os.environ["PYTHONPATH"] = before
+
+
+def interval(ratios: list[float]) -> tuple[float, float, float]:
+    """Return the geometric mean of ratios and the ends of its 95 % interval."""
+    logs = [math.log(ratio) for ratio in ratios]
+    freedom = len(logs) - 1
+    point = STUDENT[max(known for known in STUDENT if known <= freedom)]
+    middle, half = statistics.mean(logs), point * statistics.stdev(logs) / math.sqrt(len(logs))
+    return math.exp(middle), math.exp(middle - half), math.exp(middle + half)
+
+
+def compare(result: Message, options: argparse.Namespace) -> None:
+    """Take the pairs that are missing."""
+    workers = {"before": start("before", checked_out(options.before), options), "after": start("after", ROOT, options)}
+    operators = {name: worker.receive()["operators"] for name, worker in workers.items()}
+    result["operators"] = {
+        "of a step": sum(operators["after"].values()),
+        "only or more before": difference(operators["before"], operators["after"]),
+        "only or more after": difference(operators["after"], operators["before"]),
+    }
+    pairs: list[list[float]] = result.setdefault("tokens/s (before, after)", [])
+    for worker in workers.values():
+        worker.ask({})  # the first steps are slow
+    while len(pairs) < options.pairs:
+        order = ("before", "after") if len(pairs) % 2 == 0 else ("after", "before")
+        done = {name: workers[name].ask({}) for name in order}
+        if done["before"]["tokens"] != done["after"]["tokens"]:
+            sys.exit("the revisions do not train on the same batches: their figures cannot be compared")
+        pairs.append([round(done[name]["tokens"] / done[name]["seconds"], 1) for name in ("before", "after")])
+        save_result(options.result or RESULT, result)
+        print(f"pair {len(pairs)}: {pairs[-1][0]:,.0f} and {pairs[-1][1]:,.0f} tokens/s", file=sys.stderr)
+    for worker in workers.values():
+        worker.close()
+
+
+def difference(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
+    """Return by operator how many more calls one has than the other."""
+    return {name: n - other.get(name, 0) for name, n in sorted(one.items()) if n > other.get(name, 0)}
+
+
+def report(result: dict[str, Any]) -> str:
+    """Return the outcome in words."""
+    ratios = [after / before for before, after in result["tokens/s (before, after)"]]
+    middle, low, high = interval(ratios)
+    operators = result["operators"]
+    same = not operators["only or more before"] and not operators["only or more after"]
+    return (
+        f"after / before: {middle:.3f}, 95 % interval {low:.3f} to {high:.3f}, {len(ratios)} pairs\n"
+        f"operators of a step: {operators['of a step']}, {'the same' if same else f'not the same: {operators}'}"
+    )
+
+
+def main() -> None:
+    """Measure what is missing and print the outcome."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--before", required=True, help="a revision of this repository")
+    parser.add_argument("--pairs", type=int, default=24)
+    parser.add_argument("--steps", type=int, default=40, help="of one turn")
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    add_options(parser)
+    options = parser.parse_args()
+    settings = {name: getattr(options, name) for name in ("before", "steps", "threads")}
+    result = open_result(options.result or RESULT, settings, again=options.again)
+    if len(result.get("tokens/s (before, after)", [])) < options.pairs:
+        compare(result, options)
+    save_result(options.result or RESULT, result)
+    print(report(result))
+
+
+if __name__ == "__main__":
+    main()
