@@ -200,3 +200,12 @@ def test_a_model_in_training_mode_keeps_its_modules_clean() -> None:
         Walk(model).step()
     assert {name: set(vars(module)) for name, module in model.named_modules()} == before
     assert all(isinstance(module, nn.Module) for module in model.modules())
+
+
+@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("n_beams", [1, K])
+def test_the_memory_is_laid_out_once_for_the_products_of_all_steps(precision: torch.dtype, n_beams: int) -> None:
+    model = build("sinusoidal").to(precision)
+    src, mask = sources()
+    with torch.inference_mode():
+        assert model.start(src, mask, n_beams, STEPS).memory.is_contiguous()

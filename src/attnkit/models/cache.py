@@ -30,7 +30,8 @@ class DecodingState:
         # On a CPU one query a sentence is float32: half-precision products of one row take half as long again, and
         # push the kernels of the linear maps out of the library's memory, a shape for every length. Beams fill rows.
         kept = self.exact if memory.device.type == "cpu" and n_beams == 1 else memory.dtype
-        self.memory = memory.to(kept, memory_format=torch.contiguous_format)
+        # One copy now, or every step's products copy it anew: ``to`` alone keeps the projection's strides.
+        self.memory = memory.to(kept).contiguous()
         self.memory[0::2].mul_(self.scale)
         self.memory_mask = None
         if memory_mask is not None and not bool(memory_mask.all()):
