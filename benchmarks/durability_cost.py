@@ -14,7 +14,6 @@ Resumable by pair; figures go to benchmarks/results/durability_cost.json.
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import os
 import shutil

@@ -79,7 +79,10 @@ class Workshop:
         return ["train", *files, "-o", str(run), "--preset", "tiny", "--model", kind, *sets]
 
     def train(self, config: TranslationConfig, run: Path, *, stops: Sequence[int] = (), **options: Any) -> Finished:
-        """Train to the end in several goes; each of ``stops`` is how many steps one of them takes."""
+        """Train to the end in several goes; ``stops`` are the questions that get a yes, in each.
+
+        Training asks once a step, and once a batch of an evaluation, whether to stop.
+        """
         from attnkit.errors import StoppedError
         from attnkit.tasks.translation import Finished, Request, train
 

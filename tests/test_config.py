@@ -85,7 +85,7 @@ def test_later_layers_win_and_origins_are_kept() -> None:
     [
         ({"pet": {"kind": "cat", "lifes": 3}}, "unknown key 'pet.lifes'", "did you mean 'pet.lives'"),
         ({"pet": {"kind": "cat"}, "nam": "x"}, "unknown key 'nam'", "did you mean 'name'"),
-        ({"pet": {"kind": "cow"}}, "pet cannot be", "'cat'"),
+        ({"pet": {"kind": "cow"}}, 'pet.kind cannot be "cow"', "'cat'"),
         ({"pet": {"kind": "cat"}, "colour": "gren"}, 'colour cannot be "gren"', "did you mean 'green'"),
         ({"pet": {"kind": "cat", "lives": "many"}}, 'pet.lives: "many" does not fit', None),
         ({"pet": {"kind": "cat", "lives": 0}}, "pet.lives: 0 does not fit", None),

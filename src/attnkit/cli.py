@@ -5,22 +5,31 @@ A command's module is loaded when it is called. Nothing here imports torch, nor 
 
 from __future__ import annotations
 
+import atexit
 import difflib
 import os
+import re
+import signal
 import sys
 import threading
 from collections.abc import Callable
 from importlib import import_module
-from typing import Any
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any, get_type_hints
 
 import typer
 import typer.core
 import typer.main
 
-from attnkit.errors import AttnkitError, UsageError
+from attnkit import console
+from attnkit.errors import AttnkitError, SystemFailure, UsageError
 from attnkit.files import failure
 
-INTERRUPTED = 130
+INTERRUPTED, TERMINATED = 130, 143
+LONGEST = 1000
+"""Characters of a line of a message; a path or a word of the user's may be of any length."""
+_NO_MEMORY = re.compile(r"can't allocate memory|out of memory")
 READER = "attnkit reader"
 """The name of the thread that reads standard input ahead."""
 
@@ -35,6 +44,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "score": ("score", "Log-probability and perplexity of given pairs."),
     "score-bleu": ("score_bleu", "BLEU, chrF and TER with signature."),
     "average": ("average", "Average the weights of a run's checkpoints."),
+    "verify": ("verify", "Check that a run folder is as it was written."),
     "export": ("export", "Write a run in another system's format."),
     "toy-corpus": ("toy_corpus", "Make a parallel corpus to play with."),
 }
@@ -54,6 +64,10 @@ class LazyGroup(typer.core.TyperGroup):
         if cmd_name not in COMMANDS:
             return None
         function: Callable[..., Any] = import_module(f"attnkit.commands.{COMMANDS[cmd_name][0]}").command
+        function.__annotations__ = get_type_hints(function, include_extras=True)
+        for hint in function.__annotations__.values():
+            for info in getattr(hint, "__metadata__", ()):
+                info.readable = False  # what the system refuses is said by who meets it, with its own exit code
         command = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
         command.command(cmd_name, context_settings=HELP)(function)
         return typer.main.get_command(command)
@@ -104,40 +118,122 @@ def attnkit(
     """
     if context.invoked_subcommand is None:
         print(context.get_help())
+        return
+    try:
+        Path.cwd()
+    except FileNotFoundError as error:  # in which torch's libraries would end the process
+        raise SystemFailure("the working folder is gone", help="go to another one (cd) and call again") from error
 
 
 def main() -> None:
     """Run the command line and end the process with the exit code of the design."""
+    console.hold_closed_streams()
     end_of_flags = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
     debug = "--debug" in sys.argv[:end_of_flags]
     arguments = [a for i, a in enumerate(sys.argv[1:], 1) if a != "--debug" or i >= end_of_flags]
-    try:
-        code = app(args=arguments, prog_name="attnkit", standalone_mode=False)
-        if code == INTERRUPTED:  # newer typer turns the exception into this code, without a word
-            code = report(KeyboardInterrupt(), is_echo(KeyboardInterrupt(), arguments))
-        code = finish_stdout(code if isinstance(code, int) else 0)
-    except (Exception, KeyboardInterrupt) as error:
-        code = finish_stdout(report(error, is_echo(error, arguments), debug))
+    with Signals() as signals:
+        code = run(arguments, debug, signals)
     if any(thread.name == READER for thread in threading.enumerate()):
         # A thread that waits for a line of standard input holds its lock, on which the interpreter would abort.
-        sys.stderr.flush()
         os._exit(code)
     sys.exit(code)
+
+
+def run(arguments: list[str], debug: bool, signals: Signals) -> int:
+    """Run a command, tell what became of it, and return its exit code."""
+    try:
+        code = app(args=arguments, prog_name="attnkit", standalone_mode=False)
+        signals.armed = False
+    except (Exception, KeyboardInterrupt, SystemExit) as error:
+        signals.armed = False  # before anything is called: in no call after this does a signal raise anything
+        if signals.code and describe(error)[1] not in (75, signals.code):  # an import has made an ImportError of it
+            error = KeyboardInterrupt() if signals.code == INTERRUPTED else SystemExit(TERMINATED)
+        if isinstance(error, SystemExit) and error.code != TERMINATED:
+            raise
+        return finish_stdout(report(error, is_echo(error, arguments), debug))
+    if code == INTERRUPTED:  # newer typer turns the exception into this code, without a word
+        code = report(KeyboardInterrupt(), is_echo(KeyboardInterrupt(), arguments))
+    return finish_stdout(code if isinstance(code, int) else 0)
+
+
+class Signals:
+    """While entered, SIGTERM and SIGINT end the command as an error does: what it has begun is cleared away.
+
+    Any further one ends the process at once, but under ``torchrun``, which hands on what the whole job has got anyway.
+    """
+
+    def __init__(self) -> None:
+        self.armed = True
+        """Whether the next signal is the first one."""
+        self.code = 0
+        """What the command ends with for a signal."""
+        self._previous: dict[int, Any] = {}
+        self._hook = sys.unraisablehook
+
+    def __enter__(self) -> Signals:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGTERM, signal.SIGINT):
+                if signal.getsignal(number) != signal.SIG_IGN:  # as in a job that a shell has put in the background
+                    self._previous[number] = signal.signal(number, self._interrupt)
+        sys.unraisablehook = self._raise_again
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+        sys.unraisablehook = self._hook
+        atexit.unregister(heed_no_signal)
+        atexit.register(heed_no_signal)
+
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:
+        if self.armed:
+            self.armed, self.code = False, 128 + number
+            raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(TERMINATED)
+        if "TORCHELASTIC_RUN_ID" not in os.environ:
+            os._exit(128 + number)
+
+    def _raise_again(self, lost: Any) -> None:
+        """Let a signal come again that came where nothing can be raised, as in ``__del__``, and would be lost."""
+        if isinstance(lost.exc_value, KeyboardInterrupt | SystemExit):
+            self.armed = True
+            number = signal.SIGINT if isinstance(lost.exc_value, KeyboardInterrupt) else signal.SIGTERM
+            # Later, for in here it would be lost again.
+            threading.Timer(0.01, signal.pthread_kill, (threading.main_thread().ident, number)).start()
+        else:
+            self._hook(lost)
+
+
+def heed_no_signal() -> None:
+    """Let what has ended keep its exit code, whatever comes while the interpreter clears up."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
 
 
 def finish_stdout(code: int) -> int:
     """Write out what was printed, or give it up for the interpreter not to fail at its end; return the exit code.
 
-    A reader that went away (as in ``| head``) is no failure: nobody is left to tell.
+    A reader that went away (as in ``| head``) is no failure: nobody is left to tell. Nor is a lost message.
     """
-    try:
-        if sys.stdout is not None and not sys.stdout.closed:
-            sys.stdout.flush()
-    except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if not (code or isinstance(error, BrokenPipeError)):
-            return report(failure("write", "standard output", error))
+    failed = _flush(sys.stdout)
+    if failed is not None and not (code or isinstance(failed, BrokenPipeError)):
+        code = report(failure("write", "standard output", failed))
+    _flush(sys.stderr)
     return code
+
+
+def _flush(stream: Any) -> OSError | None:
+    """Write out what a stream holds. Where that fails return why, after turning the stream to where it cannot."""
+    try:
+        if stream is not None and not stream.closed:
+            stream.flush()
+    except OSError as error:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
+        return error
+    return None
 
 
 def report(error: BaseException, echo: bool = False, debug: bool = False) -> int:
@@ -147,8 +243,8 @@ def report(error: BaseException, echo: bool = False, debug: bool = False) -> int
         if debug:
             import traceback
 
-            traceback.print_exception(error)
-        print("\n".join(lines), file=sys.stderr, flush=True)
+            console.note("".join(traceback.format_exception(error)).rstrip())
+        console.note("\n".join(line if len(line) <= LONGEST else f"{line[:LONGEST]}…" for line in lines))
     return code
 
 
@@ -163,19 +259,21 @@ def is_echo(error: BaseException, arguments: list[str]) -> bool:
     distributed = sys.modules.get("torch.distributed")
     joined = distributed is not None and distributed.is_available() and distributed.is_initialized()
     alike = isinstance(error, AttnkitError) or hasattr(error, "format_message")
-    return (alike and not joined) or isinstance(error, KeyboardInterrupt | typer.Abort)
+    return (alike and not joined) or isinstance(error, KeyboardInterrupt | SystemExit | typer.Abort)
 
 
 def describe(error: BaseException) -> tuple[list[str], int]:
     """Return the lines that tell a user of an error, none where they have been told, and its exit code."""
     if isinstance(error, AttnkitError):
         lines, code = error.lines(), error.exit_code
-    elif isinstance(error, KeyboardInterrupt | typer.Abort):
-        lines, code = ["interrupted"], INTERRUPTED
+    elif isinstance(error, KeyboardInterrupt | SystemExit | typer.Abort):
+        lines, code = ["interrupted"], TERMINATED if isinstance(error, SystemExit) else INTERRUPTED
     elif hasattr(error, "format_message"):  # click's own errors: wrong flags and arguments
         context = getattr(error, "ctx", None)
         path = context.command_path if context else "attnkit"
         lines, code = [f"error: {error.format_message()}", f"help: {path} --help"], 2
+    elif (failed := system_failure(error)) is not None:
+        lines, code = failed.lines(), failed.exit_code
     else:
         text = " ".join(str(error).split())[:300]
         lines = [
@@ -184,3 +282,15 @@ def describe(error: BaseException) -> tuple[list[str], int]:
         ]
         code = 1
     return lines, code
+
+
+def system_failure(error: BaseException) -> SystemFailure | None:
+    """Return what the system refused where no part of the program saw it coming; None if it refused nothing."""
+    if isinstance(error, OSError) and error.errno is not None:
+        where = f"use {os.fsdecode(error.filename)}" if isinstance(error.filename, str | bytes) else "go on"
+        help = failure("use", "", error).help
+        return SystemFailure(f"cannot {where}: {os.strerror(error.errno)}", help=help)
+    # torch, which must not be imported here, has errors of its own for it
+    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and _NO_MEMORY.search(str(error))):
+        return SystemFailure("there is not enough memory", help="a smaller batch or a smaller model takes less")
+    return None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import shlex
 import shutil
 import sys
@@ -13,6 +15,9 @@ from pathlib import Path
 from types import TracebackType
 
 from attnkit import files
+
+# Controls but tab and line feed, separators of lines, changes of direction, halves of characters.
+_STEERING = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def result(text: str = "") -> None:
@@ -28,7 +33,19 @@ def result(text: str = "") -> None:
 
 def note(text: str = "") -> None:
     """Tell something in passing, on stderr."""
-    print(text, file=sys.stderr, flush=True)
+    _tell(f"{printable(text)}\n")
+
+
+def _tell(text: str) -> None:
+    """Write to stderr. What cannot be written there is lost: no run ends because nobody hears how it goes."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        sys.stderr.write(text)
+        sys.stderr.flush()
+
+
+def printable(text: str) -> str:
+    """Return text without what would steer a terminal or turn the reading direction: such signs as ``<U+001B>``."""
+    return _STEERING.sub(lambda found: f"<U+{ord(found[0]):04X}>", text)
 
 
 def warn(text: str) -> None:
@@ -57,7 +74,7 @@ def prompting(reads_stdin: bool, greeting: str) -> Iterator[Callable[[], None]]:
     def prompt() -> None:
         for text in greetings:
             note(text)
-        print("> ", end="", file=sys.stderr, flush=True)
+        _tell("> ")
 
     yield prompt
     note()  # the shell's own prompt begins a line
@@ -76,14 +93,24 @@ def command(*words: str | Path) -> str:
     return shlex.join([*program, *map(str, words)])
 
 
+def hold_closed_streams() -> None:
+    """Open nothing in the place of standard streams that are closed: a file that is opened must not become one."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+
+
 def is_terminal() -> bool:
     """Return whether stderr is a terminal that can redraw a line."""
-    return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+    return sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
 
 
 def has_colour() -> bool:
     """Return whether stdout is a terminal that wants colours (NO_COLOR unset)."""
-    return sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+    wanted = "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+    return wanted and sys.stdout is not None and sys.stdout.isatty()
 
 
 def width() -> int:
@@ -117,8 +144,8 @@ class StatusLine:
             return
         self._last = now
         if self._live:
-            text = text[: width() - 1]
-            print(f"\r{text}\x1b[K", end="", file=sys.stderr, flush=True)
+            text = printable(text)[: width() - 1]
+            _tell(f"\r{text}\x1b[K")
             self._shown = text
         else:
             note(text)
@@ -131,7 +158,7 @@ class StatusLine:
     def clear(self) -> None:
         """Take the line away."""
         if self._live and self._shown:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+            _tell("\r\x1b[K")
             self._shown = ""
 
     def __enter__(self) -> StatusLine:

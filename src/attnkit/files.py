@@ -1,10 +1,8 @@
-"""Every write to disk: whole files and folders that appear complete or not at all, and plain appends.
+"""Every write to disk, whatever it holds: whole files and folders that appear complete or not at all, and appends.
 
 Durable means: written under a temporary name beside the goal, fsynced, renamed, and the parent folder fsynced. A crash
 at any moment leaves the old content or the new, and at most one sibling named ``.tmp-<name>-<pid>``, which the next
 writer of the same name removes. Every ``OSError`` becomes a ``SystemFailure`` that names the path and the cause.
-
-Knows nothing of what it writes.
 """
 
 from __future__ import annotations
@@ -136,8 +134,7 @@ def open_output(path: Path | None) -> contextlib.AbstractContextManager[TextIO]:
         # /dev/stdout may lead to a plain file that the shell holds open: replacing that file would lose the output.
         top = path.absolute().parts[1:3]
         if (top[:1] in (("dev",), ("proc",)) and top[1:] != ("shm",)) or (path.exists() and not path.is_file()):
-            descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
-            return _text(path, os.fdopen(descriptor, "wb"))
+            return _text(path, os.fdopen(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC), "wb"))
         return _output_file(path, path.resolve())
 
 
@@ -195,6 +192,11 @@ def open_in_place(path: Path) -> int:
         return os.open(path, _KEPT | os.O_CREAT, 0o666)
 
 
+def write_in_place(descriptor: int, data: bytes) -> None:
+    """Put ``data`` in the place of as many bytes at the start of a file, in one go that no kill divides."""
+    os.pwrite(descriptor, data, 0)
+
+
 def truncate(path: Path, size: int) -> None:
     """Cut a file to its first ``size`` bytes, durably. A shorter file stays as it is."""
     with _naming("truncate", path), _descriptor(path, _KEPT) as descriptor:
@@ -213,10 +215,9 @@ def sync(path: Path) -> None:
 def make_dirs(path: Path) -> None:
     """Make a folder and its missing parents, durably."""
     with _naming("make the folder", path):
-        for folder in reversed((path, *path.parents)):
-            if not folder.is_dir():
-                folder.mkdir(exist_ok=True)
-                _sync(folder.parent)
+        for folder in reversed([folder for folder in (path, *path.parents) if not folder.is_dir()]):
+            folder.mkdir(exist_ok=True)
+            _sync(folder.parent)
 
 
 def move(source: Path, goal: Path) -> None:
@@ -277,8 +278,7 @@ def _write_new(path: Path, data: Data) -> None:
 
 
 def _write_all(descriptor: int, data: Data) -> None:
-    # One call writes at most 2 GiB; slices of a memoryview copy nothing.
-    view = memoryview(data).cast("B")
+    view = memoryview(data).cast("B")  # one call writes at most 2 GiB; slices of this copy nothing
     while view:
         view = view[os.write(descriptor, view) :]
 

@@ -1,144 +1,23 @@
-"""Where and how arithmetic happens: device, precision, threads, ranks. Knows no task."""
+"""Where and how arithmetic happens: device, precision, threads; and what asks it to stop. Knows no task."""
 
 from __future__ import annotations
 
 import ctypes
-import datetime
 import os
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from types import FrameType, TracebackType
 from typing import Any
 
 import torch
-import torch.distributed
 
-from attnkit.errors import StoppedError, SystemFailure, ToldError, UsageError, exit_code
+from attnkit.errors import UsageError
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-
-
-@dataclass
-class Ranks:
-    """This process among those that ``torchrun`` started, which the end of a ``with`` block leaves; one by default.
-
-    A rank that fails where the others do not know of it ends, and torchrun ends the others. Where ranks work apart for
-    longer, or one works alone, that happens in a block of ``together``: then all know, and one alone tells of it.
-    """
-
-    rank: int = 0
-    world: int = 1
-    failed: bool = field(default=False, init=False)
-    """Whether a block of ``together`` has failed."""
-
-    def reduce(self, tensor: torch.Tensor) -> None:
-        """Sum ``tensor`` over all ranks in place.
-
-        Raises:
-            SystemFailure: on rank 0, when another process has gone; ``ToldError`` on all others.
-        """
-        if self.world == 1:
-            return
-        try:
-            torch.distributed.all_reduce(tensor)
-        except torch.OutOfMemoryError:
-            raise
-        except RuntimeError as error:
-            what = "another process of this run has ended or cannot be reached"
-            if self.rank > 0:
-                raise ToldError(what, SystemFailure.exit_code) from error
-            help = "what it said stands above or in its own log; the same command again goes on"
-            raise SystemFailure(what, help=help) from error
-
-    @contextmanager
-    def together(self) -> Iterator[None]:
-        """Return from the block once all ranks have come to its end, or leave it on all of them if it fails on any.
-
-        The lowest rank that failed raises what happened there. Ranks must not exchange anything inside.
-
-        Raises:
-            ToldError: another rank failed; it has the same exit code.
-        """
-        failure: BaseException | None = None
-        try:
-            yield
-        except BaseException as error:
-            if self.world == 1:
-                raise
-            failure = error
-        if self.world == 1:
-            return
-        codes = self._exchange(exit_code(failure))
-        teller = next((rank for rank, code in enumerate(codes) if code), None)
-        if teller is None:
-            return
-        self.failed = True
-        if teller == self.rank and failure is not None:
-            raise failure
-        raise ToldError(f"process {teller} failed", codes[teller]) from failure
-
-    def _exchange(self, number: int) -> list[int]:
-        """Return the numbers of all ranks; object collectives would run pickles."""
-        device = "cuda" if torch.distributed.get_backend() == "nccl" else "cpu"
-        numbers = torch.zeros(self.world, dtype=torch.int64, device=device)
-        numbers[self.rank] = number
-        self.reduce(numbers)
-        return [int(n) for n in numbers.tolist()]
-
-    def __enter__(self) -> Ranks:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self.world == 1:
-            return
-        if self.failed:
-            # The first process to end makes torchrun end the others: none goes before the one that tells is ready.
-            with suppress(RuntimeError):
-                torch.distributed.barrier()
-        elif error is None or isinstance(error, StoppedError):
-            torch.distributed.destroy_process_group()  # elsewhere it might wait for ranks that wait for this one
 
 
 def launched_rank() -> int | None:
     """Return which of the processes of ``torchrun`` this one is; None if it did not start this one."""
     return int(os.environ["RANK"]) if "RANK" in os.environ and "WORLD_SIZE" in os.environ else None
-
-
-def join_ranks(device: str) -> Ranks:
-    """Join the group that ``torchrun`` describes in the environment: gloo on CPU, NCCL on CUDA.
-
-    Raises:
-        SystemFailure: the other processes cannot be reached.
-    """
-    world = int(os.environ.get("WORLD_SIZE", "1"))
-    if world == 1:
-        return Ranks()
-    if device == "cuda":
-        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
-    if not torch.distributed.is_initialized():
-        try:
-            _join("nccl" if device == "cuda" else "gloo")
-        except (RuntimeError, ValueError) as error:
-            raise SystemFailure(f"the other processes cannot be reached: {error}") from error
-    return Ranks(torch.distributed.get_rank(), world)
-
-
-def _join(backend: str) -> None:
-    from torch.distributed.rendezvous import rendezvous  # not in every build of torch
-
-    limit = datetime.timedelta(days=1)  # rank 0 may encode a large corpus while the others wait
-    store, rank, world = next(rendezvous("env://", timeout=limit))
-    if os.environ.get("GROUP_WORLD_SIZE", "1") == "1":
-        # One store of torchrun's serves all attempts: the addresses of an earlier one must not be found in this one.
-        # On several machines the counts can differ, and TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 is the remedy
-        # (https://github.com/pytorch/pytorch/issues/167288).
-        attempt = f"attempt_{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}"
-        store = torch.distributed.PrefixStore(attempt, store)  # type: ignore[attr-defined]
-    torch.distributed.init_process_group(backend, store=store, rank=rank, world_size=world, timeout=limit)
 
 
 def choose_device(name: str) -> torch.device:
@@ -176,9 +55,20 @@ def choose_precision(name: str, device: torch.device) -> torch.dtype:
 
 
 def set_threads(threads: int | None) -> None:
-    """Fix the number of threads of one operation; the results of a run depend on it in the last bits."""
+    """Fix the number of threads of one operation; the results of a run depend on it in the last bits.
+
+    None leaves it to torch, but not to ``torchrun``, which gives each of several processes one thread: they share the
+    CPUs that they may use.
+    """
+    n_local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    if threads is None and launched_rank() is not None and n_local > 1:
+        threads = max(1, _usable_cpus() // n_local)
     if threads is not None:
         torch.set_num_threads(threads)
+
+
+def _usable_cpus() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def release_free_memory() -> None:
@@ -205,12 +95,12 @@ class StopRequests:
 
     Under ``torchrun`` it does not: a signal to the whole job comes to a rank twice, the second time handed on by
     torchrun, which itself ends at once what has not ended in its time.
-    Until ``defer`` is called there is nothing to save, and the first signal ends the work as usual.
+    Until ``defer`` is called, and again after ``release``, there is nothing to save, and a signal ends the command as
+    it ends any other (``cli.Signals``).
     """
 
     def __init__(self) -> None:
         self.signal: int | None = None
-        self._deferred = False
         self._previous: dict[int, Any] = {}
 
     def __call__(self) -> bool:
@@ -218,23 +108,31 @@ class StopRequests:
         return self.signal is not None
 
     def __enter__(self) -> StopRequests:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            self._previous[number] = signal.signal(number, self._note)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for number, handler in self._previous.items():
-            signal.signal(number, handler)
+        if self.signal is None:  # else the process is about to end, and the next signal is the second
+            self._restore()
 
     def defer(self) -> None:
         """From now on a signal is only noted."""
-        self._deferred = True
+        for number in (signal.SIGTERM, signal.SIGINT):
+            if signal.getsignal(number) != signal.SIG_IGN:  # as in a job that a shell has put in the background
+                self._previous[number] = signal.signal(number, self._note)
+
+    def release(self) -> None:
+        """From now on a signal ends the work again, and so does one that has been noted and not been asked for."""
+        self._restore()
+        if self.signal is not None:
+            signal.raise_signal(self.signal)
+
+    def _restore(self) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        if not self._deferred:
-            raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
         if self.signal is not None and launched_rank() is None:
             os._exit(128 + number)
         self.signal = number

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attnkit.data.order import EpochPlan, draw, plan_epoch, split
+from attnkit.data.order import EpochPlan, draw, plan_epoch, share, split
 
 Lengths = npt.NDArray[np.int32]
 
@@ -172,6 +172,38 @@ def test_slices_are_the_batch_and_near_equal(costs: list[int], n: int) -> None:
     assert np.concatenate(slices).tolist() == batch.tolist()
     totals = [sum(costs[i - 100] for i in part) for part in slices]
     assert all(abs(total - sum(costs) / n) <= max(costs, default=0) for total in totals)
+
+
+def assert_shared_out(pairs: list[tuple[int, int]], max_tokens: int, world: int, accumulate: int) -> None:
+    """Check that the slices of all ranks, one after the other, are the batches that one process alone would take."""
+    src, tgt = (np.array([pair[side] for pair in pairs], np.int32) for side in (0, 1))
+    costs, used = src.astype(np.int64) + tgt, []
+    for batch in batches(plan_epoch(src, tgt, seed=4, epoch=world, max_tokens=max_tokens)):
+        shares = [share(batch, costs[batch], rank, world, accumulate) for rank in range(world)]
+        assert {len(slices) for slices in shares} == {accumulate}
+        taken = [i for slices in shares for part in slices for i in part.tolist()]
+        assert taken == batch.tolist()
+        used += taken
+    assert sorted(used) == list(range(len(pairs)))
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(1, 60), st.integers(1, 60)), min_size=1, max_size=100),
+    st.integers(1, 3000),
+    st.integers(1, 64),
+    st.integers(1, 8),
+)
+def test_any_number_of_ranks_takes_each_example_once_an_epoch(
+    pairs: list[tuple[int, int]], max_tokens: int, world: int, accumulate: int
+) -> None:
+    assert_shared_out(pairs, max_tokens, world, accumulate)
+
+
+def test_each_number_of_ranks_takes_each_example_once_an_epoch() -> None:
+    lengths = np.random.default_rng(3).integers(1, 40, (150, 2)).tolist()
+    for world in range(1, 65):
+        assert_shared_out(lengths, 1000, world, 1 + world % 3)
 
 
 def test_slices_by_hand() -> None:

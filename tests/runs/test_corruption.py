@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
-import os
 import random
-import shutil
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from attnkit.errors import RunError, SystemFailure
+from attnkit.errors import RunError
 from attnkit.runs import manifest
 from attnkit.runs.checkpoint import open_checkpoint
 from attnkit.runs.folder import RunFolder
+from attnkit.runs.survey import Log, read_log
 
 FILES = ("config.yaml", "tokenizer.json", "model.safetensors", "optimizer.safetensors", "state.json")
+EVERY = (*FILES, manifest.FILE_NAME)
+STEPS = (10, 20, 30)
+N_CORRUPTIONS = 1000
+Tree = dict[str, bytes]
+"""Path below ``checkpoints`` -> content."""
 
 
 def contents(step: int) -> dict[str, bytes]:
-    source = random.Random(step)
-    sizes = dict(zip(FILES, (300, 2000, 20_000, 9000, 120), strict=True))
-    return {name: source.randbytes(size) for name, size in sizes.items()}
+    """Return files of which some are the same in all checkpoints of a run, and one has a page of zeros."""
+    source, same = random.Random(step), random.Random(0)
+    found = {"config.yaml": same.randbytes(300), "tokenizer.json": same.randbytes(2000)}
+    found["model.safetensors"] = source.randbytes(5000) + bytes(8192) + source.randbytes(7000)
+    return found | {"optimizer.safetensors": source.randbytes(9000), "state.json": b'{"step": %d}' % step * 9}
 
 
 @pytest.fixture
@@ -34,161 +38,179 @@ def run(tmp_path: Path) -> RunFolder:
     return folder
 
 
-def damage(folder: Path, source: random.Random) -> str:
-    """Change one thing in a checkpoint folder and return the name of a file that is now wrong."""
-    name = source.choice([*FILES, "manifest.json"])
-    path = folder / name
-    data = bytearray(path.read_bytes())
-    kind = source.choice(("flip", "zero", "cut", "grow", "swap", "missing", "other", "folder"))
-    if kind == "flip":
-        data[source.randrange(len(data))] ^= 1 << source.randrange(8)
-    elif kind == "zero":
-        start = source.randrange(len(data))
-        data[start : start + 4096] = bytes(len(data[start : start + 4096]))
-    elif kind == "cut":
-        del data[source.randrange(len(data)) :]
-    elif kind == "grow":
-        data += source.randbytes(source.randrange(1, 50))
-    elif kind == "swap":
-        other = folder / source.choice([file for file in (*FILES, "manifest.json") if file != name])
-        data[:] = other.read_bytes()
-        other.write_bytes(path.read_bytes())
-    elif kind == "other":
-        data[:] = (folder.parent / "step-10" / name).read_bytes()
-    path.unlink()
-    if kind == "folder":
-        path.mkdir()
-    elif kind != "missing":
-        path.write_bytes(data)
-    return name
+def flip(tree: Tree, path: str, source: random.Random) -> None:
+    data = bytearray(tree[path])
+    data[source.randrange(len(data))] ^= 1 << source.randrange(8)
+    tree[path] = bytes(data)
 
 
-def test_two_hundred_corruptions_are_seen_and_the_older_checkpoint_is_taken(run: RunFolder, tmp_path: Path) -> None:
-    shutil.copytree(run.checkpoints_path / "step-20", tmp_path / "good")
-    for seed in range(200):
-        shutil.rmtree(run.checkpoints_path / "step-20")
-        shutil.copytree(tmp_path / "good", run.checkpoints_path / "step-20")
-        name = damage(run.checkpoints_path / "step-20", random.Random(seed))
+def zero(tree: Tree, path: str, source: random.Random) -> None:
+    start = source.randrange(0, len(tree[path]), 4096)
+    page = bytes(len(tree[path][start : start + 4096]))
+    tree[path] = tree[path][:start] + page + tree[path][start + 4096 :]
+
+
+def cut(tree: Tree, path: str, source: random.Random) -> None:
+    tree[path] = tree[path][: source.randrange(len(tree[path]))]
+
+
+def grow(tree: Tree, path: str, source: random.Random) -> None:
+    tree[path] += source.randbytes(source.randrange(1, 50))
+
+
+def swap_inside(tree: Tree, path: str, source: random.Random) -> None:
+    other = f"{path.split('/')[0]}/{source.choice(EVERY)}"
+    tree[path], tree[other] = tree[other], tree[path]
+
+
+def swap_between(tree: Tree, path: str, source: random.Random) -> None:
+    other = f"step-{source.choice(STEPS)}/{path.split('/')[1]}"
+    tree[path], tree[other] = tree[other], tree[path]
+
+
+def take_from_another(tree: Tree, path: str, source: random.Random) -> None:
+    tree[path] = tree[f"step-{source.choice(STEPS)}/{path.split('/')[1]}"]
+
+
+def copy_whole(tree: Tree, path: str, source: random.Random) -> None:
+    other = source.choice(STEPS)
+    for file in EVERY:
+        tree[f"{path.split('/')[0]}/{file}"] = tree[f"step-{other}/{file}"]
+
+
+def lose(tree: Tree, path: str, source: random.Random) -> None:
+    del tree[path]
+
+
+CORRUPTIONS = (flip, zero, cut, grow, swap_inside, swap_between, take_from_another, copy_whole, lose)
+
+
+def corrupt(good: Tree, number: int) -> Tree:
+    """Return a tree with one corruption: of every kind in every file in turn, each time elsewhere."""
+    source = random.Random(number)
+    kind = CORRUPTIONS[number % len(CORRUPTIONS)]
+    file = EVERY[number // len(CORRUPTIONS) % len(EVERY)]
+    while True:
+        tree = dict(good)
+        kind(tree, f"step-{source.choice(STEPS)}/{file}", source)
+        if tree != good:  # a page may be zero already, two files the same
+            return tree
+        if kind in (swap_between, take_from_another):  # the same in every checkpoint
+            file = source.choice(EVERY)
+
+
+def lay(folder: Path, old: Tree, new: Tree) -> None:
+    """Write what differs, where it stands: some file systems flush a file that is emptied first."""
+    for path in old.keys() | new.keys():
+        if path not in new:
+            (folder / path).unlink()
+        elif old.get(path) != new[path]:
+            with (folder / path).open("r+b" if path in old else "wb") as stream:
+                stream.write(new[path])
+                stream.truncate()
+
+
+def read(folder: Path) -> Tree:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_thousand_corruptions_are_seen_and_named_and_the_newest_good_checkpoint_is_taken(run: RunFolder) -> None:
+    run.save(30, contents(30))
+    good = lying = read(run.checkpoints_path)
+    assert len(good) == len(STEPS) * len(EVERY)
+    hit: set[tuple[str, str]] = set()
+    for number in range(N_CORRUPTIONS):
+        bad = corrupt(good, number)
+        lay(run.checkpoints_path, lying, bad)
+        lying = bad
+        changed = {path for path in good if bad.get(path) != good[path]}
+        hit |= {(CORRUPTIONS[number % len(CORRUPTIONS)].__name__, path.split("/")[1]) for path in changed}
+        for step in STEPS:
+            name = f"step-{step}"
+            files = {path.split("/")[1] for path in changed if path.startswith(f"{name}/")}
+            assert faults(run.checkpoints_path / name) == expected_faults(files, name), (number, changed)
+        sound = max(step for step in STEPS if not any(path.startswith(f"step-{step}/") for path in changed))
         checkpoint, warnings = run.newest()
         assert checkpoint is not None
-        assert checkpoint.step == 10, seed
-        assert {file: checkpoint.read(file) for file in FILES} == contents(10)
-        assert len(warnings) == 1
-        assert "of checkpoint step-20 cannot be used" in warnings[0]
-        assert any(file in warnings[0] for file in (name, *FILES, "manifest.json"))
+        assert checkpoint.step == sound, number
+        assert {file: checkpoint.read(file) for file in FILES} == contents(sound)
+        passed_over = [step for step in reversed(STEPS) if step > sound]
+        assert len(warnings) == len(passed_over)
+        for step, warning in zip(passed_over, warnings, strict=True):
+            named = warning.split(" of checkpoint ")[0]
+            assert f"step-{step}/{named}" in changed and f"checkpoint step-{step} cannot be used" in warning
+    assert len(hit) == len(CORRUPTIONS) * len(EVERY) - len(never_differ())
 
 
-def test_the_warning_names_the_bad_file_and_what_is_wrong(run: RunFolder) -> None:
-    path = run.checkpoints_path / "step-20" / "model.safetensors"
-    path.write_bytes(path.read_bytes()[:-1])
-    assert run.newest()[1] == [
-        f"model.safetensors of checkpoint step-20 cannot be used: it has 19999 bytes, the manifest says 20000 ({path})"
-    ]
+def faults(folder: Path) -> set[str]:
+    """Return the files that are said to be damaged."""
+    try:
+        found = list(open_checkpoint(folder, folder.name).faults())
+    except RunError as error:
+        found = [error]
+    assert all(f" of checkpoint {folder.name} cannot be used: " in error.what for error in found)
+    return {error.what.split(" of checkpoint ")[0] for error in found}
 
 
-def test_every_bit_of_the_manifest_counts(run: RunFolder) -> None:
-    raw = (run.checkpoints_path / "step-20" / "manifest.json").read_bytes()
-    assert manifest.parse(raw).render() == raw
+def expected_faults(files: set[str], name: str) -> set[str]:
+    """A manifest that is damaged itself says nothing of the others."""
+    return {manifest.FILE_NAME} if manifest.FILE_NAME in files else files
+
+
+def never_differ() -> list[tuple[str, str]]:
+    """Kinds of corruption that change nothing in files that are the same in every checkpoint."""
+    same = ("config.yaml", "tokenizer.json")
+    return [(kind.__name__, file) for kind in (swap_between, take_from_another, copy_whole) for file in same]
+
+
+def test_damage_to_the_average_and_to_the_best_is_seen(run: RunFolder) -> None:
+    run.save_averaged(20, contents(25))
+    for name, folder in (("averaged", run.path / "averaged"), ("step-10", run.checkpoints_path / "step-10")):
+        run.set_best(name)
+        good = lying = {f"{name}/{path}": data for path, data in read(folder).items()}
+        for number in range(100):
+            bad, source = dict(good), random.Random(number)
+            path = f"{name}/{EVERY[number % len(EVERY)]}"
+            (flip, cut, grow, lose)[number // len(EVERY) % 4](bad, path, source)
+            lay(folder.parent, lying, bad)
+            lying = bad
+            with pytest.raises(RunError, match=rf"{path.split('/')[1]} of checkpoint {name} cannot be used"):
+                run.checkpoint("best")[0].verify()
+            with pytest.raises(RunError, match=rf"of checkpoint {name} cannot be used"):
+                chosen = run.checkpoint()[0]
+                for file in FILES:
+                    chosen.read(file)
+        lay(folder.parent, lying, good)
+
+
+def test_every_bit_of_the_name_of_the_best_counts(run: RunFolder) -> None:
+    """Where it does not turn into the name of another checkpoint that is there; of that ``verify`` tells."""
+    path = run.path / "best"
+    run.set_best("step-20")
+    raw = path.read_bytes()
     for place in range(len(raw)):
         for bit in range(8):
             changed = bytearray(raw)
             changed[place] ^= 1 << bit
-            with pytest.raises(ValueError, match=r"^it(s| has| does| was)"):
-                manifest.parse(bytes(changed))
+            path.write_bytes(changed)
+            with pytest.raises(RunError, match=r"damaged|has no checkpoint step-\d+"):
+                run.checkpoint()
 
 
-@settings(max_examples=200, deadline=None)
-@given(st.one_of(st.binary(max_size=300), st.text(max_size=300).map(lambda text: text.encode("utf-8", "replace"))))
-def test_any_bytes_are_no_manifest(raw: bytes) -> None:
-    with pytest.raises(ValueError, match="form of a manifest"):
-        manifest.parse(raw)
-
-
-def test_absurd_manifests_are_refused(run: RunFolder) -> None:
-    path = run.checkpoints_path / "step-20" / "manifest.json"
-    for raw in (b"[" * 100_000, b"1" * 100_000, b'{"files":' * 5000, b"\xff" * 99, b" " * (2 << 20)):
-        path.write_bytes(raw)
-        with pytest.raises(RunError, match=r"manifest\.json of checkpoint step-20 cannot be used"):
-            open_checkpoint(path.parent, "step-20")
-
-
-def test_a_newer_format_is_told_apart_from_damage(run: RunFolder) -> None:
-    path = run.checkpoints_path / "step-20" / "manifest.json"
-    path.write_bytes(b'{"format": 2, "layout": "new"}')
-    with pytest.raises(RunError, match=r"written by a newer attnkit \(format 2, this one reads 1\)"):
-        open_checkpoint(path.parent, "step-20")
-
-
-def test_a_whole_checkpoint_under_another_name_is_refused(run: RunFolder) -> None:
-    (run.checkpoints_path / "step-20").rename(run.checkpoints_path / "step-30")
-    checkpoint, warnings = run.newest()
-    assert checkpoint is not None
-    assert checkpoint.step == 10
-    assert "it belongs to step 20" in warnings[0]
-
-
-def test_links_pipes_and_devices_are_not_followed(run: RunFolder, tmp_path: Path) -> None:
-    path = run.checkpoints_path / "step-20" / "state.json"
-    good = tmp_path / "state.json"
-    path.rename(good)
-    path.symlink_to(good)
-    assert "state.json of checkpoint step-20" in run.newest()[1][0]
-    path.unlink()
-    os.mkfifo(path)
-    assert "it is not a plain file" in run.newest()[1][0]
-    path.unlink()
-    path.symlink_to("/dev/zero")
-    assert "state.json of checkpoint step-20" in run.newest()[1][0]
-
-
-def test_when_none_verifies_the_run_is_refused_and_never_begun_anew(run: RunFolder) -> None:
-    for step in (10, 20):
-        (run.checkpoints_path / f"step-{step}" / "state.json").write_bytes(b"?")
-    with pytest.raises(RunError, match=r"no checkpoint can be used: state\.json of checkpoint step-20") as caught:
-        run.newest()
-    assert caught.value.exit_code == 4
-    shutil.rmtree(run.checkpoints_path)
-    (run.path / "best").write_text("step-20\n")
-    with pytest.raises(RunError, match="has lost its checkpoints"):
-        run.newest()
-
-
-def test_a_change_after_opening_is_seen_when_reading(run: RunFolder) -> None:
-    checkpoint, _ = run.newest()
-    assert checkpoint is not None
-    path = checkpoint.path / "model.safetensors"
-    data = bytearray(path.read_bytes())
-    data[77] ^= 4
-    path.write_bytes(data)
-    with pytest.raises(RunError, match=r"model\.safetensors of checkpoint step-20 cannot be used: its checksum"):
-        checkpoint.read("model.safetensors")
-    with pytest.raises(RunError, match=r"has no weights\.bin"):
-        checkpoint.read("weights.bin")
-
-
-def test_a_cause_that_is_no_damage_does_not_fall_back(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*args: object) -> int:
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(os, "open", refuse)
-    with pytest.raises(SystemFailure, match=r"cannot read .*manifest\.json: Permission denied"):
-        run.newest()
-
-
-def test_a_damaged_leftover_beyond_the_newest_save_is_dropped_and_never_counts(run: RunFolder) -> None:
-    (run.checkpoints_path / "step-20" / "state.json").unlink()
-    assert run.newest()[1]
-    run.save(15, contents(15))
-    assert run.rotate(keep_last=2, keep_best=0, metrics={}) == ["step-20"]
-    assert run.steps() == [10, 15]
-    checkpoint, warnings = run.newest()
-    assert checkpoint is not None
-    assert (checkpoint.step, warnings) == (15, [])
-
-
-def test_a_damaged_checkpoint_is_replaced_when_its_step_comes_again(run: RunFolder) -> None:
-    (run.checkpoints_path / "step-20" / "state.json").unlink()
-    run.save(20, contents(20))
-    checkpoint, warnings = run.newest()
-    assert checkpoint is not None
-    assert (checkpoint.step, warnings) == (20, [])
+def test_every_bit_of_a_line_of_the_log_counts(run: RunFolder) -> None:
+    for step in range(3):
+        run.append_metrics({"kind": "step", "step": step, "loss": 1.5})
+    raw = run.metrics_path.read_bytes()
+    assert read_log(run.metrics_path, None) == Log(len(raw), 3, (), False)
+    first = raw.index(b"\n") + 1
+    for place in range(first):
+        for bit in range(8):
+            changed = bytearray(raw)
+            changed[place] ^= 1 << bit
+            run.metrics_path.write_bytes(changed)
+            found = read_log(run.metrics_path, None)
+            assert found.damaged[:1] == (1,), (place, bit)
+            late = read_log(run.metrics_path, 0)
+            assert (late.damaged, late.torn) == ((), True)
+    run.metrics_path.write_bytes(raw[:-1])
+    assert read_log(run.metrics_path, None).damaged == (3,)

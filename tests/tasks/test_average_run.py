@@ -71,7 +71,7 @@ def test_too_few_checkpoints_are_refused(run: Path) -> None:
 def test_what_a_stop_saved_counts_only_where_it_is_named(workshop: Any, tmp_path: Path) -> None:
     path = tmp_path / "run"
     config = workshop.configure(evaluation={"every_steps": 4}, checkpoints__keep_last=3)
-    workshop.train(config, path, stops=(6,))
+    workshop.train(config, path, stops=(8,))  # four steps, two batches of an evaluation, two steps
     assert RunFolder(path).steps() == [4, 6, 8, 12]
     assert average_run(path, None, []).names == ["step-4", "step-8", "step-12"]
     assert average_run(path, 2, []).names == ["step-8", "step-12"]

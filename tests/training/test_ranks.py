@@ -1,12 +1,11 @@
-"""Two real processes over gloo train the same model as one. Run as a script, this file is one of them."""
+"""Two real processes over gloo train the same model as one."""
 
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import itertools
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -14,6 +13,11 @@ from types import ModuleType
 import numpy as np
 import pytest
 import torch
+
+from attnkit.ranks import join_ranks
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "durability"))
+from rank_server import start
 
 N_STEPS, STOP_AT = 12, 7
 
@@ -37,34 +41,27 @@ def train(toy: ModuleType, rank: int, world: int, reduce: object) -> dict[str, o
     return {"arrays": arrays, "losses": losses, "why": state.finished, "minutes": state.minutes}
 
 
-def worker(folder: Path, rank: int, world: int) -> None:
-    from torch import distributed
-
-    import conftest  # beside this file when it is run as a script
-
-    torch.set_num_threads(1)
-    distributed.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=world)
+def train_as_rank(folder: Path) -> None:
+    """Be one of two, and leave what came of it."""
+    spec = importlib.util.spec_from_file_location("toy", Path(__file__).with_name("conftest.py"))
+    assert spec is not None and spec.loader is not None
+    toy = sys.modules["toy"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(toy)
     calls: list[int] = []
+    with join_ranks("cpu") as ranks:
 
-    def reduce(tensor: torch.Tensor) -> None:
-        calls.append(tensor.numel())
-        distributed.all_reduce(tensor)
+        def reduce(tensor: torch.Tensor) -> None:
+            calls.append(tensor.numel())
+            ranks.reduce(tensor)
 
-    found = train(conftest, rank, world, reduce)
-    np.savez(folder / f"rank{rank}.npz", **found.pop("arrays"))
-    (folder / f"rank{rank}.json").write_text(json.dumps(found | {"calls": calls}))
-    distributed.destroy_process_group()
+        found = train(toy, ranks.rank, ranks.world, reduce)
+    np.savez(folder / f"rank{ranks.rank}.npz", **found.pop("arrays"))
+    (folder / f"rank{ranks.rank}.json").write_text(json.dumps(found | {"calls": calls}))
 
 
 def test_two_processes_equal_one(toy: ModuleType, tmp_path: Path) -> None:
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    command = [sys.executable, __file__, str(tmp_path)]
-    ranks = [subprocess.Popen([*command, str(rank), "2"], env=environment) for rank in range(2)]
-    try:
-        assert [rank.wait(timeout=120) for rank in ranks] == [0, 0]
-    finally:
-        for rank in ranks:
-            rank.kill()
+    group = start(train_as_rank, 2, tmp_path)
+    assert group.codes() == [0, 0], group.said(0)
     alone = train(toy, 0, 1, None)
     weights = [dict(np.load(tmp_path / f"rank{rank}.npz")) for rank in range(2)]
     reports = [json.loads((tmp_path / f"rank{rank}.json").read_text()) for rank in range(2)]
@@ -73,13 +70,9 @@ def test_two_processes_equal_one(toy: ModuleType, tmp_path: Path) -> None:
         assert report["why"] == alone["why"] == "stopped"
         assert report["minutes"] == alone["minutes"] == pytest.approx(STOP_AT * 0.1)
         assert report["losses"] == pytest.approx(alone["losses"], rel=1e-9)
-        # A step has two exchanges: the flat gradient, and four numbers.
+        # A step has two exchanges: the flat gradient, and five numbers.
         assert len(report["calls"]) == 2 * STOP_AT
-        assert report["calls"][1::2] == [4] * STOP_AT
+        assert report["calls"][1::2] == [5] * STOP_AT
     for name, expected in alone["arrays"].items():
         assert np.array_equal(weights[0][name], weights[1][name]), name
         assert np.linalg.norm(weights[0][name] - expected) <= 1e-9 * np.linalg.norm(expected), name
-
-
-if __name__ == "__main__":
-    worker(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))

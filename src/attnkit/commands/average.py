@@ -27,6 +27,9 @@ def command(
       attnkit translate run < test.en
     """
     from attnkit import console
+    from attnkit.runs.lock import refuse_in_use
+
+    refuse_in_use(run)  # before torch is loaded
     from attnkit.tasks.average import average_run
 
     done = average_run(run, n, checkpoint or [])

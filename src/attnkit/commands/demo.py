@@ -24,10 +24,13 @@ def command(
     from attnkit.commands.progress import follow
     from attnkit.runtime import StopRequests
     from attnkit.tasks.demo import Shown, demo
+    from attnkit.tasks.translation import Finished
 
     with StopRequests() as stop:
         for outcome in follow(demo(output, seed, stop), stop.defer):
-            if isinstance(outcome, Shown):
+            if isinstance(outcome, Finished):
+                stop.release()
+            elif isinstance(outcome, Shown):
                 show(outcome, output)
 
 

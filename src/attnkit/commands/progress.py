@@ -25,6 +25,8 @@ def follow(events: Iterator[Any], begin: Callable[[], None]) -> Iterator[Any]:
     with console.StatusLine() as line:
         for event in events:
             if isinstance(event, StepRecord):
+                if event.skipped:
+                    line.say(f"warning: step {event.step:,} is left out: its loss or its gradient is not finite")
                 speed = clock.tick(event.n_tokens, event.progress)
                 loss = None if event.skipped else event.loss
                 line.update(views.step_line(event.step, loss, event.learning_rate, event.progress, speed))

@@ -31,6 +31,9 @@ def command(
       attnkit score run test.en test.de --summary --json
     """
     from attnkit import console, files
+    from attnkit.text.lines import refuse_overwriting
+
+    refuse_overwriting(output, [src, tgt])  # before torch is loaded
     from attnkit.tasks.load import load_run
     from attnkit.tasks.score import Total, score_pairs
     from attnkit.tasks.searching import Batching

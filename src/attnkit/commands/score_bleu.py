@@ -46,13 +46,15 @@ def command(
     against: Annotated[
         Path | None, typer.Option(help="Compare HYP with this baseline by paired bootstrap.", metavar="HYP2")
     ] = None,
-    samples: Annotated[int | None, typer.Option(min=1, help="Resamples of the bootstrap.  [default: 1000]")] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Of the bootstrap.  [default: 12345]")] = None,
+    samples: Annotated[
+        int | None, typer.Option(min=1, max=100_000, help="Resamples of the bootstrap.  [default: 1000]")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(min=0, max=2**32 - 1, help="Of the bootstrap.  [default: 12345]")] = None,
     formula: Annotated[
         Literal["sacrebleu", "notes"], typer.Option(help="notes: the lecture notes' BLEU, mean of lines.")
     ] = "sacrebleu",
     max_order: Annotated[
-        int | None, typer.Option(min=1, help="Longest n-gram of --formula notes.  [default: 4]")
+        int | None, typer.Option(min=1, max=100, help="Longest n-gram of --formula notes.  [default: 4]")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:

@@ -16,9 +16,9 @@ from attnkit.text.toy.kinds import Kind, make_files
 def command(
     kind: Annotated[Kind, typer.Argument(help="What the pairs are.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the files.", metavar="DIR")],
-    pairs: Annotated[int, typer.Option(min=1, help="Of the training files.")] = 25_000,
-    valid: Annotated[int, typer.Option(min=1, help="Held-out pairs for validation.")] = 500,
-    test: Annotated[int, typer.Option(min=1, help="Held-out pairs for the test.")] = 1_000,
+    pairs: Annotated[int, typer.Option(min=1, max=10_000_000, help="Of the training files.")] = 25_000,
+    valid: Annotated[int, typer.Option(min=1, max=1_000_000, help="Held-out pairs for validation.")] = 500,
+    test: Annotated[int, typer.Option(min=1, max=1_000_000, help="Held-out pairs for the test.")] = 1_000,
     seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same files.")] = 1,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace files that hold other text.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Report as JSON.")] = False,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict, replace
 from json import dumps
 from pathlib import Path
@@ -61,9 +62,12 @@ def command(
       attnkit train --src a.en --tgt a.de -o run --model rnn --max-minutes 40
       attnkit train --config examples/multi30k.yaml -o run --set seed=2 --dry-run
     """
+    from attnkit.runs.lock import refuse_in_use
     from attnkit.tasks.initial import inherited, preset_of
     from attnkit.tasks.resolve import resolve
 
+    if not dry_run and os.environ.get("RANK", "0") == "0":  # the others would find the first one's lock
+        refuse_in_use(output)
     flags = {
         "data.src": src,
         "data.tgt": tgt,
@@ -109,9 +113,13 @@ def run(request: Request, json: bool) -> None:
 
     rank = launched_rank()
     with StopRequests() as stop, console.muted(bool(rank)):
+        events = train(replace(request, stop=stop))
         try:
-            for outcome in follow(train(replace(request, stop=stop)), stop.defer):
-                show(outcome, request.path, json)
+            try:
+                for outcome in follow(events, stop.defer):
+                    show(outcome, request.path, json)
+            except (KeyboardInterrupt, SystemExit) as asked:
+                events.throw(asked)  # where it was not training that was interrupted, but the telling of it
         except StoppedError as stopped:
             if rank is None:
                 raise

@@ -43,12 +43,12 @@ def command(
         int | None, typer.Option(min=1, help="What is translated together. [default: 64 sentences or 4096 tokens]")
     ] = None,
     batch_type: Annotated[Literal["sentences", "tokens"], typer.Option(help="What --batch-size counts.")] = "sentences",
-    workers: Annotated[int, typer.Option(min=1, help="Processes of one thread each.")] = 1,
+    workers: Annotated[int, typer.Option(min=1, max=256, help="Processes of one thread each.")] = 1,
     device: Annotated[Literal["auto", "cpu", "cuda", "mps"], typer.Option(help="Where to compute.")] = "auto",
     precision: Annotated[
         Literal["float32", "bfloat16"], typer.Option(help="bfloat16 is faster; then text may depend on the batch.")
     ] = "float32",
-    threads: Annotated[int | None, typer.Option(min=1, help="Threads of one operation.")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, max=1024, help="Threads of one operation.")] = None,
     checkpoint: Annotated[str | None, typer.Option(help="best, last, averaged or step-N. [default: best]")] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Stop at bytes that are not UTF-8.")] = False,
 ) -> None:
@@ -61,6 +61,10 @@ def command(
       attnkit translate run1 run2 --num-hypotheses 3 --json < test.en
     """
     from attnkit import console, files
+    from attnkit.text.lines import STDIN, refuse_overwriting
+
+    source = input or STDIN
+    refuse_overwriting(output, filter(None, [source, target_prefix]))  # before torch is loaded
     from attnkit.tasks.searching import Batching
     from attnkit.tasks.stream import Request, translate_stream
 
@@ -81,7 +85,7 @@ def command(
     }
     request = Request(
         runs=runs,
-        source=input or Path("-"),
+        source=source,
         search={name: value for name, value in options.items() if value is not None},
         prefixes=target_prefix,
         scores=return_scores,

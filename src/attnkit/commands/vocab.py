@@ -15,7 +15,7 @@ from attnkit import console, files
 from attnkit.config import validate
 from attnkit.errors import UsageError
 from attnkit.text.config import VocabularyConfig
-from attnkit.text.lines import open_binary, refuse_streams
+from attnkit.text.lines import open_binary, refuse_overwriting, refuse_streams
 
 if TYPE_CHECKING:
     from attnkit.text.statistics import Statistics
@@ -67,7 +67,8 @@ def command(
     refuse_early(paths, output)
     console.note(f"reading {', '.join(map(str, paths))}")
     tokenizer = train_vocabulary(paths, config)
-    files.write_text(output, tokenizer.to_json())
+    with files.open_output(output) as stream:
+        stream.write(tokenizer.to_json())
     console.note(f"wrote {output}; counting")
     found = statistics(tokenizer, paths)
     console.result(as_json(output, tokenizer, found) if json else as_text(output, tokenizer, found))
@@ -86,12 +87,12 @@ def refuse_early(paths: list[Path], output: Path) -> None:
     folder = output.absolute().parent
     if not folder.is_dir():
         raise UsageError(f"there is no folder {output.parent}", help=f"mkdir -p {output.parent}")
-    if not os.access(folder, os.W_OK | os.X_OK):
+    is_device = output.exists() and not output.is_file()  # or a pipe, which is written to where it stands
+    if not is_device and not os.access(folder, os.W_OK | os.X_OK):
         raise files.failure("write", output, PermissionError(errno.EACCES, os.strerror(errno.EACCES)))
     if output.is_dir():
         raise UsageError(f"{output} is a folder", help="name a file after -o")
-    if output.exists() and any(path.samefile(output) for path in paths):
-        raise UsageError(f"{output} is one of the texts", help="give another name to -o")
+    refuse_overwriting(output, paths)
 
 
 def as_json(path: Path, tokenizer: Tokenizer, found: Statistics) -> str:

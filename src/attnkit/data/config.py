@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pydantic import BaseModel, Field, model_validator
 
+_MOST_WEIGHT = 1000
+
 
 class DataConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
     """Parallel text files and the rules by which their pairs become training data."""
@@ -18,15 +20,15 @@ class DataConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attrib
     """Source files for validation. Null: pairs are held out of the training files."""
     valid_tgt: tuple[str, ...] | None = None
     """Target files for validation, as many as ``valid_src``."""
-    held_out: int = Field(default=1000, ge=1)
+    held_out: int = Field(default=1000, ge=1, lt=2**32)
     """Pairs held out for validation when no validation files are given, but never more than 5 % of all pairs."""
-    held_out_seed: int = 1
+    held_out_seed: int = Field(default=1, ge=-(2**63), lt=2**63)
     """Chooses which pairs are held out, and nothing else."""
-    max_length: int = Field(default=256, ge=1)
+    max_length: int = Field(default=256, ge=1, le=1 << 20)
     """Longest side of a training pair in tokens; longer pairs are dropped and counted."""
-    max_ratio: float = Field(default=20.0, ge=1.0)
+    max_ratio: float = Field(default=20.0, ge=1.0, le=1e9)
     """Largest ratio of the two lengths of a training pair in tokens (each plus one); others are dropped and counted."""
-    max_character_ratio: float | None = Field(default=9.0, gt=1.0)
+    max_character_ratio: float | None = Field(default=9.0, gt=1.0, le=1e9)
     """A training pair whose ratio of characters is this many times the usual one of its corpus is dropped and counted,
     as `attnkit check` says beforehand. Null: none is."""
 
@@ -36,8 +38,8 @@ class DataConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attrib
             raise ValueError(f"src names {len(self.src)} files and tgt names {len(self.tgt)}: they must pair up")
         if self.weights is not None and len(self.weights) != len(self.src):
             raise ValueError(f"weights has {len(self.weights)} numbers for {len(self.src)} pairs of files")
-        if self.weights is not None and not (min(self.weights) >= 0 and 0 < sum(self.weights) < float("inf")):
-            raise ValueError("weights must be finite, none below 0 and at least one above 0")
+        if self.weights is not None and not (min(self.weights) >= 0 and 0 < max(self.weights) <= _MOST_WEIGHT):
+            raise ValueError(f"weights must be at most {_MOST_WEIGHT:,}, none below 0 and at least one above 0")
         if (self.valid_src is None) != (self.valid_tgt is None):
             raise ValueError("valid_src and valid_tgt must be given together")
         if self.valid_src is not None and self.valid_tgt is not None:

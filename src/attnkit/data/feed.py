@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from attnkit.data.order import EpochPlan, draw, plan_epoch, split
+from attnkit.data.order import EpochPlan, draw, plan_epoch, share
 from attnkit.data.pairs import PairBatch, Pairs
-from attnkit.errors import DataError
+from attnkit.errors import DataError, RunError
 
 
 @dataclass(frozen=True)
@@ -61,13 +61,18 @@ class PairFeed:
             raise ValueError(f"{len(self.weights)} weights for {len(self.pairs.corpora)} corpora")
 
     def step_at(self, position: Position) -> tuple[Step, Position]:
-        """Return the step at a position and the position after it. Calls may come in any order."""
+        """Return the step at a position and the position after it. Calls may come in any order.
+
+        Raises:
+            RunError: There is no such position.
+        """
         plan = self.plan(position.epoch)
+        if position.index >= plan.n_batches:
+            raise RunError(f"an epoch of this text has {plan.n_batches:,} batches, none of number {position.index:,}")
         batch = plan.batch(position.index)
         src_lengths, tgt_lengths = (lengths[batch] for lengths in self.pairs.lengths)
         costs = src_lengths.astype(np.int64) + tgt_lengths
-        slices = split(batch, costs, self.world * self.accumulate)
-        mine = slices[self.rank * self.accumulate : (self.rank + 1) * self.accumulate]
+        mine = share(batch, costs, self.rank, self.world, self.accumulate)
         done = position.index + 1
         step = Step(
             micro_batches=tuple(self.pairs.collate(indices) for indices in mine if len(indices)),

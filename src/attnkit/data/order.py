@@ -220,6 +220,11 @@ def split(indices: Codes, costs: Integers, n: int) -> list[Codes]:
     return np.split(indices, borders)
 
 
+def share(indices: Codes, costs: Integers, rank: int, world: int, accumulate: int = 1) -> list[Codes]:
+    """Return the slices of a batch that one of ``world`` ranks takes: ``accumulate`` neighbours, some perhaps empty."""
+    return split(indices, costs, world * accumulate)[rank * accumulate : (rank + 1) * accumulate]
+
+
 def draw(n_examples: Sequence[int], weights: Sequence[float], *, seed: int, epoch: int) -> Words:
     """Return the examples that an epoch uses of several corpora laid end to end, in no particular order.
 

@@ -9,11 +9,12 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
 from attnkit import files
@@ -56,6 +57,16 @@ class Dropped:
     too_long: int = 0
     ratio: int = 0
 
+    __pydantic_config__ = ConfigDict(extra="forbid", strict=True)
+
+
+class _Index(BaseModel, extra="forbid", strict=True):
+    """What ``pairs.json`` says."""
+
+    format: Literal[1]
+    corpora: list[Annotated[int, Field(ge=0)]]
+    dropped: Dropped
+
 
 class Pairs:
     """Two stores of equally many rows, row i of one being the translation of row i of the other."""
@@ -78,12 +89,12 @@ class Pairs:
         index = read_index(path)
         src, tgt = Store.open(folder / "src"), Store.open(folder / "tgt")
         try:
-            corpora, dropped = [int(n) for n in index["corpora"]], Dropped(**index["dropped"])
-        except (KeyError, TypeError, ValueError) as error:
+            known = _Index.model_validate_json(json.dumps(index))
+        except (ValueError, RecursionError) as error:
             raise _unlike(path) from error
-        if not len(src) == len(tgt) == sum(corpora):
+        if not len(src) == len(tgt) == sum(known.corpora):
             raise _unlike(path)
-        return cls(src, tgt, corpora, dropped)
+        return cls(src, tgt, known.corpora, known.dropped)
 
     def __len__(self) -> int:
         return len(self.src)

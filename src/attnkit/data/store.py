@@ -10,18 +10,34 @@ import contextlib
 import hashlib
 import itertools
 import json
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import BaseModel, Field
 
 from attnkit import files
 from attnkit.errors import RunError
+from attnkit.reading import open_plain, parse_json, read_plain
 
 FORMAT = 1
 _CHUNK = 1 << 20  # rows
+_MOST_INDEX = 1 << 20  # bytes
+
+
+class _Index(BaseModel, extra="forbid", strict=True):
+    """What ``index.json`` says."""
+
+    format: Literal[1]
+    lines: int = Field(ge=0, lt=1 << 40)
+    ids: int = Field(ge=0, lt=1 << 50)
+    dtype: Literal["<u2", "<u4"]
+    vocab_size: int = Field(gt=0, le=1 << 32)
+    sha256: dict[Literal["ids.bin", "offsets.bin"], str]
+    fingerprint: str
 
 
 class Store:
@@ -42,14 +58,14 @@ class Store:
         """Map a store, checking the sizes of its files. Raises ``RunError`` naming the file that is wrong."""
         index = read_index(folder / "index.json")
         try:
-            n, n_ids, dtype = int(index["lines"]), int(index["ids"]), np.dtype(index["dtype"])
-            if index["fingerprint"] != _fingerprint(index):
+            known = _Index.model_validate_json(json.dumps(index))
+            if known.fingerprint != _fingerprint(index) or known.dtype != _dtype(known.vocab_size):
                 raise ValueError
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (ValueError, RecursionError) as error:
             raise _damaged(folder / "index.json", "does not describe a store") from error
-        ids = _map(folder / "ids.bin", dtype, n_ids)
-        offsets = _map(folder / "offsets.bin", np.dtype("<i8"), n + 1)
-        if offsets[0] != 0 or offsets[-1] != n_ids:
+        ids = _map(folder / "ids.bin", np.dtype(known.dtype), known.ids)
+        offsets = _map(folder / "offsets.bin", np.dtype("<i8"), known.lines + 1)
+        if offsets[0] != 0 or offsets[-1] != known.ids:
             raise _damaged(folder / "offsets.bin", "does not fit ids.bin")
         return cls(folder, ids, offsets, index)
 
@@ -65,24 +81,37 @@ class Store:
 
     @property
     def lengths(self) -> npt.NDArray[np.int32]:
-        """(n,) ids in each row, read from the file anew at each call."""
+        """(n,) ids in each row, read from the file anew at each call. Raises ``RunError`` where rows overlap."""
         lengths = np.empty(len(self), np.int32)
         last = np.zeros(1, np.int64)
         # Not through the map, of which every page read once would stay resident.
         for start in range(0, len(self), _CHUNK):
             rows = lengths[start : start + _CHUNK]
             ends = np.fromfile(self._folder / "offsets.bin", "<i8", len(rows), offset=8 * (start + 1))
-            rows[:] = np.diff(ends, prepend=last)
+            sizes = np.diff(ends, prepend=last)
+            if len(ends) != len(rows) or sizes.min() < 0 or sizes.max() >= 1 << 31:
+                raise _damaged(self._folder / "offsets.bin", "has borders in no order")
+            rows[:] = sizes
             last = ends[-1:]
         return lengths
 
     def gather(self, rows: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Return the ids of several rows laid end to end, and the length of each row."""
+        """Return the ids of several rows laid end to end, and the length of each row.
+
+        Raises:
+            RunError: A row has no ids of its own, or an id is none of the vocabulary.
+        """
         starts = self._offsets[rows]
         lengths = self._offsets[rows + 1] - starts
+        if len(rows) and (lengths.min() < 0 or starts.min() < 0 or (starts + lengths).max() > len(self._ids)):
+            raise _damaged(self._folder / "offsets.bin", "has borders in no order")
         ends = np.cumsum(lengths)
         places = np.repeat(starts - ends + lengths, lengths) + np.arange(ends[-1] if len(ends) else 0)
-        return self._ids[places].astype(np.int64), lengths
+        ids = self._ids[places].astype(np.int64)
+        # Beyond the vocabulary lies no embedding: torch ends such a look-up with an error, and a GPU is lost with it.
+        if len(ids) and ids.max() >= self.vocab_size:
+            raise _damaged(self._folder / "ids.bin", f"has the id {ids.max()} of {self.vocab_size}")
+        return ids, lengths
 
 
 class StoreWriter:
@@ -90,7 +119,7 @@ class StoreWriter:
 
     def __init__(self, ids: BinaryIO, offsets: BinaryIO, vocab_size: int) -> None:
         self._vocab_size = vocab_size
-        self._dtype = np.dtype("<u2" if vocab_size <= 1 << 16 else "<u4")
+        self._dtype = np.dtype(_dtype(vocab_size))
         self._streams = (ids, offsets)
         self._hashes = (hashlib.sha256(), hashlib.sha256())
         self._n_rows = 0
@@ -146,7 +175,7 @@ def write_store(folder: Path, batches: Iterable[Sequence[Sequence[int]]], vocab_
 def read_index(path: Path) -> dict[str, Any]:
     """Return the JSON index of an encoded folder. Raises ``RunError`` if it is missing, damaged or another format's."""
     try:
-        index = json.loads(path.read_bytes())
+        index = parse_json(read_plain(path, _MOST_INDEX))
     except (OSError, ValueError) as error:
         raise _damaged(path, "cannot be read") from error
     if not isinstance(index, dict) or index.get("format") != FORMAT:
@@ -156,18 +185,23 @@ def read_index(path: Path) -> dict[str, Any]:
 
 def _map(path: Path, dtype: np.dtype[Any], n: int) -> npt.NDArray[Any]:
     try:
-        size = path.stat().st_size
-        if size != n * dtype.itemsize:
-            raise _damaged(path, f"has {size:,} bytes instead of {n * dtype.itemsize:,}")
-        # A plain view: slices of np.memmap itself cost a microsecond each. An empty file cannot be mapped.
-        return np.memmap(path, dtype, "r").view(np.ndarray) if n else np.empty(0, dtype)
-    except OSError as error:
+        with open_plain(path) as stream:
+            size = os.fstat(stream.fileno()).st_size
+            if size != n * dtype.itemsize:
+                raise _damaged(path, f"has {size:,} bytes instead of {n * dtype.itemsize:,}")
+            # A plain view: slices of np.memmap itself cost a microsecond each. An empty file cannot be mapped.
+            return np.memmap(stream, dtype, "r").view(np.ndarray) if n else np.empty(0, dtype)
+    except (OSError, ValueError) as error:
         raise _damaged(path, "cannot be read") from error
 
 
 def _damaged(path: Path, what: str) -> RunError:
     # What to remove for it, only the caller knows: a store is one part of what was encoded together.
     return RunError(f"the encoded text is damaged: {path.name} {what}", where=str(path))
+
+
+def _dtype(vocab_size: int) -> str:
+    return "<u2" if vocab_size <= 1 << 16 else "<u4"
 
 
 def _fingerprint(index: dict[str, Any]) -> str:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pydantic import BaseModel, Field, model_validator
 
+MOST_TOKENS = 1 << 20
+"""Of a translation: far beyond any sentence."""
+
 
 class SearchConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
     """How target words are chosen. Lengths count target tokens, end-of-sentence included unless said otherwise."""
@@ -14,31 +17,31 @@ class SearchConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attr
     """Draw words at random instead of searching for the best."""
     temperature: float = Field(default=1.0, gt=0, le=100, allow_inf_nan=False)
     """Sampling: divides the logits; below 1 is bolder towards likely words, above 1 is more varied."""
-    top_k: int = Field(default=0, ge=0)
+    top_k: int = Field(default=0, ge=0, lt=2**31)
     """Sampling: draw among this many likeliest words; 0 is all of them."""
     top_p: float = Field(default=1.0, gt=0, le=1)
     """Sampling: draw among the fewest likeliest words that hold this much probability (after top_k); 1 is all."""
     seed: int = Field(default=1, ge=0, lt=2**63)
     """Sampling: with the number of the line and of the hypothesis it decides what is drawn."""
-    num_hypotheses: int = Field(default=1, ge=1)
+    num_hypotheses: int = Field(default=1, ge=1, le=1024)
     """Translations per line: the best ones of a beam (at most beam_size), or as many independent samples."""
     length_penalty: float = Field(default=1.0, ge=-10, le=10)
     """Exponent alpha of score = log-probability / length**alpha; 0 compares plain log-probabilities."""
-    coverage_penalty: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    coverage_penalty: float = Field(default=0.0, ge=0, le=1e6)
     """Weight beta of the coverage term (Wu et al. 2016, eq. 14), added to the score of finished translations."""
     repetition_penalty: float = Field(default=1.0, gt=0, le=100, allow_inf_nan=False)
     """Divides positive and multiplies negative logits of words used before (CTRL, Keskar et al. 2019); 1 is off."""
-    no_repeat_ngram_size: int = Field(default=0, ge=0)
+    no_repeat_ngram_size: int = Field(default=0, ge=0, le=MOST_TOKENS)
     """No sequence of this many words comes twice; 0 is off."""
-    min_length: int = Field(default=0, ge=0)
+    min_length: int = Field(default=0, ge=0, lt=MOST_TOKENS)
     """Fewest tokens before end-of-sentence. Gives way where nothing else is allowed."""
-    max_length: int | None = Field(default=None, ge=1)
+    max_length: int | None = Field(default=None, ge=1, le=MOST_TOKENS)
     """Most tokens of a translation; none means max_ratio times the source's tokens plus extra."""
-    max_ratio: float = Field(default=2.0, ge=0, allow_inf_nan=False)
+    max_ratio: float = Field(default=2.0, ge=0, le=1000)
     """Target tokens allowed per source token, where max_length is none."""
-    extra: int = Field(default=10, ge=1)
+    extra: int = Field(default=10, ge=1, le=MOST_TOKENS)
     """Target tokens allowed on top of that."""
-    n_words: int | None = Field(default=None, gt=3)
+    n_words: int | None = Field(default=None, gt=3, lt=2**31)
     """Ids from here on only pad the vocabulary's size and are never generated; none means that there are none."""
     scores: bool = True
     """Greedy search only: false saves the normalisation over the vocabulary, scores are then not a number."""

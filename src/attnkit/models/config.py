@@ -12,8 +12,15 @@ from pydantic import BaseModel, Field, model_validator
 
 ModelKind = Literal["transformer", "rnn"]
 Tied = Literal["none", "target", "all"]
+MOST_WIDTH, MOST_LAYERS, MOST_POSITIONS = 1 << 16, 256, 1 << 20
+"""Far above any model of sentences; even the outline of a larger one would take long to make."""
 Sizes = dict[str, dict[str, Any]]
 """Preset -> what a model of that size is built from; other fields have their defaults."""
+
+
+def _n_words(tied: Tied, src_vocab_size: int, tgt_vocab_size: int) -> int:
+    """Return how many vectors the embeddings and the output layer hold."""
+    return tgt_vocab_size * (2 if tied == "none" else 1) + (0 if tied == "all" else src_vocab_size)
 
 
 class TransformerConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
@@ -21,15 +28,15 @@ class TransformerConfig(BaseModel, frozen=True, extra="forbid", strict=True, use
 
     kind: Literal["transformer"] = "transformer"
     """Which model: this one."""
-    d_model: int = Field(default=256, gt=0)
+    d_model: int = Field(default=256, gt=0, le=MOST_WIDTH)
     """Width of embeddings and layers; a multiple of n_heads."""
-    n_heads: int = Field(default=4, gt=0)
+    n_heads: int = Field(default=4, gt=0, le=MOST_WIDTH)
     """Attention heads of every layer."""
-    encoder_layers: int = Field(default=3, gt=0)
+    encoder_layers: int = Field(default=3, gt=0, le=MOST_LAYERS)
     """Layers of the encoder."""
-    decoder_layers: int = Field(default=3, gt=0)
+    decoder_layers: int = Field(default=3, gt=0, le=MOST_LAYERS)
     """Layers of the decoder; few make translation fast."""
-    d_ff: int = Field(default=1024, gt=0)
+    d_ff: int = Field(default=1024, gt=0, le=MOST_WIDTH)
     """Width inside the feed-forward sublayer."""
     norm: Literal["post", "pre"] = "post"
     """LayerNorm after each residual sum, as in the paper, or before each sublayer and once more at the end."""
@@ -45,7 +52,7 @@ class TransformerConfig(BaseModel, frozen=True, extra="forbid", strict=True, use
     """Dropout after the feed-forward activation."""
     tied: Tied = "all"
     """Which embeddings are one matrix: target and output (target), source too (all, needs a joint vocabulary)."""
-    max_length: int = Field(default=1024, gt=0)
+    max_length: int = Field(default=1024, gt=0, le=MOST_POSITIONS)
     """Rows of the learned position table, in tokens; the other kinds of positions ignore it."""
 
     @model_validator(mode="after")
@@ -74,6 +81,13 @@ class TransformerConfig(BaseModel, frozen=True, extra="forbid", strict=True, use
         # About 16 vectors of the model's width and 3 of the inner width a layer; a token meets one of the two stacks.
         return (self.encoder_layers + self.decoder_layers) / 2 * (16 * self.d_model + 3 * self.d_ff)
 
+    def least_weights(self, src_vocab_size: int, tgt_vocab_size: int) -> int:
+        """Return how many numbers the matrices of such a model hold, biases and the like left out; torch-free."""
+        attentions = 4 * self.d_model * (self.encoder_layers + 2 * self.decoder_layers)
+        inner = 2 * self.d_ff * (self.encoder_layers + self.decoder_layers)
+        positions = 2 * self.max_length if self.positions == "learned" else 0
+        return self.d_model * (attentions + inner + positions + _n_words(self.tied, src_vocab_size, tgt_vocab_size))
+
 
 TRANSFORMERS: Sizes = {
     "tiny": {"d_model": 128, "n_heads": 4, "encoder_layers": 2, "decoder_layers": 2, "d_ff": 512, "dropout": 0.2},
@@ -90,13 +104,13 @@ class RnnConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribu
     """Which model: this one."""
     cell: Literal["gru", "lstm", "rnn"] = "gru"
     """The recurrent cell of encoder and decoder."""
-    d_model: int = Field(default=256, gt=0)
+    d_model: int = Field(default=256, gt=0, le=MOST_WIDTH)
     """Width of the embeddings."""
-    d_hidden: int = Field(default=512, gt=0)
+    d_hidden: int = Field(default=512, gt=0, le=MOST_WIDTH)
     """Width of the recurrent states."""
-    encoder_layers: int = Field(default=1, gt=0)
+    encoder_layers: int = Field(default=1, gt=0, le=MOST_LAYERS)
     """Layers of the encoder."""
-    decoder_layers: int = Field(default=1, gt=0)
+    decoder_layers: int = Field(default=1, gt=0, le=MOST_LAYERS)
     """Layers of the decoder."""
     bidirectional: bool = True
     """Whether the encoder also reads right to left."""
@@ -108,7 +122,7 @@ class RnnConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribu
     """Feed the last attentional vector into the next step (Luong); needs query current and attention."""
     start: Literal["bridge", "layers", "last"] = "bridge"
     """Decoder start: a learned map of the encoder's end, its states layer by layer, or its last layer's state."""
-    d_attention: int | None = Field(default=None, gt=0)
+    d_attention: int | None = Field(default=None, gt=0, le=MOST_WIDTH)
     """Hidden width of additive attention; none takes d_hidden."""
     dropout: float = Field(default=0.2, ge=0, lt=1)
     """Dropout on embeddings, between layers and before the output layer."""
@@ -142,6 +156,18 @@ class RnnConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribu
     def activations(self) -> float:
         """Estimate how many numbers the backward pass needs per token, source and target tokens being equally many."""
         return (self.encoder_layers + self.decoder_layers) / 2 * (16 * self.d_model + 9 * self.d_hidden)
+
+    def least_weights(self, src_vocab_size: int, tgt_vocab_size: int) -> int:
+        """Return how many numbers the matrices of such a model hold, biases and the like left out; torch-free."""
+        gates, states = {"rnn": (1, 1), "gru": (3, 1), "lstm": (4, 2)}[self.cell]
+        aside = self.d_hidden // 2 if self.bidirectional else self.d_hidden
+        encoder = self.d_model + (self.encoder_layers - 1) * self.d_hidden + self.encoder_layers * aside
+        decoder = self.d_model + (2 * self.decoder_layers - 1) * self.d_hidden
+        bridge = states * self.encoder_layers * self.decoder_layers * self.d_hidden if self.start == "bridge" else 0
+        attention = {"additive": 2 * (self.d_attention or self.d_hidden), "general": self.d_hidden}
+        recurrent = gates * (encoder + decoder) + bridge + attention.get(self.attention, 0) + 2 * self.d_model
+        words = self.d_model * _n_words(self.tied, src_vocab_size, tgt_vocab_size)
+        return self.d_hidden * recurrent + words
 
 
 RECURRENT: Sizes = {

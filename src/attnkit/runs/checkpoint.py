@@ -8,7 +8,6 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
-import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,14 +16,15 @@ from typing import BinaryIO
 from attnkit import files
 from attnkit.errors import RunError
 from attnkit.files import Data
+from attnkit.reading import open_plain
 from attnkit.runs import manifest as manifests
+from attnkit.runs.contents import digest
 from attnkit.runs.manifest import Entry, Manifest
 
 # These say that the file on disk is not what was saved. Any other cause (no permission, too many open files) says
 # nothing about the checkpoint, and must not make a run fall back to an older one.
 _DAMAGE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.EIO, errno.ENODATA)
 REPLACED = ".replaced"
-_CHUNK = 1 << 20
 
 
 class Checkpoint:
@@ -60,14 +60,18 @@ class Checkpoint:
 
     def verify(self) -> None:
         """Check every file in bounded memory. Raises ``RunError`` naming the first that is not what was saved."""
-        buffer = memoryview(bytearray(_CHUNK))
+        for fault in self.faults():
+            raise fault
+
+    def faults(self) -> Iterator[RunError]:
+        """Check every file in bounded memory; yield an error for each that is not what was saved."""
         for file, entry in self.manifest.files.items():
-            digest = hashlib.sha256()
-            with self._opened(file) as stream:
-                while n_read := stream.readinto(buffer):  # type: ignore[attr-defined]
-                    digest.update(buffer[:n_read])
-            if digest.hexdigest() != entry.sha256:
-                raise self._damaged(file, "its checksum does not match the manifest")
+            try:
+                with self._opened(file) as stream:
+                    if digest(stream) != entry.sha256:
+                        raise self._damaged(file, "its checksum does not match the manifest")
+            except RunError as error:
+                yield error
 
     @contextmanager
     def _opened(self, file: str) -> Iterator[BinaryIO]:
@@ -125,13 +129,12 @@ def replaced_path(path: Path) -> Path:
 
 @contextmanager
 def _reading(path: Path, name: str, file: str) -> Iterator[BinaryIO]:
-    """Open a plain file without following a link, waiting for a pipe or touching a device."""
+    """Open a file of a checkpoint; what is wrong with it is told apart from what is wrong with this process."""
     try:
-        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
-        with os.fdopen(os.open(path / file, flags), "rb") as stream:
-            if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
-                raise _damage(path, name, file, "it is not a plain file")
+        with open_plain(path / file) as stream:
             yield stream
+    except ValueError as error:
+        raise _damage(path, name, file, str(error)) from error
     except OSError as error:
         if error.errno in _DAMAGE:
             raise _damage(path, name, file, (error.strerror or str(error)).lower()) from error

@@ -18,6 +18,7 @@ from attnkit.files import Data
 from attnkit.runs import logs
 from attnkit.runs.checkpoint import REPLACED, Checkpoint, open_checkpoint, replaced_path, write_checkpoint
 from attnkit.runs.kind import is_run, refuse_link, refuse_other, require_run
+from attnkit.runs.lock import FILE_NAME as LOCK_NAME
 from attnkit.runs.lock import Lock, take_lock
 from attnkit.runs.logs import Status
 from attnkit.runs.retention import Retention, removable
@@ -43,7 +44,7 @@ class RunFolder:
         return is_run(self.path)
 
     def lock(self) -> Lock:
-        """Make the folder where it is missing, lock it for this process, and remove what a killed one left behind.
+        """Make the folder where it is missing, lock it for this process, and clear up what a killed one left behind.
 
         Raises ``SystemFailure`` at once when another process holds it, ``RunError`` when something else lies here.
         """
@@ -51,9 +52,12 @@ class RunFolder:
         files.make_dirs(self.path)
         lock = take_lock(self.path)
         try:
+            # Before the first save, the lock file alone tells that a run was begun here.
+            files.sync(self.path / LOCK_NAME)
             for folder in (self.path, self.checkpoints_path, self.data_path):
                 if folder.is_dir():
                     files.sweep(folder)
+            self._settle_replaced()
         except BaseException:
             lock.release()
             raise
@@ -118,6 +122,15 @@ class RunFolder:
         return [f"step-{step}" for step in going]
 
     # --- finding
+
+    def folders(self) -> list[tuple[str, Path]]:
+        """Return name and folder of every checkpoint, the average last, damaged or not.
+
+        One that was being replaced when a process died comes after its successor, by the same name.
+        """
+        found = [(f"step-{step}", path) for step, path in self._found()]
+        averaged = self.path / "averaged"
+        return found + [("averaged", path) for path in (averaged, replaced_path(averaged)) if os.path.lexists(path)]
 
     def steps(self) -> list[int]:
         """Return the steps that have a checkpoint, damaged or not, ascending."""
@@ -213,6 +226,18 @@ class RunFolder:
         files.write_bytes(self.path / name, data)
 
     # --- inside
+
+    def _settle_replaced(self) -> None:
+        """End what a crash interrupted: a checkpoint whose successor is not there gets its name back, others go."""
+        for name, path in self.folders():
+            if path.name.endswith(REPLACED):
+                successor = path.with_name(name)
+                if not os.path.lexists(successor):
+                    files.move(path, successor)
+                    continue
+                with contextlib.suppress(RunError):  # a damaged successor: then both stay
+                    open_checkpoint(successor, name).verify()
+                    files.remove_tree(path)
 
     def _found(self) -> list[tuple[int, Path]]:
         """Return step and path of every checkpoint folder, newest first, one being replaced after its successor."""

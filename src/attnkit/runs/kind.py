@@ -42,7 +42,8 @@ def refuse_other(path: Path) -> None:
         return
     if not path.is_dir():
         raise RunError(f"{path} is no folder", help=_ELSEWHERE)
-    refuse_link(path / "checkpoints")
+    for name in ("checkpoints", "data"):
+        refuse_link(path / name)
     try:
         # A process killed while it began leaves no more than an empty lock file.
         empty = all(entry.name == lock.FILE_NAME for entry in path.iterdir())

@@ -7,6 +7,7 @@ import datetime
 import fcntl
 import os
 import socket
+import time
 from pathlib import Path
 from types import TracebackType
 
@@ -16,6 +17,9 @@ from attnkit import files
 from attnkit.errors import SystemFailure
 
 FILE_NAME = "lock"
+_TRIES = 4
+_PAUSE = 0.02  # seconds
+_LENGTH = 255  # the same for every owner, so that one text covers another
 # A forked child shares the lock, which would outlive its parent: children close what they find here.
 _held: set[int] = set()
 
@@ -53,20 +57,20 @@ class Lock:
 
 
 def take_lock(folder: Path) -> Lock:
-    """Lock an existing folder without waiting.
+    """Lock an existing folder without waiting for its owner.
 
-    Raises ``SystemFailure`` at once, naming process and host, when another process holds it.
+    Raises ``SystemFailure`` in a moment, naming process and host, when another process holds it.
     """
     path = folder / FILE_NAME
     now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
-    text = Owner(pid=os.getpid(), host=socket.gethostname(), since=now).model_dump_json() + "\n"
+    text = Owner(pid=os.getpid(), host=socket.gethostname(), since=now).model_dump_json().ljust(_LENGTH) + "\n"
     lock = Lock(files.open_in_place(path))
     try:
-        fcntl.flock(lock.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _lock(lock.descriptor)
         if not path.exists() or not os.path.samestat(os.fstat(lock.descriptor), path.stat()):
             raise SystemFailure(f"{folder} was moved away by another process", help="run the same command again")
-        os.ftruncate(lock.descriptor, 0)
-        os.write(lock.descriptor, text.encode())
+        # Never empty in between: by this text a run that was killed before its first checkpoint is known again.
+        files.write_in_place(lock.descriptor, text.encode())
     except BlockingIOError:
         lock.release()
         raise _in_use(folder, read_owner(folder)) from None
@@ -77,6 +81,37 @@ def take_lock(folder: Path) -> Lock:
         lock.release()
         raise
     return lock
+
+
+def _lock(descriptor: int) -> None:
+    """Lock a file; what fails the first time may be one who only looks (``refuse_in_use``), and has gone the next."""
+    for attempt in range(_TRIES):
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if attempt == _TRIES - 1:
+                raise
+            time.sleep(_PAUSE)
+
+
+def refuse_in_use(folder: Path) -> None:
+    """Raise ``SystemFailure`` as ``take_lock`` does, and take nothing; there need not be such a folder.
+
+    For commands to ask before they load what takes seconds. Whatever else is wrong, taking the lock tells later.
+    """
+    try:
+        descriptor = os.open(folder / FILE_NAME, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise _in_use(folder, read_owner(folder)) from None
+    except OSError:
+        return
+    finally:
+        os.close(descriptor)
 
 
 def read_owner(folder: Path) -> Owner | None:

@@ -56,7 +56,7 @@ def read_records(path: Path) -> tuple[list[dict[str, object]], list[str]]:
     try:
         with path.open("rb") as stream:
             for number, line in enumerate(iter(lambda: stream.readline(MAX_LINE), b""), start=1):
-                record = _parse(line)
+                record = parse_line(line)
                 if record is None:
                     warnings.append(f"{path}:{number} is damaged and is left out")
                 else:
@@ -83,7 +83,8 @@ def read_status(path: Path) -> Status | None:
         return None
 
 
-def _parse(line: bytes) -> dict[str, object] | None:
+def parse_line(line: bytes) -> dict[str, object] | None:
+    """Return the record that a line of a log holds, None where it is not as it was written."""
     found = _CHECKED.fullmatch(line)
     if found is None:
         return None

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import safetensors.torch
 from torch import Tensor
 
 from attnkit.errors import RunError, UsageError
 from attnkit.runs.checkpoint import Checkpoint
 from attnkit.runs.folder import RunFolder
-from attnkit.tasks.load import read_config, to_bytes
+from attnkit.tasks.load import build_fitting, read_config, read_tokenizers, to_bytes
+from attnkit.tasks.saved import read_state
+from attnkit.tasks.vocabularies import Vocabularies
+from attnkit.tasks.weights import MODEL, read_tensors, tensors_of
 from attnkit.training.averaging import average
 
 
@@ -38,9 +40,10 @@ def average_run(path: Path, n: int | None, names: list[str]) -> Averaged:
     folder = RunFolder(path)
     newest, warnings = folder.checkpoint("last")
     chosen = _choose(folder, newest, n, names)
+    expected = tensors_of(build_fitting(newest, read_config(newest).model, Vocabularies(*read_tokenizers(newest))))
     with folder.lock():
         try:
-            mean = mean_of(chosen)
+            mean = mean_of(chosen, expected)
         except ValueError as error:
             raise RunError(f"these checkpoints cannot be averaged: {error}", where=str(path)) from error
         texts: dict[str, bytes] = {
@@ -73,15 +76,15 @@ def planned(steps: Sequence[int], scored: Collection[int], every: int | None) ->
     return [step for step in steps if step in scored or (every is not None and step % every == 0)]
 
 
-def mean_of(checkpoints: Iterable[Checkpoint]) -> dict[str, Tensor]:
-    """Return the mean weights of checkpoints, read one at a time. Raises ``ValueError`` if they differ in shape."""
-    return average(safetensors.torch.load(checkpoint.read("model.safetensors")) for checkpoint in checkpoints)
+def mean_of(checkpoints: Iterable[Checkpoint], expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the mean weights of checkpoints, read one at a time. Raises ``RunError`` if some are not as expected."""
+    return average(read_tensors(checkpoint, MODEL, expected) for checkpoint in checkpoints)
 
 
 def _choose(folder: RunFolder, newest: Checkpoint, n: int | None, names: list[str]) -> list[Checkpoint]:
     if names and n is not None:
         raise UsageError("name checkpoints or a number of them, not both")
-    scored = {int(step) for step in json.loads(newest.read("state.json"))["scores"]}
+    scored = {int(step) for step in read_state(newest)["scores"]}
     steps = planned(folder.steps(), scored, read_config(newest).checkpoints.save_every)
     if n is not None and n > len(steps):
         raise RunError(

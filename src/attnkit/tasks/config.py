@@ -56,8 +56,10 @@ class TranslationConfig(BaseModel, frozen=True, extra="forbid", strict=True, use
     """Where to compute."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """Working precision of training; the master weights are float32 always."""
-    threads: int | None = Field(default=None, ge=1)
-    """Threads of one operation; none leaves it to torch."""
+    threads: int | None = Field(default=None, ge=1, le=1024)
+    """Threads of one operation; none leaves it to torch, or shares the CPUs among the processes of torchrun."""
+    rank_timeout: float = Field(default=120.0, ge=1, le=604_800)
+    """Seconds after which one of several processes is taken for dead that does not answer."""
     tensorboard: bool = False
     """Write event files for TensorBoard into the run folder (needs attnkit[tensorboard])."""
 
@@ -112,7 +114,7 @@ class TranslationConfig(BaseModel, frozen=True, extra="forbid", strict=True, use
 
 FREE_TO_CHANGE = (
     *(f"limits.{name}" for name in ("steps", "epochs", "tokens", "minutes", "patience")),
-    *("checkpoints.", "tensorboard", "evaluation.samples", "preset"),
+    *("checkpoints.", "tensorboard", "evaluation.samples", "preset", "rank_timeout"),
 )
 """Keys that a resumed run may have changed: limits, output, and a name whose choices are keys of their own. Anything
 else would be another run; ``limits.metric`` too, since what was best by one metric says nothing about another."""

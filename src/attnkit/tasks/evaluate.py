@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import cast
+from typing import TypeVar, cast
 
 import numpy as np
 import torch
@@ -21,6 +21,11 @@ from attnkit.tasks.segments import split_ids
 from attnkit.training.losses import linear_cross_entropy
 
 _BATCH_TOKENS = 4096
+_T = TypeVar("_T")
+
+
+class _Abandoned(Exception):
+    """A stop was asked for before the evaluation was done."""
 
 
 @dataclass
@@ -33,29 +38,36 @@ class Evaluation:
     n_samples: int
     max_source: int = 256
     """Tokens; longer lines are translated in parts, as ``translate`` does."""
+    stop: Callable[[], bool] | None = None
+    """Asked before each batch whether to give it up."""
     samples: list[tuple[str, str, str]] = field(default_factory=list)
     """(source, reference, translation)."""
 
-    def __call__(self, model: TranslationModel) -> dict[str, float]:
-        """Return ``loss`` (nats per target token), ``perplexity``, ``bleu`` and ``chrf`` (0 to 100)."""
+    def __call__(self, model: TranslationModel) -> dict[str, float] | None:
+        """Return ``bleu`` and ``chrf`` (0 to 100), ``loss`` (nats per target token) and ``perplexity``.
+
+        None if it was given up, which changes nothing: the same model can be scored again.
+        """
         was_training = model.training
         model.eval()
         try:
             with torch.inference_mode():
                 # Its weights in the layout that multiplies fastest; a copy, good for this evaluation alone.
                 packed = cast(TranslationModel, pack(cast(torch.nn.Module, model)))
-                loss = development_loss(packed, self.prepared.valid, self.device)
+                loss = development_loss(packed, self.prepared.valid, self.device, self.stop)
                 hypotheses = self.translate(packed)
+        except _Abandoned:
+            return None
         finally:
             model.train(was_training)
         references = self.prepared.valid_tgt
         picks = np.linspace(0, len(references) - 1, min(self.n_samples, len(references))).astype(int)
         self.samples = [(self.prepared.valid_src[i], references[i], hypotheses[i]) for i in picks]
-        return {
-            "loss": loss,
-            "perplexity": math.exp(min(loss, 700.0)),
+        return {  # in the order of names, as a run that goes on reads them from its checkpoint
             "bleu": corpus_bleu(hypotheses, [references]).score,
             "chrf": corpus_chrf(hypotheses, [references]).score,
+            "loss": loss,
+            "perplexity": math.exp(min(loss, 700.0)),
         }
 
     def translate(self, model: TranslationModel) -> list[str]:
@@ -73,7 +85,8 @@ class Evaluation:
         )
         searcher = LocalSearcher([model], self.device)
         found: list[list[int]] = [[] for _ in parts]
-        results = searcher.search_all(([parts[i] for i in batch] for batch in batches), Job(greedy))
+        asked = ([parts[i] for i in batch] for batch in _unless(self.stop, batches))
+        results = searcher.search_all(asked, Job(greedy))
         for batch, hypotheses in zip(batches, results, strict=True):
             for i, best in zip(batch, hypotheses, strict=True):
                 found[i] = best[0].ids
@@ -83,16 +96,26 @@ class Evaluation:
         return [" ".join(pieces) for pieces in texts]
 
 
-def development_loss(model: TranslationModel, pairs: Pairs, device: torch.device) -> float:
+def development_loss(
+    model: TranslationModel, pairs: Pairs, device: torch.device, stop: Callable[[], bool] | None = None
+) -> float:
     """Return the mean negative log-likelihood of the references' tokens, in nats."""
     total, count = 0.0, 0
-    for indices in batches_by_length(pairs, _BATCH_TOKENS):
+    for indices in _unless(stop, batches_by_length(pairs, _BATCH_TOKENS)):
         batch = pairs.collate(indices).to(device)
         hidden = model.hidden(batch.src, batch.src_mask, batch.tgt_in).flatten(0, 1)[batch.positions]
         _, nll = linear_cross_entropy(hidden, model.output.weight, model.output.bias, batch.targets, 0.0)
         total += float(nll)
         count += len(batch.targets)
     return total / max(count, 1)
+
+
+def _unless(stop: Callable[[], bool] | None, items: Iterable[_T]) -> Iterator[_T]:
+    """Yield the items, asking before each. Raises ``_Abandoned`` at a yes."""
+    for item in items:
+        if stop is not None and stop():
+            raise _Abandoned
+        yield item
 
 
 def batches_by_length(pairs: Pairs, max_tokens: int) -> Sequence[np.ndarray[tuple[int], np.dtype[np.int64]]]:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from attnkit.config import Layer, parse_yaml
 from attnkit.errors import RunError, UsageError
+from attnkit.reading import read_plain
 from attnkit.runs.folder import RunFolder
 from attnkit.tasks.presets import PRESETS
+from attnkit.tasks.saved import MOST_CONFIG, read_tree
 
 
 def layer_of(run: Path) -> Layer:
@@ -18,8 +21,8 @@ def layer_of(run: Path) -> Layer:
         RunError: no such run, or a damaged one.
     """
     checkpoint = RunFolder(run).checkpoint()[0]
-    tree = parse_yaml(checkpoint.read("config.yaml").decode(), str(checkpoint.path / "config.yaml"))
-    kept = {key: tree[key] for key in ("model", "vocabulary", "joint_vocabulary") if key in tree}
+    tree = read_tree(checkpoint)
+    kept: dict[str, Any] = {key: tree[key] for key in ("model", "vocabulary", "joint_vocabulary") if key in tree}
     return Layer(f"--init-from {run}", kept)
 
 
@@ -40,16 +43,12 @@ def preset_of(run: Path) -> str | None:
         return None
     for step in reversed(folder.steps()):
         with suppress(RunError):
-            return _preset_in(folder.checkpoint(f"step-{step}")[0].read("config.yaml"))
-    with suppress(OSError):
-        return _preset_in((run / "config.yaml").read_bytes())
+            return _preset_in(read_tree(folder.checkpoint(f"step-{step}")[0]))
+    with suppress(OSError, ValueError, UsageError):  # a UnicodeDecodeError is a ValueError
+        return _preset_in(parse_yaml(read_plain(run / "config.yaml", MOST_CONFIG).decode(), "config.yaml"))
     return None
 
 
-def _preset_in(text: bytes) -> str | None:
-    try:
-        tree = parse_yaml(text.decode(), "config.yaml")
-    except (UnicodeDecodeError, UsageError):
-        return None
+def _preset_in(tree: Any) -> str | None:
     name = tree.get("preset") if isinstance(tree, dict) else None
     return name if name in PRESETS else None

@@ -3,29 +3,31 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import SimpleNamespace, TracebackType
 from typing import Any
 
-import safetensors.torch
 import torch
 
 from attnkit import files
 from attnkit.config import dump_yaml
 from attnkit.errors import AttnkitError, RunError, exit_code
+from attnkit.ranks import Ranks
+from attnkit.reading import holds
 from attnkit.runs.checkpoint import Checkpoint
 from attnkit.runs.folder import RunFolder
 from attnkit.runs.launch import is_of_this_launch, launch_facts
 from attnkit.runs.logs import Fact, State, Status
-from attnkit.runtime import Ranks
 from attnkit.tasks.average import mean_of
 from attnkit.tasks.card import model_card
 from attnkit.tasks.config import TranslationConfig
-from attnkit.tasks.load import given_vocabularies, to_bytes
+from attnkit.tasks.load import given_vocabularies, read_tokenizers, refuse_misfit, to_bytes
 from attnkit.tasks.standing import Standing, weights_fingerprint
 from attnkit.tasks.vocabularies import Vocabularies
+from attnkit.tasks.weights import MODEL, OPTIMIZER, read_tensors
 from attnkit.training.loop import EvaluationRecord, StepRecord
 from attnkit.training.state import TrainState
 
@@ -103,6 +105,7 @@ class Keeper:
             self.origin = self.standing.stored.get("init_from")
         elif self.init_from is not None:
             self.source, warnings = RunFolder(self.init_from).checkpoint()
+            refuse_misfit(self.source, self.config.model, Vocabularies(*read_tokenizers(self.source)))
             self.warnings.extend(warnings)
             self.origin = weights_fingerprint(self.source)
 
@@ -110,7 +113,7 @@ class Keeper:
         """Write the configuration down; text encoded under another one, of a run that never got to train, goes."""
         path = self.folder.path / "config.yaml"
         text = dump_yaml(self.config).encode()
-        if self.standing.checkpoint is None and path.exists() and path.read_bytes() != text:
+        if self.standing.checkpoint is None and os.path.lexists(path) and not holds(path, text):
             files.remove_tree(self.folder.data_path)
         self.folder.write_copy(path.name, text)
         if launch_facts() and self.standing.finished is None:
@@ -135,7 +138,7 @@ class Keeper:
                 help="put the old text back, or start anew with --overwrite",
             )
         model, optimizer = (
-            safetensors.torch.load(checkpoint.read(f"{name}.safetensors")) for name in ("model", "optimizer")
+            read_tensors(checkpoint, file, own) for file, own in zip((MODEL, OPTIMIZER), state.tensors(), strict=True)
         )
         state.restore(model, optimizer, stored["counters"])
         self._saved = state.step
@@ -216,7 +219,8 @@ class Keeper:
         """Save the mean of the newest checkpoints, and make it the best if its metric is."""
         with self.ranks.together():
             steps = self.standing.planned()[-self.config.checkpoints.average :]
-            mean = mean_of(self.folder.checkpoint(f"step-{step}")[0] for step in steps)
+            own = state.tensors()[0]
+            mean = mean_of((self.folder.checkpoint(f"step-{step}")[0] for step in steps), own)
             flat = torch.zeros_like(state.flat.master)
             for name, view in state.flat.views(flat).items():
                 view.copy_(mean[name])
@@ -237,7 +241,7 @@ class Keeper:
                 self._write_end(state)
 
     def settle(self) -> None:
-        """Do for a finished run what a kill after its last save left undone: name the best, say that it is complete."""
+        """Do for a finished run what a kill after its last save left undone, from naming the best to the status."""
         with self.ranks.together():
             if not self.writes:
                 return
@@ -246,11 +250,18 @@ class Keeper:
                 self.folder.set_best(best)
             status = self.folder.read_status()
             if status is None or status.state != "finished":
+                self._texts = self.standing.texts()
                 self._write_end(SimpleNamespace(**self.standing.stored["counters"]))
 
     def _write_end(self, state: Any) -> None:
-        """Write card and status, which tells of both by coming last; ``state`` is a ``TrainState`` or its counters."""
+        """Write card and status, which tells of all by coming last; ``state`` is a ``TrainState`` or its counters.
+
+        A kill within the last save may have kept the copies from being written and old checkpoints from being dropped.
+        """
         standing = self.standing
+        self._write_copies()
+        if self.folder.steps()[-1:] == [state.step]:  # a newer one would be damaged
+            self._rotate()
         card = model_card(self.config, self.folder.path.name, standing.best, standing.best_scores(), state)
         self.folder.write_copy("README.md", card.encode())
         self._write_status("finished", state.step, f"reached the limit of {state.finished}", 0)
@@ -272,7 +283,9 @@ class Keeper:
         code, step = exit_code(error), self._saved or self.standing.step
         with suppress(AttnkitError):
             state: State = "stopped" if step and code in (75, 130, 143) else "failed"
-            self._write_status(state, step, str(error), code)
+            # A name may hold half a character, which no file can: of a path, or of something in a damaged file.
+            reason = str(error).encode("utf-8", "backslashreplace").decode()
+            self._write_status(state, step, reason, code)
 
     def _write_status(self, state: State, step: int, reason: str = "", code: int | None = None) -> None:
         facts = dict[str, Fact](launch_facts())

@@ -10,16 +10,20 @@ from typing import cast
 import safetensors.torch
 import torch
 
-from attnkit.config import parse_yaml, validate
+from attnkit.config import validate
 from attnkit.errors import RunError, UsageError
 from attnkit.models.build import build_model
+from attnkit.models.config import ModelConfig
 from attnkit.models.linear import pack
 from attnkit.models.translation import TranslationModel
 from attnkit.runs.checkpoint import Checkpoint
 from attnkit.runs.folder import RunFolder
 from attnkit.runtime import DTYPES, choose_device
 from attnkit.tasks.config import TranslationConfig
+from attnkit.tasks.saved import read_bounded, read_tree
 from attnkit.tasks.vocabularies import Vocabularies
+from attnkit.tasks.weights import MODEL, read_tensors, refuse_small, tensors_of
+from attnkit.text.schema import MOST_BYTES
 from attnkit.text.tokenizer import Tokenizer
 from attnkit.text.tokenizer import load as load_tokenizer
 
@@ -66,7 +70,7 @@ def load_run(
     config = read_config(chosen)
     where = choose_device(device)
     src, tgt = read_tokenizers(chosen)
-    model = build_model(config.model, src.vocab_size, tgt.vocab_size)
+    model = build_fitting(chosen, config.model, Vocabularies(src, tgt))
     load_weights(model, chosen)
     model.eval()
     module = cast(torch.nn.Module, model).to(device=where, dtype=DTYPES[precision])
@@ -76,9 +80,9 @@ def load_run(
 
 def read_config(checkpoint: Checkpoint) -> TranslationConfig:
     """Return the configuration stored in a checkpoint. Raises ``RunError`` for a run of another kind."""
-    tree = parse_yaml(checkpoint.read("config.yaml").decode(), str(checkpoint.path))
-    kind = tree.get("task") if isinstance(tree, dict) else None
-    if kind != "translation":
+    tree = read_tree(checkpoint)
+    if tree.get("task") != "translation":
+        kind = str(tree.get("task"))[:40]
         raise RunError(f"this run is of the kind '{kind}', not a translation model", where=str(checkpoint.path))
     try:
         return validate(TranslationConfig, tree)
@@ -90,10 +94,10 @@ def read_config(checkpoint: Checkpoint) -> TranslationConfig:
 
 def read_tokenizers(checkpoint: Checkpoint) -> tuple[Tokenizer, Tokenizer]:
     """Return the source and the target tokenizer; the same object where they are joint."""
-    src = Tokenizer.from_json(checkpoint.read("tokenizer.json").decode())
+    src = Tokenizer.from_json(read_bounded(checkpoint, "tokenizer.json", MOST_BYTES))
     if "tokenizer.target.json" not in checkpoint.manifest.files:
         return src, src
-    return src, Tokenizer.from_json(checkpoint.read("tokenizer.target.json").decode())
+    return src, Tokenizer.from_json(read_bounded(checkpoint, "tokenizer.target.json", MOST_BYTES))
 
 
 def given_vocabularies(config: TranslationConfig, source: Checkpoint | None) -> Vocabularies | None:
@@ -110,26 +114,24 @@ def given_vocabularies(config: TranslationConfig, source: Checkpoint | None) -> 
     return Vocabularies(loaded[0], loaded[-1])
 
 
+def refuse_misfit(checkpoint: Checkpoint, config: ModelConfig, vocabularies: Vocabularies) -> None:
+    """Raise ``RunError`` where a checkpoint has too few weights for a model, which need not be built for that."""
+    refuse_small(checkpoint, config, (vocabularies.src.vocab_size, vocabularies.tgt.vocab_size))
+
+
+def build_fitting(checkpoint: Checkpoint, config: ModelConfig, vocabularies: Vocabularies) -> TranslationModel:
+    """Build a model for a checkpoint's weights. Raises ``RunError`` before, where they are too few for it."""
+    refuse_misfit(checkpoint, config, vocabularies)
+    return build_model(config, vocabularies.src.vocab_size, vocabularies.tgt.vocab_size)
+
+
 def load_weights(model: TranslationModel, checkpoint: Checkpoint) -> None:
     """Copy a checkpoint's weights into a model. Raises ``RunError`` if they do not fit or are not finite."""
-    tensors = safetensors.torch.load(checkpoint.read("model.safetensors"))
-    broken = [name for name, tensor in tensors.items() if not bool(torch.isfinite(tensor).all())]
-    if broken:
-        raise RunError(f"the weights '{broken[0]}' are not finite", where=str(checkpoint.path))
     own = tensors_of(model)
-    if own.keys() != tensors.keys() or any(own[name].shape != tensors[name].shape for name in own):
-        odd = sorted(own.keys() ^ tensors.keys()) or [name for name in own if own[name].shape != tensors[name].shape]
-        raise RunError(f"the weights do not fit the configuration: '{odd[0]}'", where=str(checkpoint.path))
+    tensors = read_tensors(checkpoint, MODEL, own)
     with torch.no_grad():
         for name, tensor in own.items():
             tensor.copy_(tensors[name])
-
-
-def tensors_of(model: TranslationModel) -> dict[str, torch.Tensor]:
-    """Return the named tensors that a checkpoint holds: each parameter once, however often it is used, and buffers."""
-    module = cast(torch.nn.Module, model)
-    buffers = {n: t for n, t in module.state_dict(keep_vars=True).items() if not isinstance(t, torch.nn.Parameter)}
-    return {**dict(module.named_parameters()), **buffers}
 
 
 def to_bytes(tensors: Mapping[str, torch.Tensor]) -> bytes:

@@ -7,7 +7,6 @@ was made from, so that a run never goes on with other data than it began with, a
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
@@ -15,9 +14,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel, ValidationError
+
 from attnkit import files
 from attnkit.data.pairs import Pairs, write_pairs
 from attnkit.errors import DataError, RunError, UsageError
+from attnkit.reading import parse_json, read_plain
+from attnkit.runs.contents import Contents, describe_folder, faults, signed
 from attnkit.tasks.config import TranslationConfig
 from attnkit.tasks.corpora import Corpora
 from attnkit.tasks.vocabularies import Vocabularies, load_vocabularies
@@ -31,6 +34,8 @@ from attnkit.text.vocabulary import train_vocabulary
 _CHUNK = 4096  # lines encoded at a time
 _LONGEST_VALID = 4096  # tokens
 _MOST_UNKNOWN = 0.01
+_MOST_INDEX = 1 << 24  # bytes
+_MOST_VALID = 1 << 26  # bytes
 
 
 @dataclass(frozen=True)
@@ -52,6 +57,17 @@ class Checked:
     """Two files were looked through before they are used."""
 
     report: Report
+
+
+class _Index(BaseModel, extra="forbid", strict=True):
+    """What ``prepared.json`` says."""
+
+    files: dict[str, str]
+    init_from: str | None = None
+    counts: dict[str, int]
+    contents: Contents
+    """Of the folder, but for this file."""
+    sha256: str = ""
 
 
 @dataclass(frozen=True)
@@ -87,7 +103,7 @@ def prepare(
         UsageError: the files changed since the folder was made.
     """
     if (folder / "prepared.json").exists():
-        index = _read_index(folder)
+        index = read_index(folder)
         if index.get("init_from") == origin:
             data = config.data
             inputs = [*data.src, *data.tgt, *(data.valid_src or ()), *(data.valid_tgt or ())]
@@ -101,12 +117,12 @@ def prepare(
 
 def open_prepared(folder: Path) -> Prepared:
     """Open what ``prepare`` made. Raises ``RunError`` naming what is damaged, and the folder as what to remove."""
-    index = _read_index(folder)
+    index = read_index(folder)
     with _rebuildable(folder):
         valid_src, valid_tgt = (_read_lines(folder / f"valid.{side}.txt") for side in ("src", "tgt"))
         if not len(valid_src) == len(valid_tgt) == index["counts"].get("valid"):
             raise ValueError("lines to validate on are missing")
-        return Prepared(
+        prepared = Prepared(
             pairs=Pairs.open(folder / "train"),
             valid=Pairs.open(folder / "valid"),
             valid_src=valid_src,
@@ -114,15 +130,23 @@ def open_prepared(folder: Path) -> Prepared:
             vocabularies=load_vocabularies(folder),
             counts=index["counts"],
         )
+        for fault in faults(folder, index["contents"], by_size=".bin"):
+            raise ValueError(fault)
+        return prepared
 
 
-def _read_index(folder: Path) -> dict[str, Any]:
+def read_index(folder: Path) -> dict[str, Any]:
     """Return what ``prepared.json`` says. Raises ``RunError`` if it is damaged."""
     with _rebuildable(folder):
-        index = json.loads((folder / "prepared.json").read_bytes())
-        if not isinstance(index, dict) or not all(isinstance(index.get(key), dict) for key in ("files", "counts")):
-            raise ValueError("prepared.json lacks a part")
-        return index
+        raw = read_plain(folder / "prepared.json", _MOST_INDEX)
+        parse_json(raw)  # stricter than what follows: a key stands once
+        try:
+            index = _Index.model_validate_json(raw)
+        except ValidationError as error:
+            raise ValueError("prepared.json does not say what it should") from error
+        if signed(index.model_dump()) != raw:
+            raise ValueError("prepared.json is not as it was written")
+        return dict(index)
 
 
 @contextmanager
@@ -182,12 +206,15 @@ def _build(
         loose = data.model_copy(update={"max_length": longest, "max_ratio": 1e9})
         valid = write_pairs(temporary / "valid", [_encode(iter(corpora.valid), given, Unknown())], sizes, loose)
         for side, lines in zip(("src", "tgt"), zip(*corpora.valid, strict=True), strict=True):
-            files.write_into(temporary / f"valid.{side}.txt", "".join(line + "\n" for line in lines).encode())
+            text = "".join(line + "\n" for line in lines).encode()
+            if len(text) > _MOST_VALID:
+                raise DataError(f"the validation text has more than {_MOST_VALID:,} bytes", help="give less of it")
+            files.write_into(temporary / f"valid.{side}.txt", text)
         counts = {**corpora.counts.flat(), **asdict(pairs.dropped), "train": len(pairs), "valid": len(corpora.valid)}
         counts |= {"blank_in_validation": corpora.blank_valid, "without_validation_loss": valid.dropped.too_long}
         known = {str(path): fingerprint(path) for path in corpora.inputs}
-        index = {"files": known, "init_from": origin, "counts": counts}
-        files.write_into(temporary / "prepared.json", json.dumps(index, indent=1).encode())
+        index = _Index(files=known, init_from=origin, counts=counts, contents=describe_folder(temporary))
+        files.write_into(temporary / "prepared.json", signed(index.model_dump()))
 
 
 @dataclass
@@ -265,4 +292,4 @@ def _refuse_changed_files(inputs: Sequence[str], known: Mapping[str, str]) -> No
 
 
 def _read_lines(path: Path) -> list[str]:
-    return path.read_bytes().decode().split("\n")[:-1]
+    return read_plain(path, _MOST_VALID).decode().split("\n")[:-1]

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import multiprocessing
-import signal
+import os
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -15,10 +18,13 @@ from torch import Tensor
 
 from attnkit.decoding.config import SearchConfig
 from attnkit.decoding.search import Hypothesis, Sources, search
+from attnkit.errors import SystemFailure
 from attnkit.models.translation import TranslationModel
+from attnkit.text.apart import signals_held
 from attnkit.text.tokenizer import EOS_ID, PAD_ID, Tokenizer
 
 Found = list[list[Hypothesis]]
+_PATIENCE = 5.0  # seconds
 
 
 @dataclass(frozen=True)
@@ -83,32 +89,71 @@ class PoolSearcher:
 
     def __init__(self, runs: Sequence[Path], precision: str, workers: int, checkpoint: str | None = None) -> None:
         context = multiprocessing.get_context("spawn")  # a forked torch would inherit threads that no longer run
-        self._pool = ProcessPoolExecutor(workers, context, _begin, (list(runs), precision, checkpoint))
-        for _ in range(workers):  # a process starts with its first job: all start now, side by side
-            self._pool.submit(int)
+        others = set(multiprocessing.active_children())
+        self._pool: ProcessPoolExecutor | None = None
+        self._processes: list[BaseProcess] = []
+        try:
+            # A signal is for the process that asks, which then ends these.
+            with signals_held():
+                self._pool = ProcessPoolExecutor(workers, context, _begin, (list(runs), precision, checkpoint))
+                for _ in range(workers):  # a process starts with its first job: all start now, side by side
+                    self._pool.submit(int)
+                self._processes = [child for child in multiprocessing.active_children() if child not in others]
+        except (OSError, ImportError) as error:  # no semaphores without /dev/shm, too many processes or files
+            self.close()
+            raise SystemFailure(f"cannot start worker processes: {error}", help="leave out --workers") from error
+        except BaseException:
+            self.close()
+            raise
 
     def search_all(self, batches: Iterable[Sequence[Part]], job: Job) -> Iterator[Found]:
-        yield from self._pool.map(_search, ((list(parts), job) for parts in batches))
+        assert self._pool is not None
+        try:
+            yield from self._pool.map(_search, ((list(parts), job) for parts in batches))
+        except BrokenProcessPool as error:
+            help = "was there too little memory? fewer --workers or a smaller --batch-size takes less"
+            raise SystemFailure("a worker process has died", help=help) from error
 
     def close(self) -> None:
-        """End the processes."""
-        self._pool.shutdown(cancel_futures=True)
+        """End the processes, whatever they are doing."""
+        if self._pool is not None:
+            for process in self._processes:
+                process.kill()
+            # One that was killed in the middle of an answer leaves its reader, a thread of the pool, waiting for ever.
+            end = threading.Thread(target=self._pool.shutdown, kwargs={"cancel_futures": True}, daemon=True)
+            end.start()
+            end.join(_PATIENCE)
+            self._pool = None  # and with it its semaphores
 
 
-_in_worker: list[LocalSearcher] = []
+_in_worker: list[LocalSearcher | Exception] = []
 
 
 def _begin(runs: list[Path], precision: str, checkpoint: str | None) -> None:
     from attnkit.tasks.load import load_run
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that asks, which then ends this one
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(1)
-    loaded = [load_run(path, device="cpu", precision=precision, checkpoint=checkpoint) for path in runs]
-    _in_worker.append(LocalSearcher([run.model for run in loaded], torch.device("cpu")))
+    try:
+        loaded = [load_run(path, device="cpu", precision=precision, checkpoint=checkpoint) for path in runs]
+        _in_worker.append(LocalSearcher([run.model for run in loaded], torch.device("cpu")))
+    except Exception as error:  # told by the process that asks, if it does not say the same of itself
+        _in_worker.append(error)
+
+
+def _end_with_parent() -> None:
+    """Wait for the process that asks: if it is killed, nobody ends this one."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _search(work: tuple[list[Part], Job]) -> Found:
-    return _in_worker[0].search_batch(*work)
+    found = _in_worker[0]
+    if isinstance(found, Exception):
+        raise found
+    return found.search_batch(*work)
 
 
 def usable_words(config: SearchConfig, tokenizer: Tokenizer) -> SearchConfig:

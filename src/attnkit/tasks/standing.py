@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +14,7 @@ from attnkit.tasks.average import planned
 from attnkit.tasks.config import TranslationConfig
 from attnkit.tasks.load import read_config
 from attnkit.tasks.resolve import differences
+from attnkit.tasks.saved import read_averaged, read_state
 
 Scores = dict[int, dict[str, float]]
 
@@ -41,9 +41,15 @@ class Standing:
         checkpoint, warnings = folder.newest()
         if checkpoint is None:
             return cls(folder, config, warnings=warnings)
-        stored = json.loads(checkpoint.read("state.json"))
+        stored = read_state(checkpoint)
         scores = {int(step): found for step, found in stored["scores"].items()}
         return cls(folder, config, checkpoint, stored, scores, warnings)
+
+    def texts(self) -> dict[str, bytes]:
+        """Return the vocabularies that the checkpoint holds, by the names of their files."""
+        checkpoint = self.checkpoint
+        names = [name for name in checkpoint.manifest.files if name.startswith("tokenizer.")] if checkpoint else []
+        return {name: checkpoint.read(name) for name in names} if checkpoint else {}
 
     def refuse_another(self, init_from: Path | None) -> None:
         """Raise ``UsageError`` where the run was begun with other settings, or other weights, than are asked for."""
@@ -132,7 +138,7 @@ class Standing:
     def _averaged(self) -> tuple[int, dict[str, float]]:
         """Return the step of the averaged checkpoint and its development scores, none where nobody took them."""
         checkpoint = self.folder.checkpoint("averaged")[0]
-        return checkpoint.step, dict(json.loads(checkpoint.read("state.json"))["metrics"])
+        return checkpoint.step, read_averaged(checkpoint)["metrics"]
 
 
 def weights_fingerprint(checkpoint: Checkpoint) -> str:

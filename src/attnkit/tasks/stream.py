@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
-from attnkit.errors import DataError, RunError, UsageError
+from attnkit.errors import AttnkitError, DataError, RunError, UsageError
 from attnkit.runtime import set_threads
 from attnkit.tasks.searching import Batching, Job
 from attnkit.tasks.translate import Output, Translation, load_translator
@@ -118,6 +118,9 @@ def windows(lines: Iterable[str], most: int, patience: float | None = _PATIENCE)
 
     The lines are read by a thread, since a blocked read cannot be given a time limit. Its errors are raised here.
     """
+    if patience is None:
+        yield from _full_windows(lines, most)
+        return
     waiting: queue.Queue[str | BaseException | None] = queue.Queue(maxsize=2 * most)
 
     def read() -> None:
@@ -146,6 +149,23 @@ def windows(lines: Iterable[str], most: int, patience: float | None = _PATIENCE)
             raise item
         if item is None:
             return
+
+
+def _full_windows(lines: Iterable[str], most: int) -> Iterator[list[str]]:
+    """Group lines into lists of ``most``; those before an error come before it."""
+    window: list[str] = []
+    try:
+        for line in lines:
+            window.append(line)
+            if len(window) == most:
+                yield window
+                window = []
+    except AttnkitError:
+        if window:
+            yield window
+        raise
+    if window:
+        yield window
 
 
 def render(translation: Translation, request: Request) -> list[str]:

@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Any
 
 from attnkit.errors import UsageError
+from attnkit.runs.kind import refuse_link
 from attnkit.training.loop import EvaluationRecord, StepRecord
 
 _EVERY = 10  # steps
@@ -20,6 +21,7 @@ class Board:
         self._writer: Any = None
         if folder is None:
             return
+        refuse_link(folder)
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:

@@ -173,7 +173,7 @@ class Translator:
 
     def split(self, lines: list[str], prefixes: list[str] | None, offset: int) -> list[list[Part]]:
         """Encode lines, over-long ones in parts; a blank line has none. ``offset`` numbers the first line."""
-        encoded = self.src_tokenizer.encode(lines)
+        encoded = self.src_tokenizer.encode([line if line.strip() else "" for line in lines])
         given: list[list[int]] = [[] for _ in lines]
         if prefixes is not None:  # a blank one leaves the translation free: its spaces are not forced
             forced = self.tgt_tokenizer.encode(prefixes)

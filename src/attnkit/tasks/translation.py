@@ -11,10 +11,11 @@ import torch
 
 from attnkit.data.feed import PairFeed, Position
 from attnkit.data.pairs import PairBatch
-from attnkit.errors import DivergedError, StoppedError, UsageError
+from attnkit.errors import DivergedError, StoppedError, UsageError, exit_code
 from attnkit.models.build import build_model
 from attnkit.models.translation import TranslationModel
-from attnkit.runtime import Ranks, choose_device, choose_precision, join_ranks, release_free_memory, set_threads
+from attnkit.ranks import Ranks, join_ranks
+from attnkit.runtime import choose_device, choose_precision, release_free_memory, set_threads
 from attnkit.tasks.config import TranslationConfig
 from attnkit.tasks.evaluate import Evaluation
 from attnkit.tasks.keeping import Keeper
@@ -77,15 +78,15 @@ class Request:
     init_from: Path | None = None
     """A run whose vocabulary and weights this one begins with."""
     stop: Callable[[], bool] | None = None
-    """Asked once a step whether to save and end."""
+    """Asked once a step, and between the batches of an evaluation, whether to save and end."""
 
 
-def train(request: Request) -> Iterator[Event]:
+def train(request: Request) -> Generator[Event, None, None]:
     """Train, or go on where an interrupted run of the same configuration stopped.
 
     Raises:
         UsageError: the folder holds a run of another configuration.
-        StoppedError: a stop was asked for; a checkpoint is saved.
+        StoppedError: a stop was asked for; a checkpoint is saved, by this call or by one before it.
         DivergedError: ten steps in a row were not finite.
     """
     config = request.config
@@ -95,16 +96,26 @@ def train(request: Request) -> Iterator[Event]:
     device = choose_device(config.device)
     set_threads(config.threads)
     with (
-        join_ranks(device.type) as ranks,
+        join_ranks(device.type, config.rank_timeout) as ranks,
         Keeper(request.path, config, ranks, overwrite=request.overwrite, init_from=request.init_from) as keeper,
     ):
-        yield from map(Warned, keeper.warnings)
-        standing = keeper.standing
-        if (reason := standing.finished) is not None:
-            keeper.settle()
-            yield Finished(reason, standing.step, standing.best, standing.best_scores(), already=True)
-            return
-        yield from _train(request, keeper, device, ranks)
+        try:
+            yield from _go_on(request, keeper, device, ranks)
+        except BaseException as error:
+            # A signal before training: callers that never ask for a stop get what it raised, as from anything else.
+            if request.stop is None or exit_code(error) not in (130, 143) or not keeper.standing.step:
+                raise
+            raise _stopped(keeper.standing.step) from error
+
+
+def _go_on(request: Request, keeper: Keeper, device: torch.device, ranks: Ranks) -> Iterator[Event]:
+    yield from map(Warned, keeper.warnings)
+    standing = keeper.standing
+    if (reason := standing.finished) is not None:
+        keeper.settle()
+        yield Finished(reason, standing.step, standing.best, standing.best_scores(), already=True)
+        return
+    yield from _train(request, keeper, device, ranks)
 
 
 def _train(request: Request, keeper: Keeper, device: torch.device, ranks: Ranks) -> Iterator[Event]:
@@ -116,7 +127,9 @@ def _train(request: Request, keeper: Keeper, device: torch.device, ranks: Ranks)
         board = Board(keeper.folder.path / "tensorboard" if config.tensorboard and keeper.writes else None, state.step)
     model = cast(TranslationModel, state.flat.model)
     yield from map(Warned, keeper.warnings[known:])
-    evaluation = Evaluation(prepared, config.decoding, device, config.evaluation.samples, config.max_source)
+    evaluation = Evaluation(
+        prepared, config.decoding, device, config.evaluation.samples, config.max_source, request.stop
+    )
     job = make_job(config, model, prepared, evaluation, ranks, request.stop)
     yield Begun(
         step=state.step,
@@ -134,12 +147,23 @@ def _train(request: Request, keeper: Keeper, device: torch.device, ranks: Ranks)
             yield Scored(record, evaluation.samples) if isinstance(record, EvaluationRecord) else record
     if state.finished == "stopped":
         keeper.save(state)
-        raise StoppedError(f"stopped at step {state.step}; everything is saved", help="the same command again goes on")
+        raise _stopped(state.step)
     if (n_averaged := keeper.standing.n_averaged()) > 1:
         yield Stage(f"averaging the last {n_averaged} checkpoints")
-        keeper.average(state, lambda: shared_scores(evaluation, ranks)(model))
+        keeper.average(state, lambda: _scores_or_stop(shared_scores(evaluation, ranks)(model), state.step))
     keeper.finish(state)
     yield Finished(str(state.finished), state.step, keeper.standing.best, keeper.standing.best_scores())
+
+
+def _stopped(step: int) -> StoppedError:
+    return StoppedError(f"stopped at step {step}; everything is saved", help="the same command again goes on")
+
+
+def _scores_or_stop(scores: Mapping[str, float] | None, step: int) -> Mapping[str, float]:
+    """Return the scores. Raises ``StoppedError`` in their place, on every rank, if a stop was asked for meanwhile."""
+    if scores is None:
+        raise _stopped(step)
+    return scores
 
 
 def _build(config: TranslationConfig, keeper: Keeper, device: torch.device, prepared: Prepared) -> TrainState:
@@ -207,12 +231,12 @@ def make_job(
     )
 
 
-def shared_scores(evaluation: Evaluation, ranks: Ranks) -> Callable[[TranslationModel], Mapping[str, float]]:
-    """Let rank 0 score and tell the others: one answer, whatever machine they run on."""
-    names = ("loss", "perplexity", "bleu", "chrf")
+def shared_scores(evaluation: Evaluation, ranks: Ranks) -> Callable[[TranslationModel], Mapping[str, float] | None]:
+    """Let rank 0 score and tell the others: one answer, whatever machine they run on; None if it was given up."""
+    names = ("bleu", "chrf", "loss", "perplexity")
 
-    def scores(model: TranslationModel) -> Mapping[str, float]:
-        found = dict.fromkeys(names, 0.0)
+    def scores(model: TranslationModel) -> Mapping[str, float] | None:
+        found: Mapping[str, float] | None = None
         with ranks.together():
             if ranks.rank == 0:
                 found = evaluation(model)
@@ -220,9 +244,11 @@ def shared_scores(evaluation: Evaluation, ranks: Ranks) -> Callable[[Translation
             return found
         # As Ranks itself does: gloo, which all devices but CUDA's go by, sums on the CPU.
         where = evaluation.device if evaluation.device.type == "cuda" else torch.device("cpu")
-        values = torch.tensor([found[name] for name in names], dtype=torch.float64, device=where)
+        mine = [0.0] * (len(names) + 1) if found is None else [1.0, *(found[name] for name in names)]
+        values = torch.tensor(mine, dtype=torch.float64, device=where)
         ranks.reduce(values)
-        return dict(zip(names, values.tolist(), strict=True))
+        done, *shared = values.tolist()
+        return dict(zip(names, shared, strict=True)) if done else None
 
     return scores
 

@@ -8,6 +8,8 @@ from pydantic import BaseModel, Field, field_validator
 
 SPECIALS = ("<pad>", "<s>", "</s>", "<unk>")
 """Names of ids 0 to 3 of every vocabulary: padding, begin and end of sentence, unknown."""
+MOST_ENTRIES = 1 << 20
+"""Of a vocabulary. Ten times the largest in use; as embeddings of 512 numbers they would take 2 GB."""
 
 
 class VocabularyConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
@@ -15,9 +17,9 @@ class VocabularyConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_
 
     kind: Literal["bpe", "unigram", "wordpiece", "word", "char"] = "bpe"
     """Subwords by merged pairs, by a unigram language model or by WordPiece; whole words; single characters."""
-    size: int = Field(default=8000, ge=8, le=2**24)
+    size: int = Field(default=8000, ge=8, le=MOST_ENTRIES)
     """Most entries, special ones included. Little text gives fewer."""
-    min_frequency: int = Field(default=2, ge=1)
+    min_frequency: int = Field(default=2, ge=1, lt=2**31)
     """How often a pair (bpe, wordpiece), piece (unigram), word or character must occur to get an entry."""
     normalize: Literal["none", "nfc", "nfkc"] = "none"
     """Unicode normalization before encoding; decoding cannot undo it."""
@@ -46,9 +48,9 @@ class VocabularyConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_
 class CheckConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
     """From when on a pair of lines is odd."""
 
-    max_ratio: float | None = Field(default=9.0, gt=1.0)
+    max_ratio: float | None = Field(default=9.0, gt=1.0, le=1e9)
     """A pair is an outlier when its ratio of characters is this many times the usual one of the corpus. Null: never."""
-    max_characters: int = Field(default=2000, ge=1)
+    max_characters: int = Field(default=2000, ge=1, lt=2**31)
     """A line with more characters is over-long, when no vocabulary is given to count tokens."""
-    max_length: int = Field(default=256, ge=1)
+    max_length: int = Field(default=256, ge=1, lt=2**31)
     """A line with more tokens is over-long, when a vocabulary is given."""

@@ -18,6 +18,8 @@ from attnkit.text.config import SPECIALS, VocabularyConfig
 Tree = dict[str, Any]
 
 # A word keeps its apostrophes (don't, l'homme): whether they are worth a cut is for the counts to say.
+# A vocabulary file holds its tokenizer, which must be equal to this one: a change here takes a new ``VERSION`` of the
+# file, and keeps what the old one meant.
 WORDS = r" ?[\p{L}\p{M}]+(?:['’][\p{L}\p{M}]+)*| ?\p{N}+| ?[^\s\p{L}\p{M}\p{N}]+|\s+(?!\S)|\s+"
 LONGEST_WORD = 48
 """Characters: WordPiece takes time quadratic in the length of a word and gives up on long ones."""
@@ -40,8 +42,28 @@ def pipeline(config: VocabularyConfig, model: Tree) -> Tree:
 
 
 def build(tree: Tree) -> Engine:
-    """Return the tokenizer that a JSON form describes."""
-    return Engine.from_str(json.dumps(tree))
+    """Return the tokenizer that a JSON form describes, one of ``pipeline`` or checked by ``schema``.
+
+    Raises:
+        ValueError: The library does not take it.
+    """
+    try:
+        return Engine.from_str(json.dumps(tree))
+    except (KeyboardInterrupt, SystemExit, MemoryError):
+        raise
+    except BaseException as error:  # a panic in the library's Rust is no Exception
+        raise ValueError(f"the tokenizer library does not take it: {error}") from error
+
+
+def model_of(config: VocabularyConfig, ids: dict[str, int], merges: list[list[str]]) -> Tree:
+    """Return the model of a kind of vocabulary; of ``unigram`` without entries, which come with scores."""
+    if config.kind == "bpe":
+        return bpe(ids, merges)
+    if config.kind == "char":
+        return characters(ids, config.byte_fallback)
+    if config.kind == "unigram":
+        return unigram([])
+    return wordpiece(ids) if config.kind == "wordpiece" else words(ids)
 
 
 def bpe(ids: dict[str, int], merges: list[list[str]]) -> Tree:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import bz2
 import difflib
+import errno
 import gzip
 import lzma
 import os
@@ -14,25 +15,34 @@ import stat
 import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Literal, cast
 
 from attnkit.errors import AttnkitError, DataError, SystemFailure, UsageError
+from attnkit.files import failure
 
 STDIN = Path("-")
 BOM = "\ufeff"
 
 _OPENERS: dict[str, Callable[[Path], object]] = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
+MAX_BYTES = 1 << 26
+"""Of one line: what has more is no text by lines, and may never end."""
+
 _DAMAGE = (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError)
+_NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP)
+_UTF_16 = "the file looks like UTF-16; convert it: iconv -f UTF-16 -t UTF-8"
 _MAGIC = {
     b"\x1f\x8b": "the file looks gzip-compressed: name it .gz",
     b"\xfd7zXZ": "the file looks xz-compressed: name it .xz",
     b"BZh": "the file looks bzip2-compressed: name it .bz2",
     b"PK\x03\x04": "the file looks like a zip archive: unpack it first",
-    b"\xff\xfe": "the file looks like UTF-16; convert it: iconv -f UTF-16 -t UTF-8",
-    b"\xfe\xff": "the file looks like UTF-16; convert it: iconv -f UTF-16 -t UTF-8",
+    b"\xff\xfe\0\0": "the file looks like UTF-32; convert it: iconv -f UTF-32 -t UTF-8",
+    b"\0\0\xfe\xff": "the file looks like UTF-32; convert it: iconv -f UTF-32 -t UTF-8",
+    b"\xff\xfe": _UTF_16,
+    b"\xfe\xff": _UTF_16,
 }
 
 
@@ -66,8 +76,10 @@ def open_binary(path: Path) -> BinaryIO:
         return sys.stdin.buffer
     try:
         return cast(BinaryIO, _OPENERS.get(path.suffix.lower(), _open_plain)(path))
-    except OSError as error:
+    except (OSError, *_DAMAGE) as error:
         raise _failure(path, 0, error) from error
+    except ValueError as error:
+        raise UsageError(f"{str(path)!r} is no name of a file", help="check the spelling of the path") from error
 
 
 def _open_plain(path: Path) -> BinaryIO:
@@ -100,6 +112,21 @@ def refuse_streams(paths: Iterable[Path]) -> None:
         raise UsageError(f"{name} can be read only once, and is read several times", help="write it to a file first")
 
 
+def refuse_overwriting(output: Path | None, texts: Iterable[Path]) -> None:
+    """Refuse an output file that is one of the texts to be read, standard input among them.
+
+    Raises:
+        UsageError: It is.
+    """
+    if output is None or not output.is_file():
+        return
+    for path in texts:
+        with suppress(OSError, ValueError, AttributeError):  # missing or closed, which is for its reader to tell
+            found = os.fstat(sys.stdin.fileno()) if path == STDIN else path.stat()
+            if os.path.samestat(found, output.stat()):
+                raise UsageError(f"{output} is one of the texts", help="give another name to -o")
+
+
 class LineReader:
     r"""The lines of one file, without their ``\n``; iterate once, ``counts`` is true at every moment.
 
@@ -115,9 +142,13 @@ class LineReader:
     def __iter__(self) -> Iterator[str]:
         counts = self.counts
         with _opened(self.path, counts) as raw_lines:
-            for raw in raw_lines:
+            for raw in iter(partial(raw_lines.readline, MAX_BYTES + 1), b""):
                 counts.n_lines += 1
+                if len(raw) > MAX_BYTES:
+                    raise endless(self.path, counts.n_lines)
                 try:
+                    if counts.n_lines == 1 and _is_utf16(raw):
+                        raise UnicodeDecodeError("utf-8", raw, raw.index(b"\0"), raw.index(b"\0") + 1, "UTF-16")
                     line = raw.decode("utf-8")
                 except UnicodeDecodeError as error:
                     line = self._mend(raw, error)
@@ -191,14 +222,32 @@ def undecodable(path: Path, line: int, raw: bytes, error: UnicodeDecodeError) ->
     return DataError(what, where=f"{path}:{line}", help=help)
 
 
+def endless(path: Path, line: int) -> DataError:
+    """Return the error for a line of more than ``MAX_BYTES``."""
+    help = "name a text file, one sentence a line"
+    return DataError(f"this line has more than {MAX_BYTES:,} bytes", where=f"{path}:{line}", help=help)
+
+
 def _guess(raw: bytes) -> str | None:
     """Return what a file that begins with these bytes may be."""
-    binary = "the file looks binary: name a text file" if b"\0" in raw else None
-    return next((text for magic, text in _MAGIC.items() if raw.startswith(magic)), binary)
+    for magic, text in _MAGIC.items():
+        if raw.startswith(magic):
+            return text
+    if _is_utf16(raw):
+        return _UTF_16
+    return "the file looks binary: name a text file" if b"\0" in raw else None
+
+
+def _is_utf16(raw: bytes) -> bool:
+    """Return whether a file's first line looks like UTF-16 without a mark: of plain letters, every other byte is 0."""
+    if b"\0" not in raw:
+        return False
+    even, odd = raw[::2].count(0), raw[1::2].count(0)
+    return 3 * max(even, odd) > len(raw) and 10 * min(even, odd) < max(even, odd)
 
 
 def _failure(path: Path, line: int, error: Exception) -> AttnkitError:
-    if isinstance(error, FileNotFoundError):
+    if isinstance(error, OSError) and error.errno in _NO_FILE:
         near = difflib.get_close_matches(path.name, _neighbours(path), n=1)
         hint = f"did you mean {path.with_name(near[0])}?" if near else "check the spelling of the path"
         return UsageError(f"there is no file {path}", help=hint)
@@ -208,7 +257,9 @@ def _failure(path: Path, line: int, error: Exception) -> AttnkitError:
         return DataError(f"the compressed file is damaged or cut off: {error}", where=f"{path}, after line {line}")
     if isinstance(error, OSError) and path.suffix.lower() == ".bz2" and error.errno is None:
         return DataError(f"the compressed file is damaged: {error}", where=f"{path}, after line {line}")
-    return SystemFailure(f"cannot read {path}: {getattr(error, 'strerror', None) or error}")
+    if isinstance(error, OSError):
+        return failure("read", path, error)
+    return SystemFailure(f"cannot read {path}: {error}")
 
 
 def _neighbours(path: Path) -> list[str]:

@@ -20,9 +20,12 @@ from pathlib import Path
 from typing import Any
 
 from attnkit.errors import DataError, RunError, SystemFailure
+from attnkit.reading import parse_json, read_plain
+from attnkit.text import schema
 from attnkit.text.alphabet import BYTE_OF, CONTINUED, display
 from attnkit.text.config import SPECIALS, VocabularyConfig
 from attnkit.text.engine import build
+from attnkit.text.schema import UNUSED
 
 PAD_ID, BOS_ID, EOS_ID, UNK_ID = 0, 1, 2, 3
 
@@ -30,8 +33,9 @@ FORMAT = "attnkit vocabulary"
 VERSION = 1
 REMEMBERED = 2_000_000
 """Characters of chunks that are remembered before all are forgotten (some 80 MB)."""
+LONGEST_CHUNK = 1 << 16
+"""Characters without a space that are encoded as one: beyond, memory would run out before the text does."""
 
-_UNUSED = re.compile("<unused[0-9]+>")
 _SPACED = re.compile(r" +[^ ]*")
 
 
@@ -47,12 +51,12 @@ class Tokenizer:
                 with the special entries and those of the symbols.
 
         Raises:
-            ValueError: The ids are not 0, 1, 2... or do not begin with the special entries.
+            ValueError: It is not the tokenizer of such a vocabulary.
         """
         self.config = config
         self._engine_json = engine
+        self._names = schema.check(config, engine)
         self._engine = build(engine)
-        self._names = _names_of(engine)
         self._bytes = _bytes_of(config, self._names)
         # a word vocabulary knows a symbol only as a word, with the space that begins every word
         space = " " if config.kind == "word" else ""
@@ -70,7 +74,7 @@ class Tokenizer:
     @property
     def n_unused(self) -> int:
         """Number of entries that only fill up the size and never occur."""
-        return sum(_UNUSED.fullmatch(name) is not None for name in self._names)
+        return sum(UNUSED.fullmatch(name) is not None for name in self._names)
 
     @property
     def fingerprint(self) -> str:
@@ -123,33 +127,44 @@ class Tokenizer:
         return text if normalizer is None else str(normalizer.normalize_str(text))
 
     def to_json(self) -> str:
-        """Return all there is to know, as the text of a vocabulary file."""
+        """Return all there is to know, as the text of a vocabulary file.
+
+        Raises:
+            DataError: It would be longer than one that can be read again.
+        """
         tree = {
             "format": FORMAT,
             "version": VERSION,
             "config": self.config.model_dump(mode="json"),
             "tokenizer": self._engine_json,
         }
-        return json.dumps(tree, ensure_ascii=False, separators=(",", ":")) + "\n"
+        text = json.dumps(tree, ensure_ascii=False, separators=(",", ":")) + "\n"
+        if len(text.encode()) > schema.MOST_BYTES:
+            what = f"the vocabulary would take more than {schema.MOST_BYTES:,} bytes"
+            raise DataError(what, where="vocabulary.size", help="ask for fewer entries")
+        return text
 
     @staticmethod
-    def from_json(text: str, *, where: str = "the vocabulary") -> Tokenizer:
+    def from_json(text: str | bytes, *, where: str = "the vocabulary") -> Tokenizer:
         """Read the text of a vocabulary file.
 
         Raises:
             RunError: It is none, or one of a later version.
         """
+        raw = text.encode("utf-8", errors="surrogatepass") if isinstance(text, str) else text
         try:
-            tree = json.loads(text)
-            if tree["format"] != FORMAT:
-                raise KeyError("format")
-            if tree["version"] > VERSION:
+            if len(raw) > schema.MOST_BYTES:
+                raise ValueError("it is far too long")
+            tree = parse_json(raw)
+            if not isinstance(tree, dict) or tree.get("format") != FORMAT or type(tree.get("version")) is not int:
+                raise ValueError("it does not say that it is one")
+            if VERSION < tree["version"] < 1000:
                 raise RunError(f"{where} is of version {tree['version']}", help="update attnkit: this one is older")
+            if tree["version"] != VERSION or tree.keys() != {"format", "version", "config", "tokenizer"}:
+                raise ValueError("it lacks a part, or has one too many")
             config = VocabularyConfig.model_validate_json(json.dumps(tree["config"]))
             return Tokenizer(config, tree["tokenizer"])
-        except RunError:
-            raise
-        except Exception as error:  # tokenizers raises nothing more precise
+        except (ValueError, RecursionError) as error:
             help = "attnkit vocab FILE... -o vocab.json makes one"
             raise RunError(f"{where} is no attnkit vocabulary, or a damaged one", help=help) from error
 
@@ -178,7 +193,13 @@ class Tokenizer:
         return [[id for part in line for id in ids[part]] for line in parts]
 
     def _run(self, texts: list[str]) -> Iterator[list[int]]:
+        if self.config.kind != "word" and any(len(text) > LONGEST_CHUNK for text in texts):
+            return map(self._run_long, texts)
         return (encoding.ids for encoding in self._engine.encode_batch_fast(texts, add_special_tokens=False))
+
+    def _run_long(self, text: str) -> list[int]:
+        pieces = (text[i : i + LONGEST_CHUNK] for i in range(0, len(text), LONGEST_CHUNK))
+        return [id for piece in pieces for id in self._engine.encode(piece, add_special_tokens=False).ids]
 
 
 def load(path: Path) -> Tokenizer:
@@ -187,18 +208,16 @@ def load(path: Path) -> Tokenizer:
     Raises:
         RunError: There is none at ``path``, or it is damaged.
     """
+    help = "attnkit vocab FILE... -o vocab.json makes one"
     try:
-        text = path.read_text(encoding="utf-8")
+        raw = read_plain(path, schema.MOST_BYTES, follow=True)
     except (FileNotFoundError, IsADirectoryError) as error:
-        help = "attnkit vocab FILE... -o vocab.json makes one"
         raise RunError(f"there is no vocabulary file {path}", help=help) from error
-    except UnicodeDecodeError as error:
-        raise RunError(
-            f"{path} is no attnkit vocabulary", help="attnkit vocab FILE... -o vocab.json makes one"
-        ) from error
+    except ValueError as error:
+        raise RunError(f"{path} is no attnkit vocabulary: {error}", help=help) from error
     except OSError as error:
         raise SystemFailure(f"cannot read {path}: {error.strerror}") from error
-    return Tokenizer.from_json(text, where=str(path))
+    return Tokenizer.from_json(raw, where=str(path))
 
 
 def cut(line: str, *, runs: bool = True) -> list[str]:
@@ -216,16 +235,6 @@ def symbol_pattern(symbols: Sequence[str]) -> re.Pattern[str] | None:
     return re.compile("(" + "|".join(longest_first) + ")") if longest_first else None
 
 
-def _names_of(engine: dict[str, Any]) -> list[str]:
-    """Return the entries in order of their ids."""
-    entries = engine["model"]["vocab"]
-    names = [name for name, _ in entries] if isinstance(entries, list) else sorted(entries, key=entries.__getitem__)
-    ids = range(len(names)) if isinstance(entries, list) else sorted(entries.values())
-    if list(ids) != list(range(len(names))) or tuple(names[: len(SPECIALS)]) != SPECIALS:
-        raise ValueError("the ids of the vocabulary have holes or do not begin with the special entries")
-    return names
-
-
 def _bytes_of(config: VocabularyConfig, names: Sequence[str]) -> list[bytes]:
     """Return what each entry stands for."""
     n_fixed = len(SPECIALS) + len(config.symbols)
@@ -233,7 +242,7 @@ def _bytes_of(config: VocabularyConfig, names: Sequence[str]) -> list[bytes]:
     space = " " if config.kind == "word" else ""
     table = [b"", b"", b"", unknown, *((space + symbol).encode() for symbol in config.symbols)]
     for name in names[n_fixed:]:
-        if _UNUSED.fullmatch(name):
+        if UNUSED.fullmatch(name):
             table.append(b"")
         elif config.kind == "word":
             table.append(name.encode())

@@ -7,6 +7,7 @@ anew: the special ones, the symbols, the bytes or characters, the pieces, unused
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from tokenizers import trainers
 from attnkit.errors import DataError, UsageError
 from attnkit.text import engine
 from attnkit.text.alphabet import BYTE_OF, CHARACTERS, CONTINUED
+from attnkit.text.apart import train_apart
 from attnkit.text.config import SPECIALS, VocabularyConfig
 from attnkit.text.lines import read_lines
 from attnkit.text.tokenizer import Tokenizer, cut, symbol_pattern
@@ -26,6 +28,10 @@ from attnkit.text.unigram import train_unigram
 
 DISTINCT = 1_000_000
 """Distinct chunks that are counted before those seen once are forgotten, to bound memory."""
+AT_ONCE = 250_000
+"""Characters of text on which the trainers of ``tokenizers`` take well under a second, random letters included."""
+_LONGEST_WORD = 1000
+_ENDLESS = re.compile(rf"[^ ]{{{_LONGEST_WORD}}}(?=[^ ])")
 
 
 @dataclass(frozen=True)
@@ -37,13 +43,26 @@ class _Found:
 
 
 def train_vocabulary(text: Sequence[Path] | Iterable[str], config: VocabularyConfig) -> Tokenizer:
-    """Train a vocabulary on files (of several: one joint vocabulary) or on lines.
+    """Train a vocabulary on files (of several: one joint vocabulary) or on lines; a signal can end it at any time.
 
     Raises:
         DataError: There is no text, or a byte of a file is no UTF-8.
         UsageError: ``config.size`` leaves no room for the entries that must be there.
     """
     lines = _lines(text, config)
+    head: list[str] = []
+    if config.kind in ("bpe", "wordpiece"):  # the trainer is one call, and deaf to signals
+        n_characters = 0
+        for line in lines:
+            head.append(line)
+            n_characters += len(line)
+            if n_characters > AT_ONCE:
+                return Tokenizer.from_json(train_apart(chain(head, lines), config))
+    return train_here(chain(head, lines), config)
+
+
+def train_here(lines: Iterator[str], config: VocabularyConfig) -> Tokenizer:
+    """Train a vocabulary in this process on lines that are not blank, as ``train_vocabulary`` does."""
     first = next(lines, None)
     if first is None:
         raise DataError("there is no text to make a vocabulary from", help="name a file that is not empty")
@@ -59,12 +78,14 @@ def train_vocabulary(text: Sequence[Path] | Iterable[str], config: VocabularyCon
 
 
 def _lines(text: Sequence[Path] | Iterable[str], config: VocabularyConfig) -> Iterator[str]:
-    """Yield the lines that are not blank, without the symbols in them."""
+    """Yield the lines that are not blank, without the symbols in them, and with spaces inside endless words."""
     pattern = None if config.kind == "word" else symbol_pattern(config.symbols)
     for item in text:
         for line in read_lines(item) if isinstance(item, Path) else (item,):
             if line and not line.isspace():
-                yield line if pattern is None else pattern.sub(" ", line)
+                # trainers take time quadratic in the length of a word
+                kept = line if len(line) <= _LONGEST_WORD or config.kind == "word" else _ENDLESS.sub(r"\g<0> ", line)
+                yield kept if pattern is None else pattern.sub(" ", kept)
 
 
 def _smallest(config: VocabularyConfig, n_fixed: int) -> int:

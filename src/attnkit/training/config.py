@@ -8,6 +8,9 @@ from pydantic import BaseModel, Field, model_validator
 
 ScheduleName = Literal["constant", "inverse_sqrt", "noam", "cosine", "linear", "wsd", "plateau"]
 
+MOST = 10**15
+"""Of anything that is counted: far beyond any run, and exact as a floating-point number."""
+
 LOWER_IS_BETTER = frozenset({"loss", "nll", "perplexity", "ter", "error"})
 """Metrics that improve by falling; every other metric (bleu, chrf, accuracy, ...) improves by rising."""
 
@@ -15,15 +18,15 @@ LOWER_IS_BETTER = frozenset({"loss", "nll", "perplexity", "ter", "error"})
 class OptimizationConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
     """AdamW (Loshchilov and Hutter 2019), the learning rate over time, and what one step is made of."""
 
-    learning_rate: float = Field(default=1e-3, gt=0, allow_inf_nan=False)
+    learning_rate: float = Field(default=1e-3, gt=0, le=1e6)
     """Learning rate that the schedule scales: its highest value (for ``noam`` see ``schedule``)."""
     betas: tuple[float, float] = (0.9, 0.98)
     """Decay of AdamW's running means of the gradient and of its square, each at least 0 and below 1."""
-    eps: float = Field(default=1e-8, gt=0, allow_inf_nan=False)
+    eps: float = Field(default=1e-8, gt=0, le=1)
     """AdamW's guard against division by zero."""
-    weight_decay: float = Field(default=0.01, ge=0, allow_inf_nan=False)
+    weight_decay: float = Field(default=0.01, ge=0, le=1e6)
     """Decoupled weight decay of matrices; vectors (biases, norms) are never decayed."""
-    clip_norm: float | None = Field(default=1.0, gt=0, allow_inf_nan=False)
+    clip_norm: float | None = Field(default=1.0, gt=0, le=1e9)
     """Gradients with a larger norm over all parameters are scaled down to it. Null: no clipping."""
     label_smoothing: float = Field(default=0.1, ge=0, lt=1)
     """Probability mass spread evenly over the vocabulary instead of given to the right token."""
@@ -32,7 +35,7 @@ class OptimizationConfig(BaseModel, frozen=True, extra="forbid", strict=True, us
     1/sqrt(step); ``cosine`` and ``linear`` fall to ``min_rate`` at the run's end; ``wsd`` stays, then falls over the
     last ``decay_share``; ``plateau`` falls when the metric stalls. ``noam`` is equation 3 of Vaswani et al. 2017,
     where ``learning_rate`` stands for d_model**-0.5 and is not the highest value."""
-    warmup_steps: int = Field(default=400, ge=0)
+    warmup_steps: int = Field(default=400, ge=0, le=MOST)
     """Steps over which the learning rate rises linearly from zero."""
     warmup_share: float = Field(default=1.0, gt=0, le=1)
     """Most of the run that this rise may take, so that few sentences are not warmed up for and nothing more. Not for
@@ -43,11 +46,11 @@ class OptimizationConfig(BaseModel, frozen=True, extra="forbid", strict=True, us
     """Share of the run, at its end, in which ``wsd`` lets the learning rate fall."""
     plateau_factor: float = Field(default=0.5, gt=0, lt=1)
     """What ``plateau`` multiplies the learning rate by when ``limits.metric`` stalls."""
-    plateau_patience: int = Field(default=3, ge=1)
+    plateau_patience: int = Field(default=3, ge=1, le=MOST)
     """Evaluations in a row without improvement after which ``plateau`` lowers the learning rate."""
-    accumulate: int = Field(default=1, ge=1)
+    accumulate: int = Field(default=1, ge=1, le=1 << 16)
     """Micro-batches that a step is split into: less memory, the same gradient."""
-    max_tokens: int = Field(default=4096, ge=1)
+    max_tokens: int = Field(default=4096, ge=1, le=1 << 30)
     """Source and target tokens of one step, padding included, over all micro-batches and ranks together."""
     ema_decay: float | None = Field(default=None, gt=0, lt=1)
     """Evaluate and save an exponential moving average of the weights with this decay per step. Null: off."""
@@ -64,15 +67,15 @@ class OptimizationConfig(BaseModel, frozen=True, extra="forbid", strict=True, us
 class LimitsConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
     """When training ends: at the first limit that is reached. At least one of the first four is needed."""
 
-    steps: int | None = Field(default=None, ge=1)
+    steps: int | None = Field(default=None, ge=1, le=MOST)
     """Most optimizer steps."""
-    epochs: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    epochs: float | None = Field(default=None, gt=0, le=1e6)
     """Most passes over the training data; 0.5 is half a pass."""
-    tokens: int | None = Field(default=None, ge=1)
+    tokens: int | None = Field(default=None, ge=1, le=MOST)
     """Most source and target tokens, padding not counted."""
-    minutes: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    minutes: float | None = Field(default=None, gt=0, le=1e9)
     """Most minutes of wall time over all restarts, evaluation included. Such a run cannot be repeated bit for bit."""
-    patience: int | None = Field(default=None, ge=1)
+    patience: int | None = Field(default=None, ge=1, le=MOST)
     """Also end after this many evaluations in a row without improvement. Null: never."""
     metric: str = Field(default="bleu", min_length=1)
     """Metric that decides what is best, what is a stall and when patience ends. ``loss``, ``nll``, ``perplexity``,
@@ -93,11 +96,11 @@ class LimitsConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attr
 class EvaluationConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
     """When the validation set is looked at; always at the end as well."""
 
-    every_steps: int | None = Field(default=None, ge=1)
+    every_steps: int | None = Field(default=None, ge=1, le=MOST)
     """Evaluate after every so many steps. Null: see ``every_epochs``."""
-    every_epochs: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    every_epochs: float | None = Field(default=None, gt=0, le=1e6)
     """Evaluate after every so many passes over the data; 0.5 is twice a pass. Null with ``every_steps`` null: 1."""
-    samples: int = Field(default=3, ge=0)
+    samples: int = Field(default=3, ge=0, le=10_000)
     """Sentences shown with their translations at each evaluation."""
 
     @model_validator(mode="after")
@@ -110,13 +113,13 @@ class EvaluationConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_
 class CheckpointConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
     """Which moments of training are kept on disk."""
 
-    save_every: int | None = Field(default=None, ge=1)
+    save_every: int | None = Field(default=None, ge=1, le=MOST)
     """Save after every so many steps, besides at every evaluation and at the end. Null: only then."""
-    keep_last: int = Field(default=2, ge=1)
+    keep_last: int = Field(default=2, ge=1, le=MOST)
     """Newest checkpoints that are kept."""
-    keep_best: int = Field(default=1, ge=0)
+    keep_best: int = Field(default=1, ge=0, le=MOST)
     """Checkpoints kept for having the best ``limits.metric``."""
-    average: int = Field(default=0, ge=0)
+    average: int = Field(default=0, ge=0, le=MOST)
     """At the end also save the mean of this many of the newest checkpoints, which are kept for it. 0: do not."""
 
 

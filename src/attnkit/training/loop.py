@@ -61,8 +61,11 @@ class Job:
     loss: Callable[[Any], Mapping[str, Term]]
     """Sums over one micro-batch by name; the names are those of ``Step.counts``."""
     config: TrainingConfig
-    evaluate: Callable[[nn.Module], Mapping[str, float]] | None = None
-    """Metrics of the model by name. Called on every rank, and every rank must get the same answer."""
+    evaluate: Callable[[nn.Module], Mapping[str, float] | None] | None = None
+    """Metrics of the model by name; None if a stop was asked for before they were known.
+
+    Called on every rank, and every rank must get the same answer.
+    """
     seed: int = 1
     rank: int = 0
     reduce: Callable[[Tensor], None] | None = None
@@ -110,6 +113,8 @@ class _Totals(NamedTuple):
     stop: float
     minutes: float
     """Rank 0's; the others add nothing, so that one clock decides."""
+    norm: float
+    """Rank 0's, too: machines that round otherwise would clip otherwise, and weights drift apart."""
 
 
 def fit(job: Job, state: TrainState) -> Iterator[StepRecord | EvaluationRecord]:
@@ -117,6 +122,8 @@ def fit(job: Job, state: TrainState) -> Iterator[StepRecord | EvaluationRecord]:
 
     ``state.finished`` says why it ended. Calling it again on a stopped or restored state goes on, and on a finished
     one returns at once; limits are looked at afresh, so raised ones are followed.
+
+    An evaluation that a stop cuts short leaves no trace: it is still due, and comes before the next step.
 
     Raises:
         DivergedError: Ten steps in a row had a non-finite loss or gradient.
@@ -132,7 +139,11 @@ def fit(job: Job, state: TrainState) -> Iterator[StepRecord | EvaluationRecord]:
                 help="lower optimization.learning_rate or lengthen optimization.warmup_steps",
             )
         if state.due and state.finished != "stopped":
-            yield _evaluate(job, state)
+            record = _evaluate(job, state)
+            if record is None:
+                state.finished = "stopped"
+            else:
+                yield record
         if state.finished:
             return
         yield _train(job, state, started)
@@ -180,10 +191,10 @@ def _train(job: Job, state: TrainState, started: float) -> StepRecord:
     rate = optimization.learning_rate * state.rate_scale * factor(optimization, state.step + 1, before)
     local = _backward(job, state, step)
     state.flat.share(job.reduce)
-    totals, norm = _exchange(job, state, local, started)
-    applied = math.isfinite(totals.objective) and math.isfinite(norm)
+    totals = _exchange(job, state, local, started)
+    applied = math.isfinite(totals.objective) and math.isfinite(totals.norm)
     if applied:
-        state.optimizer.clip(norm)
+        state.optimizer.clip(totals.norm)
         state.optimizer.step(rate)
         if state.average is not None:
             state.average.update(state.flat.master, state.optimizer.n_updates)
@@ -204,7 +215,7 @@ def _train(job: Job, state: TrainState, started: float) -> StepRecord:
         epoch=state.epoch,
         loss=totals.loss,
         learning_rate=rate,
-        grad_norm=norm,
+        grad_norm=totals.norm,
         n_tokens=step.n_tokens,
         tokens=state.tokens,
         progress=progress(job.config.limits, state),
@@ -233,18 +244,18 @@ def _backward(job: Job, state: TrainState, step: Step) -> list[Tensor]:
     return sums
 
 
-def _exchange(job: Job, state: TrainState, local: list[Tensor], started: float) -> tuple[_Totals, float]:
+def _exchange(job: Job, state: TrainState, local: list[Tensor], started: float) -> _Totals:
     """Sum over ranks what a step needs to know besides the gradient; wait for the device once."""
-    norm = state.flat.norm()
-    dtype = torch.float32 if norm.device.type == "mps" else torch.float64
+    device = state.flat.gradient.device
+    norm = state.flat.norm() if job.rank == 0 else torch.zeros((), device=device)
+    dtype = torch.float32 if device.type == "mps" else torch.float64
     stop = float(job.stop is not None and job.stop())
     minutes = (job.clock() - started) / 60 if job.rank == 0 else 0.0
-    mine = torch.tensor([stop, minutes], dtype=dtype).to(norm.device)
-    shared = torch.cat([torch.stack(local).to(dtype), mine])
+    mine = torch.tensor([stop, minutes], dtype=dtype).to(device)
+    shared = torch.cat([torch.stack(local).to(dtype), mine, norm.to(dtype)[None]])
     if job.reduce is not None:
         job.reduce(shared)
-    *totals, norm_value = torch.cat([shared, norm.to(dtype)[None]]).tolist()
-    return _Totals(*totals), norm_value
+    return _Totals(*shared.tolist())
 
 
 def _evaluations_until(job: Job, state: TrainState) -> int:
@@ -255,12 +266,15 @@ def _evaluations_until(job: Job, state: TrainState) -> int:
     return math.floor((state.epoch + _ROUNDING) / (evaluation.every_epochs or 1))
 
 
-def _evaluate(job: Job, state: TrainState) -> EvaluationRecord:
+def _evaluate(job: Job, state: TrainState) -> EvaluationRecord | None:
     assert job.evaluate is not None  # otherwise no evaluation becomes due
     limits = job.config.limits
     job.model.eval()
     with torch.no_grad(), state.inference() as model:
-        metrics = dict(job.evaluate(model))
+        found = job.evaluate(model)
+    if found is None:
+        return None
+    metrics = dict(found)
     if limits.metric not in metrics:
         raise UsageError(
             f"there is no metric '{limits.metric}' to choose the best model by",

@@ -115,14 +115,14 @@ class TrainState:
         """Set everything to what ``tensors()`` and ``counters()`` returned when the checkpoint was made.
 
         Raises:
-            RunError: The checkpoint belongs to another model or to other settings, or lacks a counter.
+            RunError: The checkpoint belongs to another model or to other settings, lacks a counter, or has a NaN in it.
         """
         missing = [name for name in (*_COUNTERS, "updates", "position") if name not in counters]
         if missing:
             raise RunError(f"the checkpoint's state lacks '{missing[0]}'")
         own_model, own_optimizer = self.tensors()
-        _check_fit(own_model, model, "model")
-        _check_fit(own_optimizer, optimizer, "optimizer")
+        _check(own_model, model, "model")
+        _check(own_optimizer, optimizer, "optimizer")
         with torch.no_grad():
             for name, tensor in own_model.items():
                 tensor.copy_(model[name])
@@ -148,7 +148,7 @@ def _buffers(model: nn.Module) -> dict[str, Tensor]:
     return {n: t for n, t in model.state_dict(keep_vars=True).items() if not isinstance(t, nn.Parameter)}
 
 
-def _check_fit(own: Mapping[str, Tensor], saved: Mapping[str, Tensor], what: str) -> None:
+def _check(own: Mapping[str, Tensor], saved: Mapping[str, Tensor], what: str) -> None:
     if odd := own.keys() ^ saved.keys():
         side = "lacks" if min(odd) in own else "has the unknown tensor"
         raise RunError(f"the checkpoint's {what} does not fit this run: it {side} '{min(odd)}'")
@@ -158,3 +158,5 @@ def _check_fit(own: Mapping[str, Tensor], saved: Mapping[str, Tensor], what: str
                 f"the checkpoint's {what} does not fit this run: '{name}' is {tuple(saved[name].shape)}, "
                 f"not {tuple(tensor.shape)}"
             )
+        if not bool(torch.isfinite(saved[name]).all()):
+            raise RunError(f"the checkpoint's {what} holds numbers that are not finite, in '{name}'")

@@ -10,14 +10,26 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Hashable, Iterable, Mapping
-from pathlib import Path
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar, get_args
 
-import yaml
 from pydantic import BaseModel, ValidationError
 
+from attnkit.config.plain import MAX_DEPTH, brief, dump_yaml, load_yaml, parse_yaml, quote
 from attnkit.errors import UsageError
+
+__all__ = [
+    "Layer",
+    "Tree",
+    "dump_yaml",
+    "flatten",
+    "load_yaml",
+    "merge",
+    "nest",
+    "parse_assignment",
+    "parse_yaml",
+    "validate",
+]
 
 Tree = dict[str, Any]
 Model = TypeVar("Model", bound=BaseModel)
@@ -30,83 +42,13 @@ class Layer(NamedTuple):
     tree: Tree
 
 
-class _StrictLoader(yaml.SafeLoader):
-    """YAML as people expect it: ``1e-4`` is a number, ``no`` and dates are words, a repeated key is an error."""
-
-    yaml_implicit_resolvers = {  # noqa: RUF012 - PyYAML reads this class attribute
-        first: [
-            (tag, pattern) for tag, pattern in resolvers if tag.split(":")[-1] not in ("bool", "float", "timestamp")
-        ]
-        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-    }
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[Any] = set()
-        for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)
-            if not isinstance(key, Hashable):
-                continue  # refused below
-            if key in seen:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"the key '{key}' stands twice", key_node.start_mark
-                )
-            seen.add(key)
-        return super().construct_mapping(node, deep)
-
-
-_StrictLoader.add_implicit_resolver(
-    "tag:yaml.org,2002:bool", re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")
-)
-_StrictLoader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(r"^[-+]?(?:(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|[0-9]+[eE][-+]?[0-9]+)$"),
-    list("-+0123456789."),
-)
-
-
-def parse_yaml(text: str, origin: str) -> Any:
-    """Parse YAML text; ``origin`` names it in messages.
-
-    Raises:
-        UsageError: not YAML, a repeated key, or a language feature beyond plain data.
-    """
-    try:
-        return yaml.load(text, Loader=_StrictLoader)  # a SafeLoader below
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f"{origin}:{mark.line + 1}" if mark else origin
-        problem = getattr(error, "problem", None) or str(error)
-        raise UsageError(f"this is not valid YAML: {problem}", where=where) from error
-
-
-def load_yaml(path: Path) -> Tree:
-    """Read a configuration file.
-
-    Raises:
-        UsageError: missing, unreadable or not a mapping.
-    """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "not UTF-8"
-        raise UsageError(
-            f"cannot read the configuration: {reason}", where=str(path), help="check the spelling of the path"
-        ) from error
-    tree = parse_yaml(text, str(path))
-    if tree is None:
-        return {}
-    if not isinstance(tree, dict):
-        raise UsageError("a configuration is a mapping of keys to values", where=str(path))
-    return tree
-
-
 def parse_assignment(text: str) -> Tree:
     """Turn ``a.b=value`` into ``{"a": {"b": value}}``; the value is YAML."""
     path, equals, value = text.partition("=")
     keys = path.strip().split(".")
-    if not equals or not all(keys):
-        raise UsageError(f"--set takes key=value, not '{text}'", help="for example --set model.d_model=512")
-    return nest(keys, parse_yaml(value, f"--set {path}"))
+    if not equals or not all(keys) or len(keys) > MAX_DEPTH:
+        raise UsageError(f"--set takes key=value, not {quote(text)}", help="for example --set model.d_model=512")
+    return nest(keys, parse_yaml(value, f"--set {brief(path)}"))
 
 
 def nest(keys: list[str], value: Any) -> Tree:
@@ -131,8 +73,9 @@ def merge(layers: Iterable[Layer]) -> tuple[Tree, dict[str, str]]:
                     origins.pop(dotted, None)
                 lay(into[key], dict(value), f"{dotted}.", origin)
             else:
-                for replaced in [name for name in origins if name.startswith(f"{dotted}.")]:
-                    del origins[replaced]
+                if isinstance(into.get(key), dict):
+                    for replaced in [name for name in origins if name.startswith(f"{dotted}.")]:
+                        del origins[replaced]
                 into[key] = value
                 origins[dotted] = origin
 
@@ -162,27 +105,25 @@ def validate(model: type[Model], tree: Tree, origins: Mapping[str, str] | None =
         return model.model_validate_json(json.dumps(tree, allow_nan=False))
     except ValidationError as error:
         raise _explain(model, tree, origins or {}, error) from error
-    except (TypeError, ValueError) as error:
-        raise UsageError(f"a value cannot be used in a configuration: {error}") from error
-
-
-def dump_yaml(model: BaseModel) -> str:
-    """Return a configuration as YAML text that ``load_yaml`` and ``validate`` read back to an equal one."""
-    return yaml.safe_dump(
-        model.model_dump(mode="json"), sort_keys=False, allow_unicode=True, default_flow_style=None, width=120
-    )
+    except (TypeError, ValueError, RecursionError) as error:
+        raise _unusable(tree, origins or {}) from error
 
 
 def _explain(model: type[BaseModel], tree: Tree, origins: Mapping[str, str], error: ValidationError) -> UsageError:
     """Turn pydantic's first complaint (an unknown key before any other) into one message of ours."""
     problems = sorted(error.errors(include_url=False), key=lambda problem: problem["type"] != "extra_forbidden")
     problem = problems[0]
+    if problem["type"] == "json_invalid":
+        return _unusable(tree, origins)
     keys, value = _locate(tree, problem["loc"])
-    dotted = ".".join(keys)
-    origin = next((origins[key] for key in origins if key == dotted or key.startswith(f"{dotted}.")), None)
-    where = f"{dotted} ({origin})" if origin and dotted else dotted or None
+    if problem["type"] == "union_tag_invalid" and isinstance(value, dict):
+        keys.append(str(problem["ctx"]["discriminator"]).strip("'"))
+        value = value.get(keys[-1])
+    dotted, shown = brief(".".join(keys)), brief(json.dumps(value))
+    message = problem["msg"].removeprefix("Value error, ")
+    where = _where(".".join(keys), origins, message)
     if problem["type"] == "extra_forbidden":
-        close = difflib.get_close_matches(keys[-1], sorted(_siblings(model, tree, keys[:-1])), n=1)
+        close = difflib.get_close_matches(brief(keys[-1]), sorted(_siblings(model, tree, keys[:-1])), n=1)
         hint = (
             f"did you mean '{'.'.join([*keys[:-1], close[0]])}'?"
             if close
@@ -193,13 +134,44 @@ def _explain(model: type[BaseModel], tree: Tree, origins: Mapping[str, str], err
         context = problem.get("ctx", {})
         choices = str(context.get("expected") or context.get("expected_tags", ""))
         words = re.findall(r"'([^']*)'", choices)
-        close = difflib.get_close_matches(str(value), words, n=1)
+        close = difflib.get_close_matches(brief(str(value)), words, n=1)
         hint = f"choose one of {choices}" + (f"; did you mean '{close[0]}'?" if close else "")
-        return UsageError(f"{dotted} cannot be {json.dumps(value)}", where=where, help=hint)
-    message = problem["msg"].removeprefix("Value error, ")
+        return UsageError(f"{dotted} cannot be {shown}", where=where, help=hint)
     if dotted and not isinstance(value, dict):
-        return UsageError(f"{dotted}: {json.dumps(value)} does not fit: {_lower(message)}", where=where)
+        return UsageError(f"{dotted}: {shown} does not fit: {_lower(message)}", where=where)
     return UsageError(_lower(message) if not dotted else f"{dotted}: {_lower(message)}", where=where)
+
+
+def _unusable(tree: Tree, origins: Mapping[str, str]) -> UsageError:
+    """Return the error for a value that JSON cannot hold: not finite, not Unicode, no plain data."""
+    for dotted, value in flatten(tree).items():
+        where = _where(dotted, origins)
+        try:
+            f"{dotted}{json.dumps(value, allow_nan=False, ensure_ascii=False)}".encode()
+        except UnicodeEncodeError:
+            return UsageError(f"{brief(dotted)}: this holds bytes that are not UTF-8", where=where)
+        except (TypeError, ValueError, RecursionError):
+            shown = brief(str(value))
+            return UsageError(f"{brief(dotted)}: {shown} does not fit: it is no finite number and no text", where=where)
+    return UsageError("the configuration is nested too deep")
+
+
+def _where(dotted: str, origins: Mapping[str, str], message: str = "") -> str | None:
+    """Return the key that a message is about and where its value came from: of a section, the key that it names."""
+
+    def named(key: str) -> bool:
+        name = key.removeprefix(f"{dotted}.") if dotted else key
+        return re.search(rf"\b{re.escape(name)}\b", message) is not None
+
+    near = [key for key in origins if not dotted or key == dotted or key.startswith(f"{dotted}.")]
+    near = near or [key for key in origins if dotted.startswith(f"{key}.")]
+    meant = [key for key in near if named(key) and key != dotted]
+    if not dotted and not meant:
+        return None
+    by_hand_first = sorted(meant or near, key=lambda key: origins[key].startswith("preset "))
+    if not by_hand_first:
+        return brief(dotted)
+    return f"{brief(by_hand_first[0] if meant else dotted)} ({brief(origins[by_hand_first[0]])})"
 
 
 def _lower(text: str) -> str:

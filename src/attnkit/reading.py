@@ -1,0 +1,81 @@
+"""Reading files that a stranger may have made: plain files of a bounded size, and JSON of a bounded shape.
+
+The counterpart of ``files``, which writes. Knows nothing of what it reads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+MOST_VALUES = 1 << 22
+"""Numbers, texts, lists and mappings of one JSON text; each takes some 60 bytes once it is read."""
+
+
+@contextlib.contextmanager
+def open_plain(path: Path, *, follow: bool = False) -> Iterator[BinaryIO]:
+    """Yield a plain file for reading, without waiting for a pipe or touching a device.
+
+    A symbolic link is an ``OSError`` unless ``follow`` is set, which is for paths that a person has typed.
+
+    Raises:
+        ValueError: There is something else at ``path``.
+        OSError: It cannot be opened or read.
+    """
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | (0 if follow else os.O_NOFOLLOW)
+    with os.fdopen(os.open(path, flags), "rb") as stream:
+        if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+            raise ValueError("it is not a plain file")
+        yield stream
+
+
+def read_plain(path: Path, most: int, *, follow: bool = False) -> bytes:
+    """Return the content of a plain file of at most ``most`` bytes; errors as ``open_plain``'s.
+
+    Raises:
+        ValueError: It is longer, which is seen before anything is read.
+    """
+    with open_plain(path, follow=follow) as stream:
+        size = os.fstat(stream.fileno()).st_size
+        if size > most:
+            raise ValueError(f"it has {size:,} bytes, more than the {most:,} that such a file may have")
+        return stream.read(most + 1)[:most]
+
+
+def holds(path: Path, content: bytes) -> bool:
+    """Return whether a plain file has this content; whatever else lies there has not."""
+    try:
+        return read_plain(path, len(content)) == content
+    except (OSError, ValueError):
+        return False
+
+
+def parse_json(raw: bytes) -> Any:
+    """Return what JSON text says, read strictly: a key stands once, numbers are finite, depth and count are bounded.
+
+    Raises:
+        ValueError: It is no such text; the message says why.
+    """
+    # Counted first: a megabyte of brackets would take forty as lists. Signs inside texts count too.
+    if sum(raw.count(sign) for sign in (b",", b"[", b"{")) > MOST_VALUES:
+        raise ValueError(f"it holds more than {MOST_VALUES:,} values")
+    try:
+        return json.loads(raw.decode("utf-8"), object_pairs_hook=_mapping, parse_constant=_refuse_constant)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+
+
+def _mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a key stands twice")
+    return found
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no number")

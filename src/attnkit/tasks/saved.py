@@ -1,0 +1,125 @@
+"""What the text files of a checkpoint say, checked: its configuration and its state. Knows no torch.
+
+A manifest proves that a file is what was saved, not that it makes sense: a run folder may come from anywhere.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, Field, ValidationError
+
+from attnkit.config import parse_yaml
+from attnkit.errors import RunError, UsageError
+from attnkit.runs.checkpoint import Checkpoint
+
+MOST_CONFIG = 1 << 18
+MOST_STATE = 1 << 24
+"""Bytes; some 100,000 evaluations."""
+
+Count = Annotated[int, Field(ge=0, le=2**53)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Digits = Annotated[str, Field(pattern="^(0|[1-9][0-9]{0,15})$")]
+
+
+class _Scores(BaseModel, extra="forbid", strict=True):
+    loss: float
+    perplexity: float
+    bleu: float
+    chrf: float
+
+
+class _Position(BaseModel, extra="forbid", strict=True):
+    epoch: Count
+    index: Count
+
+
+class _Counters(BaseModel, extra="forbid", strict=True):
+    step: Count
+    epoch: Finite = Field(ge=0)
+    tokens: Count
+    minutes: Finite = Field(ge=0)
+    skipped: Count
+    skipped_in_row: Count
+    best: Finite | None
+    best_step: Count | None
+    best_loss: float | None
+    stale: Count
+    plateau_wait: Count
+    rate_scale: Finite = Field(ge=0, le=1)
+    due: bool
+    finished: Literal["steps", "epochs", "tokens", "minutes", "patience", "stopped"] | None
+    updates: Count
+    position: _Position
+
+
+class _State(BaseModel, extra="forbid", strict=True):
+    counters: _Counters
+    fingerprint: str
+    init_from: str | None = None
+    metrics_size: Count
+    scores: dict[Digits, _Scores]
+
+
+class _Averaged(BaseModel, extra="forbid", strict=True):
+    averaged: list[Count]
+    metrics: _Scores | Annotated[dict[str, float], Field(max_length=0)]
+
+
+def read_state(checkpoint: Checkpoint) -> dict[str, Any]:
+    """Return what ``state.json`` of a checkpoint of training says. Raises ``RunError`` where it makes no sense."""
+    state = _read_json(checkpoint, _State)
+    if state["counters"]["step"] != checkpoint.step:
+        raise _senseless(checkpoint, "state.json", f"counters.step is not {checkpoint.step}")
+    return state
+
+
+def read_averaged(checkpoint: Checkpoint) -> dict[str, Any]:
+    """Return what ``state.json`` of an averaged checkpoint says. Raises ``RunError`` where it makes no sense."""
+    return _read_json(checkpoint, _Averaged)
+
+
+def read_tree(checkpoint: Checkpoint) -> dict[str, Any]:
+    """Return the configuration of a checkpoint as it is written. Raises ``RunError`` where it is none."""
+    try:
+        tree = parse_yaml(read_text(checkpoint, "config.yaml", MOST_CONFIG), "config.yaml")
+    except UsageError as error:
+        raise _senseless(checkpoint, "config.yaml", error.what) from error
+    if not isinstance(tree, dict):
+        raise _senseless(checkpoint, "config.yaml", "it is no mapping of keys to values")
+    return tree
+
+
+def read_text(checkpoint: Checkpoint, file: str, most: int) -> str:
+    """Return the text of a file. Raises ``RunError`` where it is longer than ``most`` bytes, or not UTF-8."""
+    try:
+        return read_bounded(checkpoint, file, most).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise _senseless(checkpoint, file, "it is not UTF-8") from error
+
+
+def read_bounded(checkpoint: Checkpoint, file: str, most: int) -> bytes:
+    """Return a file's content. Raises ``RunError`` where it is longer than ``most`` bytes, before it is read."""
+    size = checkpoint.entry(file).size
+    if size > most:
+        raise _senseless(checkpoint, file, f"it has {size:,} bytes, more than the {most:,} that it may have")
+    return checkpoint.read(file)
+
+
+def _read_json(checkpoint: Checkpoint, model: type[BaseModel]) -> dict[str, Any]:
+    raw = read_bounded(checkpoint, "state.json", MOST_STATE)
+    try:
+        model.model_validate_json(raw)
+        found: dict[str, Any] = json.loads(raw)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(map(str, first["loc"]))[:80]
+        raise _senseless(checkpoint, "state.json", f"{place}: {first['msg']}" if place else first["msg"]) from error
+    except (ValueError, RecursionError) as error:
+        raise _senseless(checkpoint, "state.json", str(error)) from error
+    return found
+
+
+def _senseless(checkpoint: Checkpoint, file: str, why: str) -> RunError:
+    return RunError(f"{file} of checkpoint {checkpoint.name} makes no sense: {why}", where=str(checkpoint.path / file))

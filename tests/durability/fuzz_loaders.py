@@ -1,0 +1,246 @@
+"""Feeds damaged files to whatever reads files, in forked children with limits, and tells what came out.
+
+Run as a script: ``fuzz_loaders.py RUN CORPUS WORKPLACE`` reads requests ``loader first count`` on standard input and
+answers each with a line of JSON: how many ended how, and every one that ended as none may.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import io
+import json
+import os
+import random
+import resource
+import shutil
+import signal
+import sys
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import torch
+from mutations import mutate_bytes, mutate_folder, mutate_json, mutate_safetensors, resign
+
+from attnkit.config import load_yaml, validate
+from attnkit.errors import AttnkitError
+from attnkit.runs.checkpoint import open_checkpoint
+from attnkit.runs.folder import RunFolder
+from attnkit.tasks.average import average_run
+from attnkit.tasks.config import TranslationConfig
+from attnkit.tasks.load import (
+    load_run,
+    read_config,
+)
+from attnkit.tasks.prepare import open_prepared, prepare
+from attnkit.tasks.score import score_pairs
+from attnkit.tasks.translate import load_translator
+from attnkit.tasks.translation import Request, train
+from attnkit.text.check import check_pair
+from attnkit.text.config import VocabularyConfig
+from attnkit.text.parallel import read_parallel
+from attnkit.text.tokenizer import load
+from attnkit.text.vocabulary import train_vocabulary
+
+MEMORY = 1 << 30
+"""Bytes that a child may take beyond what the imports took."""
+SECONDS = 20
+"""After which one attempt is ended: the longest takes a twentieth."""
+BATCH = 25
+TEXT = ["0 1 2 3", "", "x  y é日本 \U0001f600", "a" * 500]
+KINDS = ("bpe", "unigram", "wordpiece", "word", "char")
+
+
+@dataclass(frozen=True)
+class Base:
+    """Good files, of which damaged copies are made."""
+
+    run: Path
+    corpus: Path
+    folder: Path
+    """Where a child works."""
+
+    @property
+    def newest(self) -> Path:
+        """The newest checkpoint of the copy."""
+        return self.folder / "run" / "checkpoints" / "step-12"
+
+    def copy(self, part: str = "") -> Path:
+        """Make a fresh copy of the run, or of a part of it, and return the run."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder.mkdir()
+        (self.folder / "outside").mkdir()
+        (self.folder / "outside" / "text").write_text("outside")
+        shutil.copytree(self.run / part, self.folder / "run" / part)
+        return self.folder / "run"
+
+    def change(self, path: Path, change: Callable[[bytes, random.Random], bytes], source: random.Random) -> None:
+        """Damage a file."""
+        path.write_bytes(change(path.read_bytes(), source))
+
+
+def configuration(base: Base, source: random.Random) -> None:
+    damaged = base.folder.parent / "damaged.yaml"
+    damaged.write_bytes(mutate_bytes((base.run / "config.yaml").read_bytes(), source))
+    validate(TranslationConfig, load_yaml(damaged))
+
+
+def vocabulary(base: Base, source: random.Random) -> None:
+    path = base.folder.parent / f"{source.choice(KINDS)}.json"
+    damaged = base.folder.parent / "damaged.json"
+    damaged.write_bytes(mutate_json(path.read_bytes(), source))
+    tokenizer = load(damaged)
+    tokenizer.decode(tokenizer.encode(TEXT))
+    tokenizer.pieces(range(tokenizer.vocab_size))
+
+
+def manifest(base: Base, source: random.Random) -> None:
+    base.copy("checkpoints/step-12")
+    base.change(base.newest / "manifest.json", mutate_json, source)
+    open_checkpoint(base.newest, "step-12").verify()
+
+
+def state(base: Base, source: random.Random) -> None:
+    run = base.copy()
+    base.change(base.newest / "state.json", mutate_json, source)
+    resign(base.newest)
+    go_on(run, base)
+
+
+def safetensors(base: Base, source: random.Random) -> None:
+    file = source.choice(("model.safetensors", "optimizer.safetensors"))
+    run = base.copy("" if file == "optimizer.safetensors" else "checkpoints/step-12")
+    base.change(base.newest / file, mutate_safetensors, source)
+    resign(base.newest)
+    if file == "optimizer.safetensors":
+        go_on(run, base)
+    else:
+        load_translator([run], device="cpu", checkpoint="last").translate(TEXT[:1])
+
+
+def text(base: Base, source: random.Random) -> None:
+    shutil.rmtree(base.folder, ignore_errors=True)
+    base.folder.mkdir()
+    paths = []
+    for side in ("src", "tgt"):
+        raw = b"".join((base.corpus / f"train.{side}").read_bytes().splitlines(keepends=True)[:60])
+        path = base.folder / f"text.{side}"
+        path.write_bytes(mutate_bytes(raw, source) if side == "src" or source.random() < 0.3 else raw)
+        paths.append(path)
+    check_pair(*paths)
+    config = VocabularyConfig(kind=source.choice(KINDS), size=700)
+    train_vocabulary(paths, config).encode([line for pair in read_parallel(*paths) for line in pair])
+    asked = read_config(open_checkpoint(base.run / "checkpoints" / "step-12", "step-12"))
+    data = asked.data.model_copy(update={"src": (str(paths[0]),), "tgt": (str(paths[1]),)})
+    for _ in prepare(asked.model_copy(update={"data": data}), base.folder / "data"):
+        pass
+    open_prepared(base.folder / "data")
+
+
+def folder(base: Base, source: random.Random) -> None:
+    run = base.copy()
+    mutate_folder(run, source, base.folder / "outside")
+    kind = source.randrange(4)
+    try:
+        if kind == 0:
+            load_translator([run], device="cpu").translate(TEXT[:1])
+        elif kind == 1:
+            list(score_pairs(load_run(run, device="cpu", checkpoint="last"), [("1 2", "2 1")]))
+        elif kind == 2:
+            average_run(run, None, [])
+        else:
+            go_on(run, base)
+    finally:
+        left = {path.name: path.read_text() for path in (base.folder / "outside").iterdir()}
+        assert left == {"text": "outside"}, "something was written outside"
+
+
+def go_on(run: Path, base: Base) -> None:
+    """Train a step more."""
+    asked = read_config(open_checkpoint(base.run / "checkpoints" / "step-12", "step-12"))
+    limits = asked.limits.model_copy(update={"steps": 13})
+    for _ in train(Request(asked.model_copy(update={"limits": limits}), run)):
+        pass
+
+
+LOADERS = {f.__name__: f for f in (configuration, vocabulary, manifest, state, safetensors, text, folder)}
+
+
+def attempt(loader: str, seed: int, base: Base) -> str:
+    """Return "accepted", the name of a documented error, or a traceback."""
+    errors = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(errors):
+            LOADERS[loader](base, random.Random(f"{loader} {seed}"))
+    except AttnkitError as error:
+        if error.exit_code not in (2, 3, 4, 5, 6) or len(error.lines()) > 3:
+            return f"exit code {error.exit_code}: {error.lines()}"
+        return type(error).__name__
+    except BaseException:
+        return traceback.format_exc()
+    return "accepted"
+
+
+def batch(loader: str, seeds: range, base: Base) -> list[str]:
+    """Run some attempts in a child; what it did not live to tell is told here."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(reader)
+        os.setpgid(0, 0)
+        taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (taken + MEMORY, taken + MEMORY))
+        for seed in seeds:
+            signal.alarm(SECONDS)
+            outcome = attempt(loader, seed, base)
+            os.write(writer, json.dumps(outcome).encode() + b"\n")
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as stream:
+        told = [json.loads(line) for line in stream]
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if len(told) < len(seeds):
+        told.append(f"ended with {code}, a signal below zero")
+    return told
+
+
+def fuzz(loader: str, first: int, count: int, base: Base) -> dict[str, object]:
+    """Return how often each outcome came, and all that no reader may do."""
+    outcomes: Counter[str] = Counter()
+    wrong: dict[int, str] = {}
+    seed = first
+    while seed < first + count:
+        told = batch(loader, range(seed, min(seed + BATCH, first + count)), base)
+        for outcome in told:
+            if " " in outcome or "\n" in outcome:
+                wrong[seed] = outcome
+            outcomes["wrong" if seed in wrong else outcome] += 1
+            seed += 1
+    return {"outcomes": outcomes, "wrong": wrong}
+
+
+def main() -> None:
+    """Answer requests."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    torch.set_num_threads(1)
+    run, corpus, place = map(Path, sys.argv[1:])
+    base = Base(run, corpus, place / "work")
+    lines = (corpus / "train.src").read_text().splitlines()
+    for kind in KINDS:
+        made = train_vocabulary([*lines, "words and more words"] * 2, VocabularyConfig(kind=kind, size=600))
+        (place / f"{kind}.json").write_text(made.to_json())
+    assert RunFolder(run).steps()[-1] == 12
+    gc.freeze()
+    for request in sys.stdin:
+        loader, first, count = request.split()
+        print(json.dumps(fuzz(loader, int(first), int(count), base)), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,68 @@
+"""Whatever is damaged in a file that attnkit reads, only documented errors come out of what reads it.
+
+2,000 seeded mutations a reader under the slow mark (``pytest -m slow tests/durability/test_fuzz.py``), 30 by default.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.conftest import Workshop
+
+LOADERS = ("configuration", "vocabulary", "manifest", "state", "safetensors", "text", "folder")
+Fuzz = Callable[[str, int, int], dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def fuzz(trained: Path, workshop: Workshop, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fuzz]:
+    script = Path(__file__).with_name("fuzz_loaders.py")
+    place = tmp_path_factory.mktemp("fuzz")
+    alone = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+    process = subprocess.Popen(
+        [sys.executable, str(script), str(trained), str(workshop.corpus), str(place)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, **alone},
+        text=True,
+    )
+
+    def ask(loader: str, first: int, count: int) -> dict[str, Any]:
+        assert process.stdin is not None and process.stdout is not None
+        process.stdin.write(f"{loader} {first} {count}\n")
+        process.stdin.flush()
+        found: dict[str, Any] = json.loads(process.stdout.readline())
+        return found
+
+    yield ask
+    assert process.stdin is not None
+    process.stdin.close()
+    assert process.wait(timeout=60) == 0
+
+
+def judge(found: dict[str, Any], count: int) -> None:
+    assert not found["wrong"], "\n".join(f"seed {seed}: {outcome}" for seed, outcome in found["wrong"].items())
+    assert sum(found["outcomes"].values()) == count
+    assert set(found["outcomes"]) - {"accepted"}, "nothing was refused: the damage does not reach the reader"
+
+
+@pytest.mark.parametrize("loader", LOADERS)
+def test_thirty_mutations_give_documented_errors(fuzz: Fuzz, loader: str) -> None:
+    judge(fuzz(loader, 0, 30), 30)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(0, 2000, 250))
+@pytest.mark.parametrize("loader", LOADERS)
+def test_two_thousand_mutations_give_documented_errors(fuzz: Fuzz, loader: str, first: int) -> None:
+    found = fuzz(loader, first, 250)
+    print(loader, first, found["outcomes"])
+    judge(found, 250)

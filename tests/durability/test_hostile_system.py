@@ -1,0 +1,199 @@
+"""Systems that refuse, end or lack what a command takes for granted: code, message, and nothing half-written."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+N = 40
+LINES = "".join(f"{i} {i + 1} {i + 2}\n" for i in range(N))
+SMALL = "--size 300"
+GONE = "mkdir d; cd d; rmdir ../d"
+REAL: dict[str, tuple[str, int, tuple[str, ...]]] = {
+    # a shell script in which attnkit is the command, a the text and $1 a run; exit code; words
+    "stdout is closed": ("attnkit score-bleu a a >&-", 5, ("cannot write standard output: it is closed",)),
+    "stdout is closed to translate": ("attnkit translate $1 -i a >&-", 5, ("standard output: it is closed",)),
+    "stdout is full": ("attnkit vocab a -o v --json >/dev/full", 5, ("cannot write standard output: No space left",)),
+    "stdout is full to translate": ("attnkit translate $1 -i a >/dev/full", 5, ("standard output: No space left",)),
+    "stdout is read no more": ("attnkit translate $1 -i long | head -n 1 >/dev/null; echo read", 0, ("read",)),
+    "stdin is closed": ("attnkit translate $1 <&-", 5, ("cannot read standard input: it is closed", "name a file")),
+    "stdin is the output": ("attnkit translate $1 <a -o a", 2, ("a is one of the texts",)),
+    "stderr is closed": (f"attnkit vocab a -o v {SMALL} 2>&-", 0, ("v: bpe",)),
+    "stderr is full": (f"attnkit vocab a -o v {SMALL} 2>/dev/full", 0, ("v: bpe",)),
+    "stderr is read no more": (
+        f"(attnkit vocab a -o v {SMALL} >out; echo $? >code) 2>&1 | true; cat out; exit $(cat code)",
+        0,
+        ("v: bpe",),
+    ),
+    "a mistake, stderr closed": ("attnkit check none a 2>&-; test $? = 2", 0, ()),
+    "a mistake, stderr full": ("attnkit check none a 2>/dev/full; test $? = 2", 0, ()),
+    "all closed": (
+        f"attnkit vocab a -o v {SMALL} <&- >&- 2>&-; test $? = 5 && attnkit check a a --vocab v",
+        0,
+        ("be trained on",),
+    ),
+    "training, stderr full": ("attnkit $TRAIN -o run 2>/dev/full", 0, ("done: 2 steps",)),
+    "training, all closed": ("attnkit $TRAIN -o run <&- >&- 2>&-; test $? = 5 && attnkit translate run -i a", 0, ()),
+    "into /dev/full": ("attnkit score $1 a a -o /dev/full", 5, ("cannot write /dev/full: No space left",)),
+    "vocabulary into /dev/full": (f"attnkit vocab a -o /dev/full {SMALL}", 5, ("write /dev/full: No space",)),
+    "vocabulary into /dev/null": (f"attnkit vocab a -o /dev/null {SMALL}", 0, ("/dev/null: bpe",)),
+    "vocabulary into a pipe": (f"attnkit vocab a -o /dev/fd/1 {SMALL} | cat", 0, ('{"format":"attnkit vocabulary"',)),
+    "32 files to check": ("ulimit -n 32; attnkit check a a", 0, ("be trained on",)),
+    "32 files to translate": ("ulimit -n 32; attnkit translate $1 -i a", 0, ()),
+    "32 files to train": ("ulimit -n 32; attnkit $TRAIN -o run", 0, ("done: 2 steps",)),
+    "8 files to train": ("ulimit -n 8; attnkit $TRAIN -o run", 5, ("Too many open files", "ulimit -n")),
+    "the folder is gone": (f"{GONE}; attnkit check $2/a $2/a", 5, ("the working folder is gone", "cd")),
+    "the folder is gone to translate": (f"{GONE}; attnkit translate $1 -i $2/a", 5, ("the working folder is gone",)),
+    "no home": ("unset HOME; TMPDIR=/nonexistent attnkit $TRAIN -o run", 0, ("done: 2 steps",)),
+    "no home to translate": ("unset HOME; TMPDIR=/proc attnkit translate $1 -i a --workers 2", 0, ()),
+    "locale C": ("LC_ALL=C PYTHONUTF8=0 PYTHONCOERCECLOCALE=0 attnkit check ü ü", 0, ("be trained on",)),
+    "locale POSIX": ("LC_ALL=POSIX PYTHONUTF8=0 attnkit translate $1 -i ü", 0, ()),
+    "an unknown locale": ("LC_ALL=xx_XX.latin9 attnkit check none-ü a", 2, ("there is no file none-ü",)),
+}
+TRAIN = (
+    "train --src a --tgt a --preset tiny --max-steps 2 --device cpu --precision float32 --threads 1"
+    " --set model.d_model=8 --set model.n_heads=2 --set model.d_ff=8 --set vocabulary.kind=char"
+    " --set evaluation.samples=0"
+)
+
+
+SLOW = ("training, all closed", "no home to translate", "32 files to translate", "locale POSIX", "stdin is closed")
+SLOW += ("stdout is closed to translate", "stdout is full to translate", "stdout is read no more", "into /dev/full")
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in SLOW else n for n in REAL])
+def test_processes(attnkit: Any, trained: Path, tmp_path: Path, name: str) -> None:
+    script, code, words = REAL[name]
+    (tmp_path / "a").write_text(LINES)
+    (tmp_path / "ü").write_text(LINES.replace("1", "ü"))
+    (tmp_path / "long").write_text(LINES * 10)
+    devices = [Path(f"/dev/{device}").stat().st_mode for device in ("full", "null")]
+    ended = sys.modules["commandline"].real(script, tmp_path, trained, tmp_path, env={"TRAIN": TRAIN})
+    ended.check(code, *words)
+    assert [Path(f"/dev/{device}").stat().st_mode for device in ("full", "null")] == devices
+    assert (tmp_path / "a").read_text() == LINES
+    if not name.startswith("8 files"):  # of which none is left to look through a folder that is to be removed
+        assert not list(tmp_path.rglob(".tmp-*"))
+    if "2>" in script:
+        assert "reading" not in ended.out, "notes go to stderr or nowhere"
+
+
+NO_SEMAPHORES = """
+import _multiprocessing
+class Refused:
+    SEM_VALUE_MAX = 1
+    def __init__(self, *given): raise FileNotFoundError(2, "No such file or directory")
+_multiprocessing.SemLock = Refused
+"""
+KILL = """
+import multiprocessing, signal, threading, time
+def kill():
+    while not multiprocessing.active_children(): time.sleep(0.01)
+    for worker in multiprocessing.active_children(): os.kill(worker.pid, signal.SIGKILL)
+threading.Thread(target=kill, daemon=True).start()
+"""
+NO_SHM = """unshare -rm sh -c '
+mount -t tmpfs -o ro none /dev/shm && exec "$0" -m attnkit translate "$1" -i a --workers 2' $PYTHON $1"""
+
+
+def test_no_semaphores_for_workers(attnkit: Any, trained: Path, tmp_path: Path) -> None:
+    (tmp_path / "a").write_text(LINES)
+    ended = attnkit(["translate", trained, "-i", "a", "--workers", "2"], tmp_path, before=NO_SEMAPHORES)
+    ended.check(5, "cannot start worker processes", "leave out --workers")
+    train = [*TRAIN.split(), "-o", "run"]
+    attnkit(train, tmp_path, before=NO_SEMAPHORES).check(0, "done: 2 steps")
+
+
+def test_a_shared_memory_that_cannot_be_written(attnkit: Any, trained: Path, tmp_path: Path) -> None:
+    (tmp_path / "a").write_text(LINES)
+    real = sys.modules["commandline"].real
+    if real("unshare -rm mount -t tmpfs none /dev/shm", tmp_path).code:
+        pytest.skip("no name space of its own for mounts here")
+    ended = real(NO_SHM, tmp_path, trained, env={"PYTHON": sys.executable})
+    ended.check(5, "cannot start worker processes", "leave out --workers")
+
+
+def test_a_worker_that_dies(attnkit: Any, trained: Path, tmp_path: Path) -> None:
+    """As when memory runs out and the system chooses one to end."""
+    (tmp_path / "a").write_text(LINES)
+    ended = attnkit(["translate", trained, "-i", "a", "--workers", "2"], tmp_path, before=KILL)
+    ended.check(5, "a worker process has died", "fewer --workers")
+
+
+TERMINALS: list[dict[str, str | None]] = [{"COLUMNS": n} for n in ("20", "1", "0", "-7", "x", str(10**18))]
+TERMINALS += [{"TERM": "dumb"}, {"TERM": None}, {"LINES": "x"}, {"NO_COLOR": "", "TERM": "\x1b"}]
+
+
+@pytest.mark.parametrize("terminal", TERMINALS, ids=str)
+def test_terminals(attnkit: Any, tmp_path: Path, terminal: dict[str, str | None]) -> None:
+    (tmp_path / "a").write_text(LINES)
+    for arguments in (["--help"], ["train", "--help"], ["check", "a", "a"]):
+        attnkit(arguments, tmp_path, env=terminal).check(0)
+    attnkit(["check", "none", "a"], tmp_path, env=terminal).check(2, "there is no file none")
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that every user of the machine can come to."""
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+        for folder in Path(name).rglob("*"):
+            if folder.is_dir():
+                folder.chmod(0o755)
+
+
+WEIGHTS = "run/checkpoints/step-12/model.safetensors"
+DENIED: dict[str, tuple[str, int, int, str, tuple[str, ...]]] = {
+    # what is forbidden and with which mode; exit code; command; words
+    "text to check": ("a", 0, 5, "check a b", ("cannot read a: Permission denied",)),
+    "text to train on": ("a", 0, 5, f"{TRAIN} -o out/run", ("cannot read a: Permission denied",)),
+    "text for a vocabulary": ("a", 0, 5, "vocab a -o out/v", ("cannot read a: Permission denied",)),
+    "text to translate": ("a", 0, 5, "translate run -i a", ("cannot read a: Permission denied",)),
+    "text to score": ("a", 0, 5, "score-bleu a b", ("cannot read a: Permission denied",)),
+    "folder of text": ("texts", 0, 5, "check texts/a b", ("cannot read texts/a: Permission denied",)),
+    "folder of text to train on": ("texts", 0, 5, "train --src texts/a --tgt b -o out/run", ("texts/a: Perm",)),
+    "vocabulary": ("v", 0, 5, "check b b --vocab v", ("cannot read v: Permission denied",)),
+    "configuration": ("c", 0, 5, "train --config c -o out/run", ("configuration: Permission denied", "at c")),
+    "output to translate": ("out", 0o555, 5, "translate run -i b -o out/x", ("cannot write out/x: Permission denied",)),
+    "output to score": ("out", 0o555, 5, "score run b b -o out/x", ("cannot write out/x: Permission denied",)),
+    "output for a vocabulary": ("out", 0o555, 5, "vocab b -o out/v", ("cannot write out/v: Permission denied",)),
+    "output for a corpus": ("out", 0o555, 5, "toy-corpus reverse -o out/toy", ("out/toy: Permission denied", "help: ")),
+    "output to train": ("out", 0o555, 5, f"{TRAIN} -o out/run", ("out/run: Permission denied", "help: ")),
+    "output that nobody may see": ("out", 0, 5, "translate run -i b -o out/x", ("out/x: Permission denied",)),
+    "run to average": ("run", 0o555, 5, "average run", ("run", "Permission denied", "help: ")),
+    "run to translate": ("run", 0o555, 0, "translate run -i b", ()),
+    "run that nobody may see": ("run", 0, 5, "translate run -i b", ("run", "Permission denied")),
+    "checkpoints that nobody may see": ("run/checkpoints", 0, 5, "translate run -i b", ("run", "Permission denied")),
+    "weights": (WEIGHTS, 0, 5, "score run b b --checkpoint last", ("model.safetensors: Permission denied",)),
+}
+
+
+@pytest.mark.parametrize("name", DENIED)
+def test_permissions(attnkit: Any, trained: Path, open_folder: Path, name: str) -> None:
+    path, mode, code, command, words = DENIED[name]
+    for text in ("a", "b", "v", "c", "texts/a"):
+        (open_folder / text).parent.mkdir(exist_ok=True)
+        (open_folder / text).write_text(LINES.replace("1", "b"))
+    shutil.copytree(trained, open_folder / "run")
+    (open_folder / "out").mkdir()
+    drop = ""
+    if os.getuid() == 0:  # whom permissions do not bind
+        drop = "os.setgroups([]); os.setgid(65534); os.setuid(65534)"
+        for entry in [open_folder, *open_folder.rglob("*")]:
+            os.chown(entry, 65534, 65534)
+    before = sorted(open_folder.rglob("*"))
+    (open_folder / path).chmod(mode)
+    ended = attnkit(command.split(), open_folder, before=drop)
+    (open_folder / path).chmod(0o755 if stat.S_ISDIR((open_folder / path).stat().st_mode) else 0o644)
+    ended.check(code, *words)
+    made = {str(entry.relative_to(open_folder)) for entry in open_folder.rglob("*") if entry not in before}
+    assert {entry.rsplit("/", 1)[-1] for entry in made} <= {"run", "lock", "status.json", "config.yaml"}

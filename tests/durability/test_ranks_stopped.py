@@ -1,0 +1,89 @@
+"""A signal to one of two processes, at any moment: both end alike, and the same command ends where it would have."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from rank_server import Group, start
+
+N_STEPS = 30
+CHANGES: dict[str, Any] = {
+    "limits__steps": N_STEPS,
+    "checkpoints__save_every": 4,
+    "evaluation": {"every_steps": 7, "samples": 1},
+    "rank_timeout": 5.0,  # no torchrun is here to end a process whose fellow has ended before they met
+}
+
+
+def call_train(folder: Path) -> None:
+    """Be a rank of the command in ``call.json``, to which a signal comes if it is the one named there."""
+    from attnkit.cli import main
+
+    call = json.loads((folder / "call.json").read_text())
+    if call["rank"] == int(os.environ["RANK"]):
+
+        def send() -> None:
+            time.sleep(call["seconds"])
+            os.kill(os.getpid(), signal.SIGTERM)
+
+        threading.Thread(target=send, daemon=True).start()
+    sys.argv = ["attnkit", *call["arguments"]]
+    main()
+
+
+def call(workshop: Any, folder: Path, rank: int | None = None, seconds: float = 0.0) -> Group:
+    arguments = workshop.arguments("transformer", folder / "run", **CHANGES)
+    folder.mkdir(exist_ok=True)
+    (folder / "codes.json").unlink(missing_ok=True)
+    (folder / "call.json").write_text(json.dumps({"arguments": arguments, "rank": rank, "seconds": seconds}))
+    return start(call_train, 2, folder)
+
+
+def outcome(run: Path) -> dict[str, bytes]:
+    """Return the bytes of all that must not depend on interruptions."""
+    names = ("model.safetensors", "optimizer.safetensors")
+    found = {name: (run / f"checkpoints/step-{N_STEPS}" / name).read_bytes() for name in names}
+    return found | {name: (run / name).read_bytes() for name in ("metrics.jsonl", "best")}
+
+
+def stop_at_random(workshop: Any, folder: Path, n: int) -> dict[str, int]:
+    """Stop one of two so many times, go on, and compare; return how many ended in which state."""
+    began = 0.0
+    for name in ("first", "whole"):  # the first has to wait for the server
+        began = time.monotonic()
+        whole = call(workshop, folder / name)
+        assert whole.codes() == [0, 0], whole.said(0)
+    chance, seconds, states = random.Random(1), time.monotonic() - began, dict[str, int]()
+    for trial in range(n):
+        at = folder / str(trial)
+        group = call(workshop, at, trial % 2, chance.uniform(0, seconds))
+        codes, status = group.codes(), at / "run/status.json"
+        state = json.loads(status.read_text())["state"] if status.exists() else "not begun"
+        states[state] = states.get(state, 0) + 1
+        # Until there is something to save a signal ends a process as any other, and the other one with it.
+        assert (codes == [0, 0]) == (state in ("stopped", "finished")), (trial, codes, state, group.said(0))
+        if state == "stopped":
+            steps = [int(path.name.removeprefix("step-")) for path in (at / "run/checkpoints").iterdir()]
+            assert max(steps) == json.loads(status.read_text())["step"]
+        again = call(workshop, at)
+        assert again.codes() == [0, 0], again.said(0)
+        assert outcome(at / "run") == outcome(folder / "whole/run"), trial
+    return states
+
+
+@pytest.mark.slow
+def test_a_signal_to_one_of_two_at_any_moment(workshop: Any, tmp_path: Path) -> None:
+    states = stop_at_random(workshop, tmp_path, 30)
+    print(states)
+    assert states["stopped"] >= 8

@@ -1,0 +1,307 @@
+"""Commands that do not train, stopped at any moment: all of an output or nothing, and nobody left at work."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from signal import SIGINT, SIGTERM
+from typing import Any
+
+import pytest
+
+from attnkit import cli
+from attnkit.errors import DataError, UsageError
+from attnkit.text import apart, vocabulary
+from attnkit.text.config import VocabularyConfig
+from attnkit.text.vocabulary import train_here, train_vocabulary
+
+
+def load(name: str) -> Any:
+    """Return a module of this folder, which is no package."""
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
+        assert spec is not None and spec.loader is not None
+        sys.modules[name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[name])
+    return sys.modules[name]
+
+
+signalled = load("signalled")
+
+
+@pytest.fixture(scope="module")
+def signals() -> Any:
+    return signalled.signals()
+
+
+TRIALS = 12
+
+
+@dataclass
+class Place:
+    """Files that commands read, and a run; a copy of it for those that write into one."""
+
+    corpus: Path
+    run: Path
+    folder: Path
+
+    def own_run(self) -> Path:
+        own = self.folder / "run"
+        if not own.exists():
+            shutil.copytree(self.run, own)
+        return own
+
+
+@dataclass(frozen=True)
+class Case:
+    """A command, and what it writes."""
+
+    command: Callable[[Place], list[Any]]
+    outputs: tuple[str, ...]
+    at_once: int | None = None
+
+
+def vocab(place: Place) -> list[Any]:
+    return ["vocab", place.corpus / "long", "-o", place.folder / "out", "--size", 400]
+
+
+def translate(place: Place, *more: Any) -> list[Any]:
+    return ["translate", place.run, "-i", place.corpus / "lines", "-o", place.folder / "out", "--device", "cpu", *more]
+
+
+CASES = {
+    "translate": Case(translate, ("out",)),
+    "translate, two workers": Case(lambda place: translate(place, "--workers", 2), ("out",)),
+    "score": Case(
+        lambda place: [
+            *("score", place.run, place.corpus / "lines", place.corpus / "lines"),
+            *("-o", place.folder / "out", "--device", "cpu"),
+        ],
+        ("out",),
+    ),
+    "vocab": Case(vocab, ("out",)),
+    "vocab, apart": Case(vocab, ("out",), at_once=1000),
+    "export": Case(lambda place: ["export", place.run, place.folder / "out", "--to", "ctranslate2"], ("out",)),
+    "average": Case(lambda place: ["average", place.own_run()], ("run/averaged", "run/best")),
+    "toy-corpus": Case(
+        lambda place: ["toy-corpus", "reverse", "-o", place.folder, "--pairs", 2000, "--valid", 50, "--test", 50],
+        ("train.src", "train.tgt", "valid.src", "valid.tgt", "test.src", "test.tgt"),
+    ),
+    "score-bleu": Case(
+        lambda place: ["score-bleu", *[place.corpus / "lines"] * 2, "--against", place.corpus / "lines"],
+        (),
+    ),
+}
+SLOW = "translate, two workers"  # two seconds, in which torch is loaded
+
+
+@pytest.fixture(scope="module")
+def place(workshop: Any, trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Place:
+    folder = tmp_path_factory.mktemp("commands")
+    chance = random.Random(1)
+    (folder / "lines").write_text("".join(f"{' '.join(chance.choices('0123456789', k=6))}\n" for _ in range(100)))
+    words = ["".join(chance.choices("abcdefghij", k=5)) for _ in range(3000)]
+    (folder / "long").write_text("".join(f"{' '.join(chance.choices(words, k=9))}\n" for _ in range(1000)))
+    return Place(folder, trained, folder)
+
+
+def content(path: Path) -> Any:
+    """Return what lies at a path, None where nothing does."""
+    if path.is_dir():
+        return {str(p.relative_to(path)): p.read_bytes() for p in sorted(path.rglob("*")) if p.is_file()}
+    return path.read_bytes() if path.exists() else None
+
+
+def fresh(place: Place, folder: Path) -> Place:
+    folder.mkdir()
+    return Place(place.corpus, place.run, folder)
+
+
+def stop(signals: Any, place: Place, case: Case, folder: Path, seeds: range) -> list[int]:
+    """Stop a command at moments drawn by the seeds; return the exit codes."""
+    here = fresh(place, folder / "whole")
+    given = [content(here.own_run() / name) for name in ("averaged", "best")] if "run/best" in case.outputs else []
+    whole = signals(*case.command(here), at_once=case.at_once)
+    assert whole.code == 0 and not whole.alive, whole.err
+    expected = [content(here.folder / name) for name in case.outputs]
+    codes = []
+    for seed in seeds:
+        chance = random.Random(seed)
+        number, here = chance.choice((SIGINT, SIGTERM)), fresh(place, folder / str(seed))
+        arguments = case.command(here)
+        ended = signals(*arguments, at_once=case.at_once, signals=[(chance.random() * whole.seconds, number)])
+        assert ended.code in (0, 128 + number), ended.err
+        assert not ended.alive
+        assert "Traceback" not in ended.err and "Exception" not in ended.err
+        assert not ended.code or "interrupted" in ended.err.splitlines()
+        assert list(here.folder.rglob(".tmp-*")) == []
+        found = [content(here.folder / name) for name in case.outputs]
+        for one, complete, before in zip(found, expected, given or [None] * len(found), strict=True):
+            assert one in (complete, before), "all or nothing"
+        assert ended.code or found == expected
+        codes.append(ended.code)
+        shutil.rmtree(here.folder)
+    return codes
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name != SLOW])
+def test_a_stopped_command_leaves_all_or_nothing(signals: Any, place: Place, tmp_path: Path, name: str) -> None:
+    for first in range(0, 16, 2):  # a busy machine may let both signals come too late
+        folder = tmp_path / f"from-{first}"
+        folder.mkdir()
+        if {130, 143} & set(stop(signals, place, CASES[name], folder, range(first, first + 2))):
+            return
+    pytest.fail("no signal came in time")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+def test_100_stopped_commands(signals: Any, place: Place, tmp_path: Path, name: str) -> None:
+    codes = stop(signals, place, CASES[name], tmp_path, range(100, 100 + TRIALS))
+    print(name, codes)
+    assert {130, 143} <= set(codes)
+
+
+@pytest.mark.parametrize("number", [SIGINT, SIGTERM])
+def test_workers_end_with_the_command(signals: Any, place: Place, tmp_path: Path, number: int) -> None:
+    """The signal comes while they load torch."""
+    here = fresh(place, tmp_path / "here")
+    ended = signals(*CASES[SLOW].command(here), when="child", signals=[(0.4, number)])
+    assert (ended.code, ended.alive) == (128 + number, False), ended.err
+    assert ended.err == "interrupted\n"
+    assert list(here.folder.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_workers_end_when_the_command_is_killed(signals: Any, place: Place, tmp_path: Path) -> None:
+    for moment in (0.05, 1.0):
+        here = fresh(place, tmp_path / str(moment))
+        ended = signals(*CASES[SLOW].command(here), when="child", signals=[(moment, signal.SIGKILL)])
+        assert (ended.code, ended.alive) == (-signal.SIGKILL, False)
+
+
+# -- the process that makes a vocabulary
+
+
+@pytest.fixture
+def endless(tmp_path: Path) -> Path:
+    """A text whose vocabulary the trainer of ``tokenizers`` makes in minutes, in one call."""
+    chance = random.Random(1)
+    path = tmp_path / "endless"
+    path.write_text("".join(f"{''.join(chance.choices('abcdefghij', k=2000))}\n" for _ in range(2000)))
+    return path
+
+
+@pytest.mark.parametrize("number", [SIGTERM, signal.SIGKILL])
+def test_no_trainer_is_deaf(signals: Any, endless: Path, tmp_path: Path, number: int) -> None:
+    """Within the time that a command may take; the trainer's process has gone with it, whatever has ended that."""
+    ended = signals("vocab", endless, "-o", tmp_path / "out", "--size", 60_000, when="child", signals=[(1.2, number)])
+    assert ended.code == (-number if number == signal.SIGKILL else 128 + number), ended.err
+    assert not ended.alive and not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("kind", ["bpe", "wordpiece"])
+def test_a_vocabulary_made_apart_is_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: Any) -> None:
+    text = tmp_path / "text"
+    chance = random.Random(2)
+    words = ["".join(chance.choices("abcdé日\u2028 \t", k=7)).strip() for _ in range(500)]
+    text.write_text("".join(f"{' '.join(chance.choices(words, k=8))} <2de>\n" for _ in range(400)), encoding="utf-8")
+    config = VocabularyConfig(kind=kind, size=700, symbols=("<2de>",), normalize="nfkc")
+    here = train_vocabulary([text], config)
+    monkeypatch.setattr(vocabulary, "AT_ONCE", 1000)
+    monkeypatch.setattr(vocabulary, "train_here", None)  # not in this process
+    assert train_vocabulary([text], config).to_json() == here.to_json()
+    lines = ["two\nlines", "a \ud800 half"[:2], *text.read_text(encoding="utf-8").split("\n")]
+    assert train_vocabulary(lines, config).to_json() == train_here(vocabulary._lines(lines, config), config).to_json()
+
+
+def test_errors_come_back_from_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(vocabulary, "AT_ONCE", 10)
+    with pytest.raises(UsageError, match="kind bpe has at least 260 entries") as small:
+        train_vocabulary(["some words"] * 100_000, VocabularyConfig(size=64))
+    assert small.value.lines()[1:] == ["  at vocabulary.size", "help: ask for 260 or more, or turn byte fallback off"]
+    bad = tmp_path / "bad"
+    bad.write_bytes(b"some words\n" * 9 + b"\xff\n")
+    with pytest.raises(DataError, match="0xFF is no UTF-8"):
+        train_vocabulary([bad], VocabularyConfig())
+
+
+def test_no_code_is_taken_from_the_working_folder(tmp_path: Path) -> None:
+    for name in ("json", "tokenizers", "ctypes", "attnkit"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('wrong file')\n")
+    code = """
+import sys
+sys.path = [path for path in sys.path if path]
+from attnkit.text import vocabulary
+from attnkit.text.config import VocabularyConfig
+vocabulary.AT_ONCE = 10
+print(vocabulary.train_vocabulary(["some words"] * 9, VocabularyConfig(size=264)).vocab_size)
+"""
+    source = str(Path(cli.__file__).parents[1])
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": source},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.stdout, done.stderr) == ("264\n", "")
+
+
+# -- signals as such
+
+
+def test_a_signal_is_raised_once_and_a_second_one_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[int] = []
+    monkeypatch.setattr(os, "_exit", ended.append)
+    monkeypatch.delenv("TORCHELASTIC_RUN_ID", raising=False)
+    before = [signal.getsignal(number) for number in apart.STOPS]
+    with cli.Signals():
+        with pytest.raises(SystemExit, match="143"):
+            signal.raise_signal(SIGTERM)
+        signal.raise_signal(SIGINT)
+        assert ended == [130]
+        monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")  # torchrun hands on what the job has got
+        signal.raise_signal(SIGTERM)
+        assert ended == [130]
+    assert [signal.getsignal(number) for number in apart.STOPS] == before
+
+
+@pytest.mark.parametrize(("number", "raised"), [(SIGINT, KeyboardInterrupt), (SIGTERM, SystemExit)])
+def test_no_signal_is_lost_where_nothing_can_be_raised(number: int, raised: type[BaseException]) -> None:
+    class Dying:
+        def __del__(self) -> None:
+            signal.raise_signal(number)
+
+    with cli.Signals(), pytest.raises(raised):
+        dying = Dying()
+        del dying
+        time.sleep(60)
+
+
+def test_an_ignored_signal_stays_ignored() -> None:
+    """As Ctrl-C for a job that a shell script has put in the background."""
+    before = signal.signal(SIGINT, signal.SIG_IGN)
+    try:
+        with cli.Signals():
+            signal.raise_signal(SIGINT)
+    finally:
+        signal.signal(SIGINT, before)
+
+
+def test_held_signals_come_after_the_block() -> None:
+    done = False
+    with cli.Signals(), pytest.raises(KeyboardInterrupt), apart.signals_held():
+        os.kill(os.getpid(), SIGINT)
+        done = True
+    assert done

@@ -1,0 +1,100 @@
+"""During one pass of every command nobody but ``attnkit/files.py`` writes to disk."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import tempfile
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+import attnkit
+from attnkit.cli import COMMANDS
+
+pytest.importorskip("ctranslate2")
+pytest.importorskip("tensorboard")
+
+PACKAGE = str(Path(attnkit.__file__).parent) + os.sep
+PASSES: dict[str, list[str]] = {
+    "demo": ["demo -o demo"],
+    "check": ["check {corpus}/train.src {corpus}/train.tgt --json"],
+    "vocab": ["vocab {corpus}/train.src {corpus}/train.tgt -o vocabulary.json --size 300"],
+    "train": ["{train}", "{train}", "{train} --overwrite --tensorboard", "{train} --tensorboard --dry-run"],
+    "translate": [
+        "translate run -i {corpus}/test.src -o output.txt --device cpu",
+        "translate run -i {corpus}/test.src -o output.txt --device cpu --json",
+        "translate run -i {corpus}/test.src --device cpu",
+    ],
+    "score": ["score run {corpus}/test.src {corpus}/test.tgt --device cpu"],
+    "score-bleu": ["score-bleu {corpus}/test.src {corpus}/test.tgt --json"],
+    "average": ["average run"],
+    "export": ["export run exported --to ctranslate2"],
+    "toy-corpus": ["toy-corpus reverse -o digits --pairs 20 --valid 2 --test 2"],
+    "verify": ["verify run"],
+}
+
+
+class Event(NamedTuple):
+    """What ``writers.Watch`` has seen."""
+
+    event: str
+    paths: list[str]
+    by: list[str]
+
+    @property
+    def writer(self) -> str:
+        """Return the file of attnkit at work, or an exemption."""
+        files = [file.removeprefix(PACKAGE) for file in self.by if file.startswith(PACKAGE)]
+        path, innermost = Path(self.paths[0]), self.by[0]
+        if "__pycache__" in path.parts and innermost == "<frozen importlib._bootstrap_external>":
+            return "the interpreter's own cache"
+        # As they are imported: sacreBLEU's lock looks for a folder for temporary files, torch's compiler for its cache.
+        if innermost == tempfile.__file__ and self.by[1].endswith("/portalocker/utils.py"):
+            return "sacreBLEU's lock"
+        if any(file.endswith("/torch/_inductor/runtime/cache_dir_utils.py") for file in self.by[:2]):
+            return "torch's cache"
+        # CTranslate2 writes a model itself, into the temporary folder that files.new_folder makes whole and durable.
+        below = any(parent.name.startswith(".tmp-exported-") for parent in path.parents)
+        if innermost.endswith("/ctranslate2/specs/model_spec.py") and below and self.event == "open":
+            return "ctranslate2's own writer"
+        below = any((parent.name, parent.parent.name) == ("tensorboard", "run") for parent in (path, *path.parents))
+        if below and any("/tensorboard/" in file for file in self.by) and files[:1] != ["files.py"]:
+            return "tensorboard's own writer"
+        return files[0] if files else innermost
+
+
+def watched(commands: Any, tmp_path: Path) -> tuple[list[Event], set[str]]:
+    """Run every command once and more; return what was seen and the files that there are at the end."""
+    report, folder = tmp_path / "report", tmp_path / "folder"
+    folder.mkdir()
+    train = shlex.join(commands.train("transformer", Path("run"), limits__steps=4))
+    environment = dict.fromkeys(("HOME", "TMPDIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME"), str(folder))
+    for name in COMMANDS:
+        for text in PASSES[name]:
+            argv = shlex.split(text.format(corpus=shlex.quote(str(commands.corpus)), train=train))
+            asked = {"watch": str(report), "folder": str(folder), "environment": environment, "quick": True}
+            commands.done(*argv, **asked, small_demo=name == "demo")
+    events = [Event(**json.loads(line)) for line in report.read_text().splitlines()]
+    return events, {str(path) for path in folder.rglob("*") if path.is_file()}
+
+
+def test_nobody_but_files_writes(commands: Any, tmp_path: Path) -> None:
+    events, there = watched(commands, tmp_path)
+    others = {"the interpreter's own cache", "sacreBLEU's lock", "torch's cache"}
+    others |= {"ctranslate2's own writer", "tensorboard's own writer"}
+    writers = {event.writer for event in events}
+    assert [event for event in events if event.writer not in {"files.py", *others}] == []
+    assert writers >= {"files.py", "ctranslate2's own writer", "tensorboard's own writer"}, "an exemption too many"
+    # Compiled code can write unseen: nothing lies there that nobody was seen to open.
+    known: set[str] = set()
+    for event in events:
+        if event.event == "open":
+            known.add(event.paths[0])
+        elif event.event == "os.rename":
+            old, new = event.paths
+            known = {new + path.removeprefix(old) if path.startswith(old) else path for path in known}
+    assert sorted(there - known) == []
+    assert len(there) > 50 and len(events) > 300

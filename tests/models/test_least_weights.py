@@ -1,0 +1,33 @@
+"""What a model is taken to hold at least, before it is built for a file of weights."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+
+from attnkit.models.build import build_model
+from attnkit.models.config import RnnConfig, TransformerConfig
+
+
+@pytest.mark.parametrize("kind", ["transformer", "rnn"])
+def test_no_model_has_fewer_weights_than_it_is_taken_to_have(kind: str) -> None:
+    """And none many more: below half of a file's size, what is built takes no more memory than what is read."""
+    small: dict[str, Any] = {"d_model": 32, "encoder_layers": 2, "decoder_layers": 3}
+    configs: list[Any] = [
+        TransformerConfig(**small, d_ff=48, positions=positions, tied=tied)
+        for positions, tied in itertools.product(("sinusoidal", "learned"), ("none", "target", "all"))
+    ]
+    if kind == "rnn":
+        starts = (("bridge", True, "additive"), ("last", False, "none"), ("bridge", False, "general"))
+        cells = ("rnn", "gru", "lstm")
+        configs = [
+            RnnConfig(**small, d_hidden=40, cell=cell, start=start, bidirectional=both, attention=attention, tied=tied)
+            for (start, both, attention), cell, tied in itertools.product(starts, cells, ("none", "all"))
+        ]
+    for config in configs:
+        sizes = (50, 50) if config.tied == "all" else (50, 70)
+        model: Any = build_model(config, *sizes)
+        n = sum(parameter.numel() for parameter in model.parameters())
+        assert n / 2 <= config.least_weights(*sizes) <= n, config
