@@ -17,7 +17,7 @@ from types import TracebackType
 from attnkit import files
 
 # Controls but tab and line feed, separators of lines, changes of direction, halves of characters.
-_STEERING = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_STEERING = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def result(text: str = "") -> None:

@@ -73,7 +73,7 @@ class Ranks:
             failure = error
         try:
             pulse.stop()
-            codes = self._agree(exit_code(failure))
+            codes = self._agree(exit_code(failure) or int(failure is not None))
         except AttnkitError:
             if failure is not None:
                 raise failure from failure.__cause__  # nobody is left to agree with
@@ -108,7 +108,7 @@ class Ranks:
                 help="the same command again goes on; rank_timeout says how long to wait",
             ) from error
         what = "another process of this run has ended or cannot be reached"
-        if self.rank > 0:
+        if self.rank > 1:  # rank 0 may be the one that is gone
             raise ToldError(what, SystemFailure.exit_code) from error
         help = "what it said stands above or in its own log; the same command again goes on"
         raise SystemFailure(what, help=help) from error
@@ -125,6 +125,7 @@ class Ranks:
             # The first process to end makes torchrun end the others: none goes before the one that tells is ready.
             with suppress(AttnkitError):
                 self._agree(0)
+                torch.distributed.destroy_process_group()  # or its threads abort the process as it ends
         elif error is None or isinstance(error, StoppedError):
             torch.distributed.destroy_process_group()  # elsewhere it might wait for ranks that wait for this one
 

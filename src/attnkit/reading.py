@@ -6,7 +6,9 @@ The counterpart of ``files``, which writes. Knows nothing of what it reads.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
+import math
 import os
 import stat
 from collections.abc import Iterator
@@ -28,10 +30,18 @@ def open_plain(path: Path, *, follow: bool = False) -> Iterator[BinaryIO]:
         OSError: It cannot be opened or read.
     """
     flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | (0 if follow else os.O_NOFOLLOW)
-    with os.fdopen(os.open(path, flags), "rb") as stream:
-        if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
-            raise ValueError("it is not a plain file")
+    descriptor = os.open(path, flags)
+    # Before there is a stream: making one of a folder is an error that leaves the descriptor open.
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise ValueError("it is not a plain file")
+    with os.fdopen(descriptor, "rb") as stream:
         yield stream
+
+
+def blames_the_file(error: OSError) -> bool:
+    """Return whether an error says something of what lies there, not of what this process may do and has left."""
+    return error.errno not in (errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE)
 
 
 def read_plain(path: Path, most: int, *, follow: bool = False) -> bytes:
@@ -65,7 +75,9 @@ def parse_json(raw: bytes) -> Any:
     if sum(raw.count(sign) for sign in (b",", b"[", b"{")) > MOST_VALUES:
         raise ValueError(f"it holds more than {MOST_VALUES:,} values")
     try:
-        return json.loads(raw.decode("utf-8"), object_pairs_hook=_mapping, parse_constant=_refuse_constant)
+        return json.loads(
+            raw.decode("utf-8"), object_pairs_hook=_mapping, parse_float=_finite, parse_constant=_refuse_constant
+        )
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
 
@@ -75,6 +87,13 @@ def _mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) != len(pairs):
         raise ValueError("a key stands twice")
     return found
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text[:40]} is too large a number")
+    return number
 
 
 def _refuse_constant(name: str) -> Any:

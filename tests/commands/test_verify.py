@@ -11,10 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import safetensors.torch
-import torch
 
-from attnkit.cli import main
 from attnkit.commands.verify import as_text
 from attnkit.errors import RunError
 from attnkit.runs.folder import RunFolder
@@ -22,34 +19,10 @@ from attnkit.tasks import verify as task
 from attnkit.tasks.prepare import open_prepared, read_index
 from attnkit.tasks.verify import Verified, verify_run
 
+sys.path.insert(0, str(Path(__file__).parent))
+from verified import bad, save_changed
+
 Call = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
-    def run(*arguments: Any) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["attnkit", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        out, err = capsys.readouterr()
-        return int(ended.value.code or 0), out, err
-
-    return run
-
-
-@pytest.fixture(scope="module")
-def whole(workshop: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished run with the checkpoints 4, 8 and 12, and an average."""
-    path = tmp_path_factory.mktemp("verified") / "run"
-    config = workshop.configure(evaluation={"every_steps": 4}, checkpoints={"keep_last": 3, "average": 2})
-    workshop.train(config, path)
-    assert RunFolder(path).steps() == [4, 8, 12]
-    return path
-
-
-@pytest.fixture
-def run(whole: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(whole, tmp_path / "run"))
 
 
 def flip(path: Path, place: int = -3) -> None:
@@ -57,10 +30,6 @@ def flip(path: Path, place: int = -3) -> None:
     data = bytearray(path.read_bytes())
     data[place] ^= 1
     path.write_bytes(data)
-
-
-def bad(verified: Verified) -> list[str]:
-    return [f"{thing.name}: {thing.text}" for thing in verified.things if not thing.good]
 
 
 def test_a_whole_run_is_good(call: Call, run: Path) -> None:
@@ -131,16 +100,6 @@ def test_every_damaged_file_has_a_row_of_at_most_eighty_columns(call: Call, run:
     assert "names step-12, which is damaged" in out
     assert "4 of 13 damaged; the newest good checkpoint is step-8" in " ".join(out.split())
     assert json.loads(call("verify", run, "--json")[1])["good"] is False
-
-
-def save_changed(run: Path, change: Callable[[dict[str, torch.Tensor]], object], file: str) -> None:
-    """Save the newest checkpoint again with other tensors, under a manifest that fits them."""
-    folder = RunFolder(run)
-    checkpoint = folder.checkpoint("step-12")[0]
-    contents = {name: checkpoint.read(name) for name in checkpoint.manifest.files}
-    tensors = safetensors.torch.load(contents[file])
-    change(tensors)
-    folder.save(12, {**contents, file: safetensors.torch.save(tensors)})
 
 
 def test_numbers_that_are_not_finite_and_weights_that_do_not_fit_are_told(run: Path) -> None:

@@ -30,8 +30,9 @@ LIMIT = 60.0
 """Seconds after which a command that hangs is killed: none takes a tenth of them."""
 MEMORY = 1 << 30
 """Bytes that a forked command may take beyond what the imports take."""
-NOBODY = 65534
-STEERING = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+STATM = Path("/proc/self/statm")
+"""Where Linux tells how much a process takes."""
+STEERING = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
 @dataclass(frozen=True)
@@ -145,6 +146,13 @@ def wait(child: int) -> int | None:
     return None
 
 
+def bound_memory(statm: Path = STATM) -> None:
+    """Let this process take ``MEMORY`` more than it does, where the system says how much that is."""
+    if statm.exists():
+        most = int(statm.read_text().split()[0]) * resource.getpagesize() + MEMORY
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))
+
+
 def be(request: dict[str, Any]) -> None:
     """Be the command, as far as a process that begins anew would be, and end."""
     code = 1
@@ -162,8 +170,7 @@ def be(request: dict[str, Any]) -> None:
             os.environ.pop(name, None)
             if value is not None:
                 os.environ[name] = value
-        taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-        resource.setrlimit(resource.RLIMIT_AS, (taken + MEMORY, taken + MEMORY))
+        bound_memory()
         exec(request["before"], {"os": os, "resource": resource, "Path": Path})
         sys.argv = ["attnkit", *request["arguments"]]
         from attnkit.cli import main

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import re
@@ -14,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))  # the modules beside the tests are no package
 
 CLOCKED = ("lock", "timings.jsonl")
 """Files of a run that tell of processes and clocks, and of nothing else."""
@@ -137,10 +138,8 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
 @pytest.fixture(scope="session")
 def attnkit() -> Iterator[Any]:
     """``commandline.Forks``: commands as a person calls them, mistakes and all; ``attnkit.real`` starts a process."""
-    spec = importlib.util.spec_from_file_location("commandline", Path(__file__).with_name("commandline.py"))
-    assert spec is not None and spec.loader is not None
-    sys.modules["commandline"] = commandline = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(commandline)
+    import commandline
+
     forks = commandline.Forks()
     yield forks
     forks.close()

@@ -12,7 +12,6 @@ import io
 import json
 import os
 import random
-import resource
 import shutil
 import signal
 import sys
@@ -25,6 +24,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 
 import torch
+from commandline import bound_memory
 from mutations import mutate_bytes, mutate_folder, mutate_json, mutate_safetensors, resign
 
 from attnkit.config import load_yaml, validate
@@ -47,10 +47,10 @@ from attnkit.text.parallel import read_parallel
 from attnkit.text.tokenizer import load
 from attnkit.text.vocabulary import train_vocabulary
 
-MEMORY = 1 << 30
-"""Bytes that a child may take beyond what the imports took."""
 SECONDS = 20
-"""After which one attempt is ended: the longest takes a twentieth."""
+"""Of work after which one attempt is ended: the longest takes a twentieth."""
+WAIT = 300
+"""Seconds after which one that only waits is ended, however much else the machine has to do."""
 BATCH = 25
 TEXT = ["0 1 2 3", "", "x  y é日本 \U0001f600", "a" * 500]
 KINDS = ("bpe", "unigram", "wordpiece", "word", "char")
@@ -193,10 +193,10 @@ def batch(loader: str, seeds: range, base: Base) -> list[str]:
     if not child:
         os.close(reader)
         os.setpgid(0, 0)
-        taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-        resource.setrlimit(resource.RLIMIT_AS, (taken + MEMORY, taken + MEMORY))
+        bound_memory()
         for seed in seeds:
-            signal.alarm(SECONDS)
+            signal.setitimer(signal.ITIMER_PROF, SECONDS)
+            signal.alarm(WAIT)
             outcome = attempt(loader, seed, base)
             os.write(writer, json.dumps(outcome).encode() + b"\n")
         os._exit(0)

@@ -50,8 +50,9 @@ class Group:
     def codes(self) -> list[int | str]:
         """Wait for all ranks; return how each ended: its exit code, a signal's number below zero, or ``STOPPED``."""
         answer = self.folder / "codes.json"
+        until = time.monotonic() + LIMIT + 60
         while not answer.exists():
-            assert self.server.poll() is None, "the server has ended"
+            assert self.server.poll() is None and time.monotonic() < until, "the server has ended, or the group has"
             time.sleep(0.005)
         found: list[int | str] = json.loads(answer.read_text())
         return found

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 from mutations import resign
 
 SECONDS = 10
-"""In which an answer has to come; the process is ended then."""
-ALARM = f"import signal; signal.alarm({SECONDS})"
+"""Of work, in which an answer has to come; the process is ended then. One that waits ends by ``commandline.LIMIT``."""
+BOUND = f"resource.setrlimit(resource.RLIMIT_CPU, ({SECONDS}, {SECONDS}))"
 
 
 class Touch:
@@ -156,5 +156,5 @@ def perform(case: Case, attnkit: Any, stage: Stage) -> None:
     """Craft, call, and assert how it ended and that nothing outside was touched."""
     case.craft(stage)
     before = stage.everything()
-    attnkit(words(case.command, stage), stage.folder, before=ALARM).check(case.code, case.said)
+    attnkit(words(case.command, stage), stage.folder, before=BOUND).check(case.code, case.said)
     assert stage.everything() == before

@@ -1,25 +1,28 @@
 """Checkpoints that a stranger has made, with a manifest that vouches for them: no code runs and nothing grows.
 
-Each case ends within ten seconds and a gigabyte, with a documented exit code and a message of at most three lines.
+Each case ends within ten seconds of work and a gigabyte, with a documented exit code and at most three lines said.
 """
 
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from mutations import resign, vouch
 from stage import Case, Stage, make, perform
 
+from attnkit.errors import UsageError
+from attnkit.tasks.load import load_run
+from attnkit.tasks.translation import Request, train
+
 if TYPE_CHECKING:
     from tests.conftest import Workshop
+
+    from attnkit.tasks.config import TranslationConfig
 
 NEWEST = "run/checkpoints/step-12/"
 UNFIT, SENSELESS, UNUSABLE = "weights do not fit the configuration", "makes no sense", "cannot be used"
@@ -118,7 +121,7 @@ CASES = [
     Case("a configuration that is a list", lambda s: s.sign("config.yaml", "- 1"), "translate last", 4, "no mapping"),
     Case("an empty configuration", lambda s: (s.sign("config.yaml", ""), s.remove("run/best")), "init", 4, "mapping"),
     Case("a configuration in Latin-1", lambda s: s.sign("config.yaml", b"a: \xe9"), "translate last", 4, "not UTF-8"),
-    Case("a configuration of a megabyte", lambda s: s.sign("config.yaml", "#" * (1 << 20)), "translate last", 4),
+    Case("a configuration of 2 MB", lambda s: s.sign("config.yaml", "#" * (2 << 20)), "translate last", 4, "more than"),
     Case("a model of 10^9", configured("d_model: 16", "d_model: 1000000000"), "translate last", 4, "d_model"),
     Case("a million layers", configured("encoder_layers: 1", "encoder_layers: 1000000"), "translate last", 4),
     Case("a model of 200 GB", configured("d_model: 16", "d_model: 65536"), "translate last", 4, UNFIT),
@@ -197,3 +200,33 @@ def test_a_crafted_checkpoint_is_harmless(
 ) -> None:
     go_on = workshop.arguments("transformer", tmp_path / "run", limits__steps=13)
     perform(case, attnkit, make(tmp_path, trained, go_on))
+
+
+def shards(config: TranslationConfig, n: int, src: str, tgt: str) -> TranslationConfig:
+    """Return a configuration that trains on the same two files many times over."""
+    data = config.data.model_copy(update={"src": (src,) * n, "tgt": (tgt,) * n})
+    return config.model_copy(update={"data": data})
+
+
+def test_a_configuration_that_no_checkpoint_could_hold_is_refused_at_the_start(
+    workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, run = workshop.configure(), tmp_path / "run"
+    with pytest.raises(UsageError, match=r"takes 2,[0-9,]+ bytes, more than 1,048,576") as caught:
+        list(train(Request(shards(config, 1300, "x" * 900, "y" * 900), run)))
+    assert "joining the text files" in str(caught.value.help)
+    monkeypatch.setattr("attnkit.config.plain.MAX_NODES", 20)
+    with pytest.raises(UsageError, match=r"could not be read again: .* more than 20 values"):
+        list(train(Request(config, run)))
+    assert not run.exists()
+
+
+def test_a_run_on_1300_files_with_long_names_can_be_read_again(workshop: Workshop, tmp_path: Path) -> None:
+    folder = tmp_path / ("long" * 50)
+    folder.mkdir()
+    for side in ("src", "tgt"):
+        (folder / side).write_text("1 2 3\n")
+    config = shards(workshop.configure(limits__steps=1), 1300, str(folder / "src"), str(folder / "tgt"))
+    workshop.train(config, tmp_path / "run")
+    assert (tmp_path / "run" / "config.yaml").stat().st_size > 1 << 18
+    assert load_run(tmp_path / "run", device="cpu").config == config

@@ -5,21 +5,18 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from power_cuts import PAGE, Disk, Mark, Op, Orders, Recorder, Sync, Tree, torn
 
 from attnkit.errors import AttnkitError
 from attnkit.runs.checkpoint import Checkpoint, open_checkpoint
 from attnkit.runs.folder import RunFolder
 from attnkit.runs.logs import Status
-
-sys.path.insert(0, str(Path(__file__).parent))
-from power_cuts import PAGE, Disk, Mark, Op, Orders, Recorder, Sync, Tree, torn
 
 
 def contents(version: int) -> dict[str, bytes]:

@@ -7,13 +7,13 @@ import itertools
 import json
 import os
 import shutil
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import safetensors.torch
 import torch
+from rank_server import start
 
 from attnkit.commands.progress import follow
 from attnkit.config import dump_yaml, load_yaml, validate
@@ -26,9 +26,6 @@ from attnkit.tasks.config import TranslationConfig
 from attnkit.tasks.load import load_run
 from attnkit.tasks.translation import Request, train
 from attnkit.training.loop import StepRecord
-
-sys.path.insert(0, str(Path(__file__).parent))
-from rank_server import start
 
 Tensors = dict[str, torch.Tensor]
 NAN, INF = float("nan"), float("inf")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import signal
 import socket
@@ -15,23 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import signalled
 
 from attnkit.errors import SystemFailure
 from attnkit.runs.folder import RunFolder
 from attnkit.runs.lock import refuse_in_use, take_lock
-
-
-def load(name: str) -> Any:
-    """Return a module of this folder, which is no package."""
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
-        assert spec is not None and spec.loader is not None
-        sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[name])
-    return sys.modules[name]
-
-
-signalled = load("signalled")
 
 
 @pytest.fixture(scope="module")

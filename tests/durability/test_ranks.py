@@ -5,18 +5,15 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rank_server import STOPPED, Group, start
 
 from attnkit.errors import StoppedError
 from attnkit.tasks.translation import Request, train
-
-sys.path.insert(0, str(Path(__file__).parent))
-from rank_server import STOPPED, Group, start
 
 SILENCE = 3.0
 """Seconds that make a rank count as dead here."""

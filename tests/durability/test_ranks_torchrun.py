@@ -17,8 +17,6 @@ from typing import Any
 
 import pytest
 import safetensors.torch
-
-sys.path.insert(0, str(Path(__file__).parent))
 from rank_server import start
 
 N_STEPS, STOP_AT, KILL_AT = 10, 2, 5

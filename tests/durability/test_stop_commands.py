@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import random
 import shutil
@@ -17,25 +16,13 @@ from signal import SIGINT, SIGTERM
 from typing import Any
 
 import pytest
+import signalled
 
 from attnkit import cli
 from attnkit.errors import DataError, UsageError
 from attnkit.text import apart, vocabulary
 from attnkit.text.config import VocabularyConfig
 from attnkit.text.vocabulary import train_here, train_vocabulary
-
-
-def load(name: str) -> Any:
-    """Return a module of this folder, which is no package."""
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
-        assert spec is not None and spec.loader is not None
-        sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[name])
-    return sys.modules[name]
-
-
-signalled = load("signalled")
 
 
 @pytest.fixture(scope="module")

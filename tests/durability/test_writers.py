@@ -5,14 +5,23 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 import pytest
 
 import attnkit
 from attnkit.cli import COMMANDS
+from attnkit.models.build import build_model
+from attnkit.models.config import TransformerConfig
+from attnkit.tasks.load import load_run
+from attnkit.tasks.plan import plan
+
+if TYPE_CHECKING:
+    from tests.conftest import Workshop
 
 pytest.importorskip("ctranslate2")
 pytest.importorskip("tensorboard")
@@ -51,11 +60,9 @@ class Event(NamedTuple):
         path, innermost = Path(self.paths[0]), self.by[0]
         if "__pycache__" in path.parts and innermost == "<frozen importlib._bootstrap_external>":
             return "the interpreter's own cache"
-        # As they are imported: sacreBLEU's lock looks for a folder for temporary files, torch's compiler for its cache.
+        # As it is imported, sacreBLEU's lock looks for a folder for temporary files.
         if innermost == tempfile.__file__ and self.by[1].endswith("/portalocker/utils.py"):
             return "sacreBLEU's lock"
-        if any(file.endswith("/torch/_inductor/runtime/cache_dir_utils.py") for file in self.by[:2]):
-            return "torch's cache"
         # CTranslate2 writes a model itself, into the temporary folder that files.new_folder makes whole and durable.
         below = any(parent.name.startswith(".tmp-exported-") for parent in path.parents)
         if innermost.endswith("/ctranslate2/specs/model_spec.py") and below and self.event == "open":
@@ -83,8 +90,8 @@ def watched(commands: Any, tmp_path: Path) -> tuple[list[Event], set[str]]:
 
 def test_nobody_but_files_writes(commands: Any, tmp_path: Path) -> None:
     events, there = watched(commands, tmp_path)
-    others = {"the interpreter's own cache", "sacreBLEU's lock", "torch's cache"}
-    others |= {"ctranslate2's own writer", "tensorboard's own writer"}
+    others = {"the interpreter's own cache", "sacreBLEU's lock", "ctranslate2's own writer"}
+    others |= {"tensorboard's own writer"}
     writers = {event.writer for event in events}
     assert [event for event in events if event.writer not in {"files.py", *others}] == []
     assert writers >= {"files.py", "ctranslate2's own writer", "tensorboard's own writer"}, "an exemption too many"
@@ -98,3 +105,38 @@ def test_nobody_but_files_writes(commands: Any, tmp_path: Path) -> None:
             known = {new + path.removeprefix(old) if path.startswith(old) else path for path in known}
     assert sorted(there - known) == []
     assert len(there) > 50 and len(events) > 300
+
+
+POSITIONS = get_args(TransformerConfig.model_fields["positions"].annotation)
+UNDRAWN = """
+import json, sys
+from attnkit.cli import main
+for sys.argv in json.loads(sys.argv[1]):
+    try:
+        main()
+    except SystemExit as end:
+        assert not end.code, end.code
+assert "torch._dynamo" not in sys.modules and "torch._inductor" not in sys.modules
+"""
+
+
+def test_a_dry_run_leaves_the_compiler_alone(workshop: Workshop, tmp_path: Path) -> None:
+    """It is imported where a model without memory draws its weights, takes a second and makes a folder of its own."""
+    plans = [("transformer", {"model__positions": positions}) for positions in POSITIONS] + [("rnn", {})]
+    calls = [[*workshop.arguments(kind, tmp_path / "run", **changes), "--dry-run"] for kind, changes in plans]
+    argv = json.dumps([["attnkit", *call] for call in calls])
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", UNDRAWN, argv], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("kind", ["transformer", "rnn"])
+def test_a_plan_counts_the_parameters_of_the_model_that_is_trained(
+    workshop: Workshop, trained: Path, kind: str
+) -> None:
+    config = workshop.configure(kind)
+    sizes = (load_run(trained, device="cpu").src_tokenizer.vocab_size,) * 2
+    assert plan(config).n_parameters == sum(p.numel() for p in build_model(config.model, *sizes).parameters())

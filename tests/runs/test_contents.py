@@ -63,6 +63,19 @@ def test_links_and_pipes_are_no_files(folder: Path) -> None:
     assert list(faults(folder, contents)) == ["valid.src.txt cannot be read: it is not a plain file"]
 
 
+def test_a_linked_folder_is_told_and_nothing_behind_it_is_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    contents = describe_folder(folder)
+    monkeypatch.setattr("attnkit.runs.contents.open_plain", None)
+    for name in ("train/src", "train"):
+        (folder / name).rename(folder / "elsewhere")
+        (folder / name).symlink_to(folder / "elsewhere")
+        assert list(faults(folder, contents)) == [f"{name} is a symbolic link"]
+        (folder / name).unlink()
+        (folder / "elsewhere").rename(folder / name)
+    (folder / "link").symlink_to(folder)
+    assert list(faults(folder / "link", contents)) == ["link is a symbolic link"]
+
+
 def test_every_bit_of_a_signed_index_counts() -> None:
     raw = signed({"counts": {"train": 3}, "files": {"a": "b"}, "origin": None})
     assert signed(json.loads(raw)) == raw

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import random
 from pathlib import Path
 
 import pytest
 
-from attnkit.errors import RunError
+from attnkit.errors import RunError, SystemFailure
 from attnkit.runs import manifest
 from attnkit.runs.checkpoint import open_checkpoint
 from attnkit.runs.folder import RunFolder
@@ -201,7 +203,7 @@ def test_every_bit_of_a_line_of_the_log_counts(run: RunFolder) -> None:
     for step in range(3):
         run.append_metrics({"kind": "step", "step": step, "loss": 1.5})
     raw = run.metrics_path.read_bytes()
-    assert read_log(run.metrics_path, None) == Log(len(raw), 3, (), False)
+    assert read_log(run.metrics_path, None) == Log(len(raw), 3, 0, (), 0)
     first = raw.index(b"\n") + 1
     for place in range(first):
         for bit in range(8):
@@ -211,6 +213,55 @@ def test_every_bit_of_a_line_of_the_log_counts(run: RunFolder) -> None:
             found = read_log(run.metrics_path, None)
             assert found.damaged[:1] == (1,), (place, bit)
             late = read_log(run.metrics_path, 0)
-            assert (late.damaged, late.torn) == ((), True)
+            assert (late.n_damaged, late.damaged, late.n_torn > 0) == (0, (), True)
     run.metrics_path.write_bytes(raw[:-1])
-    assert read_log(run.metrics_path, None).damaged == (3,)
+    assert read_log(run.metrics_path, len(raw)).damaged == (3,)
+
+
+def test_lines_that_a_power_cut_tore_are_told_from_damaged_ones(run: RunFolder) -> None:
+    for step in range(3):
+        run.append_timings({"step": step, "minutes": 1.5, "tokens": 7})
+    path = run.timings_path
+    raw = path.read_bytes()
+    first = raw.index(b"\n") + 1
+    for kept in range(first):
+        for zeros in (0, 1, 30):
+            torn = raw[:kept] + bytes(zeros)
+            for after in (b"", raw[first:]):
+                path.write_bytes(raw + torn + after)
+                found = read_log(path, None)
+                n_lines = 3 + (2 if after else len(torn) > 0)
+                assert found == Log(len(raw + torn + after), n_lines, 0, (), int(len(torn) > 0)), (torn, after)
+    for place in range(len(raw)):
+        for bit in range(8):
+            changed = bytearray(raw)
+            changed[place] ^= 1 << bit
+            path.write_bytes(changed)
+            assert read_log(path, None).n_damaged, (place, bit)
+
+
+def test_a_log_of_nothing_but_damage_takes_no_memory_for_each_line(run: RunFolder) -> None:
+    run.metrics_path.write_bytes(b"x\n" * 200_000)
+    assert read_log(run.metrics_path, None) == Log(400_000, 200_000, 200_000, (1, 2, 3), 0)
+
+
+def test_a_log_that_cannot_be_read_is_damaged_unless_this_process_is_why(
+    run: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = run.timings_path
+    path.mkdir()
+    with pytest.raises(ValueError, match="cannot be read: it is not a plain file"):
+        read_log(path, None)
+    path.rmdir()
+    path.symlink_to(run.path / "lock")
+    with pytest.raises(ValueError, match="cannot be read: "):
+        read_log(path, None)
+    for code, expected in ((errno.EIO, ValueError), (errno.EACCES, SystemFailure), (errno.EMFILE, SystemFailure)):
+
+        def failing(*_: object, code: int = code) -> int:
+            raise OSError(code, os.strerror(code))
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "open", failing)
+            with pytest.raises(expected, match=os.strerror(code)):
+                read_log(path, None)

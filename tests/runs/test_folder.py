@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 from pathlib import Path
 
 import pytest
 
-from attnkit.errors import RunError, UsageError
+from attnkit.errors import RunError, SystemFailure, UsageError
 from attnkit.runs.folder import RunFolder
 from attnkit.runs.logs import Status
 from attnkit.runs.retention import Retention, removable
@@ -147,6 +149,41 @@ def test_a_linked_checkpoints_folder_is_never_written_through(tmp_path: Path) ->
         with pytest.raises(RunError, match="checkpoints is no folder of this run"):
             act()
     assert [path.name for path in outside.iterdir()] == ["step-1"]
+
+
+def test_a_linked_checkpoints_folder_is_not_read_through(tmp_path: Path) -> None:
+    run = run_with(tmp_path / "run", 1)
+    run.set_best("step-1")
+    run.checkpoints_path.rename(tmp_path / "outside")
+    run.checkpoints_path.symlink_to(tmp_path / "outside")
+    named = [lambda name=name: run.checkpoint(name) for name in (None, "best", "last", "step-1")]
+    for read in (run.newest, run.steps, run.folders, *named):
+        with pytest.raises(RunError, match="checkpoints is no folder of this run"):
+            read()
+
+
+def test_the_name_of_the_best_is_read_from_a_plain_file_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = run_with(tmp_path / "run", 1)
+    best = run.path / "best"
+    assert run.best_name() is None
+    (tmp_path / "name").write_text("step-1\n")
+    for make in (
+        lambda: best.symlink_to(tmp_path / "name"),
+        lambda: best.symlink_to(tmp_path / "missing"),
+        lambda: os.mkfifo(best),
+        lambda: best.write_text("step-1" + "\n" * 100),
+    ):
+        make()
+        with pytest.raises(RunError, match="the file naming the best checkpoint is damaged"):
+            run.best_name()
+        best.unlink()
+
+    def refusing(*_: object) -> int:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(os, "open", refusing)
+    with pytest.raises(SystemFailure, match="best: Permission denied"):
+        run.best_name()
 
 
 def test_nothing_saved_yet_is_no_failure(tmp_path: Path) -> None:

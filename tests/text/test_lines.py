@@ -32,6 +32,45 @@ def test_only_line_feeds_end_lines(tmp_path_factory: pytest.TempPathFactory, lin
     assert list(read_lines(path)) == expected
 
 
+FEW = ["\0\n", "\0a\n", "a\0\nb\n", "a\0b\0c\0\n", "\0\n" * 40, "\0a\0\n" * 3, "\0" * 40, "a" * 40 + "\0" * 19]
+
+
+@pytest.mark.parametrize("text", FEW)
+def test_nul_is_a_character_like_others(tmp_path: Path, text: str) -> None:
+    assert list(read_lines(write(tmp_path / "a", text))) == text.splitlines()
+
+
+@pytest.mark.parametrize(
+    "lines", ["the dog ran over the hill\n", "1\n\n22\nthe dog ran away\n", "Zoë öffnet die Tür\n", "12" * 8]
+)
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_utf_16_without_a_mark_is_told_by_the_first_lines(tmp_path: Path, lines: str, encoding: str) -> None:
+    path = write(tmp_path / "a", lines.encode(encoding))
+    with pytest.raises(DataError) as caught:
+        list(read_lines(path))
+    assert "UTF-16" in str(caught.value.help)
+    reader = LineReader(path, on_bad="replace")
+    assert len(list(reader)) >= lines.count("\n") and "UTF-16" in str(reader.counts.guess)
+
+
+@pytest.mark.parametrize("block", ["a", "aa\n", "\n", "aaaa\naaaaaa\n"])
+def test_lines_are_counted_as_they_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: str) -> None:
+    """Up to the longest that a line may be, across the blocks in which they are counted."""
+    monkeypatch.setattr("attnkit.text.lines.MAX_BYTES", (1 << 20) + 2)
+    for n in ((1 << 20) - 5, (1 << 20) + 1, (1 << 20) + 2, (1 << 20) + 3):
+        for end in ("", "\n"):
+            path = write(tmp_path / "a", block + "x" * n + end)
+            try:
+                expected: object = len(list(read_lines(path)))
+            except DataError as error:
+                expected = error.lines()
+            try:
+                found: object = count_lines(path)
+            except DataError as error:
+                found = error.lines()
+            assert found == expected, n
+
+
 def test_a_last_line_needs_no_line_feed(tmp_path: Path) -> None:
     assert list(read_lines(write(tmp_path / "a", "x\n\ny"))) == ["x", "", "y"]
     assert list(read_lines(write(tmp_path / "a", ""))) == []
@@ -57,7 +96,7 @@ def test_bad_bytes_are_refused_with_file_and_line(tmp_path: Path) -> None:
     ("content", "guess"),
     [
         ("hei".encode("utf-16"), "UTF-16"),
-        (gzip.compress(b"a\n"), "name it .gz"),
+        (gzip.compress(b"a\n", mtime=0), "name it .gz"),
         (b"\x7fELF\x80\0\0", "looks binary"),
         (b"caf\xe9", "iconv"),
     ],

@@ -179,6 +179,15 @@ def test_the_byte_alphabet_is_that_of_tokenizers() -> None:
     assert split == "".join(CHARACTERS[byte] for byte in "é\0 \u2028~".encode())
 
 
+def test_a_vocabulary_that_no_file_may_hold_is_an_error_of_the_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = VocabularyConfig(kind="unigram", size=600)
+    train_vocabulary(LINES, config)
+    monkeypatch.setattr("attnkit.text.schema.MOST_NODES", 300)
+    with pytest.raises(DataError, match="could not be read again: its entries are too many") as caught:
+        train_vocabulary(LINES, config)
+    assert (caught.value.where, caught.value.help) == ("vocabulary.size", "ask for fewer entries")
+
+
 # -- statistics
 
 

@@ -22,6 +22,9 @@ def command(
       attnkit demo
     """
     from attnkit.commands.progress import follow
+    from attnkit.runs.lock import refuse_in_use
+
+    refuse_in_use(output / "run")  # before torch is loaded, and before the corpus is written
     from attnkit.runtime import StopRequests
     from attnkit.tasks.demo import Shown, demo
     from attnkit.tasks.translation import Finished

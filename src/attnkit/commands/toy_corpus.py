@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_format
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +11,7 @@ import typer
 
 from attnkit import console, files
 from attnkit.errors import UsageError
+from attnkit.reading import holds
 from attnkit.text.toy.kinds import Kind, make_files
 
 
@@ -36,18 +38,11 @@ def command(
     contents = {path: "".join(f"{line}\n" for line in lines).encode() for path, lines in made.items()}
     files.make_dirs(output)
     for path, content in contents.items():
-        if not overwrite and holds_other_text(path, content):
+        # A link counts as other text, whatever it leads to: a file would take its place.
+        if not overwrite and os.path.lexists(path) and not holds(path, content):
             raise UsageError(f"{path} holds other text", help="choose another folder, or replace it with --overwrite")
     for path, content in contents.items():
         files.write_bytes(path, content)
     counts = {str(path): len(lines) for path, lines in made.items()}
     rows = [(path, f"{count:,} lines") for path, count in counts.items()]
     console.result(json_format.dumps(counts) if json else console.table(rows, indent=""))
-
-
-def holds_other_text(path: Path, content: bytes) -> bool:
-    """Return whether there is something else at a path than what is to be written there."""
-    try:
-        return path.exists() and not (path.is_file() and path.read_bytes() == content)
-    except OSError:  # what cannot be read is not known to be the same
-        return True

@@ -54,8 +54,17 @@ def signed(index: Mapping[str, object]) -> bytes:
 def faults(folder: Path, contents: Contents, by_size: str | None = None) -> Iterator[str]:
     """Yield what is wrong with a folder's files, as "train/src/ids.bin has 9 bytes instead of 12".
 
-    Of files whose name ends with ``by_size`` no more than the size is looked at.
+    Of files whose name ends with ``by_size`` no more than the size is looked at. Where a folder is a link, nothing is:
+    what lies behind it is no part of the whole, and may be another's tomorrow.
     """
+    try:
+        linked = _linked(folder, contents)
+    except OSError as error:
+        yield f"{folder.name} cannot be read: {error.strerror or error}"
+        return
+    if linked:
+        yield from (f"{name} is a symbolic link" for name in linked)
+        return
     for name, entry in contents.items():
         try:
             with open_plain(folder / name) as stream:
@@ -66,3 +75,9 @@ def faults(folder: Path, contents: Contents, by_size: str | None = None) -> Iter
                     yield f"{name} is not as it was written"
         except (OSError, ValueError) as error:
             yield f"{name} cannot be read: {getattr(error, 'strerror', None) or error}"
+
+
+def _linked(folder: Path, contents: Contents) -> list[str]:
+    """Return the names of those folders that are symbolic links, from the outermost to the ones furthest below."""
+    folders = {Path(), *(parent for name in contents for parent in Path(name).parents)}
+    return [part.as_posix() if part.parts else folder.name for part in sorted(folders) if (folder / part).is_symlink()]

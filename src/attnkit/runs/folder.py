@@ -15,6 +15,7 @@ from typing import Final
 from attnkit import files
 from attnkit.errors import RunError, UsageError
 from attnkit.files import Data
+from attnkit.reading import blames_the_file, read_plain
 from attnkit.runs import logs
 from attnkit.runs.checkpoint import REPLACED, Checkpoint, open_checkpoint, replaced_path, write_checkpoint
 from attnkit.runs.kind import is_run, refuse_link, refuse_other, require_run
@@ -23,6 +24,7 @@ from attnkit.runs.lock import Lock, take_lock
 from attnkit.runs.logs import Status
 from attnkit.runs.retention import Retention, removable
 
+_MOST_NAME = 100  # bytes of the file that names the best
 STEP: Final = re.compile(r"step-(0|[1-9][0-9]{0,15})")
 
 
@@ -182,11 +184,16 @@ class RunFolder:
     def best_name(self) -> str | None:
         """Return what the file ``best`` names, None when there is none. Raises ``RunError`` when it makes no sense."""
         path = self.path / "best"
-        if not path.exists():
-            return None
         text = ""
-        if path.is_file() and path.stat().st_size < 100:
-            text = path.read_text(encoding="utf-8", errors="replace").removesuffix("\n")
+        try:
+            text = read_plain(path, _MOST_NAME).decode("utf-8", errors="replace").removesuffix("\n")
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            if not blames_the_file(error):
+                raise files.failure("read", path, error) from error
+        except ValueError:
+            pass  # as senseless as a text that is no name
         if text == "averaged" or STEP.fullmatch(text):
             return text
         raise RunError("the file naming the best checkpoint is damaged", where=str(path), help="--checkpoint last")
@@ -240,9 +247,13 @@ class RunFolder:
                     files.remove_tree(path)
 
     def _found(self) -> list[tuple[int, Path]]:
-        """Return step and path of every checkpoint folder, newest first, one being replaced after its successor."""
+        """Return step and path of every checkpoint folder, newest first, one being replaced after its successor.
+
+        Raises ``RunError`` where the folder they lie in is a link: what it leads to is no part of this run.
+        """
         found: list[tuple[int, Path]] = []
         try:
+            refuse_link(self.checkpoints_path)
             for path in self.checkpoints_path.iterdir():
                 if match := STEP.fullmatch(path.name.removesuffix(REPLACED)):
                     found.append((int(match[1]), path))
@@ -255,6 +266,8 @@ class RunFolder:
     def _open(self, name: str) -> Checkpoint:
         if name != "averaged" and not STEP.fullmatch(name):
             raise UsageError(f"'{name}' is no checkpoint", help="choose best, last, averaged or step-N")
+        if name != "averaged":
+            self._found()  # which refuses a linked folder
         path = self.path / "averaged" if name == "averaged" else self.checkpoints_path / name
         for candidate in (path, replaced_path(path)):
             if os.path.lexists(candidate):

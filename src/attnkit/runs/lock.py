@@ -17,7 +17,7 @@ from attnkit import files
 from attnkit.errors import SystemFailure
 
 FILE_NAME = "lock"
-_TRIES = 4
+_TRIES = 20
 _PAUSE = 0.02  # seconds
 _LENGTH = 255  # the same for every owner, so that one text covers another
 # A forked child shares the lock, which would outlive its parent: children close what they find here.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from attnkit import files
-from attnkit.reading import open_plain
+from attnkit.reading import blames_the_file, open_plain
 from attnkit.runs import lock, logs
 
 _MOST_NUMBERS = 3
@@ -20,10 +20,12 @@ class Log:
     size: int
     """Bytes."""
     n_lines: int
+    n_damaged: int
+    """Lines that are not as they were written, among those asked for."""
     damaged: tuple[int, ...]
-    """Numbers of the lines that are not as they were written, among those asked for."""
-    torn: bool
-    """Whether a line after those is not as it was written."""
+    """Numbers of the first few of them."""
+    n_torn: int
+    """Lines that are no damage: cut short by a power cut, or after those asked for."""
 
 
 def user(folder: Path) -> str | None:
@@ -41,40 +43,63 @@ def user(folder: Path) -> str | None:
 
 
 def read_log(path: Path, size: int | None) -> Log:
-    """Check every line of a log; ``size`` is how many bytes of it have to be right, None for all.
+    """Check every line of a log; ``size`` is how many bytes of it have to be right.
+
+    With None it is a log that nothing depends on, of which nobody cuts what a power cut tore: such lines are no damage.
 
     Raises:
         FileNotFoundError: There is none.
-        ValueError: It is no plain file.
+        ValueError: It cannot be read, for a reason that lies in itself.
     """
     damaged: list[int] = []
-    number = place = 0
-    torn = False
+    number = place = n_damaged = n_torn = 0
     try:
         with open_plain(path) as stream:
             while line := stream.readline(logs.MAX_LINE):
                 number += 1
                 if logs.parse_line(line) is None:
-                    if size is None or place < size:
-                        damaged.append(number)
+                    if is_torn(line) if size is None else place >= size:
+                        n_torn += 1
                     else:
-                        torn = True
+                        n_damaged += 1
+                        damaged += [number] if n_damaged <= _MOST_NUMBERS else []
                 place += len(line)
     except FileNotFoundError:
         raise
     except OSError as error:
-        raise files.failure("read", path, error) from error
-    return Log(place, number, tuple(damaged), torn)
+        if not blames_the_file(error):
+            raise files.failure("read", path, error) from error
+        raise ValueError(f"cannot be read: {error.strerror or error}") from error
+    except ValueError as error:
+        raise ValueError(f"cannot be read: {error}") from error
+    return Log(place, number, n_damaged, tuple(damaged), n_torn)
 
 
-def numbered(numbers: tuple[int, ...]) -> str:
-    """Return the lines in words.
+def is_torn(line: bytes) -> bool:
+    """Return whether a line begins as one that was not written to its end, after which at most a whole one follows.
 
-    >>> numbered((3, 7, 9, 11))
+    A power cut leaves such a line, with zeros where nothing had reached the disk; the next one is appended to it. No
+    flipped bit makes a line look like that.
+    """
+    begun = line
+    if line.endswith(b"\n"):
+        begun, sign, rest = line.rpartition(b"{")
+        if logs.parse_line(sign + rest) is None:
+            return False
+    elif len(line) >= logs.MAX_LINE:
+        return False
+    begun = begun.rstrip(b"\0")
+    return b'"}' not in begun or logs.parse_line(begun + b"\n") is not None
+
+
+def numbered(numbers: tuple[int, ...], n_all: int) -> str:
+    """Return in words which lines, of which the first few are numbered.
+
+    >>> numbered((3, 7, 9), 4)
     'lines 3, 7, 9 and 1 more'
     """
-    shown = [str(number) for number in numbers[:_MOST_NUMBERS]]
-    if len(numbers) > _MOST_NUMBERS:
-        shown.append(f"{len(numbers) - _MOST_NUMBERS} more")
+    shown = [str(number) for number in numbers]
+    if n_all > len(numbers):
+        shown.append(f"{n_all - len(numbers)} more")
     words = " and ".join(part for part in (", ".join(shown[:-1]), shown[-1]) if part)
-    return f"line{'s' if len(numbers) > 1 else ''} {words}"
+    return f"line{'s' if n_all > 1 else ''} {words}"

@@ -25,6 +25,7 @@ from attnkit.tasks.average import mean_of
 from attnkit.tasks.card import model_card
 from attnkit.tasks.config import TranslationConfig
 from attnkit.tasks.load import given_vocabularies, read_tokenizers, refuse_misfit, to_bytes
+from attnkit.tasks.saved import refuse_unreadable
 from attnkit.tasks.standing import Standing, weights_fingerprint
 from attnkit.tasks.vocabularies import Vocabularies
 from attnkit.tasks.weights import MODEL, OPTIMIZER, read_tensors
@@ -93,6 +94,7 @@ class Keeper:
 
     def _take(self) -> None:
         """Lock the folder. What is to be overwritten goes aside, unless an earlier attempt of this launch began it."""
+        refuse_unreadable(self.config)
         if self.overwrite and self.folder.exists() and not is_of_this_launch(self.folder.read_status()):
             self.folder.move_aside()
         self._resources.enter_context(self.folder.lock())
@@ -182,7 +184,7 @@ class Keeper:
 
     def _save(self, state: TrainState) -> None:
         scores = self.standing.scores
-        if self._saved == state.step and not state.finished and not scores.get(state.step):
+        if self._saved == state.step and state.finished in (None, "stopped") and not scores.get(state.step):
             return
         model, optimizer = state.tensors()
         stored = {

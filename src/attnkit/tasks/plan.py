@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 from attnkit.models.build import build_model
 from attnkit.runs.folder import RunFolder
@@ -19,6 +22,7 @@ from attnkit.text.parallel import read_parallel
 from attnkit.text.vocabulary import train_vocabulary
 
 _SAMPLE = 20_000
+_DRAWS = (torch.Tensor.normal_, torch.Tensor.uniform_)
 
 
 @dataclass(frozen=True)
@@ -36,14 +40,25 @@ class Plan:
     precision: str
 
 
+class _Undrawn(TorchFunctionMode):
+    """Leaves out the drawing of weights: without memory it does nothing but import torch's compiler, for a second."""
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func in _DRAWS or getattr(func, "__module__", "") == "torch.nn.init":
+            return (kwargs or {}).get("tensor", *args[:1])
+        return func(*args, **(kwargs or {}))
+
+
 def plan(config: TranslationConfig, init_from: Path | None = None) -> Plan:
     """Estimate a run from its configuration and a sample of its text.
 
     Vocabularies that are given are read, others made of the samples: where these are all the text, they are the run's.
     """
     files = list(zip(map(Path, config.data.src), map(Path, config.data.tgt), strict=True))
+    samples = [list(islice(read_parallel(src, tgt), _SAMPLE)) for src, tgt in files]  # which refuses what is no text
     counts = [count_lines(src) for src, _ in files]
-    samples = [list(islice(read_parallel(src, tgt), _SAMPLE)) for src, tgt in files]
     refuse_two_givers(config.vocabulary_files, init_from)
     given = given_vocabularies(config, None if init_from is None else RunFolder(init_from).checkpoint()[0])
     vocabularies = given or _of_samples(config, [pair for sample in samples for pair in sample])
@@ -54,7 +69,7 @@ def plan(config: TranslationConfig, init_from: Path | None = None) -> Plan:
         n = sum(len(ids) + 1 for k, side in enumerate(sides) for ids in side.encode([pair[k] for pair in sample]))
         tokens += weight * n * lines / len(sample)
     src_size, tgt_size = (side.vocab_size if whole else config.vocabulary.size for side in sides)
-    with torch.device("meta"):
+    with torch.device("meta"), _Undrawn():
         model = build_model(config.model, src_size, tgt_size)
     n_parameters = sum(parameter.numel() for parameter in model.parameters())
     device = choose_device(config.device)

@@ -10,11 +10,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, ValidationError
 
-from attnkit.config import parse_yaml
+from attnkit.config import dump_yaml, parse_yaml
 from attnkit.errors import RunError, UsageError
 from attnkit.runs.checkpoint import Checkpoint
 
-MOST_CONFIG = 1 << 18
+MOST_CONFIG = 1 << 20
 MOST_STATE = 1 << 24
 """Bytes; some 100,000 evaluations."""
 
@@ -65,6 +65,22 @@ class _State(BaseModel, extra="forbid", strict=True):
 class _Averaged(BaseModel, extra="forbid", strict=True):
     averaged: list[Count]
     metrics: _Scores | Annotated[dict[str, float], Field(max_length=0)]
+
+
+def refuse_unreadable(config: BaseModel) -> None:
+    """Refuse a configuration that no checkpoint may hold, before there is one that nobody could read again.
+
+    Raises:
+        UsageError: it is too long, or has too many values.
+    """
+    text, help = dump_yaml(config), "name fewer or shorter paths, for example by joining the text files"
+    size = len(text.encode())
+    if size > MOST_CONFIG:
+        raise UsageError(f"the configuration takes {size:,} bytes, more than {MOST_CONFIG:,}", help=help)
+    try:
+        parse_yaml(text, "config.yaml")
+    except UsageError as error:
+        raise UsageError(f"the configuration could not be read again: {error.what}", help=help) from error
 
 
 def read_state(checkpoint: Checkpoint) -> dict[str, Any]:

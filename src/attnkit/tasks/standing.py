@@ -14,7 +14,8 @@ from attnkit.tasks.average import planned
 from attnkit.tasks.config import TranslationConfig
 from attnkit.tasks.load import read_config
 from attnkit.tasks.resolve import differences
-from attnkit.tasks.saved import read_averaged, read_state
+from attnkit.tasks.saved import read_averaged, read_bounded, read_state
+from attnkit.text.schema import MOST_BYTES
 
 Scores = dict[int, dict[str, float]]
 
@@ -48,8 +49,10 @@ class Standing:
     def texts(self) -> dict[str, bytes]:
         """Return the vocabularies that the checkpoint holds, by the names of their files."""
         checkpoint = self.checkpoint
-        names = [name for name in checkpoint.manifest.files if name.startswith("tokenizer.")] if checkpoint else []
-        return {name: checkpoint.read(name) for name in names} if checkpoint else {}
+        if checkpoint is None:
+            return {}
+        names = [name for name in ("tokenizer.json", "tokenizer.target.json") if name in checkpoint.manifest.files]
+        return {name: read_bounded(checkpoint, name, MOST_BYTES) for name in names}
 
     def refuse_another(self, init_from: Path | None) -> None:
         """Raise ``UsageError`` where the run was begun with other settings, or other weights, than are asked for."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -26,7 +28,7 @@ from attnkit.tasks.vocabularies import Vocabularies
 from attnkit.tasks.weights import MODEL, OPTIMIZER, read_tensors, tensors_of
 from attnkit.text.schema import MOST_BYTES
 
-_ATTEMPTS = 3  # at a checkpoint that another process puts a new one in the place of
+_ATTEMPTS = 3  # at what another process removes, or puts a new one in the place of
 
 
 @dataclass(frozen=True)
@@ -64,8 +66,15 @@ def verify_runs(paths: Sequence[Path]) -> Iterator[Verified]:
 
 
 def verify_run(path: Path) -> Verified:
-    """Look a run folder over. Raises ``RunError`` if it is none."""
+    """Look a run folder over. Raises ``RunError`` if it is none, or if its checkpoints lie behind a link."""
     require_run(path)
+    for _ in range(_ATTEMPTS - 1):
+        with contextlib.suppress(RunError):  # the newest was good, and then was rotated away: there is a newer one
+            return _verify_once(path)
+    return _verify_once(path)
+
+
+def _verify_once(path: Path) -> Verified:
     folder = RunFolder(path)
     user = survey.user(path)
     found = [_look(*named) for named in folder.folders()]
@@ -98,19 +107,22 @@ def _look(name: str, path: Path) -> tuple[list[Thing], Checkpoint | None]:
         if not wrong and checkpoint is not None:
             size = sum(entry.size for entry in checkpoint.manifest.files.values())
             return [Thing(label, True, f"{len(checkpoint.manifest.files)} files, {size / 1e6:,.1f} MB")], checkpoint
-        if place == _place(path):
-            return [Thing(label, False, what) for what in wrong], None
-        if _place(path) is None:
+        now = _place(path)
+        if now is None:
             return [Thing(label, True, "was rotated away meanwhile")], None
+        if place == now:
+            return [Thing(label, False, what) for what in wrong], None
     return [Thing(label, False, what) for what in wrong], None
 
 
 def _place(path: Path) -> tuple[int, int] | None:
-    """Return what tells a folder from another one that takes its name."""
+    """Return what tells a folder from another one that takes its name; None where there is none."""
     try:
         found = path.lstat()
-    except OSError:
+    except FileNotFoundError:
         return None
+    except OSError as error:
+        return -1, error.errno or 0
     return found.st_dev, found.st_ino
 
 
@@ -176,14 +188,14 @@ def _logs(folder: RunFolder, newest: Checkpoint | None) -> Iterator[Thing]:
         except ValueError as error:
             yield Thing(path.name, False, str(error))
             continue
-        if log.damaged:
-            verb = "is" if len(log.damaged) == 1 else "are"
-            yield Thing(path.name, False, f"{survey.numbered(log.damaged)} {verb} not as written")
+        if log.n_damaged:
+            verb = "is" if log.n_damaged == 1 else "are"
+            yield Thing(path.name, False, f"{survey.numbered(log.damaged, log.n_damaged)} {verb} not as written")
         elif size is not None and log.size < size:
             yield Thing(path.name, False, f"has lost {size - log.size:,} bytes")
         else:
-            end = "; its torn end is cut off when the run goes on" if log.torn else ""
-            yield Thing(path.name, True, f"{log.n_lines:,} lines{end}")
+            end = f", {log.n_torn:,} of them torn" if size is None else "; its torn end is cut off when the run goes on"
+            yield Thing(path.name, True, f"{log.n_lines:,} lines{end if log.n_torn else ''}")
 
 
 def _status(folder: RunFolder, in_use: bool) -> Thing:
@@ -204,7 +216,8 @@ def _copies(folder: RunFolder, newest: Checkpoint | None) -> Iterator[Thing]:
     yield Thing("config.yaml", *_config(folder, newest))
     for name in sorted(name for name in newest.manifest.files if name.startswith("tokenizer")):
         try:
-            same = read_plain(folder.path / name, MOST_BYTES) == newest.read(name)
+            copy = hashlib.sha256(read_plain(folder.path / name, MOST_BYTES)).hexdigest()
+            same = copy == newest.entry(name).sha256
             yield Thing(name, same, f"{'as' if same else 'differs from the one'} in {newest.name}")
         except (OSError, ValueError) as error:
             yield Thing(name, False, _unreadable(error))

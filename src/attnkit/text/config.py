@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field, field_validator
 
@@ -27,7 +27,7 @@ class VocabularyConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_
     """Lower-case before encoding; decoding cannot undo it."""
     byte_fallback: bool = True
     """Keep an entry for each of the 256 bytes, so that any text can be written without <unk> (not for kind=word)."""
-    symbols: tuple[str, ...] = ()
+    symbols: tuple[Annotated[str, Field(max_length=100)], ...] = Field(default=(), max_length=4096)
     """Texts that always stay one token, such as tags. They contain no white space."""
     multiple_of: int = Field(default=8, ge=1, le=4096)
     """The number of entries is a multiple of this, which matrix products like; unused entries fill it up."""

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain, islice
 from pathlib import Path
 from typing import BinaryIO, Literal, cast
 
@@ -31,6 +32,10 @@ _OPENERS: dict[str, Callable[[Path], object]] = {".gz": gzip.open, ".xz": lzma.o
 MAX_BYTES = 1 << 26
 """Of one line: what has more is no text by lines, and may never end."""
 
+_FIRST = 10
+"""Lines at the start of a file that are looked at for signs of UTF-16: one alone may be too short to tell."""
+_TELLING = 16
+"""Letters between NULs that make it certain."""
 _DAMAGE = (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError)
 _NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP)
 _UTF_16 = "the file looks like UTF-16; convert it: iconv -f UTF-16 -t UTF-8"
@@ -142,13 +147,15 @@ class LineReader:
     def __iter__(self) -> Iterator[str]:
         counts = self.counts
         with _opened(self.path, counts) as raw_lines:
-            for raw in iter(partial(raw_lines.readline, MAX_BYTES + 1), b""):
+            ahead, rest = _look_ahead(iter(partial(raw_lines.readline, MAX_BYTES + 1), b""))
+            utf16 = _is_utf16(b"".join(ahead)[:4096])
+            for raw in chain(ahead, rest):
                 counts.n_lines += 1
                 if len(raw) > MAX_BYTES:
                     raise endless(self.path, counts.n_lines)
                 try:
-                    if counts.n_lines == 1 and _is_utf16(raw):
-                        raise UnicodeDecodeError("utf-8", raw, raw.index(b"\0"), raw.index(b"\0") + 1, "UTF-16")
+                    if counts.n_lines == 1 and utf16:
+                        raise UnicodeDecodeError("utf-16", raw, raw.index(b"\0"), raw.index(b"\0") + 1, "by its NULs")
                     line = raw.decode("utf-8")
                 except UnicodeDecodeError as error:
                     line = self._mend(raw, error)
@@ -168,7 +175,7 @@ class LineReader:
             raise undecodable(self.path, counts.n_lines, raw, error) from error
         counts.n_bad += 1
         if counts.n_lines == 1:
-            counts.guess = _guess(raw)
+            counts.guess = _guess(raw, error.encoding)
         if counts.first_bad is None:
             counts.first_bad = counts.n_lines
         return raw.decode("utf-8", errors="replace")
@@ -183,14 +190,18 @@ def count_lines(path: Path) -> int:
     r"""Return how many lines ``read_lines`` would yield; a last one without its ``\n`` counts.
 
     Raises:
-        DataError: The file is empty, or compressed and damaged or cut off.
+        DataError: The file is empty, compressed and damaged or cut off, or has a line of more than ``MAX_BYTES``.
     """
-    counts, last = LineCounts(), b"\n"
+    counts, length = LineCounts(), 0  # of the line that the block begins in
     with _opened(path, counts) as stream:
         while block := stream.read(1 << 20):
-            counts.n_lines += block.count(b"\n")
-            last = block[-1:]
-    n_lines = counts.n_lines + (last != b"\n")
+            length += block.find(b"\n") + 1 or len(block)
+            if length > MAX_BYTES:
+                raise endless(path, counts.n_lines + 1)
+            if b"\n" in block:
+                counts.n_lines += block.count(b"\n")
+                length = len(block) - block.rfind(b"\n") - 1
+    n_lines = counts.n_lines + (length > 0)
     if not n_lines:
         raise DataError("this file is empty", where=str(path))
     return n_lines
@@ -217,7 +228,7 @@ def _opened(path: Path, counts: LineCounts) -> Iterator[BinaryIO]:
 def undecodable(path: Path, line: int, raw: bytes, error: UnicodeDecodeError) -> DataError:
     """Return the error for bytes that are no UTF-8, with a guess at what the file is."""
     byte = raw[error.start]
-    help = (_guess(raw) if line == 1 else None) or "convert the file to UTF-8 (iconv), or mend the line"
+    help = (_guess(raw, error.encoding) if line == 1 else None) or "convert the file to UTF-8 (iconv), or mend the line"
     what = f"byte 0x{byte:02X} is no UTF-8 (byte {error.start + 1} of the line)"
     return DataError(what, where=f"{path}:{line}", help=help)
 
@@ -228,22 +239,36 @@ def endless(path: Path, line: int) -> DataError:
     return DataError(f"this line has more than {MAX_BYTES:,} bytes", where=f"{path}:{line}", help=help)
 
 
-def _guess(raw: bytes) -> str | None:
+def _guess(raw: bytes, encoding: str) -> str | None:
     """Return what a file that begins with these bytes may be."""
     for magic, text in _MAGIC.items():
         if raw.startswith(magic):
             return text
-    if _is_utf16(raw):
+    if encoding == "utf-16":
         return _UTF_16
     return "the file looks binary: name a text file" if b"\0" in raw else None
 
 
+def _look_ahead(lines: Iterator[bytes]) -> tuple[list[bytes], Iterator[bytes]]:
+    """Return the first line, or the first few where it holds a NUL, and the others."""
+    ahead = list(islice(lines, 1))
+    while ahead and b"\0" in ahead[0] and len(ahead) < _FIRST and sum(map(len, ahead)) < 8 * _TELLING:
+        if not (line := next(lines, b"")):
+            break
+        ahead.append(line)
+    return ahead, lines
+
+
 def _is_utf16(raw: bytes) -> bool:
-    """Return whether a file's first line looks like UTF-16 without a mark: of plain letters, every other byte is 0."""
+    """Return whether text is UTF-16 without a mark, where every other byte of plain letters is 0.
+
+    All of these are UTF-8 too, in which NUL is a character like others: so it takes some letters to be certain.
+    """
     if b"\0" not in raw:
         return False
-    even, odd = raw[::2].count(0), raw[1::2].count(0)
-    return 3 * max(even, odd) > len(raw) and 10 * min(even, odd) < max(even, odd)
+    zeros = even, odd = raw[::2].count(0), raw[1::2].count(0)
+    n_letters = sum(byte not in b"\0\r\n" for byte in raw[int(even > odd) :: 2])
+    return n_letters >= _TELLING and 3 * max(zeros) > len(raw) and 10 * min(zeros) < max(zeros)
 
 
 def _failure(path: Path, line: int, error: Exception) -> AttnkitError:

@@ -21,8 +21,8 @@ MOST_BYTES = 1 << 25
 """Of a vocabulary file; 250,000 entries with their merges take 10 MB."""
 LONGEST_PIECE = 4 * engine.LONGEST_WORD
 """Characters of an entry of the kinds that look entries up letter by letter."""
-MOST_NODES = 1 << 20
-"""Of the tree of letters that the library makes of a unigram vocabulary, at some 400 bytes each."""
+MOST_NODES = 2_000_000
+"""Of the tree of letters that the library makes of a unigram vocabulary: at 360 bytes each 720 MB, < 1 GB in all."""
 UNUSED = re.compile("<unused[0-9]+>")
 
 _BYTE = re.compile("<0x[0-9A-F]{2}>")

@@ -211,10 +211,11 @@ def load(path: Path) -> Tokenizer:
     help = "attnkit vocab FILE... -o vocab.json makes one"
     try:
         raw = read_plain(path, schema.MOST_BYTES, follow=True)
-    except (FileNotFoundError, IsADirectoryError) as error:
+    except FileNotFoundError as error:
         raise RunError(f"there is no vocabulary file {path}", help=help) from error
     except ValueError as error:
-        raise RunError(f"{path} is no attnkit vocabulary: {error}", help=help) from error
+        what = f"there is no vocabulary file {path}" if path.is_dir() else f"{path} is no attnkit vocabulary: {error}"
+        raise RunError(what, help=help) from error
     except OSError as error:
         raise SystemFailure(f"cannot read {path}: {error.strerror}") from error
     return Tokenizer.from_json(raw, where=str(path))

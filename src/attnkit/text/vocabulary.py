@@ -46,7 +46,7 @@ def train_vocabulary(text: Sequence[Path] | Iterable[str], config: VocabularyCon
     """Train a vocabulary on files (of several: one joint vocabulary) or on lines; a signal can end it at any time.
 
     Raises:
-        DataError: There is no text, or a byte of a file is no UTF-8.
+        DataError: There is no text, a byte of a file is no UTF-8, or no file may hold what is found.
         UsageError: ``config.size`` leaves no room for the entries that must be there.
     """
     lines = _lines(text, config)
@@ -62,7 +62,12 @@ def train_vocabulary(text: Sequence[Path] | Iterable[str], config: VocabularyCon
 
 
 def train_here(lines: Iterator[str], config: VocabularyConfig) -> Tokenizer:
-    """Train a vocabulary in this process on lines that are not blank, as ``train_vocabulary`` does."""
+    """Train a vocabulary in this process on lines that are not blank, as ``train_vocabulary`` does.
+
+    Raises:
+        DataError: There is no text, or what is found in it is more than a vocabulary file may hold.
+        UsageError: ``config.size`` leaves no room for the entries that must be there.
+    """
     first = next(lines, None)
     if first is None:
         raise DataError("there is no text to make a vocabulary from", help="name a file that is not empty")
@@ -74,7 +79,11 @@ def train_here(lines: Iterator[str], config: VocabularyConfig) -> Tokenizer:
         raise _too_small(config, len(fixed) + len(found.entries), "for this text without byte fallback")
     names = fixed + found.entries
     names += [f"<unused{i}>" for i in range(-len(names) % config.multiple_of)]
-    return Tokenizer(config, engine.pipeline(config, found.model(names)))
+    try:
+        return Tokenizer(config, engine.pipeline(config, found.model(names)))
+    except ValueError as error:
+        what = f"this vocabulary could not be read again: {error}"
+        raise DataError(what, where="vocabulary.size", help="ask for fewer entries") from error
 
 
 def _lines(text: Sequence[Path] | Iterable[str], config: VocabularyConfig) -> Iterator[str]:

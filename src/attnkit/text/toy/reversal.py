@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 
 Pair = tuple[str, str]
 MAX_TRAIN_LENGTH, MAX_LONG_LENGTH = 25, 30
@@ -31,11 +32,13 @@ def _new_strings(rng: random.Random, size: int, shortest: int, seen: set[str]) -
     """Draw strings nobody has drawn; at most a fifth of the strings of 1 to 3 digits, or training would have none."""
     longest = MAX_TRAIN_LENGTH if shortest == 1 else MAX_LONG_LENGTH
     found: list[Pair] = []
+    n_seen = Counter(map(len, seen))
     while len(found) < size:
         digits = _digits(rng, shortest, longest)
-        if digits in seen or sum(len(other) == len(digits) for other in seen) * 5 >= 10 ** len(digits):
+        if digits in seen or n_seen[len(digits)] * 5 >= 10 ** len(digits):
             continue
         seen.add(digits)
+        n_seen[len(digits)] += 1
         found.append(_pair(digits))
     return found
 
