@@ -80,8 +80,13 @@ def interval(ratios: list[float]) -> tuple[float, float, float]:
 
 def compare(result: Message, options: argparse.Namespace) -> None:
     """Take the pairs that are missing."""
-    workers = {"before": start("before", checked_out(options.before), options), "after": start("after", ROOT, options)}
-    operators = {name: worker.receive()["operators"] for name, worker in workers.items()}
+    trees = {"before": checked_out(options.before), "after": ROOT}
+    workers = {name: start(name, tree, options) for name, tree in trees.items()}
+    first = {name: worker.receive() for name, worker in workers.items()}
+    for name, tree in trees.items():
+        if not Path(first[name]["source"]).is_relative_to(tree / "src"):
+            sys.exit(f"the revision {name} was not the one that ran: {first[name]['source']}")
+    operators = {name: found["operators"] for name, found in first.items()}
     result["operators"] = {
         "of a step": sum(operators["after"].values()),
         "only or more before": difference(operators["before"], operators["after"]),

@@ -37,6 +37,7 @@ def main() -> None:
     talk = Conversation()
     corpus, run, n_steps, threads = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
 
+    import attnkit
     from attnkit.tasks.resolve import resolve
     from attnkit.tasks.translation import Request, train
     from attnkit.training.loop import StepRecord
@@ -48,7 +49,7 @@ def main() -> None:
     steps = (event for event in train(Request(config, run)) if isinstance(event, StepRecord))
     for _ in range(PROFILED - 1):
         next(steps)
-    talk.reply({"operators": operators(steps)})
+    talk.reply({"operators": operators(steps), "source": attnkit.__file__})
     while talk.listen() is not None:
         tokens, started = 0, time.perf_counter()
         for _ in range(n_steps):
