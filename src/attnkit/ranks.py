@@ -1,4 +1,7 @@
-"""The processes of one run: how they meet, add up, wait for each other and end together. Knows no task."""
+"""The processes of one run: how they meet, add up, wait for each other and end together. Knows no task.
+
+What is said here of ranks that are dead or silent holds for gloo. NCCL has a watchdog of its own, which ends the process.
+"""
 
 from __future__ import annotations
 
