@@ -1,6 +1,6 @@
 """The processes of one run: how they meet, add up, wait for each other and end together. Knows no task.
 
-What is said here of ranks that are dead or silent holds for gloo. NCCL has a watchdog of its own, which ends the process.
+What is said here of ranks that are dead or silent holds for gloo; NCCL's own watchdog ends the process instead.
 """
 
 from __future__ import annotations
