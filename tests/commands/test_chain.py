@@ -21,18 +21,6 @@ from attnkit.tasks.translation import Request, train
 Call = Callable[..., tuple[int, str, str]]
 
 
-@pytest.fixture
-def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
-    def run(*arguments: Any) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["attnkit", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        out, err = capsys.readouterr()
-        return int(ended.value.code or 0), out, err
-
-    return run
-
-
 def test_train_translate_score_average(call: Call, workshop: Any, tmp_path: Path) -> None:
     run, src, ref = tmp_path / "run", workshop.file("test.src"), workshop.file("test.tgt")
     train = workshop.arguments("transformer", run, limits__steps=10)

@@ -13,21 +13,9 @@ from typing import Any
 
 import pytest
 
-from attnkit.cli import COMMANDS, main
+from attnkit.cli import COMMANDS
 
 Call = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
-    def run(*arguments: Any) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["attnkit", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        out, err = capsys.readouterr()
-        return int(ended.value.code or 0), out, err
-
-    return run
 
 
 def refused(answer: tuple[int, str, str], code: int, *words: str) -> list[str]:
