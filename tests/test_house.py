@@ -15,7 +15,7 @@ FLOORS = [
     {"errors"},
     {"files", "reading"},
     {"models", "kernels", "training", "decoding", "metrics", "views", "console"},
-    {"interop", "text", "runtime", "ranks", "config"},
+    {"interop", "text", "runtime", "config"},
     {"data", "runs"},
     {"tasks"},
     {"commands"},

@@ -31,7 +31,7 @@ def meet(what: str) -> None:
 
 def worker(report: Path) -> None:
     from attnkit.errors import AttnkitError, exit_code
-    from attnkit.ranks import join_ranks
+    from attnkit.runtime.ranks import join_ranks
 
     seen: list[tuple[str, int]] = []
     with join_ranks("cpu") as ranks:
@@ -78,7 +78,7 @@ def test_one_process_alone_sees_its_own_error() -> None:
     import pytest
 
     from attnkit.errors import DataError
-    from attnkit.ranks import Ranks
+    from attnkit.runtime.ranks import Ranks
 
     with pytest.raises(DataError, match="text"), Ranks() as ranks, ranks.together():
         meet(DATA)

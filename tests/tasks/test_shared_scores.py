@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from attnkit.ranks import Ranks
+from attnkit.runtime.ranks import Ranks
 from attnkit.tasks.translation import shared_scores
 
 SCORES = {"loss": 1.5, "perplexity": 4.5, "bleu": 1 / 3, "chrf": 0.1}

@@ -15,12 +15,12 @@ import torch
 from attnkit import files
 from attnkit.config import dump_yaml
 from attnkit.errors import AttnkitError, RunError, exit_code
-from attnkit.ranks import Ranks
 from attnkit.reading import holds
 from attnkit.runs.checkpoint import Checkpoint
 from attnkit.runs.folder import RunFolder
 from attnkit.runs.launch import is_of_this_launch, launch_facts
 from attnkit.runs.logs import Fact, State, Status
+from attnkit.runtime.ranks import Ranks
 from attnkit.tasks.average import mean_of
 from attnkit.tasks.card import model_card
 from attnkit.tasks.config import TranslationConfig

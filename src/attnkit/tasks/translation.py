@@ -14,8 +14,8 @@ from attnkit.data.pairs import PairBatch
 from attnkit.errors import DivergedError, StoppedError, UsageError, exit_code
 from attnkit.models.build import build_model
 from attnkit.models.translation import TranslationModel
-from attnkit.ranks import Ranks, join_ranks
 from attnkit.runtime import choose_device, choose_precision, release_free_memory, set_threads
+from attnkit.runtime.ranks import Ranks, join_ranks
 from attnkit.tasks.config import TranslationConfig
 from attnkit.tasks.evaluate import Evaluation
 from attnkit.tasks.keeping import Keeper
