@@ -6,7 +6,6 @@ server is this file run as a script: a line of JSON a request on its standard in
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import json
 import os
@@ -19,12 +18,13 @@ import subprocess
 import sys
 import tempfile
 import time
-import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+
+from served import ending
 
 LIMIT = 60.0
 """Seconds after which a command that hangs is killed: none takes a tenth of them."""
@@ -155,8 +155,7 @@ def bound_memory(statm: Path = STATM) -> None:
 
 def be(request: dict[str, Any]) -> None:
     """Be the command, as far as a process that begins anew would be, and end."""
-    code = 1
-    try:
+    with ending():
         os.setpgid(0, 0)
         outputs = [os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) for path in request["outputs"]]
         for number, descriptor in enumerate([os.open(request["stdin"], os.O_RDONLY), *outputs]):
@@ -176,15 +175,6 @@ def be(request: dict[str, Any]) -> None:
         from attnkit.cli import main
 
         main()
-    except SystemExit as end:
-        code = end.code if isinstance(end.code, int) else 0
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        with contextlib.suppress(Exception):
-            sys.stdout.flush()
-            sys.stderr.flush()
-        os._exit(code)
 
 
 if __name__ == "__main__":

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import gc
-import importlib
 import json
 import os
 import resource
@@ -18,12 +16,12 @@ import shutil
 import signal
 import sys
 import time
-import traceback
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from disk_calls import Call, DiskCalls
+from served import ending, import_everything
 from writers import Watch
 
 LIMIT = 120.0
@@ -177,8 +175,7 @@ def bury(child: int) -> None:
 
 def run(request: Request, pipes: list[int]) -> None:
     """Be the child: run the command as a process of its own would, and end."""
-    code = 1
-    try:
+    with ending():
         os.setpgid(0, 0)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(pipes[0], 1)
@@ -199,14 +196,6 @@ def run(request: Request, pipes: list[int]) -> None:
         from attnkit.cli import main
 
         main()
-    except SystemExit as end:
-        code = end.code if isinstance(end.code, int) else 0
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
 
 
 def judge(request: Request, announced: int) -> Any:
@@ -266,18 +255,7 @@ def main() -> None:
     """Import everything, then serve."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    from attnkit.cli import COMMANDS
-
-    tasks = ("average", "convert", "demo", "evaluate", "initial", "resolve", "score", "translate", "translation")
-    modules = [f"attnkit.commands.{module}" for module, _ in COMMANDS.values()]
-    for module in (*modules, *(f"attnkit.tasks.{task}" for task in tasks), "attnkit.text.vocabulary"):
-        importlib.import_module(module)
-    import torch
-
-    torch.set_num_threads(1)
-    with contextlib.suppress(AttributeError):
-        LIBC.prctl(36, 1)  # PR_SET_CHILD_SUBREAPER: whom a killed child leaves behind comes here
-    gc.freeze()
+    import_everything()
     serve(sys.stdin, answers)
 
 

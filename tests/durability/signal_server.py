@@ -6,8 +6,6 @@ It has run no parallel code itself, so that a forked child has all it needs.
 
 from __future__ import annotations
 
-import ctypes
-import gc
 import importlib
 import json
 import os
@@ -15,11 +13,12 @@ import select
 import signal
 import sys
 import time
-import traceback
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+
+from served import ending, import_everything
 
 LIMIT = 120.0
 """Seconds that a command may take at most."""
@@ -117,8 +116,7 @@ def outlived(group: int) -> bool:
 
 def run(request: Request, err: int) -> None:
     """Be the child: run the command as a process of its own would, and end."""
-    code = 1
-    try:
+    with ending():
         os.setpgid(0, 0)
         nowhere = os.open(os.devnull, os.O_RDWR)
         os.dup2(nowhere, 0)
@@ -133,15 +131,6 @@ def run(request: Request, err: int) -> None:
         from attnkit.cli import main
 
         main()
-    except SystemExit as end:
-        code = end.code if isinstance(end.code, int) else 0
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        with suppress(ValueError):  # a signal while it is used closes it
-            sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
 
 
 def fall_asleep(module: str, name: str, note: Path) -> None:
@@ -161,18 +150,7 @@ def main() -> None:
     """Import everything, then serve."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    from attnkit.cli import COMMANDS
-
-    tasks = ("average", "convert", "demo", "evaluate", "initial", "resolve", "score", "stream", "translation")
-    modules = [f"attnkit.commands.{module}" for module, _ in COMMANDS.values()]
-    for module in (*modules, *(f"attnkit.tasks.{task}" for task in tasks), "attnkit.text.vocabulary"):
-        importlib.import_module(module)
-    import torch
-
-    torch.set_num_threads(1)
-    with suppress(AttributeError):
-        ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER: whom a command leaves behind comes here
-    gc.freeze()
+    import_everything()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)  # in children too: before the program is there, nothing happens
     for line in sys.stdin:

@@ -1,0 +1,46 @@
+"""What the servers that fork commands share: all that is imported before, and how a forked command ends."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+TASKS = ("average", "convert", "demo", "evaluate", "initial", "resolve", "score", "stream", "translate", "translation")
+
+
+def import_everything() -> None:
+    """Import what commands import, so that a forked one starts at once; whom a killed one leaves behind comes here."""
+    from attnkit.cli import COMMANDS
+
+    modules = [f"attnkit.commands.{module}" for module, _ in COMMANDS.values()]
+    for module in (*modules, *(f"attnkit.tasks.{task}" for task in TASKS), "attnkit.text.vocabulary"):
+        importlib.import_module(module)
+    import torch
+
+    torch.set_num_threads(1)
+    with suppress(AttributeError):
+        ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER
+    gc.freeze()
+
+
+@contextmanager
+def ending() -> Iterator[None]:
+    """End this process with the block, by the exit code that the command has chosen; 1 and a traceback for a bug."""
+    code = 1
+    try:
+        yield
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        with suppress(Exception):  # they may be closed, or broken pipes
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code)
