@@ -5,7 +5,6 @@ A command's module is loaded when it is called. Nothing here imports torch, nor 
 
 from __future__ import annotations
 
-import atexit
 import difflib
 import os
 import re
@@ -132,7 +131,10 @@ def main() -> None:
     debug = "--debug" in sys.argv[:end_of_flags]
     arguments = [a for i, a in enumerate(sys.argv[1:], 1) if a != "--debug" or i >= end_of_flags]
     with Signals() as signals:
-        code = run(arguments, debug, signals)
+        try:
+            code = run(arguments, debug, signals)
+        finally:
+            signals.ignore()
     if any(thread.name == READER for thread in threading.enumerate()):
         # A thread that waits for a line of standard input holds its lock, on which the interpreter would abort.
         os._exit(code)
@@ -184,8 +186,12 @@ class Signals:
         for number, handler in self._previous.items():
             signal.signal(number, handler)
         sys.unraisablehook = self._hook
-        atexit.unregister(heed_no_signal)
-        atexit.register(heed_no_signal)
+
+    def ignore(self) -> None:
+        """Let what has ended keep its exit code, whatever comes while the interpreter clears up: for good."""
+        for number in self._previous:
+            signal.signal(number, signal.SIG_IGN)
+            self._previous[number] = signal.SIG_IGN
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
         if self.armed:
@@ -203,12 +209,6 @@ class Signals:
             threading.Timer(0.01, signal.pthread_kill, (threading.main_thread().ident, number)).start()
         else:
             self._hook(lost)
-
-
-def heed_no_signal() -> None:
-    """Let what has ended keep its exit code, whatever comes while the interpreter clears up."""
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, signal.SIG_IGN)
 
 
 def finish_stdout(code: int) -> int:

@@ -40,6 +40,59 @@ def call_train(folder: Path) -> None:
     main()
 
 
+def stop_the_one_that_waits(folder: Path) -> None:
+    """Rank 0 works for a day, rank 1 waits for it and gets a signal; both raise for one, as commands do."""
+    from attnkit.cli import Signals
+    from attnkit.runtime.ranks import join_ranks
+
+    with Signals(), join_ranks("cpu") as ranks, ranks.together():
+        if ranks.rank == 0:
+            time.sleep(86400)
+        threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGTERM)).start()
+
+
+def stop_between_blocks(folder: Path) -> None:
+    """Rank 1 gets a signal where the other would not know of it, and does not end before it does."""
+    from attnkit.cli import Signals
+    from attnkit.runtime.ranks import join_ranks
+
+    with Signals(), join_ranks("cpu") as ranks:
+        with ranks.together():
+            pass
+        if ranks.rank == 1:
+            signal.raise_signal(signal.SIGINT)
+        (folder / f"came-{ranks.rank}").touch()
+        with ranks.together():
+            time.sleep(86400 if ranks.rank == 0 else 0)
+
+
+def stop_an_evaluation(folder: Path) -> None:
+    """Rank 0 evaluates for a day unless it is asked to stop; rank 1 is."""
+    import torch
+
+    from attnkit.runtime import StopRequests
+    from attnkit.runtime.ranks import Ranks, join_ranks
+    from attnkit.tasks.translation import shared_scores
+
+    class Evaluating:
+        device = torch.device("cpu")
+
+        def __init__(self, ranks: Ranks) -> None:
+            self.ranks = ranks
+
+        def __call__(self, model: object) -> None:
+            while not self.ranks.asked():
+                time.sleep(0.01)
+
+    with StopRequests() as stop, join_ranks("cpu", stop=stop) as ranks:
+        stop.defer()
+        if ranks.rank == 1:
+            threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGTERM)).start()
+        evaluation: Any = Evaluating(ranks)
+        assert shared_scores(evaluation, ranks)(evaluation) is None
+        assert stop()
+
+
 def call(workshop: Any, folder: Path, rank: int | None = None, seconds: float = 0.0) -> Group:
     arguments = workshop.arguments("transformer", folder / "run", **CHANGES)
     folder.mkdir(exist_ok=True)
@@ -78,6 +131,22 @@ def stop_at_random(workshop: Any, folder: Path, n: int) -> dict[str, int]:
         assert again.codes() == [0, 0], again.said(0)
         assert outcome(at / "run") == outcome(folder / "whole/run"), trial
     return states
+
+
+def test_a_signal_to_a_rank_that_waits_ends_the_one_at_work(tmp_path: Path) -> None:
+    group = start(stop_the_one_that_waits, 2, tmp_path)
+    assert group.codes() == [143, 143], group.said(0) + group.said(1)
+
+
+def test_a_signal_between_blocks_waits_for_the_next(tmp_path: Path) -> None:
+    group = start(stop_between_blocks, 2, tmp_path)
+    assert group.codes() == [143, 143], group.said(0) + group.said(1)
+    assert (tmp_path / "came-1").exists()
+
+
+def test_a_signal_to_a_rank_that_waits_ends_an_evaluation(tmp_path: Path) -> None:
+    group = start(stop_an_evaluation, 2, tmp_path)
+    assert group.codes() == [0, 0], group.said(0) + group.said(1)
 
 
 @pytest.mark.slow

@@ -292,3 +292,18 @@ def test_held_signals_come_after_the_block() -> None:
         os.kill(os.getpid(), SIGINT)
         done = True
     assert done
+
+
+def test_no_signal_ends_what_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even between the command's end and the process's."""
+    before = [signal.getsignal(number) for number in apart.STOPS]
+    monkeypatch.setattr(sys, "argv", ["attnkit", "--version"])
+    try:
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        for number in apart.STOPS:
+            signal.raise_signal(number)
+    finally:
+        for number, handler in zip(apart.STOPS, before, strict=True):
+            signal.signal(number, handler)
+    assert ended.value.code == 0

@@ -115,6 +115,28 @@ def test_a_stop_at_any_moment_ends_as_promised_and_changes_nothing(runs: Runs, t
     assert any(judge(runs, tmp_path, range(first, first + 8)) for first in (0, 8, 16))
 
 
+@pytest.mark.parametrize("where", ["attnkit.tasks.standing.Standing.find", "attnkit.tasks.keeping.Keeper._begin"])
+def test_a_stop_while_a_run_is_looked_through_has_its_checkpoint(
+    workshop: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """One that is to be begun anew has none, nor has one that was never begun."""
+    config = workshop.configure(limits__steps=6, checkpoints__save_every=2)
+    with pytest.raises(StoppedError):
+        list(train(Request(config, tmp_path / "run", stop=lambda: True)))
+    begun = RunFolder(tmp_path / "run").steps()[-1]
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(where, interrupted)
+        with pytest.raises(StoppedError, match=f"stopped at step {begun}; everything is saved"):
+            list(train(Request(config, tmp_path / "run", stop=lambda: False)))
+        for request in (Request(config, tmp_path / "new", stop=lambda: False), Request(config, tmp_path / "run")):
+            with pytest.raises(KeyboardInterrupt):
+                list(train(request))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("block", range(BLOCKS))
 def test_100_stopped_runs(runs: Runs, tmp_path: Path, block: int) -> None:

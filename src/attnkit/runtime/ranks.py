@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import datetime
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import NoReturn
+from types import FrameType, TracebackType
+from typing import Any, NoReturn
 
 import torch
 import torch.distributed
@@ -22,6 +23,7 @@ from attnkit.errors import AttnkitError, StoppedError, SystemFailure, ToldError,
 
 TIMEOUT = 120.0
 """Seconds after which a process that does not answer is taken for dead."""
+_PULSE = 1.0  # seconds; so long, at most, a rank at work does not know that another was asked to stop
 
 
 @dataclass
@@ -30,14 +32,22 @@ class Ranks:
 
     A rank that fails where the others do not know of it ends, and torchrun ends the others. Where ranks work apart for
     longer, or one works alone, that happens in a block of ``together``: then all know, and one alone tells of it.
+    Signals that ask for an end raise in such blocks only, for the same reason; elsewhere they wait for the next one.
     """
 
     rank: int = 0
     world: int = 1
     timeout: float = TIMEOUT
     """Seconds that the others may stay silent; a block of ``together`` takes as long as it takes."""
+    stop: Callable[[], bool] | None = None
+    """Whether this process was asked to stop; None where signals alone say so."""
     failed: bool = field(default=False, init=False)
     """Whether a block of ``together`` has failed."""
+    _gate: _Gate = field(default_factory=lambda: _Gate(), init=False)
+
+    def asked(self) -> bool:
+        """Return whether this process was asked to stop, by a signal that waits for the next block if not otherwise."""
+        return self._gate.waiting is not None or (self.stop is not None and self.stop())
 
     def reduce(self, tensor: torch.Tensor) -> None:
         """Sum ``tensor`` over all ranks in place.
@@ -59,7 +69,8 @@ class Ranks:
     def together(self) -> Iterator[None]:
         """Return from the block once all ranks have come to its end, or leave it on all of them if it fails on any.
 
-        The lowest rank that failed raises what happened there. Ranks must not exchange anything inside.
+        The lowest rank that failed raises what happened there. Ranks must not exchange anything inside. A rank that is
+        asked to stop while it waits lets those at work be asked as well.
 
         Raises:
             ToldError: another rank failed; it has the same exit code.
@@ -69,9 +80,10 @@ class Ranks:
             yield
             return
         failure: BaseException | None = None
-        pulse = _Pulse(lambda: self._meet(0, come=False), self.timeout / 3)
+        pulse = _Pulse(self._answer, min(_PULSE, self.timeout / 3))
         try:
-            yield
+            with self._gate.opened():
+                yield
         except BaseException as error:
             failure = error
         try:
@@ -85,21 +97,31 @@ class Ranks:
         if teller is None:
             return
         self.failed = True
-        if teller == self.rank and failure is not None:
-            raise failure
+        if teller == self.rank:
+            if failure is not None:
+                raise failure
+            with self._gate.opened():
+                pass
         raise ToldError(f"process {teller} failed", codes[teller]) from failure
 
     def _agree(self, code: int) -> list[int]:
         """Return the codes of all ranks once all have come here."""
         while True:
-            *codes, n_come = self._meet(code, come=True)
+            *codes, n_come, _ = self._meet(code or self._gate.code(), come=True)
             if n_come == self.world:
                 return codes
 
+    def _answer(self) -> None:
+        """Meet the others while this rank is at work; ask it to stop where one of those that wait was asked to."""
+        *_, n_asked = self._meet(0, come=False)
+        if n_asked and not self.asked():
+            self._gate.ask()
+
     def _meet(self, code: int, *, come: bool) -> list[int]:
-        """Return the codes of all ranks, and how many have come to the end of their block; the others only answer."""
-        numbers = torch.zeros(self.world + 1, dtype=torch.int64)  # object collectives would run pickles
-        numbers[self.rank], numbers[-1] = code, int(come)
+        """Return the codes of all ranks, how many have come to the end of their block, and how many must stop."""
+        numbers = torch.zeros(self.world + 2, dtype=torch.int64)  # object collectives would run pickles
+        asked = self.asked() or code in (130, 143)
+        numbers[self.rank], numbers[-2], numbers[-1] = code, int(come), int(asked)
         self.reduce(numbers)
         return [int(n) for n in numbers.tolist()]
 
@@ -117,6 +139,8 @@ class Ranks:
         raise SystemFailure(what, help=help) from error
 
     def __enter__(self) -> Ranks:
+        if self.world > 1:
+            self._gate.take()
         return self
 
     def __exit__(
@@ -124,6 +148,7 @@ class Ranks:
     ) -> None:
         if self.world == 1:
             return
+        self._gate.give_back()
         if self.failed:
             # The first process to end makes torchrun end the others: none goes before the one that tells is ready.
             with suppress(AttnkitError):
@@ -131,6 +156,64 @@ class Ranks:
                 torch.distributed.destroy_process_group()  # or its threads abort the process as it ends
         elif error is None or isinstance(error, StoppedError):
             torch.distributed.destroy_process_group()  # elsewhere it might wait for ranks that wait for this one
+
+
+class _Gate:
+    """Lets SIGTERM and SIGINT do what they did before it was taken, but only while it is open; shut, it keeps one."""
+
+    def __init__(self) -> None:
+        self.waiting: int | None = None
+        """The signal that has come while it was shut."""
+        self._open = True
+        self._previous: dict[int, Any] = {}
+
+    def take(self) -> None:
+        """Shut it. Outside the main thread, which alone may, nothing is done."""
+        if threading.current_thread() is not threading.main_thread():
+            return
+        self._open = False
+        for number in (signal.SIGTERM, signal.SIGINT):
+            if signal.getsignal(number) != signal.SIG_IGN:  # as in a job that a shell has put in the background
+                self._previous[number] = signal.signal(number, self._handle)
+
+    def give_back(self) -> None:
+        """Leave it open; a signal that waits is dropped, for whoever leaves is about to end."""
+        self._open = True
+        for number, handler in self._previous.items():
+            if signal.getsignal(number) == self._handle:
+                signal.signal(number, handler)
+
+    @contextmanager
+    def opened(self) -> Iterator[None]:
+        """Let signals through in a block, one that waits at once."""
+        self._open = True
+        try:
+            if self.waiting is not None:
+                number, self.waiting = self.waiting, None
+                signal.raise_signal(number)
+            yield
+        finally:
+            self._open = not self._previous
+
+    def code(self) -> int:
+        """Return what the process would end with for the signal that waits; 0 for none."""
+        return 0 if self.waiting is None else 128 + self.waiting
+
+    def ask(self) -> None:
+        """Let the main thread get a signal, where signals pass through here."""
+        thread = threading.main_thread().ident
+        if self._previous and thread is not None:
+            signal.pthread_kill(thread, signal.SIGTERM)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        previous = self._previous.get(number)
+        if not self._open:
+            self.waiting = number
+        elif callable(previous):
+            previous(number, frame)
+        else:  # the system's own way: the process ends
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
 
 
 class _Pulse:
@@ -163,15 +246,17 @@ class _Pulse:
             self._failure = error
 
 
-def join_ranks(device: str, timeout: float = TIMEOUT) -> Ranks:
+def join_ranks(device: str, timeout: float = TIMEOUT, stop: Callable[[], bool] | None = None) -> Ranks:
     """Join the group that ``torchrun`` describes in the environment: gloo on CPU, NCCL on CUDA.
+
+    ``stop`` says whether this process was asked to stop, where signals are noted and do not raise.
 
     Raises:
         SystemFailure: the other processes cannot be reached within ``timeout`` seconds.
     """
     world = int(os.environ.get("WORLD_SIZE", "1"))
     if world == 1:
-        return Ranks()
+        return Ranks(stop=stop)
     if device == "cuda":
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     if not torch.distributed.is_initialized():
@@ -179,7 +264,7 @@ def join_ranks(device: str, timeout: float = TIMEOUT) -> Ranks:
             _join("cpu:gloo,cuda:nccl" if device == "cuda" else "gloo", datetime.timedelta(seconds=timeout))
         except (RuntimeError, ValueError) as error:
             raise SystemFailure(f"the other processes cannot be reached: {error}") from error
-    return Ranks(torch.distributed.get_rank(), world, timeout)
+    return Ranks(torch.distributed.get_rank(), world, timeout, stop)
 
 
 def _join(backend: str, timeout: datetime.timedelta) -> None:

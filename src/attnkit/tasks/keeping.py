@@ -66,6 +66,12 @@ class Keeper:
         """What was not as it should be so far."""
         return self.standing.warnings
 
+    def saved_step(self) -> int:
+        """Return the step that the same command would go on from, as far as is known by now; 0 if from none."""
+        if self.standing.step or self.overwrite or not self.folder.exists():
+            return self.standing.step
+        return max(self.folder.steps(), default=0)
+
     def __enter__(self) -> Keeper:
         locked = False
         try:

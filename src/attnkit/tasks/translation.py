@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
@@ -95,17 +96,23 @@ def train(request: Request) -> Generator[Event, None, None]:
         raise UsageError("a run cannot begin with its own weights", where="--init-from", help="choose another -o")
     device = choose_device(config.device)
     set_threads(config.threads)
-    with (
-        join_ranks(device.type, config.rank_timeout) as ranks,
-        Keeper(request.path, config, ranks, overwrite=request.overwrite, init_from=request.init_from) as keeper,
-    ):
-        try:
+    with join_ranks(device.type, config.rank_timeout, request.stop) as ranks:
+        keeper = Keeper(request.path, config, ranks, overwrite=request.overwrite, init_from=request.init_from)
+        # Twice: the keeper notes how its block has ended, and may itself be interrupted on the way in.
+        with _signals_as_stops(request, keeper), keeper, _signals_as_stops(request, keeper):
             yield from _go_on(request, keeper, device, ranks)
-        except BaseException as error:
-            # A signal before training: callers that never ask for a stop get what it raised, as from anything else.
-            if request.stop is None or exit_code(error) not in (130, 143) or not keeper.standing.step:
-                raise
-            raise _stopped(keeper.standing.step) from error
+
+
+@contextmanager
+def _signals_as_stops(request: Request, keeper: Keeper) -> Iterator[None]:
+    """Let a signal before training be a stop like any other, where the run has been saved before."""
+    try:
+        yield
+    except BaseException as error:
+        # Callers that never ask for a stop get what it raised, as from anything else.
+        if request.stop is None or exit_code(error) not in (130, 143) or not keeper.saved_step():
+            raise
+        raise _stopped(keeper.saved_step()) from error
 
 
 def _go_on(request: Request, keeper: Keeper, device: torch.device, ranks: Ranks) -> Iterator[Event]:
@@ -127,10 +134,9 @@ def _train(request: Request, keeper: Keeper, device: torch.device, ranks: Ranks)
         board = Board(keeper.folder.path / "tensorboard" if config.tensorboard and keeper.writes else None, state.step)
     model = cast(TranslationModel, state.flat.model)
     yield from map(Warned, keeper.warnings[known:])
-    evaluation = Evaluation(
-        prepared, config.decoding, device, config.evaluation.samples, config.max_source, request.stop
-    )
-    job = make_job(config, model, prepared, evaluation, ranks, request.stop)
+    stop = None if request.stop is None else ranks.asked
+    evaluation = Evaluation(prepared, config.decoding, device, config.evaluation.samples, config.max_source, stop)
+    job = make_job(config, model, prepared, evaluation, ranks, stop)
     yield Begun(
         step=state.step,
         n_parameters=sum(parameter.numel() for parameter in state.flat.model.parameters()),
