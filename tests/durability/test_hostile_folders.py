@@ -115,9 +115,14 @@ def rewrite(run: Path, **changes: Any) -> None:
     folder.save(step, contents)
 
 
-def empty_of_checkpoints(run: Path) -> None:
+def lost(run: Path) -> None:
     shutil.rmtree(run / "checkpoints")
     (run / "best").unlink()
+
+
+def empty_of_checkpoints(run: Path) -> None:
+    lost(run)
+    (run / "status.json").unlink()
 
 
 def as_file(run: Path) -> None:
@@ -163,6 +168,8 @@ RUNS: dict[str, tuple[Change, str, int, tuple[str, ...]]] = {
     "another's to overwrite": (as_other, "{train} -o run --overwrite", 4, ("run holds other files and no run",)),
     "no checkpoint yet": (empty_of_checkpoints, SAY, 4, ("run has no checkpoint yet", "help: ")),
     "no checkpoint to average": (empty_of_checkpoints, "average run", 4, ("run has no checkpoint yet",)),
+    "lost checkpoints": (lost, SAY, 4, ("run has lost its checkpoints", "put a copy")),
+    "goes on from lost ones": (lost, "{train} -o run", 4, ("run has lost its checkpoints", "put a copy")),
     "no such checkpoint": (nothing, "translate run -i {src} --checkpoint step-7", 4, ("no checkpoint step-7",)),
     "no such average": (nothing, "translate run -i {src} --checkpoint averaged", 4, ("no checkpoint averaged",)),
     "best is missing": (best("step-7\n"), SAY, 4, ("run has no checkpoint step-7", "it has step-")),

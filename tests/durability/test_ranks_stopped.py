@@ -66,23 +66,24 @@ def stop_between_blocks(folder: Path) -> None:
             time.sleep(86400 if ranks.rank == 0 else 0)
 
 
+class Evaluating:
+    """An evaluation that takes a day unless it is asked to stop."""
+
+    def __init__(self, ranks: Any) -> None:
+        import torch
+
+        self.ranks, self.device = ranks, torch.device("cpu")
+
+    def __call__(self, model: object) -> None:
+        while not self.ranks.asked():
+            time.sleep(0.01)
+
+
 def stop_an_evaluation(folder: Path) -> None:
-    """Rank 0 evaluates for a day unless it is asked to stop; rank 1 is."""
-    import torch
-
+    """Rank 0 evaluates; rank 1 gets a signal."""
     from attnkit.runtime import StopRequests
-    from attnkit.runtime.ranks import Ranks, join_ranks
+    from attnkit.runtime.ranks import join_ranks
     from attnkit.tasks.translation import shared_scores
-
-    class Evaluating:
-        device = torch.device("cpu")
-
-        def __init__(self, ranks: Ranks) -> None:
-            self.ranks = ranks
-
-        def __call__(self, model: object) -> None:
-            while not self.ranks.asked():
-                time.sleep(0.01)
 
     with StopRequests() as stop, join_ranks("cpu", stop=stop) as ranks:
         stop.defer()
@@ -90,7 +91,33 @@ def stop_an_evaluation(folder: Path) -> None:
             threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGTERM)).start()
         evaluation: Any = Evaluating(ranks)
         assert shared_scores(evaluation, ranks)(evaluation) is None
-        assert stop()
+
+
+def wish_an_evaluation_to_stop(folder: Path) -> None:
+    """Rank 0 evaluates; rank 1 is asked to stop by the program that it is part of, which has no use for signals."""
+    from attnkit.runtime.ranks import join_ranks
+    from attnkit.tasks.translation import shared_scores
+
+    main = threading.get_ident()
+
+    def stop() -> bool:
+        assert threading.get_ident() == main, "the program is asked in its own thread"
+        return os.environ["RANK"] == "1" and time.monotonic() > until
+
+    until = time.monotonic() + 1
+    with join_ranks("cpu", stop=stop) as ranks:
+        evaluation: Any = Evaluating(ranks)
+        assert shared_scores(evaluation, ranks)(evaluation) is None
+
+
+def interrupt_the_caller(folder: Path) -> None:
+    """A signal between the last block and the end of the group is not lost on whoever goes on."""
+    from attnkit.runtime.ranks import join_ranks
+
+    with join_ranks("cpu"):
+        signal.raise_signal(signal.SIGINT)
+        (folder / f"came-{os.environ['RANK']}").touch()
+    time.sleep(86400)
 
 
 def call(workshop: Any, folder: Path, rank: int | None = None, seconds: float = 0.0) -> Group:
@@ -122,11 +149,11 @@ def stop_at_random(workshop: Any, folder: Path, n: int) -> dict[str, int]:
         codes, status = group.codes(), at / "run/status.json"
         state = json.loads(status.read_text())["state"] if status.exists() else "not begun"
         states[state] = states.get(state, 0) + 1
-        # Until there is something to save a signal ends a process as any other, and the other one with it.
+        # Until they have met a signal ends a process as any other, and the other one with it.
         assert (codes == [0, 0]) == (state in ("stopped", "finished")), (trial, codes, state, group.said(0))
         if state == "stopped":
-            steps = [int(path.name.removeprefix("step-")) for path in (at / "run/checkpoints").iterdir()]
-            assert max(steps) == json.loads(status.read_text())["step"]
+            steps = [int(path.name.removeprefix("step-")) for path in (at / "run/checkpoints").glob("*")]
+            assert max(steps, default=0) == json.loads(status.read_text())["step"]
         again = call(workshop, at)
         assert again.codes() == [0, 0], again.said(0)
         assert outcome(at / "run") == outcome(folder / "whole/run"), trial
@@ -144,9 +171,16 @@ def test_a_signal_between_blocks_waits_for_the_next(tmp_path: Path) -> None:
     assert (tmp_path / "came-1").exists()
 
 
-def test_a_signal_to_a_rank_that_waits_ends_an_evaluation(tmp_path: Path) -> None:
-    group = start(stop_an_evaluation, 2, tmp_path)
+@pytest.mark.parametrize("function", [stop_an_evaluation, wish_an_evaluation_to_stop])
+def test_a_rank_that_waits_and_is_asked_to_stop_ends_an_evaluation(tmp_path: Path, function: Any) -> None:
+    group = start(function, 2, tmp_path)
     assert group.codes() == [0, 0], group.said(0) + group.said(1)
+
+
+def test_a_signal_that_waited_comes_when_the_group_is_left(tmp_path: Path) -> None:
+    group = start(interrupt_the_caller, 2, tmp_path)
+    assert group.codes() == [130, 130], group.said(0) + group.said(1)
+    assert (tmp_path / "came-0").exists() and (tmp_path / "came-1").exists()
 
 
 @pytest.mark.slow

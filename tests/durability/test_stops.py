@@ -135,6 +135,23 @@ def test_a_stop_while_a_run_is_looked_through_has_its_checkpoint(
         for request in (Request(config, tmp_path / "new", stop=lambda: False), Request(config, tmp_path / "run")):
             with pytest.raises(KeyboardInterrupt):
                 list(train(request))
+        patch.setenv("TORCHELASTIC_RUN_ID", "restarting")  # whoever starts again what has not ended with 0
+        for name, step in ("run", begun), ("new", 0):
+            with pytest.raises(StoppedError):
+                list(train(Request(config, tmp_path / name, stop=lambda: False)))
+            status = RunFolder(tmp_path / name).read_status()
+            assert status is not None and (status.state, status.step, status.exit_code) == ("stopped", step, 75)
+
+
+def test_a_signal_while_the_end_is_told_leaves_the_run_finished(workshop: Any, tmp_path: Path) -> None:
+    config = workshop.configure(limits__steps=3)
+    for already in (False, True):
+        events = train(Request(config, tmp_path / "run", stop=lambda: False))
+        assert next(event for event in events if isinstance(event, Finished)).already == already
+        with pytest.raises(KeyboardInterrupt):
+            events.throw(KeyboardInterrupt)
+        status = RunFolder(tmp_path / "run").read_status()
+        assert status is not None and (status.state, status.exit_code) == ("finished", 0)
 
 
 @pytest.mark.slow
@@ -220,7 +237,7 @@ def test_before_training_the_code_tells_whether_anything_is_saved(
     check(ended, number, run, [])
     assert ended.code == 128 + number
     status = json.loads((run / "status.json").read_text())
-    assert (status["state"], status["exit_code"]) == ("failed", 128 + number)
+    assert (status["state"], status["step"], status["exit_code"]) == ("stopped", 0, 128 + number)
 
     assert signals(*workshop.arguments("transformer", run, **{**signalled.RUN, "limits__steps": 3})).code == 0
     asleep.unlink()

@@ -15,6 +15,7 @@ from attnkit.errors import RunError, SystemFailure
 from attnkit.runs import manifest
 from attnkit.runs.checkpoint import open_checkpoint
 from attnkit.runs.folder import RunFolder
+from attnkit.runs.logs import State, Status
 
 FILES = ("config.yaml", "tokenizer.json", "model.safetensors", "optimizer.safetensors", "state.json")
 
@@ -105,6 +106,18 @@ def test_when_none_verifies_the_run_is_refused_and_never_begun_anew(run: RunFold
     assert caught.value.exit_code == 4
     shutil.rmtree(run.checkpoints_path)
     (run.path / "best").write_text("step-20\n")
+    with pytest.raises(RunError, match="has lost its checkpoints"):
+        run.newest()
+
+
+@pytest.mark.parametrize(("state", "step", "lost"), [("running", 20, 1), ("stopped", 20, 1), ("running", 0, 0)])
+def test_a_status_tells_of_checkpoints_that_are_lost(run: RunFolder, state: State, step: int, lost: bool) -> None:
+    """A run that was never evaluated names no best one."""
+    shutil.rmtree(run.checkpoints_path)
+    run.write_status(Status(state=state, step=step))
+    if not lost:
+        assert run.newest() == (None, [])
+        return
     with pytest.raises(RunError, match="has lost its checkpoints"):
         run.newest()
 

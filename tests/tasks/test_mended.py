@@ -112,7 +112,7 @@ def test_an_interrupt_while_waiting_for_a_line_ends_with_130(trained: Path) -> N
     time.sleep(0.1)
     process.send_signal(signal.SIGINT)
     try:
-        process.wait(20)
+        process.wait(120)
         assert process.returncode == 130
     finally:
         process.kill()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from attnkit.errors import DataError
+from attnkit.errors import DataError, RunError
 from attnkit.tasks.config import TranslationConfig
 from attnkit.tasks.prepare import Prepared, Warned, open_prepared, prepare
 from attnkit.tasks.resolve import resolve
@@ -200,3 +200,17 @@ def test_undecodable_bytes_are_refused_with_file_and_line(tmp_path: Path) -> Non
     with pytest.raises(DataError) as caught:
         run(config, tmp_path / "data")
     assert caught.value.where == f"{tmp_path / 'a.tgt'}:71"
+
+
+def test_a_flipped_bit_in_encoded_text_is_seen_before_it_is_trained_on(tmp_path: Path) -> None:
+    files = [write(tmp_path / "a.src", SRC)], [write(tmp_path / "a.tgt", TGT)]
+    run(configure(*files, data__held_out=8), tmp_path / "data")
+    encoded = sorted((tmp_path / "data").rglob("*.bin"))
+    assert len(encoded) == 8
+    for path in encoded:
+        good = path.read_bytes()
+        path.write_bytes(bytes([good[0] ^ 1]) + good[1:])
+        with pytest.raises(RunError, match=rf"text is damaged: .*{path.name}"):
+            open_prepared(tmp_path / "data")
+        path.write_bytes(good)
+    open_prepared(tmp_path / "data")

@@ -140,7 +140,7 @@ def test_a_stop_is_one_only_where_something_is_saved(workshop: Any, tmp_path: Pa
     assert isinstance(next(events), Stage)
     with pytest.raises(KeyboardInterrupt):
         events.throw(KeyboardInterrupt)
-    assert (status(run)["state"], status(run)["step"], status(run)["exit_code"]) == ("failed", 0, 130)
+    assert (status(run)["state"], status(run)["step"], status(run)["exit_code"]) == ("stopped", 0, 130)
     workshop.train(workshop.configure(limits__steps=5), run)
     events = train(Request(workshop.configure(limits__steps=9), run))
     assert isinstance(next(events), Begun)

@@ -51,11 +51,11 @@ def signed(index: Mapping[str, object]) -> bytes:
     return json.dumps({**body, "sha256": hashlib.sha256(json.dumps(body).encode()).hexdigest()}, indent=1).encode()
 
 
-def faults(folder: Path, contents: Contents, by_size: str | None = None) -> Iterator[str]:
+def faults(folder: Path, contents: Contents) -> Iterator[str]:
     """Yield what is wrong with a folder's files, as "train/src/ids.bin has 9 bytes instead of 12".
 
-    Of files whose name ends with ``by_size`` no more than the size is looked at. Where a folder is a link, nothing is:
-    what lies behind it is no part of the whole, and may be another's tomorrow.
+    Where a folder is a link, nothing is looked at: what lies behind it is no part of the whole, and may be another's
+    tomorrow.
     """
     try:
         linked = _linked(folder, contents)
@@ -71,7 +71,7 @@ def faults(folder: Path, contents: Contents, by_size: str | None = None) -> Iter
                 size = os.fstat(stream.fileno()).st_size
                 if size != entry.size:
                     yield f"{name} has {size:,} bytes instead of {entry.size:,}"
-                elif not (by_size and name.endswith(by_size)) and digest(stream) != entry.sha256:
+                elif digest(stream) != entry.sha256:
                     yield f"{name} is not as it was written"
         except (OSError, ValueError) as error:
             yield f"{name} cannot be read: {getattr(error, 'strerror', None) or error}"

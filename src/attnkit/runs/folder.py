@@ -141,7 +141,8 @@ class RunFolder:
     def newest(self) -> tuple[Checkpoint | None, list[str]]:
         """Return the newest checkpoint of which every byte verifies, and a warning for each newer one passed over.
 
-        None when nothing was saved yet. Raises ``RunError`` when checkpoints were saved and none can be used.
+        None when nothing was saved yet. Raises ``RunError`` when checkpoints were saved and none can be used: what
+        stands beside them, the status above all, tells that they were.
         """
         warnings: list[str] = []
         for step, path in self._found():
@@ -152,7 +153,7 @@ class RunFolder:
                 warnings.append(f"{error.what} ({error.where})")
             else:
                 return checkpoint, warnings
-        if warnings or any((self.path / name).exists() for name in ("best", "averaged")):
+        if warnings or self._was_saved():
             what = warnings[0] if warnings else f"{self.path} has lost its checkpoints"
             raise RunError(
                 f"no checkpoint can be used: {what}",
@@ -160,6 +161,11 @@ class RunFolder:
                 help="put a copy of checkpoints/ back; --overwrite starts anew and keeps the old run aside",
             )
         return None, warnings
+
+    def _was_saved(self) -> bool:
+        status = self.read_status()
+        told = status is not None and status.step > 0
+        return told or any((self.path / name).exists() for name in ("best", "averaged"))
 
     def checkpoint(self, name: str | None = None) -> tuple[Checkpoint, list[str]]:
         """Return the checkpoint called "best", "last", "averaged" or "step-N", and warnings.

@@ -43,11 +43,13 @@ class Ranks:
     """Whether this process was asked to stop; None where signals alone say so."""
     failed: bool = field(default=False, init=False)
     """Whether a block of ``together`` has failed."""
+    _told: bool = field(default=False, init=False)
+    """Whether another process has said that it was asked to stop."""
     _gate: _Gate = field(default_factory=lambda: _Gate(), init=False)
 
     def asked(self) -> bool:
-        """Return whether this process was asked to stop, by a signal that waits for the next block if not otherwise."""
-        return self._gate.waiting is not None or (self.stop is not None and self.stop())
+        """Return whether a process was asked to stop: this one, or another while this one was at work."""
+        return self._told or self._gate.waiting is not None or (self.stop is not None and self.stop())
 
     def reduce(self, tensor: torch.Tensor) -> None:
         """Sum ``tensor`` over all ranks in place.
@@ -80,6 +82,7 @@ class Ranks:
             yield
             return
         failure: BaseException | None = None
+        self._gate.may_ask = True
         pulse = _Pulse(self._answer, min(_PULSE, self.timeout / 3))
         try:
             with self._gate.opened():
@@ -112,15 +115,19 @@ class Ranks:
                 return codes
 
     def _answer(self) -> None:
-        """Meet the others while this rank is at work; ask it to stop where one of those that wait was asked to."""
-        *_, n_asked = self._meet(0, come=False)
-        if n_asked and not self.asked():
+        """Meet the others while this rank is at work, and let it know that one of them was asked to stop.
+
+        Where a signal ends that one, it ends this one's work, too; else this one is only told.
+        """
+        *codes, _, n_asked = self._meet(0, come=False)
+        self._told = self._told or n_asked > 0
+        if not {130, 143}.isdisjoint(codes):
             self._gate.ask()
 
     def _meet(self, code: int, *, come: bool) -> list[int]:
         """Return the codes of all ranks, how many have come to the end of their block, and how many must stop."""
         numbers = torch.zeros(self.world + 2, dtype=torch.int64)  # object collectives would run pickles
-        asked = self.asked() or code in (130, 143)
+        asked = come and self.asked()  # a rank at work says so when it has come
         numbers[self.rank], numbers[-2], numbers[-1] = code, int(come), int(asked)
         self.reduce(numbers)
         return [int(n) for n in numbers.tolist()]
@@ -149,6 +156,12 @@ class Ranks:
         if self.world == 1:
             return
         self._gate.give_back()
+        self._leave(error)
+        if error is None:
+            self._gate.deliver()
+
+    def _leave(self, error: BaseException | None) -> None:
+        """Leave the group, where that makes nobody wait."""
         if self.failed:
             # The first process to end makes torchrun end the others: none goes before the one that tells is ready.
             with suppress(AttnkitError):
@@ -164,6 +177,8 @@ class _Gate:
     def __init__(self) -> None:
         self.waiting: int | None = None
         """The signal that has come while it was shut."""
+        self.may_ask = True
+        """Whether ``ask`` has still to send its one signal."""
         self._open = True
         self._previous: dict[int, Any] = {}
 
@@ -177,7 +192,7 @@ class _Gate:
                 self._previous[number] = signal.signal(number, self._handle)
 
     def give_back(self) -> None:
-        """Leave it open; a signal that waits is dropped, for whoever leaves is about to end."""
+        """Leave it open for good."""
         self._open = True
         for number, handler in self._previous.items():
             if signal.getsignal(number) == self._handle:
@@ -188,22 +203,28 @@ class _Gate:
         """Let signals through in a block, one that waits at once."""
         self._open = True
         try:
-            if self.waiting is not None:
-                number, self.waiting = self.waiting, None
-                signal.raise_signal(number)
+            self.deliver()
             yield
         finally:
             self._open = not self._previous
+
+    def deliver(self) -> None:
+        """Let the signal come that waits, if one does."""
+        if self.waiting is not None:
+            number, self.waiting = self.waiting, None
+            signal.raise_signal(number)
 
     def code(self) -> int:
         """Return what the process would end with for the signal that waits; 0 for none."""
         return 0 if self.waiting is None else 128 + self.waiting
 
     def ask(self) -> None:
-        """Let the main thread get a signal, where signals pass through here."""
+        """Let the main thread get a signal, once, of a kind that raises there."""
+        raising = [number for number, handler in self._previous.items() if callable(handler)]
         thread = threading.main_thread().ident
-        if self._previous and thread is not None:
-            signal.pthread_kill(thread, signal.SIGTERM)
+        if self.may_ask and raising and thread is not None:
+            self.may_ask = False
+            signal.pthread_kill(thread, raising[0])
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         previous = self._previous.get(number)
@@ -227,7 +248,7 @@ class _Pulse:
         self._answer = answer
         self._period = period
         self._over = threading.Event()
-        self._failure: AttnkitError | None = None
+        self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="attnkit pulse", daemon=True)
         self._thread.start()
 
@@ -242,7 +263,7 @@ class _Pulse:
         try:
             while not self._over.wait(self._period):
                 self._answer()
-        except AttnkitError as error:
+        except BaseException as error:
             self._failure = error
 
 

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from types import SimpleNamespace, TracebackType
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -27,6 +27,7 @@ from attnkit.tasks.config import TranslationConfig
 from attnkit.tasks.load import given_vocabularies, read_tokenizers, refuse_misfit, to_bytes
 from attnkit.tasks.saved import refuse_unreadable
 from attnkit.tasks.standing import Standing, weights_fingerprint
+from attnkit.tasks.stops import as_stop
 from attnkit.tasks.vocabularies import Vocabularies
 from attnkit.tasks.weights import MODEL, OPTIMIZER, read_tensors
 from attnkit.training.loop import EvaluationRecord, StepRecord
@@ -39,13 +40,12 @@ class Keeper:
     """Holds the folder's lock while it is entered. Every rank reads; rank 0 alone writes. All fail together."""
 
     def __init__(
-        self, path: Path, config: TranslationConfig, ranks: Ranks, *, overwrite: bool, init_from: Path | None = None
+        self, path: Path, config: TranslationConfig, ranks: Ranks, overwrite: bool, init_from: Path | None, stops: bool
     ) -> None:
+        """Take a folder; ``stops`` says that signals are to be stops, see ``as_stop``."""
         self.folder = RunFolder(path)
-        self.config = config
-        self.ranks = ranks
-        self.overwrite = overwrite
-        self.init_from = init_from
+        self.config, self.ranks = config, ranks
+        self.overwrite, self.init_from, self.stops = overwrite, init_from, stops
         self.standing = Standing(self.folder, config)
         self.source: Checkpoint | None = None
         """What a run that begins takes weights and vocabularies from, if from anything."""
@@ -53,7 +53,7 @@ class Keeper:
         """Fingerprint of the weights it began with; "" where they were drawn at random, None where no file says."""
         self._resources = ExitStack()
         self._saved: int | None = None
-        self._fingerprint = ""
+        self._locked, self._complete, self._fingerprint = False, False, ""
         self._texts: Mapping[str, bytes] = {}
 
     @property
@@ -66,37 +66,36 @@ class Keeper:
         """What was not as it should be so far."""
         return self.standing.warnings
 
-    def saved_step(self) -> int:
-        """Return the step that the same command would go on from, as far as is known by now; 0 if from none."""
-        if self.standing.step or self.overwrite or not self.folder.exists():
-            return self.standing.step
-        return max(self.folder.steps(), default=0)
-
     def __enter__(self) -> Keeper:
-        locked = False
         try:
             with self.ranks.together():
                 if self.writes:
                     self._take()
-                    locked = True
+            self._locked = True
             with self.ranks.together():
                 self._open()
             with self.ranks.together():
                 if self.writes:
                     self._begin()
         except BaseException as error:
-            if locked and launch_facts():  # a person has read the message; torchrun has not
-                self._note_end(error)
-            self._resources.close()
+            self._end(error, noted=self._locked and bool(launch_facts()))  # a person reads the message, torchrun not
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self.writes and error is not None and not isinstance(error, GeneratorExit):
-            self._note_end(error)
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self._end(error, noted=error is not None and not isinstance(error, GeneratorExit))
+
+    def _end(self, error: BaseException | None, noted: bool) -> None:
+        told = self.stops and self._locked and not self._complete
+        stop = as_stop(error, self._saved_step(), several=self.ranks.world > 1) if told else None
+        if self.writes and error is not None and noted and not self._complete:
+            self._note_end(stop or error)
         self._resources.close()
+        if stop is not None:
+            raise stop from error
+
+    def _saved_step(self) -> int:
+        return self._saved or self.standing.step or max(self.folder.steps(), default=0)
 
     def _take(self) -> None:
         """Lock the folder. What is to be overwritten goes aside, unless an earlier attempt of this launch began it."""
@@ -247,9 +246,11 @@ class Keeper:
         with self.ranks.together():
             if self.writes:
                 self._write_end(state)
+        self._complete = True
 
     def settle(self) -> None:
         """Do for a finished run what a kill after its last save left undone, from naming the best to the status."""
+        self._complete = True
         with self.ranks.together():
             if not self.writes:
                 return
@@ -288,12 +289,11 @@ class Keeper:
 
     def _note_end(self, error: BaseException) -> None:
         """Leave word of a failure or a stop for launchers; what cannot be written is not worth another error."""
-        code, step = exit_code(error), self._saved or self.standing.step
         with suppress(AttnkitError):
-            state: State = "stopped" if step and code in (75, 130, 143) else "failed"
+            state: State = "stopped" if (code := exit_code(error)) in (75, 130, 143) else "failed"
             # A name may hold half a character, which no file can: of a path, or of something in a damaged file.
             reason = str(error).encode("utf-8", "backslashreplace").decode()
-            self._write_status(state, step, reason, code)
+            self._write_status(state, self._saved_step(), reason, code)
 
     def _write_status(self, state: State, step: int, reason: str = "", code: int | None = None) -> None:
         facts = dict[str, Fact](launch_facts())

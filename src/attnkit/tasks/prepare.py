@@ -130,7 +130,7 @@ def open_prepared(folder: Path) -> Prepared:
             vocabularies=load_vocabularies(folder),
             counts=index["counts"],
         )
-        for fault in faults(folder, index["contents"], by_size=".bin"):
+        for fault in faults(folder, index["contents"]):
             raise ValueError(fault)
         return prepared
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
@@ -12,7 +11,7 @@ import torch
 
 from attnkit.data.feed import PairFeed, Position
 from attnkit.data.pairs import PairBatch
-from attnkit.errors import DivergedError, StoppedError, UsageError, exit_code
+from attnkit.errors import DivergedError, UsageError
 from attnkit.models.build import build_model
 from attnkit.models.translation import TranslationModel
 from attnkit.runtime import choose_device, choose_precision, release_free_memory, set_threads
@@ -22,6 +21,7 @@ from attnkit.tasks.evaluate import Evaluation
 from attnkit.tasks.keeping import Keeper
 from attnkit.tasks.load import load_weights
 from attnkit.tasks.prepare import Checked, Prepared, Stage, Warned, open_prepared, prepare
+from attnkit.tasks.stops import stopped
 from attnkit.tasks.tensorboard import Board
 from attnkit.tasks.vocabularies import refuse_two_givers
 from attnkit.training.flat import Precision
@@ -97,22 +97,9 @@ def train(request: Request) -> Generator[Event, None, None]:
     device = choose_device(config.device)
     set_threads(config.threads)
     with join_ranks(device.type, config.rank_timeout, request.stop) as ranks:
-        keeper = Keeper(request.path, config, ranks, overwrite=request.overwrite, init_from=request.init_from)
-        # Twice: the keeper notes how its block has ended, and may itself be interrupted on the way in.
-        with _signals_as_stops(request, keeper), keeper, _signals_as_stops(request, keeper):
+        stops = request.stop is not None
+        with Keeper(request.path, config, ranks, request.overwrite, request.init_from, stops) as keeper:
             yield from _go_on(request, keeper, device, ranks)
-
-
-@contextmanager
-def _signals_as_stops(request: Request, keeper: Keeper) -> Iterator[None]:
-    """Let a signal before training be a stop like any other, where the run has been saved before."""
-    try:
-        yield
-    except BaseException as error:
-        # Callers that never ask for a stop get what it raised, as from anything else.
-        if request.stop is None or exit_code(error) not in (130, 143) or not keeper.saved_step():
-            raise
-        raise _stopped(keeper.saved_step()) from error
 
 
 def _go_on(request: Request, keeper: Keeper, device: torch.device, ranks: Ranks) -> Iterator[Event]:
@@ -153,7 +140,7 @@ def _train(request: Request, keeper: Keeper, device: torch.device, ranks: Ranks)
             yield Scored(record, evaluation.samples) if isinstance(record, EvaluationRecord) else record
     if state.finished == "stopped":
         keeper.save(state)
-        raise _stopped(state.step)
+        raise stopped(state.step)
     if (n_averaged := keeper.standing.n_averaged()) > 1:
         yield Stage(f"averaging the last {n_averaged} checkpoints")
         keeper.average(state, lambda: _scores_or_stop(shared_scores(evaluation, ranks)(model), state.step))
@@ -161,14 +148,10 @@ def _train(request: Request, keeper: Keeper, device: torch.device, ranks: Ranks)
     yield Finished(str(state.finished), state.step, keeper.standing.best, keeper.standing.best_scores())
 
 
-def _stopped(step: int) -> StoppedError:
-    return StoppedError(f"stopped at step {step}; everything is saved", help="the same command again goes on")
-
-
 def _scores_or_stop(scores: Mapping[str, float] | None, step: int) -> Mapping[str, float]:
     """Return the scores. Raises ``StoppedError`` in their place, on every rank, if a stop was asked for meanwhile."""
     if scores is None:
-        raise _stopped(step)
+        raise stopped(step)
     return scores
 
 
