@@ -27,7 +27,7 @@ from attnkit.tasks.config import TranslationConfig
 from attnkit.tasks.load import given_vocabularies, read_tokenizers, refuse_misfit, to_bytes
 from attnkit.tasks.saved import refuse_unreadable
 from attnkit.tasks.standing import Standing, weights_fingerprint
-from attnkit.tasks.stops import as_stop
+from attnkit.tasks.stops import as_stop, launched
 from attnkit.tasks.vocabularies import Vocabularies
 from attnkit.tasks.weights import MODEL, OPTIMIZER, read_tensors
 from attnkit.training.loop import EvaluationRecord, StepRecord
@@ -78,7 +78,7 @@ class Keeper:
                 if self.writes:
                     self._begin()
         except BaseException as error:
-            self._end(error, noted=self._locked and bool(launch_facts()))  # a person reads the message, torchrun not
+            self._end(error, noted=self._locked and launched(self.ranks.world))  # a person has read the message
             raise
         return self
 
@@ -87,7 +87,7 @@ class Keeper:
 
     def _end(self, error: BaseException | None, noted: bool) -> None:
         told = self.stops and self._locked and not self._complete
-        stop = as_stop(error, self._saved_step(), several=self.ranks.world > 1) if told else None
+        stop = as_stop(error, self._saved_step(), self.ranks.world) if told else None
         if self.writes and error is not None and noted and not self._complete:
             self._note_end(stop or error)
         self._resources.close()

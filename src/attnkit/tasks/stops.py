@@ -11,16 +11,20 @@ def stopped(step: int) -> StoppedError:
     return StoppedError(f"stopped at step {step}; everything is saved", help="the same command again goes on")
 
 
-def as_stop(error: BaseException | None, step: int, *, several: bool) -> StoppedError | None:
+def launched(world: int) -> bool:
+    """Return whether something other than a person started this process: one of several, or torchrun's."""
+    return world > 1 or bool(launch_facts())
+
+
+def as_stop(error: BaseException | None, step: int, world: int) -> StoppedError | None:
     """Return the stop that a signal's exception amounts to; None where it is none, and ends a command as any other.
 
-    It is one where nothing is lost, since ``step`` is saved, or where a launcher would undo it by starting anew: where
-    processes are ``several`` or torchrun's.
+    It is one where nothing is lost, since ``step`` is saved, or where a launcher would undo it by starting anew.
     """
     if exit_code(error) not in (130, 143):
         return None
     if step:
         return stopped(step)
-    if several or launch_facts():
+    if launched(world):
         return StoppedError("stopped before anything was saved", help="the same command again starts afresh")
     return None
