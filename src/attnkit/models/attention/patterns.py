@@ -1,0 +1,169 @@
+"""Sparse patterns: which positions of a sequence look at which others, as tiles of the matrix that is never built.
+
+Free of torch: positions may be numbers or tensors. ``sparse`` computes attention over the tiles. Letters: T queries,
+S keys; i is a query's position and j a key's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+PatternName = Literal["window", "strided", "block", "global"]
+Sees = Callable[[Any, Any], Any]
+"""Whether query i sees key j, elementwise for tensors."""
+
+ROWS, COLUMNS = 128, 2048
+"""Most queries and keys of one tile. Its scores are all that is ever built of the matrix."""
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A part of the matrix: some queries and some keys, each at even steps."""
+
+    queries: range
+    keys: range
+    sees: Sees | None = None
+    """Which of the tile's pairs count; None for all of them."""
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """Who sees whom. Every pair that ``sees`` allows counts in exactly one of the ``tiles``."""
+
+    size: int
+    """How far the pattern reaches, in positions; each kind says what that means."""
+    causal: bool = False
+    """No query sees a later key."""
+
+    def __post_init__(self) -> None:
+        if self.size < 1:
+            raise ValueError(f"a pattern needs a size of at least 1, not {self.size}")
+
+    def sees(self, i: Any, j: Any) -> Any:
+        """Return whether query i sees key j."""
+        raise NotImplementedError
+
+    def tiles(self, n_queries: int, n_keys: int) -> Iterator[Tile]:
+        """List the tiles of the matrix (T, S)."""
+        raise NotImplementedError
+
+    def dense_mask(self, n_queries: int, n_keys: int) -> list[list[bool]]:
+        """Return the mask (T, S) that says the same, True = may attend; for tests and pictures."""
+        return [[bool(self.sees(i, j)) for j in range(n_keys)] for i in range(n_queries)]
+
+
+@dataclass(frozen=True)
+class Window(Pattern):
+    """A query sees its own key and ``size`` to each side, or causally to the left (Longformer: Beltagy 2020, 3.1)."""
+
+    def sees(self, i: Any, j: Any) -> Any:
+        """Return whether query i sees key j."""
+        return (j >= i - self.size) & (j <= (i if self.causal else i + self.size))
+
+    def tiles(self, n_queries: int, n_keys: int) -> Iterator[Tile]:
+        """List the tiles of the matrix (T, S): a band along its diagonal."""
+        return _band(self.size, 0 if self.causal else self.size, range(n_queries), range(n_keys), self.sees)
+
+
+@dataclass(frozen=True)
+class Strided(Pattern):
+    """A query sees the keys less than ``size`` away and, beyond them, every size-th (Child 2019, 4.3, strided)."""
+
+    def sees(self, i: Any, j: Any) -> Any:
+        """Return whether query i sees key j."""
+        return self._near(i, j) | self._far(i, j)
+
+    def tiles(self, n_queries: int, n_keys: int) -> Iterator[Tile]:
+        """List the tiles of the matrix (T, S): a band, then the positions that leave the same remainder together."""
+        reach = self.size - 1
+        yield from _band(reach, 0 if self.causal else reach, range(n_queries), range(n_keys), self._near)
+        for first in range(self.size):
+            queries, keys = range(first, n_queries, self.size), range(first, n_keys, self.size)
+            yield from _grid(queries, keys, self._far, self.causal)
+
+    def _near(self, i: Any, j: Any) -> Any:
+        return (abs(i - j) < self.size) & ((j <= i) | (not self.causal))
+
+    def _far(self, i: Any, j: Any) -> Any:
+        every = ((i - j) % self.size == 0) & (abs(i - j) >= self.size)
+        return every & ((j <= i) | (not self.causal))
+
+
+@dataclass(frozen=True)
+class Block(Pattern):
+    """A query sees the keys of its own block of ``size`` positions, or causally those up to its own (Qiu 2020)."""
+
+    def sees(self, i: Any, j: Any) -> Any:
+        """Return whether query i sees key j."""
+        return (i // self.size == j // self.size) & ((j <= i) | (not self.causal))
+
+    def tiles(self, n_queries: int, n_keys: int) -> Iterator[Tile]:
+        """List the tiles of the matrix (T, S): its blocks, small ones several to a tile."""
+        n_together = max(1, ROWS // self.size)
+        sees = None if n_together == 1 and not self.causal else self.sees
+        queries, keys = (_cut(range(n), n_together * self.size) for n in (n_queries, n_keys))
+        for rows, columns in zip(queries, keys, strict=False):
+            yield from _grid(rows, columns, sees, self.causal)
+
+
+@dataclass(frozen=True)
+class GlobalWindow(Pattern):
+    """A window of ``size``, and ``n_global`` first positions that see all and that all see.
+
+    Longformer's global attention (Beltagy 2020, 3.1); BigBird (Zaheer 2020) has random keys besides.
+    """
+
+    n_global: int = 1
+
+    def sees(self, i: Any, j: Any) -> Any:
+        """Return whether query i sees key j."""
+        near = (j >= i - self.size) & (j <= i + self.size)
+        return (near | (i < self.n_global) | (j < self.n_global)) & ((j <= i) | (not self.causal))
+
+    def tiles(self, n_queries: int, n_keys: int) -> Iterator[Tile]:
+        """List the tiles of the matrix (T, S): rows and columns of the first positions, then a band of the others."""
+        queries, keys = range(n_queries), range(n_keys)
+        edge = self.sees if self.causal else None
+        yield from _grid(queries[: self.n_global], keys, edge, self.causal)
+        yield from _grid(queries[self.n_global :], keys[: self.n_global], None, False)
+        after = 0 if self.causal else self.size
+        yield from _band(self.size, after, queries[self.n_global :], keys[self.n_global :], self.sees)
+
+
+def make_pattern(name: PatternName, size: int, causal: bool = False, n_global: int = 1) -> Pattern:
+    """Return a pattern by name; n_global is used by ``global`` alone."""
+    if name == "global":
+        return GlobalWindow(size, causal, n_global)
+    return PATTERNS[name](size, causal)
+
+
+PATTERNS: dict[PatternName, Callable[[int, bool], Pattern]] = {
+    "window": Window,
+    "strided": Strided,
+    "block": Block,
+    "global": GlobalWindow,
+}
+
+
+def _cut(positions: range, size: int) -> Iterator[range]:
+    """Cut positions into runs of at most ``size``."""
+    for first in range(0, len(positions), size):
+        yield positions[first : first + size]
+
+
+def _grid(queries: range, keys: range, sees: Sees | None, causal: bool) -> Iterator[Tile]:
+    """Cover queries x keys with tiles; causal ones end at their last query."""
+    for rows in _cut(queries, ROWS):
+        seen = range(keys.start, min(keys.stop, rows[-1] + 1), keys.step) if causal else keys
+        for columns in _cut(seen, COLUMNS):
+            yield Tile(rows, columns, sees)
+
+
+def _band(before: int, after: int, queries: range, keys: range, sees: Sees) -> Iterator[Tile]:
+    """Cover the keys from ``before`` positions before each query to ``after`` after it."""
+    for rows in _cut(queries, ROWS):
+        seen = range(max(keys.start, rows.start - before), min(keys.stop, rows.stop + after))
+        for columns in _cut(seen, COLUMNS):
+            yield Tile(rows, columns, sees)

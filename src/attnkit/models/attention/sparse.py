@@ -1,0 +1,146 @@
+"""Scaled dot product x softmax over a sparse pattern, tile by tile; nothing of size T x S is ever built.
+
+A row's tiles are summed under a running maximum, and the backward pass builds their weights anew (FlashAttention: Dao
+2022, algorithms 1 and 4), so that memory grows with T + S alone. Letters: B batch, H heads, T queries, S keys, d width.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from attnkit.models.attention.patterns import Pattern, Tile
+
+Bias = Callable[[Tensor], Tensor]
+"""From distances j - i (rows, columns) to what is added to the scores, (H, rows, columns)."""
+
+
+def sparse_attention(
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    pattern: Pattern,
+    mask: Tensor | None = None,
+    bias: Bias | None = None,
+) -> Tensor:
+    """Return the context (B, H, T, d_v) of softmax(q·k / √d + bias) over the keys that pattern and mask allow.
+
+    The mask is bool, True = may attend, broadcastable to (B, H, 1, S): one for all queries. A bias that is a module is
+    trained too. A row with nothing to attend to gives zeros.
+
+    Raises:
+        ValueError: The mask differs between queries: that is what the pattern is for.
+    """
+    if mask is not None and mask.dim() > 1 and mask.shape[-2] != 1:
+        raise ValueError("sparse attention needs one mask for all queries; what differs between them is the pattern's")
+    mask = None if mask is None else mask.expand(*mask.shape[:-1], keys.shape[-2])
+    tables = [table for table in bias.parameters() if table.requires_grad] if isinstance(bias, nn.Module) else []
+    plan = _Plan(pattern, mask, bias, query.shape[-1] ** -0.5)
+    if query.dtype in (torch.bfloat16, torch.float16):
+        parts = (part.float() for part in (query, keys, values))
+        return _Sparse.apply(plan, *parts, *tables).to(query.dtype)  # type: ignore[no-any-return,no-untyped-call]
+    context: Tensor = _Sparse.apply(plan, query, keys, values, *tables)  # type: ignore[no-untyped-call]
+    return context
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What the scores of a tile are made of."""
+
+    pattern: Pattern
+    mask: Tensor | None
+    bias: Bias | None
+    scale: float
+
+    def scores(self, tile: Tile, query: Tensor, keys: Tensor) -> Tensor:
+        """Return the scores (B, H, rows, columns), -inf where a query does not see a key."""
+        rows, columns = _slice(tile.queries), _slice(tile.keys)
+        scores = (query[..., rows, :] * self.scale) @ keys[..., columns, :].transpose(-1, -2)
+        if self.bias is not None:
+            scores += self.bias(distances(tile, query.device)).to(scores.dtype)
+        if tile.sees is not None:
+            i, j = _positions(tile, query.device)
+            scores.masked_fill_(~tile.sees(i, j), -math.inf)
+        if self.mask is not None:
+            scores.masked_fill_(~self.mask[..., columns], -math.inf)
+        return scores
+
+    def add_to_tables(self, tile: Tile, gradient: Tensor, tables: Sequence[Tensor], sums: Sequence[Tensor]) -> None:
+        """Add to ``sums`` what the gradient of a tile's scores comes to for the tables of the bias."""
+        assert self.bias is not None
+        with torch.enable_grad():
+            bias = self.bias(distances(tile, gradient.device))
+        over = gradient.sum_to_size(gradient.shape[-3:]).to(bias.dtype)
+        found = torch.autograd.grad(bias, tables, over.expand_as(bias))
+        for total, part in zip(sums, found, strict=True):
+            total += part
+
+
+class _Sparse(torch.autograd.Function):
+    """Attention over tiles, and its gradients over the same tiles."""
+
+    @staticmethod
+    def forward(ctx: Any, plan: _Plan, query: Tensor, keys: Tensor, values: Tensor, *tables: Tensor) -> Tensor:
+        context = query.new_zeros((*query.shape[:-1], values.shape[-1]))
+        sums = query.new_zeros((*query.shape[:-1], 1))
+        tops = torch.full_like(sums, -math.inf)
+        for tile in plan.pattern.tiles(query.shape[-2], keys.shape[-2]):
+            rows = _slice(tile.queries)
+            scores = plan.scores(tile, query, keys)
+            top = torch.maximum(tops[..., rows, :], scores.amax(-1, keepdim=True))
+            finite = top.masked_fill(top == -math.inf, 0.0)  # -inf less -inf would not be a number
+            weights = scores.sub_(finite).exp_()
+            shrunk = (tops[..., rows, :] - finite).exp_()
+            sums[..., rows, :] = sums[..., rows, :] * shrunk + weights.sum(-1, keepdim=True)
+            context[..., rows, :] = context[..., rows, :] * shrunk + weights @ values[..., _slice(tile.keys), :]
+            tops[..., rows, :] = top
+        unseen = sums == 0
+        context /= sums.masked_fill(unseen, 1.0)
+        tops = (tops + sums.log()).masked_fill_(unseen, math.inf)  # log Σ e^score; e^(score - inf) is 0
+        ctx.save_for_backward(query, keys, values, context, tops, *tables)
+        ctx.plan = plan
+        return context
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        query, keys, values, context, tops, *tables = ctx.saved_tensors
+        plan: _Plan = ctx.plan
+        to_query, to_keys, to_values = (torch.zeros_like(part) for part in (query, keys, values))
+        to_tables = [torch.zeros_like(table) for table in tables]
+        shared = (gradient * context).sum(-1, keepdim=True)
+        for tile in plan.pattern.tiles(query.shape[-2], keys.shape[-2]):
+            rows, columns = _slice(tile.queries), _slice(tile.keys)
+            weights = plan.scores(tile, query, keys).sub_(tops[..., rows, :]).exp_()
+            from_context = gradient[..., rows, :]
+            to_values[..., columns, :] += weights.transpose(-1, -2) @ from_context
+            to_scores = from_context @ values[..., columns, :].transpose(-1, -2)
+            to_scores = to_scores.sub_(shared[..., rows, :]).mul_(weights)
+            if tables:
+                plan.add_to_tables(tile, to_scores, tables, to_tables)
+            to_scores *= plan.scale
+            to_query[..., rows, :] += to_scores @ keys[..., columns, :]
+            to_keys[..., columns, :] += to_scores.transpose(-1, -2) @ query[..., rows, :]
+        return None, to_query, to_keys, to_values, *to_tables
+
+
+def distances(tile: Tile, device: torch.device) -> Tensor:
+    """Return j - i for a tile's queries i and keys j, (rows, columns) int64."""
+    i, j = _positions(tile, device)
+    return j - i
+
+
+def _positions(tile: Tile, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return a tile's queries (rows, 1) and keys (1, columns) as positions."""
+    i, j = (torch.arange(part.start, part.stop, part.step, device=device) for part in (tile.queries, tile.keys))
+    return i[:, None], j[None, :]
+
+
+def _slice(part: range) -> slice:
+    return slice(part.start, part.stop, part.step)
