@@ -1,0 +1,266 @@
+"""IBM Model 1 by expectation and maximisation (Brown et al. 1993, section 4.1), and its best alignments.
+
+Every target word y of a line comes from one word x of the source line, or from NULL, with probability
+(1 / (S + 1)) t(y|x). All numbers are float64 and are added up in a fixed order: the same corpus gives the same table.
+The loops over cells are numba's where it is installed, else numpy's; both give the same up to rounding.
+
+Memory: 4 bytes for each word of the corpus, some 64 for each line, and for each pair of words that meet some 100 while
+pairs are collected, then 32. Letters: N pairs of lines, S and T words of a line, P pairs of words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnkit.kernels.compiled import compiled
+from attnkit.kernels.corpus import Corpus, Ints, cells, meetings, spans
+
+Floats = NDArray[np.float64]
+
+
+@dataclass
+class Table:
+    """t(y|x) of the words that meet: row 0 is NULL's, row x + 1 that of source word x."""
+
+    n_tgt: int
+    starts: Ints
+    """(rows + 1,): where each row begins among the keys."""
+    keys: Ints
+    """(P,): row * n_tgt + y, ascending."""
+    probs: Floats
+    """(P,): each row adds up to 1; a row whose word never stands beside another has no keys."""
+    null_prob: float | None
+    """Probability that a target word comes from NULL; None makes it 1 / (S + 1), as in the paper."""
+    n_lost: int
+    """How often pairs of words were given up because there were too many."""
+
+
+def begin_table(corpus: Corpus, *, null_prob: float | None = None, most: int = 1 << 25) -> Table:
+    """Return a table in which every probability is 1 / n_tgt, with at most ``most`` pairs of words beside NULL's."""
+    keys, n_lost = meetings(corpus, most)
+    rows = np.arange(corpus.n_src + 2, dtype=np.int64) * corpus.n_tgt
+    starts = np.searchsorted(keys, rows).astype(np.int64)
+    probs = np.full(len(keys), 1.0 / max(1, corpus.n_tgt))
+    return Table(corpus.n_tgt, starts, keys, probs, null_prob, n_lost)
+
+
+def improve(table: Table, corpus: Corpus, loops: Loops, seen: Callable[[int], None] = lambda n_lines: None) -> float:
+    """Take one step of expectation and maximisation, in place; ``seen`` is told how many pairs of lines are behind.
+
+    Returns the log-likelihood (natural) of the corpus's target words under the table that the step began with.
+    """
+    counts = np.zeros_like(table.probs)
+    likelihood = 0.0
+    for begin, end in spans(corpus):
+        likelihood += loops.expect(corpus, table, (begin, end), counts)
+        seen(end)
+    full = np.flatnonzero(np.diff(table.starts))
+    sums = np.add.reduceat(counts, table.starts[full]) if len(full) else np.empty(0)
+    # A row of which nothing was expected, as NULL's may be, is left without probability.
+    sums = np.repeat(np.where(sums > 0, sums, 1.0), np.diff(table.starts)[full])
+    np.divide(counts, sums, out=table.probs)
+    return likelihood
+
+
+def best_links(table: Table, corpus: Corpus, loops: Loops) -> Iterator[tuple[int, int, NDArray[np.int32]]]:
+    """Yield (begin, end, links) for runs of lines: the likeliest source place (from 0) of each target word, or -1 for
+    NULL.
+
+    Among equally likely places it is the one nearest to the diagonal, and NULL only if it is likelier than all.
+    """
+    for begin, end in spans(corpus):
+        yield begin, end, loops.choose(corpus, table, (begin, end))
+
+
+@dataclass(frozen=True)
+class Loops:
+    """One way to go over the cells of a run of lines (begin, end)."""
+
+    name: str
+    expect: Callable[[Corpus, Table, tuple[int, int], Floats], float]
+    """Adds the expected counts of pairs to the last argument and returns the log-likelihood."""
+    choose: Callable[[Corpus, Table, tuple[int, int]], NDArray[np.int32]]
+    """Returns the best source place of each target word of the lines."""
+
+
+@cache
+def fastest() -> Loops:
+    """Return the loops of numba if it is there, else those of numpy."""
+    return compiled_loops() or IN_NUMPY
+
+
+# --- numpy
+
+
+def _weights(lengths: Ints, source: Ints, null_prob: float | None) -> Floats:
+    """Return the probability of each cell's source place."""
+    if null_prob is None:
+        return np.asarray(1.0 / (lengths + 1.0), np.float64)
+    return np.asarray(np.where(source == 0, null_prob, (1.0 - null_prob) / lengths), np.float64)
+
+
+def _terms(corpus: Corpus, table: Table, span: tuple[int, int]) -> tuple[Any, Ints, Floats]:
+    """Return a run's cells, their places in the table, -1 for none, and weight times t(y|x)."""
+    found = cells(corpus, *span)
+    slots = np.minimum(np.searchsorted(table.keys, found.keys), len(table.keys) - 1)
+    slots = np.where(table.keys[slots] == found.keys, slots, -1)
+    weights = _weights(found.lengths, found.source, table.null_prob)
+    return found, slots, np.where(slots >= 0, table.probs[slots] * weights, 0.0)
+
+
+def _expect(corpus: Corpus, table: Table, span: tuple[int, int], counts: Floats) -> float:
+    found, slots, terms = _terms(corpus, table, span)
+    if not len(terms):
+        return 0.0
+    first = np.flatnonzero(found.source == 0)
+    totals = np.add.reduceat(terms, first)
+    shares = terms / np.repeat(totals, np.diff(first, append=len(terms)))
+    known = slots >= 0
+    np.add.at(counts, slots[known], shares[known])
+    return float(np.log(totals).sum())
+
+
+def _choose(corpus: Corpus, table: Table, span: tuple[int, int]) -> NDArray[np.int32]:
+    begin, end = corpus.tgt_starts[span[0]], corpus.tgt_starts[span[1]]
+    links = np.full(int(end - begin), -1, np.int32)
+    found, _, terms = _terms(corpus, table, span)
+    if not len(terms):
+        return links
+    first = np.flatnonzero(found.source == 0)
+    sizes = np.diff(first, append=len(terms))
+    n_tgt = np.repeat(np.diff(corpus.tgt_starts[span[0] : span[1] + 1]), _cells_of(corpus, span))
+    line_starts = np.repeat(corpus.tgt_starts[span[0] : span[1]], _cells_of(corpus, span))
+    off = np.abs((2 * found.source - 1) * n_tgt - (2 * (found.target - line_starts) + 1) * found.lengths)
+    # Ordered by how far they are off the diagonal, then by their place; NULL comes last of all.
+    order = off * (found.lengths + 1) + found.source
+    last = np.iinfo(np.int64).max
+    order = np.where(found.source == 0, last - 1, order)
+    order = np.where(terms == np.repeat(np.maximum.reduceat(terms, first), sizes), order, last)
+    chosen = np.minimum.reduceat(order, first)
+    places = np.where(chosen == last - 1, -1, chosen % (found.lengths[first] + 1) - 1)
+    links[found.target[first] - begin] = places
+    return links
+
+
+def _cells_of(corpus: Corpus, span: tuple[int, int]) -> Ints:
+    n_src, n_tgt = corpus.sizes(*span)
+    return (n_src + 1) * n_tgt
+
+
+IN_NUMPY = Loops("numpy", _expect, _choose)
+
+
+# --- numba: the same, cell by cell
+
+
+def _look_up_loop(corpus: Any, keys: Any, starts: Any, span: Any, slots: Any) -> int:
+    """Write each cell's place in the table to slots, -1 for none; return how many cells there are."""
+    src, src_starts, tgt, tgt_starts, n_tgt = corpus
+    cell = 0
+    for n in range(span[0], span[1]):
+        if src_starts[n] == src_starts[n + 1]:
+            continue
+        for j in range(tgt_starts[n], tgt_starts[n + 1]):
+            for i in range(src_starts[n] - 1, src_starts[n + 1]):
+                row = 0 if i < src_starts[n] else src[i] + 1
+                key = row * n_tgt + tgt[j]
+                low, high = starts[row], starts[row + 1]
+                end = high
+                while low < high:
+                    middle = (low + high) // 2
+                    if keys[middle] < key:
+                        low = middle + 1
+                    else:
+                        high = middle
+                slots[cell] = low if low < end and keys[low] == key else -1
+                cell += 1
+    return cell
+
+
+def _expect_loop(corpus: Any, probs: Any, null_prob: float, span: Any, slots: Any, counts: Any) -> float:
+    _, src_starts, _, tgt_starts, _ = corpus
+    cell, likelihood = 0, 0.0
+    for n in range(span[0], span[1]):
+        n_src = src_starts[n + 1] - src_starts[n]
+        if n_src == 0:
+            continue
+        null, each = 1.0 / (n_src + 1.0), 1.0 / (n_src + 1.0)
+        if null_prob > 0.0:
+            null, each = null_prob, (1.0 - null_prob) / n_src
+        for _ in range(tgt_starts[n], tgt_starts[n + 1]):
+            total = 0.0
+            for i in range(n_src + 1):
+                slot = slots[cell + i]
+                if slot >= 0:
+                    total += probs[slot] * (null if i == 0 else each)
+            for i in range(n_src + 1):
+                slot = slots[cell + i]
+                if slot >= 0:
+                    counts[slot] += probs[slot] * (null if i == 0 else each) / total
+            likelihood += np.log(total)
+            cell += n_src + 1
+    return likelihood
+
+
+def _choose_loop(corpus: Any, probs: Any, null_prob: float, span: Any, slots: Any, links: Any) -> None:
+    _, src_starts, _, tgt_starts, _ = corpus
+    cell, link = 0, 0
+    for n in range(span[0], span[1]):
+        n_src, n_words = src_starts[n + 1] - src_starts[n], tgt_starts[n + 1] - tgt_starts[n]
+        if n_src == 0:
+            link += n_words
+            continue
+        null, each = 1.0 / (n_src + 1.0), 1.0 / (n_src + 1.0)
+        if null_prob > 0.0:
+            null, each = null_prob, (1.0 - null_prob) / n_src
+        for j in range(n_words):
+            best, best_off = 0.0, 0
+            for i in range(n_src):
+                slot = slots[cell + 1 + i]
+                term = probs[slot] * each if slot >= 0 else 0.0
+                off = abs((2 * i + 1) * n_words - (2 * j + 1) * n_src)
+                if i == 0 or term > best or (term == best and off < best_off):
+                    best, best_off, links[link] = term, off, i
+            slot = slots[cell]
+            if slot >= 0 and probs[slot] * null > best:
+                links[link] = -1
+            cell += n_src + 1
+            link += 1
+
+
+_CORPUS = "Tuple((int32[::1], int64[::1], int32[::1], int64[::1], int64))"
+_SPAN = "UniTuple(int64, 2)"
+
+
+@cache
+def compiled_loops() -> Loops | None:
+    """Return the loops of numba, or None where it cannot be had."""
+    look_up = compiled(_look_up_loop, f"int64({_CORPUS}, int64[::1], int64[::1], {_SPAN}, int64[::1])")
+    expect = compiled(_expect_loop, f"float64({_CORPUS}, float64[::1], float64, {_SPAN}, int64[::1], float64[::1])")
+    choose = compiled(_choose_loop, f"void({_CORPUS}, float64[::1], float64, {_SPAN}, int64[::1], int32[::1])")
+    if look_up is None or expect is None or choose is None:
+        return None
+
+    def prepare(corpus: Corpus, table: Table, span: tuple[int, int]) -> tuple[Any, Ints]:
+        arrays = (corpus.src, corpus.src_starts, corpus.tgt, corpus.tgt_starts, corpus.n_tgt)
+        slots = np.empty(int(_cells_of(corpus, span).sum()), np.int64)
+        look_up(arrays, table.keys, table.starts, span, slots)
+        return arrays, slots
+
+    def expect_run(corpus: Corpus, table: Table, span: tuple[int, int], counts: Floats) -> float:
+        arrays, slots = prepare(corpus, table, span)
+        return float(expect(arrays, table.probs, table.null_prob or 0.0, span, slots, counts))
+
+    def choose_run(corpus: Corpus, table: Table, span: tuple[int, int]) -> NDArray[np.int32]:
+        arrays, slots = prepare(corpus, table, span)
+        links = np.full(int(corpus.tgt_starts[span[1]] - corpus.tgt_starts[span[0]]), -1, np.int32)
+        choose(arrays, table.probs, table.null_prob or 0.0, span, slots, links)
+        return links
+
+    return Loops("numba", expect_run, choose_run)

@@ -1,0 +1,81 @@
+"""Compiled code: where it is kept, and that nothing depends on keeping it or on numba."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from attnkit.kernels import compiled as module
+from attnkit.kernels import ibm1
+from attnkit.kernels.compiled import cache_folder, compiled
+
+
+def triangle(n: int) -> int:
+    total = 0
+    for i in range(n + 1):
+        total += i
+    return total
+
+
+def kept_files(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*.nb?") if "triangle" in path.name]
+
+
+@pytest.fixture
+def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def test_numba_is_what_runs() -> None:
+    assert ibm1.fastest().name == "numba"
+
+
+def test_compiled_code_lies_in_the_users_cache_folder(cache: Path) -> None:
+    loop = compiled(triangle, "int64(int64)")
+    assert loop is not None and loop(100) == 5050 and loop is not triangle
+    assert cache_folder() == cache / "attnkit" / "numba"
+    assert len(kept_files(cache / "attnkit" / "numba")) == 2  # its index and itself
+    assert not kept_files(Path(__file__).parent)
+    import numba
+
+    assert not numba.config.CACHE_DIR  # other code that uses numba is left alone
+
+
+def test_a_damaged_cache_changes_nothing(cache: Path) -> None:
+    assert compiled(triangle, "int64(int64)")
+    files = kept_files(cache)
+    for path in files:
+        path.write_bytes(b"no pickle")
+    loop = compiled(triangle, "int64(int64)")
+    assert loop is not None and loop(4) == 10
+
+
+def test_a_folder_that_cannot_be_is_done_without(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "file"))
+    loop = compiled(triangle, "int64(int64)")
+    assert loop is not None and loop(4) == 10
+    assert not kept_files(Path(module.__file__).parent) and not kept_files(Path(__file__).parent)
+
+
+def test_without_numba_numpy_does_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "numba", None)
+    assert compiled(triangle, "int64(int64)") is None
+    ibm1.fastest.cache_clear()
+    ibm1.compiled_loops.cache_clear()
+    try:
+        assert ibm1.fastest() is ibm1.IN_NUMPY
+    finally:
+        ibm1.fastest.cache_clear()
+        ibm1.compiled_loops.cache_clear()
+
+
+def test_numba_is_imported_when_it_is_needed() -> None:
+    code = "import sys, attnkit.tasks.lexicon, attnkit.commands.align\n"
+    code += "assert not {'numba', 'torch'} & sys.modules.keys()"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
