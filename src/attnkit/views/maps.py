@@ -1,0 +1,182 @@
+"""Attention weights as what every picture of them is made from: maps with their tokens, and choices among them.
+
+Knows no models: kinds of attention are names, and a kind that nobody has heard of is shown under its own.
+Letters: L layers, H heads, T queries (rows), S keys (columns).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Choice = int | Literal["mean", "max", "all"]
+"""A number from 1; the mean or the largest over all; each by itself."""
+Weights = NDArray[np.float32] | NDArray[np.float64]
+
+TITLES = {
+    "cross": ("Cross-attention", "rows: the word being written, columns: source words"),
+    "encoder": ("Encoder self-attention", "rows: source words, columns: source words"),
+    "decoder": ("Decoder self-attention", "rows: the word being written, columns: words written before"),
+    "word": ("Word attention", "rows: sentences, columns: their words"),
+    "sentence": ("Sentence attention", "row: the document, columns: its sentences"),
+}
+"""Kind -> its title, and what its rows and columns are."""
+
+
+@dataclass(frozen=True)
+class Map:
+    """All weights of one kind of attention over one input."""
+
+    kind: str
+    queries: Sequence[str]
+    """T tokens: what asks."""
+    keys: Sequence[str]
+    """S tokens: what is looked at."""
+    weights: Weights
+    """(L, H, T, S)."""
+    heads: Sequence[str] = ()
+    """What each of the H heads computes with, where that is to be shown."""
+    note: str = ""
+    """What else its title says."""
+
+    def __post_init__(self) -> None:
+        expected = (len(self.queries), len(self.keys))
+        if self.weights.ndim != 4 or self.weights.shape[2:] != expected:
+            raise ValueError(f"weights of shape {self.weights.shape} for {expected[0]} queries and {expected[1]} keys")
+
+    @property
+    def title(self) -> str:
+        """Return what this kind is called."""
+        title = TITLES[self.kind][0] if self.kind in TITLES else f"{self.kind} attention"
+        return f"{title} ({self.note})" if self.note else title
+
+    @property
+    def axes(self) -> str:
+        """Return what rows and columns are."""
+        return TITLES[self.kind][1] if self.kind in TITLES else "rows: queries, columns: keys"
+
+
+@dataclass(frozen=True)
+class Branch:
+    """A node of a beam's tree, its word as text."""
+
+    step: int
+    parent: int | None
+    token: str
+    log_prob: float
+    """Natural logarithm of the probability of all words up to this one."""
+    fate: Literal["open", "pruned", "ended", "cut"]
+    score: float | None
+    """Of a finished translation."""
+    best: bool
+    """Whether it is on the way to the answer."""
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """One input with everything there is to show of it."""
+
+    source: str
+    target: str
+    """What was translated to, or given."""
+    maps: Sequence[Map]
+    tree: Sequence[Branch] = ()
+    facts: dict[str, Any] = field(default_factory=dict)
+    """What else is known of it, in words: score, settings."""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """One matrix to draw."""
+
+    title: str
+    axes: str
+    queries: Sequence[str]
+    keys: Sequence[str]
+    weights: NDArray[np.float64]
+    """(T, S)."""
+    entropy: float
+    """Of its rows, in bits: see ``entropies``."""
+
+
+def entropies(weights: Weights) -> NDArray[np.float64]:
+    """Return the mean over rows of a row's entropy in bits, for weights (..., T, S) as (...).
+
+    A row is rescaled to sum to one first; a row of zeros is left out, and 0 stands where there is no other.
+    """
+    rows = np.asarray(weights, np.float64)
+    sums = rows.sum(-1, keepdims=True)
+    shares = np.divide(rows, sums, out=np.zeros_like(rows), where=sums > 0)
+    logs = np.log2(shares, out=np.zeros_like(rows), where=shares > 0)
+    there = (sums > 0)[..., 0]
+    total = -(shares * logs).sum(-1).sum(-1, where=there)
+    # Zero less a rounding error is no entropy.
+    return np.asarray(np.maximum(total / np.maximum(there.sum(-1), 1), 0.0))
+
+
+def pictures(map: Map, layer: Choice, head: Choice) -> list[Picture]:
+    """Return what a choice of layers and heads shows, layer by layer and head by head.
+
+    Raises:
+        ValueError: There is no layer or head of that number.
+    """
+    n_layers, n_heads = map.weights.shape[:2]
+    for name, number, most in (("layer", layer, n_layers), ("head", head, n_heads)):
+        if isinstance(number, int) and not 1 <= number <= most:
+            raise ValueError(f"{map.title} has {name}s 1 to {most}, not {number}")
+    found = []
+    for layers, layer_name in _runs(layer, n_layers, "layer"):
+        for heads, head_name in _runs(head, n_heads, "head"):
+            cut = np.asarray(map.weights[layers, heads], np.float64)
+            cut = _over(cut, head, 1)
+            cut = _over(cut, layer, 0)
+            made = map.heads[heads.start] if map.heads and heads.stop == heads.start + 1 else ""
+            title = f"{map.title}, {layer_name}, {head_name}" + (f" ({made})" if made else "")
+            entropy = float(entropies(cut))
+            found.append(Picture(title, map.axes, map.queries, map.keys, cut, entropy))
+    return found
+
+
+def _runs(choice: Choice, most: int, noun: str) -> list[tuple[slice, str]]:
+    """Return the slices that a choice takes together, with their names."""
+    if choice == "all":
+        return [(slice(i, i + 1), f"{noun} {i + 1}") for i in range(most)]
+    if isinstance(choice, int):
+        return [(slice(choice - 1, choice), f"{noun} {choice}")]
+    if most == 1:
+        return [(slice(0, 1), f"{noun} 1")]
+    return [(slice(0, most), f"{'mean' if choice == 'mean' else 'largest'} of {most} {noun}s")]
+
+
+def _over(weights: NDArray[np.float64], choice: Choice, axis: int) -> NDArray[np.float64]:
+    return np.asarray(weights.max(axis) if choice == "max" else weights.mean(axis))
+
+
+def as_dictionary(sentence: Sentence) -> dict[str, Any]:
+    """Return a sentence as plain data: every layer and head, tokens, weights, entropies, and the tree."""
+    maps = [
+        {
+            "kind": map.kind,
+            "note": map.note,
+            "layers": map.weights.shape[0],
+            "heads": map.weights.shape[1],
+            "head_names": list(map.heads),
+            "queries": list(map.queries),
+            "keys": list(map.keys),
+            "entropy_bits": entropies(map.weights).round(6).tolist(),
+            "weights": map.weights.tolist(),
+        }
+        for map in sentence.maps
+    ]
+    tree = [vars(branch) for branch in sentence.tree]
+    return {"source": sentence.source, "target": sentence.target, **sentence.facts, "attention": maps, "tree": tree}
+
+
+def shown(token: str) -> str:
+    """Return a token to be drawn: what would steer or turn a line is named, a blank one is seen."""
+    text = "".join(char if char.isprintable() else f"<U+{ord(char):04X}>" for char in token)
+    return text if text.strip() else "␣" * max(1, len(text))

@@ -1,0 +1,123 @@
+"""A worked example of attention as text, step by step. Knows numbers and words only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+FORMULAS = {
+    "similarity": "s = cos(k, q), the cosine of the angle between them",
+    "dot": "s = q · k",
+    "scaled_dot": "s = q · k / √d, with d = 3",
+    "general": "s = q · W k",
+    "biased_general": "s = k · (W q + b)",
+    "activated_general": "s = tanh(q · W k + b)",
+    "kernel": "s = φ(q) · φ(k), φ positive random features (FAVOR+)",
+    "concat": "s = w · tanh(W [q; k] + b)",
+    "additive": "s = w · tanh(W₁ q + W₂ k + b)",
+    "deep": "s = w · E² + b³, E² = tanh(W₂ E¹ + b²), E¹ = tanh(W₁ k + W₀ q) + b¹",
+    "location": "s = w · q with a w of its own for each position",
+    "feature": "s = w · tanh(W₁ φ₁(K) + W₂ φ₂(K) + b), φ₁ the key, φ₂ its position",
+    "softmax": "weight = exp(s) / sum of all exp(s)",
+    "normalize": "weight = s / sum of all s",
+    "hard": "weight = 1 for the largest score, the first of equals, else 0",
+    "sigmoid": "weight = 1 / (1 + exp(-s)), each word by itself",
+    "sparsemax": "weight = max(s - τ, 0), τ such that all sum to one",
+    "entmax15": "weight = max(s/2 - τ, 0)², τ such that all sum to one",
+    "local": "weight = softmax near a centre c, times exp(-(i - c)² / 2σ²)",
+}
+"""Name of a function -> its formula, in the letters of the notes' Table 2: q the query, k a key."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """Numbers on the way, one for each word."""
+
+    name: str
+    formula: str
+    values: Sequence[float]
+
+
+@dataclass(frozen=True)
+class Walk:
+    """One query, its keys (which are the values too), and everything that comes of them."""
+
+    words: Sequence[str]
+    query: Sequence[float]
+    keys: Sequence[Sequence[float]]
+    pair: tuple[str, str]
+    """Names of the alignment and the distribution function."""
+    seed: int | None
+    """What the parameters were drawn by; None where there are none."""
+    parameters: Mapping[str, Any]
+    """Name -> numbers in lists, nested as the parameter is."""
+    steps: Sequence[Step]
+    scores: Sequence[float]
+    weights: Sequence[float]
+    context: Sequence[float]
+
+    def as_dictionary(self) -> dict[str, Any]:
+        """Return plain data."""
+        alignment, distribution = self.pair
+        given = {"example": "cat", "alignment": alignment, "distribution": distribution, "seed": self.seed}
+        plain = {"words": list(self.words), "query": self.query, "keys": self.keys, "values": self.keys}
+        steps = [vars(step) for step in self.steps]
+        found = {"scores": self.scores, "weights": self.weights, "context": self.context}
+        return {**given, **plain, "parameters": self.parameters, "steps": steps, **found}
+
+
+def walk_text(walk: Walk) -> str:
+    """Return the example for people, at most 80 columns wide."""
+    alignment, distribution = walk.pair
+    lines = ['Writing "assis", which words of "The cat sat on the mat" does the decoder need?', ""]
+    lines += ["   word    key, which is the value too"]
+    lines += [f"   {word:<6}  {_vector(key, 0)}" for word, key in zip(walk.words, walk.keys, strict=True)]
+    lines += [f"   query   {_vector(walk.query, 0)}", ""]
+    if walk.parameters:
+        lines += [f"Parameters, drawn with seed {walk.seed}", *_parameters(walk.parameters), ""]
+    number = 1
+    before = {step.name: step for step in walk.steps}
+    if "dot products" in before:
+        lines += [f"{number}. Compare the query with each key: q · k", *_each(walk, before["dot products"].values), ""]
+        number += 1
+    verb = "Scale" if "dot products" in before else "Score"
+    lines += [f"{number}. {verb} by {alignment}", f"   {FORMULAS[alignment]}", *_each(walk, walk.scores), ""]
+    number += 1
+    lines += [f"{number}. Weigh by {distribution}", f"   {FORMULAS[distribution]}"]
+    if "exponentials" in before:
+        values = before["exponentials"].values
+        lines += ["   exp(s)", *_each(walk, values), f"   their sum is {sum(values):.3f}; each is divided by it"]
+    lines += [*_each(walk, walk.weights), f"   the weights sum to {sum(walk.weights):.3f}", ""]
+    number += 1
+    lines += [f"{number}. Add up the values, each times its weight"]
+    for word, key, weight in zip(walk.words, walk.keys, walk.weights, strict=True):
+        lines.append(f"   {word:<6}  {weight:6.3f} x {_vector(key, 0)} = {_vector([weight * part for part in key])}")
+    return "\n".join([*lines, f"   context                  {_vector(walk.context)}", ""])
+
+
+def _each(walk: Walk, values: Sequence[float]) -> list[str]:
+    """Return words with a number under each."""
+    heads = "".join(f"{word:>9}" for word in walk.words)
+    return [f"   {heads}", "   " + "".join(f"{value:9.3f}" for value in values)]
+
+
+def _vector(values: Sequence[float], digits: int = 3) -> str:
+    return "[" + ", ".join(f"{value:.{digits}f}" for value in values) + "]"
+
+
+def _parameters(parameters: Mapping[str, Any]) -> list[str]:
+    """Return each parameter, a row of numbers a line."""
+    lines = []
+    for name, values in parameters.items():
+        rows = _rows(values)
+        lines += [f"   {name if i == 0 else '':<20}  {_vector(row)}" for i, row in enumerate(rows)]
+    return lines
+
+
+def _rows(values: Any) -> list[list[float]]:
+    if not isinstance(values, list):
+        return [[float(values)]]
+    if not values or not isinstance(values[0], list):
+        return [values]
+    return [row for part in values for row in _rows(part)]
