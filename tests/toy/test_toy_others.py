@@ -12,6 +12,7 @@ import pytest
 from attnkit.text.toy.expressions import make_expressions
 from attnkit.text.toy.kinds import Kind, make_files
 from attnkit.text.toy.reversal import make_reversal
+from attnkit.text.toy.reviews import make_reviews
 from attnkit.text.toy.summaries import make_summaries
 
 
@@ -99,6 +100,25 @@ def test_files_line_up_and_repeat(kind: Kind) -> None:
     for name, size in (("train", 100), ("valid", 10), ("test", 20)):
         assert len(made[f"{name}.{first}"]) == len(made[f"{name}.{second}"]) == size
     assert all("\n" not in line for lines in made.values() for line in lines)
+
+
+def test_the_writers_own_opinion_decides_the_label_of_a_review() -> None:
+    good = {"superb", "witty", "lovely", "gripping", "clever", "moving"}
+    bad = {"awful", "dull", "clumsy", "tedious", "poor", "lifeless"}
+    parts = make_reviews(1, 400, 50, 50)
+    assert parts == make_reviews(1, 400, 50, 50) and parts != make_reviews(2, 400, 50, 50)
+    misled = 0
+    for text, label in [row for rows in parts.values() for row in rows]:
+        sentences = [sentence.strip(".!").split() for sentence in text.replace("!", ".").split(". ")]
+        own = [words for words in sentences if words[0] in ("I", "To", "In")]
+        assert len(own) == 1 and (own[0][-1] in good) == (label == "good") and own[0][-1] in good | bad
+        n_good, n_bad = (sum(words[-1] in kind for words in sentences) for kind in (good, bad))
+        misled += (n_good > n_bad) != (label == "good")
+    assert misled > 0.2 * 500, "counting words is not enough"
+    texts = [{text for text, _ in rows} for rows in parts.values()]
+    assert not texts[0] & texts[1] and not texts[1] & texts[2] and not texts[0] & texts[2]
+    files = make_files("reviews", 400, 1, n_valid=50, n_test=50)
+    assert [line.split("\t") for line in files["valid.tsv"]] == [list(row) for row in parts["valid"]]
 
 
 def test_command_writes_the_files(tmp_path: Path) -> None:

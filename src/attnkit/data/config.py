@@ -46,3 +46,54 @@ class DataConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attrib
             if not self.valid_src or len(self.valid_src) != len(self.valid_tgt):
                 raise ValueError("valid_src and valid_tgt must name the same number of files, at least one")
         return self
+
+
+class RowsConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
+    """Files of which every row is an example: lines of text, or vectors of numbers."""
+
+    files: tuple[str, ...] = Field(min_length=1)
+    """Text, one example a line; or vectors, one a row, in ``.npy`` or ``.csv``."""
+    valid_files: tuple[str, ...] | None = Field(default=None, min_length=1)
+    """The same for validation. Null: rows are held out of ``files``."""
+    held_out: int = Field(default=1000, ge=1, lt=2**32)
+    """Rows held out for validation when no validation files are given, but never more than 5 % of all."""
+    held_out_seed: int = Field(default=1, ge=-(2**63), lt=2**63)
+    """Chooses which rows are held out, and nothing else."""
+    max_length: int = Field(default=256, ge=1, le=1 << 20)
+    """Longest line in tokens; longer ones are dropped from training and counted. Vectors have no length."""
+
+
+class DocumentsConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
+    """Labeled documents: a document, a tab, its label, one a line."""
+
+    files: tuple[str, ...] = Field(min_length=1)
+    """Files of documents and labels."""
+    valid_files: tuple[str, ...] | None = Field(default=None, min_length=1)
+    """The same for validation. Null: documents are held out of ``files``."""
+    held_out: int = Field(default=1000, ge=1, lt=2**32)
+    """Documents held out for validation when no validation files are given, but never more than 5 % of all."""
+    held_out_seed: int = Field(default=1, ge=-(2**63), lt=2**63)
+    """Chooses which documents are held out, and nothing else."""
+    max_length: int = Field(default=100, ge=1, le=1 << 16)
+    """Longest sentence in tokens; longer ones go on as further sentences."""
+    max_sentences: int = Field(default=100, ge=1, le=1 << 16)
+    """Sentences of a document that are read; what follows is left out and counted, in training and in use."""
+
+
+class NoiseConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
+    """What is done to the input of an auto-encoder that has to restore it (Vincent et al. 2008), anew in each epoch.
+
+    In the order of the fields, each to what the one before has left.
+    """
+
+    drop: float = Field(default=0.0, ge=0, lt=1)
+    """Chance of each token to be left out; one of a line always stays. Not for vectors."""
+    mask: float = Field(default=0.0, ge=0, le=1)
+    """Chance of each token to become ``<unk>``, of each number of a vector to become its column's mean."""
+    shuffle: float = Field(default=0.0, ge=0, le=1)
+    """Chance of each token to be one of those that change places among themselves. Not for vectors."""
+
+    @property
+    def any(self) -> bool:
+        """Whether anything is done."""
+        return bool(self.drop or self.mask or self.shuffle)

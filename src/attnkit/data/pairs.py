@@ -24,6 +24,8 @@ from attnkit.errors import RunError
 from attnkit.text.tokenizer import BOS_ID, EOS_ID, PAD_ID
 
 Rows = Sequence[Sequence[int]]
+Ragged = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
+"""Ids laid end to end, and the length of each row."""
 
 
 @dataclass(frozen=True)
@@ -117,19 +119,24 @@ class Pairs:
         """Return the batch of the pairs at ``indices``, in their order. Raises ``ValueError`` if there are none."""
         if not len(indices):
             raise ValueError("an empty batch has no tensors")
-        src, src_real = _pad(*self.src.gather(indices))
-        tgt, tgt_real = _pad(*self.tgt.gather(indices))
-        tgt_in = np.full_like(tgt, PAD_ID)
-        tgt_in[:, 0] = BOS_ID
-        tgt_in[:, 1:] = np.where(tgt_real[:, 1:], tgt[:, :-1], PAD_ID)
-        positions = np.flatnonzero(tgt_real)
-        return PairBatch(
-            src=torch.from_numpy(src),
-            src_mask=None if src_real.all() else torch.from_numpy(src_real),
-            tgt_in=torch.from_numpy(tgt_in),
-            positions=torch.from_numpy(positions.astype(np.int64, copy=False)),
-            targets=torch.from_numpy(tgt.reshape(-1)[positions]),
-        )
+        return make_batch(self.src.gather(indices), self.tgt.gather(indices))
+
+
+def make_batch(src_rows: Ragged, tgt_rows: Ragged) -> PairBatch:
+    """Return the batch of sources and targets, each given as the ids of its rows laid end to end and their lengths."""
+    src, src_real = _pad(*src_rows)
+    tgt, tgt_real = _pad(*tgt_rows)
+    tgt_in = np.full_like(tgt, PAD_ID)
+    tgt_in[:, 0] = BOS_ID
+    tgt_in[:, 1:] = np.where(tgt_real[:, 1:], tgt[:, :-1], PAD_ID)
+    positions = np.flatnonzero(tgt_real)
+    return PairBatch(
+        src=torch.from_numpy(src),
+        src_mask=None if src_real.all() else torch.from_numpy(src_real),
+        tgt_in=torch.from_numpy(tgt_in),
+        positions=torch.from_numpy(positions.astype(np.int64, copy=False)),
+        targets=torch.from_numpy(tgt.reshape(-1)[positions]),
+    )
 
 
 def _pad(

@@ -1,0 +1,149 @@
+"""Vectors of numbers in files that anybody may have made, ``.npy`` and ``.csv``. Knows no torch.
+
+Nothing is taken into memory before the sizes that a header claims have been compared with the file.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import tokenize
+from collections.abc import Iterator, Sequence
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+from attnkit.errors import DataError
+from attnkit.text.lines import open_binary, read_lines, refuse_streams
+
+Vectors = npt.NDArray[np.float32]
+
+MOST_COLUMNS = 1 << 16
+"""Numbers of a vector."""
+_BLOCK = 1 << 18  # numbers at a time
+_MOST_HEADER = 10_000  # bytes
+_LENGTHS = {(1, 0): 2, (2, 0): 4}  # format version -> bytes that say how long the header is
+_MALFORMED = (ValueError, TypeError, SyntaxError, OverflowError, RecursionError, MemoryError, tokenize.TokenError)
+
+
+def count_rows(path: Path) -> int:
+    """Return how many rows a ``.npy`` file has. Errors as ``read_vectors``."""
+    return len(_map(path))
+
+
+def read_vectors(path: Path, width: int | None = None) -> Iterator[Vectors]:
+    """Yield the rows of a file in blocks (n, width) of float32.
+
+    A ``.csv`` has a vector a line, its numbers between commas; a first line without any is a header.
+
+    Args:
+        path: a ``.npy`` file of two dimensions, or a ``.csv`` file.
+        width: what every row has to have; None takes it from the first.
+
+    Raises:
+        DataError: there are no rows, rows of different widths, what is no number, or a number that is not finite.
+    """
+    empty = True
+    for block, lines in _npy_blocks(path) if path.suffix == ".npy" else _csv_blocks(path):
+        if width is not None and block.shape[1] != width:
+            raise DataError(f"a row has {block.shape[1]:,} numbers, not {width:,}", where=f"{path}:{lines[0]}")
+        width = block.shape[1]
+        if width > MOST_COLUMNS:
+            raise DataError(f"a row has {width:,} numbers, more than {MOST_COLUMNS:,}", where=str(path))
+        with np.errstate(over="ignore"):
+            vectors = block.astype(np.float32)
+        odd = np.flatnonzero(~np.isfinite(vectors).all(1))
+        if len(odd):
+            raise DataError(
+                "this row holds a number that is not finite, or too large for 32 bits", where=f"{path}:{lines[odd[0]]}"
+            )
+        yield vectors
+        empty = False
+    if empty:
+        raise DataError("there are no vectors in this file", where=str(path))
+
+
+def _npy_blocks(path: Path) -> Iterator[tuple[npt.NDArray[Any], Sequence[int]]]:
+    array = _map(path)
+    size = max(1, _BLOCK // max(1, array.shape[1]))
+    for start in range(0, len(array), size):
+        block = array[start : start + size]
+        yield block, range(start + 1, start + 1 + len(block))
+
+
+def _csv_blocks(path: Path) -> Iterator[tuple[npt.NDArray[Any], Sequence[int]]]:
+    rows = _csv_rows(path)
+    while head := next(rows, None):
+        width = len(head[1])
+        block, lines = [head[1]], [head[0]]
+        for line, row in islice(rows, max(1, _BLOCK // width) - 1):
+            if len(row) != width:
+                raise DataError(f"this row has {len(row):,} numbers, not {width:,}", where=f"{path}:{line}")
+            block.append(row)
+            lines.append(line)
+        yield np.array(block), lines
+
+
+def _csv_rows(path: Path) -> Iterator[tuple[int, list[float]]]:
+    """Yield each row with the number of its line, counted from 1."""
+    numbered = enumerate(read_lines(path), 1)
+    head = next(numbered, None)
+    is_header = head is not None and head[1].strip() and not any(map(_is_number, head[1].split(",")))
+    for number, line in chain([] if head is None or is_header else [head], numbered):
+        fields = line.split(",")
+        try:
+            yield number, [float(field) for field in fields]
+        except ValueError as error:
+            odd = next(field for field in fields if not _is_number(field)).strip()[:40]
+            what = f"{odd!r} is no number" if odd else "a number is missing"
+            raise DataError(what, where=f"{path}:{number}") from error
+
+
+def _is_number(field: str) -> bool:
+    try:
+        float(field)
+    except ValueError:
+        return False
+    return True
+
+
+def _map(path: Path) -> npt.NDArray[Any]:
+    """Map a ``.npy`` file of rows of numbers."""
+    refuse_streams([path])
+    with open_binary(path) as stream:
+        try:
+            shape, fortran, dtype, offset = _header(stream)
+        except _MALFORMED as error:
+            raise DataError(f"this is no .npy file that can be read: {str(error)[:200]}", where=str(path)) from error
+        if dtype.hasobject or dtype.kind not in "fiub":
+            raise DataError(f"this array holds {_shown(dtype)}, not numbers", where=str(path))
+        if len(shape) != 2 or not all(0 < n < 1 << 48 for n in shape):
+            raise DataError(f"this array has the shape {_shown(shape)}, not rows and columns", where=str(path))
+        size, claimed = stream.seek(0, io.SEEK_END) - offset, math.prod(shape) * dtype.itemsize
+        if size != claimed:
+            raise DataError(f"its header tells of {claimed:,} bytes, and there are {size:,}", where=str(path))
+        order: Any = "F" if fortran else "C"
+        return np.memmap(stream, dtype, "r", offset, shape, order).view(np.ndarray)
+
+
+def _header(stream: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
+    """Return shape, whether columns come first, type, and where the numbers begin. Reads no more than the header."""
+    begin = stream.read(8)
+    version = np.lib.format.read_magic(io.BytesIO(begin))
+    if version not in _LENGTHS:
+        raise ValueError(f"it is of version {version[0]}.{version[1]}")
+    length = stream.read(_LENGTHS[version])
+    n_header = int.from_bytes(length, "little")
+    if n_header > _MOST_HEADER:
+        raise ValueError(f"its header has {n_header:,} bytes")
+    raw = io.BytesIO(length + stream.read(n_header))
+    reads = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, fortran, dtype = reads(raw)
+    return shape, fortran, dtype, 8 + raw.tell()
+
+
+def _shown(value: object) -> str:
+    return str(value)[:80]

@@ -1,0 +1,97 @@
+"""The stream of training steps over anything that has rows: which rows a step holds, as a function of the position."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from attnkit.data.feed import Position
+from attnkit.data.order import EpochPlan, plan_epoch, share
+from attnkit.errors import RunError
+
+Indices = npt.NDArray[np.int64]
+Lengths = npt.NDArray[np.integer[Any]]
+
+
+class Rows(Protocol):
+    """Examples of a task, which alone knows what is in them."""
+
+    @property
+    def lengths(self) -> tuple[Lengths, Lengths]:
+        """(n,) tokens that go into the model for each row, and tokens that have to come out of it."""
+        ...
+
+    def batch(self, indices: Indices, seed: int, epoch: int) -> Any:
+        """Return the rows at ``indices``, at least one, as the task's loss takes them."""
+        ...
+
+    def counts(self, indices: Indices) -> Mapping[str, int]:
+        """Return for each loss term what its sum over these rows is divided by."""
+        ...
+
+
+@dataclass(frozen=True)
+class RowStep:
+    """One global batch, of which this rank holds a share."""
+
+    micro_batches: tuple[Any, ...]
+    """This rank's slices, at most ``accumulate`` of them; empty slices are left out, so there may be none."""
+    counts: Mapping[str, int]
+    """For each loss term, what its sum is divided by: counted over the whole global batch."""
+    n_tokens: int
+    """Real tokens of the whole global batch, in and out."""
+    epoch: float
+    """Epochs done when this step is done."""
+
+
+@dataclass
+class RowFeed:
+    """Gives the steps of a training run over rows.
+
+    The global batch depends on data, seed and ``max_tokens`` only. It is cut into ``world * accumulate`` slices of
+    near-equal token counts, and rank r gets ``accumulate`` neighbours of them.
+    """
+
+    rows: Rows
+    seed: int
+    max_tokens: int
+    """Most padded tokens, in and out together, of the global batch."""
+    accumulate: int = 1
+    rank: int = 0
+    world: int = 1
+    _planned: tuple[int, EpochPlan] | None = field(default=None, init=False, repr=False)
+
+    def step_at(self, position: Position) -> tuple[RowStep, Position]:
+        """Return the step at a position and the position after it. Calls may come in any order.
+
+        Raises:
+            RunError: There is no such position.
+        """
+        epoch = position.epoch
+        plan = self.plan(epoch)
+        if position.index >= plan.n_batches:
+            raise RunError(f"an epoch of this data has {plan.n_batches:,} batches, none of number {position.index:,}")
+        batch = plan.batch(position.index)
+        came_in, come_out = (lengths[batch].astype(np.int64) for lengths in self.rows.lengths)
+        costs = came_in + come_out
+        mine = share(batch, costs, self.rank, self.world, self.accumulate)
+        done = position.index + 1
+        step = RowStep(
+            micro_batches=tuple(self.rows.batch(indices, self.seed, epoch) for indices in mine if len(indices)),
+            counts=self.rows.counts(batch),
+            n_tokens=int(costs.sum()),
+            epoch=epoch + done / plan.n_batches,
+        )
+        return step, Position(epoch, done) if done < plan.n_batches else Position(epoch + 1)
+
+    def plan(self, epoch: int) -> EpochPlan:
+        """Return the plan of an epoch; the latest is kept."""
+        if self._planned is None or self._planned[0] != epoch:
+            self._planned = None
+            planned = plan_epoch(*self.rows.lengths, seed=self.seed, epoch=epoch, max_tokens=self.max_tokens)
+            self._planned = (epoch, planned)
+        return self._planned[1]

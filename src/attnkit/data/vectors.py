@@ -1,0 +1,140 @@
+"""Vectors on disk, mapped into memory, and the batches made of them for an auto-encoder."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from pydantic import BaseModel, Field
+from torch import Tensor
+
+from attnkit import files
+from attnkit.data.arrays import MOST_COLUMNS, Vectors
+from attnkit.data.config import NoiseConfig
+from attnkit.data.noise import Noise
+from attnkit.data.store import FORMAT, read_index
+from attnkit.errors import RunError
+from attnkit.reading import open_plain
+
+_BLOCK = 1 << 12  # rows
+
+
+class _Index(BaseModel, extra="forbid", strict=True):
+    """What ``index.json`` says."""
+
+    format: Literal[1]
+    rows: int = Field(gt=0, lt=1 << 40)
+    width: int = Field(gt=0, le=MOST_COLUMNS)
+    sha256: str
+
+
+@dataclass(frozen=True)
+class VectorBatch:
+    """A batch of vectors, (B, d) float32 each."""
+
+    noisy: Tensor
+    """What the model sees."""
+    clean: Tensor
+    """What it has to give back: the same tensor where there is no noise."""
+
+    def to(self, device: torch.device | str) -> VectorBatch:
+        """Return the batch on another device."""
+        clean = self.clean.to(device, non_blocking=True)
+        return VectorBatch(clean if self.noisy is self.clean else self.noisy.to(device, non_blocking=True), clean)
+
+
+class VectorRows:
+    """Rows of a folder that ``write_vectors`` made; satisfies ``rows.Rows``."""
+
+    def __init__(self, vectors: Vectors, digest: str, noise: NoiseConfig) -> None:
+        self.vectors = vectors
+        """(n, d), a view of the file."""
+        self.fingerprint = digest
+        self.noise = noise
+
+    @classmethod
+    def open(cls, folder: Path, noise: NoiseConfig) -> VectorRows:
+        """Map a folder, checking the size of its file. Raises ``RunError`` naming what is wrong."""
+        path = folder / "index.json"
+        raw = read_index(path)
+        try:
+            index = _Index.model_validate_json(json.dumps(raw))
+            with open_plain(folder / "vectors.bin") as stream:
+                shape = (index.rows, index.width)
+                if stream.seek(0, 2) != 4 * index.rows * index.width:
+                    raise ValueError("vectors.bin has another size")
+                vectors = np.memmap(stream, "<f4", "r", 0, shape).view(np.ndarray)
+        except (OSError, ValueError, RecursionError) as error:
+            raise RunError("the stored vectors are damaged", where=str(folder)) from error
+        return cls(vectors, index.sha256, noise)
+
+    def __len__(self) -> int:
+        return len(self.vectors)
+
+    @property
+    def width(self) -> int:
+        """Numbers of a vector."""
+        return int(self.vectors.shape[1])
+
+    @functools.cached_property
+    def lengths(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+        """(n,) twice: a vector counts as one token that goes in and one that comes out."""
+        ones = np.ones(len(self), np.int32)
+        return ones, ones
+
+    def batch(self, indices: npt.NDArray[np.int64], seed: int, epoch: int) -> VectorBatch:
+        """Return the vectors at ``indices``, with the noise of this epoch."""
+        clean = self.vectors[indices].astype(np.float32)
+        target = torch.from_numpy(clean)
+        if not self.noise.any:
+            return VectorBatch(target, target)
+        noisy = Noise(self.noise, seed, epoch).vectors(clean, indices, self.mean.astype(np.float32))
+        return VectorBatch(torch.from_numpy(noisy), target)
+
+    def counts(self, indices: npt.NDArray[np.int64]) -> Mapping[str, int]:
+        """Return how many numbers these vectors have."""
+        return {"error": len(indices) * self.width}
+
+    @functools.cached_property
+    def mean(self) -> npt.NDArray[np.float64]:
+        """(d,) mean of each column, read block by block."""
+        total = np.zeros(self.width)
+        for start in range(0, len(self), _BLOCK):
+            total += self.vectors[start : start + _BLOCK].sum(0, dtype=np.float64)
+        return total / len(self)
+
+    def spread(self, around: npt.NDArray[np.float64]) -> float:
+        """Return the mean square of all numbers' distances from (d,) numbers of their columns."""
+        total = 0.0
+        for start in range(0, len(self), _BLOCK):
+            total += float(np.square(self.vectors[start : start + _BLOCK] - around).sum())
+        return total / (len(self) * self.width)
+
+
+def write_vectors(folder: Path, blocks: Iterable[Vectors]) -> int:
+    """Write blocks of vectors (n, d), of one width, into a new folder; return how many there were.
+
+    Without any nothing but an empty file is written, which the caller is to refuse.
+    """
+    digest, n_rows, width = hashlib.sha256(), 0, 0
+    files.make_dirs(folder)
+    with files.create(folder / "vectors.bin") as stream:
+        for block in blocks:
+            if not len(block):
+                continue
+            data = np.ascontiguousarray(block, "<f4").tobytes()
+            digest.update(data)
+            stream.write(data)
+            n_rows, width = n_rows + len(block), block.shape[1]
+    digest.update(str(width).encode())
+    index: dict[str, Any] = {"format": FORMAT, "rows": n_rows, "width": width, "sha256": digest.hexdigest()}
+    files.write_into(folder / "index.json", json.dumps(index).encode())
+    return n_rows
