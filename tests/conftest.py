@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import json
+import random
 import signal
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -14,12 +15,25 @@ import pytest
 
 if TYPE_CHECKING:
     from attnkit.tasks.config import TranslationConfig
+    from attnkit.tasks.course import Finished
     from attnkit.tasks.load import LoadedRun
-    from attnkit.tasks.translation import Finished
+    from attnkit.tasks.run_config import RunConfig
 
 # A shell lets a background job ignore Ctrl-C, and children inherit that: tests of it need it back.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+HANDLERS = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+
+@pytest.fixture(autouse=True)
+def _own_signals() -> Iterator[None]:
+    """Undo that a command which has ended heeds no signal any more: here its process goes on."""
+    for number, handler in HANDLERS.items():
+        signal.signal(number, handler)
+    yield
+    for number, handler in HANDLERS.items():
+        signal.signal(number, handler)
+
 
 COMMON = {
     "limits.steps": 12,
@@ -43,6 +57,46 @@ SIZES = {
     },
     "rnn": {"model.d_model": 16, "model.d_hidden": 16},
 }
+
+
+FITTING = {
+    "limits.steps": 12,
+    "evaluation": {"every_steps": 5, "samples": 1},
+    "optimization.warmup_steps": 4,
+    "optimization.learning_rate": 0.01,
+    "precision": "float32",
+    "device": "cpu",
+    "threads": 1,
+}
+TASKS: dict[str, dict[str, Any]] = {
+    "lines": {
+        "task": "autoencode",
+        "data.files": "train.src",
+        "data.valid_files": "valid.src",
+        "vocabulary.kind": "char",
+        "optimization.max_tokens": 300,
+        "model.d_model": 16,
+        "model.d_hidden": 16,
+        "model.d_code": 8,
+    },
+    "vectors": {
+        "task": "autoencode",
+        "data.files": "vectors.npy",
+        "optimization.max_tokens": 64,
+        "model.d_hidden": [8],
+        "model.d_code": 2,
+    },
+    "documents": {
+        "task": "classify",
+        "data.files": "documents.tsv",
+        "optimization.max_tokens": 600,
+        "model.d_model": 16,
+        "model.d_word": 16,
+        "model.d_sentence": 16,
+        "model.d_attention": 16,
+    },
+}
+"""Tasks but translation, with the files that they read of the workshop."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +125,18 @@ class Workshop:
         }
         return resolve(flags, sets=self.settings(kind, **changes), preset_name="tiny").config
 
+    def configure_task(self, name: str, **changes: Any) -> RunConfig:
+        """Return the configuration of a tiny run of another task, by its name in ``TASKS``."""
+        from attnkit.tasks.resolve import resolve
+
+        flags = {key: self.named(value) if key.startswith("data.") else value for key, value in TASKS[name].items()}
+        given = {key.replace("__", "."): value for key, value in changes.items()}
+        sets = [f"{key}={json.dumps(value)}" for key, value in {**FITTING, **given}.items()]
+        return resolve(flags, sets=sets, preset_name="tiny").config
+
+    def named(self, name: str) -> list[str]:
+        return [str(self.file(name))]
+
     def arguments(self, kind: str, run: Path, **changes: Any) -> list[str]:
         """Return the command line that trains the same."""
         names = {"--src": "train.src", "--tgt": "train.tgt", "--valid-src": "valid.src", "--valid-tgt": "valid.tgt"}
@@ -78,13 +144,13 @@ class Workshop:
         sets = [text for setting in self.settings(kind, **changes) for text in ("--set", setting)]
         return ["train", *files, "-o", str(run), "--preset", "tiny", "--model", kind, *sets]
 
-    def train(self, config: TranslationConfig, run: Path, *, stops: Sequence[int] = (), **options: Any) -> Finished:
+    def train(self, config: RunConfig, run: Path, *, stops: Sequence[int] = (), **options: Any) -> Finished:
         """Train to the end in several goes; ``stops`` are the questions that get a yes, in each.
 
         Training asks once a step, and once a batch of an evaluation, whether to stop.
         """
         from attnkit.errors import StoppedError
-        from attnkit.tasks.translation import Finished, Request, train
+        from attnkit.tasks.course import Finished, Request, train
 
         for steps in stops:
             calls = itertools.count(1)
@@ -136,7 +202,60 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
     folder = tmp_path_factory.mktemp("corpus")
     for name, lines in make_files("reverse", 160, 1, n_valid=8, n_test=40).items():
         write_lines(folder / name, lines)
+    write_lines(folder / "documents.tsv", labeled_documents(160, seed=1))
+    save_vectors(folder / "vectors.npy", low_rank(200, 6, 2, seed=1))
     return Workshop(folder)
+
+
+def labeled_documents(n: int, seed: int) -> list[str]:
+    """Return documents of two to five sentences, of which one holds the word that decides the label."""
+    drawn, lines = random.Random(seed), []
+    for _ in range(n):
+        label = drawn.choice(sorted(VERDICTS))
+        sentences = [drawn.choices(FILLERS, k=drawn.randint(2, 6)) for _ in range(drawn.randint(2, 5))]
+        telling = drawn.choice(sentences)
+        telling[drawn.randrange(len(telling))] = drawn.choice(VERDICTS[label])
+        lines.append(" ".join(" ".join(words) + "." for words in sentences) + f"\t{label}")
+    return lines
+
+
+FILLERS = [
+    "the",
+    "a",
+    "film",
+    "was",
+    "about",
+    "some",
+    "people",
+    "who",
+    "went",
+    "to",
+    "see",
+    "it",
+    "and",
+    "then",
+    "came",
+    "back",
+    "home",
+    "again",
+]
+VERDICTS = {"bad": ["awful", "dull", "poor"], "good": ["superb", "witty", "lovely"], "mixed": ["uneven", "middling"]}
+
+
+def low_rank(n: int, width: int, rank: int, seed: int) -> Any:
+    """Return (n, width) float32 vectors of that rank, far from zero, with a little noise."""
+    import numpy as np
+
+    drawn = np.random.default_rng(seed)
+    found = drawn.normal(size=(n, rank)) @ drawn.normal(size=(rank, width)) + 3 + 0.05 * drawn.normal(size=(n, width))
+    return found.astype(np.float32)
+
+
+def save_vectors(path: Path, vectors: Any) -> Path:
+    import numpy as np
+
+    np.save(path, vectors, allow_pickle=False)
+    return path
 
 
 @pytest.fixture(scope="session")

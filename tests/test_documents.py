@@ -10,6 +10,7 @@ import typer.main
 
 from attnkit.cli import COMMANDS, LazyGroup, app
 from attnkit.config import load_yaml
+from attnkit.tasks.kinds import KINDS
 from attnkit.tasks.resolve import resolve
 
 ROOT = Path(__file__).parents[1]
@@ -127,7 +128,8 @@ def test_log_is_dated() -> None:
 def test_examples_are_valid_and_complete(path: Path, tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name).write_text("a line\n")
-    flags = {"data.src": [str(tmp_path / "a")], "data.tgt": [str(tmp_path / "b")]}
+    needs = KINDS[load_yaml(path).get("task", "translation")].needs
+    flags = {key: [str(tmp_path / name)] for key, name in zip(needs, ("a", "b"), strict=False)}
     config = resolve(flags, file=path).config
     assert config.model.kind == load_yaml(path)["model"]["kind"]
     assert "data" not in load_yaml(path)

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from attnkit.tasks.course import Event
     from attnkit.tasks.translate import Translator
-    from attnkit.tasks.translation import Event
 
 # On a CPU torch remembers 1,024 compiled products, and below it oneDNN as many again, each with its buffers. Training
 # meets ever new shapes, and remembering them takes gigabytes; decoding meets the same ones again and is a fifth slower
@@ -55,10 +55,10 @@ def train(
         UsageError: a setting that does not exist or cannot be.
         DataError: text that cannot be trained on.
     """
+    from attnkit.tasks.course import Request
+    from attnkit.tasks.course import train as events
     from attnkit.tasks.initial import preset_of
     from attnkit.tasks.resolve import resolve
-    from attnkit.tasks.translation import Request
-    from attnkit.tasks.translation import train as events
 
     flags = {"data.src": [str(src)], "data.tgt": [str(tgt)], **(settings or {})}
     earlier = None if overwrite else preset_of(Path(run))
@@ -87,7 +87,7 @@ def load(run: str | Path, *runs: str | Path, device: str = "auto", precision: st
 
 def _warnings_in(event: Event) -> list[str]:
     """Return what is not as it should be, by an event of training."""
-    from attnkit.tasks.prepare import Checked, Warned
+    from attnkit.tasks.encoded import Checked, Warned
     from attnkit.views.training import finding_line
 
     if isinstance(event, Warned):

@@ -38,23 +38,25 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("demo", "Train a small English-French model and translate with it (3 minutes)."),
     "check": ("check", "Find what is wrong with two line-aligned files."),
     "vocab": ("vocab", "Build a vocabulary from text files."),
-    "train": ("train", "Train a translation model from two text files."),
+    "train": ("train", "Train a model: translation, auto-encoder, classifier."),
     "translate": ("translate", "Translate text with one run or an ensemble."),
+    "align": ("align", "Link the words of two files; make a dictionary."),
+    "attend": ("attend", "Show which words a model looks at."),
+    "embed": ("embed", "Codes of an auto-encoder, or what comes back."),
+    "classify": ("classify", "Label documents with a trained classifier."),
     "score": ("score", "Log-probability and perplexity of given pairs."),
     "score-bleu": ("score_bleu", "BLEU, chrF and TER with signature."),
     "average": ("average", "Average the weights of a run's checkpoints."),
     "verify": ("verify", "Check that a run folder is as it was written."),
     "export": ("export", "Write a run in another system's format."),
+    "explain": ("explain", "Draw masks, positions and kernel regression."),
     "toy-corpus": ("toy_corpus", "Make a parallel corpus to play with."),
 }
 """Command -> (module in attnkit.commands that holds ``command``, the line shown in the list)."""
 
 
 class LazyGroup(typer.core.TyperGroup):
-    """The list of commands without their modules; a module is imported when its command is asked for.
-
-    Typer's releases carry click under different names, so its types are left to inference here.
-    """
+    """The commands, whose modules are imported when asked for. Click's types go by other names in each typer."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(COMMANDS)

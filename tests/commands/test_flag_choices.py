@@ -9,6 +9,7 @@ import pytest
 
 from attnkit.tasks.config import TranslationConfig
 from attnkit.tasks.convert import Quantization
+from attnkit.tasks.kinds import KINDS
 from attnkit.tasks.presets import PRESETS
 from attnkit.text.config import VocabularyConfig
 
@@ -24,10 +25,22 @@ def key(config: Any, name: str) -> set[str]:
     return choices(config.model_fields[name].annotation)
 
 
+MODELS = {
+    choice
+    for kind in KINDS.values()
+    for model in get_args(kind.config.model_fields["model"].annotation)
+    or [kind.config.model_fields["model"].annotation]
+    for choice in key(model, "kind")
+}
+"""The kinds of models of all tasks."""
+
+
 @pytest.mark.parametrize(
     ("command", "flag", "expected"),
     [
         ("train", "preset", {"auto", *PRESETS}),
+        ("train", "task", set(KINDS)),
+        ("train", "model", MODELS),
         ("train", "device", key(TranslationConfig, "device")),
         ("train", "precision", key(TranslationConfig, "precision")),
         ("translate", "device", key(TranslationConfig, "device")),

@@ -17,7 +17,7 @@ from attnkit.models.linear import pack
 CONFIGS = {
     "transformer": TransformerConfig(d_model=16, n_heads=2, encoder_layers=1, decoder_layers=2, d_ff=32),
     "rnn": RnnConfig(kind="rnn", d_model=12, d_hidden=16),
-    "rnn without attention": RnnConfig(attention="none", d_model=12, d_hidden=16),
+    "rnn without attention": RnnConfig(alignment="none", d_model=12, d_hidden=16),
 }
 WAYS = {
     "beam": SearchConfig(beam_size=4, num_hypotheses=4, max_length=12),

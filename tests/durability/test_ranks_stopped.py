@@ -83,20 +83,20 @@ def stop_an_evaluation(folder: Path) -> None:
     """Rank 0 evaluates; rank 1 gets a signal."""
     from attnkit.runtime import StopRequests
     from attnkit.runtime.ranks import join_ranks
-    from attnkit.tasks.translation import shared_scores
+    from attnkit.tasks.course import shared_scores
 
     with StopRequests() as stop, join_ranks("cpu", stop=stop) as ranks:
         stop.defer()
         if ranks.rank == 1:
             threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGTERM)).start()
         evaluation: Any = Evaluating(ranks)
-        assert shared_scores(evaluation, ranks)(evaluation) is None
+        assert shared_scores(evaluation, ranks, ("loss",))(evaluation) is None
 
 
 def wish_an_evaluation_to_stop(folder: Path) -> None:
     """Rank 0 evaluates; rank 1 is asked to stop by the program that it is part of, which has no use for signals."""
     from attnkit.runtime.ranks import join_ranks
-    from attnkit.tasks.translation import shared_scores
+    from attnkit.tasks.course import shared_scores
 
     main = threading.get_ident()
 
@@ -107,7 +107,7 @@ def wish_an_evaluation_to_stop(folder: Path) -> None:
     until = time.monotonic() + 1
     with join_ranks("cpu", stop=stop) as ranks:
         evaluation: Any = Evaluating(ranks)
-        assert shared_scores(evaluation, ranks)(evaluation) is None
+        assert shared_scores(evaluation, ranks, ("loss",))(evaluation) is None
 
 
 def interrupt_the_caller(folder: Path) -> None:

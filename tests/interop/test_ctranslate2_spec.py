@@ -64,7 +64,12 @@ def test_scores_are_equal(kind: dict[str, str], tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("config", "message"),
-    [(RnnConfig(), "no models of attnkit's kind 'rnn'"), (TransformerConfig(positions="alibi"), "alibi positions")],
+    [
+        (RnnConfig(), "no models of attnkit's kind 'rnn'"),
+        (TransformerConfig(positions="alibi"), "alibi positions"),
+        (TransformerConfig(alignment="dot"), "no attention but scaled dot products"),
+        (TransformerConfig(distribution=("softmax",) * 3 + ("hard",)), "no attention but scaled dot products"),
+    ],
 )
 def test_what_does_not_exist_there_is_refused(config: RnnConfig | TransformerConfig, message: str) -> None:
     with pytest.raises(RunError, match=message) as caught:

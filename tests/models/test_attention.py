@@ -1,9 +1,8 @@
-"""Attention against PyTorch's own and against loops over single elements."""
+"""The one pair that has a fused form, and multi-head attention, against PyTorch's own."""
 
 from __future__ import annotations
 
 import math
-from functools import partial
 
 import pytest
 import torch
@@ -11,11 +10,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attnkit.models.attention import kernel
-from attnkit.models.attention.alignment import ALIGNMENTS, Additive, General, ScaledDot
-from attnkit.models.attention.attend import attend, attend_prepared, attend_unseen
-from attnkit.models.attention.distribution import DISTRIBUTIONS, softmax
+from attnkit.models.attention.alignment import ALIGNMENTS, make_alignment
+from attnkit.models.attention.attend import attend, attend_unseen
+from attnkit.models.attention.config import AttentionOptions
+from attnkit.models.attention.distribution import softmax
+from attnkit.models.attention.heads import Heads, looking
 from attnkit.models.attention.kernel import Scope, scaled_dot
 from attnkit.models.attention.multihead import MultiHeadAttention
+from attnkit.models.attention.products import Kernel
 
 B, H, T, S, WIDTH = 2, 3, 4, 5, 6
 
@@ -35,79 +37,19 @@ def some_mask() -> Tensor:
     return mask
 
 
-def plain_score(name: str, align: nn.Module, q: Tensor, k: Tensor) -> float:
-    """Return one score, written out from its formula."""
-    if name == "dot":
-        return sum(float(a * b) for a, b in zip(q, k, strict=True))
-    if name == "scaled_dot":
-        return sum(float(a * b) for a, b in zip(q, k, strict=True)) / math.sqrt(len(k))
-    if name == "general":
-        assert isinstance(align, General)
-        weight = align.keys.weight.detach()
-        return sum(float(q[i] * weight[i, j] * k[j]) for i in range(len(q)) for j in range(len(k)))
-    assert isinstance(align, Additive)
-    align.requires_grad_(False)
-    total = 0.0
-    for unit in range(len(align.weight)):
-        inner = float(align.query.weight[unit] @ q + align.keys.weight[unit] @ k + align.keys.bias[unit])
-        total += float(align.weight[unit]) * math.tanh(inner)
-    return total
-
-
-@pytest.mark.parametrize("masked", [False, True])
-@pytest.mark.parametrize("name", ALIGNMENTS)
-def test_attend_equals_a_loop_over_elements(name: str, masked: bool) -> None:
-    d_query = WIDTH if name in ("dot", "scaled_dot") else 7
-    align = ALIGNMENTS[name](d_query, WIDTH, 5).double()
-    nn.init.uniform_(align.keys.bias) if isinstance(align, Additive) else None
-    query, keys, values = parts(B, H, T, width=d_query), parts(B, H, S), parts(B, H, S, width=2)
-    mask = some_mask() if masked else None
-    context, weights = attend(query, keys, values, align, softmax, mask)
-    for b in range(B):
-        for h in range(H):
-            for t in range(T):
-                allowed = [s for s in range(S) if mask is None or bool(mask[b, 0, t, s])]
-                scores = {s: plain_score(name, align, query[b, h, t], keys[b, h, s]) for s in allowed}
-                total = sum(math.exp(score) for score in scores.values())
-                expected = [math.exp(scores[s]) / total if s in scores else 0.0 for s in range(S)]
-                assert weights[b, h, t].tolist() == pytest.approx(expected, abs=1e-12)
-                mean = [sum(expected[s] * float(values[b, h, s, j]) for s in range(S)) for j in range(2)]
-                assert context[b, h, t].tolist() == pytest.approx(mean, abs=1e-12)
-    if mask is not None:
-        assert bool((weights[~mask.expand_as(weights)] == 0).all())
-
-
 def test_worked_example_of_the_notes() -> None:
     keys = torch.tensor([[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 0], [0, 1, 1], [1, 0, 1]]).double()[None, None]
     query = torch.tensor([0.0, 0.0, 1.0]).double()[None, None, None]
-    context, weights = attend(query, keys, keys, ScaledDot(3, 3, 0), softmax)
+    context, weights = attend(query, keys, keys, make_alignment("scaled_dot", 3, 3), softmax)
     assert weights.flatten().tolist() == pytest.approx([0.120, 0.120, 0.213, 0.120, 0.213, 0.213], abs=6e-4)
     assert context.flatten().tolist() == pytest.approx([0.453, 0.453, 0.640], abs=1e-3)
-
-
-@pytest.mark.parametrize("name", ALIGNMENTS)
-def test_prepared_keys_and_unseen_weights_give_the_same(name: str) -> None:
-    align = ALIGNMENTS[name](WIDTH, WIDTH, 5).double()
-    query, keys, values, mask = parts(B, H, T), parts(B, H, S), parts(B, H, S), some_mask()
-    context, weights = attend_prepared(query, align.prepare(keys), values, align, softmax, mask)
-    again, _ = attend(query, keys, values, align, DISTRIBUTIONS["softmax"], mask)
-    torch.testing.assert_close(context, again, rtol=0, atol=1e-12)
-    unseen = attend_unseen(query, keys, values, align, DISTRIBUTIONS["softmax"], mask)
-    torch.testing.assert_close(context, unseen, rtol=0, atol=1e-12)
-    torch.testing.assert_close(weights.sum(-1), torch.ones(B, H, T, dtype=torch.float64))
-
-
-@pytest.mark.parametrize("name", ["dot", "scaled_dot"])
-def test_products_need_equal_widths(name: str) -> None:
-    with pytest.raises(ValueError, match="one width, not 3 and 4"):
-        ALIGNMENTS[name](3, 4, 5)
 
 
 @pytest.mark.parametrize("seen", [False, True])
 @pytest.mark.parametrize("name", ALIGNMENTS)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 def test_a_row_that_sees_nothing_gives_zeros(name: str, seen: bool, dtype: torch.dtype) -> None:
-    align = ALIGNMENTS[name](WIDTH, WIDTH, 5).to(dtype)
+    align = make_alignment(name, WIDTH, WIDTH, n_heads=H).to(dtype)
     inputs = [parts(B, H, n).to(dtype).requires_grad_() for n in (T, S, S)]
     mask = torch.ones(B, 1, T, S, dtype=torch.bool)
     mask[0] = False
@@ -118,7 +60,9 @@ def test_a_row_that_sees_nothing_gives_zeros(name: str, seen: bool, dtype: torch
     assert bool((context[0] == 0).all()) and bool((context[1, :, 2] == 0).all()) and bool((context[1, :, 1] != 0).all())
     assert bool((weights[0] == 0).all())
     context.sum().backward()
-    for part in inputs:
+    used = [part for part in inputs if part.grad is not None]
+    assert len(used) == {"location": 2, "feature": 2}.get(name, 3)
+    for part in used:
         assert part.grad is not None and bool(part.grad.isfinite().all()) and bool((part.grad[0] == 0).all())
 
 
@@ -194,7 +138,7 @@ def test_multihead_equals_torch(kind: str) -> None:
     future = torch.ones(S, S).triu(1).bool() if "causal" in kind else None
     padding = ~real if "padding" in kind else None
     expected, _ = theirs(x, x, x, key_padding_mask=padding, attn_mask=future, need_weights=False)
-    found = ours(x, partial(scaled_dot, scope=Scope(mask, causal=future is not None)))
+    found = ours(x, looking(Scope(mask, causal=future is not None)))
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
 
 
@@ -210,10 +154,87 @@ def test_multihead_over_a_memory_equals_torch() -> None:
     x, memory = parts(B, T, width=width), parts(B, S, width=width)
     keys, values = ((memory @ w.T).view(B, S, heads, -1).transpose(1, 2) for w in weights[1:])
     expected, _ = theirs(x, memory, memory, need_weights=False)
-    found = ours(x, partial(scaled_dot, keys=keys, values=values, scope=Scope()))
+    mix = looking(Scope())
+    found = ours(x, lambda heads, query: mix(heads, query, keys, values))
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
 
 
 def test_multihead_needs_whole_heads() -> None:
     with pytest.raises(ValueError, match="multiple of n_heads"):
         MultiHeadAttention(10, 3)
+
+
+MIXED = ["scaled_dot", "additive", "dot", "general", "additive", "location"]
+
+
+def copy_head(into: nn.Module, source: nn.Module, place: int) -> None:
+    """Give a group of one head the weights of one head of a group of several."""
+    n_heads = len(source.places)
+    for name, parameter in into.named_parameters():
+        given = source.get_parameter(name)
+        whole = given.view(n_heads, -1) if given.dim() == 1 or n_heads == 1 else given
+        parameter.data.copy_(whole[place].view(parameter.shape))
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("unlike", [False, True], ids=["one distribution", "several"])
+def test_mixed_heads_are_single_heads_side_by_side(causal: bool, unlike: bool) -> None:
+    """Each head alone, with its own weights and bias, gives its part: those alike are computed together unseen."""
+    distributions = ["softmax", "softmax", "sparsemax", "softmax", "local", "softmax"] if unlike else "softmax"
+    heads = Heads(6, 4, MIXED, distributions).double()
+    for parameter in heads.parameters():
+        nn.init.normal_(parameter)
+    query, keys, values = (torch.randn(B, 6, S, 4, dtype=torch.float64) for _ in range(3))
+    mask = torch.rand(B, 1, S, S) > 0.3
+    mask[..., 0] = True
+    bias = torch.randn(6, S, S, dtype=torch.float64)
+    scope = Scope(mask, causal, bias)
+    context, weights = heads.context(query, keys, values, scope), heads.weigh(query, heads.prepare(keys), scope)
+    torch.testing.assert_close(context, weights @ values, rtol=0, atol=1e-12)
+    assert len(heads.groups) == (6 if unlike else 5)
+    for head, name in enumerate(MIXED):
+        single = Heads(1, 4, name, distributions[head] if unlike else "softmax").double()
+        group = next(group for group in heads.each() if head in group.places)
+        copy_head(single.each()[0], group, group.places.index(head))
+        one = slice(head, head + 1)
+        found = single.context(query[:, one], keys[:, one], values[:, one], Scope(mask, causal, bias[one]))
+        torch.testing.assert_close(context[:, one], found, rtol=0, atol=1e-12)
+
+
+def test_heads_of_one_function_have_weights_of_their_own() -> None:
+    heads = Heads(3, 4, "general").double()
+    x = torch.randn(1, 1, S, 4, dtype=torch.float64).expand(1, 3, S, 4)
+    weights = heads.weigh(x, heads.prepare(x), Scope())
+    assert not torch.allclose(weights[:, 0], weights[:, 1])
+
+
+def test_multihead_takes_a_name_or_one_a_head() -> None:
+    x = torch.randn(B, S, 24)
+    torch.manual_seed(1)
+    named = MultiHeadAttention(24, 6, alignment="additive", distribution="entmax15")
+    torch.manual_seed(1)
+    listed = MultiHeadAttention(24, 6, alignment=["additive"] * 6, distribution=["entmax15"] * 6)
+    assert torch.equal(named(x), listed(x))
+    mixed = MultiHeadAttention(24, 6, alignment=MIXED)
+    assert mixed(x, looking(Scope(causal=True))).shape == x.shape
+    with pytest.raises(ValueError, match="names 2 functions for 6 heads"):
+        MultiHeadAttention(24, 6, alignment=["dot", "dot"])
+
+
+@pytest.mark.parametrize("feature_map", ["favor", "elu"])
+@pytest.mark.parametrize("causal", [False, True])
+def test_kernel_with_normalize_takes_linear_time(
+    feature_map: str, causal: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same context as the scores' own, and no scores are built; a mask that differs between queries needs them."""
+    heads = Heads(2, 4, "kernel", "normalize", AttentionOptions(feature_map=feature_map)).double()
+    query, keys, values = (torch.randn(B, 2, S, 4, dtype=torch.float64) for _ in range(3))
+    mask = torch.rand(B, 1, 1, S) > 0.4
+    mask[..., 0] = True
+    scope = Scope(mask, causal)
+    plain = heads.weigh(query, heads.prepare(keys), scope) @ values
+    rows = torch.randn(B, 1, S, S) > 0
+    by_rows = heads.weigh(query, heads.prepare(keys), Scope(rows)) @ values
+    torch.testing.assert_close(heads.context(query, keys, values, Scope(rows)), by_rows, rtol=0, atol=1e-12)
+    monkeypatch.setattr(Kernel, "score", lambda *_: pytest.fail("scores were built"))
+    torch.testing.assert_close(heads.context(query, keys, values, scope), plain, rtol=0, atol=1e-10)

@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
+from attnkit.models.attention.config import ALIGNMENT_NAMES, AttentionOptions
 from attnkit.models.build import build_model
 from attnkit.models.config import RnnConfig, TransformerConfig
+
+OPTIONS = AttentionOptions(max_source=50, deep_layers=6)
 
 
 @pytest.mark.parametrize("kind", ["transformer", "rnn"])
@@ -23,9 +26,16 @@ def test_no_model_has_fewer_weights_than_it_is_taken_to_have(kind: str) -> None:
         starts = (("bridge", True, "additive"), ("last", False, "none"), ("bridge", False, "general"))
         cells = ("rnn", "gru", "lstm")
         configs = [
-            RnnConfig(**small, d_hidden=40, cell=cell, start=start, bidirectional=both, attention=attention, tied=tied)
-            for (start, both, attention), cell, tied in itertools.product(starts, cells, ("none", "all"))
+            RnnConfig(**small, d_hidden=40, cell=cell, start=start, bidirectional=both, alignment=alignment, tied=tied)
+            for (start, both, alignment), cell, tied in itertools.product(starts, cells, ("none", "all"))
         ]
+        configs += [
+            RnnConfig(**small, d_hidden=40, alignment=name, attention_options=OPTIONS, concatenate=joined, start=start)
+            for name, joined, start in itertools.product(("none", *ALIGNMENT_NAMES), (True, False), ("bridge", "last"))
+        ]
+    else:
+        configs += [TransformerConfig(**small, alignment=name, attention_options=OPTIONS) for name in ALIGNMENT_NAMES]
+        configs.append(TransformerConfig(**small, alignment=("deep", "dot", "location", "concat")))
     for config in configs:
         sizes = (50, 50) if config.tied == "all" else (50, 70)
         model: Any = build_model(config, *sizes)

@@ -16,8 +16,8 @@ SRC = torch.tensor([[5, 6, 7, 2, 0, 0], [8, 9, 10, 11, 12, 2], [2, 0, 0, 0, 0, 0
 MASK = SRC != 0
 TGT = torch.tensor([[1, 5, 9, 4, 4], [1, 6, 7, 8, 12], [1, 10, 3, 3, 7]])
 WAYS = [("none", "previous", False)]
-WAYS += [(attention, "previous", False) for attention in ("dot", "general", "additive")]
-WAYS += [(attention, "current", feeding) for attention in ("dot", "general", "additive") for feeding in (False, True)]
+WAYS += [(alignment, "previous", False) for alignment in ("dot", "general", "additive")]
+WAYS += [(alignment, "current", feeding) for alignment in ("dot", "general", "additive") for feeding in (False, True)]
 
 
 def build(**fields: Any) -> Recurrent:
@@ -27,12 +27,12 @@ def build(**fields: Any) -> Recurrent:
 
 
 @pytest.mark.parametrize("n_layers", [1, 2])
-@pytest.mark.parametrize(("attention", "query", "feeding"), WAYS)
+@pytest.mark.parametrize(("alignment", "query", "feeding"), WAYS)
 @pytest.mark.parametrize("cell", ["gru", "lstm", "rnn"])
-def test_stepping_equals_the_full_pass(cell: str, attention: str, query: str, feeding: bool, n_layers: int) -> None:
+def test_stepping_equals_the_full_pass(cell: str, alignment: str, query: str, feeding: bool, n_layers: int) -> None:
     """Word by word gives the features of the training pass."""
     model = build(
-        cell=cell, attention=attention, query=query, input_feeding=feeding, encoder_layers=2, decoder_layers=n_layers
+        cell=cell, alignment=alignment, query=query, input_feeding=feeding, encoder_layers=2, decoder_layers=n_layers
     )
     features = model.hidden(SRC, MASK, TGT)
     state = model.start(SRC, MASK, n_beams=1, max_length=5)
@@ -41,11 +41,11 @@ def test_stepping_equals_the_full_pass(cell: str, attention: str, query: str, fe
         torch.testing.assert_close(stepped[:, 0], features[:, at], rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize(("attention", "query", "feeding"), WAYS)
+@pytest.mark.parametrize(("alignment", "query", "feeding"), WAYS)
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
-def test_beams_follow_their_parents(cell: str, attention: str, query: str, feeding: bool) -> None:
+def test_beams_follow_their_parents(cell: str, alignment: str, query: str, feeding: bool) -> None:
     """After widening, crossing over and dropping a sentence, every beam has the features of its own history."""
-    model = build(cell=cell, attention=attention, query=query, input_feeding=feeding, decoder_layers=2)
+    model = build(cell=cell, alignment=alignment, query=query, input_feeding=feeding, decoder_layers=2)
     state = model.start(SRC, MASK, n_beams=3, max_length=4, record=True)
     history = torch.ones(3, 1, 1, dtype=torch.int64)
     _, state = model.step(history[:, :, -1], state)
@@ -83,7 +83,7 @@ def test_recorded_attention_is_a_distribution_over_real_words(query: str) -> Non
     assert torch.equal(widened[0, 1], weights[1, 0])
     assert model.step(words, model.start(SRC, MASK, 2, 3))[1].attention is None
     assert (
-        build(attention="none").step(words, build(attention="none").start(SRC, MASK, 2, 3, True))[1].attention is None
+        build(alignment="none").step(words, build(alignment="none").start(SRC, MASK, 2, 3, True))[1].attention is None
     )
 
 
@@ -107,10 +107,10 @@ def test_keys_are_prepared_once_per_sentence() -> None:
 )
 def test_padding_and_batch_mates_change_nothing(cell: str, way: tuple[str, str, bool], bidirectional: bool) -> None:
     """Each sentence alone, without padding, has the features that it has in the batch."""
-    attention, query, feeding = way
+    alignment, query, feeding = way
     model = build(
         cell=cell,
-        attention=attention,
+        alignment=alignment,
         query=query,
         input_feeding=feeding,
         bidirectional=bidirectional,

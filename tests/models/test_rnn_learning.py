@@ -36,18 +36,18 @@ def greedy(model: Recurrent, src: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize(
-    ("cell", "attention", "query", "feeding"),
+    ("cell", "alignment", "query", "feeding"),
     [
         ("gru", "additive", "previous", False),
         ("gru", "dot", "current", False),
         ("lstm", "general", "current", True),
     ],
 )
-def test_reversal_is_learnt(cell: str, attention: str, query: str, feeding: bool) -> None:
+def test_reversal_is_learnt(cell: str, alignment: str, query: str, feeding: bool) -> None:
     """At least 95 % of 500 unseen strings are reversed without a mistake."""
     torch.manual_seed(0)
     config = RnnConfig(
-        cell=cell, attention=attention, query=query, input_feeding=feeding, d_model=32, d_hidden=64, dropout=0.0
+        cell=cell, alignment=alignment, query=query, input_feeding=feeding, d_model=32, d_hidden=64, dropout=0.0
     )
     model = Recurrent(config, FIRST + N_DIGITS, FIRST + N_DIGITS)
     optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)

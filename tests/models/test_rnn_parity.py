@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 import torch
+from formulas import Formula, weigh
 from torch import Tensor, nn
 
+from attnkit.models.attention.config import ALIGNMENT_NAMES, AttentionOptions
 from attnkit.models.config import RnnConfig
 from attnkit.models.recurrent import weights_of
 from attnkit.models.rnn import Recurrent
@@ -50,19 +52,18 @@ def naive_cells(model: Recurrent, cell: str) -> list[Any]:
     return cells
 
 
-def naive_attention(model: Recurrent, kind: str, query: Tensor, values: Tensor) -> Tensor:
+def naive_attention(model: Recurrent, fields: dict[str, Any], query: Tensor, values: Tensor) -> Tensor:
     """Return the context (d,) of one query (d,) over the values (S, d) of one sentence without padding."""
-    align = model.decoder.align
-    scores = []
-    for value in values:
-        if kind == "dot":
-            scores.append(query @ value)
-        elif kind == "general":
-            scores.append(query @ (align.keys.weight @ value))
-        else:
-            inner = align.query.weight @ query + align.keys.weight @ value + align.keys.bias
-            scores.append(align.weight @ torch.tanh(inner))
-    weights = torch.stack(scores).exp() / torch.stack(scores).exp().sum()
+    align, kind, distribution = model.decoder.align, fields["alignment"], fields.get("distribution", "softmax")
+    if kind != "additive" or distribution != "softmax":
+        formula = Formula(kind, align, fields.get("attention_options", AttentionOptions()), 0, 1)
+        q = query.tolist()
+        scores = [formula(q, value.tolist(), i) for i, value in enumerate(values)]
+        weights = torch.tensor(weigh(distribution, scores, q, model.decoder.distribute, 0, 1), dtype=torch.float64)
+    else:  # in tensors, for gradients
+        inner = [align.query.weight @ query + align.keys.weight @ value + align.keys.bias for value in values]
+        powers = torch.stack([align.weight @ torch.tanh(each) for each in inner]).exp()
+        weights = powers / powers.sum()
     return sum(weight * value for weight, value in zip(weights, values, strict=True))
 
 
@@ -73,7 +74,10 @@ def naive_features(model: Recurrent, fields: dict[str, Any], row: int) -> Tensor
     values, finals = model.encoder(model.src_embedding.weight[SRC[row : row + 1, :length]] * scale, None)
     n_layers = fields.get("decoder_layers", 1)
     assert model.bridge is None
-    states = [finals[-1]] * n_layers if fields["start"] == "last" else finals
+    zeros = tuple(torch.zeros_like(part) for part in finals[-1])
+    states = {"last": [finals[-1]] * n_layers, "layers": finals, "zeros": [zeros] * n_layers}[fields["start"]]
+    plain, luong = fields["alignment"] == "none", fields["query"] == "current"
+    joined = fields.get("concatenate", plain or not luong)
     values, summary = values[0], finals[-1][0][0]
     lstm = fields["cell"] == "lstm"
     state = [part if lstm else part[0] for part in states]
@@ -82,20 +86,18 @@ def naive_features(model: Recurrent, fields: dict[str, Any], row: int) -> Tensor
     for word in TGT[row]:
         embedded = model.tgt_embedding.weight[word] * scale
         top = (state[-1][0] if lstm else state[-1])[0]
-        if fields["attention"] == "none":
-            context, inputs = summary, [embedded, summary]
-        elif fields["query"] == "previous":
-            context = naive_attention(model, fields["attention"], top, values)
-            inputs = [embedded, context]
-        else:
-            inputs = [embedded, fed] if fields["input_feeding"] else [embedded]
+        context = summary
+        if not plain and not luong:
+            context = naive_attention(model, fields, top, values)
+        inputs = [embedded] + [context] * joined + [fed] * fields["input_feeding"]
         below = torch.cat(inputs)[None]
         for index, cell in enumerate(cells):
             state[index] = cell(below, state[index])
             below = state[index][0] if lstm else state[index]
-        if fields["attention"] != "none" and fields["query"] == "current":
-            context = naive_attention(model, fields["attention"], below[0], values)
-            read = [below[0], context]
+        if plain:
+            read = [embedded, below[0], summary] if joined else [embedded, below[0]]
+        elif luong:
+            read = [below[0], naive_attention(model, fields, below[0], values)]
         else:
             read = [embedded, below[0], context]
         fed = torch.tanh(readout.weight @ torch.cat(read) + readout.bias)
@@ -104,12 +106,48 @@ def naive_features(model: Recurrent, fields: dict[str, Any], row: int) -> Tensor
 
 
 @pytest.mark.parametrize("n_layers", [1, 2])
-@pytest.mark.parametrize(("attention", "query", "feeding"), WAYS)
+@pytest.mark.parametrize(("alignment", "query", "feeding"), WAYS)
 @pytest.mark.parametrize("cell", ["gru", "lstm", "rnn"])
-def test_features_equal_a_naive_loop(cell: str, attention: str, query: str, feeding: bool, n_layers: int) -> None:
+def test_features_equal_a_naive_loop(cell: str, alignment: str, query: str, feeding: bool, n_layers: int) -> None:
     """Bahdanau, Luong with and without input feeding, and no attention, on each sentence of a ragged batch."""
-    fields = {"cell": cell, "attention": attention, "query": query, "input_feeding": feeding}
+    fields = {"cell": cell, "alignment": alignment, "query": query, "input_feeding": feeding}
     fields |= {"encoder_layers": n_layers, "decoder_layers": n_layers, "start": "layers" if n_layers == 2 else "last"}
+    model = build(**fields)
+    features = model.hidden(SRC, SRC != 0, TGT)
+    for row in range(len(LENGTHS)):
+        torch.testing.assert_close(features[row], naive_features(model, fields, row), rtol=0, atol=1e-12)
+
+
+FUNCTIONS = [{"alignment": name} for name in ALIGNMENT_NAMES]
+FUNCTIONS += [{"alignment": "general", "distribution": name} for name in ("local", "hard", "sparsemax", "entmax15")]
+FUNCTIONS += [{"alignment": "concat", "distribution": "local"}, {"alignment": "dot", "distribution": "sigmoid"}]
+FUNCTIONS += [{"alignment": "kernel", "distribution": "normalize"}]
+
+
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: "-".join(function.values()))
+@pytest.mark.parametrize(("query", "feeding"), [("previous", False), ("current", False), ("current", True)])
+def test_every_function_equals_a_naive_loop(function: dict[str, str], query: str, feeding: bool) -> None:
+    """Luong's concat, his window (local-p) and all the others, in the place of Bahdanau's and in Luong's."""
+    options = AttentionOptions(window=2, d_hidden=5, n_features=8)
+    fields = {"cell": "gru", "query": query, "input_feeding": feeding, "start": "last", **function}
+    fields["attention_options"] = options
+    model = build(**fields)
+    features = model.hidden(SRC, SRC != 0, TGT)
+    for row in range(len(LENGTHS)):
+        torch.testing.assert_close(features[row], naive_features(model, fields, row), rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("concatenate", [False, True])
+@pytest.mark.parametrize("start", ["last", "layers", "zeros"])
+@pytest.mark.parametrize(("alignment", "query", "feeding"), [WAYS[0], WAYS[1], WAYS[4], WAYS[5]])
+def test_starts_and_inputs_equal_a_naive_loop(
+    alignment: str, query: str, feeding: bool, start: str, concatenate: bool
+) -> None:
+    """The decoder's start, and the context joined to every step's input or not."""
+    if (alignment, start, concatenate) == ("none", "zeros", False):
+        pytest.skip("refused: the decoder would know nothing")
+    fields = {"cell": "lstm", "alignment": alignment, "query": query, "input_feeding": feeding, "start": start}
+    fields |= {"concatenate": concatenate, "encoder_layers": 2, "decoder_layers": 2}
     model = build(**fields)
     features = model.hidden(SRC, SRC != 0, TGT)
     for row in range(len(LENGTHS)):
@@ -120,7 +158,7 @@ def test_features_equal_a_naive_loop(cell: str, attention: str, query: str, feed
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
 def test_gradients_equal_those_of_the_naive_loop(cell: str, feeding: bool) -> None:
     """What is hoisted out of the loop changes no gradient."""
-    fields = {"cell": cell, "attention": "additive", "query": "current" if feeding else "previous"}
+    fields = {"cell": cell, "alignment": "additive", "query": "current" if feeding else "previous"}
     fields |= {"input_feeding": feeding, "start": "last"}
     model = build(**fields)
     parameters = [model.src_embedding.weight, model.tgt_embedding.weight, model.decoder.readout.weight]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import get_args
 
 import pytest
 import torch
-from pydantic import TypeAdapter
+from pydantic import BaseModel, TypeAdapter
 
-from attnkit.models.attention.alignment import ALIGNMENTS
+from attnkit.models.attention.config import ALIGNMENT_NAMES, AttentionOptions
 from attnkit.models.build import MODELS, build_model
 from attnkit.models.config import SIZES, ModelConfig, ModelKind, RnnConfig, TransformerConfig
 from attnkit.models.recurrent import STEPS
@@ -28,7 +29,7 @@ def test_every_kind_of_configuration_has_its_model() -> None:
 
 def test_choices_are_the_tables() -> None:
     fields = RnnConfig.model_fields
-    assert set(get_args(fields["attention"].annotation)) <= {"none", *ALIGNMENTS}
+    assert get_args(fields["alignment"].annotation) == ("none", *ALIGNMENT_NAMES)
     assert set(get_args(fields["cell"].annotation)) == set(STEPS)
 
 
@@ -43,9 +44,11 @@ def test_kind_chooses_the_configuration() -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"input_feeding": True}, "input_feeding needs attention and query: current"),
-        ({"input_feeding": True, "query": "current", "attention": "none"}, "input_feeding needs attention"),
+        ({"input_feeding": True}, "input_feeding needs an alignment and query: current"),
+        ({"input_feeding": True, "query": "current", "alignment": "none"}, "input_feeding needs an alignment"),
         ({"start": "layers", "encoder_layers": 2}, "start: bridge fits any number"),
+        ({"alignment": "none", "start": "zeros", "concatenate": False}, "leave the decoder nothing of the source"),
+        ({"alignment": "dot", "distribution": "normalize"}, "dot with distribution normalize has no meaning: "),
     ],
 )
 def test_recurrent_parts_that_do_not_fit_are_refused(wrong: dict[str, object], message: str) -> None:
@@ -53,6 +56,42 @@ def test_recurrent_parts_that_do_not_fit_are_refused(wrong: dict[str, object], m
         RnnConfig.model_validate(wrong)
 
 
-@pytest.mark.parametrize("config", CLASSES)
-def test_every_field_is_described(config: type[TransformerConfig] | type[RnnConfig]) -> None:
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"alignment": ["dot", "dot"]}, "alignment names 2 functions and n_heads is 4: name one for all heads"),
+        ({"distribution": ["softmax"] * 5}, "distribution names 5 functions and n_heads is 4"),
+        ({"alignment": ["kernel", "kernel", "kernel", "deep"], "distribution": "normalize"}, "alignment deep with"),
+        (
+            {"alignment": "kernel", "distribution": "normalize", "positions": "alibi"},
+            "positions alibi add numbers below zero",
+        ),
+        (
+            {"alignment": "kernel", "distribution": ["softmax"] * 3 + ["normalize"], "positions": "relative"},
+            "positions relative add numbers below zero",
+        ),
+    ],
+)
+def test_functions_that_do_not_fit_are_refused(wrong: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        TransformerConfig.model_validate_json(json.dumps(wrong))
+
+
+def test_location_limits_the_length_of_a_sentence() -> None:
+    options = AttentionOptions(max_source=40)
+    assert RnnConfig(alignment="location", attention_options=options).longest == 40
+    assert RnnConfig(attention_options=options).longest is None
+    heads = ("dot", "dot", "location", "dot")
+    assert TransformerConfig(alignment=heads, attention_options=options).longest == 40
+    both = TransformerConfig(alignment=heads, attention_options=options, positions="learned", max_length=30)
+    assert (both.longest, both.limited_by) == (30, "learned positions need model.max_length")
+    wider = both.model_copy(update={"max_length": 50})
+    assert (wider.longest, wider.limited_by) == (
+        40,
+        "location attention needs model.attention_options.max_source",
+    )
+
+
+@pytest.mark.parametrize("config", [*CLASSES, AttentionOptions])
+def test_every_field_is_described(config: type[BaseModel]) -> None:
     assert all(field.description for field in config.model_fields.values())

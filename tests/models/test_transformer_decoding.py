@@ -5,12 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import Tensor, nn
+from walks import STEPS, K, V, Walk, sources
 
-from attnkit.models.cache import DecodingState
 from attnkit.models.config import TransformerConfig
 from attnkit.models.transformer import Transformer
 
-V, STEPS, K = 23, 11, 3
 KINDS = ("sinusoidal", "learned", "rotary", "alibi", "relative", "none")
 
 
@@ -22,44 +21,6 @@ def build(positions: str, norm: str = "post") -> Transformer:
     for parameter in model.parameters():
         parameter.data.add_(torch.randn_like(parameter), alpha=0.1)
     return model
-
-
-def sources() -> tuple[Tensor, Tensor]:
-    torch.manual_seed(2)
-    mask = torch.arange(6) < torch.tensor([6, 2, 4, 1])[:, None]
-    return torch.randint(4, V, (4, 6)).masked_fill(~mask, 0), mask
-
-
-class Walk:
-    """A random walk of beams that keeps every beam's words beside the state, to be run through the full pass."""
-
-    def __init__(self, model: Transformer, record: bool = False) -> None:
-        self.model = model
-        self.src, self.mask = sources()
-        self.state: DecodingState = model.start(self.src, self.mask, K, STEPS, record)
-        self.words = torch.zeros(4, 1, 0, dtype=torch.int64)
-        self.hidden = torch.empty(0)
-
-    def step(self) -> None:
-        batch, beams = self.words.shape[:2]
-        prev = torch.randint(4, V, (batch, beams))
-        self.words = torch.cat((self.words, prev[:, :, None]), dim=2)
-        self.hidden, self.state = self.model.step(prev, self.state)
-
-    def reorder(self, n_beams: int) -> None:
-        parents = torch.randint(0, self.words.shape[1], (len(self.words), n_beams))
-        self.words = self.words.gather(1, parents[:, :, None].expand(-1, -1, self.words.shape[2]))
-        self.state = self.state.reorder(parents)
-
-    def keep(self, sentences: Tensor) -> None:
-        self.src, self.mask, self.words = self.src[sentences], self.mask[sentences], self.words[sentences]
-        self.state = self.state.keep(sentences)
-
-    def full(self) -> Tensor:
-        """Return what the full pass says of every beam's last word, (B, K, D)."""
-        beams = self.words.shape[1]
-        columns = [self.model.hidden(self.src, self.mask, self.words[:, k])[:, -1] for k in range(beams)]
-        return torch.stack(columns, dim=1)
 
 
 @pytest.mark.parametrize("norm", ["post", "pre"])

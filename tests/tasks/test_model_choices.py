@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 import pytest
 
-from attnkit.config import dump_yaml, parse_yaml, validate
+from attnkit.config import dump_yaml, load_yaml, parse_yaml, validate
 from attnkit.errors import UsageError
 from attnkit.models.config import SIZES, ModelConfig, ModelKind
 from attnkit.tasks.config import TranslationConfig
@@ -18,6 +18,7 @@ from attnkit.text.lines import count_lines
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 NEEDS: dict[tuple[str, Any], dict[str, Any]] = {
+    ("distribution", "normalize"): {"model__alignment": "kernel"},
     ("query", "current"): {"model__input_feeding": True},
     ("start", "last"): {"model__encoder_layers": 2},
     ("start", "layers"): {"model__encoder_layers": 2, "model__decoder_layers": 2},
@@ -40,8 +41,8 @@ def choices() -> list[tuple[str, str, Any]]:
 def test_the_choices_are_found() -> None:
     names = {name for _, name, _ in choices()}
     assert names == {
-        *("norm", "positions", "activation", "tied"),
-        *("cell", "bidirectional", "attention", "query", "input_feeding", "start"),
+        *("norm", "positions", "pattern", "activation", "tied"),
+        *("cell", "bidirectional", "alignment", "distribution", "query", "input_feeding", "start"),
     }
 
 
@@ -88,7 +89,10 @@ def test_every_preset_resolves(name: str, kind: str) -> None:
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.stem)
 def test_every_example_resolves(path: Path) -> None:
-    resolved = resolve(FLAGS, file=path, preset_name="small")
+    task = load_yaml(path).get("task", "translation")
+    flags = FLAGS if task == "translation" else {"data.files": ["a"], "data.valid_files": ["b"]}
+    resolved = resolve(flags, file=path, preset_name="small")
+    assert resolved.config.task == task
     assert any(origin == str(path) for origin in resolved.origins.values())
 
 

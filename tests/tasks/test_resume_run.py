@@ -25,7 +25,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         {**DROPOUT, "optimization__accumulate": 2, "precision": "bfloat16"},
     ),
     "transformer, averaged": ("transformer", {**DROPOUT, "checkpoints__average": 2}),
-    "rnn, additive, previous": ("rnn", {**DROPOUT, "model__query": "previous", "model__attention": "additive"}),
+    "rnn, additive, previous": ("rnn", {**DROPOUT, "model__query": "previous", "model__alignment": "additive"}),
     "rnn, lstm, input feeding": (
         "rnn",
         {**DROPOUT, "model__cell": "lstm", "model__query": "current", "model__input_feeding": True},
@@ -37,6 +37,7 @@ def outcome(run: Path, step: int) -> dict[str, bytes]:
     """Return the bytes of all that must not depend on interruptions."""
     names = [f"checkpoints/step-{step}/model.safetensors", f"checkpoints/step-{step}/optimizer.safetensors"]
     names += ["metrics.jsonl", "best", "tokenizer.json", "averaged/model.safetensors"]
+    names += ["labels.json", "vectors.json"]
     return {name: (run / name).read_bytes() for name in names if (run / name).exists()}
 
 
@@ -52,6 +53,38 @@ def test_stopping_changes_nothing(workshop: Any, tmp_path: Path, case: str) -> N
     expected, found = outcome(tmp_path / "whole", 12), outcome(tmp_path / "pieces", 12)
     assert len(expected) >= 5 and expected.keys() == found.keys()
     assert [name for name in expected if expected[name] != found[name]] == []
+
+
+OTHERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "lines, noisy": ("lines", {"model__dropout": 0.3, "noise": {"drop": 0.2, "mask": 0.1, "shuffle": 0.3}}),
+    "lines, lstm, averaged": ("lines", {"model__cell": "lstm", "checkpoints__average": 2, "model__decoder_layers": 2}),
+    "vectors, noisy, moving average": ("vectors", {"noise__mask": 0.3, "optimization__ema_decay": 0.9}),
+    "documents, accumulated": ("documents", {"model__dropout": 0.3, "optimization__accumulate": 2}),
+    "documents, bfloat16": ("documents", {"precision": "bfloat16"}),
+}
+LONG = ("lines, lstm, averaged", "documents, bfloat16")
+
+
+@pytest.mark.parametrize("case", [pytest.param(c, marks=pytest.mark.slow) if c in LONG else c for c in OTHERS])
+def test_stopping_another_task_changes_nothing(workshop: Any, tmp_path: Path, case: str) -> None:
+    name, changes = OTHERS[case]
+    config = workshop.configure_task(name, **changes)
+    whole = workshop.train(config, tmp_path / "whole")
+    pieces = workshop.train(config, tmp_path / "pieces", stops=(1, 4, 2, 3))
+    assert whole == pieces and whole.step == 12
+    expected, found = outcome(tmp_path / "whole", 12), outcome(tmp_path / "pieces", 12)
+    assert len(expected) >= 5 and expected.keys() == found.keys()
+    assert [name for name in expected if expected[name] != found[name]] == []
+
+
+@pytest.mark.parametrize("stop", [1, 3, 4, 6])
+def test_every_step_of_a_noisy_epoch_can_be_the_last(workshop: Any, tmp_path: Path, stop: int) -> None:
+    """Six steps with an evaluation after three, across the end of an epoch: a stop at any question."""
+    changes = {"noise__mask": 0.5, "limits__steps": 6, "evaluation": {"every_steps": 3}, "optimization__max_tokens": 80}
+    config = workshop.configure_task("vectors", **changes)
+    whole = workshop.train(config, tmp_path / "whole")
+    assert whole == workshop.train(config, tmp_path / "pieces", stops=(stop,))
+    assert outcome(tmp_path / "whole", 6) == outcome(tmp_path / "pieces", 6)
 
 
 def test_stopping_across_an_epoch(workshop: Any, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from attnkit.runtime.ranks import Ranks
-from attnkit.tasks.translation import shared_scores
+from attnkit.tasks.course import shared_scores
 
 SCORES = {"loss": 1.5, "perplexity": 4.5, "bleu": 1 / 3, "chrf": 0.1}
 
@@ -23,4 +23,4 @@ class Scored:
 
 def test_one_process_puts_no_scores_on_the_device() -> None:
     evaluation: Any = Scored()
-    assert shared_scores(evaluation, Ranks())(evaluation) == SCORES
+    assert shared_scores(evaluation, Ranks(), tuple(SCORES))(evaluation) == SCORES

@@ -21,12 +21,12 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "transformer-learned": ("transformer", {"model__positions": "learned"}),
     "rnn-additive": ("rnn", {}),
     "rnn-additive-current": ("rnn", {"model__query": "current"}),
-    "rnn-dot-current": ("rnn", {"model__attention": "dot", "model__query": "current"}),
+    "rnn-dot-current": ("rnn", {"model__alignment": "dot", "model__query": "current"}),
     "rnn-lstm-general-feeding": (
         "rnn",
         {
             "model__cell": "lstm",
-            "model__attention": "general",
+            "model__alignment": "general",
             "model__query": "current",
             "model__input_feeding": True,
         },
@@ -34,7 +34,7 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "transformer-no-positions": ("transformer", {"model__positions": "none"}),
     "rnn-start-last": ("rnn", {"model__start": "last", "model__decoder_layers": 2}),
     "rnn-start-layers": ("rnn", {"model__start": "layers", "model__encoder_layers": 2, "model__decoder_layers": 2}),
-    "rnn-plain-none": ("rnn", {"model__cell": "rnn", "model__attention": "none", "model__bidirectional": False}),
+    "rnn-plain-none": ("rnn", {"model__cell": "rnn", "model__alignment": "none", "model__bidirectional": False}),
 }
 THOUSAND = ("transformer", "rnn-additive")
 

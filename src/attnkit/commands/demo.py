@@ -26,8 +26,8 @@ def command(
 
     refuse_in_use(output / "run")  # before torch is loaded, and before the corpus is written
     from attnkit.runtime import StopRequests
+    from attnkit.tasks.course import Finished
     from attnkit.tasks.demo import Shown, demo
-    from attnkit.tasks.translation import Finished
 
     with StopRequests() as stop:
         for outcome in follow(demo(output, seed, stop), stop.defer):

@@ -16,8 +16,8 @@ def follow(events: Iterator[Any], begin: Callable[[], None]) -> Iterator[Any]:
 
     Nothing of the status line is left on the screen when an event is handed on.
     """
-    from attnkit.tasks.prepare import Checked, Stage, Warned
-    from attnkit.tasks.translation import Begun, Scored
+    from attnkit.tasks.course import Begun, Scored
+    from attnkit.tasks.encoded import Checked, Stage, Warned
     from attnkit.training.loop import StepRecord
     from attnkit.views import training as views
 
@@ -39,7 +39,7 @@ def follow(events: Iterator[Any], begin: Callable[[], None]) -> Iterator[Any]:
             elif isinstance(event, Begun):
                 begin()
                 where = f"{event.device}, {event.precision}"
-                line.say("\n".join(views.begun(event.step, event.n_parameters, event.counts, where)))
+                line.say("\n".join(views.begun(event.step, event.n_parameters, event.counts, where, event.unit)))
             elif isinstance(event, Scored):
                 scored = event.record
                 found = views.evaluation_line(scored.step, scored.metrics, scored.improved)

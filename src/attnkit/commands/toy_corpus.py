@@ -1,4 +1,4 @@
-"""``attnkit toy-corpus``: make a parallel corpus to play with."""
+"""``attnkit toy-corpus``: make a corpus to play with."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ def command(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace files that hold other text.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Report as JSON.")] = False,
 ) -> None:
-    """Make train, valid and test files from a generator: a language, a puzzle, headlines or code.
+    """Make train, valid and test files from a generator: a language, a puzzle, headlines, code or reviews.
 
-    english-french writes .en and .fr files, the others .src and .tgt; reverse adds test-long, longer than training.
+    english-french writes .en and .fr files, reviews .tsv (text, tab, label), the others .src and .tgt; reverse adds
+    test-long, longer than training.
 
     \b
     Examples:

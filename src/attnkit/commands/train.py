@@ -1,25 +1,16 @@
-"""``attnkit train``: two text files in, a scored model out."""
+"""``attnkit train``: text or vectors in, a scored model out, whatever the task."""
 
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, replace
-from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
-from attnkit import console
-from attnkit.commands.progress import follow
-from attnkit.config import flatten
-from attnkit.errors import StoppedError, UsageError
-from attnkit.models.config import ModelKind
-from attnkit.tasks.presets import Preset
-
-if TYPE_CHECKING:
-    from attnkit.tasks.resolve import Resolved
-    from attnkit.tasks.translation import Finished, Request
+from attnkit.commands.training import run, show_plan
+from attnkit.errors import UsageError
+from attnkit.tasks.presets import ModelName, Preset, TaskName
 
 
 def command(
@@ -27,11 +18,16 @@ def command(
     tgt: Annotated[list[str] | None, typer.Option(help="Target text, as often as --src.", metavar="FILE")] = None,
     output: Annotated[Path, typer.Option("-o", "--output", help="Run folder.", metavar="RUN")] = Path("run"),
     weight: Annotated[list[float] | None, typer.Option(help="Of each pair of files: 2 is twice an epoch.")] = None,
+    task: Annotated[TaskName | None, typer.Option(help="What to train. [default: translation]")] = None,
+    data: Annotated[
+        list[str] | None, typer.Option(help="Of tasks but translation: lines, vectors or documents.", metavar="FILE")
+    ] = None,
+    valid_data: Annotated[list[str] | None, typer.Option(help="The same for validation.", metavar="FILE")] = None,
     valid_src: Annotated[list[str] | None, typer.Option(help="Validation source.", metavar="FILE")] = None,
     valid_tgt: Annotated[list[str] | None, typer.Option(help="Validation target.", metavar="FILE")] = None,
     config: Annotated[Path | None, typer.Option(help="YAML configuration.", metavar="FILE")] = None,
     preset: Annotated[Literal["auto", Preset], typer.Option(help="Chooses the rest.")] = "auto",
-    model: Annotated[ModelKind | None, typer.Option(help="Architecture.")] = None,
+    model: Annotated[ModelName | None, typer.Option(help="Architecture.")] = None,
     vocab: Annotated[
         list[str] | None, typer.Option(help="Vocabulary made before; twice for source and target.", metavar="FILE")
     ] = None,
@@ -54,13 +50,15 @@ def command(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and stop.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Report as JSON.")] = False,
 ) -> None:
-    """Train a translation model from line-aligned text; run it again to go on.
+    """Train a model from text, translation unless --task says else; run it again to go on.
 
     \b
     Examples:
       attnkit train --src a.en --tgt a.de -o run
       attnkit train --src a.en --tgt a.de -o run --model rnn --max-minutes 40
       attnkit train --config examples/multi30k.yaml -o run --set seed=2 --dry-run
+      attnkit train --task autoencode --data lines.txt -o codes
+      attnkit train --task classify --data reviews.tsv -o labels
     """
     from attnkit.runs.lock import refuse_in_use
     from attnkit.tasks.initial import inherited, preset_of
@@ -69,6 +67,9 @@ def command(
     if not dry_run and os.environ.get("RANK", "0") == "0":  # the others would find the first one's lock
         refuse_in_use(output)
     flags = {
+        "task": task,
+        "data.files": data,
+        "data.valid_files": valid_data,
         "data.src": src,
         "data.tgt": tgt,
         "data.weights": weight,
@@ -101,58 +102,6 @@ def command(
     from attnkit.runs.launch import refuse_repeat
 
     refuse_repeat(output)  # before torch is loaded
-    from attnkit.tasks.translation import Request
+    from attnkit.tasks.course import Request
 
     run(Request(resolved.config, output, overwrite, init_from), json)
-
-
-def run(request: Request, json: bool) -> None:
-    """Train, as the one process or as one of several of which the first alone speaks."""
-    from attnkit.runtime import StopRequests, launched_rank
-    from attnkit.tasks.translation import train
-
-    rank = launched_rank()
-    with StopRequests() as stop, console.muted(bool(rank)):
-        events = train(replace(request, stop=stop))
-        try:
-            try:
-                for outcome in follow(events, stop.defer):
-                    show(outcome, request.path, json)
-            except (KeyboardInterrupt, SystemExit) as asked:
-                events.throw(asked)  # where it was not training that was interrupted, but the telling of it
-        except StoppedError as stopped:
-            if rank is None:
-                raise
-            console.note(stopped.what)  # ending with 0: another code makes torchrun kill and restart its processes
-
-
-def show(done: Finished, output: Path, json: bool) -> None:
-    """Print the outcome."""
-    from attnkit.views.training import scores
-
-    if json:
-        console.result(dumps(asdict(done)))
-    elif done.already:
-        console.result(f"{output} is finished: {done.step:,} steps. A larger limit goes on, --overwrite anew.")
-    else:
-        said = f"done: {done.step:,} steps ({done.reason}); best: {done.best}"
-        console.result(f"{said}\n{scores(done.metrics)}\ntry: {console.command('translate', output)}")
-
-
-def show_plan(resolved: Resolved, init_from: Path | None, json: bool) -> None:
-    """Print the resolved configuration with the origin of each value, and what the run would take."""
-    from attnkit.tasks.plan import plan
-    from attnkit.views.training import count, size
-
-    found = plan(resolved.config, init_from)
-    values = flatten(resolved.config.model_dump(mode="json"))
-    if json:
-        values = {key: {"value": value, "origin": resolved.origin(key)} for key, value in values.items()}
-        shown = {"preset": resolved.config.preset, "configuration": values, "plan": asdict(found)}
-        console.result(dumps(shown, indent=1))
-    else:
-        per_epoch = f"about {count(found.tokens_per_epoch)} tokens and {found.steps_per_epoch:,} steps an epoch"
-        takes = f"{count(found.n_parameters)} parameters, about {size(found.memory)} of memory"
-        rows = [(key, "null" if v is None else str(v), resolved.origin(key)) for key, v in values.items()]
-        console.result(console.table(rows) + f"\n\n{found.n_pairs:,} pairs, {per_epoch}")
-        console.result(f"{takes}, {found.device}, {found.precision}")

@@ -34,6 +34,16 @@ def command(
     max_length: Annotated[int | None, typer.Option(help="Most tokens of a translation.")] = None,
     num_hypotheses: Annotated[int | None, typer.Option(help="Translations a line, on consecutive lines.")] = None,
     target_prefix: Annotated[Path | None, typer.Option(help="File of target beginnings, one a line.")] = None,
+    shortlist: Annotated[
+        Path | None,
+        typer.Option(help="Choose among the source's likely words only, by a lexicon that align --run made."),
+    ] = None,
+    replace_unknowns: Annotated[
+        bool, typer.Option("--replace-unknowns", help="Put the source word most looked at in the place of <unk>.")
+    ] = False,
+    dictionary: Annotated[
+        Path | None, typer.Option(help="With --replace-unknowns: its translation, by a lexicon that align made.")
+    ] = None,
     return_scores: Annotated[bool, typer.Option("--return-scores", help="Put 'score<TAB>' before each line.")] = False,
     return_attention: Annotated[
         bool, typer.Option("--return-attention", help="Attention weights, with --json.")
@@ -59,12 +69,13 @@ def command(
       echo "A dog runs." | attnkit translate run
       attnkit translate run -i test.en -o test.de --beam-size 5
       attnkit translate run1 run2 --num-hypotheses 3 --json < test.en
+      attnkit translate run -i test.en --shortlist tokens.tsv
     """
     from attnkit import console, files
     from attnkit.text.lines import STDIN, refuse_overwriting
 
     source = input or STDIN
-    refuse_overwriting(output, filter(None, [source, target_prefix]))  # before torch is loaded
+    refuse_overwriting(output, filter(None, [source, target_prefix, shortlist, dictionary]))  # before torch is loaded
     from attnkit.tasks.searching import Batching
     from attnkit.tasks.stream import Request, translate_stream
 
@@ -98,6 +109,9 @@ def command(
         threads=threads,
         checkpoint=checkpoint,
         strict=strict,
+        shortlist=shortlist,
+        unknowns=replace_unknowns,
+        dictionary=dictionary,
     )
     with (
         console.prompting(input is None, "type a line to translate; Ctrl-D ends") as prompt,

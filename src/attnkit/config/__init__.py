@@ -189,6 +189,8 @@ def _locate(tree: Tree, location: tuple[int | str, ...]) -> tuple[list[str], Any
             value = value[part]
         elif index < len(location) - 1 or (isinstance(value, dict) and value.get("kind") == part):
             continue
+        elif isinstance(part, str) and (value is None or isinstance(value, str | int | float)):
+            continue  # the tag of a choice between a value and a list of them: a value has no keys
         else:
             value = None
         keys.append(str(part))

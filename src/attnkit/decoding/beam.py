@@ -16,10 +16,13 @@ from attnkit.decoding.ensemble import Ensemble
 from attnkit.decoding.hypotheses import History, remaining
 from attnkit.decoding.rules import BOS, EOS, Batch, Rules
 from attnkit.decoding.selection import best_continuations
+from attnkit.decoding.tree import BeamTree
 
 
-def beam_search(ensemble: Ensemble, batch: Batch, config: SearchConfig, history: History) -> int:
-    """Search with K beams into the history. Returns the vocabulary's size."""
+def beam_search(
+    ensemble: Ensemble, batch: Batch, config: SearchConfig, history: History, tree: BeamTree | None = None
+) -> int:
+    """Search with K beams into the history, and into a tree where there is one. Returns the vocabulary's size."""
     rules = Rules(config, batch)
     limits, last_steps = torch.tensor(batch.limits, device=batch.device), set(batch.limits)
     prev = torch.full((len(limits), 1), BOS, device=batch.device)
@@ -35,12 +38,18 @@ def beam_search(ensemble: Ensemble, batch: Batch, config: SearchConfig, history:
         log_probs[..., EOS] = -torch.inf
         # One beam is enough as long as every sentence's next word is forced.
         widen = step >= batch.shortest_prefix
-        scores, flat = best_continuations(log_probs, scores, config.beam_size if widen else 1)
+        n_beams = config.beam_size if widen else 1
+        if tree is not None:
+            going = n_ended < config.beam_size
+            tree.grow(history.alive[going], log_probs[going], scores[going], n_beams)
+        scores, flat = best_continuations(log_probs, scores, n_beams)
         if step + 1 in last_steps or bool((end_scores >= scores[:, -1:]).any()):
             last = limits == step + 1
             totals, endings, ends = _ranked(end_scores, scores, flat, vocab_size)
             chosen = (ends | last[:, None]) & (totals > -torch.inf) & (n_ended < config.beam_size)[:, None]
             history.end(chosen, endings, totals, ends)
+            if tree is not None:
+                tree.end(history.alive, chosen, endings, totals, vocab_size)
             # Where no beam goes on there is nothing left to wait for.
             n_ended += chosen.sum(1) + config.beam_size * (last | (scores[:, 0] == -torch.inf))
             rows = remaining(n_ended >= config.beam_size)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from attnkit.decoding.rules import Rules
+from attnkit.decoding.shortlist import Shortlist
 
 
 class SteppedState(Protocol):
@@ -49,11 +50,20 @@ class Ensemble:
     """Models with their states: the log of the mean of their probabilities, the mean of their attention weights."""
 
     def __init__(
-        self, models: Sequence[SteppedModel], states: Sequence[SteppedState], *, normalised: bool = True
+        self,
+        models: Sequence[SteppedModel],
+        states: Sequence[SteppedState],
+        *,
+        normalised: bool = True,
+        shortlist: Shortlist | None = None,
     ) -> None:
-        """Take models and their first states; a lone model's logits keep its precision unless they are normalised."""
+        """Take models and their first states; a lone model's logits keep its precision unless they are normalised.
+
+        With a shortlist words are places in its union, in what comes and in what goes.
+        """
         self.models = list(models)
         self.states = list(states)
+        self.shortlist = shortlist
         self._widens = normalised or len(self.models) > 1
         self._rooms: dict[str, Tensor] = {}
 
@@ -65,10 +75,11 @@ class Ensemble:
         Raises:
             ValueError: the models have target vocabularies of different sizes.
         """
-        found = []
+        found, short = [], self.shortlist
+        words = prev if short is None else short.words[prev]
         for i, model in enumerate(self.models):
-            hidden, self.states[i] = model.step(prev, self.states[i])
-            logits = model.head(hidden)
+            hidden, self.states[i] = model.step(words, self.states[i])
+            logits = model.head(hidden) if short is None else short.bar(model.head(hidden, short.words))
             if self._widens and logits.dtype != torch.float32:
                 logits = self._room(f"logits {i}", logits).copy_(logits)
             found.append(rules.penalize(logits))
@@ -110,3 +121,5 @@ class Ensemble:
     def keep(self, rows: Tensor) -> None:
         """Drop all sentences but the given rows (n,)."""
         self.states = [state.keep(rows) for state in self.states]
+        if self.shortlist is not None:
+            self.shortlist.keep(rows)

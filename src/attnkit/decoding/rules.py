@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from attnkit.decoding.config import SearchConfig
@@ -31,6 +33,8 @@ class Sources:
     """Ids (B, P) that the translations begin with, padded at the end. They count in score and length."""
     keys: Sequence[int] | None = None
     """What the samples of each sentence depend on besides the seed, as its line number; None: its place."""
+    allowed: Sequence[NDArray[np.int32]] | None = None
+    """The only ids that each sentence may use besides its end and its prefix; None: all of the vocabulary."""
 
 
 @dataclass(frozen=True)
@@ -131,10 +135,9 @@ class Rules:
             self._forbid_repeats(scores)
         if end is not None:
             scores[..., EOS] = -torch.inf
-            if self.config.no_repeat_ngram_size:
-                # Every word may be forbidden by now; then the sentence ends, however short.
-                stuck = scores.amax(-1) == -torch.inf
-                scores[..., EOS] = torch.where(stuck, end, -torch.inf)
+            # Every word may be forbidden by now, or be in no shortlist; then the sentence ends, however short.
+            stuck = scores.amax(-1) == -torch.inf
+            scores[..., EOS] = torch.where(stuck, end, -torch.inf)
 
     def _forbid_repeats(self, scores: Tensor) -> None:
         size = self.config.no_repeat_ngram_size

@@ -16,13 +16,20 @@ from attnkit.decoding.greedy import greedy_search
 from attnkit.decoding.hypotheses import History, Hypothesis
 from attnkit.decoding.rules import Sources, make_batch
 from attnkit.decoding.sampling import sample
+from attnkit.decoding.shortlist import shorten
+from attnkit.decoding.tree import BeamTree
 
 __all__ = ["Hypothesis", "Sources", "search"]
 
 
 @torch.inference_mode()
 def search(
-    models: Sequence[SteppedModel], sources: Sources, config: SearchConfig, *, record: bool = False
+    models: Sequence[SteppedModel],
+    sources: Sources,
+    config: SearchConfig,
+    *,
+    record: bool = False,
+    tree: BeamTree | None = None,
 ) -> list[list[Hypothesis]]:
     """Search for translations of a batch; several models vote with the mean of their probabilities.
 
@@ -33,6 +40,7 @@ def search(
         sources: the sentences.
         config: the settings.
         record: whether to return attention weights.
+        tree: filled in with what a beam search keeps and drops; it chooses the same without.
 
     Returns:
         Per sentence ``num_hypotheses`` of them, the best first (samples in the order of their number); fewer where the
@@ -40,19 +48,27 @@ def search(
 
     Raises:
         ValueError: shapes do not fit, a prefix holds BOS or EOS, the models' vocabularies differ in size, or attention
-            is needed and a model has none.
+            is needed and a model has none, or a tree is wanted of a search without beams.
     """
     if not models:
         raise ValueError("a search needs a model")
+    if tree is not None and (config.sampling or config.beam_size == 1 or sources.allowed is not None):
+        raise ValueError("only a beam search has a tree, one over all words")
     if not len(sources.ids):
         return []
-    batch = make_batch(sources, config)
+    shortlist, batch, config = shorten(sources, make_batch(sources, config), config)
     look = record or config.coverage_penalty > 0
     width = config.num_hypotheses if config.sampling else config.beam_size
     states = [model.start(sources.ids, sources.mask, width, max(batch.limits), look) for model in models]
     # Greedy search without scores only compares logits: those of a half-precision model are compared as they are.
     normalised = config.scores or config.sampling or config.beam_size > 1 or config.repetition_penalty != 1
-    ensemble, history = Ensemble(models, states, normalised=normalised), History(batch, record=look)
-    run = sample if config.sampling else beam_search if config.beam_size > 1 else greedy_search
-    vocab_size = run(ensemble, batch, config, history)
-    return history.hypotheses(config, vocab_size, record=record)
+    ensemble = Ensemble(models, states, normalised=normalised, shortlist=shortlist)
+    history = History(batch, record=look)
+    if config.beam_size > 1 and not config.sampling:
+        vocab_size = beam_search(ensemble, batch, config, history, tree)
+    else:
+        vocab_size = (sample if config.sampling else greedy_search)(ensemble, batch, config, history)
+    found = history.hypotheses(config, vocab_size, record=record)
+    if tree is not None:
+        tree.finish(found)
+    return found if shortlist is None else shortlist.widen(found)

@@ -97,6 +97,16 @@ def _require_known(config: ModelConfig) -> TransformerConfig:
             where="model.kind",
             help="it takes runs of --model transformer",
         )
+    if not config.plain_attention:
+        raise RunError(
+            "CTranslate2 has no attention but scaled dot products with softmax",
+            where="model.alignment, model.distribution",
+            help="it takes alignment scaled_dot with distribution softmax, in every head",
+        )
+    if config.pattern != "none":
+        raise RunError(
+            "CTranslate2 has no sparse patterns of attention", where="model.pattern", help="it takes pattern none"
+        )
     if config.positions not in POSITIONS:
         raise RunError(
             f"CTranslate2 has no encoder with {config.positions} positions",

@@ -1,5 +1,8 @@
 """What a Transformer remembers while it decodes: keys and values in slots that stay put, and who descends from whom.
 
+DecodingState serves scaled dot x softmax alone, in the fewest operations; models with other functions take
+`prepared_cache`'s. Beams is the part that both have.
+
 Each step writes one slot per beam and never moves it. A beam sees the slots of its own ancestors only, through a mask;
 reordering beams gathers that small mask, not the keys and values, which are d times larger. The beams of a sentence are
 queries side by side, so memory and slots are stored once per sentence.
@@ -14,8 +17,67 @@ import math
 import torch
 from torch import Tensor
 
+from attnkit.models.attention.heads import Heads
+
 GROWTH = 8
 """Steps that fit before the slots are copied to a larger tensor; products run over all slots, free ones masked."""
+
+
+class Beams:
+    """Which slots the beams of each sentence descend from, and how many steps were taken."""
+
+    def __init__(self, batch: int, n_beams: int, max_length: int, dtype: torch.dtype, device: torch.device) -> None:
+        """Begin with one beam a sentence, of the n_beams that will follow at most."""
+        self.n_beams, self.max_length = n_beams, max_length
+        self.n_steps = self.n_slots = self.n_queries = 0
+        # (B, K, C), 0 at a beam's ancestors and -inf elsewhere
+        self.ancestry = torch.zeros(batch, 1, 0, dtype=dtype, device=device)
+        self.steps = torch.zeros(0, dtype=torch.int64, device=device)  # (C,), the step that wrote each slot
+
+    def reorder(self, parents: Tensor) -> None:
+        """Let beam k of sentence b go on from its old beam parents[b, k]; any number of beams may follow."""
+        if self.ancestry.shape[1] > 1 or parents.shape[1] > 1:
+            chosen = parents[:, :, None].expand(-1, -1, self.ancestry.shape[2])
+            self.ancestry = self.ancestry.gather(1, chosen)
+
+    def keep(self, sentences: Tensor) -> None:
+        """Keep only these rows of the batch, in this order."""
+        self.ancestry = self.ancestry.index_select(0, sentences)
+
+    def missing(self, n_queries: int) -> int:
+        """Return how many slots to add before a step of so many beams; ValueError if there are not so many."""
+        if n_queries != self.ancestry.shape[1]:
+            raise ValueError(f"the state holds {self.ancestry.shape[1]} beams, not {n_queries}: reorder changes them")
+        if self.n_slots + n_queries <= self.ancestry.shape[2]:
+            return 0
+        return max(1, min(GROWTH, self.max_length - self.n_steps)) * max(n_queries, self.n_beams)
+
+    def grow(self, more: int) -> None:
+        """Add free slots, which nobody descends from."""
+        free = self.ancestry.new_full((*self.ancestry.shape[:2], more), -math.inf)
+        self.ancestry = torch.cat((self.ancestry, free), dim=2)
+        self.steps = torch.cat((self.steps, self.steps.new_zeros(more)))
+
+    def open(self, n_queries: int) -> Tensor:
+        """Take one slot per query and return the distances (1, C) from this step to the slots' steps."""
+        first, last = self.n_slots, self.n_slots + n_queries
+        if n_queries == 1:
+            self.ancestry[:, :, first] = 0.0
+        else:
+            self.ancestry[:, :, first:last].diagonal(dim1=1, dim2=2).fill_(0.0)
+        self.steps[first:last] = self.n_steps
+        self.n_queries = n_queries
+        return self.steps[None, :] - self.n_steps
+
+    @property
+    def taken(self) -> slice:
+        """Return the slots of the step that is being taken."""
+        return slice(self.n_slots, self.n_slots + self.n_queries)
+
+    def close(self) -> None:
+        """End the step that open began."""
+        self.n_slots += self.n_queries
+        self.n_steps += 1
 
 
 class DecodingState:
@@ -38,27 +100,32 @@ class DecodingState:
             blocked = ~memory_mask[:, None, None, :]
             lowest = torch.finfo(self.exact).min  # not -inf: a source of padding alone must not become NaN
             self.memory_mask = torch.zeros_like(blocked, dtype=self.exact).masked_fill_(blocked, lowest)
-        self.n_beams, self.max_length, self.record = n_beams, max_length, record
-        self.n_steps = self.n_slots = self.n_queries = 0
+        self.record = record
         self.slots = self.memory.new_zeros(n_layers, batch, n_heads, 0, width)  # (2 L, B, H, C, d)
-        # (B, K, C), 0 at a beam's ancestors and -inf elsewhere
-        self.ancestry = torch.zeros(batch, 1, 0, dtype=self.exact, device=memory.device)
-        self.steps = torch.zeros(0, dtype=torch.int64, device=memory.device)  # (C,), the step that wrote each slot
-        self.mask = self.ancestry
+        self.beams = Beams(batch, n_beams, max_length, self.exact, memory.device)
+        self.mask = self.beams.ancestry
         self.attention: Tensor | None = None
+
+    @property
+    def n_steps(self) -> int:
+        """Return how many steps were taken."""
+        return self.beams.n_steps
+
+    @property
+    def n_layers(self) -> int:
+        """Return how many layers the decoder has."""
+        return len(self.memory) // 2
 
     def reorder(self, parents: Tensor) -> DecodingState:
         """Let beam k of sentence b go on from its old beam parents[b, k]; any number of beams may follow."""
-        if self.ancestry.shape[1] > 1 or parents.shape[1] > 1:
-            chosen = parents[:, :, None].expand(-1, -1, self.ancestry.shape[2])
-            self.ancestry = self.ancestry.gather(1, chosen)
+        self.beams.reorder(parents)
         return self
 
     def keep(self, sentences: Tensor) -> DecodingState:
         """Keep only these rows of the batch, in this order."""
         self.memory = self.memory.index_select(1, sentences)
         self.slots = self.slots.index_select(1, sentences)
-        self.ancestry = self.ancestry.index_select(0, sentences)
+        self.beams.keep(sentences)
         if self.memory_mask is not None:
             self.memory_mask = self.memory_mask.index_select(0, sentences)
         if self.attention is not None:
@@ -67,35 +134,32 @@ class DecodingState:
 
     def open(self, n_queries: int) -> Tensor:
         """Make room for one slot per query and return the distances (1, C) from this step to the slots' steps."""
-        if n_queries != self.ancestry.shape[1]:
-            raise ValueError(f"the state holds {self.ancestry.shape[1]} beams, not {n_queries}: reorder changes them")
-        if self.n_slots + n_queries > self.slots.shape[3]:
-            self._grow(n_queries)
-        first, last = self.n_slots, self.n_slots + n_queries
-        if n_queries == 1:
-            self.ancestry[:, :, first] = 0.0
-        else:
-            self.ancestry[:, :, first:last].diagonal(dim1=1, dim2=2).fill_(0.0)
-        self.steps[first:last] = self.n_steps
-        self.n_queries = n_queries
-        self.mask = self.ancestry[:, None]  # (B, 1, K, C)
-        return self.steps[None, :] - self.n_steps
+        if more := self.beams.missing(n_queries):
+            self._grow(more)
+        distances = self.beams.open(n_queries)
+        self.mask = self.beams.ancestry[:, None]  # (B, 1, K, C)
+        return distances
+
+    def lean(self, bias: Tensor) -> None:
+        """Add a bias (H, 1, C) to the scores of the step's own attention."""
+        self.mask = self.mask + bias  # (B, H, K, C)
 
     def close(self) -> None:
         """End the step that open began."""
-        self.n_slots += self.n_queries
-        self.n_steps += 1
+        self.beams.close()
 
-    def own(self, layer: int, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """Write this step's keys and values (B, H, K, d) and return the context (B, H, K, d) over each beam's past."""
-        first, last = self.n_slots, self.n_slots + self.n_queries
+    def own(self, layer: int, heads: Heads, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        """Write this step's keys and values (B, H, K, d) and return the context (B, H, K, d) over each beam's past.
+
+        The heads must be of scaled dot x softmax, which is what is computed.
+        """
         slot_keys, slot_values = self.slots[2 * layer], self.slots[2 * layer + 1]
-        slot_keys[:, :, first:last] = keys
-        slot_values[:, :, first:last] = values
+        slot_keys[:, :, self.beams.taken] = keys
+        slot_values[:, :, self.beams.taken] = values
         return self._weigh(query * self.scale, slot_keys, self.mask).to(slot_values.dtype) @ slot_values
 
-    def cross(self, layer: int, query: Tensor) -> Tensor:
-        """Return the context (B, H, K, d) of the memory for the queries of all beams."""
+    def cross(self, layer: int, heads: Heads, query: Tensor) -> Tensor:
+        """Return the context (B, H, K, d) of the memory for the queries of all beams, by scaled dot x softmax."""
         weights = self._weigh(query, self.memory[2 * layer], self.memory_mask)
         if self.record and 2 * (layer + 1) == len(self.memory):
             self.attention = weights.mean(dim=1)
@@ -107,14 +171,14 @@ class DecodingState:
             return scores.softmax(-1, dtype=self.exact)
         return (scores.add_(mask) if scores.dtype == self.exact else scores + mask).softmax(-1)
 
-    def _grow(self, n_queries: int) -> None:
-        steps_left = max(1, min(GROWTH, self.max_length - self.n_steps))
-        more = steps_left * max(n_queries, self.n_beams)
-        shape = self.slots.shape
-        wider = self.slots.new_empty((*shape[:3], shape[3] + more, shape[4]))
-        wider[:, :, :, : shape[3]] = self.slots
-        wider[:, :, :, shape[3] :] = 0.0  # free slots weigh 0, but 0 times what lies in fresh memory may be NaN
-        self.slots = wider
-        free = self.ancestry.new_full((*self.ancestry.shape[:2], more), -math.inf)
-        self.ancestry = torch.cat((self.ancestry, free), dim=2)
-        self.steps = torch.cat((self.steps, self.steps.new_zeros(more)))
+    def _grow(self, more: int) -> None:
+        self.slots = widen(self.slots, more)
+        self.beams.grow(more)
+
+
+def widen(slots: Tensor, more: int) -> Tensor:
+    """Return slots (..., C, d) with so many free ones behind them."""
+    wider = slots.new_empty((*slots.shape[:-2], slots.shape[-2] + more, slots.shape[-1]))
+    wider[..., : slots.shape[-2], :] = slots
+    wider[..., slots.shape[-2] :, :] = 0.0  # free slots weigh 0, but 0 times what lies in fresh memory may be NaN
+    return wider

@@ -10,10 +10,25 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, model_validator
 
+from attnkit.models.attention.config import (
+    AlignmentName,
+    Alignments,
+    AttentionOptions,
+    DistributionName,
+    Distributions,
+    n_kept,
+    n_weights,
+    spread,
+    why_not,
+)
+from attnkit.models.attention.patterns import PatternName
+
 ModelKind = Literal["transformer", "rnn"]
 Tied = Literal["none", "target", "all"]
 MOST_WIDTH, MOST_LAYERS, MOST_POSITIONS = 1 << 16, 256, 1 << 20
 """Far above any model of sentences; even the outline of a larger one would take long to make."""
+SENTENCE = 32
+"""Tokens of a sentence as estimates of memory take them: what attention needs per token grows with their number."""
 Sizes = dict[str, dict[str, Any]]
 """Preset -> what a model of that size is built from; other fields have their defaults."""
 
@@ -21,6 +36,15 @@ Sizes = dict[str, dict[str, Any]]
 def _n_words(tied: Tied, src_vocab_size: int, tgt_vocab_size: int) -> int:
     """Return how many vectors the embeddings and the output layer hold."""
     return tgt_vocab_size * (2 if tied == "none" else 1) + (0 if tied == "all" else src_vocab_size)
+
+
+LOCATION_LIMIT = "location attention needs model.attention_options.max_source"
+
+
+def _refuse_meaningless(alignment: AlignmentName, distribution: DistributionName, options: AttentionOptions) -> None:
+    reason = why_not(alignment, distribution, options)
+    if reason is not None:
+        raise ValueError(f"alignment {alignment} with distribution {distribution} has no meaning: {reason}")
 
 
 class TransformerConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
@@ -42,6 +66,18 @@ class TransformerConfig(BaseModel, frozen=True, extra="forbid", strict=True, use
     """LayerNorm after each residual sum, as in the paper, or before each sublayer and once more at the end."""
     positions: Literal["sinusoidal", "learned", "rotary", "alibi", "relative", "none"] = "sinusoidal"
     """How the model knows the order of words; learned holds max_length of them, the others any length."""
+    alignment: Alignments = "scaled_dot"
+    """How queries are compared with keys, in every attention: one function for all heads, or a list, one a head."""
+    distribution: Distributions = "softmax"
+    """How scores become weights: one function for all heads, or a list, one a head."""
+    attention_options: AttentionOptions = AttentionOptions()
+    """What can be chosen about these functions."""
+    pattern: Literal["none", PatternName] = "none"
+    """Which positions self-attention compares, in encoder and decoder: all (none), or those of a sparse pattern."""
+    pattern_size: int = Field(default=16, gt=0, le=MOST_POSITIONS)
+    """How far a pattern reaches, in tokens."""
+    pattern_globals: int = Field(default=1, gt=0, le=MOST_POSITIONS)
+    """Tokens at the beginning that see all and that all see, in pattern global."""
     activation: Literal["relu", "gelu", "silu"] = "relu"
     """The function inside the feed-forward sublayer."""
     dropout: float = Field(default=0.1, ge=0, lt=1)
@@ -65,10 +101,52 @@ class TransformerConfig(BaseModel, frozen=True, extra="forbid", strict=True, use
             raise ValueError(f"sinusoidal positions need an even d_model, not {self.d_model}")
         return self
 
+    @model_validator(mode="after")
+    def _functions_fit(self) -> TransformerConfig:
+        for name, given in (("alignment", self.alignment), ("distribution", self.distribution)):
+            if not isinstance(given, str) and len(given) != self.n_heads:
+                raise ValueError(
+                    f"{name} names {len(given)} functions and n_heads is {self.n_heads}: name one for all heads or one "
+                    "for each"
+                )
+        for pair in self.heads:
+            _refuse_meaningless(*pair, self.attention_options)
+        if self.positions in ("alibi", "relative") and "normalize" in spread(self.distribution, self.n_heads):
+            raise ValueError(
+                f"distribution normalize takes scores that are not negative, and positions {self.positions} add "
+                "numbers below zero to them"
+            )
+        if self.pattern != "none" and (self.attention_dropout or not self.plain_attention):
+            raise ValueError(
+                f"pattern {self.pattern} needs scaled_dot with softmax in all heads and attention_dropout 0"
+            )
+        return self
+
+    @property
+    def heads(self) -> list[tuple[AlignmentName, DistributionName]]:
+        """Return the functions of each head."""
+        names = spread(self.alignment, self.n_heads), spread(self.distribution, self.n_heads)
+        return list(zip(*names, strict=True))
+
+    @property
+    def plain_attention(self) -> bool:
+        """Return whether every head is scaled dot x softmax."""
+        return set(self.heads) == {("scaled_dot", "softmax")}
+
     @property
     def longest(self) -> int | None:
         """Return the most tokens a side may have, its end included; None where there is no such limit."""
-        return self.max_length if self.positions == "learned" else None
+        limits = [self.max_length] if self.positions == "learned" else []
+        if "location" in spread(self.alignment, self.n_heads):
+            limits.append(self.attention_options.max_source)
+        return min(limits, default=None)
+
+    @property
+    def limited_by(self) -> str:
+        """Return what limits the length of a sentence, and the key that sets it; of two limits the lower."""
+        if self.positions == "learned" and self.longest == self.max_length:
+            return "learned positions need model.max_length"
+        return LOCATION_LIMIT
 
     @property
     def attends(self) -> bool:
@@ -79,14 +157,21 @@ class TransformerConfig(BaseModel, frozen=True, extra="forbid", strict=True, use
     def activations(self) -> float:
         """Estimate how many numbers the backward pass needs per token, source and target tokens being equally many."""
         # About 16 vectors of the model's width and 3 of the inner width a layer; a token meets one of the two stacks.
-        return (self.encoder_layers + self.decoder_layers) / 2 * (16 * self.d_model + 3 * self.d_ff)
+        width, options = self.d_model // self.n_heads, self.attention_options
+        scores = SENTENCE * sum(n_kept(align, distribute, width, options) for align, distribute in self.heads)
+        layers = (self.encoder_layers + self.decoder_layers) / 2
+        return layers * (16 * self.d_model + 3 * self.d_ff) + (layers + self.decoder_layers / 2) * scores
 
     def least_weights(self, src_vocab_size: int, tgt_vocab_size: int) -> int:
         """Return how many numbers the matrices of such a model hold, biases and the like left out; torch-free."""
-        attentions = 4 * self.d_model * (self.encoder_layers + 2 * self.decoder_layers)
+        n_attentions = self.encoder_layers + 2 * self.decoder_layers
+        attentions = 4 * self.d_model * n_attentions
         inner = 2 * self.d_ff * (self.encoder_layers + self.decoder_layers)
         positions = 2 * self.max_length if self.positions == "learned" else 0
-        return self.d_model * (attentions + inner + positions + _n_words(self.tied, src_vocab_size, tgt_vocab_size))
+        words = _n_words(self.tied, src_vocab_size, tgt_vocab_size)
+        width = self.d_model // self.n_heads
+        functions = sum(n_weights(align, width, width, self.attention_options) for align, _ in self.heads)
+        return self.d_model * (attentions + inner + positions + words) + n_attentions * functions
 
 
 TRANSFORMERS: Sizes = {
@@ -114,16 +199,20 @@ class RnnConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribu
     """Layers of the decoder."""
     bidirectional: bool = True
     """Whether the encoder also reads right to left."""
-    attention: Literal["none", "dot", "general", "additive"] = "additive"
+    alignment: Literal["none", AlignmentName] = "additive"
     """How decoder states are compared with source positions; none leaves a fixed context."""
+    distribution: DistributionName = "softmax"
+    """How scores become weights; local is Luong's window around a predicted centre."""
+    attention_options: AttentionOptions = AttentionOptions()
+    """What can be chosen about these functions."""
     query: Literal["previous", "current"] = "previous"
     """The decoder state that asks: s_(t-1), as Bahdanau, or s_t, as Luong."""
     input_feeding: bool = False
     """Feed the last attentional vector into the next step (Luong); needs query current and attention."""
-    start: Literal["bridge", "layers", "last"] = "bridge"
-    """Decoder start: a learned map of the encoder's end, its states layer by layer, or its last layer's state."""
-    d_attention: int | None = Field(default=None, gt=0, le=MOST_WIDTH)
-    """Hidden width of additive attention; none takes d_hidden."""
+    start: Literal["bridge", "layers", "last", "zeros"] = "bridge"
+    """Decoder start: a learned map of the encoder's end, its states layer by layer, its last layer's state, zeros."""
+    concatenate: bool | None = None
+    """Join the context to every step's input: c_t (query previous), else the encoder's end; none: not for Luong."""
     dropout: float = Field(default=0.2, ge=0, lt=1)
     """Dropout on embeddings, between layers and before the output layer."""
     tied: Tied = "all"
@@ -131,8 +220,12 @@ class RnnConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribu
 
     @model_validator(mode="after")
     def _parts_fit(self) -> RnnConfig:
-        if self.input_feeding and (self.query != "current" or self.attention == "none"):
-            raise ValueError("input_feeding needs attention and query: current")
+        if self.input_feeding and (self.query != "current" or self.alignment == "none"):
+            raise ValueError("input_feeding needs an alignment and query: current")
+        if self.alignment != "none":
+            _refuse_meaningless(self.alignment, self.distribution, self.attention_options)
+        elif self.start == "zeros" and not self.gives_context:
+            raise ValueError("alignment none, start zeros, concatenate false leave the decoder nothing of the source")
         if self.bidirectional and self.d_hidden % 2:
             raise ValueError(f"a bidirectional encoder needs an even d_hidden, not {self.d_hidden}")
         if self.start == "layers" and self.encoder_layers != self.decoder_layers:
@@ -143,31 +236,49 @@ class RnnConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribu
         return self
 
     @property
+    def gives_context(self) -> bool:
+        """Return whether the context is joined to every step's input."""
+        if self.concatenate is not None:
+            return self.concatenate
+        return self.alignment == "none" or self.query == "previous"
+
+    @property
     def longest(self) -> int | None:
-        """Return the most tokens a side may have: None, there is no such limit."""
-        return None
+        """Return the most tokens a side may have, its end included; None where there is no such limit."""
+        return self.attention_options.max_source if self.alignment == "location" else None
+
+    @property
+    def limited_by(self) -> str:
+        """Return what limits the length of a sentence, and the key that sets it."""
+        return LOCATION_LIMIT
 
     @property
     def attends(self) -> bool:
         """Return whether the model has attention weights to show."""
-        return self.attention != "none"
+        return self.alignment != "none"
 
     @property
     def activations(self) -> float:
         """Estimate how many numbers the backward pass needs per token, source and target tokens being equally many."""
-        return (self.encoder_layers + self.decoder_layers) / 2 * (16 * self.d_model + 9 * self.d_hidden)
+        states = (self.encoder_layers + self.decoder_layers) / 2 * (16 * self.d_model + 9 * self.d_hidden)
+        if self.alignment == "none":
+            return states
+        kept = n_kept(self.alignment, self.distribution, self.d_hidden, self.attention_options)
+        return states + SENTENCE / 2 * kept  # source tokens ask nothing
 
     def least_weights(self, src_vocab_size: int, tgt_vocab_size: int) -> int:
         """Return how many numbers the matrices of such a model hold, biases and the like left out; torch-free."""
         gates, states = {"rnn": (1, 1), "gru": (3, 1), "lstm": (4, 2)}[self.cell]
         aside = self.d_hidden // 2 if self.bidirectional else self.d_hidden
         encoder = self.d_model + (self.encoder_layers - 1) * self.d_hidden + self.encoder_layers * aside
-        decoder = self.d_model + (2 * self.decoder_layers - 1) * self.d_hidden
+        given = self.d_hidden * (self.gives_context + 2 * self.decoder_layers - 2) + self.d_model * self.input_feeding
+        decoder = self.d_model + self.d_hidden + given
         bridge = states * self.encoder_layers * self.decoder_layers * self.d_hidden if self.start == "bridge" else 0
-        attention = {"additive": 2 * (self.d_attention or self.d_hidden), "general": self.d_hidden}
-        recurrent = gates * (encoder + decoder) + bridge + attention.get(self.attention, 0) + 2 * self.d_model
+        readout = self.d_model * (2 if self.attends or self.gives_context else 1)
         words = self.d_model * _n_words(self.tied, src_vocab_size, tgt_vocab_size)
-        return self.d_hidden * recurrent + words
+        if self.alignment != "none":
+            words += n_weights(self.alignment, self.d_hidden, self.d_hidden, self.attention_options)
+        return self.d_hidden * (gates * (encoder + decoder) + bridge + readout) + words
 
 
 RECURRENT: Sizes = {

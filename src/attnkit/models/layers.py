@@ -10,7 +10,8 @@ from collections.abc import Callable
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attnkit.models.attention.multihead import Mix, MultiHeadAttention
+from attnkit.models.attention.heads import Mix
+from attnkit.models.attention.multihead import MultiHeadAttention
 from attnkit.models.config import TransformerConfig
 from attnkit.models.dropout import Dropout
 from attnkit.models.linear import Linear
@@ -68,18 +69,24 @@ class FeedForward(nn.Module):
         return y
 
 
+def make_attention(config: TransformerConfig, n_parts: int = 3) -> MultiHeadAttention:
+    """Return the attention of one sublayer."""
+    functions = config.alignment, config.distribution, config.attention_options
+    return MultiHeadAttention(config.d_model, config.n_heads, n_parts, *functions)
+
+
 class EncoderLayer(nn.Module):
     """Self-attention, then feed-forward."""
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
-        self.attention = MultiHeadAttention(config.d_model, config.n_heads)
+        self.attention = make_attention(config)
         self.feed_forward = FeedForward(config)
         self.around_attention = Residual(config)
         self.around_feed_forward = Residual(config)
 
     def forward(self, x: Tensor, own: Mix) -> Tensor:
-        """Return (B, T, D); own(query, keys, values) mixes the sentence's positions."""
+        """Return (B, T, D); own(heads, query, keys, values) mixes the sentence's positions."""
         x = self.around_attention.leave(x, self.attention(self.around_attention.enter(x), own))
         return self.around_feed_forward.leave(x, self.feed_forward(self.around_feed_forward.enter(x)))
 
@@ -89,15 +96,15 @@ class DecoderLayer(nn.Module):
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
-        self.attention = MultiHeadAttention(config.d_model, config.n_heads)
-        self.cross = MultiHeadAttention(config.d_model, config.n_heads, n_parts=1)
+        self.attention = make_attention(config)
+        self.cross = make_attention(config, n_parts=1)
         self.feed_forward = FeedForward(config)
         self.around_attention = Residual(config)
         self.around_cross = Residual(config)
         self.around_feed_forward = Residual(config)
 
     def forward(self, x: Tensor, own: Mix, cross: Mix) -> Tensor:
-        """Return (B, T, D); own(query, keys, values) mixes target positions, cross(query) the memory's."""
+        """Return (B, T, D); own(heads, query, keys, values) mixes target positions, cross(heads, query) a memory's."""
         x = self.around_attention.leave(x, self.attention(self.around_attention.enter(x), own))
         x = self.around_cross.leave(x, self.cross(self.around_cross.enter(x), cross))
         return self.around_feed_forward.leave(x, self.feed_forward(self.around_feed_forward.enter(x)))

@@ -78,12 +78,30 @@ class PackedLinear(nn.Linear):
         weight = linear.weight.detach().contiguous()
         self._packed = torch.ops.mkldnn._reorder_linear_weight(weight, 64)
         self._one_row_is_plain = weight.dtype == torch.float32
+        self._narrowed: tuple[Tensor, PackedLinear] | None = None
 
     def forward(self, input: Tensor) -> Tensor:
         """Return input (..., in_features) mapped to (..., out_features)."""
         if self._one_row_is_plain and input.numel() == self.in_features:
             return F.linear(input, self.weight, self.bias)
         return _product(input, self._packed, self.bias)
+
+    def narrowed(self, ids: Tensor) -> PackedLinear:
+        """Return the map onto some outputs alone; it is kept while the same tensor asks, as in a search."""
+        if self._narrowed is None or self._narrowed[0] is not ids:
+            chosen = nn.Linear(self.in_features, len(ids), self.bias is not None, device="meta")
+            chosen.weight = nn.Parameter(self.weight[ids], requires_grad=False)
+            if self.bias is not None:
+                chosen.bias = nn.Parameter(self.bias[ids], requires_grad=False)
+            self._narrowed = ids, PackedLinear(chosen)
+        return self._narrowed[1]
+
+
+def some_outputs(linear: nn.Linear, x: Tensor, ids: Tensor) -> Tensor:
+    """Return the chosen outputs (..., len(ids)) of a linear map of x (..., in_features)."""
+    if isinstance(linear, PackedLinear):
+        return torch.as_tensor(linear.narrowed(ids)(x))
+    return F.linear(x, linear.weight[ids], None if linear.bias is None else linear.bias[ids])
 
 
 def pack(model: Model) -> Model:

@@ -12,11 +12,10 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from attnkit.models.config import RnnConfig
 from attnkit.models.dropout import Dropout
-from attnkit.models.linear import Linear
+from attnkit.models.linear import Linear, some_outputs
 from attnkit.models.recurrent import CellState, RecurrentEncoder
 from attnkit.models.rnn_decoder import Memory, RecurrentDecoder, Source
 from attnkit.models.translation import State
@@ -113,7 +112,23 @@ class Recurrent(nn.Module):
         """Return logits (..., V) of features (..., D), or only those of the given words (..., len(ids))."""
         if ids is None:
             return torch.as_tensor(self.output(hidden))
-        return F.linear(hidden, self.output.weight[ids], self.output.bias[ids])
+        return some_outputs(self.output, hidden, ids)
+
+    @torch.no_grad()
+    def look(self, src: Tensor, src_mask: Tensor | None, tgt_in: Tensor) -> dict[str, Tensor]:
+        """Return cross: the weights (B, 1, 1, T, S) over the source, of one layer and one head; nothing without."""
+        training = self.training
+        self.eval()
+        try:
+            state = self.start(src, src_mask, 1, tgt_in.shape[1], record=True)
+            seen = []
+            for at in range(tgt_in.shape[1]):
+                _, state = self.step(tgt_in[:, at : at + 1], state)
+                if state.attention is not None:
+                    seen.append(state.attention)
+        finally:
+            self.train(training)
+        return {"cross": torch.cat(seen, dim=1)[:, None, None]} if seen else {}
 
     def start(
         self, src: Tensor, src_mask: Tensor | None, n_beams: int, max_length: int, record: bool = False
@@ -138,4 +153,9 @@ class Recurrent(nn.Module):
         source = self.decoder.prepare(self.dropout(outputs), src_mask, finals[-1][0])
         if self.bridge is not None:
             return source, self.bridge(finals)
-        return source, finals if self.start_from == "layers" else [finals[-1]] * self.decoder_layers
+        if self.start_from == "layers":
+            return source, finals
+        first = finals[-1]
+        if self.start_from == "zeros":
+            first = tuple(torch.zeros_like(part) for part in first)
+        return source, [first] * self.decoder_layers

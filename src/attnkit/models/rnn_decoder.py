@@ -1,14 +1,16 @@
 """The recurrent decoder: layers of one cell that look at a source sentence, or are given its summary.
 
-Three ways to use the source, after the configuration's ``attention``, ``query`` and ``input_feeding``:
+Three ways to use the source, after the configuration's ``alignment``, ``query`` and ``input_feeding``:
 
 - none: the summary c (the encoder's final state) enters every step: s_t = f(s_{t-1}, [y_{t-1}; c]);
 - previous (Bahdanau et al. 2015): c_t = attend(s_{t-1}), then s_t = f(s_{t-1}, [y_{t-1}; c_t]);
 - current (Luong et al. 2015): s_t = f(s_{t-1}, y_{t-1}), then c_t = attend(s_t); with input feeding the features of
   step t - 1 enter beside y_{t-1}.
 
-Features are tanh(W [y_{t-1}; s_t; c_t]) for the first two, Luong's attentional vector tanh(W [s_t; c_t]) for the
-third. Where no step waits for the one before it (none, and current without feeding) all T steps run in one call.
+``concatenate`` changes what enters: without it the first two leave c and c_t out of the input, with it the third joins
+the summary c to it. Features are tanh(W [y_{t-1}; s_t; c_t]) for the first two, Luong's attentional vector
+tanh(W [s_t; c_t]) for the third, tanh(W [y_{t-1}; s_t]) where the source is known from the decoder's start alone. Where
+no step waits for the one before it (none, and current without feeding) all T steps run in one call.
 
 Letters: B batch, K beam (1 in training), T target length, S source length, D model width, d width of a state.
 """
@@ -22,9 +24,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from attnkit.models.attention.alignment import ALIGNMENTS
+from attnkit.models.attention.alignment import make_alignment
 from attnkit.models.attention.attend import attend_prepared
-from attnkit.models.attention.distribution import softmax
+from attnkit.models.attention.distribution import Distribution, make_distribution, softmax
 from attnkit.models.config import RnnConfig
 from attnkit.models.dropout import Dropout
 from attnkit.models.linear import Linear
@@ -74,15 +76,20 @@ class RecurrentDecoder(nn.Module):
         self.d_model = d_model
         self.step_cell = STEPS[config.cell]
         self.feeds = config.input_feeding
-        self.looks_first = config.attention != "none" and config.query == "previous"
-        self.looks_last = config.attention != "none" and config.query == "current"
-        d_given = (0 if self.looks_last else d_hidden) + (d_model if self.feeds else 0)
-        widths = [d_model + d_given] + [d_hidden] * (config.decoder_layers - 1)
+        self.looks_first = config.attends and config.query == "previous"
+        self.looks_last = config.attends and config.query == "current"
+        self.gives_context = config.gives_context
+        self.blind = not config.attends and not config.gives_context
+        self.d_given = [d_hidden] * self.gives_context + [d_model] * self.feeds
+        widths = [d_model + sum(self.d_given)] + [d_hidden] * (config.decoder_layers - 1)
         self.layers = nn.ModuleList(make_layer(config.cell, width, d_hidden) for width in widths)
         self.align = None
-        if config.attention != "none":
-            self.align = ALIGNMENTS[config.attention](d_hidden, d_hidden, config.d_attention or d_hidden)
-        self.readout = Linear(2 * d_hidden + (0 if self.looks_last else d_model), d_model)
+        self.distribute: Distribution = softmax
+        if config.alignment != "none":
+            self.align = make_alignment(config.alignment, d_hidden, d_hidden, config.attention_options)
+            self.distribute = make_distribution(config.distribution, d_hidden, config.attention_options)
+        d_read = d_hidden + (0 if self.blind else d_hidden) + (0 if self.looks_last else d_model)
+        self.readout = Linear(d_read, d_model)
         nn.init.xavier_uniform_(self.readout.weight)
         nn.init.zeros_(self.readout.bias)
         self.dropout = Dropout(config.dropout)
@@ -104,7 +111,7 @@ class RecurrentDecoder(nn.Module):
         if self.looks_first or self.feeds:
             return self._walk(words, source, self.begin(layers))
         summary = source.summary.expand(-1, words.shape[1], -1)
-        hidden = words if self.looks_last else torch.cat([words, summary], dim=-1)
+        hidden = torch.cat([words, summary], dim=-1) if self.gives_context else words
         for index, (layer, state) in enumerate(zip(self.layers, layers, strict=True)):
             assert isinstance(layer, nn.RNNBase)
             hidden, _ = run_layer(layer, self.dropout(hidden) if index else hidden, state)
@@ -113,17 +120,17 @@ class RecurrentDecoder(nn.Module):
 
     def step(self, words: Tensor, source: Source, memory: Memory) -> tuple[Tensor, Memory, Tensor | None]:
         """Return features (B, K, D), the memory after them and attention weights (B, K, S), for words (B, K, D)."""
-        gates, given_weight = self._share_of_words(words)
-        top, context, memory, weights = self._advance(gates, given_weight, source, memory)
+        gates, given_weights = self._share_of_words(words)
+        top, context, memory, weights = self._advance(gates, given_weights, source, memory)
         features = self._read(words, top, context)
         return features, replace(memory, fed=features if self.feeds else None), weights
 
     def _walk(self, words: Tensor, source: Source, memory: Memory) -> Tensor:
         """Return features (B, T, D) step by step; what no step waits for is computed before or after the loop."""
-        gates, given_weight = self._share_of_words(words)
+        gates, given_weights = self._share_of_words(words)
         tops, contexts, features = [], [], []
         for gate in torch.split(gates, 1, dim=1):
-            top, context, memory, _ = self._advance(gate, given_weight, source, memory)
+            top, context, memory, _ = self._advance(gate, given_weights, source, memory)
             if self.feeds:
                 features.append(self._read(None, top, context))
                 memory = replace(memory, fed=features[-1])
@@ -134,16 +141,14 @@ class RecurrentDecoder(nn.Module):
             return torch.cat(features, dim=1)
         return self._read(words, torch.cat(tops, dim=1), torch.cat(contexts, dim=1))
 
-    def _share_of_words(self, words: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the words' part of the first layer's input product (B, T, G*d), and the weights of its other part."""
+    def _share_of_words(self, words: Tensor) -> tuple[Tensor, list[Tensor]]:
+        """Return the words' part of the first layer's input product (B, T, G*d), and the weights of its other parts."""
         weights = weights_of(self.layers[0])
-        word_weight, given_weight = torch.split(
-            weights.input, [self.d_model, weights.input.shape[1] - self.d_model], dim=1
-        )
-        return F.linear(words, word_weight, weights.input_bias), given_weight
+        word_weight, *given_weights = torch.split(weights.input, [self.d_model, *self.d_given], dim=1)
+        return F.linear(words, word_weight, weights.input_bias), given_weights
 
     def _advance(
-        self, gates: Tensor, given_weight: Tensor, source: Source, memory: Memory
+        self, gates: Tensor, given_weights: list[Tensor], source: Source, memory: Memory
     ) -> tuple[Tensor, Tensor, Memory, Tensor | None]:
         """Take one step of all layers.
 
@@ -152,9 +157,9 @@ class RecurrentDecoder(nn.Module):
         context, alignment = source.summary, None
         if self.looks_first:
             context, alignment = self._look(memory.layers[-1][0], source)
-        given = memory.fed if self.looks_last else context
-        if given is not None:
-            gates = gates + F.linear(given, given_weight)
+        given = ([context] if self.gives_context else []) + ([] if memory.fed is None else [memory.fed])
+        for part, weight in zip(given, given_weights, strict=True):
+            gates = gates + F.linear(part, weight)
         states: list[CellState] = []
         for layer, state in zip(self.layers, memory.layers, strict=True):
             weights = weights_of(layer)
@@ -170,11 +175,13 @@ class RecurrentDecoder(nn.Module):
         """Return context (B, T, d) and weights (B, T, S) for queries (B, T, d)."""
         assert self.align is not None
         context, weights = attend_prepared(
-            query.unsqueeze(1), source.keys, source.values, self.align, softmax, source.mask
+            query.unsqueeze(1), source.keys, source.values, self.align, self.distribute, source.mask
         )
         return context.squeeze(1), weights.squeeze(1)
 
     def _read(self, words: Tensor | None, top: Tensor, context: Tensor) -> Tensor:
-        """Return features (B, T, D): the readout g(y, s, c), or g(s, c) where the query is the current state."""
-        parts = [top, context] if self.looks_last or words is None else [words, top, context]
+        """Return features (B, T, D): g(y, s, c), or g(s, c) where the query is the current state, or g(y, s)."""
+        parts = [top] if self.blind else [top, context]
+        if words is not None and not self.looks_last:
+            parts.insert(0, words)
         return torch.as_tensor(self.dropout(torch.tanh(self.readout(torch.cat(parts, dim=-1)))))

@@ -9,17 +9,26 @@ from __future__ import annotations
 import math
 from functools import partial
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attnkit.models.attention.kernel import Scope, scaled_dot
-from attnkit.models.attention.multihead import Mix, initialise_parts, split_heads
-from attnkit.models.cache import DecodingState
+from attnkit.models.attention.heads import Heads, Mix, looking
+from attnkit.models.attention.kernel import Scope
+from attnkit.models.attention.multihead import initialise_parts, split_heads
+from attnkit.models.attention.patterns import make_pattern
+from attnkit.models.attention.sparse import sparse_attention
+from attnkit.models.cache import Beams, DecodingState
 from attnkit.models.config import TransformerConfig
 from attnkit.models.dropout import Dropout
 from attnkit.models.layers import DecoderLayer, EncoderLayer
-from attnkit.models.linear import Linear
+from attnkit.models.linear import Linear, some_outputs
 from attnkit.models.positions import AlibiBias, LearnedPositions, RelativeBias, Rotation, distances, sinusoids
+from attnkit.models.prepared_cache import PreparedState
+
+TransformerState = DecodingState | PreparedState
+Seen = list[Tensor]
+"""The weights (B, H, T, S) of one layer after another."""
 
 
 class Embedding(nn.Module):
@@ -63,33 +72,48 @@ class Own(nn.Module):
             self.bias = AlibiBias(config.n_heads)
         elif config.positions == "relative":
             self.bias = RelativeBias(config.n_heads, both_ways=not causal)
+        self.pattern = None
+        if config.pattern != "none":
+            self.pattern = make_pattern(config.pattern, config.pattern_size, causal, config.pattern_globals)
 
-    def forward(self, x: Tensor, mask: Tensor | None) -> Mix:
-        """Return the mix of one pass over x (B, T, D) whose keys mask (B, T) allows."""
-        bias = None if self.bias is None else self.bias(distances(x.shape[1], x.device))
-        scope = Scope(None if mask is None else mask[:, None, None, :], self.causal, bias)
-        mix = partial(scaled_dot, scope=scope, dropout=self.dropout if self.training else 0.0)
+    def forward(self, x: Tensor, mask: Tensor | None, seen: Seen | None = None) -> Mix:
+        """Return the mix of one pass over x (B, T, D) whose keys mask (B, T) allows; weights are added to seen."""
+        mix = self._mix(x, None if mask is None else mask[:, None, None, :], seen)
         if not self.rotary:
             return mix
         turn = self.rotation(0, x.shape[1], x)
-        return lambda query, keys, values: mix(turn(query), turn(keys), values)
+        return lambda heads, query, keys, values: mix(heads, turn(query), turn(keys), values)
+
+    def _mix(self, x: Tensor, mask: Tensor | None, seen: Seen | None) -> Mix:
+        pattern, own_bias = self.pattern, self.bias
+        if pattern is not None and seen is None:
+            return lambda heads, query, keys, values: sparse_attention(query, keys, values, pattern, mask, own_bias)
+        if pattern is not None:
+            at = torch.arange(x.shape[1], device=x.device)
+            visible = pattern.sees(at[:, None], at[None, :])
+            mask = visible if mask is None else visible & mask
+        bias = None if own_bias is None else own_bias(distances(x.shape[1], x.device))
+        return looking(Scope(mask, self.causal, bias), self.dropout if self.training else 0.0, seen)
 
     def rotation(self, start: int, stop: int, x: Tensor) -> Rotation:
         """Return the rotation of positions start..stop for heads of x (..., D)."""
         return Rotation(start, stop, x[..., : self.d_head])
 
-    def step(self, x: Tensor, state: DecodingState) -> list[Mix]:
+    def step(self, x: Tensor, state: TransformerState) -> list[Mix]:
         """Return each layer's mix for one step over x (B, K, D), and open the state's slots for it."""
         distance = state.open(x.shape[1])
         if self.bias is not None:
-            state.mask = state.mask + self.bias(distance)  # (B, H, K, C)
-        mixes: list[Mix] = [partial(state.own, layer) for layer in range(len(state.memory) // 2)]
+            state.lean(self.bias(distance))
+        if self.pattern is not None:
+            visible = self.pattern.sees(state.n_steps, state.n_steps + distance)
+            state.lean(torch.zeros_like(distance, dtype=torch.float32).masked_fill_(~visible, -math.inf)[None])
+        mixes: list[Mix] = [partial(state.own, layer) for layer in range(state.n_layers)]
         if not self.rotary:
             return mixes
         turn = self.rotation(state.n_steps, state.n_steps + 1, x)
 
-        def turned(mix: Mix, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-            return mix(turn(query), turn(keys), values)
+        def turned(mix: Mix, heads: Heads, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+            return mix(heads, turn(query), turn(keys), values)
 
         return [partial(turned, mix) for mix in mixes]
 
@@ -104,10 +128,10 @@ class Encoder(nn.Module):
         self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.encoder_layers))
         self.norm = nn.LayerNorm(config.d_model) if config.norm == "pre" else nn.Identity()
 
-    def forward(self, src: Tensor, src_mask: Tensor | None) -> Tensor:
+    def forward(self, src: Tensor, src_mask: Tensor | None, seen: Seen | None = None) -> Tensor:
         """Return the memory (B, S, D)."""
         x: Tensor = self.embedding(src)
-        own = self.own(x, src_mask)
+        own = self.own(x, src_mask, seen)
         for layer in self.layers:
             x = layer(x, own)
         memory: Tensor = self.norm(x)
@@ -128,23 +152,33 @@ class Decoder(nn.Module):
         self.memory = Linear(config.d_model, 2 * config.decoder_layers * config.d_model)
         initialise_parts(self.memory)
 
+    def cross_heads(self) -> list[Heads]:
+        """Return the heads that look at the memory, layer by layer."""
+        return [layer.cross.heads for layer in self.layers if isinstance(layer, DecoderLayer)]
+
     def project(self, memory: Tensor) -> Tensor:
         """Return the memory's keys and values for all layers, (2 L, B, H, S, d), a view."""
         return split_heads(self.memory(memory), 2 * len(self.layers), self.n_heads)
 
-    def forward(self, tgt_in: Tensor, memory: Tensor, src_mask: Tensor | None) -> Tensor:
-        """Return features (B, T, D). Padding stands at the end of a target, so causality alone hides it."""
+    def forward(
+        self, tgt_in: Tensor, memory: Tensor, src_mask: Tensor | None, seen: tuple[Seen, Seen] | None = None
+    ) -> Tensor:
+        """Return features (B, T, D). Padding stands at the end of a target, so causality alone hides it.
+
+        The weights of self-attention and those over the memory are added to the two lists of seen.
+        """
+        own_seen, cross_seen = seen or (None, None)
         x: Tensor = self.embedding(tgt_in)
-        own = self.own(x, None)
+        own = self.own(x, None, own_seen)
         scope = Scope(None if src_mask is None else src_mask[:, None, None, :])
-        mix = partial(scaled_dot, scope=scope, dropout=self.dropout if self.training else 0.0)
+        mix = looking(scope, self.dropout if self.training else 0.0, cross_seen)
         parts = self.project(memory).unbind(0)
         for i, layer in enumerate(self.layers):
             x = layer(x, own, partial(mix, keys=parts[2 * i], values=parts[2 * i + 1]))
         features: Tensor = self.norm(x)
         return features
 
-    def step(self, prev: Tensor, state: DecodingState) -> Tensor:
+    def step(self, prev: Tensor, state: TransformerState) -> Tensor:
         """Return features (B, K, D) after the words prev (B, K)."""
         x = self.embedding.place(prev, state.n_steps, state.n_steps + 1)
         for i, (layer, own) in enumerate(zip(self.layers, self.own.step(x, state), strict=True)):
@@ -163,6 +197,7 @@ class Transformer(nn.Module):
             raise ValueError(
                 f"tied: all needs one joint vocabulary, not {src_vocab_size} source and {tgt_vocab_size} target words"
             )
+        self.fused = config.plain_attention
         self.encoder = Encoder(config, src_vocab_size)
         self.decoder = Decoder(config, tgt_vocab_size)
         self.output = Linear(config.d_model, tgt_vocab_size)
@@ -181,19 +216,38 @@ class Transformer(nn.Module):
     def head(self, hidden: Tensor, ids: Tensor | None = None) -> Tensor:
         """Return logits (..., V), or only the columns of the given words."""
         if ids is not None:
-            return F.linear(hidden, self.output.weight[ids], self.output.bias[ids])
+            return some_outputs(self.output, hidden, ids)
         logits: Tensor = self.output(hidden)
         return logits
 
+    @torch.no_grad()
+    def look(self, src: Tensor, src_mask: Tensor | None, tgt_in: Tensor) -> dict[str, Tensor]:
+        """Return the weights of every layer, (B, L, H, T, S) each: encoder, decoder and cross. Dropout is off."""
+        own: Seen = []
+        decoder: tuple[Seen, Seen] = ([], [])
+        training = self.training
+        self.eval()
+        try:
+            self.decoder(tgt_in, self.encoder(src, src_mask, own), src_mask, decoder)
+        finally:
+            self.train(training)
+        return {
+            name: torch.stack(weights, dim=1)
+            for name, weights in zip(("encoder", "decoder", "cross"), (own, *decoder), strict=True)
+        }
+
     def start(
         self, src: Tensor, src_mask: Tensor | None, n_beams: int, max_length: int, record: bool = False
-    ) -> DecodingState:
+    ) -> TransformerState:
         """Encode the sources once and project their keys and values for all layers."""
         if src_mask is not None and bool(src_mask.all()):
             src_mask = None
         memory = self.decoder.project(self.encoder(src, src_mask))
-        return DecodingState(memory, src_mask, n_beams, max_length, record)
+        if self.fused:
+            return DecodingState(memory, src_mask, n_beams, max_length, record)
+        beams = Beams(len(src), n_beams, max_length, torch.float32, memory.device)
+        return PreparedState(self.decoder.cross_heads(), memory, src_mask, beams, record)
 
-    def step(self, prev: Tensor, state: DecodingState) -> tuple[Tensor, DecodingState]:
+    def step(self, prev: Tensor, state: TransformerState) -> tuple[Tensor, TransformerState]:
         """Return features (B, K, D) after the words prev (B, K), and the state that has taken them in."""
         return self.decoder.step(prev, state), state

@@ -44,6 +44,14 @@ class TranslationModel(Protocol):
         """Return logits (..., V) of features (..., D), or only those of the given words (..., len(ids))."""
         ...
 
+    def look(self, src: Tensor, src_mask: Tensor | None, tgt_in: Tensor) -> Mapping[str, Tensor]:
+        """Return the attention weights of the full pass, without dropout or gradients, computed as they are written.
+
+        They are (B, L, H, T, S) under the names encoder, decoder and cross, of which a model has those that it has.
+        Rows of padding words are there and mean nothing.
+        """
+        ...
+
     def start(self, src: Tensor, src_mask: Tensor | None, n_beams: int, max_length: int, record: bool = False) -> State:
         """Encode the sources once and return a state for at most n_beams beams and max_length steps."""
         ...

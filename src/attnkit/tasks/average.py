@@ -12,9 +12,9 @@ from torch import Tensor
 from attnkit.errors import RunError, UsageError
 from attnkit.runs.checkpoint import Checkpoint
 from attnkit.runs.folder import RunFolder
-from attnkit.tasks.load import build_fitting, read_config, read_tokenizers, to_bytes
-from attnkit.tasks.saved import read_state
-from attnkit.tasks.vocabularies import Vocabularies
+from attnkit.tasks.load import to_bytes
+from attnkit.tasks.saved import TEXTS, read_run_config, read_state
+from attnkit.tasks.task import task_of
 from attnkit.tasks.weights import MODEL, read_tensors, tensors_of
 from attnkit.training.averaging import average
 
@@ -40,16 +40,15 @@ def average_run(path: Path, n: int | None, names: list[str]) -> Averaged:
     folder = RunFolder(path)
     newest, warnings = folder.checkpoint("last")
     chosen = _choose(folder, newest, n, names)
-    expected = tensors_of(build_fitting(newest, read_config(newest).model, Vocabularies(*read_tokenizers(newest))))
+    config = read_run_config(newest)
+    expected = tensors_of(task_of(config.task).fitting(newest, config))
     with folder.lock():
         try:
             mean = mean_of(chosen, expected)
         except ValueError as error:
             raise RunError(f"these checkpoints cannot be averaged: {error}", where=str(path)) from error
         texts: dict[str, bytes] = {
-            file: newest.read(file)
-            for file in ("config.yaml", "tokenizer.json", "tokenizer.target.json")
-            if file in newest.manifest.files
+            file: newest.read(file) for file in ("config.yaml", *TEXTS) if file in newest.manifest.files
         }
         stored: dict[str, object] = {"averaged": [checkpoint.step for checkpoint in chosen], "metrics": {}}
         contents: dict[str, bytes] = {
@@ -85,7 +84,7 @@ def _choose(folder: RunFolder, newest: Checkpoint, n: int | None, names: list[st
     if names and n is not None:
         raise UsageError("name checkpoints or a number of them, not both")
     scored = {int(step) for step in read_state(newest)["scores"]}
-    steps = planned(folder.steps(), scored, read_config(newest).checkpoints.save_every)
+    steps = planned(folder.steps(), scored, read_run_config(newest).checkpoints.save_every)
     if n is not None and n > len(steps):
         raise RunError(
             f"there are {len(steps)} checkpoints, fewer than {n}",

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
-
-from attnkit.tasks.config import TranslationConfig
 
 
 class Progress(Protocol):
@@ -17,13 +16,27 @@ class Progress(Protocol):
     minutes: float
 
 
-def model_card(config: TranslationConfig, name: str, best: str, scores: Mapping[str, float], progress: Progress) -> str:
+@dataclass(frozen=True)
+class About:
+    """What a task says of its models, in Markdown."""
+
+    what: str
+    """"A translation model (rnn)"."""
+    data: Sequence[str]
+    """The files, one item a line."""
+    scored: str
+    """How the development set is scored, after "Of the checkpoint `step-40`"."""
+    use: str
+    """The command that uses it."""
+
+
+def model_card(about: About, name: str, seed: int, best: str, scores: Mapping[str, float], progress: Progress) -> str:
     """Return Markdown: what the model is, how it was trained, how it scores, how it is used."""
     score_rows = "\n".join(f"| {metric} | {value:.4f} |" for metric, value in scores.items())
-    sources = "\n".join(f"- `{src}` to `{tgt}`" for src, tgt in zip(config.data.src, config.data.tgt, strict=True))
+    sources = "\n".join(f"- {item}" for item in about.data)
     return f"""# {name}
 
-A translation model ({config.model.kind}) trained with attnkit.
+{about.what} trained with attnkit.
 
 ## Data
 
@@ -32,11 +45,11 @@ A translation model ({config.model.kind}) trained with attnkit.
 ## Training
 
 {progress.step:,} steps, {progress.epoch:.2f} epochs, {progress.tokens:,} tokens, {progress.minutes:.1f} minutes,
-seed {config.seed}. The whole configuration is in `config.yaml`.
+seed {seed}. The whole configuration is in `config.yaml`.
 
 ## Scores on the development set
 
-Of the checkpoint `{best}`, greedy search; BLEU and chrF as sacreBLEU computes them with its defaults.
+Of the checkpoint `{best}`{about.scored}
 
 | metric | value |
 |---|---|
@@ -44,5 +57,5 @@ Of the checkpoint `{best}`, greedy search; BLEU and chrF as sacreBLEU computes t
 
 ## Use
 
-    attnkit translate {name} -i input.txt -o output.txt
+    {about.use}
 """

@@ -11,9 +11,9 @@ from attnkit.config import Tree, load_yaml, validate
 from attnkit.errors import UsageError
 from attnkit.metrics.bleu import MetricScore, corpus_bleu
 from attnkit.tasks.config import TranslationConfig
-from attnkit.tasks.prepare import Stage
+from attnkit.tasks.course import Event, Request, train
+from attnkit.tasks.encoded import Stage
 from attnkit.tasks.translate import Translation, load_translator
-from attnkit.tasks.translation import Event, Request, train
 from attnkit.text.toy.corpus import NOTES_SENTENCES, Corpus, make_corpus
 from attnkit.text.toy.kinds import as_files
 from attnkit.text.toy.word_for_word import translate_word_for_word

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar, cast
+from typing import cast
 
 import numpy as np
 import torch
@@ -18,14 +18,10 @@ from attnkit.models.translation import TranslationModel
 from attnkit.tasks.prepare import Prepared
 from attnkit.tasks.searching import Batching, Job, LocalSearcher, Part, make_batches, usable_words
 from attnkit.tasks.segments import split_ids
+from attnkit.tasks.task import Abandoned, unless
 from attnkit.training.losses import linear_cross_entropy
 
 _BATCH_TOKENS = 4096
-_T = TypeVar("_T")
-
-
-class _Abandoned(Exception):
-    """A stop was asked for before the evaluation was done."""
 
 
 @dataclass
@@ -56,7 +52,7 @@ class Evaluation:
                 packed = cast(TranslationModel, pack(cast(torch.nn.Module, model)))
                 loss = development_loss(packed, self.prepared.valid, self.device, self.stop)
                 hypotheses = self.translate(packed)
-        except _Abandoned:
+        except Abandoned:
             return None
         finally:
             model.train(was_training)
@@ -85,7 +81,7 @@ class Evaluation:
         )
         searcher = LocalSearcher([model], self.device)
         found: list[list[int]] = [[] for _ in parts]
-        asked = ([parts[i] for i in batch] for batch in _unless(self.stop, batches))
+        asked = ([parts[i] for i in batch] for batch in unless(self.stop, batches))
         results = searcher.search_all(asked, Job(greedy))
         for batch, hypotheses in zip(batches, results, strict=True):
             for i, best in zip(batch, hypotheses, strict=True):
@@ -101,21 +97,13 @@ def development_loss(
 ) -> float:
     """Return the mean negative log-likelihood of the references' tokens, in nats."""
     total, count = 0.0, 0
-    for indices in _unless(stop, batches_by_length(pairs, _BATCH_TOKENS)):
+    for indices in unless(stop, batches_by_length(pairs, _BATCH_TOKENS)):
         batch = pairs.collate(indices).to(device)
         hidden = model.hidden(batch.src, batch.src_mask, batch.tgt_in).flatten(0, 1)[batch.positions]
         _, nll = linear_cross_entropy(hidden, model.output.weight, model.output.bias, batch.targets, 0.0)
         total += float(nll)
         count += len(batch.targets)
     return total / max(count, 1)
-
-
-def _unless(stop: Callable[[], bool] | None, items: Iterable[_T]) -> Iterator[_T]:
-    """Yield the items, asking before each. Raises ``_Abandoned`` at a yes."""
-    for item in items:
-        if stop is not None and stop():
-            raise _Abandoned
-        yield item
 
 
 def batches_by_length(pairs: Pairs, max_tokens: int) -> Sequence[np.ndarray[tuple[int], np.dtype[np.int64]]]:

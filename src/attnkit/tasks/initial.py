@@ -22,7 +22,9 @@ def layer_of(run: Path) -> Layer:
     """
     checkpoint = RunFolder(run).checkpoint()[0]
     tree = read_tree(checkpoint)
-    kept: dict[str, Any] = {key: tree[key] for key in ("model", "vocabulary", "joint_vocabulary") if key in tree}
+    kept: dict[str, Any] = {
+        key: tree[key] for key in ("task", "model", "vocabulary", "joint_vocabulary") if key in tree
+    }
     return Layer(f"--init-from {run}", kept)
 
 

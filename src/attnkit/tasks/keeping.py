@@ -19,16 +19,16 @@ from attnkit.reading import holds
 from attnkit.runs.checkpoint import Checkpoint
 from attnkit.runs.folder import RunFolder
 from attnkit.runs.launch import is_of_this_launch, launch_facts
-from attnkit.runs.logs import Fact, State, Status
+from attnkit.runs.logs import State, Status
 from attnkit.runtime.ranks import Ranks
 from attnkit.tasks.average import mean_of
 from attnkit.tasks.card import model_card
-from attnkit.tasks.config import TranslationConfig
-from attnkit.tasks.load import given_vocabularies, read_tokenizers, refuse_misfit, to_bytes
-from attnkit.tasks.saved import refuse_unreadable
+from attnkit.tasks.load import to_bytes
+from attnkit.tasks.run_config import RunConfig
+from attnkit.tasks.saved import read_run_config, refuse_unreadable
 from attnkit.tasks.standing import Standing, weights_fingerprint
 from attnkit.tasks.stops import as_stop, launched
-from attnkit.tasks.vocabularies import Vocabularies
+from attnkit.tasks.task import task_of
 from attnkit.tasks.weights import MODEL, OPTIMIZER, read_tensors
 from attnkit.training.loop import EvaluationRecord, StepRecord
 from attnkit.training.state import TrainState
@@ -40,11 +40,11 @@ class Keeper:
     """Holds the folder's lock while it is entered. Every rank reads; rank 0 alone writes. All fail together."""
 
     def __init__(
-        self, path: Path, config: TranslationConfig, ranks: Ranks, overwrite: bool, init_from: Path | None, stops: bool
+        self, path: Path, config: RunConfig, ranks: Ranks, overwrite: bool, init_from: Path | None, stops: bool
     ) -> None:
         """Take a folder; ``stops`` says that signals are to be stops, see ``as_stop``."""
         self.folder = RunFolder(path)
-        self.config, self.ranks = config, ranks
+        self.config, self.ranks, self.task = config, ranks, task_of(config.task)
         self.overwrite, self.init_from, self.stops = overwrite, init_from, stops
         self.standing = Standing(self.folder, config)
         self.source: Checkpoint | None = None
@@ -112,23 +112,23 @@ class Keeper:
             self.origin = self.standing.stored.get("init_from")
         elif self.init_from is not None:
             self.source, warnings = RunFolder(self.init_from).checkpoint()
-            refuse_misfit(self.source, self.config.model, Vocabularies(*read_tokenizers(self.source)))
+            read_run_config(self.source, self.config.task)
+            self.task.refuse_misfit(self.source, self.config)
             self.warnings.extend(warnings)
             self.origin = weights_fingerprint(self.source)
 
     def _begin(self) -> None:
         """Write the configuration down; text encoded under another one, of a run that never got to train, goes."""
-        path = self.folder.path / "config.yaml"
-        text = dump_yaml(self.config).encode()
+        path, text = self.folder.path / "config.yaml", dump_yaml(self.config).encode()
         if self.standing.checkpoint is None and os.path.lexists(path) and not holds(path, text):
             files.remove_tree(self.folder.data_path)
         self.folder.write_copy(path.name, text)
         if launch_facts() and self.standing.finished is None:
             self._write_status("running", self.standing.step)
 
-    def given_vocabularies(self) -> Vocabularies | None:
-        """Return the vocabularies that the run has or begins with; None where it has yet to make its own."""
-        return given_vocabularies(self.config, self.standing.checkpoint or self.source)
+    def giver(self) -> Checkpoint | None:
+        """Return the checkpoint whose vocabularies the run has or begins with; None where it has yet to make them."""
+        return self.standing.checkpoint or self.source
 
     def restore(self, state: TrainState, fingerprint: str, texts: Mapping[str, bytes]) -> None:
         """Bring a fresh state to where the newest checkpoint was. Raises ``RunError`` if the data is not the same."""
@@ -144,9 +144,8 @@ class Keeper:
                 where=str(self.folder.data_path),
                 help="put the old text back, or start anew with --overwrite",
             )
-        model, optimizer = (
-            read_tensors(checkpoint, file, own) for file, own in zip((MODEL, OPTIMIZER), state.tensors(), strict=True)
-        )
+        owned = zip((MODEL, OPTIMIZER), state.tensors(), strict=True)
+        model, optimizer = (read_tensors(checkpoint, file, own) for file, own in owned)
         state.restore(model, optimizer, stored["counters"])
         self._saved = state.step
         if self.writes:
@@ -271,7 +270,9 @@ class Keeper:
         self._write_copies()
         if self.folder.steps()[-1:] == [state.step]:  # a newer one would be damaged
             self._rotate()
-        card = model_card(self.config, self.folder.path.name, standing.best, standing.best_scores(), state)
+        name = self.folder.path.name
+        about = self.task.about(self.config, name)
+        card = model_card(about, name, self.config.seed, standing.best, standing.best_scores(), state)
         self.folder.write_copy("README.md", card.encode())
         self._write_status("finished", state.step, f"reached the limit of {state.finished}", 0)
 
@@ -291,10 +292,9 @@ class Keeper:
         """Leave word of a failure or a stop for launchers; what cannot be written is not worth another error."""
         with suppress(AttnkitError):
             state: State = "stopped" if (code := exit_code(error)) in (75, 130, 143) else "failed"
-            # A name may hold half a character, which no file can: of a path, or of something in a damaged file.
-            reason = str(error).encode("utf-8", "backslashreplace").decode()
+            reason = str(error).encode("utf-8", "backslashreplace").decode()  # a path may hold half a character
             self._write_status(state, self._saved_step(), reason, code)
 
     def _write_status(self, state: State, step: int, reason: str = "", code: int | None = None) -> None:
-        facts = dict[str, Fact](launch_facts())
-        self.folder.write_status(Status(state=state, step=step, reason=reason, exit_code=code, facts=facts))
+        status = Status(state=state, step=step, reason=reason, exit_code=code, facts={**launch_facts()})
+        self.folder.write_status(status)

@@ -10,8 +10,6 @@ from typing import cast
 import safetensors.torch
 import torch
 
-from attnkit.config import validate
-from attnkit.errors import RunError, UsageError
 from attnkit.models.build import build_model
 from attnkit.models.config import ModelConfig
 from attnkit.models.linear import pack
@@ -20,7 +18,8 @@ from attnkit.runs.checkpoint import Checkpoint
 from attnkit.runs.folder import RunFolder
 from attnkit.runtime import DTYPES, choose_device
 from attnkit.tasks.config import TranslationConfig
-from attnkit.tasks.saved import read_bounded, read_tree
+from attnkit.tasks.run_config import RunConfig
+from attnkit.tasks.saved import read_bounded, read_run_config
 from attnkit.tasks.vocabularies import Vocabularies
 from attnkit.tasks.weights import MODEL, read_tensors, refuse_small, tensors_of
 from attnkit.text.schema import MOST_BYTES
@@ -80,16 +79,9 @@ def load_run(
 
 def read_config(checkpoint: Checkpoint) -> TranslationConfig:
     """Return the configuration stored in a checkpoint. Raises ``RunError`` for a run of another kind."""
-    tree = read_tree(checkpoint)
-    if tree.get("task") != "translation":
-        kind = str(tree.get("task"))[:40]
-        raise RunError(f"this run is of the kind '{kind}', not a translation model", where=str(checkpoint.path))
-    try:
-        return validate(TranslationConfig, tree)
-    except UsageError as error:
-        raise RunError(
-            f"this run was made by another version of attnkit: {error.what}", where=str(checkpoint.path)
-        ) from error
+    config = read_run_config(checkpoint, "translation")
+    assert isinstance(config, TranslationConfig)
+    return config
 
 
 def read_tokenizers(checkpoint: Checkpoint) -> tuple[Tokenizer, Tokenizer]:
@@ -114,6 +106,18 @@ def given_vocabularies(config: TranslationConfig, source: Checkpoint | None) -> 
     return Vocabularies(loaded[0], loaded[-1])
 
 
+def given_tokenizer(config: RunConfig, source: Checkpoint | None) -> Tokenizer | None:
+    """Return the one vocabulary to use instead of making a new one: a checkpoint's, or that of ``vocabulary_files``."""
+    if source is not None:
+        return read_tokenizer(source)
+    return None if config.vocabulary_files is None else load_tokenizer(Path(config.vocabulary_files[0]))
+
+
+def read_tokenizer(checkpoint: Checkpoint) -> Tokenizer:
+    """Return the one vocabulary of a checkpoint."""
+    return Tokenizer.from_json(read_bounded(checkpoint, "tokenizer.json", MOST_BYTES))
+
+
 def refuse_misfit(checkpoint: Checkpoint, config: ModelConfig, vocabularies: Vocabularies) -> None:
     """Raise ``RunError`` where a checkpoint has too few weights for a model, which need not be built for that."""
     refuse_small(checkpoint, config, (vocabularies.src.vocab_size, vocabularies.tgt.vocab_size))
@@ -132,6 +136,11 @@ def load_weights(model: TranslationModel, checkpoint: Checkpoint) -> None:
     with torch.no_grad():
         for name, tensor in own.items():
             tensor.copy_(tensors[name])
+
+
+def load_into(model: torch.nn.Module, checkpoint: Checkpoint) -> None:
+    """Copy a checkpoint's weights into any model. Raises ``RunError`` if they do not fit or are not finite."""
+    load_weights(cast(TranslationModel, model), checkpoint)
 
 
 def to_bytes(tensors: Mapping[str, torch.Tensor]) -> bytes:

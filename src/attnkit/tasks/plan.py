@@ -16,12 +16,13 @@ from attnkit.runs.folder import RunFolder
 from attnkit.runtime import choose_device, choose_precision
 from attnkit.tasks.config import TranslationConfig
 from attnkit.tasks.load import given_vocabularies
+from attnkit.tasks.run_config import RunConfig
 from attnkit.tasks.vocabularies import Vocabularies, refuse_two_givers
 from attnkit.text.lines import count_lines
 from attnkit.text.parallel import read_parallel
 from attnkit.text.vocabulary import train_vocabulary
 
-_SAMPLE = 20_000
+SAMPLE = 20_000
 _DRAWS = (torch.Tensor.normal_, torch.Tensor.uniform_)
 
 
@@ -29,7 +30,7 @@ _DRAWS = (torch.Tensor.normal_, torch.Tensor.uniform_)
 class Plan:
     """Figures of a run to be."""
 
-    n_pairs: int
+    n_examples: int
     n_parameters: int
     tokens_per_epoch: int
     """Source and target tokens, estimated from the first lines of each file."""
@@ -38,6 +39,8 @@ class Plan:
     """Bytes that training takes at its height, estimated."""
     device: str
     precision: str
+    unit: str = "pairs"
+    """What an example is, for people."""
 
 
 class _Undrawn(TorchFunctionMode):
@@ -57,31 +60,39 @@ def plan(config: TranslationConfig, init_from: Path | None = None) -> Plan:
     Vocabularies that are given are read, others made of the samples: where these are all the text, they are the run's.
     """
     files = list(zip(map(Path, config.data.src), map(Path, config.data.tgt), strict=True))
-    samples = [list(islice(read_parallel(src, tgt), _SAMPLE)) for src, tgt in files]  # which refuses what is no text
+    samples = [list(islice(read_parallel(src, tgt), SAMPLE)) for src, tgt in files]  # which refuses what is no text
     counts = [count_lines(src) for src, _ in files]
     refuse_two_givers(config.vocabulary_files, init_from)
     given = given_vocabularies(config, None if init_from is None else RunFolder(init_from).checkpoint()[0])
     vocabularies = given or _of_samples(config, [pair for sample in samples for pair in sample])
-    whole = given is not None or max(counts) <= _SAMPLE
+    whole = given is not None or max(counts) <= SAMPLE
     sides = (vocabularies.src, vocabularies.tgt)
     tokens = 0.0
     for sample, lines, weight in zip(samples, counts, config.data.weights or [1.0] * len(files), strict=True):
         n = sum(len(ids) + 1 for k, side in enumerate(sides) for ids in side.encode([pair[k] for pair in sample]))
         tokens += weight * n * lines / len(sample)
     src_size, tgt_size = (side.vocab_size if whole else config.vocabulary.size for side in sides)
+    return outline(config, sum(counts), tokens, lambda: build_model(config.model, src_size, tgt_size), tgt_size)
+
+
+def outline(
+    config: RunConfig, n_examples: int, tokens: float, build: Callable[[], Any], n_classes: int, unit: str = "pairs"
+) -> Plan:
+    """Return the figures of a run over so many tokens an epoch, for a model that chooses among ``n_classes``."""
     with torch.device("meta"), _Undrawn():
-        model = build_model(config.model, src_size, tgt_size)
+        model = build()
     n_parameters = sum(parameter.numel() for parameter in model.parameters())
     device = choose_device(config.device)
     precision = choose_precision(config.precision, device)
     return Plan(
-        n_pairs=sum(counts),
+        n_examples=n_examples,
         n_parameters=n_parameters,
         tokens_per_epoch=round(tokens),
         steps_per_epoch=max(1, round(tokens / (0.93 * config.optimization.max_tokens))),
-        memory=memory(config, n_parameters, tgt_size, precision.itemsize),
+        memory=memory(config, n_parameters, n_classes, precision.itemsize),
         device=device.type,
         precision=str(precision).removeprefix("torch."),
+        unit=unit,
     )
 
 
@@ -92,10 +103,10 @@ def _of_samples(config: TranslationConfig, pairs: list[tuple[str, str]]) -> Voca
     return Vocabularies(*(train_vocabulary((pair[side] for pair in pairs), config.vocabulary) for side in (0, 1)))
 
 
-def memory(config: TranslationConfig, n_parameters: int, vocab_size: int, itemsize: int) -> int:
+def memory(config: RunConfig, n_parameters: int, vocab_size: int, itemsize: int) -> int:
     """Estimate the bytes of weights, optimizer, gradients and activations of one micro-batch."""
     state = 16 + (2 * itemsize if itemsize < 4 else 0) + (4 if config.optimization.ema_decay else 0)
     tokens = config.optimization.max_tokens / config.optimization.accumulate
-    activations = tokens * config.model.activations * itemsize
+    activations: float = tokens * config.model.activations * itemsize
     logits = min(tokens * vocab_size * 4, 64e6)
     return round(n_parameters * state + activations + logits + 350e6)

@@ -1,32 +1,33 @@
-"""From raw text to what training reads: held-out pairs, vocabularies, encoded pairs. Everything lies in RUN/data.
-
-The folder appears complete or not at all, and can be rebuilt from the text. It remembers the contents of the files it
-was made from, so that a run never goes on with other data than it began with, and the weights whose vocabulary it uses.
-"""
+"""From raw text to what training reads: held-out pairs, vocabularies, encoded pairs. Everything lies in RUN/data."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
-
 from attnkit import files
 from attnkit.data.pairs import Pairs, write_pairs
-from attnkit.errors import DataError, RunError, UsageError
-from attnkit.reading import parse_json, read_plain
-from attnkit.runs.contents import Contents, describe_folder, faults, signed
+from attnkit.errors import DataError
 from attnkit.tasks.config import TranslationConfig
 from attnkit.tasks.corpora import Corpora
+from attnkit.tasks.encoded import (
+    Checked,
+    Stage,
+    Warned,
+    is_made,
+    read_index,
+    read_lines,
+    rebuildable,
+    refuse_damaged,
+    write_index,
+    write_lines,
+)
 from attnkit.tasks.vocabularies import Vocabularies, load_vocabularies
 from attnkit.text.check import check_pair
 from attnkit.text.config import CheckConfig
-from attnkit.text.findings import Report
 from attnkit.text.parallel import mismatch
 from attnkit.text.tokenizer import UNK_ID
 from attnkit.text.vocabulary import train_vocabulary
@@ -34,40 +35,6 @@ from attnkit.text.vocabulary import train_vocabulary
 _CHUNK = 4096  # lines encoded at a time
 _LONGEST_VALID = 4096  # tokens
 _MOST_UNKNOWN = 0.01
-_MOST_INDEX = 1 << 24  # bytes
-_MOST_VALID = 1 << 26  # bytes
-
-
-@dataclass(frozen=True)
-class Stage:
-    """Something that takes a while has begun."""
-
-    text: str
-
-
-@dataclass(frozen=True)
-class Warned:
-    """Something is not as it should be; the run goes on."""
-
-    text: str
-
-
-@dataclass(frozen=True)
-class Checked:
-    """Two files were looked through before they are used."""
-
-    report: Report
-
-
-class _Index(BaseModel, extra="forbid", strict=True):
-    """What ``prepared.json`` says."""
-
-    files: dict[str, str]
-    init_from: str | None = None
-    counts: dict[str, int]
-    contents: Contents
-    """Of the folder, but for this file."""
-    sha256: str = ""
 
 
 @dataclass(frozen=True)
@@ -80,6 +47,16 @@ class Prepared:
     valid_tgt: list[str]
     vocabularies: Vocabularies
     counts: dict[str, Any]
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes with any id and any border between lines."""
+        return self.pairs.fingerprint
+
+    @property
+    def texts(self) -> Mapping[str, bytes]:
+        """What a checkpoint holds besides weights: the vocabularies."""
+        return self.vocabularies.files()
 
 
 def prepare(
@@ -102,14 +79,9 @@ def prepare(
         RunError: the folder is damaged.
         UsageError: the files changed since the folder was made.
     """
-    if (folder / "prepared.json").exists():
-        index = read_index(folder)
-        if index.get("init_from") == origin:
-            data = config.data
-            inputs = [*data.src, *data.tgt, *(data.valid_src or ()), *(data.valid_tgt or ())]
-            _refuse_changed_files(inputs, index["files"])
-            return
-        files.remove_tree(folder)
+    data = config.data
+    if is_made(folder, [*data.src, *data.tgt, *(data.valid_src or ()), *(data.valid_tgt or ())], origin):
+        return
     yield Stage("checking the text")
     yield from _check(config)
     yield from _build(config, folder, given(), origin)
@@ -118,8 +90,8 @@ def prepare(
 def open_prepared(folder: Path) -> Prepared:
     """Open what ``prepare`` made. Raises ``RunError`` naming what is damaged, and the folder as what to remove."""
     index = read_index(folder)
-    with _rebuildable(folder):
-        valid_src, valid_tgt = (_read_lines(folder / f"valid.{side}.txt") for side in ("src", "tgt"))
+    with rebuildable(folder):
+        valid_src, valid_tgt = (read_lines(folder / f"valid.{side}.txt") for side in ("src", "tgt"))
         if not len(valid_src) == len(valid_tgt) == index["counts"].get("valid"):
             raise ValueError("lines to validate on are missing")
         prepared = Prepared(
@@ -130,54 +102,8 @@ def open_prepared(folder: Path) -> Prepared:
             vocabularies=load_vocabularies(folder),
             counts=index["counts"],
         )
-        for fault in faults(folder, index["contents"]):
-            raise ValueError(fault)
+        refuse_damaged(folder, index)
         return prepared
-
-
-def read_index(folder: Path) -> dict[str, Any]:
-    """Return what ``prepared.json`` says. Raises ``RunError`` if it is damaged."""
-    with _rebuildable(folder):
-        raw = read_plain(folder / "prepared.json", _MOST_INDEX)
-        parse_json(raw)  # stricter than what follows: a key stands once
-        try:
-            index = _Index.model_validate_json(raw)
-        except ValidationError as error:
-            raise ValueError("prepared.json does not say what it should") from error
-        if signed(index.model_dump()) != raw:
-            raise ValueError("prepared.json is not as it was written")
-        return dict(index)
-
-
-@contextmanager
-def _rebuildable(folder: Path) -> Iterator[None]:
-    """Let whatever is damaged inside say that the whole folder is to be removed: only as a whole is it made anew."""
-    try:
-        yield
-    except (OSError, ValueError) as error:
-        raise _damaged(folder, f"the prepared text is damaged: {error}", None) from error
-    except RunError as error:
-        raise _damaged(folder, error.what, error.where) from error
-
-
-def _damaged(folder: Path, what: str, where: str | None) -> RunError:
-    return RunError(
-        what,
-        where=where or str(folder),
-        help=f"remove {folder} and run the same command again: it is made anew from the text",
-    )
-
-
-def fingerprint(path: Path) -> str:
-    """Return the SHA-256 of a file's bytes as they lie on disk."""
-    digest = hashlib.sha256()
-    try:
-        with path.open("rb") as stream:
-            while block := stream.read(1 << 20):
-                digest.update(block)
-    except OSError as error:
-        raise DataError(f"cannot read this file: {error.strerror}", where=str(path)) from error
-    return digest.hexdigest()
 
 
 def _build(
@@ -206,15 +132,10 @@ def _build(
         loose = data.model_copy(update={"max_length": longest, "max_ratio": 1e9})
         valid = write_pairs(temporary / "valid", [_encode(iter(corpora.valid), given, Unknown())], sizes, loose)
         for side, lines in zip(("src", "tgt"), zip(*corpora.valid, strict=True), strict=True):
-            text = "".join(line + "\n" for line in lines).encode()
-            if len(text) > _MOST_VALID:
-                raise DataError(f"the validation text has more than {_MOST_VALID:,} bytes", help="give less of it")
-            files.write_into(temporary / f"valid.{side}.txt", text)
+            write_lines(temporary / f"valid.{side}.txt", lines)
         counts = {**corpora.counts.flat(), **asdict(pairs.dropped), "train": len(pairs), "valid": len(corpora.valid)}
         counts |= {"blank_in_validation": corpora.blank_valid, "without_validation_loss": valid.dropped.too_long}
-        known = {str(path): fingerprint(path) for path in corpora.inputs}
-        index = _Index(files=known, init_from=origin, counts=counts, contents=describe_folder(temporary))
-        files.write_into(temporary / "prepared.json", signed(index.model_dump()))
+        write_index(temporary, corpora.inputs, origin, counts)
 
 
 @dataclass
@@ -278,18 +199,3 @@ def _check(config: TranslationConfig) -> Iterator[Checked]:
                     where=f"{path}:{finding.first_line}" if finding.first_line else str(path),
                     help=f"attnkit check {src} {tgt} shows everything that is odd",
                 )
-
-
-def _refuse_changed_files(inputs: Sequence[str], known: Mapping[str, str]) -> None:
-    """Compare the files, where they still exist, with what they were when the folder was made."""
-    for path in map(Path, dict.fromkeys(inputs)):
-        if path.exists() and str(path) in known and fingerprint(path) != known[str(path)]:
-            raise UsageError(
-                "this file has changed since the run began",
-                where=str(path),
-                help="put the old text back, or start anew with --overwrite or another -o",
-            )
-
-
-def _read_lines(path: Path) -> list[str]:
-    return read_plain(path, _MOST_VALID).decode().split("\n")[:-1]

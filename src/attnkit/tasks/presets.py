@@ -7,6 +7,10 @@ from typing import Any, Literal
 from attnkit.models.config import SIZES
 
 Preset = Literal["tiny", "small", "base", "big"]
+TaskName = Literal["translation", "autoencode", "classify"]
+"""What can be trained; ``kinds.KINDS`` says how."""
+ModelName = Literal["transformer", "rnn", "mlp", "han"]
+"""The kinds of models of all tasks; each task's configuration says which are its own."""
 Tree = dict[str, Any]
 
 AUTO = ((20_000, "tiny"), (300_000, "small"), (4_000_000, "base"))

@@ -8,14 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from attnkit.config import Layer, Tree, flatten, load_yaml, merge, nest, parse_assignment, validate
-from attnkit.errors import UsageError
-from attnkit.tasks.config import FREE_TO_CHANGE, TranslationConfig
-from attnkit.tasks.presets import PRESETS, choose, preset
+from attnkit.data.arrays import count_rows
+from attnkit.errors import RunError, UsageError
+from attnkit.tasks.config import TranslationConfig
+from attnkit.tasks.kinds import KINDS, Kind
+from attnkit.tasks.presets import PRESETS, choose
+from attnkit.tasks.run_config import FREE_TO_CHANGE, RunConfig
 from attnkit.text.lines import count_lines, refuse_streams
 
-TEXTS = ("data.src", "data.tgt", "data.valid_src", "data.valid_tgt")
-"""Keys that name text, which is read several times."""
-LISTS = (*TEXTS, "vocabulary_files")
+LISTS = {*(key for kind in KINDS.values() for key in kind.texts), "vocabulary_files"}
 """Keys that take a list of names, of which one alone needs no brackets."""
 LENGTHS = {"steps", "epochs", "tokens"}
 """Of ``limits``: one given by hand replaces the preset's. Those given by hand all hold, whichever comes first."""
@@ -27,7 +28,7 @@ PERIODS = {"every_steps", "every_epochs"}
 class Resolved:
     """A checked configuration."""
 
-    config: TranslationConfig
+    config: RunConfig
     origins: Mapping[str, str]
     """Dotted key -> where its value came from; keys that are not here have their default."""
 
@@ -62,29 +63,36 @@ def resolve(
     """
     layers = _layers(file, sets, {"preset": None if preset_name == "auto" else preset_name, **flags})
     given, _ = merge(layers)
-    if not _at(given, "data.src") or not _at(given, "data.tgt"):
-        raise UsageError("there is nothing to train on", help="give two files: --src a.en --tgt a.de")
-    refuse_streams(path for key in TEXTS for path in _paths(given, key))
-    if len(_paths(given, "vocabulary_files")) == 2 and _at(given, "joint_vocabulary") is None:
+    kind = _kind(given, fixed)
+    if not all(_at(given, key) for key in kind.needs):
+        raise UsageError("there is nothing to train on", help=f"give {kind.example}")
+    refuse_streams(path for key in kind.texts for path in _paths(given, key))
+    if (
+        kind.config is TranslationConfig
+        and len(_paths(given, "vocabulary_files")) == 2
+        and _at(given, "joint_vocabulary") is None
+    ):
         layers.append(Layer("two vocabularies", {"joint_vocabulary": False}))
         given, _ = merge(layers)
     name = _at(given, "preset")
     if name in (None, "auto"):
-        name, origin = (earlier, "the run") if earlier is not None else (_by_size(given), "number of lines")
+        name, origin = (earlier, "the run") if earlier is not None else (_by_size(given, kind), "number of lines")
         layers.append(Layer(origin, {"preset": name}))
     elif name not in PRESETS:
         raise UsageError(f"there is no preset '{name}'", help=f"choose one of auto, {', '.join(PRESETS)}")
-    below = Layer(f"preset {name}", _preset(name, given, fixed))
+    below = Layer(f"preset {name}", _preset(name, given, fixed, kind))
     written, by_hand = (layers[:1], layers[1:]) if file is not None else ([], layers)
     below = _without(below, "limits", LENGTHS, layers)
     below = _without(below, "evaluation", PERIODS, layers)
     written = [_without(layer, "evaluation", PERIODS, by_hand) for layer in written]
     tree, origins = merge([below, *([fixed] if fixed else []), *written, *by_hand])
-    return Resolved(validate(TranslationConfig, tree, origins), origins)
+    return Resolved(validate(kind.config, tree, origins), origins)
 
 
-def differences(old: TranslationConfig, new: TranslationConfig) -> list[str]:
+def differences(old: RunConfig, new: RunConfig) -> list[str]:
     """Return ``key: old -> new`` for everything that makes it another run: all but limits and output options."""
+    if old.task != new.task:  # of which the keys are others
+        return [f"task: {old.task} -> {new.task}"]
     before, after = (flatten(config.model_dump(mode="json")) for config in (old, new))
     return [
         f"{key}: {before.get(key)} -> {after.get(key)}"
@@ -113,15 +121,27 @@ def _listed(tree: Mapping[str, Any], prefix: str = "") -> Tree:
     return found
 
 
-def _by_size(given: Tree) -> str:
-    """Return the preset for the number of lines there are to train on."""
-    return choose(sum(map(count_lines, _paths(given, "data.src"))))
+def _kind(given: Tree, fixed: Layer | None) -> Kind:
+    """Return the task asked for, translation if none is; one that begins with another run has to be of its kind."""
+    name = _at(given, "task") or "translation"
+    if not isinstance(name, str) or name not in KINDS:
+        raise UsageError(f"there is no task '{str(name)[:40]}'", help=f"choose one of {', '.join(KINDS)}")
+    begun = _at(fixed.tree, "task") if fixed else name
+    if fixed is not None and begun != name:
+        raise RunError(f"this run is of the kind '{str(begun)[:40]}', not {KINDS[name].noun}", where=fixed.origin)
+    return KINDS[name]
 
 
-def _preset(name: str, given: Tree, fixed: Layer | None) -> Tree:
+def _by_size(given: Tree, kind: Kind) -> str:
+    """Return the preset for the number of rows there are to train on."""
+    paths = _paths(given, kind.texts[0])
+    return choose(sum(count_rows(path) if path.suffix == ".npy" else count_lines(path) for path in paths))
+
+
+def _preset(name: str, given: Tree, fixed: Layer | None, kind: Kind) -> Tree:
     """Return the preset's tree for the kind of model asked for, less the choices that exclude a given one."""
-    kind = str(_at(given, "model.kind") or (_at(fixed.tree, "model.kind") if fixed else None) or "transformer")
-    tree = preset(name, kind)
+    model = _at(given, "model.kind") or (_at(fixed.tree, "model.kind") if fixed else None) or kind.model(given)
+    tree = kind.preset(name, str(model))
     if _at(given, "joint_vocabulary") is False:
         tree["model"]["tied"] = "target"
     return tree

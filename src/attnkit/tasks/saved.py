@@ -6,28 +6,27 @@ A manifest proves that a file is what was saved, not that it makes sense: a run 
 from __future__ import annotations
 
 import json
+from collections.abc import Set
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, ValidationError
 
-from attnkit.config import dump_yaml, parse_yaml
+from attnkit.config import dump_yaml, parse_yaml, validate
 from attnkit.errors import RunError, UsageError
 from attnkit.runs.checkpoint import Checkpoint
+from attnkit.tasks.kinds import KINDS
+from attnkit.tasks.run_config import RunConfig
 
 MOST_CONFIG = 1 << 20
 MOST_STATE = 1 << 24
 """Bytes; some 100,000 evaluations."""
+TEXTS = ("tokenizer.json", "tokenizer.target.json", "labels.json", "vectors.json")
+"""What a checkpoint may hold besides configuration, state and weights."""
 
 Count = Annotated[int, Field(ge=0, le=2**53)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Digits = Annotated[str, Field(pattern="^(0|[1-9][0-9]{0,15})$")]
-
-
-class _Scores(BaseModel, extra="forbid", strict=True):
-    loss: float
-    perplexity: float
-    bleu: float
-    chrf: float
+Scores = dict[Annotated[str, Field(max_length=40)], float]
 
 
 class _Position(BaseModel, extra="forbid", strict=True):
@@ -59,12 +58,13 @@ class _State(BaseModel, extra="forbid", strict=True):
     fingerprint: str
     init_from: str | None = None
     metrics_size: Count
-    scores: dict[Digits, _Scores]
+    scores: dict[Digits, Scores]
 
 
 class _Averaged(BaseModel, extra="forbid", strict=True):
     averaged: list[Count]
-    metrics: _Scores | Annotated[dict[str, float], Field(max_length=0)]
+    metrics: Scores
+    """None where nobody took them."""
 
 
 def refuse_unreadable(config: BaseModel) -> None:
@@ -86,6 +86,10 @@ def refuse_unreadable(config: BaseModel) -> None:
 def read_state(checkpoint: Checkpoint) -> dict[str, Any]:
     """Return what ``state.json`` of a checkpoint of training says. Raises ``RunError`` where it makes no sense."""
     state = _read_json(checkpoint, _State)
+    names = _metrics(checkpoint)
+    for step, scores in state["scores"].items():
+        if scores.keys() != names:
+            raise _senseless(checkpoint, "state.json", f"scores.{step} are not {', '.join(sorted(names))}")
     if state["counters"]["step"] != checkpoint.step:
         raise _senseless(checkpoint, "state.json", f"counters.step is not {checkpoint.step}")
     return state
@@ -93,7 +97,34 @@ def read_state(checkpoint: Checkpoint) -> dict[str, Any]:
 
 def read_averaged(checkpoint: Checkpoint) -> dict[str, Any]:
     """Return what ``state.json`` of an averaged checkpoint says. Raises ``RunError`` where it makes no sense."""
-    return _read_json(checkpoint, _Averaged)
+    state = _read_json(checkpoint, _Averaged)
+    if state["metrics"] and state["metrics"].keys() != (names := _metrics(checkpoint)):
+        raise _senseless(checkpoint, "state.json", f"metrics are not {', '.join(sorted(names))}")
+    return state
+
+
+def read_run_config(checkpoint: Checkpoint, task: str | None = None) -> RunConfig:
+    """Return the configuration stored in a checkpoint, of a ``task`` where one is asked for.
+
+    Raises:
+        RunError: it is of another kind, or makes no sense.
+    """
+    tree = read_tree(checkpoint)
+    found = str(tree.get("task"))[:40]
+    if found not in KINDS or task not in (None, found):
+        expected = KINDS[task].noun if task is not None else f"one of {', '.join(KINDS)}"
+        help = f"attnkit {KINDS[found].command} takes it" if found in KINDS else None
+        raise RunError(f"this run is of the kind '{found}', not {expected}", where=str(checkpoint.path), help=help)
+    try:
+        return validate(KINDS[found].config, tree)
+    except UsageError as error:
+        raise RunError(
+            f"this run was made by another version of attnkit: {error.what}", where=str(checkpoint.path)
+        ) from error
+
+
+def _metrics(checkpoint: Checkpoint) -> Set[str]:
+    return set(read_run_config(checkpoint).metrics)
 
 
 def read_tree(checkpoint: Checkpoint) -> dict[str, Any]:

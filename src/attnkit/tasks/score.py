@@ -82,7 +82,7 @@ def refuse_too_long(run: LoadedRun, rows: list[list[int]], name: str, first: int
             raise DataError(
                 f"this line has {len(ids):,} tokens, more than the {run.longest - 1:,} of this model",
                 where=f"{name}:{line}",
-                help="leave the pair out, or train with other positions than learned ones",
+                help="leave the pair out, or train with positions and attention that know no such limit",
             )
 
 

@@ -13,7 +13,9 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Literal, Protocol
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from attnkit.decoding.config import SearchConfig
@@ -37,6 +39,8 @@ class Part:
     """Place among the parts of the line."""
     ids: list[int]
     prefix: list[int]
+    allowed: NDArray[np.int32] | None = None
+    """The only target ids that may come besides the end and the prefix; None: all."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +85,8 @@ class LocalSearcher:
         src, mask = pad_sources([part.ids for part in parts], self.device)
         prefix = pad_prefixes([part.prefix for part in parts], self.device)
         keys = [part.line * 4096 + part.number for part in parts]
-        return search(self.models, Sources(src, mask, prefix, keys), job.config, record=job.record)
+        allowed = [part.allowed for part in parts if part.allowed is not None] or None
+        return search(self.models, Sources(src, mask, prefix, keys, allowed), job.config, record=job.record)
 
 
 class PoolSearcher:

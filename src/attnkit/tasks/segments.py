@@ -36,9 +36,12 @@ def split_line(line: str, limit: int, count: Callable[[str], int]) -> list[str]:
 
 def split_ids(line: str, ids: list[int], limit: int, tokenizer: Tokenizer) -> list[list[int]]:
     """Return the ids of a line in parts of at most ``limit``; a line that fits is one part."""
-    if len(ids) <= limit:
-        return [ids]
-    return tokenizer.encode(split_line(line, limit, lambda text: len(tokenizer.encode([text])[0])))
+    return [ids] if len(ids) <= limit else tokenizer.encode(split_text(line, limit, tokenizer))
+
+
+def split_text(line: str, limit: int, tokenizer: Tokenizer) -> list[str]:
+    """Return the parts of at most ``limit`` tokens whose ids ``split_ids`` gives."""
+    return split_line(line, limit, lambda text: len(tokenizer.encode([text])[0]))
 
 
 def _pack(pieces: list[str], limit: int, count: Callable[[str], int]) -> list[str]:

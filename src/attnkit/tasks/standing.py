@@ -11,10 +11,9 @@ from attnkit.errors import UsageError
 from attnkit.runs.checkpoint import Checkpoint
 from attnkit.runs.folder import RunFolder
 from attnkit.tasks.average import planned
-from attnkit.tasks.config import TranslationConfig
-from attnkit.tasks.load import read_config
 from attnkit.tasks.resolve import differences
-from attnkit.tasks.saved import read_averaged, read_bounded, read_state
+from attnkit.tasks.run_config import RunConfig
+from attnkit.tasks.saved import TEXTS, read_averaged, read_bounded, read_run_config, read_state
 from attnkit.text.schema import MOST_BYTES
 
 Scores = dict[int, dict[str, float]]
@@ -25,7 +24,7 @@ class Standing:
     """What was found in a run folder, and the scores that came in since."""
 
     folder: RunFolder
-    config: TranslationConfig
+    config: RunConfig
     """What is asked of the run now."""
     checkpoint: Checkpoint | None = None
     """The newest that verifies; None before the first save."""
@@ -37,7 +36,7 @@ class Standing:
     """What was wrong with newer checkpoints, and the like."""
 
     @classmethod
-    def find(cls, folder: RunFolder, config: TranslationConfig) -> Standing:
+    def find(cls, folder: RunFolder, config: RunConfig) -> Standing:
         """Return where a run stands. Raises ``RunError`` when checkpoints were saved and none can be used."""
         checkpoint, warnings = folder.newest()
         if checkpoint is None:
@@ -47,18 +46,18 @@ class Standing:
         return cls(folder, config, checkpoint, stored, scores, warnings)
 
     def texts(self) -> dict[str, bytes]:
-        """Return the vocabularies that the checkpoint holds, by the names of their files."""
+        """Return what the checkpoint holds besides weights, vocabularies and the like, by the names of the files."""
         checkpoint = self.checkpoint
         if checkpoint is None:
             return {}
-        names = [name for name in ("tokenizer.json", "tokenizer.target.json") if name in checkpoint.manifest.files]
+        names = [name for name in TEXTS if name in checkpoint.manifest.files]
         return {name: read_bounded(checkpoint, name, MOST_BYTES) for name in names}
 
     def refuse_another(self, init_from: Path | None) -> None:
         """Raise ``UsageError`` where the run was begun with other settings, or other weights, than are asked for."""
         if self.checkpoint is None:
             return
-        changed = differences(read_config(self.checkpoint), self.config) + self._other_origin(init_from)
+        changed = differences(read_run_config(self.checkpoint), self.config) + self._other_origin(init_from)
         if changed:
             raise UsageError(
                 f"this run was begun with other settings: {'; '.join(changed)}",
@@ -104,7 +103,7 @@ class Standing:
             return None
         counters = self.stored["counters"]
         reason: str | None = counters["finished"]
-        same = read_config(self.checkpoint).limits == self.config.limits
+        same = read_run_config(self.checkpoint).limits == self.config.limits
         # The last step may have been saved before it was evaluated, and nothing after it.
         done = reason != "stopped" and not counters["due"] and same
         return reason if done and not self._average_pending() else None

@@ -14,7 +14,8 @@ from typing import Any, Literal
 from attnkit.errors import AttnkitError, DataError, RunError, UsageError
 from attnkit.runtime import set_threads
 from attnkit.tasks.searching import Batching, Job
-from attnkit.tasks.translate import Output, Translation, load_translator
+from attnkit.tasks.shortlist import Shortlist, load_unknowns
+from attnkit.tasks.translate import Output, Translation, Translator, load_translator
 from attnkit.text.lines import LineCounts, LineReader, is_stream, read_lines
 
 _PATIENCE = 0.02  # seconds
@@ -42,6 +43,11 @@ class Request:
     """A checkpoint by name; without it the best."""
     strict: bool = False
     """Refuse bytes that are not UTF-8 instead of putting U+FFFD in their place."""
+    shortlist: Path | None = None
+    """A lexicon of tokens, of which alone, and of the most frequent ones, translations are made."""
+    unknowns: bool = False
+    """Put words in the place of ``<unk>``: translations of source words by ``dictionary``, or the words themselves."""
+    dictionary: Path | None = None
 
 
 def translate_stream(request: Request, tell: Callable[[str], None]) -> Iterator[list[str]]:
@@ -63,7 +69,8 @@ def translate_stream(request: Request, tell: Callable[[str], None]) -> Iterator[
         # A greedy text needs no normalised scores; nobody sees them unless they are asked for.
         shown = request.scores or request.as_json
         config = translator.configure({"scores": shown, **request.search})
-        record = request.attention or config.coverage_penalty != 0
+        _equip(translator, request)
+        record = request.attention or config.coverage_penalty != 0 or request.unknowns
         for run in translator.runs:
             for warning in run.warnings:
                 tell(warning)
@@ -93,8 +100,19 @@ def translate_stream(request: Request, tell: Callable[[str], None]) -> Iterator[
         translator.close()
 
 
+def _equip(translator: Translator, request: Request) -> None:
+    """Give a translator the lexicons that are asked for."""
+    src, tgt = translator.src_tokenizer, translator.tgt_tokenizer
+    if request.shortlist is not None:
+        translator.shortlist = Shortlist(request.shortlist, src, tgt)
+    if request.unknowns:
+        translator.unknowns = load_unknowns(request.dictionary, src, tgt)
+
+
 def _refuse(request: Request) -> None:
     """Say what cannot be meant before anything is loaded."""
+    if request.dictionary is not None and not request.unknowns:
+        raise UsageError("a dictionary is for unknown words", where="--dictionary", help="add --replace-unknowns")
     if request.attention and not request.as_json:
         raise UsageError("attention is shown as JSON only", where="--return-attention", help="add --json")
     if request.workers > 1 and request.threads is not None:

@@ -23,8 +23,9 @@ from attnkit.tasks.searching import (
     make_batches,
     usable_words,
 )
-from attnkit.tasks.segments import split_ids
-from attnkit.text.tokenizer import Tokenizer
+from attnkit.tasks.segments import split_ids, split_text
+from attnkit.tasks.shortlist import Shortlist, Unknowns
+from attnkit.text.tokenizer import UNK_ID, Tokenizer
 
 
 @dataclass(frozen=True)
@@ -95,6 +96,10 @@ class Translator:
         self.longest: int | None = min(limits, default=None)
         """Most tokens of a text that the models have positions for; None: any number."""
         self.max_source = min([run.config.data.max_length for run in runs] + [limit - 1 for limit in limits])
+        self.shortlist: Shortlist | None = None
+        """What leaves few words to choose from, where that is wanted."""
+        self.unknowns: Unknowns | None = None
+        """What replaces unknown words, where that is wanted; it needs attention weights (``record``)."""
 
     def translate(self, lines: Sequence[str], **options: object) -> list[str]:
         """Translate lines; keyword arguments are the fields of ``SearchConfig`` (``beam_size=5``).
@@ -141,7 +146,7 @@ class Translator:
         batching = batching or Batching()
         rows = iter(lines)
         starts = iter(prefixes) if prefixes is not None else None
-        job = Job(config or self.search, record)
+        job = Job(config or self.search, record or self.unknowns is not None)
         offset = 0
         while window := list(islice(rows, batching.window)):
             given = list(islice(starts, len(window))) if starts is not None else None
@@ -186,7 +191,8 @@ class Translator:
                     help=f"give at most {self.longest - 1} tokens",
                 )
             pieces = split_ids(line, ids, self.max_source, self.src_tokenizer) if line.strip() else []
-            parts.append([Part(number, k, piece, [] if k else prefix) for k, piece in enumerate(pieces)])
+            few = [None if self.shortlist is None else self.shortlist.of(piece) for piece in pieces]
+            parts.append([Part(number, k, piece, [] if k else prefix, few[k]) for k, piece in enumerate(pieces)])
         return parts
 
     def join(
@@ -196,7 +202,7 @@ class Translator:
         outputs = []
         for rank in range(config.num_hypotheses):
             chosen = [hypotheses[min(rank, len(hypotheses) - 1)] for hypotheses in found]
-            texts = self.tgt_tokenizer.decode([hypothesis.ids for hypothesis in chosen])
+            texts = self.texts(line, chosen)
             outputs.append(
                 Output(
                     text=" ".join(texts).replace("\n", " "),
@@ -207,6 +213,18 @@ class Translator:
                 )
             )
         return Translation(line, [self.src_tokenizer.pieces(part.ids) for part in parts], outputs)
+
+    def texts(self, line: str, chosen: Sequence[Hypothesis]) -> list[str]:
+        """Return the text of a hypothesis of each part of a line, unknown words replaced where that is wanted."""
+        unknown = self.unknowns is not None and any(UNK_ID in hypothesis.ids for hypothesis in chosen)
+        if self.unknowns is None or not unknown:
+            return self.tgt_tokenizer.decode([hypothesis.ids for hypothesis in chosen])
+        sources = [line] if len(chosen) == 1 else split_text(line, self.max_source, self.src_tokenizer)
+        found = []
+        for source, hypothesis in zip(sources, chosen, strict=True):
+            assert hypothesis.attention is not None, "weights are recorded where unknown words are replaced"
+            found.append(self.unknowns.text(hypothesis.ids, hypothesis.attention, source))
+        return found
 
     def close(self) -> None:
         """End the worker processes, where there are any."""

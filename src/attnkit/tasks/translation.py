@@ -1,182 +1,34 @@
-"""Train a translation model: join data, model, loss, search, metrics and the run folder. Yields what happens."""
+"""Translation as a task: what joins pairs of lines, a translation model, its loss and its scores."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import cast
 
 import torch
 
-from attnkit.data.feed import PairFeed, Position
+from attnkit.data.feed import PairFeed
 from attnkit.data.pairs import PairBatch
-from attnkit.errors import DivergedError, UsageError
 from attnkit.models.build import build_model
 from attnkit.models.translation import TranslationModel
-from attnkit.runtime import choose_device, choose_precision, release_free_memory, set_threads
-from attnkit.runtime.ranks import Ranks, join_ranks
+from attnkit.runs.checkpoint import Checkpoint
+from attnkit.runtime.ranks import Ranks
+from attnkit.tasks import course
+from attnkit.tasks.card import About
 from attnkit.tasks.config import TranslationConfig
+from attnkit.tasks.course import Begun, Event, Finished, Parts, Request, Scored, train
+from attnkit.tasks.encoded import Checked, Stage, Warned
 from attnkit.tasks.evaluate import Evaluation
-from attnkit.tasks.keeping import Keeper
-from attnkit.tasks.load import load_weights
-from attnkit.tasks.prepare import Checked, Prepared, Stage, Warned, open_prepared, prepare
-from attnkit.tasks.stops import stopped
-from attnkit.tasks.tensorboard import Board
-from attnkit.tasks.vocabularies import refuse_two_givers
-from attnkit.training.flat import Precision
-from attnkit.training.loop import EvaluationRecord, Job, StepRecord, fit
+from attnkit.tasks.load import build_fitting, given_vocabularies, read_tokenizers, refuse_misfit
+from attnkit.tasks.plan import plan
+from attnkit.tasks.prepare import Prepared, open_prepared, prepare
+from attnkit.tasks.task import Stop, Task
+from attnkit.tasks.vocabularies import Vocabularies
+from attnkit.training.loop import Job
 from attnkit.training.losses import Term, linear_cross_entropy
-from attnkit.training.state import TrainState
 
-_RELEASE_EVERY = 20  # steps; takes about a millisecond
-
-
-@dataclass(frozen=True)
-class Begun:
-    """Training starts or goes on."""
-
-    step: int
-    n_parameters: int
-    counts: Mapping[str, int]
-    device: str
-    precision: str
-
-
-@dataclass(frozen=True)
-class Scored:
-    """The development set was scored."""
-
-    record: EvaluationRecord
-    samples: list[tuple[str, str, str]]
-
-
-@dataclass(frozen=True)
-class Finished:
-    """The run is complete."""
-
-    reason: str
-    step: int
-    best: str
-    """The checkpoint that ``translate`` takes."""
-    metrics: Mapping[str, float]
-    """Its scores on the development set."""
-    already: bool = False
-    """Nothing was left to do."""
-
-
-Event = Stage | Warned | Checked | Begun | StepRecord | Scored | Finished
-
-
-@dataclass(frozen=True)
-class Request:
-    """What to train and where to keep it."""
-
-    config: TranslationConfig
-    path: Path
-    overwrite: bool = False
-    """Move an old run aside."""
-    init_from: Path | None = None
-    """A run whose vocabulary and weights this one begins with."""
-    stop: Callable[[], bool] | None = None
-    """Asked once a step, and between the batches of an evaluation, whether to save and end."""
-
-
-def train(request: Request) -> Generator[Event, None, None]:
-    """Train, or go on where an interrupted run of the same configuration stopped.
-
-    Raises:
-        UsageError: the folder holds a run of another configuration.
-        StoppedError: a stop was asked for; a checkpoint is saved, by this call or by one before it.
-        DivergedError: ten steps in a row were not finite.
-    """
-    config = request.config
-    refuse_two_givers(config.vocabulary_files, request.init_from)
-    if request.init_from is not None and request.init_from.resolve() == request.path.resolve():
-        raise UsageError("a run cannot begin with its own weights", where="--init-from", help="choose another -o")
-    device = choose_device(config.device)
-    set_threads(config.threads)
-    with join_ranks(device.type, config.rank_timeout, request.stop) as ranks:
-        stops = request.stop is not None
-        with Keeper(request.path, config, ranks, request.overwrite, request.init_from, stops) as keeper:
-            yield from _go_on(request, keeper, device, ranks)
-
-
-def _go_on(request: Request, keeper: Keeper, device: torch.device, ranks: Ranks) -> Iterator[Event]:
-    yield from map(Warned, keeper.warnings)
-    standing = keeper.standing
-    if (reason := standing.finished) is not None:
-        keeper.settle()
-        yield Finished(reason, standing.step, standing.best, standing.best_scores(), already=True)
-        return
-    yield from _train(request, keeper, device, ranks)
-
-
-def _train(request: Request, keeper: Keeper, device: torch.device, ranks: Ranks) -> Iterator[Event]:
-    config = request.config
-    prepared = yield from _prepare(config, keeper, ranks)
-    known = len(keeper.warnings)
-    with ranks.together():
-        state = _build(config, keeper, device, prepared)
-        board = Board(keeper.folder.path / "tensorboard" if config.tensorboard and keeper.writes else None, state.step)
-    model = cast(TranslationModel, state.flat.model)
-    yield from map(Warned, keeper.warnings[known:])
-    stop = None if request.stop is None else ranks.asked
-    evaluation = Evaluation(prepared, config.decoding, device, config.evaluation.samples, config.max_source, stop)
-    job = make_job(config, model, prepared, evaluation, ranks, stop)
-    yield Begun(
-        step=state.step,
-        n_parameters=sum(parameter.numel() for parameter in state.flat.model.parameters()),
-        counts=prepared.counts,
-        device=device.type,
-        precision=str(choose_precision(config.precision, device)).removeprefix("torch."),
-    )
-    with board:
-        for record in _fit(job, state, ranks):
-            keeper.keep(record, state)
-            board.add(record)
-            if record.step % _RELEASE_EVERY == 0:
-                release_free_memory()
-            yield Scored(record, evaluation.samples) if isinstance(record, EvaluationRecord) else record
-    if state.finished == "stopped":
-        keeper.save(state)
-        raise stopped(state.step)
-    if (n_averaged := keeper.standing.n_averaged()) > 1:
-        yield Stage(f"averaging the last {n_averaged} checkpoints")
-        keeper.average(state, lambda: _scores_or_stop(shared_scores(evaluation, ranks)(model), state.step))
-    keeper.finish(state)
-    yield Finished(str(state.finished), state.step, keeper.standing.best, keeper.standing.best_scores())
-
-
-def _scores_or_stop(scores: Mapping[str, float] | None, step: int) -> Mapping[str, float]:
-    """Return the scores. Raises ``StoppedError`` in their place, on every rank, if a stop was asked for meanwhile."""
-    if scores is None:
-        raise stopped(step)
-    return scores
-
-
-def _build(config: TranslationConfig, keeper: Keeper, device: torch.device, prepared: Prepared) -> TrainState:
-    """Return the model with all that training changes, as the run's newest checkpoint left it or fresh."""
-    vocabularies = prepared.vocabularies
-    torch.manual_seed(config.seed)
-    model = build_model(config.model, vocabularies.src.vocab_size, vocabularies.tgt.vocab_size)
-    if keeper.source is not None:
-        load_weights(model, keeper.source)
-    module = cast(torch.nn.Module, model).to(device)
-    precision = choose_precision(config.precision, device)
-    working: Precision = "bfloat16" if precision == torch.bfloat16 else "float32"
-    state = TrainState(module, config.optimization, Position(), working)
-    keeper.restore(state, prepared.pairs.fingerprint, vocabularies.files())
-    return state
-
-
-def _fit(job: Job, state: TrainState, ranks: Ranks) -> Iterator[StepRecord | EvaluationRecord]:
-    """Train; all ranks see in the same step that it diverges."""
-    try:
-        yield from fit(job, state)
-    except DivergedError:
-        with ranks.together():
-            raise
+__all__ = ["TASK", "Begun", "Event", "Finished", "Request", "Scored", "make_job", "train"]
 
 
 def make_job(
@@ -207,47 +59,53 @@ def make_job(
         ranks.world,
         config.data.weights,
     )
-    return Job(
-        model=cast(torch.nn.Module, model),
-        feed=feed,
-        loss=loss,
-        config=config.training,
-        evaluate=shared_scores(evaluation, ranks),  # type: ignore[arg-type]
-        seed=config.seed,
-        rank=ranks.rank,
-        reduce=ranks.reduce if ranks.world > 1 else None,
-        stop=stop,
-    )
-
-
-def shared_scores(evaluation: Evaluation, ranks: Ranks) -> Callable[[TranslationModel], Mapping[str, float] | None]:
-    """Let rank 0 score and tell the others: one answer, whatever machine they run on; None if it was given up."""
-    names = ("bleu", "chrf", "loss", "perplexity")
-
-    def scores(model: TranslationModel) -> Mapping[str, float] | None:
-        found: Mapping[str, float] | None = None
-        with ranks.together():
-            if ranks.rank == 0:
-                found = evaluation(model)
-        if ranks.world == 1:
-            return found
-        # As Ranks itself does: gloo, which all devices but CUDA's go by, sums on the CPU.
-        where = evaluation.device if evaluation.device.type == "cuda" else torch.device("cpu")
-        mine = [0.0] * (len(names) + 1) if found is None else [1.0, *(found[name] for name in names)]
-        values = torch.tensor(mine, dtype=torch.float64, device=where)
-        ranks.reduce(values)
-        done, *shared = values.tolist()
-        return dict(zip(names, shared, strict=True)) if done else None
-
-    return scores
+    return course.make_job(config, Parts(model, feed, loss), evaluation, ranks, stop)
 
 
 def _prepare(
-    config: TranslationConfig, keeper: Keeper, ranks: Ranks
-) -> Generator[Stage | Checked | Warned, None, Prepared]:
-    """Let rank 0 encode the text while the others wait, then open it everywhere."""
-    with ranks.together():
-        if keeper.writes:
-            yield from prepare(config, keeper.folder.data_path, keeper.given_vocabularies, keeper.origin)
-    with ranks.together():
-        return open_prepared(keeper.folder.data_path)
+    config: TranslationConfig, folder: Path, giver: Callable[[], Checkpoint | None], origin: str | None
+) -> Iterator[Stage | Checked | Warned]:
+    return prepare(config, folder, lambda: given_vocabularies(config, giver()), origin)
+
+
+def _open(config: TranslationConfig, folder: Path) -> Prepared:
+    return open_prepared(folder)
+
+
+def _build(config: TranslationConfig, prepared: Prepared) -> TranslationModel:
+    vocabularies = prepared.vocabularies
+    return build_model(config.model, vocabularies.src.vocab_size, vocabularies.tgt.vocab_size)
+
+
+def _evaluation(config: TranslationConfig, prepared: Prepared, device: torch.device, stop: Stop | None) -> Evaluation:
+    return Evaluation(prepared, config.decoding, device, config.evaluation.samples, config.max_source, stop)
+
+
+def _fitting(checkpoint: Checkpoint, config: TranslationConfig) -> torch.nn.Module:
+    return cast(torch.nn.Module, build_fitting(checkpoint, config.model, Vocabularies(*read_tokenizers(checkpoint))))
+
+
+def _refuse_misfit(checkpoint: Checkpoint, config: TranslationConfig) -> None:
+    refuse_misfit(checkpoint, config.model, Vocabularies(*read_tokenizers(checkpoint)))
+
+
+def _about(config: TranslationConfig, name: str) -> About:
+    return About(
+        what=f"A translation model ({config.model.kind})",
+        data=[f"`{src}` to `{tgt}`" for src, tgt in zip(config.data.src, config.data.tgt, strict=True)],
+        scored=", greedy search; BLEU and chrF as sacreBLEU computes them with its defaults.",
+        use=f"attnkit translate {name} -i input.txt -o output.txt",
+    )
+
+
+TASK = Task(
+    prepare=_prepare,
+    open=_open,
+    build=_build,
+    evaluation=_evaluation,
+    job=make_job,
+    fitting=_fitting,
+    refuse_misfit=_refuse_misfit,
+    about=_about,
+    plan=plan,
+)

@@ -19,12 +19,10 @@ from attnkit.runs.checkpoint import REPLACED, Checkpoint, open_checkpoint
 from attnkit.runs.folder import RunFolder
 from attnkit.runs.kind import require_run
 from attnkit.runs.logs import STATUS_NAME
-from attnkit.tasks.config import TranslationConfig
-from attnkit.tasks.load import build_fitting, read_config, read_tokenizers
-from attnkit.tasks.prepare import read_index
+from attnkit.tasks.encoded import read_index
 from attnkit.tasks.resolve import differences
-from attnkit.tasks.saved import MOST_CONFIG, read_averaged, read_state
-from attnkit.tasks.vocabularies import Vocabularies
+from attnkit.tasks.saved import MOST_CONFIG, TEXTS, read_averaged, read_run_config, read_state
+from attnkit.tasks.task import task_of
 from attnkit.tasks.weights import MODEL, OPTIMIZER, read_tensors, tensors_of
 from attnkit.text.schema import MOST_BYTES
 
@@ -129,8 +127,8 @@ def _place(path: Path) -> tuple[int, int] | None:
 def _senseless(checkpoint: Checkpoint) -> Iterator[str]:
     """Yield why a checkpoint cannot be used though every byte is as it was saved."""
     try:
-        config = read_config(checkpoint)
-        expected = tensors_of(build_fitting(checkpoint, config.model, Vocabularies(*read_tokenizers(checkpoint))))
+        config = read_run_config(checkpoint)
+        expected = tensors_of(task_of(config.task).fitting(checkpoint, config))
         read_tensors(checkpoint, MODEL, expected)
         if checkpoint.name == "averaged":
             read_averaged(checkpoint)
@@ -214,7 +212,7 @@ def _copies(folder: RunFolder, newest: Checkpoint | None) -> Iterator[Thing]:
     if newest is None:
         return
     yield Thing("config.yaml", *_config(folder, newest))
-    for name in sorted(name for name in newest.manifest.files if name.startswith("tokenizer")):
+    for name in sorted(name for name in newest.manifest.files if name in TEXTS or name.startswith("tokenizer")):
         try:
             copy = hashlib.sha256(read_plain(folder.path / name, MOST_BYTES)).hexdigest()
             same = copy == newest.entry(name).sha256
@@ -228,12 +226,12 @@ def _config(folder: RunFolder, newest: Checkpoint) -> tuple[bool, str]:
         raw = read_plain(folder.path / "config.yaml", MOST_CONFIG)
         if raw == newest.read("config.yaml"):
             return True, f"as in {newest.name}"
-        config = validate(TranslationConfig, parse_yaml(raw.decode(), "config.yaml"))
+        config = validate(type(read_run_config(newest)), parse_yaml(raw.decode(), "config.yaml"))
     except (OSError, ValueError) as error:
         return False, _unreadable(error)
     except UsageError as error:
         return False, error.what
-    changed = differences(read_config(newest), config)
+    changed = differences(read_run_config(newest), config)
     if changed or dump_yaml(config).encode() != raw:
         return False, f"differs from the one in {newest.name}: {'; '.join(changed) or 'it was written by hand'}"
     return True, f"as in {newest.name}, but for its limits"

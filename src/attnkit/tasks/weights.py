@@ -25,7 +25,7 @@ _PREFIX = 8  # bytes, in which a file says how long its header is
 _ENTRY = 1 << 10  # bytes of a header that describe one tensor, at most
 
 
-def tensors_of(model: TranslationModel) -> dict[str, Tensor]:
+def tensors_of(model: TranslationModel | torch.nn.Module) -> dict[str, Tensor]:
     """Return the named tensors that a checkpoint holds: each parameter once, however often it is used, and buffers."""
     module = cast(torch.nn.Module, model)
     buffers = {n: t for n, t in module.state_dict(keep_vars=True).items() if not isinstance(t, torch.nn.Parameter)}
@@ -40,7 +40,12 @@ def refuse_small(checkpoint: Checkpoint, config: ModelConfig, vocab_sizes: tuple
     """
     if config.tied == "all" and vocab_sizes[0] != vocab_sizes[1]:
         raise _misfit(checkpoint, MODEL, f"two vocabularies of {vocab_sizes[0]} and {vocab_sizes[1]} entries for one")
-    size, least = checkpoint.entry(MODEL).size, 4 * config.least_weights(*vocab_sizes)
+    refuse_fewer(checkpoint, config.least_weights(*vocab_sizes))
+
+
+def refuse_fewer(checkpoint: Checkpoint, n_weights: int) -> None:
+    """Raise ``RunError`` where a checkpoint's file is too short for so many weights, before a model is built."""
+    size, least = checkpoint.entry(MODEL).size, 4 * n_weights
     if size < least:
         raise _misfit(checkpoint, MODEL, f"it has {size:,} bytes, the configuration asks for {least:,} or more")
 

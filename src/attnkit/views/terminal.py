@@ -1,17 +1,79 @@
-"""Pictures for a terminal, as strings: which source tokens each target token looked at. Knows no model."""
+"""Pictures for a terminal, as strings: which tokens each token looked at, a sentence's maps. Knows no model."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from itertools import zip_longest
 
 import numpy as np
 import numpy.typing as npt
 from rich.cells import cell_len, set_cell_size
 
+from attnkit.views.maps import Picture, Sentence, shown
+
 _LONGEST_LABEL, _LONGEST_COLUMN, _NARROWEST_COLUMN = 16, 12, 3
 _GAP = 1
+_PAINT = re.compile("\x1b\\[[0-9;]*m")
 # 256-colour backgrounds from faint to strong with a foreground readable on each, and the weight from which they apply.
 _SHADES = ((0.75, 49, 16), (0.5, 43, 16), (0.3, 37, 16), (0.15, 30, 231), (0.05, 23, 231))
+
+
+def sentence_maps(sentence: Sentence, pictures: Sequence[Picture], *, colour: bool, width: int = 80) -> str:
+    """Draw a sentence and some of its maps, side by side where they fit."""
+    lines = _folded(shown(sentence.source), width)
+    if sentence.target:
+        facts = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in sentence.facts.items())
+        lines += _folded(f"-> {shown(sentence.target)}" + (f"  ({facts})" if facts else ""), width, "  ")
+    said = "; ".join(dict.fromkeys(picture.axes for picture in pictures))
+    lines += ["", f"{said}; weights in percent"]
+    blocks = []
+    for picture in pictures:
+        drawn = attention_map(picture.weights, picture.keys, picture.queries, colour=colour, width=width)
+        title = f"\x1b[1m{picture.title}\x1b[0m" if colour else picture.title
+        blocks.append([title, f"entropy {picture.entropy:.2f} bits a row", *drawn.split("\n")])
+    return "\n".join([*lines, *_beside(blocks, width)])
+
+
+def _folded(text: str, width: int, indent: str = "") -> list[str]:
+    """Fold a text at its spaces, and a word that is wider than a line wherever that ends."""
+    lines = [indent]
+    for word in re.findall(r"\s*\S+", text):
+        if cell_len(lines[-1] + word) > width:
+            word = word.lstrip()
+            lines += [indent] * (lines[-1] != indent)
+        while cell_len(lines[-1] + word) > width:
+            fits = set_cell_size(word, width - cell_len(indent)).rstrip()
+            lines[-1] += fits
+            lines.append(indent)
+            word = word[len(fits) :]
+        lines[-1] += word
+    return lines
+
+
+def _beside(blocks: Sequence[list[str]], width: int) -> list[str]:
+    """Put blocks of lines next to each other while they fit, else below."""
+    rows: list[list[list[str]]] = []
+    used = 0
+    for block in blocks:
+        wide = _wide(block)
+        if rows and used + 3 + wide <= width:
+            rows[-1].append(block)
+            used += 3 + wide
+        else:
+            rows.append([block])
+            used = wide
+    lines = []
+    for row in rows:
+        lines.append("")
+        for parts in zip_longest(*row, fillvalue=""):
+            padded = [part + " " * (_wide(block) - _wide([part])) for part, block in zip(parts, row, strict=True)]
+            lines.append("   ".join(padded).rstrip())
+    return lines
+
+
+def _wide(lines: Sequence[str]) -> int:
+    return max((cell_len(_PAINT.sub("", line)) for line in lines), default=0)
 
 
 def attention_map(

@@ -7,6 +7,20 @@ from collections.abc import Mapping, Sequence
 
 Counts = Mapping[str, int]
 
+_SCORES = {
+    "loss": "loss {:.3f}",
+    "perplexity": "ppl {:.2f}",
+    "bleu": "BLEU {:.1f}",
+    "chrf": "chrF {:.1f}",
+    "exact": "exact {:.1f} %",
+    "unigram_loss": "loss of the unigram {:.3f}",
+    "error": "error {:.4g}",
+    "mean_error": "of the mean {:.4g}",
+    "explained": "explained {:.1%}",
+    "accuracy": "accuracy {:.1f} %",
+    "macro_f1": "macro F1 {:.1f} %",
+}
+
 
 class Clock:
     """Real tokens a second and the time left, smoothed over the last steps."""
@@ -48,11 +62,11 @@ def finding_line(path: str, n: int, text: str, first_line: int | None, dropped: 
     return f"{path}: {'left out: ' if dropped else ''}{n:,} {text}{place}"
 
 
-def begun(step: int, n_parameters: int, counts: Counts, where: str) -> list[str]:
-    """Say what is trained on what, and what was left out."""
+def begun(step: int, n_parameters: int, counts: Counts, where: str, unit: str = "pairs") -> list[str]:
+    """Say what is trained on what, and what was left out; ``unit`` is what there are so many of."""
     kinds = ", ".join(f"{n:,} {name.replace('_', ' ')}" for name, n in counts.items() if n)
     verb = f"going on from step {step:,}" if step else "training"
-    return [f"pairs: {kinds}", f"{verb}: {count(n_parameters)} parameters, {where}"]
+    return [f"{unit}: {kinds}", f"{verb}: {count(n_parameters)} parameters, {where}"]
 
 
 def evaluation_line(step: int, metrics: Mapping[str, float], improved: bool) -> str:
@@ -73,8 +87,7 @@ def samples(found: Sequence[tuple[str, str, str]], width: int = 80) -> list[str]
 
 def scores(metrics: Mapping[str, float]) -> str:
     """Return scores in one line."""
-    names = {"loss": "loss {:.3f}", "perplexity": "ppl {:.2f}", "bleu": "BLEU {:.1f}", "chrf": "chrF {:.1f}"}
-    return "  ".join(names.get(name, name + " {:.3f}").format(value) for name, value in metrics.items())
+    return "  ".join(_SCORES.get(name, name + " {:.3f}").format(value) for name, value in metrics.items())
 
 
 def count(number: float) -> str:

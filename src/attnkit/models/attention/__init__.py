@@ -1,1 +1,11 @@
-"""Attention as one operator: alignment functions, distribution functions, and their uses."""
+"""Attention as one operator: alignment functions, distribution functions, and their uses. Useful by itself::
+
+    from attnkit.models.attention.alignment import make_alignment
+    from attnkit.models.attention.attend import attend
+    from attnkit.models.attention.distribution import make_distribution
+
+    align, distribute = make_alignment("deep", d_query, d_key, n_heads=8), make_distribution("sparsemax", d_query)
+    context, weights = attend(query, keys, values, align, distribute, mask)  # (B, H, T, d_v), (B, H, T, S)
+
+``multihead.MultiHeadAttention`` takes the same names, one for all heads or one for each.
+"""

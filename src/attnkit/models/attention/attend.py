@@ -5,11 +5,16 @@ Masks are bool, True = may attend, broadcastable to (B, H, T, S). A row with not
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
+import torch.nn.functional as F
 from torch import Tensor
 
-from attnkit.models.attention.alignment import Alignment, ScaledDot
-from attnkit.models.attention.distribution import Distribution, softmax
+from attnkit.models.attention.distribution import Distribution, normalize, softmax
+from attnkit.models.attention.face import Alignment
 from attnkit.models.attention.kernel import Scope, scaled_dot
+from attnkit.models.attention.linear import linear_attention
+from attnkit.models.attention.products import Kernel, ScaledDot
 
 
 def attend(
@@ -24,23 +29,6 @@ def attend(
     return attend_prepared(query, align.prepare(keys), values, align, distribute, mask)
 
 
-def attend_unseen(
-    query: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    align: Alignment,
-    distribute: Distribution,
-    mask: Tensor | None = None,
-) -> Tensor:
-    """Return attend's context where nobody looks at the weights, by the pair's fastest equal form.
-
-    Scaled dot x softmax is attention.kernel's; every other pair is computed as it is written.
-    """
-    if distribute is softmax and isinstance(align, ScaledDot):
-        return scaled_dot(query, keys, values, Scope(mask))
-    return attend(query, keys, values, align, distribute, mask)[0]
-
-
 def attend_prepared(
     query: Tensor,
     prepared: Tensor,
@@ -52,3 +40,48 @@ def attend_prepared(
     """Return context and weights for keys that align.prepare has seen: a decoder prepares them once per sentence."""
     weights = distribute(align.score(query, prepared), query, mask)
     return weights @ values, weights
+
+
+def attend_unseen(
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    align: Alignment,
+    distribute: Distribution,
+    mask: Tensor | None = None,
+) -> Tensor:
+    """Return attend's context where nobody looks at the weights, by the pair's fastest equal form."""
+    return Pair(align, distribute).context(query, keys, values, Scope(mask))
+
+
+class Pair(NamedTuple):
+    """An alignment with a distribution function."""
+
+    align: Alignment
+    distribute: Distribution
+
+    def weigh(self, query: Tensor, prepared: Tensor, scope: Scope) -> Tensor:
+        """Return the weights (B, H, T, S) within a scope, the scores having been shifted by its bias."""
+        scores = self.align.score(query, prepared)
+        if scope.bias is not None:
+            scores = scores + scope.bias
+        weights = self.distribute(scores, query, scope.allowed(query.shape[-2], scores.shape[-1], query.device))
+        return weights.to(query.dtype)  # a float32 bias has widened the scores
+
+    def context(self, query: Tensor, keys: Tensor, values: Tensor, scope: Scope, dropout: float = 0.0) -> Tensor:
+        """Return the context (B, H, T, d_v) by the fastest equal form.
+
+        Scaled dot x softmax is attention.kernel's; kernel x normalize takes linear time where the mask is the same for
+        all queries; every other pair is computed as it is written.
+        """
+        if self.distribute is softmax and isinstance(self.align, ScaledDot):
+            return scaled_dot(query, keys, values, scope, dropout)
+        if self.distribute is normalize and isinstance(self.align, Kernel) and not dropout and _is_linear(scope):
+            return linear_attention(query, keys, values, self.align.feature_map, scope.mask, scope.causal)
+        weights = self.weigh(query, self.align.prepare(keys), scope)
+        return F.dropout(weights, dropout) @ values if dropout else weights @ values
+
+
+def _is_linear(scope: Scope) -> bool:
+    """Return whether all queries see the same keys, but for causality, and no bias is added to scores."""
+    return scope.bias is None and (scope.mask is None or scope.mask.dim() < 2 or scope.mask.shape[-2] == 1)

@@ -1,11 +1,18 @@
-"""Distribution functions p: scores (B, H, T, S) to weights; masked keys and rows without keys get exactly 0."""
+"""Distribution functions p: scores (B, H, T, S) to weights. Masked keys and rows without keys get exactly 0.
+
+All but local are plain functions of (scores, query, mask); masks are bool, True = may attend, broadcastable to scores.
+softmax, normalize, hard, sparsemax and entmax15 give rows that sum to one; sigmoid and local do not.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+
+from attnkit.models.attention.config import AttentionOptions, DistributionName
+from attnkit.models.attention.maps import head_linear, head_vector, weigh_units
 
 Distribution = Callable[[Tensor, Tensor, "Tensor | None"], Tensor]
 
@@ -23,4 +30,130 @@ def softmax(scores: Tensor, query: Tensor, mask: Tensor | None) -> Tensor:
     return weights.masked_fill(blocked, 0.0)
 
 
-DISTRIBUTIONS: dict[str, Distribution] = {"softmax": softmax}
+def normalize(scores: Tensor, query: Tensor, mask: Tensor | None) -> Tensor:
+    """Return s / Σ s of scores that are not negative; a row whose scores are all zero gives zeros."""
+    if mask is not None:
+        scores = scores.masked_fill(~mask, 0.0)
+    total = scores.sum(-1, keepdim=True)
+    return scores / total.masked_fill(total == 0, 1.0)
+
+
+def hard(scores: Tensor, query: Tensor, mask: Tensor | None) -> Tensor:
+    """Return 1 for a row's largest score, the first of equal ones, and 0 elsewhere.
+
+    That has no useful gradient: scores get the one that softmax would have given them (the straight-through estimator
+    of Bengio et al. 2013).
+    """
+    visible = scores if mask is None else scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
+    chosen = torch.zeros_like(scores).scatter_(-1, visible.detach().argmax(-1, keepdim=True), 1.0)
+    if mask is not None:
+        chosen = chosen.masked_fill(~mask, 0.0)
+    if not scores.requires_grad:
+        return chosen
+    soft = softmax(scores, query, mask)
+    return chosen + (soft - soft.detach())  # what is added is exactly 0
+
+
+def sigmoid(scores: Tensor, query: Tensor, mask: Tensor | None) -> Tensor:
+    """Return 1 / (1 + exp(-s)): each key is weighed by itself, and rows sum to anything."""
+    weights = scores.sigmoid()
+    return weights if mask is None else weights.masked_fill(~mask, 0.0)
+
+
+def sparsemax(scores: Tensor, query: Tensor, mask: Tensor | None) -> Tensor:
+    """Return the nearest point of the simplex, max(s - τ, 0) (Martins and Astudillo 2016, algorithm 1)."""
+    z = _shifted(scores, mask)
+    ordered = z.detach().sort(-1, descending=True).values
+    counts = torch.arange(1, z.shape[-1] + 1, device=z.device)
+    size = (1 + counts * ordered > ordered.cumsum(-1)).sum(-1, keepdim=True)
+    inside = z >= ordered.gather(-1, size - 1)
+    threshold = (z.masked_fill(~inside, 0.0).sum(-1, keepdim=True) - 1) / inside.sum(-1, keepdim=True)
+    return _settled((z - threshold).clamp(min=0.0), scores, mask)
+
+
+def entmax15(scores: Tensor, query: Tensor, mask: Tensor | None) -> Tensor:
+    """Return max(s / 2 - τ, 0)², α-entmax with α = 1.5, exactly by sorting (Peters et al. 2019, algorithm 2)."""
+    z = _shifted(scores / 2, mask)
+    ordered = z.detach().sort(-1, descending=True).values
+    counts = torch.arange(1, z.shape[-1] + 1, device=z.device)
+    means = ordered.cumsum(-1) / counts
+    spread = ordered.square().cumsum(-1) - counts * means.square()
+    thresholds = means - ((1 - spread) / counts).clamp(min=0.0).sqrt()
+    size = (thresholds <= ordered).sum(-1, keepdim=True)
+    inside = z >= ordered.gather(-1, size - 1)
+    count = inside.sum(-1, keepdim=True)
+    mean = z.masked_fill(~inside, 0.0).sum(-1, keepdim=True) / count
+    spread = (z - mean).masked_fill(~inside, 0.0).square().sum(-1, keepdim=True)
+    # (1 - spread) / count is (mean - τ)², which is above 0: the largest weight of all is.
+    threshold = mean - ((1 - spread) / count).clamp(min=torch.finfo(z.dtype).tiny).sqrt()
+    return _settled((z - threshold).clamp(min=0.0).square(), scores, mask)
+
+
+def _shifted(scores: Tensor, mask: Tensor | None) -> Tensor:
+    """Return scores less their row's largest, at least -2: the thresholds lie in [-1, 0), so lower ones weigh nothing.
+
+    Half precision becomes float32, for sums over sorted rows.
+    """
+    z = scores.float() if scores.dtype in (torch.bfloat16, torch.float16) else scores
+    if mask is not None:
+        z = z.masked_fill(~mask, torch.finfo(z.dtype).min)
+    return (z - z.detach().amax(-1, keepdim=True)).clamp(min=-2.0)
+
+
+def _settled(weights: Tensor, scores: Tensor, mask: Tensor | None) -> Tensor:
+    weights = weights.to(scores.dtype)
+    return weights if mask is None else weights.masked_fill(~mask, 0.0)
+
+
+class Local(nn.Module):
+    """A window around a centre that the query chooses: local-p (Luong et al. 2015, section 3.2, eq. 9 and 10).
+
+    The centre is p = S · sigmoid(v·tanh(W q)), of S keys at positions 0..S - 1. The weights are the softmax over the
+    keys within D of it, times exp(-(s - p)² / 2σ²) with σ = D / 2; so rows sum to less than one. S and the positions
+    count the keys that a row may see: padding, and in a decoder the future, change nothing.
+    """
+
+    def __init__(self, d_query: int, options: AttentionOptions, n_heads: int) -> None:
+        super().__init__()
+        self.n_heads, self.window, d_hidden = n_heads, options.window, options.d_hidden or d_query
+        self.query = head_linear(n_heads, d_query, d_hidden, bias=False)
+        self.weight = head_vector(n_heads, d_hidden)
+
+    def forward(self, scores: Tensor, query: Tensor, mask: Tensor | None) -> Tensor:
+        """Return weights (B, H, T, S) for the queries (B, H, T, d) that the scores belong to."""
+        share = weigh_units(torch.tanh_(self.query(query)), self.weight, self.n_heads).sigmoid()
+        if share.dtype in (torch.bfloat16, torch.float16):
+            share = share.float()  # half precision cannot tell the positions beyond 256 apart
+        if mask is None:
+            distance = torch.arange(scores.shape[-1], device=scores.device) - scores.shape[-1] * share.unsqueeze(-1)
+        else:
+            distance = mask.cumsum(-1) - 1 - mask.sum(-1, keepdim=True) * share.unsqueeze(-1)  # (B, H, T, S)
+        near = distance.detach().abs() <= self.window
+        weights = softmax(scores, query, near if mask is None else near & mask)
+        return weights * torch.exp(-2 * (distance / self.window).square()).to(weights.dtype)
+
+
+def _without_parameters(function: Distribution) -> Callable[[int, AttentionOptions, int], Distribution]:
+    def make(d_query: int, options: AttentionOptions, n_heads: int) -> Distribution:
+        return function
+
+    return make
+
+
+DISTRIBUTIONS: dict[DistributionName, Callable[[int, AttentionOptions, int], Distribution]] = {
+    "softmax": _without_parameters(softmax),
+    "normalize": _without_parameters(normalize),
+    "hard": _without_parameters(hard),
+    "sigmoid": _without_parameters(sigmoid),
+    "sparsemax": _without_parameters(sparsemax),
+    "entmax15": _without_parameters(entmax15),
+    "local": Local,
+}
+"""Name -> function, made from the width of queries, the options and the number of heads."""
+
+
+def make_distribution(
+    name: DistributionName, d_query: int, options: AttentionOptions | None = None, n_heads: int = 1
+) -> Distribution:
+    """Return a distribution function, called as distribute(scores, query, mask); local has weights to train."""
+    return DISTRIBUTIONS[name](d_query, options or AttentionOptions(), n_heads)

@@ -1,16 +1,22 @@
-"""Multi-head attention: project to heads, mix, project back (Vaswani 2017, 3.2.2). How heads mix is the caller's."""
+"""Multi-head attention: project to heads, mix, project back (Vaswani 2017, 3.2.2).
+
+Heads may have different alignment and distribution functions. What they may look at is the caller's to say.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
+from attnkit.models.attention.config import AlignmentName, AttentionOptions, DistributionName
+from attnkit.models.attention.heads import Heads, Mix, looking
+from attnkit.models.attention.kernel import Scope
 from attnkit.models.linear import Linear
 
-Mix = Callable[..., Tensor]
-"""From the projected parts, (B, H, T, d) each, to the context (B, H, T, d)."""
+FREELY = looking(Scope())
+"""Every query sees every key."""
 
 
 class MultiHeadAttention(nn.Module):
@@ -18,24 +24,37 @@ class MultiHeadAttention(nn.Module):
 
     Self-attention projects three parts (query, keys, values); attention to a memory one (the query), since keys and
     values of the memory are computed once for all layers, elsewhere.
+
+    >>> attention = MultiHeadAttention(32, 4, alignment=["scaled_dot", "scaled_dot", "additive", "general"])
+    >>> attention(torch.randn(2, 7, 32), looking(Scope(causal=True))).shape
+    torch.Size([2, 7, 32])
     """
 
-    def __init__(self, d_model: int, n_heads: int, n_parts: int = 3) -> None:
+    def __init__(
+        self,
+        d_model: int,
+        n_heads: int,
+        n_parts: int = 3,
+        alignment: AlignmentName | Sequence[AlignmentName] = "scaled_dot",
+        distribution: DistributionName | Sequence[DistributionName] = "softmax",
+        options: AttentionOptions | None = None,
+    ) -> None:
         super().__init__()
         if d_model % n_heads:
             raise ValueError(f"d_model ({d_model}) must be a multiple of n_heads ({n_heads})")
         self.n_heads, self.n_parts = n_heads, n_parts
         self.projection = Linear(d_model, n_parts * d_model)
         self.output = Linear(d_model, d_model)
+        self.heads = Heads(n_heads, d_model // n_heads, alignment, distribution, options)
         initialise_parts(self.projection)
         nn.init.xavier_uniform_(self.output.weight)
         nn.init.zeros_(self.output.bias)
 
-    def forward(self, x: Tensor, mix: Mix) -> Tensor:
-        """Return (B, T, D) from x (B, T, D); mix is called with the n_parts projected parts of x."""
+    def forward(self, x: Tensor, mix: Mix = FREELY) -> Tensor:
+        """Return (B, T, D) from x (B, T, D); mix is called with the heads and the n_parts projected parts of x."""
         batch, length, width = x.shape
         parts = split_heads(self.projection(x), self.n_parts, self.n_heads)
-        context = mix(*parts.unbind(0))  # (B, H, T, d)
+        context = mix(self.heads, *parts.unbind(0))  # (B, H, T, d)
         # One copy mends order and precision.
         merged = context.transpose(1, 2).to(x.dtype, memory_format=torch.contiguous_format)
         y: Tensor = self.output(merged.reshape(batch, length, width))

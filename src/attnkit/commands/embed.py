@@ -1,0 +1,59 @@
+"""``attnkit embed``: the codes of an auto-encoder, or what it makes of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+
+def command(
+    run: Annotated[Path, typer.Argument(help="Run of an auto-encoder.", metavar="RUN")],
+    inputs: Annotated[
+        list[Path] | None, typer.Argument(help="Text, or .npy and .csv; standard input if none.", metavar="FILE")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="A .npy, .csv or other file (tabs); or standard output.")
+    ] = None,
+    reconstruct: Annotated[
+        bool, typer.Option("--reconstruct", help="What comes back of each row, in place of its code.")
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object a row.")] = False,
+    checkpoint: Annotated[str | None, typer.Option(help="best, last, averaged or step-N. [default: best]")] = None,
+    device: Annotated[Literal["auto", "cpu", "cuda", "mps"], typer.Option(help="Where to compute.")] = "auto",
+    threads: Annotated[int | None, typer.Option(min=1, max=1024, help="Threads of one operation.")] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Stop at bytes that are not UTF-8.")] = False,
+) -> None:
+    """Print the code of each line or vector: N rows in, N rows out.
+
+    \b
+    Examples:
+      attnkit embed run lines.txt -o codes.npy
+      attnkit embed run vectors.npy --reconstruct
+      echo "a dog runs" | attnkit embed run
+    """
+    from attnkit import console, files
+    from attnkit.errors import UsageError
+    from attnkit.text.lines import STDIN, refuse_overwriting
+
+    sources = inputs or [STDIN]
+    binary = output is not None and output.suffix == ".npy"
+    if binary and json:
+        raise UsageError("a .npy file holds no JSON", where="--json", help="give another name to -o")
+    refuse_overwriting(output, sources)  # before torch is loaded
+    from attnkit.tasks.embed import Request, Totals, embed_stream, npy_bytes, render
+
+    totals = Totals()
+    request = Request(run, sources, reconstruct, device, threads, checkpoint, strict)
+    blocks = embed_stream(request, totals, console.warn)
+    if binary and output is not None:
+        files.write_bytes(output, npy_bytes(blocks))
+    else:
+        separator = "," if output is not None and output.suffix == ".csv" else "\t"
+        with files.open_output(output) as stream:
+            for block in blocks:
+                stream.writelines(line + "\n" for line in render(block, separator, json))
+                stream.flush()
+    if reconstruct:
+        console.note(str(totals))

@@ -1,0 +1,73 @@
+"""What ``attnkit train`` does once it knows what to train: run it, show how it ended or what it would be.
+
+Holds no command of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from json import dumps
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from attnkit import console
+from attnkit.commands.progress import follow
+from attnkit.config import flatten
+from attnkit.errors import StoppedError
+
+if TYPE_CHECKING:
+    from attnkit.tasks.course import Finished, Request
+    from attnkit.tasks.resolve import Resolved
+
+
+def run(request: Request, json: bool) -> None:
+    """Train, as the one process or as one of several of which the first alone speaks."""
+    from attnkit.runtime import StopRequests, launched_rank
+    from attnkit.tasks.course import train
+    from attnkit.tasks.kinds import KINDS
+
+    rank = launched_rank()
+    with StopRequests() as stop, console.muted(bool(rank)):
+        events = train(replace(request, stop=stop))
+        try:
+            try:
+                for outcome in follow(events, stop.defer):
+                    show(outcome, request.path, KINDS[request.config.task].command, json)
+            except (KeyboardInterrupt, SystemExit) as asked:
+                events.throw(asked)  # where it was not training that was interrupted, but the telling of it
+        except StoppedError as stopped:
+            if rank is None:
+                raise
+            console.note(stopped.what)  # ending with 0: another code makes torchrun kill and restart its processes
+
+
+def show(done: Finished, output: Path, use: str, json: bool) -> None:
+    """Print the outcome; ``use`` is the command that takes such a run."""
+    from attnkit.views.training import scores
+
+    if json:
+        console.result(dumps(asdict(done)))
+    elif done.already:
+        console.result(f"{output} is finished: {done.step:,} steps. A larger limit goes on, --overwrite anew.")
+    else:
+        said = f"done: {done.step:,} steps ({done.reason}); best: {done.best}"
+        console.result(f"{said}\n{scores(done.metrics)}\ntry: {console.command(use, output)}")
+
+
+def show_plan(resolved: Resolved, init_from: Path | None, json: bool) -> None:
+    """Print the resolved configuration with the origin of each value, and what the run would take."""
+    from attnkit.tasks.task import task_of
+    from attnkit.views.training import count, size
+
+    found = task_of(resolved.config.task).plan(resolved.config, init_from)
+    values = flatten(resolved.config.model_dump(mode="json"))
+    if json:
+        values = {key: {"value": value, "origin": resolved.origin(key)} for key, value in values.items()}
+        shown = {"preset": resolved.config.preset, "configuration": values, "plan": asdict(found)}
+        console.result(dumps(shown, indent=1))
+    else:
+        per_epoch = f"about {count(found.tokens_per_epoch)} tokens and {found.steps_per_epoch:,} steps an epoch"
+        takes = f"{count(found.n_parameters)} parameters, about {size(found.memory)} of memory"
+        rows = [(key, "null" if v is None else str(v), resolved.origin(key)) for key, v in values.items()]
+        console.result(console.table(rows) + f"\n\n{found.n_examples:,} {found.unit}, {per_epoch}")
+        console.result(f"{takes}, {found.device}, {found.precision}")

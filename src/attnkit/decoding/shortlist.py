@@ -1,0 +1,73 @@
+"""Search over the words that each sentence may use, and no others: its vocabulary is then only as large as their union.
+
+In the search a word is its place in the union, which is in the order of ids and begins with padding, begin and end: so
+ties are broken as they are over the whole vocabulary. What a sentence may not use has probability 0 for it, whatever
+its batch mates use. Letters: B sentences, K beams, M words of the union.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from attnkit.decoding.config import SearchConfig
+from attnkit.decoding.hypotheses import Hypothesis
+from attnkit.decoding.rules import BOS, EOS, PAD, Batch, Sources
+
+
+class Shortlist:
+    """The words of a batch. Probabilities are shared out among those that a sentence may use."""
+
+    def __init__(self, own: Sequence[NDArray[np.int64]], device: torch.device) -> None:
+        """Take the ids that each sentence may use."""
+        union = np.unique(np.concatenate([[PAD, BOS, EOS], *own])).astype(np.int64)
+        barred = np.ones((len(own), 1, len(union)), bool)
+        for row, ids in zip(barred, own, strict=True):
+            row[0, np.searchsorted(union, ids)] = False
+        self.words = torch.from_numpy(union).to(device)
+        """(M,): the ids of the union, ascending."""
+        self._barred = torch.from_numpy(barred).to(device)
+        self._ids: list[int] = union.tolist()
+
+    def bar(self, logits: Tensor) -> Tensor:
+        """Set to -inf, in place, the logits (B, K, M) of words that a sentence may not use."""
+        return logits.masked_fill_(self._barred, -torch.inf)
+
+    def keep(self, rows: Tensor) -> None:
+        """Drop all sentences but the given rows (n,)."""
+        self._barred = self._barred[rows]
+
+    def widen(self, found: list[list[Hypothesis]]) -> list[list[Hypothesis]]:
+        """Return hypotheses of places in the union as hypotheses of ids."""
+        return [[replace(each, ids=[self._ids[place] for place in each.ids]) for each in own] for own in found]
+
+
+def shorten(sources: Sources, batch: Batch, config: SearchConfig) -> tuple[Shortlist | None, Batch, SearchConfig]:
+    """Return the shortlist of a batch, and batch and settings in its terms; None and both as they are without one.
+
+    Raises:
+        ValueError: There is not one list of ids for each sentence, or an id is below 0.
+    """
+    if sources.allowed is None:
+        return None, batch, config
+    if len(sources.allowed) != len(batch.limits):
+        raise ValueError(f"there are {len(sources.allowed)} shortlists for {len(batch.limits)} sentences")
+    prefixes = [[]] * len(batch.limits) if batch.prefix is None else batch.prefix.tolist()
+    own = []
+    for ids, prefix in zip(sources.allowed, prefixes, strict=True):
+        if len(ids) and int(min(ids)) < 0:
+            raise ValueError("a shortlist holds ids from 0 on")
+        forced = np.array([EOS, *(id for id in prefix if id != PAD)], np.int64)
+        own.append(np.unique(np.concatenate([ids, forced])))
+    shortlist = Shortlist(own, batch.device)
+    if batch.prefix is not None:
+        batch = replace(batch, prefix=torch.searchsorted(shortlist.words, batch.prefix))
+    if config.n_words is not None:
+        n_words = int((shortlist.words < config.n_words).sum())
+        config = config.model_copy(update={"n_words": n_words})
+    return shortlist, batch, config

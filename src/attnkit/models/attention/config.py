@@ -1,0 +1,148 @@
+"""The names of alignment and distribution functions, what can be chosen about them, and which pairs have no meaning.
+
+Free of torch. The functions themselves stand in ``alignment`` and ``distribution``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, TypeVar, get_args
+
+from pydantic import BaseModel, Discriminator, Field, Tag
+
+AlignmentName = Literal[
+    "similarity",
+    "dot",
+    "scaled_dot",
+    "general",
+    "biased_general",
+    "activated_general",
+    "kernel",
+    "concat",
+    "additive",
+    "deep",
+    "location",
+    "feature",
+]
+DistributionName = Literal["softmax", "normalize", "hard", "sigmoid", "sparsemax", "entmax15", "local"]
+SimilarityName = Literal["cosine", "pearson", "euclidean", "gaussian"]
+ActivationName = Literal["tanh", "relu", "sigmoid", "softplus", "gelu", "silu"]
+FeatureMapName = Literal["favor", "elu"]
+KeyFeatureName = Literal["identity", "position", "square"]
+
+
+def _form(value: Any) -> str:
+    """Return whether a value is a list, so that a wrong name is told against one of the two choices alone."""
+    return "each" if isinstance(value, list | tuple) else "all"
+
+
+Alignments = Annotated[
+    Annotated[AlignmentName, Tag("all")] | Annotated[tuple[AlignmentName, ...], Tag("each")], Discriminator(_form)
+]
+"""One name for all heads, or one for each."""
+Distributions = Annotated[
+    Annotated[DistributionName, Tag("all")] | Annotated[tuple[DistributionName, ...], Tag("each")], Discriminator(_form)
+]
+Name = TypeVar("Name", AlignmentName, DistributionName)
+
+ALIGNMENT_NAMES: tuple[AlignmentName, ...] = get_args(AlignmentName)
+DISTRIBUTION_NAMES: tuple[DistributionName, ...] = get_args(DistributionName)
+
+SAME_WIDTH: frozenset[AlignmentName] = frozenset({"similarity", "dot", "scaled_dot", "kernel"})
+"""Alignments that compare queries and keys number by number, and so need them equally wide."""
+NOT_NEGATIVE: frozenset[ActivationName] = frozenset({"relu", "sigmoid", "softplus"})
+"""Activations whose values are never below zero."""
+
+
+class AttentionOptions(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
+    """What can be chosen about alignment and distribution functions; each uses the fields that name it."""
+
+    d_hidden: int | None = Field(default=None, gt=0, le=1 << 16)
+    """Hidden width of concat, additive, deep, feature and of local's centre; none takes the query's width."""
+    activation: ActivationName = "tanh"
+    """act of activated_general, concat, additive, deep and feature."""
+    similarity: SimilarityName = "cosine"
+    """sim(k, q): cosine, Pearson correlation, -|q - k| (euclidean), or exp(-|q - k|^2 / 2 sqrt(d)) (gaussian)."""
+    strength: float = Field(default=1.0, gt=0, le=1e6)
+    """What a similarity is multiplied by (the key strength of Graves et al. 2014)."""
+    feature_map: FeatureMapName = "favor"
+    """phi of kernel: positive random features (FAVOR+), or elu(x) + 1."""
+    n_features: int = Field(default=128, gt=0, le=1 << 13)
+    """Random features of FAVOR+; twice as many halve the square of its error."""
+    deep_layers: int = Field(default=3, ge=2, le=64)
+    """Layers L of deep, the one that gives the score included."""
+    max_source: int = Field(default=1024, gt=0, le=1 << 20)
+    """Most positions that location can score, in tokens; longer sentences are refused."""
+    first_feature: KeyFeatureName = "identity"
+    """phi_1 of feature: the key, its position (sinusoids), or its squares."""
+    second_feature: KeyFeatureName = "position"
+    """phi_2 of feature."""
+    window: int = Field(default=10, gt=0, le=1 << 20)
+    """D of local: it looks at most so many positions to each side of its centre."""
+
+
+_SIGNED = "its scores may be negative, and normalize divides scores by their sum"
+MEANINGLESS: dict[tuple[AlignmentName, DistributionName], str] = {
+    ("dot", "normalize"): _SIGNED,
+    ("scaled_dot", "normalize"): _SIGNED,
+    ("general", "normalize"): _SIGNED,
+    ("biased_general", "normalize"): _SIGNED,
+    ("concat", "normalize"): _SIGNED,
+    ("additive", "normalize"): _SIGNED,
+    ("deep", "normalize"): _SIGNED,
+    ("location", "normalize"): _SIGNED,
+    ("feature", "normalize"): _SIGNED,
+}
+"""Pairs that have no meaning whatever the options are, and why; ``why_not`` knows those that depend on options too."""
+
+
+def why_not(alignment: AlignmentName, distribution: DistributionName, options: AttentionOptions) -> str | None:
+    """Return why a pair has no meaning, None where it has one."""
+    reason = MEANINGLESS.get((alignment, distribution))
+    if distribution != "normalize":
+        return reason
+    if alignment == "similarity" and options.similarity != "gaussian":
+        return f"{_SIGNED}; attention_options.similarity gaussian is never negative"
+    if alignment == "activated_general" and options.activation not in NOT_NEGATIVE:
+        choices = ", ".join(sorted(NOT_NEGATIVE))
+        return f"{_SIGNED}; attention_options.activation {choices} are never negative"
+    return reason
+
+
+def spread(names: Name | Sequence[Name], n_heads: int) -> tuple[Name, ...]:
+    """Return one name for each head, from one for all or a list.
+
+    Raises:
+        ValueError: the list has another length.
+    """
+    if isinstance(names, str):
+        return (names,) * n_heads
+    if len(names) != n_heads:
+        raise ValueError(f"names {len(names)} functions for {n_heads} heads; give one name for all or one for each")
+    return tuple(names)
+
+
+def n_weights(alignment: AlignmentName, d_query: int, d_key: int, options: AttentionOptions) -> int:
+    """Return how many numbers the matrices of one head's alignment hold, buffers left out."""
+    d_hidden = options.d_hidden or d_query
+    both = d_hidden * (d_query + d_key)
+    bilinear = d_query * d_key
+    numbers: dict[AlignmentName, int] = {
+        "general": bilinear,
+        "biased_general": bilinear,
+        "activated_general": bilinear,
+        "concat": both,
+        "additive": both,
+        "deep": both + (options.deep_layers - 2) * d_hidden**2,
+        "location": options.max_source * d_query,
+        "feature": 2 * d_hidden * d_key,
+    }
+    return numbers.get(alignment, 0)
+
+
+def n_kept(alignment: AlignmentName, distribution: DistributionName, d_query: int, options: AttentionOptions) -> int:
+    """Estimate how many numbers the backward pass needs for each score of one head: none in fused forms."""
+    if (alignment, distribution) in (("scaled_dot", "softmax"), ("kernel", "normalize")):
+        return 0
+    inner = {"concat": 2, "additive": 2, "deep": 2 * options.deep_layers}.get(alignment, 0)
+    return 4 + inner * (options.d_hidden or d_query)

@@ -1,0 +1,75 @@
+"""Linear maps and activations inside alignment functions, for one head or for several with weights of their own.
+
+Letters: B batch, H heads, N queries or keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from attnkit.models.attention.config import ActivationName
+from attnkit.models.linear import Linear
+
+ACTIVATIONS: dict[ActivationName, Callable[[Tensor], Tensor]] = {
+    "tanh": torch.tanh_,
+    "relu": F.relu_,
+    "sigmoid": torch.sigmoid_,
+    "softplus": F.softplus,
+    "gelu": F.gelu,
+    "silu": F.silu,
+}
+"""Some overwrite what they are given, which must be read by nobody else."""
+
+
+class HeadLinear(nn.Module):
+    """A linear map for each head: x (B, H, ..., d_in) to (B, H, ..., d_out)."""
+
+    def __init__(self, n_heads: int, d_in: int, d_out: int, bias: bool = True) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(n_heads, d_out, d_in))
+        # Of one dimension, as biases are: weight decay leaves those alone.
+        self.bias = nn.Parameter(torch.empty(n_heads * d_out)) if bias else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return (B, H, ..., d_out)."""
+        return map_heads(x, self.weight, self.bias)
+
+
+def map_heads(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Map x (B, H, ..., d_in) by weight (d_out, d_in), or by each head's of (H, d_out, d_in), and add a bias."""
+    if weight.dim() == 2:
+        return F.linear(x, weight, bias)
+    y = torch.einsum("bh...i,hoi->bh...o", x, weight)
+    return y if bias is None else y + per_head(bias, len(weight), y.dim())
+
+
+def per_head(flat: Tensor, n_heads: int, n_dims: int) -> Tensor:
+    """Return a vector (H * d,) as (H, 1, ..., d), to be broadcast to a tensor (B, H, ..., d) of n_dims dimensions."""
+    return flat.view(n_heads, *[1] * (n_dims - 3), -1)
+
+
+def head_linear(n_heads: int, d_in: int, d_out: int, bias: bool = True) -> Linear | HeadLinear:
+    """Return an initialised linear map, Xavier-uniform with a bias of zeros: the plain one where there is one head."""
+    linear = Linear(d_in, d_out, bias) if n_heads == 1 else HeadLinear(n_heads, d_in, d_out, bias)
+    for weight in linear.weight.data.view(n_heads, d_out, d_in):
+        nn.init.xavier_uniform_(weight)
+    if linear.bias is not None:
+        nn.init.zeros_(linear.bias)
+    return linear
+
+
+def head_vector(n_heads: int, width: int) -> nn.Parameter:
+    """Return a vector of width numbers for each head, drawn so that its product with unit numbers has variance 1."""
+    return nn.Parameter(torch.empty(n_heads * width).normal_(std=width**-0.5))
+
+
+def weigh_units(x: Tensor, vector: Tensor, n_heads: int) -> Tensor:
+    """Return w·x (B, H, ...) for x (B, H, ..., width) and the heads' vectors (H * width,)."""
+    if n_heads == 1:
+        return x @ vector
+    # As products of (..., N, width) and (width, 1): einsum would copy x, the largest tensor there is.
+    return (x @ vector.view(n_heads, *[1] * (x.dim() - 4), -1, 1)).squeeze(-1)

@@ -1,0 +1,213 @@
+"""Auto-encoders: through a narrow code and back, for sequences of ids and for vectors. Knows no text, files or losses.
+
+The sequence auto-encoder offers what a translation model does (``translation.TranslationModel``), so that the same
+search writes its reconstructions: it "translates" a line into itself, and the code is all that passes.
+
+Letters: B batch, K beam, S source length, T target length, D model width, d width of a state, C width of the code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from attnkit.models.autoencoder_config import MlpAutoencoderConfig, RnnAutoencoderConfig
+from attnkit.models.dropout import Dropout
+from attnkit.models.linear import Linear
+from attnkit.models.recurrent import STEPS, CellState, RecurrentEncoder, make_layer, run_layer, weights_of
+from attnkit.models.translation import State
+
+
+@dataclass(frozen=True)
+class CodeState:
+    """Lines in the middle of decoding: the code, and one state a layer; tensors are (B, K, ...)."""
+
+    code: Tensor
+    layers: tuple[CellState, ...]
+    attention: Tensor | None = None
+    """None always: nothing is attended to."""
+
+    def reorder(self, parents: Tensor) -> CodeState:
+        """Let beam k of sentence b go on from its old beam parents[b, k] (B, K); the first call may widen 1 to K."""
+        return self._change(lambda part: part.gather(1, parents.unsqueeze(-1).expand(-1, -1, part.shape[-1])))
+
+    def keep(self, sentences: Tensor) -> CodeState:
+        """Keep only the given rows of the batch, in the given order; sentences is (n,) int64."""
+        return self._change(lambda part: part[sentences])
+
+    def _change(self, function: Callable[[Tensor], Tensor]) -> CodeState:
+        layers = tuple(tuple(function(part) for part in state) for state in self.layers)
+        return replace(self, code=function(self.code), layers=layers)
+
+
+class CodeDecoder(nn.Module):
+    """Layers of one cell that know a code: it makes their first states and enters every step (Cho et al. 2014)."""
+
+    def __init__(self, config: RnnAutoencoderConfig) -> None:
+        super().__init__()
+        self.d_hidden = config.d_hidden
+        self.n_parts = 2 if config.cell == "lstm" else 1
+        self.step_cell = STEPS[config.cell]
+        widths = [config.d_model + config.d_code] + [config.d_hidden] * (config.decoder_layers - 1)
+        self.layers = nn.ModuleList(make_layer(config.cell, width, config.d_hidden) for width in widths)
+        self.first = Linear(config.d_code, config.decoder_layers * self.n_parts * config.d_hidden)
+        self.readout = Linear(config.d_hidden + config.d_code, config.d_model)
+        for linear in (self.first, self.readout):
+            nn.init.xavier_uniform_(linear.weight)
+            nn.init.zeros_(linear.bias)
+        self.dropout = Dropout(config.dropout)
+
+    def begin(self, code: Tensor) -> tuple[CellState, ...]:
+        """Return each layer's first state, tensors (B, d), of codes (B, C)."""
+        parts = torch.split(torch.tanh(self.first(code)), self.d_hidden, dim=-1)
+        return tuple(tuple(parts[i : i + self.n_parts]) for i in range(0, len(parts), self.n_parts))
+
+    def forward(self, words: Tensor, code: Tensor) -> Tensor:
+        """Return features (B, T, D) of all steps, for embedded words (B, T, D) and codes (B, C)."""
+        codes = code.unsqueeze(1).expand(-1, words.shape[1], -1)
+        hidden = torch.cat([words, codes], dim=-1)
+        for index, (layer, state) in enumerate(zip(self.layers, self.begin(code), strict=True)):
+            assert isinstance(layer, nn.RNNBase)
+            hidden, _ = run_layer(layer, self.dropout(hidden) if index else hidden, state)
+        return self._read(hidden, codes)
+
+    def step(self, words: Tensor, state: CodeState) -> tuple[Tensor, CodeState]:
+        """Return features (B, K, D) after the embedded words (B, K, D), and the state after them."""
+        hidden, layers = torch.cat([words, state.code], dim=-1), []
+        for index, (layer, cell) in enumerate(zip(self.layers, state.layers, strict=True)):
+            weights = weights_of(layer)
+            inputs = F.linear(self.dropout(hidden) if index else hidden, weights.input, weights.input_bias)
+            layers.append(self.step_cell(inputs, F.linear(cell[0], weights.hidden, weights.hidden_bias), cell))
+            hidden = layers[-1][0]
+        return self._read(hidden, state.code), replace(state, layers=tuple(layers))
+
+    def _read(self, hidden: Tensor, codes: Tensor) -> Tensor:
+        features = torch.tanh(self.readout(torch.cat([hidden, codes], dim=-1)))
+        return torch.as_tensor(self.dropout(features))
+
+
+class SequenceAutoencoder(nn.Module):
+    """A recurrent sequence auto-encoder; satisfies TranslationModel."""
+
+    def __init__(self, config: RnnAutoencoderConfig, vocab_size: int) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(vocab_size, config.d_model)
+        self.encoder = RecurrentEncoder(
+            config.cell,
+            config.d_model,
+            config.d_hidden,
+            config.encoder_layers,
+            bidirectional=config.bidirectional,
+            dropout=config.dropout,
+        )
+        self.to_code = Linear(config.d_hidden, config.d_code)
+        self.decoder = CodeDecoder(config)
+        self.output = Linear(config.d_model, vocab_size)
+        self.dropout = Dropout(config.dropout)
+        # As in `rnn`: one matrix then has the right size as input and as output layer.
+        self.scale = config.d_model**0.5
+        for weight in (self.embedding.weight, self.output.weight):
+            nn.init.normal_(weight, std=config.d_model**-0.5)
+        nn.init.xavier_uniform_(self.to_code.weight)
+        nn.init.zeros_(self.to_code.bias)
+        nn.init.zeros_(self.output.bias)
+        if config.tied:
+            self.output.weight = self.embedding.weight
+
+    def encode(self, src: Tensor, src_mask: Tensor | None) -> Tensor:
+        """Return the codes (B, C), each number between -1 and 1, of src (B, S) with its mask (B, S)."""
+        _, finals = self.encoder(self._embed(src), src_mask)
+        return torch.tanh(self.to_code(finals[-1][0]))
+
+    def decode(self, code: Tensor, tgt_in: Tensor) -> Tensor:
+        """Return the features (B, T, D) that output turns into logits, for codes (B, C) and tgt_in (B, T)."""
+        return torch.as_tensor(self.decoder(self._embed(tgt_in), code))
+
+    def hidden(self, src: Tensor, src_mask: Tensor | None, tgt_in: Tensor) -> Tensor:
+        """Return the features (B, T, D) that output turns into logits, for src (B, S) and tgt_in (B, T)."""
+        return self.decode(self.encode(src, src_mask), tgt_in)
+
+    def head(self, hidden: Tensor, ids: Tensor | None = None) -> Tensor:
+        """Return logits (..., V) of features (..., D), or only those of the given words (..., len(ids))."""
+        if ids is None:
+            return torch.as_tensor(self.output(hidden))
+        return F.linear(hidden, self.output.weight[ids], self.output.bias[ids])
+
+    def start(
+        self, src: Tensor, src_mask: Tensor | None, n_beams: int, max_length: int, record: bool = False
+    ) -> CodeState:
+        """Encode the sources once and return a state; it grows with the beams and needs no room for max_length."""
+        code = self.encode(src, src_mask)
+        layers = tuple(tuple(part.unsqueeze(1) for part in state) for state in self.decoder.begin(code))
+        return CodeState(code.unsqueeze(1), layers)
+
+    def step(self, prev: Tensor, state: State) -> tuple[Tensor, CodeState]:
+        """Return the features (B, K, D) after the words prev (B, K): K is 1 until reorder has widened the state."""
+        assert isinstance(state, CodeState)
+        return self.decoder.step(self._embed(prev), state)
+
+    def _embed(self, ids: Tensor) -> Tensor:
+        return torch.as_tensor(self.dropout(self.embedding(ids) * self.scale))
+
+
+ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {"relu": nn.ReLU, "tanh": nn.Tanh, "gelu": nn.GELU}
+
+
+class VectorAutoencoder(nn.Module):
+    """An auto-encoder of vectors (B, d), centred on the mean of its training data and divided by one number.
+
+    One scale for all columns keeps the squared error that is trained on proportional to the one of the data itself,
+    the same that PCA minimises.
+    """
+
+    mean: Tensor
+    scale: Tensor
+
+    def __init__(self, config: MlpAutoencoderConfig, d_input: int) -> None:
+        super().__init__()
+        widths = config.widths(d_input)
+        self.encoder = _mlp(widths, config)
+        self.decoder = _mlp(widths[::-1], config)
+        self.register_buffer("mean", torch.zeros(d_input))
+        self.register_buffer("scale", torch.ones(()))
+
+    def centre(self, mean: Tensor, scale: float) -> None:
+        """Set what vectors are centred on (d,), and the positive number that they are divided by."""
+        self.mean.copy_(mean)
+        self.scale.fill_(scale)
+
+    def encode(self, vectors: Tensor) -> Tensor:
+        """Return the codes (B, C) of vectors (B, d)."""
+        inputs = (vectors - self.mean) / self.scale
+        return torch.as_tensor(self.encoder(inputs.to(self._dtype)))
+
+    def decode(self, codes: Tensor) -> Tensor:
+        """Return the vectors (B, d), of float32 at least, of codes (B, C)."""
+        vectors: Tensor = self.decoder(codes.to(self._dtype))
+        return vectors.to(self.mean.dtype) * self.scale + self.mean
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        """Return the reconstructions (B, d)."""
+        return self.decode(self.encode(vectors))
+
+    @property
+    def _dtype(self) -> torch.dtype:
+        return next(self.encoder.parameters()).dtype
+
+
+def _mlp(widths: Sequence[int], config: MlpAutoencoderConfig) -> nn.Sequential:
+    """Return linear layers between these widths, an activation after each but the last."""
+    layers: list[nn.Module] = []
+    for index, (left, right) in enumerate(pairwise(widths)):
+        if index:
+            layers += [ACTIVATIONS[config.activation](), Dropout(config.dropout)]
+        linear = Linear(left, right)
+        nn.init.xavier_uniform_(linear.weight)
+        nn.init.zeros_(linear.bias)
+        layers.append(linear)
+    return nn.Sequential(*layers)

@@ -1,0 +1,108 @@
+"""What auto-encoders are built from, as checked values. Free of torch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, Field, model_validator
+
+from attnkit.models.config import MOST_LAYERS, MOST_WIDTH, Sizes
+
+
+class RnnAutoencoderConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
+    """A recurrent encoder, a narrow code, a recurrent decoder that sees nothing but the code."""
+
+    kind: Literal["rnn"] = "rnn"
+    """Which model: this one."""
+    cell: Literal["gru", "lstm", "rnn"] = "gru"
+    """The recurrent cell of encoder and decoder."""
+    d_model: int = Field(default=128, gt=0, le=MOST_WIDTH)
+    """Width of the embeddings."""
+    d_hidden: int = Field(default=256, gt=0, le=MOST_WIDTH)
+    """Width of the recurrent states."""
+    d_code: int = Field(default=64, gt=0, le=MOST_WIDTH)
+    """Numbers of the code: all that the decoder knows of a line."""
+    encoder_layers: int = Field(default=1, gt=0, le=MOST_LAYERS)
+    """Layers of the encoder."""
+    decoder_layers: int = Field(default=1, gt=0, le=MOST_LAYERS)
+    """Layers of the decoder."""
+    bidirectional: bool = True
+    """Whether the encoder also reads right to left."""
+    dropout: float = Field(default=0.1, ge=0, lt=1)
+    """Dropout on embeddings, between layers and before the output layer; never on the code."""
+    tied: bool = True
+    """Whether embeddings and output layer are one matrix."""
+
+    @model_validator(mode="after")
+    def _parts_fit(self) -> RnnAutoencoderConfig:
+        if self.bidirectional and self.d_hidden % 2:
+            raise ValueError(f"a bidirectional encoder needs an even d_hidden, not {self.d_hidden}")
+        return self
+
+    @property
+    def activations(self) -> float:
+        """Estimate how many numbers the backward pass needs per token, both sides being equally long."""
+        return (self.encoder_layers + self.decoder_layers) / 2 * (16 * self.d_model + 9 * self.d_hidden)
+
+    def least_weights(self, vocab_size: int) -> int:
+        """Return how many numbers the matrices of such a model hold, biases and the like left out."""
+        gates = {"rnn": 1, "gru": 3, "lstm": 4}[self.cell]
+        aside = self.d_hidden // 2 if self.bidirectional else self.d_hidden
+        encoder = self.d_model + (self.encoder_layers - 1) * self.d_hidden + self.encoder_layers * aside
+        decoder = self.d_model + self.d_code + (2 * self.decoder_layers - 1) * self.d_hidden
+        words = self.d_model * vocab_size * (1 if self.tied else 2)
+        return self.d_hidden * (gates * (encoder + decoder) + 2 * self.d_code + self.d_model) + words
+
+
+class MlpAutoencoderConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
+    """Layers that narrow down to a code, and the same layers backwards."""
+
+    kind: Literal["mlp"] = "mlp"
+    """Which model: this one."""
+    d_code: int = Field(default=8, gt=0, le=MOST_WIDTH)
+    """Numbers of the code."""
+    d_hidden: tuple[Annotated[int, Field(gt=0, le=MOST_WIDTH)], ...] = Field(default=(128,), max_length=64)
+    """Widths between a vector and its code, mirrored on the way back; none at all makes it linear, like PCA."""
+    activation: Literal["relu", "tanh", "gelu"] = "gelu"
+    """The function after each layer but the code and the last."""
+    dropout: float = Field(default=0.0, ge=0, lt=1)
+    """Dropout after each activation."""
+
+    @property
+    def activations(self) -> float:
+        """Estimate how many numbers the backward pass needs per vector, which counts as two tokens."""
+        return float(3 * sum(self.d_hidden) + self.d_code)
+
+    def widths(self, d_input: int) -> tuple[int, ...]:
+        """Return the widths from a vector to its code."""
+        return (d_input, *self.d_hidden, self.d_code)
+
+    def least_weights(self, d_input: int) -> int:
+        """Return how many numbers the matrices of such a model hold."""
+        return 2 * products(self.widths(d_input))
+
+
+def products(widths: Sequence[int]) -> int:
+    """Return how many numbers the matrices between layers of these widths hold."""
+    return sum(left * right for left, right in pairwise(widths))
+
+
+AutoencoderConfig = Annotated[RnnAutoencoderConfig | MlpAutoencoderConfig, Field(discriminator="kind")]
+
+AUTOENCODER_SIZES: dict[str, Sizes] = {
+    "rnn": {
+        "tiny": {"d_model": 128, "d_hidden": 256, "d_code": 64},
+        "small": {"d_model": 256, "d_hidden": 512, "d_code": 128},
+        "base": {"d_model": 512, "d_hidden": 1024, "d_code": 256},
+        "big": {"d_model": 512, "d_hidden": 1024, "d_code": 512, "encoder_layers": 2, "decoder_layers": 2},
+    },
+    "mlp": {
+        "tiny": {"d_hidden": [128]},
+        "small": {"d_hidden": [256]},
+        "base": {"d_hidden": [512, 256]},
+        "big": {"d_hidden": [1024, 512]},
+    },
+}
+"""Kind -> preset -> what differs from the defaults."""

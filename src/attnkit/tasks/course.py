@@ -1,0 +1,246 @@
+"""The course of a training run, whatever its task: begin or go on, train, keep, finish. Yields what happens.
+
+A ``Task`` hands in data, model, loss and evaluation; nothing here knows what they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+
+from attnkit.data.feed import Position
+from attnkit.errors import DivergedError, UsageError
+from attnkit.runtime import choose_device, choose_precision, release_free_memory, set_threads
+from attnkit.runtime.ranks import Ranks, join_ranks
+from attnkit.tasks.encoded import Checked, Stage, Warned
+from attnkit.tasks.keeping import Keeper
+from attnkit.tasks.kinds import KINDS
+from attnkit.tasks.load import load_into
+from attnkit.tasks.run_config import RunConfig
+from attnkit.tasks.stops import stopped
+from attnkit.tasks.task import Evaluation, Prepared, Sample, Task, task_of
+from attnkit.tasks.tensorboard import Board
+from attnkit.tasks.vocabularies import refuse_two_givers
+from attnkit.training.flat import Precision
+from attnkit.training.loop import EvaluationRecord, Feed, Job, StepRecord, fit
+from attnkit.training.losses import Term
+from attnkit.training.state import TrainState
+
+_RELEASE_EVERY = 20  # steps; takes about a millisecond
+
+
+@dataclass(frozen=True)
+class Begun:
+    """Training starts or goes on."""
+
+    step: int
+    n_parameters: int
+    counts: Mapping[str, int]
+    device: str
+    precision: str
+    unit: str = "pairs"
+    """What ``counts`` count."""
+
+
+@dataclass(frozen=True)
+class Scored:
+    """The development set was scored."""
+
+    record: EvaluationRecord
+    samples: list[Sample]
+
+
+@dataclass(frozen=True)
+class Finished:
+    """The run is complete."""
+
+    reason: str
+    step: int
+    best: str
+    """The checkpoint that ``translate`` and other commands take."""
+    metrics: Mapping[str, float]
+    """Its scores on the development set."""
+    already: bool = False
+    """Nothing was left to do."""
+
+
+Event = Stage | Warned | Checked | Begun | StepRecord | Scored | Finished
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to train and where to keep it."""
+
+    config: RunConfig
+    path: Path
+    overwrite: bool = False
+    """Move an old run aside."""
+    init_from: Path | None = None
+    """A run whose vocabulary and weights this one begins with."""
+    stop: Callable[[], bool] | None = None
+    """Asked once a step, and between the batches of an evaluation, whether to save and end."""
+
+
+def train(request: Request) -> Generator[Event, None, None]:
+    """Train, or go on where an interrupted run of the same configuration stopped.
+
+    Raises:
+        UsageError: the folder holds a run of another configuration.
+        StoppedError: a stop was asked for; a checkpoint is saved, by this call or by one before it.
+        DivergedError: ten steps in a row were not finite.
+    """
+    config = request.config
+    task_of(config.task)  # imported before anything is locked, or waited for by other ranks
+    refuse_two_givers(config.vocabulary_files, request.init_from)
+    if request.init_from is not None and request.init_from.resolve() == request.path.resolve():
+        raise UsageError("a run cannot begin with its own weights", where="--init-from", help="choose another -o")
+    device = choose_device(config.device)
+    set_threads(config.threads)
+    with join_ranks(device.type, config.rank_timeout, request.stop) as ranks:
+        stops = request.stop is not None
+        with Keeper(request.path, config, ranks, request.overwrite, request.init_from, stops) as keeper:
+            yield from _go_on(request, keeper, device, ranks)
+
+
+def _go_on(request: Request, keeper: Keeper, device: torch.device, ranks: Ranks) -> Iterator[Event]:
+    yield from map(Warned, keeper.warnings)
+    standing = keeper.standing
+    if (reason := standing.finished) is not None:
+        keeper.settle()
+        yield Finished(reason, standing.step, standing.best, standing.best_scores(), already=True)
+        return
+    yield from _train(request, keeper, device, ranks)
+
+
+def _train(request: Request, keeper: Keeper, device: torch.device, ranks: Ranks) -> Iterator[Event]:
+    config = request.config
+    task = task_of(config.task)
+    prepared = yield from _prepare(task, config, keeper, ranks)
+    known = len(keeper.warnings)
+    with ranks.together():
+        state = _build(task, config, keeper, device, prepared)
+        board = Board(keeper.folder.path / "tensorboard" if config.tensorboard and keeper.writes else None, state.step)
+    model = state.flat.model
+    yield from map(Warned, keeper.warnings[known:])
+    stop = None if request.stop is None else ranks.asked
+    evaluation = task.evaluation(config, prepared, device, stop)
+    job = task.job(config, model, prepared, evaluation, ranks, stop)
+    yield Begun(
+        step=state.step,
+        n_parameters=sum(parameter.numel() for parameter in state.flat.model.parameters()),
+        counts=prepared.counts,
+        device=device.type,
+        precision=str(choose_precision(config.precision, device)).removeprefix("torch."),
+        unit=KINDS[config.task].unit,
+    )
+    with board:
+        for record in _fit(job, state, ranks):
+            keeper.keep(record, state)
+            board.add(record)
+            if record.step % _RELEASE_EVERY == 0:
+                release_free_memory()
+            yield Scored(record, evaluation.samples) if isinstance(record, EvaluationRecord) else record
+    if state.finished == "stopped":
+        keeper.save(state)
+        raise stopped(state.step)
+    if (n_averaged := keeper.standing.n_averaged()) > 1:
+        yield Stage(f"averaging the last {n_averaged} checkpoints")
+        scores = shared_scores(evaluation, ranks, config.metrics)
+        keeper.average(state, lambda: _scores_or_stop(scores(model), state.step))
+    keeper.finish(state)
+    yield Finished(str(state.finished), state.step, keeper.standing.best, keeper.standing.best_scores())
+
+
+def _scores_or_stop(scores: Mapping[str, float] | None, step: int) -> Mapping[str, float]:
+    """Return the scores. Raises ``StoppedError`` in their place, on every rank, if a stop was asked for meanwhile."""
+    if scores is None:
+        raise stopped(step)
+    return scores
+
+
+def _build(task: Task, config: RunConfig, keeper: Keeper, device: torch.device, prepared: Prepared) -> TrainState:
+    """Return the model with all that training changes, as the run's newest checkpoint left it or fresh."""
+    torch.manual_seed(config.seed)
+    model = cast(torch.nn.Module, task.build(config, prepared))
+    if keeper.source is not None:
+        load_into(model, keeper.source)
+    module = model.to(device)
+    precision = choose_precision(config.precision, device)
+    working: Precision = "bfloat16" if precision == torch.bfloat16 else "float32"
+    state = TrainState(module, config.optimization, Position(), working)
+    keeper.restore(state, prepared.fingerprint, prepared.texts)
+    return state
+
+
+def _fit(job: Job, state: TrainState, ranks: Ranks) -> Iterator[StepRecord | EvaluationRecord]:
+    """Train; all ranks see in the same step that it diverges."""
+    try:
+        yield from fit(job, state)
+    except DivergedError:
+        with ranks.together():
+            raise
+
+
+def _prepare(
+    task: Task, config: RunConfig, keeper: Keeper, ranks: Ranks
+) -> Generator[Stage | Checked | Warned, None, Prepared]:
+    """Let rank 0 encode the data while the others wait, then open it everywhere."""
+    with ranks.together():
+        if keeper.writes:
+            yield from task.prepare(config, keeper.folder.data_path, keeper.giver, keeper.origin)
+    with ranks.together():
+        return task.open(config, keeper.folder.data_path)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a task trains: a model, its data, and how they give a loss."""
+
+    model: Any
+    feed: Feed
+    loss: Callable[[Any], Mapping[str, Term]]
+
+
+def make_job(
+    config: RunConfig, parts: Parts, evaluation: Evaluation, ranks: Ranks, stop: Callable[[], bool] | None = None
+) -> Job:
+    """Return the training job of a configuration: what the loop needs to know, and no more."""
+    return Job(
+        model=cast(torch.nn.Module, parts.model),
+        feed=parts.feed,
+        loss=parts.loss,
+        config=config.training,
+        evaluate=shared_scores(evaluation, ranks, config.metrics),
+        seed=config.seed,
+        rank=ranks.rank,
+        reduce=ranks.reduce if ranks.world > 1 else None,
+        stop=stop,
+    )
+
+
+def shared_scores(
+    evaluation: Evaluation, ranks: Ranks, metrics: tuple[str, ...]
+) -> Callable[[Any], Mapping[str, float] | None]:
+    """Let rank 0 score and tell the others: one answer, whatever machine they run on; None if it was given up."""
+    names = sorted(metrics)  # the order in which a run that goes on reads them from its checkpoint
+
+    def scores(model: Any) -> Mapping[str, float] | None:
+        found: Mapping[str, float] | None = None
+        with ranks.together():
+            if ranks.rank == 0:
+                found = evaluation(model)
+        if ranks.world == 1:
+            return found
+        # As Ranks itself does: gloo, which all devices but CUDA's go by, sums on the CPU.
+        where = evaluation.device if evaluation.device.type == "cuda" else torch.device("cpu")
+        mine = [0.0] * (len(names) + 1) if found is None else [1.0, *(found[name] for name in names)]
+        values = torch.tensor(mine, dtype=torch.float64, device=where)
+        ranks.reduce(values)
+        done, *shared = values.tolist()
+        return dict(zip(names, shared, strict=True)) if done else None
+
+    return scores

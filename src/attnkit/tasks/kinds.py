@@ -1,0 +1,79 @@
+"""The table of tasks: for each its configuration, where its code lies, and how its settings are completed. Torch-free.
+
+A new task is its configuration, its module with a ``TASK`` (``task.Task``), and its line here; its name goes to
+``presets.TaskName`` as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from attnkit.tasks.autoencode_config import AutoencodeConfig, autoencode_kind, autoencode_preset
+from attnkit.tasks.classify_config import ClassifyConfig, classify_kind, classify_preset
+from attnkit.tasks.config import TranslationConfig
+from attnkit.tasks.presets import preset
+from attnkit.tasks.run_config import RunConfig
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What is known of a task without torch."""
+
+    noun: str
+    """What its runs hold, for messages."""
+    command: str
+    """The one that takes its runs."""
+    unit: str
+    """What its data are made of, for messages."""
+    module: str
+    """Of ``attnkit.tasks``; it holds ``TASK``."""
+    config: type[RunConfig]
+    preset: Callable[[str, str], dict[str, Any]]
+    """(name, kind of model): the tree of a preset."""
+    model: Callable[[Mapping[str, Any]], str]
+    """(what was given): the kind of model where nobody said it."""
+    needs: tuple[str, ...] = ("data.files",)
+    """Keys that somebody has to give."""
+    example: str = "--data FILE"
+    """How they are given."""
+    texts: tuple[str, ...] = ("data.files", "data.valid_files")
+    """Keys that name files, which are read several times; the first one's lines choose the preset."""
+
+
+KINDS: dict[str, Kind] = {
+    "translation": Kind(
+        noun="a translation model",
+        command="translate",
+        unit="pairs",
+        module="translation",
+        config=TranslationConfig,
+        preset=preset,
+        model=lambda given: "transformer",
+        needs=("data.src", "data.tgt"),
+        example="two files: --src a.en --tgt a.de",
+        texts=("data.src", "data.tgt", "data.valid_src", "data.valid_tgt"),
+    ),
+    "autoencode": Kind(
+        noun="an auto-encoder",
+        command="embed",
+        unit="rows",
+        module="autoencode",
+        config=AutoencodeConfig,
+        preset=autoencode_preset,
+        model=autoencode_kind,
+        example="text or vectors: --data FILE",
+    ),
+    "classify": Kind(
+        noun="a document classifier",
+        command="classify",
+        unit="documents",
+        module="classify",
+        config=ClassifyConfig,
+        preset=classify_preset,
+        model=classify_kind,
+        example="documents and labels: --data FILE.tsv",
+    ),
+}
+"""Name -> task."""

@@ -1,0 +1,69 @@
+"""One alignment of words out of two, one for each direction (Och and Ney 2003; Koehn, Och and Marcu 2003).
+
+Links are pairs (place in the source line, place in the target line), from 0 on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal, get_args
+
+Links = set[tuple[int, int]]
+Method = Literal[
+    "forward", "reverse", "intersection", "union", "grow-diag", "grow-diag-final", "grow-diag-final-and"
+]  # fmt: skip
+METHODS: tuple[Method, ...] = get_args(Method)
+_NEIGHBOURS = ((-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 1))
+
+
+def symmetrize(forward: Links, reverse: Links, method: Method) -> Links:
+    """Return the links that a method makes of those source to target and target to source."""
+    if method == "forward":
+        return forward
+    if method == "reverse":
+        return reverse
+    if method == "union":
+        return forward | reverse
+    if method == "intersection":
+        return forward & reverse
+    links = grow_diag(forward, reverse)
+    if method != "grow-diag":
+        both = method == "grow-diag-final-and"
+        for rest in (forward, reverse):
+            _finish(links, rest, both=both)
+    return links
+
+
+def grow_diag(forward: Links, reverse: Links) -> Links:
+    """Grow the intersection by neighbours of its links, diagonal ones too, that the union has.
+
+    A neighbour joins if its source or its target word has no link yet. Links are visited target word by target word,
+    those that have just joined too, and again until none joins.
+    """
+    union, links = forward | reverse, forward & reverse
+    src, tgt = {i for i, _ in links}, {j for _, j in links}
+    order = sorted(union, key=lambda link: (link[1], link[0]))
+    n_before = -1
+    while n_before < len(links) < len(union):
+        n_before = len(links)
+        for i, j in order:
+            if (i, j) not in links:
+                continue
+            for down, right in _NEIGHBOURS:
+                near = (i + down, j + right)
+                if near in union and (near[0] not in src or near[1] not in tgt):
+                    links.add(near)
+                    src.add(near[0])
+                    tgt.add(near[1])
+    return links
+
+
+def _finish(links: Links, rest: Links, *, both: bool) -> None:
+    """Add the other links of one direction whose source or target word has none yet; with ``both``, neither has."""
+    need: Callable[[tuple[bool, bool]], bool] = all if both else any
+    src, tgt = {i for i, _ in links}, {j for _, j in links}
+    for i, j in sorted(rest, key=lambda link: (link[1], link[0])):
+        if need((i not in src, j not in tgt)):
+            links.add((i, j))
+            src.add(i)
+            tgt.add(j)

@@ -1,0 +1,207 @@
+"""The commands of auto-encoders and classifiers from end to end: a row out for each row in, and their exit codes."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+Call = Callable[..., tuple[int, str, str]]
+SETTINGS = ("precision=float32", "device=cpu", "threads=1", "limits.steps=6", "evaluation.samples=1")
+
+
+@pytest.fixture(scope="module")
+def runs(workshop: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("tasks")
+    for name in ("lines", "vectors", "documents"):
+        workshop.train(workshop.configure_task(name, limits__steps=6), folder / name)
+    return {name: folder / name for name in ("lines", "vectors", "documents")}
+
+
+TEXT = "1 2 3\n\n  \nüñí 4\r\n9 9 9 9 9 9\n" + "7" * 500 + "\nlast"
+ODD = b"1 2\xff 3\n4\n"
+
+
+def test_the_whole_way_of_an_autoencoder(call: Call, workshop: Any, tmp_path: Path) -> None:
+    data = ["--task", "autoencode", "--data", workshop.file("train.src"), "--valid-data", workshop.file("valid.src")]
+    sets = [word for setting in (*SETTINGS, "model.d_code=4", "noise.drop=0.1") for word in ("--set", setting)]
+    train = ["train", *data, *sets, "-o", tmp_path / "run"]
+    code, out, err = call(*train, "--dry-run", "--json")
+    shown = json.loads(out)
+    assert code == 0 and shown["plan"]["unit"] == "lines" and shown["plan"]["n_examples"] == 160
+    assert shown["configuration"]["noise.drop"]["origin"] == "--set noise.drop"
+    code, out, err = call(*train)
+    assert code == 0 and "6 steps" in out and "embed" in out and "loss of the unigram" in out
+    assert "rows: " in err and "building the vocabulary" in err
+    import safetensors.torch
+
+    tensors = safetensors.torch.load_file(tmp_path / "run/checkpoints/step-6/model.safetensors")
+    assert shown["plan"]["n_parameters"] == sum(tensor.numel() for tensor in tensors.values())
+    code, out, _ = call(*train)
+    assert code == 0 and "is finished" in out
+    assert call("verify", tmp_path / "run")[0] == 0
+    code, out, err = call("embed", tmp_path / "run", workshop.file("valid.src"))
+    rows = [list(map(float, line.split("\t"))) for line in out.splitlines()]
+    assert code == 0 and err == "" and len(rows) == 8 and {len(row) for row in rows} == {4}
+
+
+@pytest.mark.parametrize("reconstruct", [False, True])
+def test_every_line_gets_a_row(call: Call, runs: dict[str, Path], tmp_path: Path, reconstruct: bool) -> None:
+    path = tmp_path / "odd.txt"
+    path.write_bytes(TEXT.encode())
+    code, out, err = call("embed", runs["lines"], path, *(["--reconstruct"] if reconstruct else []))
+    lines = out.split("\n")[:-1]
+    assert code == 0 and len(lines) == 7
+    if reconstruct:
+        assert lines[1] == lines[2] == "" and "7 lines, " in err
+    else:
+        assert {len(line.split("\t")) for line in lines} == {8}
+    code, out, _ = call("embed", runs["lines"], path, "--json", *(["--reconstruct"] if reconstruct else []))
+    found = [json.loads(line) for line in out.splitlines()]
+    assert [row["text"] for row in found] == ["1 2 3", "", "  ", "üñí 4", "9 9 9 9 9 9", "7" * 500, "last"]
+    assert all(("reconstruction" in row) == reconstruct for row in found)
+
+
+def test_all_formats_hold_the_same_numbers(call: Call, runs: dict[str, Path], workshop: Any, tmp_path: Path) -> None:
+    source = workshop.file("valid.src")
+    for name in ("codes.npy", "codes.csv", "codes.tsv"):
+        assert call("embed", runs["lines"], source, "-o", tmp_path / name) == (0, "", "")
+    codes = np.load(tmp_path / "codes.npy", allow_pickle=False)
+    assert codes.shape == (8, 8) and codes.dtype == np.float32 and abs(codes).max() <= 1
+    assert (np.loadtxt(tmp_path / "codes.csv", delimiter=",", dtype=np.float32) == codes).all()
+    assert (np.loadtxt(tmp_path / "codes.tsv", delimiter="\t", dtype=np.float32) == codes).all()
+    _, out, _ = call("embed", runs["lines"], source, source)
+    assert len(out.splitlines()) == 16
+    # A row depends on its own line alone.
+    lines = source.read_text().splitlines()
+    (tmp_path / "one.txt").write_text(lines[3] + "\n")
+    alone = np.array(call("embed", runs["lines"], tmp_path / "one.txt")[1].split("\t"), np.float32)
+    np.testing.assert_allclose(alone, codes[3], atol=1e-5)
+
+
+def test_vectors_from_npy_csv_and_standard_input(
+    call: Call, runs: dict[str, Path], workshop: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vectors = np.load(workshop.file("vectors.npy"), allow_pickle=False)[:20]
+    np.save(tmp_path / "a.npy", vectors)
+    text = "".join(",".join(format(x, ".9g") for x in row) + "\n" for row in vectors.tolist())
+    (tmp_path / "a.csv").write_text("a,b,c,d,e,f\n" + text)
+    outputs = [call("embed", runs["vectors"], tmp_path / name)[1] for name in ("a.npy", "a.csv")]
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(text.encode()), isatty=lambda: False))
+    outputs.append(call("embed", runs["vectors"])[1])
+    assert outputs[0] == outputs[1] == outputs[2] and len(outputs[0].splitlines()) == 20
+    code, _, err = call("embed", runs["vectors"], tmp_path / "a.npy", "--reconstruct", "-o", tmp_path / "back.npy")
+    back = np.load(tmp_path / "back.npy", allow_pickle=False)
+    error = float(np.square(back - vectors).mean())
+    assert code == 0 and back.shape == vectors.shape and f"mean squared error {error:.3g}"[:-1] in err
+    assert "explained" in err
+
+
+def test_every_document_gets_a_label(call: Call, runs: dict[str, Path], workshop: Any, tmp_path: Path) -> None:
+    path = tmp_path / "odd.txt"
+    path.write_bytes(TEXT.encode())
+    code, out, err = call("classify", runs["documents"], path)
+    assert code == 0 and len(out.splitlines()) == 7 and set(out.split()) <= {"good", "bad", "mixed"}
+    assert "carriage return" in err
+    code, out, _ = call("classify", runs["documents"], path, "--json")
+    found = [json.loads(line) for line in out.splitlines()]
+    assert len(found) == 7 and found[1]["sentences"] == [] and len(found[0]["sentences"]) == 1
+    for row in found:
+        assert set(row["probabilities"]) == {"good", "bad", "mixed"}
+        assert row["label"] == max(row["probabilities"], key=row["probabilities"].get)
+
+
+def test_labeled_documents_are_scored(call: Call, runs: dict[str, Path], workshop: Any, tmp_path: Path) -> None:
+    source = workshop.file("documents.tsv")
+    code, out, err = call("classify", runs["documents"], source, "--labeled")
+    found, expected = out.split(), [line.split("\t")[1] for line in source.read_text().splitlines()]
+    right = sum(a == b for a, b in zip(found, expected, strict=True))
+    assert code == 0 and f"160 documents, accuracy {100 * right / 160:.2f} %, macro F1 " in err
+    code, out, err = call("classify", runs["documents"], source, "--labeled", "--json")
+    assert json.loads(err)["accuracy"] == pytest.approx(100 * right / 160)
+    (tmp_path / "a.tsv").write_text("some text\tunheard\n")
+    code, out, err = call("classify", runs["documents"], tmp_path / "a.tsv", "--labeled")
+    assert code == 3 and "does not know the label 'unheard'" in err and f"{tmp_path / 'a.tsv'}:1" in err
+
+
+def test_odd_bytes_are_replaced_or_refused(call: Call, runs: dict[str, Path], tmp_path: Path) -> None:
+    (tmp_path / "odd.txt").write_bytes(ODD)
+    for command, run in (("embed", "lines"), ("classify", "documents")):
+        code, out, err = call(command, runs[run], tmp_path / "odd.txt")
+        assert code == 0 and len(out.splitlines()) == 2 and "not UTF-8" in err
+        code, out, err = call(command, runs[run], tmp_path / "odd.txt", "--strict")
+        assert code == 3 and "0xFF is no UTF-8" in err
+
+
+@pytest.mark.parametrize("command", ["translate", "embed", "classify"])
+def test_each_command_takes_its_own_runs_alone(call: Call, runs: dict[str, Path], tmp_path: Path, command: str) -> None:
+    own = {"translate": "translation", "embed": "lines", "classify": "documents"}[command]
+    (tmp_path / "text").write_text("1 2\n")
+    given = ["-i", tmp_path / "text"] if command == "translate" else [tmp_path / "text"]
+    for name, run in runs.items():
+        if name == own or (command == "embed" and name == "vectors"):
+            continue
+        code, out, err = call(command, run, *given)
+        kind, other = ("classify", "classify") if name == "documents" else ("autoencode", "embed")
+        assert (code, out) == (4, "") and f"of the kind '{kind}', not" in err and f"attnkit {other} takes it" in err
+
+
+def test_a_translation_run_is_refused(call: Call, trained: Path, tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("1 2\n")
+    for command, noun in (("embed", "an auto-encoder"), ("classify", "a document classifier")):
+        code, _, err = call(command, trained, tmp_path / "text")
+        assert code == 4 and f"not {noun}" in err and "attnkit translate takes it" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["train", "--task", "autoencode"], 2, "give text or vectors: --data FILE"),
+        (["train", "--task", "classify", "--src", "{vectors}"], 2, "give documents and labels: --data"),
+        (["train", "--task", "autoencode", "--data", "{missing}"], 2, "there is no file"),
+        (["train", "--task", "autoencode", "--data", "-"], 2, "read only once"),
+        (["train", "--task", "autoencode", "--data", "{objects}"], 3, "holds object, not numbers"),
+        (["train", "--task", "autoencode", "--data", "{nan}"], 3, "not finite"),
+        (["train", "--task", "classify", "--model", "rnn", "--data", "{documents}"], 2, "model.kind"),
+        (["train", "--task", "classify", "--data", "{vectors}"], 3, ""),
+        (["embed", "{missing}", "{documents}"], 4, "there is no run folder"),
+        (["embed", "RUN vectors", "{wide}"], 3, "7 numbers, not 6"),
+        (["embed", "RUN vectors", "{nan}"], 3, "not finite"),
+        (["embed", "RUN vectors", "{documents}"], 3, "is no number"),
+        (["embed", "RUN lines", "{missing}"], 2, "there is no file"),
+        (["embed", "RUN lines", "{documents}", "-o", "x.npy", "--json"], 2, "holds no JSON"),
+        (["embed", "RUN lines", "{documents}", "-o", "{out}.npy", "--reconstruct"], 2, "lines are no numbers"),
+        (["embed", "RUN lines", "{documents}", "-o", "{documents}"], 2, "is one of the texts"),
+        (["classify", "RUN documents", "{missing}"], 2, "there is no file"),
+    ],
+)
+def test_what_is_refused_and_how(
+    call: Call, runs: dict[str, Path], workshop: Any, tmp_path: Path, arguments: list[str], code: int, said: str
+) -> None:
+    np.save(tmp_path / "wide.npy", np.zeros((3, 7)))
+    np.save(tmp_path / "nan.npy", np.full((3, 6), np.nan))
+    np.save(tmp_path / "objects.npy", np.array([[{}, 1.0]] * 3, object), allow_pickle=True)
+    places = {
+        "{vectors}": workshop.file("vectors.npy"),
+        "{documents}": workshop.file("documents.tsv"),
+        "{missing}": tmp_path / "none.npy",
+        "{wide}": tmp_path / "wide.npy",
+        "{nan}": tmp_path / "nan.npy",
+        "{objects}": tmp_path / "objects.npy",
+        "{out}.npy": tmp_path / "out.npy",
+        **{f"RUN {name}": path for name, path in runs.items()},
+    }
+    words = [places.get(word, word) for word in arguments]
+    if words[0] == "train":
+        words += ["-o", tmp_path / "run"]
+    found, out, err = call(*words)
+    assert (found, out) == (code, "") and said in err, err
+    assert err.count("\n") <= 3 or words[0] == "train"
+    assert not (tmp_path / "out.npy").exists()

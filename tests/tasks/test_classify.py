@@ -1,0 +1,193 @@
+"""Document classifiers learn what hangs on one sentence, and say which; and what their runs refuse."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from attnkit.data.config import DocumentsConfig
+from attnkit.errors import AttnkitError, DataError, RunError
+from attnkit.tasks.classify import DocumentsEvaluation
+from attnkit.tasks.course import Request, train
+from attnkit.tasks.documents import Labels, Reader
+from attnkit.tasks.label import Classifier
+from attnkit.tasks.opened import open_run
+from attnkit.tasks.resolve import resolve
+from attnkit.text.config import VocabularyConfig
+from attnkit.text.vocabulary import train_vocabulary
+
+STEADY = ["precision=float32", "device=cpu", "threads=1", "evaluation.samples=0"]
+FILLERS = [
+    "we",
+    "went",
+    "there",
+    "by",
+    "train",
+    "and",
+    "it",
+    "was",
+    "raining",
+    "when",
+    "they",
+    "came",
+    "back",
+    "with",
+    "some",
+    "bread",
+]
+TELLING = {"good": ["superb", "witty", "lovely"], "bad": ["awful", "dull", "poor"], "mixed": ["uneven", "patchy"]}
+
+
+def review(drawn: random.Random) -> tuple[str, str, int, str]:
+    """Return a document, its label, the place of the sentence that tells, and the word in it."""
+    label = drawn.choice(sorted(TELLING))
+    sentences = [drawn.choices(FILLERS, k=drawn.randint(3, 7)) for _ in range(drawn.randint(3, 6))]
+    place, word = drawn.randrange(len(sentences)), drawn.choice(TELLING[label])
+    sentences[place][drawn.randrange(len(sentences[place]))] = word
+    return " ".join(" ".join(words) + "." for words in sentences), label, place, word
+
+
+@pytest.fixture(scope="module")
+def taught(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("reviews")
+    drawn = random.Random(1)
+    for name, n in (("train", 600), ("valid", 80)):
+        rows = [review(drawn) for _ in range(n)]
+        (folder / f"{name}.tsv").write_text("".join(f"{text}\t{label}\n" for text, label, _, _ in rows))
+    flags = {
+        "task": "classify",
+        "data.files": [str(folder / "train.tsv")],
+        "data.valid_files": [str(folder / "valid.tsv")],
+    }
+    sizes = [f"model.{name}=24" for name in ("d_model", "d_word", "d_sentence", "d_attention")]
+    sets = [*STEADY, *sizes, "limits.epochs=6", "optimization.max_tokens=500", "optimization.learning_rate=1e-2"]
+    config = resolve(flags, sets=[*sets, "evaluation.every_epochs=6"], preset_name="tiny").config
+    done = list(train(Request(config, folder / "run")))[-1]
+    assert done.metrics["accuracy"] > 97 and done.metrics["macro_f1"] > 97
+    return folder / "run"
+
+
+def test_it_finds_the_label_the_sentence_and_the_word(taught: Path) -> None:
+    drawn = random.Random(2)
+    rows = [review(drawn) for _ in range(100)]
+    found = Classifier(open_run(taught, "classify", device="cpu")).classify([text for text, *_ in rows])
+    right = sentence = word = 0
+    for labeled, (_, label, place, telling) in zip(found, rows, strict=True):
+        right += labeled.label == label
+        sentence += max(range(len(labeled.sentence_weights)), key=labeled.sentence_weights.__getitem__) == place
+        weights = labeled.word_weights[place]
+        pieces = labeled.sentences[place]
+        word += pieces[max(range(len(weights)), key=weights.__getitem__)].strip("▁") == telling
+    # By chance a sentence would be found in a quarter of the documents, a word in a sixth.
+    assert (right, sentence, word) >= (95, 90, 90) and min(right, sentence, word) >= 90
+
+
+def test_a_result_depends_on_its_own_document_alone(taught: Path) -> None:
+    classifier = Classifier(open_run(taught, "classify", device="cpu"))
+    drawn = random.Random(3)
+    texts = [*(review(drawn)[0] for _ in range(9)), "", "  ", "zzz qqq. unheard-of!", "a. " * 400]
+    whole = classifier.classify(texts)
+    assert len(whole) == len(texts)
+    for text, labeled in zip(texts, whole, strict=True):
+        alone = classifier.classify([text])[0]
+        assert alone.label == labeled.label and alone.sentences == labeled.sentences
+        assert list(alone.probabilities.values()) == pytest.approx(list(labeled.probabilities.values()), abs=1e-5)
+        assert sum(labeled.probabilities.values()) == pytest.approx(1)
+        assert labeled.sentence_weights == pytest.approx(alone.sentence_weights, abs=1e-5)
+        assert len(labeled.sentence_weights) == len(labeled.sentences) == len(labeled.word_weights)
+        assert all(len(a) == len(b) for a, b in zip(labeled.sentences, labeled.word_weights, strict=True))
+        assert all(sum(weights) == pytest.approx(1, abs=1e-5) for weights in labeled.word_weights)
+        if labeled.sentences:
+            assert sum(labeled.sentence_weights) == pytest.approx(1, abs=1e-5)
+    assert whole[9].sentences == [] == whole[10].sentences
+    assert len(whole[-1].sentences) == 100, "what is beyond data.max_sentences is not read"
+
+
+def test_long_sentences_go_on_and_long_documents_end() -> None:
+    tokenizer = train_vocabulary(["a b c d e"] * 3, VocabularyConfig(kind="word", min_frequency=1))
+    reader = Reader(tokenizer, DocumentsConfig(files=("x",), max_length=2, max_sentences=3))
+    a, b, c, d, e = tokenizer.encode(["a b c d e"])[0]
+    assert reader.encode(["a b c d e. x", "a. b. c. d", ""])[0][:2] == [[a, b], [c, d]]
+    assert len(reader.encode(["a b c d e"])[0]) == 3 and reader.encode([" "]) == [[]]
+    assert reader.encode(["a ||| b ||| c ||| d"]) == [[[a], [b], [c]]]
+    assert e
+
+
+def test_the_evaluation_counts_as_the_classifier_does(taught: Path) -> None:
+    from attnkit.metrics.labels import label_scores
+    from attnkit.tasks.documents import open_documents
+
+    opened = open_run(taught, "classify", device="cpu")
+    prepared = open_documents(opened.config, taught / "data")
+    found = DocumentsEvaluation(prepared, opened.device, 2)(opened.model)
+    lines = [line.split("\t") for line in (taught.parent / "valid.tsv").read_text().splitlines()]
+    labels = [labeled.label for labeled in Classifier(opened).classify([text for text, _ in lines])]
+    scores = label_scores(labels, [label for _, label in lines])
+    assert found is not None
+    assert (found["accuracy"], found["macro_f1"]) == (scores.accuracy, scores.macro_f1)
+
+
+def test_a_stop_gives_an_evaluation_up(taught: Path) -> None:
+    from attnkit.tasks.documents import open_documents
+
+    opened = open_run(taught, "classify", device="cpu")
+    prepared = open_documents(opened.config, taught / "data")
+    assert DocumentsEvaluation(prepared, opened.device, 2, stop=lambda: True)(opened.model) is None
+
+
+HOSTILE: dict[str, tuple[str, type[AttnkitError], str]] = {
+    "empty": ("", DataError, "there are no documents"),
+    "one label": ("a b\tx\nc d\tx\n", DataError, "every document has the label 'x'"),
+    "one column": ("a b\tx\nc d\n", DataError, "1 column, not two"),
+    "three columns": ("a b\tx\nc\td\tx\n", DataError, "3 columns, not two"),
+    "no label": ("a b\tx\nc d\t\n", DataError, "the label is missing"),
+    "blank documents": ("\tx\n \ty\n" * 20, DataError, "no document is left to validate on"),
+    "not UTF-8": ("a b\tx\nc \udcff\ty\n", DataError, "no UTF-8"),
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_labeled_files_that_cannot_be_trained_on(tmp_path: Path, case: str) -> None:
+    text, error, said = HOSTILE[case]
+    (tmp_path / "a.tsv").write_bytes(text.encode("utf-8", "surrogateescape"))
+    with pytest.raises(error, match=said):
+        config = resolve({"task": "classify", "data.files": [str(tmp_path / "a.tsv")]}, sets=STEADY, preset_name="tiny")
+        list(train(Request(config.config, tmp_path / "run")))
+
+
+def test_an_unknown_label_to_validate_on_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").write_text("a\tx\nb\ty\n")
+    (tmp_path / "b.tsv").write_text("a\tz\n")
+    flags = {"task": "classify", "data.files": [str(tmp_path / "a.tsv")], "data.valid_files": [str(tmp_path / "b.tsv")]}
+    with pytest.raises(DataError, match="has the label 'z'"):
+        list(train(Request(resolve(flags, sets=STEADY, preset_name="tiny").config, tmp_path / "run")))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda raw: raw.replace(b'"good"', b'"bad"'),
+        lambda raw: b'{"format": "attnkit labels", "labels": ["x"]}',
+        lambda raw: b"[]",
+        lambda raw: b'{"format": "attnkit labels", "labels": ["x", ""]}',
+        lambda raw: raw.replace(b"good", b"go\\nod"),
+    ],
+    ids=["twice", "one", "a list", "an empty one", "two lines"],
+)
+def test_damaged_labels_are_refused(change: Callable[[bytes], bytes]) -> None:
+    raw = Labels(labels=["bad", "good"]).to_bytes()
+    assert Labels.parse(raw, "here").labels == ["bad", "good"]
+    with pytest.raises(RunError, match="makes no sense"):
+        Labels.parse(change(raw), "here")
+
+
+def test_a_run_with_other_labels_cannot_be_begun_from_it(taught: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").write_text("a b\tx\nc d\ty\n" * 20)
+    sizes = [f"model.{name}=24" for name in ("d_model", "d_word", "d_sentence", "d_attention")]
+    flags = {"task": "classify", "data.files": [str(tmp_path / "a.tsv")]}
+    config = resolve(flags, sets=[*STEADY, *sizes], preset_name="tiny").config
+    with pytest.raises(DataError, match="other labels"):
+        list(train(Request(config, tmp_path / "run", init_from=taught)))
