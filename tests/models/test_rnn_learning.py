@@ -39,8 +39,8 @@ def greedy(model: Recurrent, src: Tensor) -> Tensor:
     ("cell", "alignment", "query", "feeding"),
     [
         ("gru", "additive", "previous", False),
-        ("gru", "dot", "current", False),
-        ("lstm", "general", "current", True),
+        pytest.param("gru", "dot", "current", False, marks=pytest.mark.slow),
+        pytest.param("lstm", "general", "current", True, marks=pytest.mark.slow),
     ],
 )
 def test_reversal_is_learnt(cell: str, alignment: str, query: str, feeding: bool) -> None:
