@@ -125,10 +125,9 @@ class Ranks:
             self._gate.ask()
 
     def _meet(self, code: int, *, come: bool) -> list[int]:
-        """Return the codes of all ranks, how many have come to the end of their block, and how many must stop."""
+        """Return the codes of all ranks, how many have come to their block's end, and how many of these must stop."""
         numbers = torch.zeros(self.world + 2, dtype=torch.int64)  # object collectives would run pickles
-        asked = come and self.asked()  # a rank at work says so when it has come
-        numbers[self.rank], numbers[-2], numbers[-1] = code, int(come), int(asked)
+        numbers[self.rank], numbers[-2], numbers[-1] = code, int(come), int(come and self.asked())
         self.reduce(numbers)
         return [int(n) for n in numbers.tolist()]
 
