@@ -51,6 +51,10 @@ class SystemFailure(AttnkitError):
     exit_code = 5
 
 
+class LostPeerError(SystemFailure):
+    """Another process of the run is gone or silent. What became of it is not known, so the same again may do."""
+
+
 class DivergedError(AttnkitError):
     """Training produced non-finite numbers ten times in a row."""
 

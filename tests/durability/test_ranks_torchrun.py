@@ -51,8 +51,7 @@ except SystemExit as ended:
 # The first attempt loses rank 1 to the system; where three are to fail, the second finds the disk full and the third
 # meets a bug on rank 1.
 FAILING = f"""
-import errno, os, signal, sys
-from attnkit import files
+import os, signal, sys
 from attnkit.runs.folder import RunFolder
 from attnkit.tasks import keeping, translation
 attempt, rank = os.environ["TORCHELASTIC_RESTART_COUNT"], os.environ["RANK"]
@@ -60,7 +59,7 @@ n_failures = int(sys.argv.pop(1))
 save, loss, keep = RunFolder.save, translation.linear_cross_entropy, keeping.Keeper.keep
 def save_once(self, step, contents):
     if step > 6:
-        raise files.failure("write", self.path, OSError(errno.ENOSPC, "No space left on device"))
+        raise OverflowError("no room")
     return save(self, step, contents)
 def lose(*arguments):
     raise ZeroDivisionError("that was too much")
@@ -74,6 +73,17 @@ if attempt == "1" and n_failures == 3:
     RunFolder.save = save_once
 if attempt == "2" and rank == "1" and n_failures == 3:
     translation.linear_cross_entropy = lose
+from attnkit.cli import main
+main()
+"""
+
+FULL = """
+import errno
+from attnkit import files
+from attnkit.runs.folder import RunFolder
+def save(self, step, contents):
+    raise files.failure("write", self.path, OSError(errno.ENOSPC, "No space left on device"))
+RunFolder.save = save
 from attnkit.cli import main
 main()
 """
@@ -207,6 +217,18 @@ def test_a_failure_that_would_repeat_is_told_once_and_not_retried(workshop: Any,
     assert (status(tmp_path / "run")["state"], status(tmp_path / "run")["exit_code"]) == ("failed", 3)
 
 
+@pytest.mark.slow
+def test_a_full_disk_is_told_once_and_not_retried(workshop: Any, tmp_path: Path) -> None:
+    (tmp_path / "full.py").write_text(FULL)
+    arguments = workshop.arguments("transformer", tmp_path / "run", **CHANGES)
+    failed = torchrun([str(tmp_path / "full.py")], arguments, tmp_path, restarts=2)
+    assert failed.returncode != 0
+    assert said(tmp_path, 0, 0)[-2].startswith("error: cannot write ")
+    for attempt in (1, 2):
+        assert {*said(tmp_path, attempt, 0), *said(tmp_path, attempt, 1)} <= {"interrupted"}
+    assert status(tmp_path / "run")["exit_code"] == 5
+
+
 @pytest.mark.parametrize("n_failures", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_other_failures_are_retried_and_leave_no_trace(
     workshop: Any, whole: Path, tmp_path: Path, n_failures: int
@@ -223,8 +245,8 @@ def test_other_failures_are_retried_and_leave_no_trace(
     assert said(tmp_path, 0, 1) == []
     assert any(line.startswith("going on from step 4") for line in said(tmp_path, 1, 0))
     if n_failures == 3:
-        full, gone = said(tmp_path, 1, 0), said(tmp_path, 2, 1)
-        assert full[-2].startswith("error: cannot write ") and full[-1].startswith("help: ")
+        bug, gone = said(tmp_path, 1, 0), said(tmp_path, 2, 1)
+        assert bug[-2].endswith("OverflowError: no room")
         assert said(tmp_path, 1, 1) == []
         # Nobody knew of what befell rank 1: it tells of it itself, and the broken connection ends rank 0.
         assert gone[0].endswith("ZeroDivisionError: that was too much") and len(gone) == 2

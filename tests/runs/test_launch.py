@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
-from attnkit.errors import ToldError
+from attnkit.errors import LostPeerError, SystemFailure, ToldError
 from attnkit.runs.folder import RunFolder
-from attnkit.runs.launch import is_of_this_launch, launch_facts, refuse_repeat
+from attnkit.runs.launch import failure_facts, is_of_this_launch, launch_facts, refuse_repeat
 from attnkit.runs.logs import Status
 
 
@@ -22,7 +23,7 @@ def fail(run: RunFolder, code: int) -> None:
     run.write_status(Status(state="failed", reason="it cannot be", exit_code=code, facts={**launch_facts()}))
 
 
-@pytest.mark.parametrize("code", [2, 3, 4, 6])
+@pytest.mark.parametrize("code", [2, 3, 4, 5, 6])
 def test_a_repeating_failure_ends_the_attempts_of_its_launch_alone(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, code: int
 ) -> None:
@@ -39,7 +40,18 @@ def test_a_repeating_failure_ends_the_attempts_of_its_launch_alone(
         refuse_repeat(tmp_path)
 
 
-@pytest.mark.parametrize("code", [1, 5, 130, 143])
+def test_a_lost_process_is_tried_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """It is a failure of the system as a full disk is, but nobody knows what ended the other."""
+    begin(monkeypatch, "none_a", 0)
+    for error in (SystemFailure("no room"), LostPeerError("another process has ended")):
+        status = Status(state="failed", reason=str(error), exit_code=5, facts=failure_facts(error))
+        RunFolder(tmp_path).write_status(status)
+        begin(monkeypatch, "none_a", 1)
+        with nullcontext() if isinstance(error, LostPeerError) else pytest.raises(ToldError):
+            refuse_repeat(tmp_path)
+
+
+@pytest.mark.parametrize("code", [1, 130, 143])
 def test_what_may_pass_is_tried_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, code: int) -> None:
     begin(monkeypatch, "none_a", 1)
     refuse_repeat(tmp_path)  # nothing was written

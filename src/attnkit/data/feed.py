@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 import numpy as np
 
 from attnkit.data.order import EpochPlan, draw, plan_epoch, share
 from attnkit.data.pairs import PairBatch, Pairs
 from attnkit.errors import DataError, RunError
+
+_Batch = TypeVar("_Batch")
 
 
 @dataclass(frozen=True)
@@ -22,15 +25,15 @@ class Position:
 
 
 @dataclass(frozen=True)
-class Step:
+class Step(Generic[_Batch]):
     """One global batch, of which this rank holds a share."""
 
-    micro_batches: tuple[PairBatch, ...]
+    micro_batches: tuple[_Batch, ...]
     """This rank's slices, at most ``accumulate`` of them; empty slices are left out, so there may be none."""
     counts: Mapping[str, int]
     """For each loss term, what its sum is divided by: counted over the whole global batch."""
     n_tokens: int
-    """Real tokens of the whole global batch, both sides, end symbols included."""
+    """Real tokens of the whole global batch, in and out; of text, end symbols included."""
     epoch: float
     """Epochs done when this step is done."""
 
@@ -60,7 +63,7 @@ class PairFeed:
         if self.weights is not None and len(self.weights) != len(self.pairs.corpora):
             raise ValueError(f"{len(self.weights)} weights for {len(self.pairs.corpora)} corpora")
 
-    def step_at(self, position: Position) -> tuple[Step, Position]:
+    def step_at(self, position: Position) -> tuple[Step[PairBatch], Position]:
         """Return the step at a position and the position after it. Calls may come in any order.
 
         Raises:

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from attnkit.data.feed import Position
+from attnkit.data.feed import Position, Step
 from attnkit.data.order import EpochPlan, plan_epoch, share
 from attnkit.errors import RunError
 
@@ -34,20 +34,6 @@ class Rows(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class RowStep:
-    """One global batch, of which this rank holds a share."""
-
-    micro_batches: tuple[Any, ...]
-    """This rank's slices, at most ``accumulate`` of them; empty slices are left out, so there may be none."""
-    counts: Mapping[str, int]
-    """For each loss term, what its sum is divided by: counted over the whole global batch."""
-    n_tokens: int
-    """Real tokens of the whole global batch, in and out."""
-    epoch: float
-    """Epochs done when this step is done."""
-
-
 @dataclass
 class RowFeed:
     """Gives the steps of a training run over rows.
@@ -65,7 +51,7 @@ class RowFeed:
     world: int = 1
     _planned: tuple[int, EpochPlan] | None = field(default=None, init=False, repr=False)
 
-    def step_at(self, position: Position) -> tuple[RowStep, Position]:
+    def step_at(self, position: Position) -> tuple[Step[Any], Position]:
         """Return the step at a position and the position after it. Calls may come in any order.
 
         Raises:
@@ -80,7 +66,7 @@ class RowFeed:
         costs = came_in + come_out
         mine = share(batch, costs, self.rank, self.world, self.accumulate)
         done = position.index + 1
-        step = RowStep(
+        step: Step[Any] = Step(
             micro_batches=tuple(self.rows.batch(indices, self.seed, epoch) for indices in mine if len(indices)),
             counts=self.rows.counts(batch),
             n_tokens=int(costs.sum()),

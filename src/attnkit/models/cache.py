@@ -1,7 +1,7 @@
 """What a Transformer remembers while it decodes: keys and values in slots that stay put, and who descends from whom.
 
 DecodingState serves scaled dot x softmax alone, in the fewest operations; models with other functions take
-`prepared_cache`'s. Beams is the part that both have.
+`prepared_cache`'s. BeamState is the part that both have.
 
 Each step writes one slot per beam and never moves it. A beam sees the slots of its own ancestors only, through a mask;
 reordering beams gathers that small mask, not the keys and values, which are d times larger. The beams of a sentence are
@@ -80,8 +80,40 @@ class Beams:
         self.n_steps += 1
 
 
-class DecodingState:
-    """The state of one batch. Its methods change it in place; meant for torch.inference_mode."""
+class BeamState:
+    """The state of one batch, less keys and values. Its methods change it in place; meant for torch.inference_mode."""
+
+    def __init__(self, beams: Beams, memory_mask: Tensor | None, record: bool) -> None:
+        """Take the beams, the memory's mask (B, 1, 1, S), and whether attention is to hold each step's weights."""
+        self.beams, self.memory_mask, self.record = beams, memory_mask, record
+        self.attention: Tensor | None = None
+
+    @property
+    def n_steps(self) -> int:
+        """Return how many steps were taken."""
+        return self.beams.n_steps
+
+    def reorder(self, parents: Tensor) -> BeamState:
+        """Let beam k of sentence b go on from its old beam parents[b, k]; any number of beams may follow."""
+        self.beams.reorder(parents)
+        return self
+
+    def keep(self, sentences: Tensor) -> BeamState:
+        """Keep only these rows of the batch, in this order."""
+        self.beams.keep(sentences)
+        if self.memory_mask is not None:
+            self.memory_mask = self.memory_mask.index_select(0, sentences)
+        if self.attention is not None:
+            self.attention = self.attention.index_select(0, sentences)
+        return self
+
+    def close(self) -> None:
+        """End the step that open began."""
+        self.beams.close()
+
+
+class DecodingState(BeamState):
+    """The state of one batch whose attention is scaled dot x softmax."""
 
     def __init__(self, memory: Tensor, memory_mask: Tensor | None, n_beams: int, max_length: int, record: bool) -> None:
         """Take the memory's projected keys and values (2 L, B, H, S, d), layer by layer, and its mask (B, S)."""
@@ -95,42 +127,25 @@ class DecodingState:
         # One copy now, or every step's products copy it anew: ``to`` alone keeps the projection's strides.
         self.memory = memory.to(kept).contiguous()
         self.memory[0::2].mul_(self.scale)
-        self.memory_mask = None
+        added = None
         if memory_mask is not None and not bool(memory_mask.all()):
             blocked = ~memory_mask[:, None, None, :]
             lowest = torch.finfo(self.exact).min  # not -inf: a source of padding alone must not become NaN
-            self.memory_mask = torch.zeros_like(blocked, dtype=self.exact).masked_fill_(blocked, lowest)
-        self.record = record
+            added = torch.zeros_like(blocked, dtype=self.exact).masked_fill_(blocked, lowest)
         self.slots = self.memory.new_zeros(n_layers, batch, n_heads, 0, width)  # (2 L, B, H, C, d)
-        self.beams = Beams(batch, n_beams, max_length, self.exact, memory.device)
+        super().__init__(Beams(batch, n_beams, max_length, self.exact, memory.device), added, record)
         self.mask = self.beams.ancestry
-        self.attention: Tensor | None = None
-
-    @property
-    def n_steps(self) -> int:
-        """Return how many steps were taken."""
-        return self.beams.n_steps
 
     @property
     def n_layers(self) -> int:
         """Return how many layers the decoder has."""
         return len(self.memory) // 2
 
-    def reorder(self, parents: Tensor) -> DecodingState:
-        """Let beam k of sentence b go on from its old beam parents[b, k]; any number of beams may follow."""
-        self.beams.reorder(parents)
-        return self
-
-    def keep(self, sentences: Tensor) -> DecodingState:
+    def keep(self, sentences: Tensor) -> BeamState:
         """Keep only these rows of the batch, in this order."""
         self.memory = self.memory.index_select(1, sentences)
         self.slots = self.slots.index_select(1, sentences)
-        self.beams.keep(sentences)
-        if self.memory_mask is not None:
-            self.memory_mask = self.memory_mask.index_select(0, sentences)
-        if self.attention is not None:
-            self.attention = self.attention.index_select(0, sentences)
-        return self
+        return super().keep(sentences)
 
     def open(self, n_queries: int) -> Tensor:
         """Make room for one slot per query and return the distances (1, C) from this step to the slots' steps."""
@@ -143,10 +158,6 @@ class DecodingState:
     def lean(self, bias: Tensor) -> None:
         """Add a bias (H, 1, C) to the scores of the step's own attention."""
         self.mask = self.mask + bias  # (B, H, K, C)
-
-    def close(self) -> None:
-        """End the step that open began."""
-        self.beams.close()
 
     def own(self, layer: int, heads: Heads, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         """Write this step's keys and values (B, H, K, d) and return the context (B, H, K, d) over each beam's past.

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from attnkit.models.attention.distribution import softmax
 from attnkit.models.documents_config import HanConfig
-from attnkit.models.dropout import Dropout
+from attnkit.models.dropout import Dropout, without_dropout
 from attnkit.models.linear import Linear
 from attnkit.models.recurrent import RecurrentEncoder
 
@@ -78,12 +78,8 @@ class HierarchicalAttention(nn.Module):
         "word" is (B, 1, 1, S, W): a row for each sentence, over its words; "sentence" is (B, 1, 1, 1, S). Rows sum to 1
         over real words and sentences, and are exactly 0 elsewhere. Dropout is off while it looks.
         """
-        was_training = self.training
-        self.eval()
-        try:
+        with without_dropout(self):
             _, of_words, of_sentences = self.read(words, word_mask, places, sentence_mask)
-        finally:
-            self.train(was_training)
         return {"word": of_words[:, None, None], "sentence": of_sentences[:, None, None, None]}
 
     def read(

@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+
+@contextmanager
+def without_dropout(module: nn.Module) -> Iterator[None]:
+    """Switch dropout off within a module for as long as the context lasts, then put the module back as it was."""
+    was_training = module.training
+    module.eval()
+    try:
+        yield
+    finally:
+        module.train(was_training)
 
 
 class Dropout(nn.Module):

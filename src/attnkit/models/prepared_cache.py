@@ -12,53 +12,36 @@ from torch import Tensor
 
 from attnkit.models.attention.heads import Heads, Prepared
 from attnkit.models.attention.kernel import Scope
-from attnkit.models.cache import Beams, widen
+from attnkit.models.cache import Beams, BeamState, widen
 
 
-class PreparedState:
-    """The state of one batch. Its methods change it in place; meant for torch.inference_mode."""
+class PreparedState(BeamState):
+    """The state of one batch with any functions of attention."""
 
     def __init__(
         self, layers: list[Heads], memory: Tensor, memory_mask: Tensor | None, beams: Beams, record: bool
     ) -> None:
         """Take the layers' heads, the memory's keys and values (2 L, B, H, S, d) for them, and its mask (B, S)."""
+        super().__init__(beams, None if memory_mask is None else memory_mask[:, None, None, :], record)
         pairs = zip(layers, memory[0::2].unbind(0), strict=True)
         self.prepared = [[part.contiguous() for part in heads.prepare(keys)] for heads, keys in pairs]
         self.values = memory[1::2].contiguous()
-        self.memory_mask = None if memory_mask is None else memory_mask[:, None, None, :]
-        self.beams, self.record = beams, record
         self.slots: list[Prepared] = [[] for _ in layers]  # a layer, a group: (B, H of the group, C, its width)
         self.slot_values = self.values[..., :0, :]  # (L, B, H, C, d)
         self.scope = Scope()
-        self.attention: Tensor | None = None
-
-    @property
-    def n_steps(self) -> int:
-        """Return how many steps were taken."""
-        return self.beams.n_steps
 
     @property
     def n_layers(self) -> int:
         """Return how many layers the decoder has."""
         return len(self.prepared)
 
-    def reorder(self, parents: Tensor) -> PreparedState:
-        """Let beam k of sentence b go on from its old beam parents[b, k]; any number of beams may follow."""
-        self.beams.reorder(parents)
-        return self
-
-    def keep(self, sentences: Tensor) -> PreparedState:
+    def keep(self, sentences: Tensor) -> BeamState:
         """Keep only these rows of the batch, in this order."""
         self.prepared = [[part.index_select(0, sentences) for part in layer] for layer in self.prepared]
         self.slots = [[part.index_select(0, sentences) for part in layer] for layer in self.slots]
         self.values = self.values.index_select(1, sentences)
         self.slot_values = self.slot_values.index_select(1, sentences)
-        self.beams.keep(sentences)
-        if self.memory_mask is not None:
-            self.memory_mask = self.memory_mask.index_select(0, sentences)
-        if self.attention is not None:
-            self.attention = self.attention.index_select(0, sentences)
-        return self
+        return super().keep(sentences)
 
     def open(self, n_queries: int) -> Tensor:
         """Make room for one slot per query and return the distances (1, C) from this step to the slots' steps."""
@@ -73,10 +56,6 @@ class PreparedState:
     def lean(self, bias: Tensor) -> None:
         """Add a bias (H, 1, C) to the scores of the step's own attention."""
         self.scope = Scope(self.scope.mask, bias=bias)
-
-    def close(self) -> None:
-        """End the step that open began."""
-        self.beams.close()
 
     def own(self, layer: int, heads: Heads, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         """Write this step's keys and values (B, H, K, d) and return the context (B, H, K, d) over each beam's past."""

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from attnkit.models.config import RnnConfig
-from attnkit.models.dropout import Dropout
+from attnkit.models.dropout import Dropout, without_dropout
 from attnkit.models.linear import Linear, some_outputs
 from attnkit.models.recurrent import CellState, RecurrentEncoder
 from attnkit.models.rnn_decoder import Memory, RecurrentDecoder, Source
@@ -117,17 +117,13 @@ class Recurrent(nn.Module):
     @torch.no_grad()
     def look(self, src: Tensor, src_mask: Tensor | None, tgt_in: Tensor) -> dict[str, Tensor]:
         """Return cross: the weights (B, 1, 1, T, S) over the source, of one layer and one head; nothing without."""
-        training = self.training
-        self.eval()
-        try:
+        with without_dropout(self):
             state = self.start(src, src_mask, 1, tgt_in.shape[1], record=True)
             seen = []
             for at in range(tgt_in.shape[1]):
                 _, state = self.step(tgt_in[:, at : at + 1], state)
                 if state.attention is not None:
                     seen.append(state.attention)
-        finally:
-            self.train(training)
         return {"cross": torch.cat(seen, dim=1)[:, None, None]} if seen else {}
 
     def start(

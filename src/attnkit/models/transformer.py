@@ -20,7 +20,7 @@ from attnkit.models.attention.patterns import make_pattern
 from attnkit.models.attention.sparse import sparse_attention
 from attnkit.models.cache import Beams, DecodingState
 from attnkit.models.config import TransformerConfig
-from attnkit.models.dropout import Dropout
+from attnkit.models.dropout import Dropout, without_dropout
 from attnkit.models.layers import DecoderLayer, EncoderLayer
 from attnkit.models.linear import Linear, some_outputs
 from attnkit.models.positions import AlibiBias, LearnedPositions, RelativeBias, Rotation, distances, sinusoids
@@ -225,12 +225,8 @@ class Transformer(nn.Module):
         """Return the weights of every layer, (B, L, H, T, S) each: encoder, decoder and cross. Dropout is off."""
         own: Seen = []
         decoder: tuple[Seen, Seen] = ([], [])
-        training = self.training
-        self.eval()
-        try:
+        with without_dropout(self):
             self.decoder(tgt_in, self.encoder(src, src_mask, own), src_mask, decoder)
-        finally:
-            self.train(training)
         return {
             name: torch.stack(weights, dim=1)
             for name, weights in zip(("encoder", "decoder", "cross"), (own, *decoder), strict=True)

@@ -11,11 +11,14 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from attnkit.errors import DataError, DivergedError, RunError, ToldError, UsageError
+from attnkit.errors import DataError, DivergedError, LostPeerError, RunError, SystemFailure, ToldError, UsageError
 from attnkit.runs import logs
 
-REPEATING = frozenset(kind.exit_code for kind in (UsageError, DataError, RunError, DivergedError))
-"""Exit codes of failures that the same command meets again: nothing outside of it had a part in them."""
+REPEATING = frozenset(kind.exit_code for kind in (UsageError, DataError, RunError, SystemFailure, DivergedError))
+"""Exit codes of failures that the same command meets again, unless somebody mends something first.
+
+A full disk is among them: it does not empty itself within the second that a restart takes.
+"""
 
 
 def launch_facts() -> dict[str, str]:
@@ -31,6 +34,11 @@ def launch_facts() -> dict[str, str]:
     return {"launch": folder[0] if folder else f"{run_id}_{os.getppid()}"}
 
 
+def failure_facts(error: BaseException) -> dict[str, str | bool]:
+    """Return what ``status.json`` says of a failure, beside its launch, to the next attempt."""
+    return {**launch_facts(), **({"lost_peer": True} if isinstance(error, LostPeerError) else {})}
+
+
 def is_of_this_launch(status: logs.Status | None) -> bool:
     """Return whether an attempt of this launch wrote ``status``; False where there is no launch."""
     facts = launch_facts()
@@ -44,5 +52,5 @@ def refuse_repeat(run: Path) -> None:
     status = logs.read_status(run / logs.STATUS_NAME)
     if status is None or not is_of_this_launch(status) or status.state != "failed" or status.exit_code is None:
         return
-    if status.exit_code in REPEATING:
+    if status.exit_code in REPEATING and not status.facts.get("lost_peer"):
         raise ToldError(status.reason, status.exit_code)

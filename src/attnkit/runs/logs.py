@@ -36,9 +36,13 @@ class Status(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_
     reason: str = ""
     """Why it is in this state, a sentence for people."""
     exit_code: int | None = None
-    """The code the command ended with; 2, 3, 4 and 6 would come again (``runs.launch``)."""
+    """The code the command ended with; 2 to 6 would come again (``runs.launch``)."""
     facts: dict[str, Fact] = Field(default_factory=dict)
-    """Anything else worth showing; ``launch`` is the call of ``torchrun`` that the run was last begun by."""
+    """Anything else worth showing.
+
+    ``launch`` is the call of ``torchrun`` that the run was last begun by, and ``lost_peer`` says that the failure was
+    that of another process, which could not tell what it died of.
+    """
 
 
 def append_record(path: Path, record: Mapping[str, object]) -> None:

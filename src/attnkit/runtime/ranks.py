@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 import torch
 import torch.distributed
 
-from attnkit.errors import AttnkitError, StoppedError, SystemFailure, ToldError, exit_code
+from attnkit.errors import AttnkitError, LostPeerError, StoppedError, SystemFailure, ToldError, exit_code
 
 TIMEOUT = 120.0
 """Seconds after which a process that does not answer is taken for dead."""
@@ -134,15 +134,15 @@ class Ranks:
     def _refuse_to_go_on(self, waited: float, error: RuntimeError) -> NoReturn:
         if waited >= 0.9 * self.timeout:
             # Whoever is silent tells nothing, so all the others do.
-            raise SystemFailure(
+            raise LostPeerError(
                 f"another process of this run has not answered for {self.timeout:g} seconds",
                 help="the same command again goes on; rank_timeout says how long to wait",
             ) from error
         what = "another process of this run has ended or cannot be reached"
         if self.rank > 1:  # rank 0 may be the one that is gone
-            raise ToldError(what, SystemFailure.exit_code) from error
+            raise ToldError(what, LostPeerError.exit_code) from error
         help = "what it said stands above or in its own log; the same command again goes on"
-        raise SystemFailure(what, help=help) from error
+        raise LostPeerError(what, help=help) from error
 
     def __enter__(self) -> Ranks:
         if self.world > 1:

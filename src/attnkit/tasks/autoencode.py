@@ -11,13 +11,12 @@ import torch
 from torch import nn
 
 from attnkit.data.arrays import count_rows, read_vectors
-from attnkit.data.rows import RowFeed
 from attnkit.models.autoencoder import SequenceAutoencoder, VectorAutoencoder
 from attnkit.runs.checkpoint import Checkpoint
 from attnkit.runs.folder import RunFolder
 from attnkit.runtime.ranks import Ranks
 from attnkit.tasks.autoencode_config import AutoencodeConfig
-from attnkit.tasks.autoencode_lines import LinesEvaluation, PreparedLines, build_lines, lines_loss, open_lines
+from attnkit.tasks.autoencode_lines import LinesEvaluation, PreparedLines, build_lines, open_lines
 from attnkit.tasks.autoencode_vectors import (
     PreparedVectors,
     VectorsEvaluation,
@@ -28,8 +27,9 @@ from attnkit.tasks.autoencode_vectors import (
     vectors_loss,
 )
 from attnkit.tasks.card import About
-from attnkit.tasks.course import Parts, make_job
+from attnkit.tasks.course import Parts, make_job, row_feed
 from attnkit.tasks.encoded import Stage, is_made
+from attnkit.tasks.likelihood import pairs_loss
 from attnkit.tasks.load import given_tokenizer, read_tokenizer
 from attnkit.tasks.plan import SAMPLE, Plan, outline
 from attnkit.tasks.task import Evaluation, Stop, Task
@@ -77,15 +77,13 @@ def _job(
     ranks: Ranks,
     stop: Stop | None = None,
 ) -> Job:
-    device, optimization = evaluation.device, config.optimization
-    feed = RowFeed(
-        prepared.train, config.seed, optimization.max_tokens, optimization.accumulate, ranks.rank, ranks.world
-    )
+    device = evaluation.device
+    feed = row_feed(config, prepared.train, ranks)
     loss: Callable[[Any], Any]
     if isinstance(prepared, PreparedVectors):
         loss = vectors_loss(cast(VectorAutoencoder, model), device)
     else:
-        loss = lines_loss(cast(SequenceAutoencoder, model), device, optimization.label_smoothing)
+        loss = pairs_loss(cast(SequenceAutoencoder, model), device, config.optimization.label_smoothing)
     return make_job(config, Parts(model, feed, loss), evaluation, ranks, stop)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -15,30 +15,22 @@ import torch
 from attnkit import files
 from attnkit.data.config import NoiseConfig
 from attnkit.data.lines import LineRows
-from attnkit.data.pairs import PairBatch
 from attnkit.data.store import Store, writing
 from attnkit.decoding.config import SearchConfig
 from attnkit.errors import DataError
 from attnkit.models.autoencoder import SequenceAutoencoder
+from attnkit.models.dropout import without_dropout
 from attnkit.models.translation import TranslationModel
 from attnkit.tasks.autoencode_config import AutoencodeConfig
-from attnkit.tasks.encoded import (
-    Stage,
-    choose_held_out,
-    read_index,
-    read_lines,
-    rebuildable,
-    refuse_damaged,
-    write_index,
-    write_lines,
-)
-from attnkit.tasks.searching import Batching, Job, LocalSearcher, Part, make_batches, pad_sources, usable_words
+from attnkit.tasks.development import best_ids, sample_places
+from attnkit.tasks.encoded import Stage, choose_held_out, count_first, opening, read_lines, write_index, write_lines
+from attnkit.tasks.likelihood import pairs_loss
+from attnkit.tasks.searching import Batching, LocalSearcher, Part, make_batches, pad_sources, usable_words
 from attnkit.tasks.task import Abandoned, Sample, Stop, unless
 from attnkit.text import lines as text
 from attnkit.text.tokenizer import EOS_ID, Tokenizer
 from attnkit.text.tokenizer import load as load_tokenizer
 from attnkit.text.vocabulary import train_vocabulary
-from attnkit.training.losses import Term, linear_cross_entropy
 
 _CHUNK = 4096  # lines
 _BATCH_TOKENS = 4096
@@ -97,11 +89,8 @@ class Corpus:
                 "blank": not line.strip(),
                 "repeats_of_held_out": line in known,
             }
-            reason = next((name for name, applies in left_out.items() if applies), None)
-            if reason is None:
+            if not count_first(left_out, self.counts):
                 yield line
-            else:
-                self.counts[reason] += 1
 
 
 def build_lines(config: AutoencodeConfig, folder: Path, given: Tokenizer | None, origin: str | None) -> Iterator[Stage]:
@@ -144,31 +133,13 @@ def _write(folder: Path, lines: Iterable[str], tokenizer: Tokenizer, longest: in
 
 def open_lines(config: AutoencodeConfig, folder: Path) -> PreparedLines:
     """Open what ``build_lines`` made. Raises ``RunError`` naming what is damaged."""
-    index = read_index(folder)
-    with rebuildable(folder):
+    with opening(folder) as index:
         lines = read_lines(folder / "valid.txt")
         train = LineRows(Store.open(folder / "train"), config.noise)
         valid = LineRows(Store.open(folder / "valid"), NoiseConfig())
         if not len(lines) == len(valid) == index["counts"].get("valid") or not len(train):
             raise ValueError("lines are missing")
-        prepared = PreparedLines(train, valid, lines, load_tokenizer(folder / "tokenizer.json"), index["counts"])
-        refuse_damaged(folder, index)
-        return prepared
-
-
-def lines_loss(
-    model: SequenceAutoencoder, device: torch.device, smoothing: float
-) -> Callable[[PairBatch], Mapping[str, Term]]:
-    """Return the loss of a batch: the negative log-likelihood of the clean lines, given the noisy ones."""
-
-    def loss(batch: PairBatch) -> dict[str, Term]:
-        batch = batch.to(device)
-        hidden = model.hidden(batch.src, batch.src_mask, batch.tgt_in)
-        chosen = hidden.flatten(0, 1).index_select(0, batch.positions)
-        total, nll = linear_cross_entropy(chosen, model.output.weight, model.output.bias, batch.targets, smoothing)
-        return {"nll": Term(total, reported=nll)}
-
-    return loss
+        return PreparedLines(train, valid, lines, load_tokenizer(folder / "tokenizer.json"), index["counts"])
 
 
 @dataclass
@@ -185,22 +156,18 @@ class LinesEvaluation:
 
     def __call__(self, model: SequenceAutoencoder) -> dict[str, float] | None:
         """Return ``loss`` and ``unigram_loss`` (nats a token), ``perplexity``, ``exact`` (percent of the lines)."""
-        was_training = model.training
-        model.eval()
         try:
-            with torch.inference_mode():
+            with without_dropout(model), torch.inference_mode():
                 loss = self._loss(model)
                 rows = [self.prepared.valid.store[i].tolist() for i in range(len(self.prepared.valid))]
                 found = reconstruct(model, rows, self.prepared.tokenizer, self.device, self.stop)
         except Abandoned:
             return None
-        finally:
-            model.train(was_training)
         lines = self.prepared.valid_lines
         # Normalised text, as from a lower-cased vocabulary, is what can come back.
         expected = self.prepared.tokenizer.decode(rows)
         exact = sum(a == b for a, b in zip(found, expected, strict=True))
-        picks = np.linspace(0, len(lines) - 1, min(self.n_samples, len(lines))).astype(int)
+        picks = sample_places(len(lines), self.n_samples)
         self.samples = [(lines[i], expected[i], found[i]) for i in picks]
         if self._unigram is None:
             self._unigram = unigram_loss(self.prepared.train.store, self.prepared.valid.store)
@@ -216,7 +183,7 @@ class LinesEvaluation:
         batches = make_batches(self.prepared.valid.lengths[0].tolist(), Batching(_BATCH_TOKENS, "tokens"))
         for indices in unless(self.stop, batches):
             batch = self.prepared.valid.clean(np.asarray(indices, np.int64))
-            total += float(lines_loss(model, self.device, 0.0)(batch)["nll"].total)
+            total += float(pairs_loss(model, self.device, 0.0)(batch)["nll"].total)
             count += len(batch.targets)
         return total / count
 
@@ -248,14 +215,9 @@ def reconstruct(
     stop: Stop | None = None,
 ) -> list[str]:
     """Return what comes back of encoded lines: a text for each, found by greedy search."""
+    parts = [Part(i, 0, ids, []) for i, ids in enumerate(rows)]
     searcher = LocalSearcher([cast(TranslationModel, model)], device)
-    batches = make_batches([len(ids) for ids in rows], Batching())
-    asked = ([Part(i, 0, rows[i], []) for i in batch] for batch in unless(stop, batches))
-    found: list[list[int]] = [[] for _ in rows]
-    results = searcher.search_all(asked, Job(usable_words(GREEDY, tokenizer)))
-    for batch, hypotheses in zip(batches, results, strict=True):
-        for i, best in zip(batch, hypotheses, strict=True):
-            found[i] = best[0].ids
+    found = best_ids(searcher, parts, usable_words(GREEDY, tokenizer), stop)
     return [line.replace("\n", " ") for line in tokenizer.decode(found)]
 
 

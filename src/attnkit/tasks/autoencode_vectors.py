@@ -19,9 +19,10 @@ from attnkit.data.config import NoiseConfig
 from attnkit.data.vectors import VectorBatch, VectorRows, write_vectors
 from attnkit.errors import RunError
 from attnkit.models.autoencoder import VectorAutoencoder
+from attnkit.models.dropout import without_dropout
 from attnkit.runs.checkpoint import Checkpoint
 from attnkit.tasks.autoencode_config import AutoencodeConfig
-from attnkit.tasks.encoded import Stage, choose_held_out, read_index, rebuildable, refuse_damaged, write_index
+from attnkit.tasks.encoded import Stage, choose_held_out, opening, write_index
 from attnkit.tasks.saved import read_bounded
 from attnkit.tasks.task import Abandoned, Sample, Stop, unless
 from attnkit.training.losses import Term
@@ -89,13 +90,11 @@ def _chosen(paths: list[Path], width: int, rows: set[int], inside: bool) -> Iter
 
 def open_vectors(config: AutoencodeConfig, folder: Path) -> PreparedVectors:
     """Open what ``build_vectors`` made. Raises ``RunError`` naming what is damaged."""
-    index = read_index(folder)
-    with rebuildable(folder):
+    with opening(folder) as index:
         train = VectorRows.open(folder / "train", config.noise)
         valid = VectorRows.open(folder / "valid", NoiseConfig())
         if train.width != valid.width:
             raise ValueError("vectors to train and to validate on have different widths")
-        refuse_damaged(folder, index)
         return PreparedVectors(train, valid, index["counts"])
 
 
@@ -143,19 +142,15 @@ class VectorsEvaluation:
     def __call__(self, model: VectorAutoencoder) -> dict[str, float] | None:
         """Return ``error``, ``mean_error`` (mean squares of a number) and ``explained`` (1 - error / mean_error)."""
         valid = self.prepared.valid
-        was_training = model.training
-        model.eval()
         total = 0.0
         try:
-            with torch.inference_mode():
+            with without_dropout(model), torch.inference_mode():
                 for start in unless(self.stop, range(0, len(valid), _BLOCK)):
                     vectors = torch.from_numpy(valid.vectors[start : start + _BLOCK].astype(np.float32))
                     vectors = vectors.to(self.device)
                     total += float((model(vectors) - vectors).square().sum(dtype=torch.float32).cpu())
         except Abandoned:
             return None
-        finally:
-            model.train(was_training)
         if self._baseline is None:
             self._baseline = valid.spread(self.prepared.train.mean)
         error = total / (len(valid) * valid.width)

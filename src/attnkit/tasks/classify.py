@@ -11,15 +11,16 @@ import numpy as np
 import torch
 
 from attnkit.data.labeled import DocumentBatch
-from attnkit.data.rows import RowFeed
 from attnkit.metrics.labels import label_scores
 from attnkit.models.documents import HierarchicalAttention
+from attnkit.models.dropout import without_dropout
 from attnkit.runs.checkpoint import Checkpoint
 from attnkit.runs.folder import RunFolder
 from attnkit.runtime.ranks import Ranks
 from attnkit.tasks.card import About
 from attnkit.tasks.classify_config import ClassifyConfig
-from attnkit.tasks.course import Parts, make_job
+from attnkit.tasks.course import Parts, make_job, row_feed
+from attnkit.tasks.development import sample_places
 from attnkit.tasks.documents import PreparedDocuments, Reader, build_documents, open_documents, read_labels
 from attnkit.tasks.encoded import Stage, is_made
 from attnkit.tasks.load import given_tokenizer, read_tokenizer
@@ -66,10 +67,8 @@ class DocumentsEvaluation:
         valid, labels = self.prepared.valid, self.prepared.labels.labels
         found, expected, total = [0] * len(valid), [0] * len(valid), 0.0
         batches = make_batches(valid.lengths[0].tolist(), Batching(_BATCH_TOKENS, "tokens"))
-        was_training = model.training
-        model.eval()
         try:
-            with torch.inference_mode():
+            with without_dropout(model), torch.inference_mode():
                 for indices in unless(self.stop, batches):
                     batch = valid.batch(np.asarray(indices, np.int64)).to(self.device)
                     log_probs = model.output(model.hidden(*batch.inputs)).float().log_softmax(-1)
@@ -79,9 +78,7 @@ class DocumentsEvaluation:
                         found[i], expected[i] = one, other
         except Abandoned:
             return None
-        finally:
-            model.train(was_training)
-        picks = np.linspace(0, len(valid) - 1, min(self.n_samples, len(valid))).astype(int)
+        picks = sample_places(len(valid), self.n_samples)
         texts = self.prepared.valid_documents
         self.samples = [(texts[i], labels[expected[i]], labels[found[i]]) for i in picks]
         scores = label_scores(found, expected)
@@ -116,11 +113,8 @@ def _job(
     ranks: Ranks,
     stop: Stop | None = None,
 ) -> Job:
-    optimization = config.optimization
-    feed = RowFeed(
-        prepared.train, config.seed, optimization.max_tokens, optimization.accumulate, ranks.rank, ranks.world
-    )
-    loss = documents_loss(model, evaluation.device, optimization.label_smoothing)
+    feed = row_feed(config, prepared.train, ranks)
+    loss = documents_loss(model, evaluation.device, config.optimization.label_smoothing)
     return make_job(config, Parts(model, feed, loss), evaluation, ranks, stop)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import accumulate
@@ -10,6 +9,7 @@ from pathlib import Path
 
 from attnkit.data.config import DataConfig
 from attnkit.errors import DataError
+from attnkit.tasks.encoded import choose_held_out
 from attnkit.text.check import PairDrops, clean_pairs
 from attnkit.text.config import CheckConfig
 from attnkit.text.lines import count_lines
@@ -82,12 +82,10 @@ class Corpora:
 
     def _choose_held_out(self, total: int) -> set[int]:
         """Return which of the ``total`` pairs of all files, counted from 0, are kept for validation."""
-        wanted = min(self.data.held_out, max(1, total // 20))
+        where = str(self.training[0][0])
         if total < 2:
-            raise DataError(
-                f"{total} pairs are too few to train on and to hold one out", where=str(self.training[0][0])
-            )
-        return set(random.Random(self.data.held_out_seed).sample(range(total), wanted))
+            raise DataError(f"{total} pairs are too few to train on and to hold one out", where=where)
+        return choose_held_out(total, self.data.held_out, self.data.held_out_seed, where)
 
     def _read_held_out(self) -> Iterator[Pair]:
         """Yield the chosen pairs, less those that training would leave out: reading the training text counts them."""

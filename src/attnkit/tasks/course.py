@@ -13,6 +13,7 @@ from typing import Any, cast
 import torch
 
 from attnkit.data.feed import Position
+from attnkit.data.rows import RowFeed, Rows
 from attnkit.errors import DivergedError, UsageError
 from attnkit.runtime import choose_device, choose_precision, release_free_memory, set_threads
 from attnkit.runtime.ranks import Ranks, join_ranks
@@ -203,6 +204,12 @@ class Parts:
     model: Any
     feed: Feed
     loss: Callable[[Any], Mapping[str, Term]]
+
+
+def row_feed(config: RunConfig, rows: Rows, ranks: Ranks) -> RowFeed:
+    """Return the stream of this rank's training steps over rows."""
+    optimization = config.optimization
+    return RowFeed(rows, config.seed, optimization.max_tokens, optimization.accumulate, ranks.rank, ranks.world)
 
 
 def make_job(

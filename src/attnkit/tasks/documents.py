@@ -18,16 +18,7 @@ from attnkit.errors import DataError, RunError
 from attnkit.reading import read_plain
 from attnkit.runs.checkpoint import Checkpoint
 from attnkit.tasks.classify_config import ClassifyConfig
-from attnkit.tasks.encoded import (
-    Stage,
-    choose_held_out,
-    read_index,
-    read_lines,
-    rebuildable,
-    refuse_damaged,
-    write_index,
-    write_lines,
-)
+from attnkit.tasks.encoded import Stage, choose_held_out, count_first, opening, read_lines, write_index, write_lines
 from attnkit.tasks.saved import read_bounded
 from attnkit.text.documents import MOST_LABEL, read_labeled, space_words, split_sentences
 from attnkit.text.tokenizer import Tokenizer
@@ -149,11 +140,8 @@ class Corpus:
                 "blank": not split_sentences(document),
                 "repeats_of_held_out": document in known,
             }
-            reason = next((name for name, applies in left_out.items() if applies), None)
-            if reason is None:
+            if not count_first(left_out, self.counts):
                 yield document, label
-            else:
-                self.counts[reason] += 1
 
     def _read_valid(self, labels: set[str]) -> Iterator[Labeled]:
         for number, (document, label) in enumerate(_read(self.valid_paths or self.paths)):
@@ -216,13 +204,11 @@ def _write(folder: Path, documents: Iterator[Labeled], reader: Reader, labels: L
 
 def open_documents(config: ClassifyConfig, folder: Path) -> PreparedDocuments:
     """Open what ``build_documents`` made. Raises ``RunError`` naming what is damaged."""
-    index = read_index(folder)
-    with rebuildable(folder):
+    with opening(folder) as index:
         texts = read_lines(folder / "valid.txt")
         train, valid = DocumentRows.open(folder / "train"), DocumentRows.open(folder / "valid")
         if not len(texts) == len(valid) == index["counts"].get("valid") or not len(train):
             raise ValueError("documents are missing")
         labels = Labels.parse(read_plain(folder / "labels.json", _MOST_BYTES), str(folder))
         tokenizer = load_tokenizer(folder / "tokenizer.json")
-        refuse_damaged(folder, index)
         return PreparedDocuments(train, valid, texts, tokenizer, labels, index["counts"])

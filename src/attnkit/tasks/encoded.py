@@ -91,7 +91,7 @@ def write_index(folder: Path, inputs: Iterable[Path], origin: str | None, counts
 
 def read_index(folder: Path) -> dict[str, Any]:
     """Return what ``prepared.json`` says. Raises ``RunError`` if it is damaged."""
-    with rebuildable(folder):
+    with _rebuildable(folder):
         raw = read_plain(folder / "prepared.json", _MOST_INDEX)
         parse_json(raw)  # stricter than what follows: a key stands once
         try:
@@ -103,14 +103,22 @@ def read_index(folder: Path) -> dict[str, Any]:
         return dict(index)
 
 
-def refuse_damaged(folder: Path, index: Mapping[str, Any]) -> None:
-    """Raise ``ValueError`` where a file is not as it was written."""
-    for fault in faults(folder, index["contents"]):
-        raise ValueError(fault)
+@contextmanager
+def opening(folder: Path) -> Iterator[dict[str, Any]]:
+    """Yield what ``prepared.json`` says and, when the rest has been read, see that each file is as it was written.
+
+    Raises:
+        RunError: something is damaged, by this or by what is read inside (``OSError``, ``ValueError``, ``RunError``).
+    """
+    index = read_index(folder)
+    with _rebuildable(folder):
+        yield index
+        for fault in faults(folder, index["contents"]):
+            raise ValueError(fault)
 
 
 @contextmanager
-def rebuildable(folder: Path) -> Iterator[None]:
+def _rebuildable(folder: Path) -> Iterator[None]:
     """Let whatever is damaged inside say that the whole folder is to be removed: only as a whole is it made anew."""
     try:
         yield
@@ -145,6 +153,14 @@ def choose_held_out(total: int, held_out: int, seed: int, where: str) -> set[int
     if total < 2:
         raise DataError(f"{total} row{'s'[: total != 1]} cannot be trained on with one held out", where=where)
     return set(random.Random(seed).sample(range(total), min(held_out, max(1, total // 20))))
+
+
+def count_first(reasons: Mapping[str, bool], counts: dict[str, int]) -> bool:
+    """Return whether there is a reason to leave a row out, having counted the first that applies."""
+    reason = next((name for name, applies in reasons.items() if applies), None)
+    if reason is not None:
+        counts[reason] += 1
+    return reason is not None
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> None:

@@ -13,10 +13,12 @@ import torch
 from attnkit.data.pairs import Pairs
 from attnkit.decoding.config import SearchConfig
 from attnkit.metrics.bleu import corpus_bleu, corpus_chrf
+from attnkit.models.dropout import without_dropout
 from attnkit.models.linear import pack
 from attnkit.models.translation import TranslationModel
+from attnkit.tasks.development import best_ids, sample_places
 from attnkit.tasks.prepare import Prepared
-from attnkit.tasks.searching import Batching, Job, LocalSearcher, Part, make_batches, usable_words
+from attnkit.tasks.searching import Batching, LocalSearcher, Part, make_batches, usable_words
 from attnkit.tasks.segments import split_ids
 from attnkit.tasks.task import Abandoned, unless
 from attnkit.training.losses import linear_cross_entropy
@@ -44,20 +46,17 @@ class Evaluation:
 
         None if it was given up, which changes nothing: the same model can be scored again.
         """
-        was_training = model.training
-        model.eval()
+        module = cast(torch.nn.Module, model)
         try:
-            with torch.inference_mode():
+            with without_dropout(module), torch.inference_mode():
                 # Its weights in the layout that multiplies fastest; a copy, good for this evaluation alone.
-                packed = cast(TranslationModel, pack(cast(torch.nn.Module, model)))
+                packed = cast(TranslationModel, pack(module))
                 loss = development_loss(packed, self.prepared.valid, self.device, self.stop)
                 hypotheses = self.translate(packed)
         except Abandoned:
             return None
-        finally:
-            model.train(was_training)
         references = self.prepared.valid_tgt
-        picks = np.linspace(0, len(references) - 1, min(self.n_samples, len(references))).astype(int)
+        picks = sample_places(len(references), self.n_samples)
         self.samples = [(self.prepared.valid_src[i], references[i], hypotheses[i]) for i in picks]
         return {  # in the order of names, as a run that goes on reads them from its checkpoint
             "bleu": corpus_bleu(hypotheses, [references]).score,
@@ -75,17 +74,10 @@ class Evaluation:
             for line, ids in zip(lines, vocabularies.src.encode(lines), strict=True)
         ]
         parts = [Part(number, k, ids, []) for number, pieces in enumerate(encoded) for k, ids in enumerate(pieces)]
-        batches = make_batches([len(part.ids) for part in parts], Batching())
         greedy = usable_words(self.search, vocabularies.tgt).model_copy(
             update={"beam_size": 1, "num_hypotheses": 1, "sampling": False, "coverage_penalty": 0.0, "scores": False}
         )
-        searcher = LocalSearcher([model], self.device)
-        found: list[list[int]] = [[] for _ in parts]
-        asked = ([parts[i] for i in batch] for batch in unless(self.stop, batches))
-        results = searcher.search_all(asked, Job(greedy))
-        for batch, hypotheses in zip(batches, results, strict=True):
-            for i, best in zip(batch, hypotheses, strict=True):
-                found[i] = best[0].ids
+        found = best_ids(LocalSearcher([model], self.device), parts, greedy, self.stop)
         texts: list[list[str]] = [[] for _ in lines]
         for part, text in zip(parts, vocabularies.tgt.decode(found), strict=True):
             texts[part.line].append(text.replace("\n", " "))

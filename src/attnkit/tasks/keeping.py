@@ -18,7 +18,7 @@ from attnkit.errors import AttnkitError, RunError, exit_code
 from attnkit.reading import holds
 from attnkit.runs.checkpoint import Checkpoint
 from attnkit.runs.folder import RunFolder
-from attnkit.runs.launch import is_of_this_launch, launch_facts
+from attnkit.runs.launch import failure_facts, is_of_this_launch, launch_facts
 from attnkit.runs.logs import State, Status
 from attnkit.runtime.ranks import Ranks
 from attnkit.tasks.average import mean_of
@@ -293,7 +293,9 @@ class Keeper:
         with suppress(AttnkitError):
             state: State = "stopped" if (code := exit_code(error)) in (75, 130, 143) else "failed"
             reason = str(error).encode("utf-8", "backslashreplace").decode()  # a path may hold half a character
-            self._write_status(state, self._saved_step(), reason, code)
+            facts = failure_facts(error)
+            status = Status(state=state, step=self._saved_step(), reason=reason, exit_code=code, facts={**facts})
+            self.folder.write_status(status)
 
     def _write_status(self, state: State, step: int, reason: str = "", code: int | None = None) -> None:
         status = Status(state=state, step=step, reason=reason, exit_code=code, facts={**launch_facts()})

@@ -18,10 +18,8 @@ from attnkit.tasks.encoded import (
     Stage,
     Warned,
     is_made,
-    read_index,
+    opening,
     read_lines,
-    rebuildable,
-    refuse_damaged,
     write_index,
     write_lines,
 )
@@ -89,12 +87,11 @@ def prepare(
 
 def open_prepared(folder: Path) -> Prepared:
     """Open what ``prepare`` made. Raises ``RunError`` naming what is damaged, and the folder as what to remove."""
-    index = read_index(folder)
-    with rebuildable(folder):
+    with opening(folder) as index:
         valid_src, valid_tgt = (read_lines(folder / f"valid.{side}.txt") for side in ("src", "tgt"))
         if not len(valid_src) == len(valid_tgt) == index["counts"].get("valid"):
             raise ValueError("lines to validate on are missing")
-        prepared = Prepared(
+        return Prepared(
             pairs=Pairs.open(folder / "train"),
             valid=Pairs.open(folder / "valid"),
             valid_src=valid_src,
@@ -102,8 +99,6 @@ def open_prepared(folder: Path) -> Prepared:
             vocabularies=load_vocabularies(folder),
             counts=index["counts"],
         )
-        refuse_damaged(folder, index)
-        return prepared
 
 
 def _build(

@@ -31,7 +31,8 @@ class Shortlist:
         """
         vocabularies = (src.fingerprint, tgt.fingerprint)
         self._lexicon = load_tokens(path, vocabularies, (src.vocab_size, tgt.vocab_size))
-        self._always = np.union1d(self._lexicon.frequent[:FREQUENT], self._lexicon.of(-1))
+        self._always = np.zeros(tgt.vocab_size, bool)
+        self._always[self._lexicon.frequent[:FREQUENT]] = self._always[self._lexicon.of(-1)] = True
         self._joint = vocabularies[0] == vocabularies[1]
 
     def of(self, ids: Sequence[int]) -> NDArray[np.int32]:
@@ -40,9 +41,12 @@ class Shortlist:
         They are the translations of each, of NULL, the most frequent ones, and, in a vocabulary of both sides, the
         source's own, so that names can be copied.
         """
-        known = [self._lexicon.of(id) for id in set(ids)]
-        own = [np.array(ids, np.int64)] if self._joint else []
-        return np.unique(np.concatenate([self._always, *known, *own])).astype(np.int32)
+        allowed = self._always.copy()
+        for id in set(ids):
+            allowed[self._lexicon.of(id)] = True
+        if self._joint:
+            allowed[np.array(ids, np.int64)] = True
+        return np.flatnonzero(allowed).astype(np.int32)
 
 
 @dataclass(frozen=True)

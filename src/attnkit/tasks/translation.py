@@ -9,7 +9,6 @@ from typing import cast
 import torch
 
 from attnkit.data.feed import PairFeed
-from attnkit.data.pairs import PairBatch
 from attnkit.models.build import build_model
 from attnkit.models.translation import TranslationModel
 from attnkit.runs.checkpoint import Checkpoint
@@ -20,13 +19,13 @@ from attnkit.tasks.config import TranslationConfig
 from attnkit.tasks.course import Begun, Event, Finished, Parts, Request, Scored, train
 from attnkit.tasks.encoded import Checked, Stage, Warned
 from attnkit.tasks.evaluate import Evaluation
+from attnkit.tasks.likelihood import pairs_loss
 from attnkit.tasks.load import build_fitting, given_vocabularies, read_tokenizers, refuse_misfit
 from attnkit.tasks.plan import plan
 from attnkit.tasks.prepare import Prepared, open_prepared, prepare
 from attnkit.tasks.task import Stop, Task
 from attnkit.tasks.vocabularies import Vocabularies
 from attnkit.training.loop import Job
-from attnkit.training.losses import Term, linear_cross_entropy
 
 __all__ = ["TASK", "Begun", "Event", "Finished", "Request", "Scored", "make_job", "train"]
 
@@ -40,16 +39,7 @@ def make_job(
     stop: Callable[[], bool] | None = None,
 ) -> Job:
     """Return the training job of a configuration: what the loop needs to know, and no more."""
-    device = evaluation.device
-    smoothing = config.optimization.label_smoothing
-
-    def loss(batch: PairBatch) -> dict[str, Term]:
-        batch = batch.to(device)
-        hidden = model.hidden(batch.src, batch.src_mask, batch.tgt_in)
-        chosen = hidden.flatten(0, 1).index_select(0, batch.positions)
-        total, nll = linear_cross_entropy(chosen, model.output.weight, model.output.bias, batch.targets, smoothing)
-        return {"nll": Term(total, reported=nll)}
-
+    loss = pairs_loss(model, evaluation.device, config.optimization.label_smoothing)
     feed = PairFeed(
         prepared.pairs,
         config.seed,

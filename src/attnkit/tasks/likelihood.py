@@ -1,0 +1,27 @@
+"""The loss of models that write text: how unlikely they hold it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from attnkit.data.pairs import PairBatch
+from attnkit.models.autoencoder import SequenceAutoencoder
+from attnkit.models.translation import TranslationModel
+from attnkit.training.losses import Term, linear_cross_entropy
+
+
+def pairs_loss(
+    model: TranslationModel | SequenceAutoencoder, device: torch.device, smoothing: float
+) -> Callable[[PairBatch], dict[str, Term]]:
+    """Return the loss of a batch: the negative log-likelihood of the targets, given the sources."""
+
+    def loss(batch: PairBatch) -> dict[str, Term]:
+        batch = batch.to(device)
+        hidden = model.hidden(batch.src, batch.src_mask, batch.tgt_in)
+        chosen = hidden.flatten(0, 1).index_select(0, batch.positions)
+        total, nll = linear_cross_entropy(chosen, model.output.weight, model.output.bias, batch.targets, smoothing)
+        return {"nll": Term(total, reported=nll)}
+
+    return loss
