@@ -16,7 +16,8 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP)
 	@$(BIN)/attnkit demo
 
-test: lint types unit
+test: lint
+	@$(MAKE) --no-print-directory -j2 types unit
 
 lint: $(STAMP)
 	$(BIN)/ruff check src tests benchmarks examples

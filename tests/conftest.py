@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import random
 import signal
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from attnkit.tasks.course import Finished
     from attnkit.tasks.load import LoadedRun
     from attnkit.tasks.run_config import RunConfig
+
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # beside other tests, threads that spin while they wait cost dearly
 
 # A shell lets a background job ignore Ctrl-C, and children inherit that: tests of it need it back.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
@@ -47,6 +50,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     rank = {name: place for place, name in enumerate(LONGEST)}
     folder = Path(__file__).parent
     items.sort(key=lambda item: rank.get(item.path.relative_to(folder).as_posix(), len(rank)))
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _no_waiting_for_disks() -> Iterator[None]:
+    """Skip what fsync does: no machine dies here. When it is called, and what follows if not, is another matter."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("os.fsync", lambda descriptor: None)
+        yield
 
 
 @pytest.fixture(autouse=True)

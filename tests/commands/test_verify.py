@@ -16,7 +16,8 @@ from attnkit.commands.verify import as_text
 from attnkit.errors import RunError
 from attnkit.runs.folder import RunFolder
 from attnkit.tasks import verify as task
-from attnkit.tasks.prepare import open_prepared, read_index
+from attnkit.tasks.encoded import read_index
+from attnkit.tasks.prepare import open_prepared
 from attnkit.tasks.verify import Verified, verify_run
 
 sys.path.insert(0, str(Path(__file__).parent))

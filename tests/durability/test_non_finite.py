@@ -20,7 +20,7 @@ from attnkit.config import dump_yaml, load_yaml, validate
 from attnkit.errors import RunError
 from attnkit.runs import logs
 from attnkit.runs.folder import RunFolder
-from attnkit.tasks import evaluate, keeping, translation
+from attnkit.tasks import evaluate, keeping, likelihood, translation
 from attnkit.tasks.average import average_run
 from attnkit.tasks.config import TranslationConfig
 from attnkit.tasks.load import load_run
@@ -56,7 +56,7 @@ class Poisoner:
 
     def install(self) -> None:
         """Work from now on, to the end of the process."""
-        keep, cross_entropy = keeping.Keeper.keep, translation.linear_cross_entropy
+        keep, cross_entropy = keeping.Keeper.keep, likelihood.linear_cross_entropy
 
         def noting(keeper: Any, record: Any, state: Any) -> None:
             keep(keeper, record, state)
@@ -71,7 +71,7 @@ class Poisoner:
             total, nll = cross_entropy(hidden, *arguments)
             return (total + value, nll + value) if kind == "loss" else (total, nll)
 
-        keeping.Keeper.keep, translation.linear_cross_entropy = noting, spoilt  # type: ignore[method-assign]
+        keeping.Keeper.keep, likelihood.linear_cross_entropy = noting, spoilt  # type: ignore[method-assign]
 
     def note(self, record: StepRecord, model: Tensors, optimizer: Tensors) -> None:
         """Note a step."""

@@ -53,10 +53,10 @@ except SystemExit as ended:
 FAILING = f"""
 import os, signal, sys
 from attnkit.runs.folder import RunFolder
-from attnkit.tasks import keeping, translation
+from attnkit.tasks import keeping, likelihood
 attempt, rank = os.environ["TORCHELASTIC_RESTART_COUNT"], os.environ["RANK"]
 n_failures = int(sys.argv.pop(1))
-save, loss, keep = RunFolder.save, translation.linear_cross_entropy, keeping.Keeper.keep
+save, loss, keep = RunFolder.save, likelihood.linear_cross_entropy, keeping.Keeper.keep
 def save_once(self, step, contents):
     if step > 6:
         raise OverflowError("no room")
@@ -72,7 +72,7 @@ if attempt == "0" and rank == "1":
 if attempt == "1" and n_failures == 3:
     RunFolder.save = save_once
 if attempt == "2" and rank == "1" and n_failures == 3:
-    translation.linear_cross_entropy = lose
+    likelihood.linear_cross_entropy = lose
 from attnkit.cli import main
 main()
 """

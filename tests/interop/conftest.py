@@ -29,7 +29,7 @@ SETTINGS = {
     "optimization.learning_rate": 5e-3,
     "optimization.warmup_steps": 40,
     "optimization.max_tokens": 1000,
-    "limits.steps": 300,
+    "limits.steps": 200,
     "evaluation.every_steps": 1000,
     "precision": "float32",
 }
