@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from attnkit.decoding import shortlist
 from attnkit.decoding.config import SearchConfig
 from attnkit.decoding.search import Sources, search
 from attnkit.decoding.tree import BeamTree
@@ -20,6 +21,21 @@ WAYS = {
     "samples": {"sampling": True, "num_hypotheses": 3, "temperature": 1.3},
     "samples of few words": {"sampling": True, "top_k": 9, "top_p": 0.8, "no_repeat_ngram_size": 1},
 }
+
+
+@pytest.fixture(autouse=True)
+def _narrow(monkeypatch):
+    """Round so little up that the words of these small vocabularies stay few."""
+    monkeypatch.setattr(shortlist, "ROUND", 8)
+
+
+def test_the_words_of_a_batch_are_those_of_its_sentences_and_a_few_more():
+    own = [np.array(ids, np.int64) for ids in ([2, 9, 50], [2, 3, 9], [2], [2, 139])]
+    short = shortlist.Shortlist(own, torch.device("cpu"))
+    assert short.words.tolist() == [0, 1, 2, 3, 4, 9, 50, 139]  # 4 was let in to make it eight
+    logits = short.bar(torch.zeros(4, 2, 8))
+    for row, ids in zip(logits, own, strict=True):
+        assert [short.words[row[k] == 0].tolist() for k in (0, 1)] == [ids.tolist()] * 2
 
 
 def plain(found):

@@ -19,16 +19,20 @@ from attnkit.decoding.config import SearchConfig
 from attnkit.decoding.hypotheses import Hypothesis
 from attnkit.decoding.rules import BOS, EOS, PAD, Batch, Sources
 
+ROUND = 512
+"""What the number of words of a batch is rounded up to."""
+
 
 class Shortlist:
     """The words of a batch. Probabilities are shared out among those that a sentence may use."""
 
     def __init__(self, own: Sequence[NDArray[np.int64]], device: torch.device) -> None:
-        """Take the ids that each sentence may use."""
-        union = np.unique(np.concatenate([[PAD, BOS, EOS], *own])).astype(np.int64)
-        barred = np.ones((len(own), 1, len(union)), bool)
-        for row, ids in zip(barred, own, strict=True):
-            row[0, np.searchsorted(union, ids)] = False
+        """Take the ids that each sentence may use, ascending, one at least."""
+        usable = np.zeros((len(own), 1 + max([EOS, *(int(ids[-1]) for ids in own)])), bool)
+        for row, ids in zip(usable, own, strict=True):
+            row[ids] = True
+        union = _rounded(usable)
+        barred = ~usable[:, None, union]
         self.words = torch.from_numpy(union).to(device)
         """(M,): the ids of the union, ascending."""
         self._barred = torch.from_numpy(barred).to(device)
@@ -47,6 +51,18 @@ class Shortlist:
         return [[replace(each, ids=[self._ids[place] for place in each.ids]) for each in own] for own in found]
 
 
+def _rounded(usable: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Return the ids that any sentence may use, and some more where that makes their number one that recurs.
+
+    A product of new widths is compiled first, which costs as much as many products.
+    """
+    inside: NDArray[np.bool_] = np.any(usable, 0)
+    inside[[PAD, BOS, EOS]] = True
+    missing = -int(inside.sum()) % ROUND
+    inside[np.flatnonzero(~inside)[:missing]] = True
+    return np.flatnonzero(inside)
+
+
 def shorten(sources: Sources, batch: Batch, config: SearchConfig) -> tuple[Shortlist | None, Batch, SearchConfig]:
     """Return the shortlist of a batch, and batch and settings in its terms; None and both as they are without one.
 
@@ -63,7 +79,7 @@ def shorten(sources: Sources, batch: Batch, config: SearchConfig) -> tuple[Short
         if len(ids) and int(min(ids)) < 0:
             raise ValueError("a shortlist holds ids from 0 on")
         forced = np.array([EOS, *(id for id in prefix if id != PAD)], np.int64)
-        own.append(np.unique(np.concatenate([ids, forced])))
+        own.append(np.unique(np.concatenate([ids, forced])).astype(np.int64))
     shortlist = Shortlist(own, batch.device)
     if batch.prefix is not None:
         batch = replace(batch, prefix=torch.searchsorted(shortlist.words, batch.prefix))
