@@ -179,6 +179,16 @@ class Workshop:
         sets = [text for setting in self.settings(kind, **changes) for text in ("--set", setting)]
         return ["train", *files, "-o", str(run), "--preset", "tiny", "--model", kind, *sets]
 
+    def task_arguments(self, name: str, run: Path, **changes: Any) -> list[str]:
+        """Return the command line of a tiny run of another task, by its name in ``TASKS``."""
+        given = {key.replace("__", "."): value for key, value in changes.items()}
+        settings = {**FITTING, **TASKS[name], **given}
+        flags = ["--task", settings.pop("task"), "--data", *self.named(settings.pop("data.files"))]
+        if "data.valid_files" in settings:
+            flags += ["--valid-data", *self.named(settings.pop("data.valid_files"))]
+        sets = [text for key, value in settings.items() for text in ("--set", f"{key}={json.dumps(value)}")]
+        return ["train", *flags, "-o", str(run), "--preset", "tiny", *sets]
+
     def train(self, config: RunConfig, run: Path, *, stops: Sequence[int] = (), **options: Any) -> Finished:
         """Train to the end in several goes; ``stops`` are the questions that get a yes, in each.
 

@@ -36,6 +36,7 @@ class Commands:
     """Runs ``attnkit`` in children of one process that has imported everything."""
 
     corpus: Path
+    workshop: Any = field(repr=False)
     process: subprocess.Popen[bytes] = field(repr=False)
 
     def __call__(self, *argv: str | Path, **request: Any) -> Ended:
@@ -51,6 +52,12 @@ class Commands:
         ended = self(*argv, **request)
         assert ended.code == 0, ended.err
         return ended
+
+    def train_task(self, name: str, run: Path, **changes: Any) -> list[str]:
+        """Return a command line that trains another task than translation, as ``train`` does."""
+        own = {key: SETTINGS[key] for key in ("limits.steps", "evaluation", "checkpoints")}
+        arguments: list[str] = self.workshop.task_arguments(name, run, **own, **changes)
+        return arguments
 
     def train(self, kind: str, run: Path, **changes: Any) -> list[str]:
         """Return a command line: a few steps with dropout over more than one epoch, each kind of save, an average."""
@@ -116,7 +123,7 @@ SIZES: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture(scope="session")
-def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
+def commands(workshop: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
     from attnkit.text.toy.kinds import make_files
 
     corpus = tmp_path_factory.mktemp("small-corpus")
@@ -129,7 +136,7 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
         stdout=subprocess.PIPE,
         env={**os.environ, **alone},
     )
-    yield Commands(corpus, process)
+    yield Commands(corpus, workshop, process)
     assert process.stdin is not None
     process.stdin.close()
     assert process.wait(timeout=60) == 0

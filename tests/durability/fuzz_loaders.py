@@ -23,6 +23,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import numpy as np
 import torch
 from commandline import bound_memory
 from mutations import mutate_bytes, mutate_folder, mutate_json, mutate_safetensors, resign
@@ -31,18 +32,19 @@ from attnkit.config import load_yaml, validate
 from attnkit.errors import AttnkitError
 from attnkit.runs.checkpoint import open_checkpoint
 from attnkit.runs.folder import RunFolder
+from attnkit.tasks.autoencode_vectors import build_vectors, open_vectors
 from attnkit.tasks.average import average_run
 from attnkit.tasks.config import TranslationConfig
-from attnkit.tasks.load import (
-    load_run,
-    read_config,
-)
+from attnkit.tasks.documents import build_documents, open_documents
+from attnkit.tasks.load import load_run, read_config
 from attnkit.tasks.prepare import open_prepared, prepare
+from attnkit.tasks.resolve import resolve
 from attnkit.tasks.score import score_pairs
 from attnkit.tasks.translate import load_translator
 from attnkit.tasks.translation import Request, train
 from attnkit.text.check import check_pair
 from attnkit.text.config import VocabularyConfig
+from attnkit.text.lexicon import Entries, lexicon_lines, load_dictionary, load_tokens
 from attnkit.text.parallel import read_parallel
 from attnkit.text.tokenizer import load
 from attnkit.text.vocabulary import train_vocabulary
@@ -53,6 +55,7 @@ WAIT = 300
 """Seconds after which one that only waits is ended, however much else the machine has to do."""
 BATCH = 25
 TEXT = ["0 1 2 3", "", "x  y é日本 \U0001f600", "a" * 500]
+VOCABULARIES = ("a" * 64, "b" * 64)
 KINDS = ("bpe", "unigram", "wordpiece", "word", "char")
 
 
@@ -78,6 +81,14 @@ class Base:
         (self.folder / "outside" / "text").write_text("outside")
         shutil.copytree(self.run / part, self.folder / "run" / part)
         return self.folder / "run"
+
+    def damaged(self, name: str, content: bytes) -> Path:
+        """Write a damaged file into an empty folder."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder.mkdir()
+        path = self.folder / name
+        path.write_bytes(content)
+        return path
 
     def change(self, path: Path, change: Callable[[bytes, random.Random], bytes], source: random.Random) -> None:
         """Damage a file."""
@@ -142,6 +153,37 @@ def text(base: Base, source: random.Random) -> None:
     open_prepared(base.folder / "data")
 
 
+def tsv(base: Base, source: random.Random) -> None:
+    raw = b"".join((base.corpus / "documents.tsv").read_bytes().splitlines(keepends=True)[:60])
+    path = base.damaged("documents.tsv", mutate_bytes(raw, source))
+    sets = ["vocabulary.kind=char", "data.held_out=4"]
+    config = resolve({"task": "classify", "data.files": [str(path)]}, sets=sets, preset_name="tiny").config
+    for _ in build_documents(config, base.folder / "data", None, None, None):
+        pass
+    open_documents(config, base.folder / "data")
+
+
+def vectors(base: Base, source: random.Random) -> None:
+    name = source.choice(("vectors.npy", "vectors.csv"))
+    raw = (base.folder.parent / name).read_bytes()
+    if name == "vectors.npy" and source.random() < 0.7:  # most of the file are numbers, which may be any
+        raw = mutate_bytes(raw[:128], source) + raw[128:]
+    else:
+        raw = mutate_bytes(raw, source)
+    path = base.damaged(name, raw)
+    config = resolve({"task": "autoencode", "data.files": [str(path)]}, sets=["data.held_out=4"], preset_name="tiny")
+    for _ in build_vectors(config.config, base.folder / "data", None):
+        pass
+    open_vectors(config.config, base.folder / "data")
+
+
+def lexicon(base: Base, source: random.Random) -> None:
+    words = source.random() < 0.5
+    raw = (base.folder.parent / ("words.lexicon" if words else "tokens.lexicon")).read_bytes()
+    path = base.damaged("lexicon.tsv", mutate_bytes(raw, source))
+    load_dictionary(path) if words else load_tokens(path, VOCABULARIES, (50, 60))
+
+
 def folder(base: Base, source: random.Random) -> None:
     run = base.copy()
     mutate_folder(run, source, base.folder / "outside")
@@ -168,7 +210,27 @@ def go_on(run: Path, base: Base) -> None:
         pass
 
 
-LOADERS = {f.__name__: f for f in (configuration, vocabulary, manifest, state, safetensors, text, folder)}
+READERS = (configuration, vocabulary, manifest, state, safetensors, text, tsv, vectors, lexicon, folder)
+LOADERS = {reader.__name__: reader for reader in READERS}
+
+
+def make_files(corpus: Path, place: Path) -> None:
+    """Write the good files that no run and no corpus has."""
+    lines = (corpus / "train.src").read_text().splitlines()
+    for kind in KINDS:
+        made = train_vocabulary([*lines, "words and more words"] * 2, VocabularyConfig(kind=kind, size=600))
+        (place / f"{kind}.json").write_text(made.to_json())
+    rows = np.load(corpus / "vectors.npy", allow_pickle=False)[:60]
+    np.save(place / "vectors.npy", rows, allow_pickle=False)
+    np.savetxt(place / "vectors.csv", rows, "%.4f", ",")
+    entries = Entries(np.arange(40) // 2 - 1, np.arange(40) % 17 + 4, np.linspace(0.01, 1, 40))
+    names = [f"word{i}" for i in range(60)]
+    words, tokens = (
+        lexicon_lines(entries, (names, names)),
+        lexicon_lines(entries, vocabularies=VOCABULARIES, frequent=[4, 5, 6]),
+    )
+    for name, found in ("words", words), ("tokens", tokens):
+        (place / f"{name}.lexicon").write_text("".join(line + "\n" for line in found))
 
 
 def attempt(loader: str, seed: int, base: Base) -> str:
@@ -231,10 +293,7 @@ def main() -> None:
     torch.set_num_threads(1)
     run, corpus, place = map(Path, sys.argv[1:])
     base = Base(run, corpus, place / "work")
-    lines = (corpus / "train.src").read_text().splitlines()
-    for kind in KINDS:
-        made = train_vocabulary([*lines, "words and more words"] * 2, VocabularyConfig(kind=kind, size=600))
-        (place / f"{kind}.json").write_text(made.to_json())
+    make_files(corpus, place)
     assert RunFolder(run).steps()[-1] == 12
     gc.freeze()
     for request in sys.stdin:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,12 @@ TAILS: dict[str, dict[str, Any]] = {
     "an average": {"limits__steps": 3, "checkpoints": {"keep_last": 1, "keep_best": 0, "average": 2}},
 }
 KINDS = ("transformer", "rnn", "demo")
+TASKS: dict[str, dict[str, Any]] = {
+    "lines": {"noise": {"drop": 0.2, "mask": 0.1, "shuffle": 0.3}, "model__dropout": 0.3},
+    "vectors": {"noise": {"mask": 0.3}},
+    "documents": {"model__dropout": 0.3},
+}
+"""What is trained besides translation, with noise or dropout."""
 BLOCKS, BLOCK = 8, 25
 MOST_KILLS = 3
 
@@ -31,8 +38,17 @@ class Whole:
 
 @pytest.fixture(scope="module")
 def wholes(commands: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Whole]:
+    return whole_ones(commands, KINDS, tmp_path_factory)
+
+
+@pytest.fixture(scope="module")
+def whole_tasks(commands: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Whole]:
+    return whole_ones(commands, tuple(TASKS), tmp_path_factory)
+
+
+def whole_ones(commands: Any, kinds: Sequence[str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Whole]:
     found = {}
-    for kind in KINDS:
+    for kind in kinds:
         folder = tmp_path_factory.mktemp(f"whole-{kind}")
         ended = start(commands, kind, folder)
         assert ended.code == 0, ended.err
@@ -45,7 +61,8 @@ def start(commands: Any, kind: str, folder: Path, **request: Any) -> Any:
     request["quick"] = True
     if kind == "demo":
         return commands("demo", "-o", ".", folder=str(folder), small_demo=True, **request)
-    return commands(*commands.train(kind, folder / "run"), **request)
+    train = commands.train_task if kind in TASKS else commands.train
+    return commands(*train(kind, folder / "run", **TASKS.get(kind, {})), **request)
 
 
 def moment(chance: random.Random, whole: Whole, biased: bool, attempt: int) -> dict[str, Any]:
@@ -63,7 +80,8 @@ def moment(chance: random.Random, whole: Whole, biased: bool, attempt: int) -> d
 def trial(commands: Any, wholes: dict[str, Whole], folder: Path, seed: int) -> tuple[int, list[str]]:
     """Kill a command again and again, then let it end; return how often it was, and what is not as it should be."""
     chance = random.Random(seed)
-    kind, biased = KINDS[seed % 2] if seed % 10 else "demo", seed // 2 % 2 == 1
+    kinds = [kind for kind in wholes if kind != "demo"]
+    kind, biased = kinds[seed % len(kinds)] if seed % 10 or "demo" not in wholes else "demo", seed // 2 % 2 == 1
     folder.mkdir()
     kills = 0
     for attempt in range(1, chance.randint(1, MOST_KILLS) + 1):
@@ -96,6 +114,11 @@ def test_a_killed_command_ends_where_a_whole_one_does(commands: Any, wholes: dic
 @pytest.mark.parametrize("block", range(BLOCKS))
 def test_200_killed_commands(commands: Any, wholes: dict[str, Whole], tmp_path: Path, block: int) -> None:
     judge(commands, wholes, tmp_path, range(1000 + block * BLOCK, 1000 + (block + 1) * BLOCK))
+
+
+@pytest.mark.slow
+def test_60_killed_trainings_of_other_tasks(commands: Any, whole_tasks: dict[str, Whole], tmp_path: Path) -> None:
+    judge(commands, whole_tasks, tmp_path, range(2000, 2060))
 
 
 def kill_after_the_last_save(commands: Any, folder: Path, case: str, some: int | None = None) -> None:
