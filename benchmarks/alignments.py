@@ -1,41 +1,83 @@
 """Reverse digit strings with each of the twelve alignment functions. Resumable: run it again to go on.
 
-    python benchmarks/alignments.py
+    PYTHONPATH=src python benchmarks/alignments.py
+    PYTHONPATH=src python benchmarks/alignments.py --only "rnn dot" "transformer kernel"
 
 A recurrent model and a Transformer of one layer a side, on strings of 1 to 25 digits; also the recurrent model without
 attention. For each: exact answers on strings never seen, by length, and the first checkpoint that answers 95 % of 500
-validation strings exactly. A run ends after 3 minutes (--minutes). Figures go to benchmarks/results/alignments.json,
-the plain model's fall with length beside attention's line to benchmarks/results/alignments-length.svg; the table is
-printed.
+validation strings exactly. Every model of a kind makes the same number of steps, on one thread, so that neither the
+learning rate nor the steps to 95 % depend on the machine's load. --minutes is a guard for a model that would take much
+longer: its row says whether it was that which ended it. Functions have the options that let them attend sharply, or
+the distribution that they are made for (OPTIONS, printed in the table).
+
+Two such commands may run at once: each takes the models that no other one works at. --again, with one command at a
+time, trains anew what is in the result file (with --only, only that). Figures go to benchmarks/results/alignments.json
+after each model, the plain model's fall with length beside attention's line to alignments-length.svg next to it; the
+table is printed.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import re
+import shutil
 import subprocess
 import sys
 from collections import defaultdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+import yaml
+from peers import WORK, Message, claim, digest, forget_rows, read_rows, update_rows
+
 from attnkit.models.attention.config import ALIGNMENT_NAMES
+from attnkit.runtime import set_threads
 from attnkit.tasks.translate import load_translator
 from attnkit.views.curves import Curve, svg_plot
 
 HERE = Path(__file__).parent
-WORK = HERE / ".work" / "alignments"
-RESULTS = HERE / "results" / "alignments.json"
-PAIRS, TEST, VALID, GOAL = 30_000, 2_000, 500, 0.95
-COMMON = ("model.attention_options.d_hidden=32", "checkpoints.keep_last=100", "evaluation.samples=0")
-MODELS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "rnn": ("reversal.yaml", ()),
-    "transformer": ("reversal-transformer.yaml", ("model.encoder_layers=1", "model.decoder_layers=1")),
+EXAMPLES = HERE.parent / "examples"
+HOME = WORK / "alignments"
+RESULT = HERE / "results" / "alignments.json"
+DATA = {"pairs": 30_000, "test": 2_000, "seed": 7}
+VALID, GOAL, THREADS = 500, 0.95, 1
+COMMON = ("precision=float32", "checkpoints.keep_last=100", "evaluation.samples=0")
+OPTIONS: dict[str, tuple[str, ...]] = {
+    "similarity": ("model.attention_options.strength=16",),
+    "activated_general": ("model.attention_options.activation=softplus",),
+    "kernel": ("model.distribution=normalize",),
 }
-"""Kind -> its example and what is changed in it."""
-EVERY = {"rnn": 100, "transformer": 200}
-"""Steps between two checkpoints."""
+"""Function -> what it needs. A cosine and tanh lie in [-1, 1]: over 26 keys softmax gives no key more than .23 then.
+FAVOR+ is an exponential already: the notes divide it by its sum, and softmax would be one of the other."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A model, what is changed in its example, and how long it trains."""
+
+    example: str
+    changes: tuple[str, ...]
+    steps: int
+    every: int
+    """Steps between two checkpoints."""
+
+
+KINDS = {
+    "rnn": Kind("reversal.yaml", ("model.attention_options.d_hidden=32",), 1600, 100),
+    "transformer": Kind(
+        "reversal-transformer.yaml",
+        (
+            "model.attention_options.d_hidden=16",
+            "model.encoder_layers=1",
+            "model.decoder_layers=1",
+            "optimization.max_tokens=1000",
+        ),
+        2400,
+        200,
+    ),
+}
 
 
 def names_of(kind: str) -> list[str]:
@@ -43,21 +85,53 @@ def names_of(kind: str) -> list[str]:
     return [*ALIGNMENT_NAMES, *(["none"] if kind == "rnn" else [])]
 
 
-def attnkit(*arguments: str | Path) -> None:
+KEYS = [f"{kind} {name}" for kind in KINDS for name in names_of(kind)]
+
+
+def settings() -> Message:
+    """Return all that figures depend on."""
+    return {
+        "data": DATA,
+        "validation strings": VALID,
+        "goal": GOAL,
+        "threads": THREADS,
+        "common": COMMON,
+        "recipes": {name: yaml.safe_load((EXAMPLES / kind.example).read_text()) for name, kind in KINDS.items()},
+        "kinds": {name: asdict(kind) for name, kind in KINDS.items()},
+        "options": OPTIONS,
+        "torch": torch.__version__,
+    }
+
+
+def attnkit(*arguments: object) -> None:
     """Run a command of the toolkit."""
     subprocess.run([sys.executable, "-m", "attnkit", *map(str, arguments)], check=True)
 
 
-def read(name: str) -> list[str]:
-    """Return the lines of a part of the corpus."""
-    return (WORK / "data" / name).read_text().splitlines()
+def corpus() -> Path:
+    """Return the folder of the strings, which are made the first time."""
+    folder: Path = HOME / f"data-{digest(DATA)}"
+    with claim("alignments data", wait=True):
+        if not (folder / "made").exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            sizes = ["--pairs", DATA["pairs"], "--test", DATA["test"], "--seed", DATA["seed"]]
+            attnkit("toy-corpus", "reverse", "-o", folder, *sizes)
+            (folder / "made").touch()
+    return folder
 
 
-def exact(run: Path, part: str, checkpoint: str | None, most: int) -> dict[int, list[bool]]:
-    """Return length -> whether each string of it is answered without a fault."""
-    sources, targets = read(f"{part}.src")[:most], read(f"{part}.tgt")[:most]
+def run_folder(key: str) -> Path:
+    """Return where a model is trained: never where one of other settings was."""
+    return Path(HOME / digest(settings()) / key.replace(" ", "-"))
+
+
+def exact(run: Path, part: Path, checkpoint: str | None, most: int) -> dict[int, list[bool]]:
+    """Return length -> whether each string of a part of the corpus is answered without a fault."""
+    sources, targets = (
+        part.with_name(f"{part.name}.{side}").read_text().splitlines()[:most] for side in ("src", "tgt")
+    )
     found: dict[int, list[bool]] = defaultdict(list)
-    answers = load_translator([run], checkpoint=checkpoint).translate(sources)
+    answers = load_translator([run], device="cpu", checkpoint=checkpoint).translate(sources)
     for source, wanted, given in zip(sources, targets, answers, strict=True):
         found[len(source.split())].append(given == wanted)
     return found
@@ -69,83 +143,96 @@ def share(found: dict[int, list[bool]]) -> float:
     return sum(every) / len(every)
 
 
-def steps_to_goal(run: Path) -> int | None:
+def steps_to_goal(run: Path, part: Path) -> int | None:
     """Return the step of the first checkpoint that reaches the goal on validation strings."""
     steps = sorted(int(path.name.removeprefix("step-")) for path in (run / "checkpoints").glob("step-*"))
-    return next((step for step in steps if share(exact(run, "valid", f"step-{step}", VALID)) >= GOAL), None)
+    return next((step for step in steps if share(exact(run, part, f"step-{step}", VALID)) >= GOAL), None)
 
 
-def measure(kind: str, name: str, minutes: float) -> dict[str, Any]:
-    """Train one model and return its figures."""
-    run, (example, changes) = WORK / f"{kind}-{name}", MODELS[kind]
-    sets = [*COMMON, *changes, f"model.alignment={name}", f"evaluation.every_steps={EVERY[kind]}"]
-    data = WORK / "data"
+def train(key: str, data: Path, minutes: float) -> None:
+    """Train one model, or go on with it."""
+    name, alignment = key.split(" ")
+    kind = KINDS[name]
+    sets = (*COMMON, *kind.changes, f"evaluation.every_steps={kind.every}", "limits.epochs=null")
+    sets = (*sets, f"model.alignment={alignment}", *OPTIONS.get(alignment, ()))
     attnkit(
-        "train", "--config", HERE.parent / "examples" / example, "-o", run, "--max-minutes", str(minutes),
+        "train", "--config", EXAMPLES / kind.example, "-o", run_folder(key), "--threads", THREADS,
+        "--max-steps", kind.steps, "--max-minutes", minutes,
         "--src", data / "train.src", "--tgt", data / "train.tgt",
         "--valid-src", data / "valid.src", "--valid-tgt", data / "valid.tgt",
         *(part for value in sets for part in ("--set", value)),
     )  # fmt: skip
-    seen, longer = exact(run, "test", None, TEST), exact(run, "test-long", None, TEST)
-    timings = [json.loads(line) for line in (run / "timings.jsonl").read_text().splitlines()]
-    status = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])
+
+
+def measure(key: str, data: Path, minutes: float) -> dict[str, Any]:
+    """Train one model and return its figures."""
+    train(key, data, minutes)
+    run = run_folder(key)
+    seen, longer = (exact(run, data / part, None, DATA["test"]) for part in ("test", "test-long"))
+    last = json.loads((run / "timings.jsonl").read_text().splitlines()[-1])
     return {
+        "options": [option.rpartition(".")[2] for option in OPTIONS.get(key.split(" ")[1], ())],
         "exact, lengths 1-25": share(seen),
         "exact, lengths 26-30, never trained on": share(longer),
-        f"steps to {GOAL:.0%} of {VALID} validation strings": steps_to_goal(run),
-        "steps": status["step"],
-        "minutes": timings[-1]["minutes"],
+        "steps to the goal": steps_to_goal(run, data / "valid"),
+        "steps": last["step"],
+        "minutes": round(last["minutes"], 2),
+        "ended by the guard of minutes": last["step"] < KINDS[key.split(" ")[0]].steps,
         "by length": {str(n): sum(row) / len(row) for n, row in sorted({**seen, **longer}.items())},
     }
 
 
-def table(results: dict[str, dict[str, Any]]) -> str:
+def table(rows: dict[str, dict[str, Any]]) -> str:
     """Return the figures as a table of Markdown."""
-    rows = ["| model | alignment | exact, 1-25 | exact, 26-30 | steps to 95 % | steps | minutes |", "|" + "---|" * 7]
-    for key, row in results.items():
-        kind, name = key.split(" ")
-        goal = next(value for label, value in row.items() if re.match("steps to", label))
-        shares = (row["exact, lengths 1-25"], row["exact, lengths 26-30, never trained on"])
-        shown = [f"{part:.1%}" for part in shares]
-        cells = [kind, name, *shown, "-" if goal is None else str(goal), str(row["steps"]), f"{row['minutes']:.1f}"]
-        rows.append(f"| {' | '.join(cells)} |")
-    return "\n".join(rows)
+    lines = ["| model | alignment | exact, 1-25 | exact, 26-30 | steps to 95 % | steps | minutes |", "|" + "---|" * 7]
+    for key in (key for key in KEYS if key in rows):
+        row, (kind, name) = rows[key], key.split(" ")
+        shown = [f"{row[part]:.1%}" for part in ("exact, lengths 1-25", "exact, lengths 26-30, never trained on")]
+        steps = f"{row['steps']}{', out of time' if row['ended by the guard of minutes'] else ''}"
+        function = f"{name} ({', '.join(row['options'])})" if row["options"] else name
+        cells = [kind, function, *shown, str(row["steps to the goal"] or "-"), steps, f"{row['minutes']:.1f}"]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
-def plot(results: dict[str, dict[str, Any]]) -> str | None:
+def plot(rows: dict[str, dict[str, Any]]) -> str | None:
     """Return the share of exact answers by length, with attention and without, as SVG; None before both are there."""
     chosen = [("rnn none", "no attention", "n"), ("rnn additive", "additive attention", "a"), ("rnn dot", "dot", "d")]
     curves = []
     for key, label, mark in chosen:
-        if key in results:
-            points = results[key]["by length"]
+        if key in rows:
+            points = rows[key]["by length"]
             curves.append(Curve(label, mark, [float(n) for n in points], list(points.values())))
     title = "Exactly reversed strings by length (trained on 1 to 25 digits)"
     return svg_plot(curves, title) if len(curves) == len(chosen) else None
 
 
 def main() -> None:
-    """Make the strings, train what is not yet trained, write figures after each."""
+    """Make the strings, train what nobody trains or has trained, write figures after each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minutes", type=float, default=3.0, help="of training, for each model")
-    parser.add_argument("--only", nargs="*", default=[], help="such as 'rnn dot'; all without it")
+    parser.add_argument("--minutes", type=float, default=6.0, help="that a model may train at most")
+    parser.add_argument("--only", nargs="+", default=KEYS, choices=KEYS, metavar="NAME", help=f"of {', '.join(KEYS)}")
+    parser.add_argument("--again", action="store_true", help="measure anew what the result file holds already")
+    parser.add_argument("--result", type=Path, default=RESULT, help="the result file")
     given = parser.parse_args()
-    WORK.mkdir(parents=True, exist_ok=True)
-    if not (WORK / "data").exists():
-        attnkit("toy-corpus", "reverse", "-o", WORK / "data", "--pairs", str(PAIRS), "--test", str(TEST), "--seed", "7")
-    results: dict[str, dict[str, Any]] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    for kind in MODELS:
-        for name in names_of(kind):
-            key = f"{kind} {name}"
-            if key in results or (given.only and key not in given.only):
-                continue
-            results[key] = measure(kind, name, given.minutes)
-            RESULTS.write_text(json.dumps(results, indent=1) + "\n")
-            print(key, json.dumps(results[key]), flush=True)
-    drawn = plot(results)
+    set_threads(THREADS)
+    if given.again:
+        forget_rows(given.result, settings(), given.only)
+        for key in given.only:
+            shutil.rmtree(run_folder(key), ignore_errors=True)
+    data = corpus()
+    for key in given.only:
+        with claim(str(run_folder(key))) as mine:
+            if mine and key not in read_rows(given.result, settings()):
+                row = measure(key, data, given.minutes)
+                with update_rows(given.result, settings()) as rows:
+                    rows[key] = row
+                print(key, json.dumps(row), flush=True)
+    rows = read_rows(given.result, settings())
+    drawn = plot(rows)
     if drawn is not None:
-        RESULTS.with_name("alignments-length.svg").write_text(drawn)
-    print(table(results))
+        given.result.with_name(f"{given.result.stem}-length.svg").write_text(drawn)
+    print(table(rows))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Systems side by side: the peers' own environment, and workers that take turns, one JSON message a line.
+"""Systems side by side: the peers' own environment, workers that take turns (one JSON message a line), result files.
 
 Nothing here imports attnkit or a peer, since it runs under the interpreters of both.
 """
@@ -6,11 +6,15 @@ Nothing here imports attnkit or a peer, since it runs under the interpreters of 
 from __future__ import annotations
 
 import argparse
+import fcntl
+import hashlib
 import json
 import os
 import platform
 import subprocess
 import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +125,7 @@ def machine() -> Message:
 
 def open_result(path: Path, settings: Message, *, again: bool) -> Message:
     """Return what was measured before with the same settings, or an empty result."""
+    settings = json.loads(json.dumps(settings))  # as it will be read: tuples become lists
     if path.exists() and not again:
         found: Message = json.loads(path.read_text())
         if found.get("settings") == settings:
@@ -135,6 +140,50 @@ def save_result(path: Path, result: Message) -> None:
     temporary = path.with_suffix(".tmp")
     temporary.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n")
     temporary.replace(path)
+
+
+def read_rows(path: Path, settings: Message) -> dict[str, Message]:
+    """Return the rows that a result file holds, measured with these settings, by name."""
+    rows: dict[str, Message] = open_result(path, settings, again=False).get("rows", {})
+    return rows
+
+
+@contextmanager
+def update_rows(path: Path, settings: Message) -> Iterator[dict[str, Message]]:
+    """Yield the rows of a result file and write them back with what was changed, while other processes wait."""
+    with claim(f"result {path.resolve()}", wait=True):
+        result = open_result(path, settings, again=False)
+        yield result.setdefault("rows", {})
+        save_result(path, result)
+
+
+def forget_rows(path: Path, settings: Message, names: Iterable[str]) -> None:
+    """Take rows out of a result file, or all of it if it holds figures of other settings."""
+    with claim(f"result {path.resolve()}", wait=True):
+        held = json.loads(path.read_text()) if path.exists() else {}
+        result = open_result(path, settings, again=held.get("settings") != json.loads(json.dumps(settings)))
+        for name in names:
+            result.get("rows", {}).pop(name, None)
+        save_result(path, result)
+
+
+@contextmanager
+def claim(name: str, *, wait: bool = False) -> Iterator[bool]:
+    """Yield whether this process alone works at something of this name; False where another does, unless it waits."""
+    path = WORK / "locks" / f"{digest(name)}.lock"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            mine = True
+        except BlockingIOError:
+            mine = False
+        yield mine
+
+
+def digest(value: Any) -> str:
+    """Return a short name of anything that JSON can hold, the same whenever it is equal."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def median_and_range(values: list[float], digits: int) -> str:

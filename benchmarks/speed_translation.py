@@ -1,6 +1,7 @@
 """Translation speed of attnkit, Hugging Face's generate and CTranslate2 with the same weights.
 
-    python benchmarks/speed_translation.py --run RUN --data SOURCE [--reference TARGET] [--lines 1000] [--repeats 5]
+    PYTHONPATH=src python benchmarks/speed_translation.py --run RUN --data SOURCE [--reference TARGET] [--lines 1000]
+        [--repeats 5] [--train-src A --train-tgt B [--best 50]]
 
 RUN is a trained attnkit Transformer, post-norm with sinusoidal positions and one joint vocabulary. Its weights are put
 into a MarianMTModel, whose logits must equal attnkit's to 1e-4 before anything is timed, and exported to CTranslate2.
@@ -8,6 +9,8 @@ Each system is timed greedily and with beam 5 (length penalty 1, the same greate
 workers and threads (1x2, 2x1, ...) and batch size, found in a probe on the first --probe lines; Hugging Face both in
 the file's order and sorted by length, in float32 and bfloat16. The rows are timed in turn, --repeats times, and
 reported as median and range of sentences a second. attnkit's time is from text to text; the others' from ids to ids.
+With --train-src and --train-tgt, the text that RUN was trained on, there are also rows of attnkit in bfloat16 over a
+lexical shortlist (`attnkit translate --shortlist`); `attnkit align` makes its lexicon, --best translations a token.
 
 Resumable by row and repeat; figures go to benchmarks/results/speed_translation.json.
 """
@@ -24,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from peers import WORK, Message, Worker, add_options, median_and_range, open_result, peers_python, save_result
+from shortlist import lexicon_key, make_lexicon
 from translation_workers import in_line_order, make_batches
 
 RESULT = Path(__file__).parent / "results" / "speed_translation.json"
@@ -39,11 +43,12 @@ class Row:
     system: str
     precision: str
     by_length: bool = True
+    shortlist: bool = False
 
     def name(self, beam: int) -> str:
         """Return the key of its figures."""
         order = "" if self.by_length else ", file order"
-        return f"{self.system} {self.precision}{order}, beam {beam}"
+        return f"{self.system} {self.precision}{order}{' over a shortlist' if self.shortlist else ''}, beam {beam}"
 
 
 ROWS = (
@@ -55,6 +60,7 @@ ROWS = (
     Row("attnkit", "float32"),
     Row("attnkit", "bfloat16"),
 )
+SHORTLIST = Row("attnkit", "bfloat16", shortlist=True)
 BASE = ROWS[1]  # what ratios are taken against: Hugging Face's best in float32
 
 
@@ -81,6 +87,7 @@ class Systems:
     def translate(self, row: Row, beam: int, choice: Message, n: int) -> tuple[float, list[str]]:
         """Return the seconds and the texts of the first n lines."""
         message = {"precision": row.precision, "beam": beam, "cap": CAP, "n": n, **choice}
+        message["shortlist"] = row.shortlist
         if row.system == "huggingface":
             return self._translate_batches(row, message, n)
         worker = self.attnkit if row.system == "attnkit" else self.ctranslate2
@@ -111,7 +118,7 @@ class Systems:
             worker.close()
 
 
-def prepare_files(options: argparse.Namespace, work: Path) -> None:
+def prepare_files(options: argparse.Namespace, work: Path, result: Message) -> None:
     """Write what the workers read: lines, ids, weights, logits to compare with, and the exported model."""
     import torch
     from safetensors.torch import save_file
@@ -126,6 +133,8 @@ def prepare_files(options: argparse.Namespace, work: Path) -> None:
     lines = [line for line in read_lines(options.data) if line.strip()][: options.lines]
     encoded = run.src_tokenizer.encode(lines)
     source = {"run": str(options.run.resolve()), "lines": lines, "ids": [[*ids, 2] for ids in encoded]}
+    if options.train_src:
+        source["lexicon"] = str(make_lexicon(options, options.best, result))
     (work / "source.json").write_text(json.dumps(source))
     (work / "model.json").write_text(run.config.model.model_dump_json())
     save_file({name: tensor.clone() for name, tensor in run.model.state_dict().items()}, work / "model.safetensors")
@@ -174,14 +183,15 @@ def measure(systems: Systems, options: argparse.Namespace, result: Message, path
     figures: dict[str, Any] = result.setdefault("figures", {})
     own = {beam: systems.translate(Row("attnkit", "float32"), beam, {"workers": 1, "threads": 1, "batch": 64},
                                    options.lines)[1] for beam in BEAMS}  # fmt: skip
-    for row in ROWS:
+    rows = rows_of(options)
+    for row in rows:
         for beam in BEAMS:
             if row.name(beam) not in figures:
                 figures[row.name(beam)] = {"choice": choose(systems, row, beam, options), "sentences/s": []}
                 save_result(path, result)
     for repeat in range(options.repeats):
         for beam in BEAMS:
-            for row in ROWS:
+            for row in rows:
                 found = figures[row.name(beam)]
                 if len(found["sentences/s"]) > repeat:
                     continue
@@ -192,7 +202,12 @@ def measure(systems: Systems, options: argparse.Namespace, result: Message, path
                 print(f"{repeat + 1}. {row.name(beam)}: {found['sentences/s'][-1]}", file=sys.stderr)
 
 
-def report(result: Message) -> str:
+def rows_of(options: argparse.Namespace) -> tuple[Row, ...]:
+    """Return what is timed."""
+    return (*ROWS, SHORTLIST) if options.train_src else ROWS
+
+
+def report(result: Message, rows: tuple[Row, ...]) -> str:
     """Return the markdown table: speeds, ratios to Hugging Face's float32 at its best, text and BLEU."""
     lines = []
     for beam in BEAMS:
@@ -200,7 +215,7 @@ def report(result: Message) -> str:
                   "| sentences/s, median (range) | ratio | text as attnkit float32 | BLEU |",
                   "|---|---|---|---|---|---|"]  # fmt: skip
         base = statistics.median(result["figures"][BASE.name(beam)]["sentences/s"])
-        for row in ROWS:
+        for row in rows:
             found = result["figures"][row.name(beam)]
             choice = "{workers}x{threads}, {batch}".format_map(found["choice"])
             ratio = statistics.median(found["sentences/s"]) / base
@@ -228,17 +243,24 @@ def main() -> None:
     parser.add_argument("--probe", type=int, default=384, help="lines on which settings are chosen")
     parser.add_argument("--splits", type=split, nargs="+", default=[(1, 2), (2, 1)], metavar="WORKERSxTHREADS")
     parser.add_argument("--batch-sizes", type=int, nargs="+", default=[32, 64, 128])
+    for name in ("train-src", "train-tgt"):
+        parser.add_argument(f"--{name}", type=Path, help="what RUN was trained on, for the rows over a shortlist")
+    parser.add_argument("--best", type=int, default=50, help="translations of a token in the shortlist's lexicon")
     add_options(parser)
     options = parser.parse_args()
+    if bool(options.train_src) != bool(options.train_tgt):
+        parser.error("--train-src and --train-tgt go together")
     path = options.result or RESULT
     names = ("run", "data", "lines", "probe", "splits", "batch_sizes")  # more repeats may be added
     settings = {name: getattr(options, name) for name in names}
     settings |= {"run": options.run.name, "data": options.data.name, "splits": [list(s) for s in options.splits]}
+    if options.train_src:
+        settings["shortlist"] = {"best": options.best, "lexicon": lexicon_key(options)}
     result = open_result(path, settings, again=options.again)
     work = WORK / "speed_translation"
     work.mkdir(parents=True, exist_ok=True)
     python = peers_python(options.peers_python)
-    prepare_files(options, work)
+    prepare_files(options, work, result)
     systems = Systems(options, work, python)
     try:
         result["largest difference of logits"] = difference = systems.check()
@@ -247,7 +269,7 @@ def main() -> None:
         measure(systems, options, result, path)
     finally:
         systems.close()
-    print(f"largest difference of logits {difference:.1e}\n{report(result)}")
+    print(f"largest difference of logits {difference:.1e}\n{report(result, rows_of(options))}")
 
 
 if __name__ == "__main__":

@@ -24,6 +24,8 @@ class Attnkit:
         source = json.loads((work / "source.json").read_text())
         self.run, self.lines = Path(source["run"]), source["lines"][:n_lines]
         self.translators: dict[tuple[str, int], Any] = {}
+        self.lexicon = source.get("lexicon")
+        self.shortlist: Any = None
 
     def answer(self, message: Message) -> Message:
         """Return the texts of the first lines."""
@@ -36,10 +38,20 @@ class Attnkit:
         kind = (message["precision"], message["workers"])
         if kind not in self.translators:
             self.translators[kind] = load_translator([self.run], device="cpu", precision=kind[0], workers=kind[1])
+        translator = self.translators[kind]
+        translator.shortlist = self.words(translator) if message["shortlist"] else None
         # A greedy text needs no normalised scores; no system here is asked for any.
         config = SearchConfig(beam_size=message["beam"], max_length=message["cap"], scores=message["beam"] > 1)
-        found = self.translators[kind].stream(self.lines[: message["n"]], config, Batching(message["batch"]))
+        found = translator.stream(self.lines[: message["n"]], config, Batching(message["batch"]))
         return {"texts": [translation.outputs[0].text for translation in found]}
+
+    def words(self, translator: Any) -> Any:
+        """Return the shortlist, which is read the first time."""
+        if self.shortlist is None:
+            from attnkit.tasks.shortlist import Shortlist
+
+            self.shortlist = Shortlist(Path(self.lexicon), translator.src_tokenizer, translator.tgt_tokenizer)
+        return self.shortlist
 
 
 class HuggingFace:
