@@ -113,6 +113,11 @@ def test_documents_name_no_machine(name: str) -> None:
     assert found == []
 
 
+def test_every_benchmark_is_listed() -> None:
+    names = {path.name for path in (ROOT / "benchmarks").glob("*.py")}
+    assert sorted(name for name in names if f"`{name}`" not in read("benchmarks/README.md")) == []
+
+
 def test_changelog_has_an_unreleased_section() -> None:
     text = read("CHANGELOG.md")
     assert re.search(r"^## \[Unreleased\]$", text, re.MULTILINE)

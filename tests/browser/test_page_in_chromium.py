@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from chromium import Browser
 from looked import CROSS, DECODER, ENCODER, SENTENCE, SRC, TGT, choose, quiet, tour
 
 from attnkit.views.maps import Map
+from attnkit.views.page.build import build_page
 
 pytestmark = pytest.mark.browser
 
@@ -56,6 +58,68 @@ def hovered(browser: Browser, row: int, column: int) -> str:
     y = place["y"] + float(place["upper"]) + (row + 0.5) * cell
     browser.point(x, y)
     return str(browser.ask("document.querySelector('#readout').textContent"))
+
+
+OVERVIEW = "[...document.querySelectorAll('.thumb')].map((each) => each.getAttribute('aria-label').split(', e')[0])"
+
+
+def test_a_pointer_before_the_weights_are_there_mixes_nothing(browser: Browser, page: Path) -> None:
+    """What was drawn of the map before is gone with it, and asking for the map does not stop the overview."""
+    move = (
+        "{ const canvas = document.querySelector('#plot canvas'); const box = canvas.getBoundingClientRect();"
+        "const at = { clientX: box.left + Number(canvas.dataset.left) + 5, bubbles: true,"
+        " clientY: box.top + Number(canvas.dataset.upper) + %d * Number(canvas.dataset.cell) + 5 };"
+        " %s; canvas.dispatchEvent(new PointerEvent('pointermove', at)); window.dispatchEvent(new Event('resize')) }"
+    )
+    browser.open(page)
+    browser.ask(move % (1, "document.getElementsByName('kind')[1].click()"))
+    browser.settle()
+    title = browser.ask("document.querySelector('#plot-title').textContent")
+    assert title.startswith("Encoder self-attention")
+    heads = ("head 1", "head 2", "head 3", "head 4", "mean", "largest")
+    assert browser.ask(OVERVIEW) == [f"Layer {layer}, {head}" for layer in (1, 2) for head in heads]
+    browser.open(page)
+    choose_sentence = (
+        "{ const s = document.querySelector('#sentence'); s.value = '%d'; s.dispatchEvent(new Event('change')) }"
+    )
+    browser.ask(choose_sentence % 1)
+    browser.settle()
+    browser.ask("document.querySelector('#plot').scrollIntoView({block: 'center'})")
+    browser.ask(move % (100, choose_sentence % 0))
+    browser.settle()
+    assert "NaN" not in browser.ask("document.querySelector('#readout').textContent")
+    assert len(browser.ask(OVERVIEW)) == 18
+    quiet(browser)
+
+
+def test_headings_of_the_lines_are_whole(browser: Browser, page: Path) -> None:
+    """Beside words of one letter, too."""
+    browser.open(page)
+    browser.ask("const s = document.querySelector('#sentence'); s.value = '1'; s.dispatchEvent(new Event('change'))")
+    browser.ask("document.querySelector('input[name=view][value=lines]').click()")
+    browser.settle()
+    boxes = browser.ask(
+        "[...document.querySelectorAll('#plot text')].map((each) => [each.textContent, each.getBBox().x,"
+        " each.getBBox().x + each.getBBox().width, Number(document.querySelector('#plot svg').getAttribute('width'))])"
+    )
+    assert {"keys", "queries"} <= {box[0] for box in boxes}
+    assert [box for box in boxes if box[1] < 0 or box[2] > box[3]] == []
+
+
+def test_layers_and_texts_have_the_names_they_are_given(browser: Browser, tmp_path: Path) -> None:
+    cut = replace(CROSS, weights=CROSS.weights[1:], first_layer=5)
+    (tmp_path / "page.html").write_text(
+        build_page([replace(SENTENCE, maps=[cut], sides=("Document", "Label"))], {}), encoding="utf-8"
+    )
+    browser.open(tmp_path / "page.html")
+    assert browser.ask("document.querySelector('#plot-title').textContent").split(", ")[1] == "layer 6"
+    assert {label.split(",")[0] for label in browser.ask(OVERVIEW)} == {"Layer 5", "Layer 6"}
+    said = "[...document.querySelectorAll('%s')].map((each) => each.textContent)"
+    assert browser.ask(said % "#layers span") == ["5", "6"]
+    assert browser.ask(said % ".heads th[scope=row]") == ["layer 5", "layer 6"]
+    assert browser.ask(said % ".side") == ["Document", "Label"]
+    choose(browser, 0, "0")
+    assert browser.ask("document.querySelector('#plot-title').textContent").split(", ")[1] == "layer 5"
 
 
 def focus_on(browser: Browser, selector: str) -> None:

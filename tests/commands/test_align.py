@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,12 @@ def test_tokens_of_a_run(call: Call, workshop: Any, trained: Path, tmp_path: Pat
     assert again[1] == out and (tmp_path / "again.tsv").read_bytes() == book.read_bytes()
     widest = max(map(len, tokenizer.encode(src.read_text().splitlines())))
     assert max(int(link.split("-")[0]) for link in out.split()) < widest
+
+
+def test_translates_help_says_what_the_dictionaries_are_for(call: Call) -> None:
+    shown = " ".join(re.sub("[│─╭╮╰╯]", " ", call("translate", "--help")[1]).split())
+    assert "attnkit translate run -i test.en --replace-unknowns --dictionary words.tsv" in shown
+    assert "vocabulary.kind=word" in shown
 
 
 def test_errors(call: Call, texts: tuple[Path, Path], tmp_path: Path) -> None:

@@ -50,6 +50,15 @@ def documents(workshop: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run
 
 
+@pytest.fixture(scope="session")
+def mixed(workshop: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two layers, of which each head has a function of its own."""
+    run = tmp_path_factory.mktemp("mixed") / "run"
+    layers = {"model__encoder_layers": 2, "model__decoder_layers": 2, "model__alignment": ["scaled_dot", "additive"]}
+    workshop.train(workshop.configure(limits__steps=3, **layers), run)
+    return run
+
+
 def refused(answer: tuple[int, str, str], code: int, *words: str) -> None:
     found, out, err = answer
     assert (found, out) == (code, ""), err
@@ -171,6 +180,27 @@ def test_signs_without_a_letter_in_the_png_are_told(call: Call, trained: Path, t
         (["{run}", LINE, "--html", "."], 5, ["name a file"]),
         (["{run}", LINE, "--beam-size", "0"], 2, ["--beam-size"]),
         (["{run}", LINE, "--alignment", "dot"], 2, ["--example cat or to --compare"]),
+        (["{run}", LINE, "--distribution", "softmax"], 2, ["has no --distribution"]),
+        (["{run}", LINE, "--seed", "0"], 2, ["has no --seed", "--example cat or to --compare"]),
+        (["{run}", LINE, "--target", "1", "--beam-size", "9"], 2, ["not searched for", "--beam-size"]),
+        (["{run}", LINE, "--html", "p.html", "--svg", "p.svg", "--layer", "9"], 2, ["no layer 9"]),
+        (["{run}", LINE, "--html", "p.html", "--layer", "9"], 2, ["no layer 9"]),
+        (["{run}", LINE, "--html", "p.html", "--json", "--kind", "zzz"], 2, ["no 'zzz' attention"]),
+        (["{run}", LINE, "--json", "--layer", "99"], 2, ["no layer 99"]),
+        (["{run}", LINE, "--json", "--compare", "--head", "99"], 2, ["no head 99"]),
+        (["{run}", LINE, "5", "--html", "p.html", "--svg", "a.svg"], 2, ["one line, not 2"]),
+        *[
+            (["--example", "cat", *given], 2, [f"--example cat has no {given[0]}"])
+            for given in (
+                ["--layer", "9"],
+                ["--head", "mean"],
+                ["--kind", "zzz"],
+                ["--beam-size", "3"],
+                ["--checkpoint", "step-7"],
+                ["--target", "q"],
+                ["--device", "cpu"],
+            )
+        ],
         (["{run}", LINE, "--example", "cat"], 2, ["needs no run"]),
         (["--example", "dog"], 2, ["dog"]),
         (["--example", "cat", "--alignment", "dott"], 2, ["dott"]),
@@ -250,18 +280,60 @@ def test_functions_are_compared_on_one_models_states(call: Call, trained: Path, 
     assert "additive attention" not in text
 
 
+def test_what_is_compared_is_the_translation_that_was_found(call: Call, mixed: Path, workshop: Any) -> None:
+    """Token for token, an end that was cut off included, with the score and the tree of the search."""
+    lines = workshop.file("valid.src").read_text().splitlines()[:3]
+    found, compared = (
+        [json.loads(line) for line in call("attend", mixed, *lines, "--json", *more, "--device", "cpu")[1].splitlines()]
+        for more in ((), ("--compare", "--alignment", "dot"))
+    )
+    assert len(found) == len(compared) == len(lines)
+    assert any(own["attention"][0]["queries"][-1] != "</s>" for own in found), "one at least is cut off"
+    for own, other in zip(found, compared, strict=True):
+        for name in ("target", "score", "log_prob", "beam_size", "tree"):
+            assert own[name] == other[name]
+        assert own["tree"]
+        for name in ("queries", "keys", "head_names"):
+            assert own["attention"][0][name] == other["attention"][0][name]
+        np.testing.assert_allclose(own["attention"][0]["weights"][-1:], other["attention"][0]["weights"], atol=1e-6)
+
+
+@pytest.mark.parametrize("layer", [None, 1, 2])
+def test_what_is_compared_names_its_layer(call: Call, mixed: Path, tmp_path: Path, layer: int | None) -> None:
+    chosen, number = ([] if layer is None else ["--layer", layer]), layer or 2
+    compare = ["attend", mixed, LINE, "--target", "4 3", "--compare", "--alignment", "dot", *chosen, "--device", "cpu"]
+    code, out, _ = call(*compare)
+    assert code == 0 and re.findall(r"layer \d", out) == [f"layer {number}"] * 2
+    code, out, _ = call(*compare, "--json", "--svg", tmp_path / "a.svg", "--html", tmp_path / "a.html")
+    found, plain = json.loads(out), json.loads(call("attend", mixed, LINE, "--target", "4 3", "--json")[1])
+    assert found["compared"] == f"on queries and keys of layer {number}"
+    assert [(map["first_layer"], map["layers"]) for map in found["attention"]] == [(number, 1)] * 2
+    np.testing.assert_allclose(
+        found["attention"][0]["weights"][0], plain["attention"][0]["weights"][number - 1], atol=1e-6
+    )
+    assert re.findall(r"layer \d", (tmp_path / "a.svg").read_text()) == [f"layer {number}"] * 2
+    page = (tmp_path / "a.html").read_text(encoding="utf-8")
+    assert re.findall(r'"firstLayer":(\d)', page) == [str(number)] * 2
+
+
+def test_an_empty_translation_is_shown_as_one(call: Call, trained: Path) -> None:
+    code, out, _ = call("attend", trained, LINE, "--target", "", "--device", "cpu")
+    assert code == 0 and out.splitlines()[:2] == [LINE, "  -> ␣"]
+
+
 def test_comparing_leaves_the_model_as_it_was(trained: Path) -> None:
+    from attnkit.tasks.attend import Written
     from attnkit.tasks.compare import listen
 
     run = load_run(trained, device="cpu")
     ids = run.src_tokenizer.encode([LINE])[0]
     before = [(name, id(module)) for name, module in run.model.named_modules()]  # type: ignore[attr-defined]
-    listen(run, ids, ids, 1)
+    listen(run, Written(LINE, LINE, ids, ids, ends=True), 1)
     assert [(name, id(module)) for name, module in run.model.named_modules()] == before  # type: ignore[attr-defined]
 
 
 def test_a_classifiers_words_and_sentences(call: Call, documents: Path) -> None:
-    text = "1 2 3. 4 5. 6."
+    text = "the film was dull. people came back. witty."
     code, out, err = call("attend", documents, text, "--json", "--device", "cpu")
     assert (code, err) == (0, "")
     (expected,) = Classifier(open_run(documents, "classify", device="cpu")).classify([text])
@@ -273,11 +345,21 @@ def test_a_classifiers_words_and_sentences(call: Call, documents: Path) -> None:
     assert own == expected.word_weights and len(own) == len(word["queries"]) > 1
     assert np.count_nonzero(word["weights"]) == len(word["keys"]), "no sentence looks at another's words"
     assert sentence["weights"] == [[[expected.sentence_weights]]]
+    assert found["probability"] == round(expected.probabilities[expected.label], 4)
+    assert word["queries"] == sentence["keys"] == ["1. the film was dull .", "2. people came back .", "3. witty ."]
     code, out, _ = call("attend", documents, text, "--kind", "sentence", "--device", "cpu")
     assert code == 0 and "Sentence attention, layer 1, head 1" in out
     refused(call("attend", documents, text, "--target", "1"), 2, "writes nothing", "--target")
     refused(call("attend", documents, " "), 3, "blank")
     refused(call("attend", documents, text, "--compare"), 4, "kind 'classify'")
+
+
+def test_the_help_knows_of_classifiers(call: Call) -> None:
+    page = call("attend", "--help")[1]
+    shown = " ".join(re.sub("[│─╭╮╰╯]", " ", page).split())
+    assert "Run of a translation model or a classifier." in shown and "word, sentence" in shown
+    assert 'attnkit attend opinions "It rained. Nobody came." --kind sentence' in shown
+    assert max(map(cell_len, page.splitlines())) <= 80
 
 
 def test_a_full_standard_output_is_told(trained: Path) -> None:

@@ -60,11 +60,13 @@ def test_every_line_gets_a_row(call: Call, runs: dict[str, Path], tmp_path: Path
     lines = out.split("\n")[:-1]
     assert code == 0 and len(lines) == 7
     if reconstruct:
-        assert lines[1] == lines[2] == "" and "7 lines, " in err
+        assert lines[1] == lines[2] == "" and "7 lines, 2 blank, 0.0 % of the others came back exactly" in err
     else:
         assert {len(line.split("\t")) for line in lines} == {8}
     code, out, _ = call("embed", runs["lines"], path, "--json", *(["--reconstruct"] if reconstruct else []))
     found = [json.loads(line) for line in out.splitlines()]
+    if reconstruct:
+        assert found.pop() == {"lines": 7, "blank": 2, "exact": 0.0}
     assert [row["text"] for row in found] == ["1 2 3", "", "  ", "üñí 4", "9 9 9 9 9 9", "7" * 500, "last"]
     assert all(("reconstruction" in row) == reconstruct for row in found)
 
@@ -102,6 +104,21 @@ def test_vectors_from_npy_csv_and_standard_input(
     error = float(np.square(back - vectors).mean())
     assert code == 0 and back.shape == vectors.shape and f"mean squared error {error:.3g}"[:-1] in err
     assert "explained" in err
+    totals = json.loads(call("embed", runs["vectors"], tmp_path / "a.npy", "--reconstruct", "--summary", "--json")[1])
+    assert totals["vectors"] == 20 and totals["error"] == pytest.approx(error, rel=1e-5)
+    assert totals["explained"] == pytest.approx(1 - totals["error"] / totals["mean_error"])
+    code, out, err = call("embed", runs["vectors"], tmp_path / "a.npy", "--reconstruct", "--summary")
+    assert (code, err, out.count("\n")) == (0, "", 1) and out.startswith("20 vectors, mean squared error ")
+
+
+def test_no_rows_are_no_rows_of_codes(call: Call, runs: dict[str, Path], tmp_path: Path) -> None:
+    (tmp_path / "empty.txt").touch()
+    assert call("embed", runs["lines"], tmp_path / "empty.txt", "-o", tmp_path / "z.npy") == (0, "", "")
+    assert np.load(tmp_path / "z.npy", allow_pickle=False).shape == (0, 8)
+    back = ["--reconstruct", "-o", tmp_path / "back.npy"]
+    assert call("embed", runs["lines"], tmp_path / "empty.txt", *back)[0] == 2, "as with rows"
+    code, out, _ = call("embed", runs["lines"], tmp_path / "empty.txt", "--reconstruct", "--json")
+    assert code == 0 and json.loads(out) == {"lines": 0, "blank": 0, "exact": 0.0}
 
 
 def test_every_document_gets_a_label(call: Call, runs: dict[str, Path], workshop: Any, tmp_path: Path) -> None:
@@ -125,10 +142,29 @@ def test_labeled_documents_are_scored(call: Call, runs: dict[str, Path], worksho
     right = sum(a == b for a, b in zip(found, expected, strict=True))
     assert code == 0 and f"160 documents, accuracy {100 * right / 160:.2f} %, macro F1 " in err
     code, out, err = call("classify", runs["documents"], source, "--labeled", "--json")
-    assert json.loads(err)["accuracy"] == pytest.approx(100 * right / 160)
+    *rows, totals = map(json.loads, out.splitlines())
+    assert len(rows) == totals["documents"] == 160 and totals["accuracy"] == pytest.approx(100 * right / 160)
+    code, out, summed = call("classify", runs["documents"], source, "--labeled", "--summary")
+    assert (code, summed, out.count("\n")) == (0, "", 1) and out.startswith("160 documents, accuracy ")
+    assert json.loads(call("classify", runs["documents"], source, "--labeled", "--summary", "--json")[1]) == totals
+    (tmp_path / "empty.tsv").touch()
+    code, out, _ = call("classify", runs["documents"], tmp_path / "empty.tsv", "--labeled", "--json")
+    assert code == 0 and json.loads(out) == {"documents": 0, "accuracy": 0.0, "macro_f1": 0.0}
     (tmp_path / "a.tsv").write_text("some text\tunheard\n")
     code, out, err = call("classify", runs["documents"], tmp_path / "a.tsv", "--labeled")
     assert code == 3 and "does not know the label 'unheard'" in err and f"{tmp_path / 'a.tsv'}:1" in err
+
+
+def test_documents_that_are_not_read_to_the_end_are_told(call: Call, runs: dict[str, Path], tmp_path: Path) -> None:
+    long, short = "A film. " * 101, "A film. " * 100
+    (tmp_path / "a.txt").write_text(f"{long}\n{short}\n{long}\n")
+    code, out, err = call("classify", runs["documents"], tmp_path / "a.txt")
+    assert (code, out.count("\n")) == (0, 3)
+    assert err == "warning: 2 documents have more than 100 sentences; the rest was not read\n"
+    (tmp_path / "a.tsv").write_text(f"{long}\tgood\n")
+    assert "1 document has more than" in call("classify", runs["documents"], tmp_path / "a.tsv", "--labeled")[2]
+    code, out, err = call("attend", runs["documents"], long, "--json", "--device", "cpu")
+    assert code == 0 and err == "warning: 1 document has more than 100 sentences; the rest was not read\n"
 
 
 def test_odd_bytes_are_replaced_or_refused(call: Call, runs: dict[str, Path], tmp_path: Path) -> None:
@@ -176,6 +212,14 @@ def test_a_translation_run_is_refused(call: Call, trained: Path, tmp_path: Path)
         (["embed", "RUN vectors", "{nan}"], 3, "not finite"),
         (["embed", "RUN vectors", "{documents}"], 3, "is no number"),
         (["embed", "RUN lines", "{missing}"], 2, "there is no file"),
+        (["embed", "RUN lines", "{vectors}"], 3, "a file of vectors, and the run reads lines"),
+        (["embed", "RUN lines", "{documents}", "--summary"], 2, "add --reconstruct"),
+        (["embed", "RUN vectors", "{wide}", "--reconstruct", "--summary", "-o", "x.npy"], 2, "holds no totals"),
+        (["classify", "RUN documents", "{documents}", "--summary"], 2, "add --labeled"),
+        (["classify", "RUN documents", "{missing}", "--labeled"], 2, "there is no file"),
+        (["train", "--data", "{documents}", "--model", "han"], 2, "--data needs --task autoencode or --task classify"),
+        (["train", "--task", "classify", "--data", "{plain}"], 3, "put a tab and its label after the document"),
+        (["train", "--task", "classify", "--data", "{tabs}"], 3, "take tabs out of the documents"),
         (["embed", "RUN lines", "{documents}", "-o", "x.npy", "--json"], 2, "holds no JSON"),
         (["embed", "RUN lines", "{documents}", "-o", "{out}.npy", "--reconstruct"], 2, "lines are no numbers"),
         (["embed", "RUN lines", "{documents}", "-o", "{documents}"], 2, "is one of the texts"),
@@ -188,7 +232,11 @@ def test_what_is_refused_and_how(
     np.save(tmp_path / "wide.npy", np.zeros((3, 7)))
     np.save(tmp_path / "nan.npy", np.full((3, 6), np.nan))
     np.save(tmp_path / "objects.npy", np.array([[{}, 1.0]] * 3, object), allow_pickle=True)
+    (tmp_path / "plain.tsv").write_text("a film\n")
+    (tmp_path / "tabs.tsv").write_text("a\tfilm\tgood\n")
     places = {
+        "{plain}": tmp_path / "plain.tsv",
+        "{tabs}": tmp_path / "tabs.tsv",
         "{vectors}": workshop.file("vectors.npy"),
         "{documents}": workshop.file("documents.tsv"),
         "{missing}": tmp_path / "none.npy",

@@ -45,6 +45,7 @@ def test_the_causal_mask_is_drawn(call: Any) -> None:
     out = call("explain", "mask", "--words", "a dog runs")[1]
     assert "\n   1 a     #  .  .\n   2 dog   #  #  .\n   3 runs  #  #  #\n" in out
     assert "  a    100   .   .\n  dog   50  50   .\n  runs  33  33  33\n" in out
+    assert "Each row sums to 100, up to rounding: " in out
 
 
 def test_a_pattern_is_drawn_and_counted(call: Any) -> None:

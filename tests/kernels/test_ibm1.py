@@ -46,9 +46,10 @@ def loops_of(name: str) -> Loops:
 class Naive:
     """Expectation and maximisation word by word, in dictionaries, as the paper has it: t(f|e), e in e_0, .., e_l."""
 
-    def __init__(self, pairs: list[tuple[Line, Line]], n_tgt: int, null_prob: float | None) -> None:
+    def __init__(self, pairs: list[tuple[Line, Line]], null_prob: float | None) -> None:
         self.pairs = [(src, tgt) for src, tgt in pairs if src and tgt]
-        self.t: dict[tuple[int, int], float] = defaultdict(lambda: 1.0 / n_tgt)
+        n_words = len({f for _, tgt in self.pairs for f in tgt})
+        self.t: dict[tuple[int, int], float] = defaultdict(lambda: 1.0 / n_words)
         self.null_prob = null_prob
 
     def weight(self, place: int, n_src: int) -> float:
@@ -104,7 +105,7 @@ def small_runs(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", ["numpy", "numba"])
 def test_equals_word_by_word(name: str, null_prob: float | None) -> None:
     pairs = random_pairs(1, 60, 12, 15, 9)
-    corpus, naive, loops = make_corpus(pairs, 12, 15), Naive(pairs, 15, null_prob), loops_of(name)
+    corpus, naive, loops = make_corpus(pairs, 12, 15), Naive(pairs, null_prob), loops_of(name)
     assert len(list(spans(corpus))) > 20
     table = begin_table(corpus, null_prob=null_prob)
     for _ in range(5):

@@ -51,6 +51,13 @@ def test_a_small_corpus(tmp_path: Path) -> None:
     assert load_dictionary(tmp_path / "words.tsv") == words
 
 
+def test_the_first_perplexity_is_the_number_of_words_that_occur(tmp_path: Path) -> None:
+    """By hand: the, house, book are equally likely. The word without a name and a vocabulary's others are not there."""
+    aligner = learnt(Request(*files(tmp_path, ["das Haus", "das Buch"], ["the house", "the book"])))[0]
+    assert aligner.report.perplexity["forward"][0] == pytest.approx(3.0, rel=1e-12)
+    assert aligner.report.perplexity["reverse"][0] == pytest.approx(3.0, rel=1e-12)
+
+
 def test_the_dictionary_is_the_models_table(tmp_path: Path) -> None:
     """Every line is a probability of the table; --min-prob and --best leave out the least likely."""
     from attnkit.kernels.ibm1 import begin_table, fastest, improve

@@ -181,6 +181,21 @@ def test_held_out_lines_are_never_trained_on(tmp_path: Path) -> None:
     assert counts["repeats_of_held_out"] >= 3
 
 
+def test_validation_lines_beyond_the_limit_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("attnkit.tasks.autoencode_lines._LONGEST_VALID", 8)
+    (tmp_path / "a.txt").write_text("1 2 3\n" * 20)
+    (tmp_path / "b.txt").write_text("1 2 3\n" + "1 2 3 1 2 3 1 2 3\n" * 2)
+    flags = {
+        "task": "autoencode",
+        "data.files": [str(tmp_path / "a.txt")],
+        "data.valid_files": [str(tmp_path / "b.txt")],
+    }
+    sets = [*STEADY, "vocabulary.kind=char", "limits.steps=1"]
+    config = resolve(flags, sets=sets, preset_name="tiny").config
+    begun = next(event for event in train(Request(config, tmp_path / "run")) if isinstance(event, Begun))
+    assert (begun.counts["valid"], begun.counts["too_long_in_validation"]) == (1, 2)
+
+
 def setting(tmp_path: Path, text: str = "a b\nc d\n" * 20) -> dict[str, list[str]]:
     (tmp_path / "a.txt").write_text(text)
     return {"data.files": [str(tmp_path / "a.txt")]}

@@ -11,7 +11,7 @@ import pytest
 from attnkit.data.config import DocumentsConfig
 from attnkit.errors import AttnkitError, DataError, RunError
 from attnkit.tasks.classify import DocumentsEvaluation
-from attnkit.tasks.course import Request, train
+from attnkit.tasks.course import Begun, Request, train
 from attnkit.tasks.documents import Labels, Reader
 from attnkit.tasks.label import Classifier
 from attnkit.tasks.opened import open_run
@@ -112,8 +112,20 @@ def test_long_sentences_go_on_and_long_documents_end() -> None:
     a, b, c, d, e = tokenizer.encode(["a b c d e"])[0]
     assert reader.encode(["a b c d e. x", "a. b. c. d", ""])[0][:2] == [[a, b], [c, d]]
     assert len(reader.encode(["a b c d e"])[0]) == 3 and reader.encode([" "]) == [[]]
-    assert reader.encode(["a ||| b ||| c ||| d"]) == [[[a], [b], [c]]]
+    assert reader.n_cut == 2, "the first two of the first three documents; as many as are read is not too many"
+    assert reader.encode(["a ||| b ||| c ||| d", "a ||| b ||| c"]) == [[[a], [b], [c]]] * 2
+    assert reader.n_cut == 3
     assert e
+
+
+def test_documents_that_are_cut_short_are_counted(tmp_path: Path) -> None:
+    for name, lengths in (("a", (1, 2, 3, 4)), ("b", (2, 3, 1))):
+        rows = [f"{'x y. ' * n}w{i}\t{'good' if i % 2 else 'bad'}\n" for i, n in enumerate(lengths * 3)]
+        (tmp_path / f"{name}.tsv").write_text("".join(rows))
+    flags = {"task": "classify", "data.files": [str(tmp_path / "a.tsv")], "data.valid_files": [str(tmp_path / "b.tsv")]}
+    config = resolve(flags, sets=[*STEADY, "data.max_sentences=3", "limits.steps=1"], preset_name="tiny").config
+    begun = next(event for event in train(Request(config, tmp_path / "run")) if isinstance(event, Begun))
+    assert (begun.counts["cut_short"], begun.counts["cut_short_in_validation"]) == (6, 3)
 
 
 def test_the_evaluation_counts_as_the_classifier_does(taught: Path) -> None:

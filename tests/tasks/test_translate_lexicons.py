@@ -240,8 +240,9 @@ def test_worker_processes_change_nothing(
 def test_what_cannot_replace_unknown_words(
     workshop: Any, worded: Path, trained: Path, tokens: Path, tmp_path: Path
 ) -> None:
-    with pytest.raises(UsageError, match="this run's is of kind char"):
+    with pytest.raises(UsageError, match="this run's is of kind char") as caught:
         stream(trained, ["1"], tmp_path, unknowns=True)
+    assert "--set vocabulary.kind=word" in (caught.value.help or "")
     with pytest.raises(RunError, match="of the tokens of a vocabulary, not of words"):
         stream(worded, ["1"], tmp_path, unknowns=True, dictionary=tokens)
     with pytest.raises(UsageError, match="a dictionary is for unknown words") as caught:

@@ -157,6 +157,16 @@ def test_a_picture_beyond_all_bounds_is_refused() -> None:
         to_png(Figure(side, side, [], []), 1.0)
 
 
+def test_layers_that_are_cut_from_more_keep_their_numbers() -> None:
+    cut = Map("cross", QUERIES, KEYS, WEIGHTS[:2], first_layer=5)
+    assert [picture.title.split(", ")[1] for picture in pictures(cut, "all", 1)] == ["layer 5", "layer 6"]
+    np.testing.assert_array_equal(pictures(cut, 6, 1)[0].weights, WEIGHTS[1, 0])
+    for layer in (1, 4, 7):
+        with pytest.raises(ValueError, match="layers 5 to 6"):
+            pictures(cut, layer, 1)
+    assert as_dictionary(Sentence("a", "b", [cut]))["attention"][0]["first_layer"] == 5
+
+
 def test_a_sentence_in_the_terminal() -> None:
     sentence = Sentence("The \x1b[31mcat\nsat", "Le chat", [MAP], facts={"log_prob": -0.5})
     drawn = sentence_maps(sentence, pictures(MAP, 2, "all"), colour=False)

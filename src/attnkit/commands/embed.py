@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from json import dumps
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -19,18 +20,19 @@ def command(
     reconstruct: Annotated[
         bool, typer.Option("--reconstruct", help="What comes back of each row, in place of its code.")
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="One JSON object a row.")] = False,
+    summary: Annotated[bool, typer.Option("--summary", help="With --reconstruct: only how much came back.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object a row, and one for the totals.")] = False,
     checkpoint: Annotated[str | None, typer.Option(help="best, last, averaged or step-N. [default: best]")] = None,
     device: Annotated[Literal["auto", "cpu", "cuda", "mps"], typer.Option(help="Where to compute.")] = "auto",
     threads: Annotated[int | None, typer.Option(min=1, max=1024, help="Threads of one operation.")] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Stop at bytes that are not UTF-8.")] = False,
 ) -> None:
-    """Print the code of each line or vector: N rows in, N rows out.
+    """Print the code of each line or vector: N rows in, N rows out; totals go to stderr.
 
     \b
     Examples:
       attnkit embed run lines.txt -o codes.npy
-      attnkit embed run vectors.npy --reconstruct
+      attnkit embed run vectors.npy --reconstruct --summary
       echo "a dog runs" | attnkit embed run
     """
     from attnkit import console, files
@@ -39,8 +41,11 @@ def command(
 
     sources = inputs or [STDIN]
     binary = output is not None and output.suffix == ".npy"
-    if binary and json:
-        raise UsageError("a .npy file holds no JSON", where="--json", help="give another name to -o")
+    if summary and not reconstruct:
+        raise UsageError("codes have no totals", where="--summary", help="add --reconstruct")
+    if binary and (json or summary):
+        flag, what = ("--json", "JSON") if json else ("--summary", "totals")
+        raise UsageError(f"a .npy file holds no {what}", where=flag, help="give another name to -o")
     refuse_overwriting(output, sources)  # before torch is loaded
     from attnkit.tasks.embed import Request, Totals, embed_stream, npy_bytes, render
 
@@ -53,7 +58,9 @@ def command(
         separator = "," if output is not None and output.suffix == ".csv" else "\t"
         with files.open_output(output) as stream:
             for block in blocks:
-                stream.writelines(line + "\n" for line in render(block, separator, json))
+                stream.writelines(line + "\n" for line in (() if summary else render(block, separator, json)))
                 stream.flush()
+            if reconstruct and json:
+                stream.write(dumps(totals.as_dictionary()) + "\n")
     if reconstruct:
-        console.note(str(totals))
+        (console.result if summary and not json else console.note)(str(totals))

@@ -39,7 +39,11 @@ def command(
         typer.Option(help="Choose among the source's likely words only, by a lexicon that align --run made."),
     ] = None,
     replace_unknowns: Annotated[
-        bool, typer.Option("--replace-unknowns", help="Put the source word most looked at in the place of <unk>.")
+        bool,
+        typer.Option(
+            "--replace-unknowns",
+            help="Put the source word most looked at for each <unk>; the run needs vocabulary.kind=word.",
+        ),
     ] = False,
     dictionary: Annotated[
         Path | None, typer.Option(help="With --replace-unknowns: its translation, by a lexicon that align made.")
@@ -70,6 +74,7 @@ def command(
       attnkit translate run -i test.en -o test.de --beam-size 5
       attnkit translate run1 run2 --num-hypotheses 3 --json < test.en
       attnkit translate run -i test.en --shortlist tokens.tsv
+      attnkit translate run -i test.en --replace-unknowns --dictionary words.tsv
     """
     from attnkit import console, files
     from attnkit.text.lines import STDIN, refuse_overwriting

@@ -77,7 +77,7 @@ class DocumentsConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_a
     max_length: int = Field(default=100, ge=1, le=1 << 16)
     """Longest sentence in tokens; longer ones go on as further sentences."""
     max_sentences: int = Field(default=100, ge=1, le=1 << 16)
-    """Sentences of a document that are read; what follows is left out and counted, in training and in use."""
+    """Sentences of a document that are read; documents with more are counted, in training and in use."""
 
 
 class NoiseConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):

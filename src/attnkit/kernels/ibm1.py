@@ -42,11 +42,12 @@ class Table:
 
 
 def begin_table(corpus: Corpus, *, null_prob: float | None = None, most: int = 1 << 25) -> Table:
-    """Return a table in which every probability is 1 / n_tgt, with at most ``most`` pairs of words beside NULL's."""
+    """Return a table in which every target word that occurs is as likely, with at most ``most`` pairs beside NULL's."""
     keys, n_lost = meetings(corpus, most)
     rows = np.arange(corpus.n_src + 2, dtype=np.int64) * corpus.n_tgt
     starts = np.searchsorted(keys, rows).astype(np.int64)
-    probs = np.full(len(keys), 1.0 / max(1, corpus.n_tgt))
+    n_words = int(np.count_nonzero(np.bincount(corpus.tgt)))  # a vocabulary may have many more
+    probs = np.full(len(keys), 1.0 / max(1, n_words))
     return Table(corpus.n_tgt, starts, keys, probs, null_prob, n_lost)
 
 

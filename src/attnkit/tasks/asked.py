@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -51,6 +51,8 @@ class Answer:
     sentences: Iterator[Sentence]
     """Each is looked at as it is asked for."""
     warnings: tuple[str, ...] = ()
+    afterwards: Callable[[], Sequence[str]] = tuple
+    """Warnings that are known once every sentence was looked at."""
 
 
 def source_lines(texts: Sequence[str]) -> Iterator[str]:
@@ -109,13 +111,25 @@ def pick(sentence: Sentence, shown: Shown) -> list[Picture]:
 
 
 def _pictures(map: Map, shown: Shown) -> list[Picture]:
-    n_layers, n_heads = map.weights.shape[:2]
-    layer = n_layers if shown.layer is None else shown.layer
-    for noun, number, most in (("layer", layer, n_layers), ("head", shown.head, n_heads)):
-        if isinstance(number, int) and number > most:
-            help = f"choose 1 to {most}, mean, max or all"
+    first, last, n_heads = map.first_layer, map.last_layer, map.weights.shape[1]
+    layer = last if shown.layer is None else shown.layer
+    for noun, number, least, most in (("layer", layer, first, last), ("head", shown.head, 1, n_heads)):
+        if isinstance(number, int) and not least <= number <= most:
+            help = f"choose {least} to {most}, mean, max or all"
             raise UsageError(f"{map.title} has no {noun} {number}", where=f"--{noun}", help=help)
     return pictures(map, layer, shown.head)
+
+
+def checked(sentences: Iterable[Sentence], shown: Shown) -> Iterator[Sentence]:
+    """Yield the sentences; the first one says whether there is what was chosen, whether or not it is drawn.
+
+    Raises:
+        UsageError: there is no such kind, layer or head.
+    """
+    for number, sentence in enumerate(sentences):
+        if not number:
+            pick(sentence, shown)
+        yield sentence
 
 
 def gather(sentences: Iterable[Sentence]) -> list[Sentence]:

@@ -6,6 +6,7 @@ The one place that turns a model's weights into maps with tokens. Knows no termi
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -68,16 +69,38 @@ def facts_of(run: LoadedRun) -> dict[str, str]:
     }
 
 
-def _sentences(translator: Translator, question: Question) -> Iterator[Sentence]:
+@dataclass(frozen=True)
+class Written:
+    """A line and what is written for it, to be looked at while that is written once more."""
+
+    source: str
+    target: str
+    ids: list[int]
+    """Of the source."""
+    written: list[int]
+    ends: bool
+    """Whether the end is written too: a search may be cut off before."""
+    tree: Sequence[Branch] = ()
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+def written_lines(translator: Translator, question: Question) -> Iterator[Written]:
+    """Yield each line with the translation that is given, or else found."""
     for number, source, target in paired(question):
         if target is None:
             yield _translated(translator, source, number, question.beam_size)
         else:
-            yield _given(translator, source, target, number)
+            ids, written = encode_source(translator, source, number), encode_target(translator, target, number)
+            yield Written(source, target, ids, written, ends=True)
 
 
-def _translated(translator: Translator, source: str, number: int, beam_size: int | None) -> Sentence:
-    """Translate a line, and look at it while the translation is written once more."""
+def _sentences(translator: Translator, question: Question) -> Iterator[Sentence]:
+    for line in written_lines(translator, question):
+        maps = maps_of(translator.runs[0], line.ids, line.written, ends=line.ends)
+        yield Sentence(line.source, line.target, maps, line.tree, line.facts)
+
+
+def _translated(translator: Translator, source: str, number: int, beam_size: int | None) -> Written:
     run = translator.runs[0]
     ids = encode_source(translator, source, number)
     config = search_of(translator, beam_size)
@@ -88,19 +111,15 @@ def _translated(translator: Translator, source: str, number: int, beam_size: int
         "log_prob": round(found[0].log_prob, 4),
         "beam_size": config.beam_size,
     }
-    return Sentence(
+    return Written(
         source=source,
         target=run.tgt_tokenizer.decode([found[0].ids])[0],
-        maps=maps_of(run, ids, found[0].ids, ends=found[0].finished),
+        ids=ids,
+        written=list(found[0].ids),
+        ends=found[0].finished,
         tree=() if tree is None else branches(run, tree, found),
         facts=facts,
     )
-
-
-def _given(translator: Translator, source: str, target: str, number: int) -> Sentence:
-    """Look at a line while a given translation is written."""
-    ids, written = encode_source(translator, source, number), encode_target(translator, target, number)
-    return Sentence(source, target, maps_of(translator.runs[0], ids, written, ends=True))
 
 
 def encode_source(translator: Translator, source: str, number: int) -> list[int]:

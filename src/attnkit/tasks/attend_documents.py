@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -30,18 +30,22 @@ def look_at_documents(question: Question) -> Answer:
         "checkpoint": opened.checkpoint.name,
         "model": "hierarchical attention over words and sentences",
     }
-    return Answer(facts, _sentences(Classifier(opened), question), opened.warnings)
+    classifier = Classifier(opened)
+    return Answer(facts, _sentences(classifier, question), opened.warnings, classifier.complaints)
 
 
 def _sentences(classifier: Classifier, question: Question) -> Iterator[Sentence]:
     for number, document, _ in paired(question):
-        found = classifier.classify([document])[0]
+        encoded = classifier.reader.encode([document])
+        (found,) = classifier.label(encoded)
         if not found.sentences:
             raise DataError("this document is blank: there is nothing to look at", where=f"source:{number}")
-        yield Sentence(document, found.label, _maps(found), facts={"probability": found.probabilities[found.label]})
+        maps = _maps(found, classifier.reader.tokenizer.decode(encoded[0]))
+        facts = {"probability": round(found.probabilities[found.label], 4)}
+        yield Sentence(document, found.label, maps, facts=facts, sides=("Document", "Label"))
 
 
-def _maps(found: Labeled) -> list[Map]:
+def _maps(found: Labeled, texts: Sequence[str]) -> list[Map]:
     """Return the words' map, a row a sentence and a column for every word of the document, and the sentences'."""
     words = [word for sentence in found.sentences for word in sentence]
     weights = np.zeros((1, 1, len(found.sentences), len(words)), np.float32)
@@ -49,6 +53,6 @@ def _maps(found: Labeled) -> list[Map]:
     for row, of_words in enumerate(found.word_weights):
         weights[0, 0, row, first : first + len(of_words)] = of_words
         first += len(of_words)
-    names = [f"{number}. {' '.join(sentence)}" for number, sentence in enumerate(found.sentences, 1)]
+    names = [f"{number}. {text}" for number, text in enumerate(texts, 1)]
     over_sentences = np.array(found.sentence_weights, np.float32)[None, None, None]
     return [Map("word", names, words, weights), Map("sentence", ["document"], names, over_sentences)]

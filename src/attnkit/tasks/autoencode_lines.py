@@ -109,6 +109,7 @@ def build_lines(config: AutoencodeConfig, folder: Path, given: Tokenizer | None,
         valid = [line for line, ids in zip(corpus.valid, given.encode(corpus.valid), strict=True) if _fits(ids)]
         if not valid:
             raise DataError("no line is left to validate on", help="give --valid-data")
+        corpus.counts["too_long_in_validation"] = len(corpus.valid) - len(valid)
         _write(temporary / "valid", valid, given, _LONGEST_VALID)
         write_lines(temporary / "valid.txt", valid)
         counts = {**corpus.counts, "train": n_train, "valid": len(valid)}

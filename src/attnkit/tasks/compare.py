@@ -7,7 +7,7 @@ is the functions alone. Those with parameters are not trained for these states, 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -17,16 +17,15 @@ from attnkit.models.attention.alignment import make_alignment
 from attnkit.models.attention.config import ALIGNMENT_NAMES, AlignmentName, DistributionName, why_not
 from attnkit.models.attention.distribution import make_distribution
 from attnkit.models.attention.face import AlignmentModule
-from attnkit.tasks.asked import Answer, Question, paired
+from attnkit.tasks.asked import Answer, Question
 from attnkit.tasks.attend import (
-    encode_source,
-    encode_target,
+    Written,
     facts_of,
     head_names,
     load_attending,
     maps_of,
-    search_of,
     translator_of,
+    written_lines,
 )
 from attnkit.tasks.load import LoadedRun
 from attnkit.tasks.translate import Translator
@@ -114,17 +113,13 @@ def _chosen(run: LoadedRun, functions: Functions) -> tuple[DistributionName, dic
 
 def _sentences(translator: Translator, question: Question, functions: Functions, layer: int) -> Iterator[Sentence]:
     run = translator.runs[0]
-    for number, source, target in paired(question):
-        if target is None:
-            found = next(translator.stream([source], search_of(translator, question.beam_size)))
-            target = found.outputs[0].text
-        ids, written = encode_source(translator, source, number), encode_target(translator, target, number)
+    for line in written_lines(translator, question):
         with torch.inference_mode():
-            own, states = listen(run, ids, written, layer)
+            own, states = listen(run, line, layer)
             note = f"the run's own: {', '.join(dict.fromkeys(head_names(run)))}"
-            maps = [Map("cross", own.queries, own.keys, own.weights[layer - 1 : layer], own.heads, note)]
-            maps += [_weighed(run, states, own, name, functions) for name in functions.alignments]
-        yield Sentence(source, target, maps)
+            own = replace(own, weights=own.weights[layer - 1 : layer], note=note, first_layer=layer)
+            maps = [own, *(_weighed(run, states, own, name, functions) for name in functions.alignments)]
+        yield Sentence(line.source, line.target, maps, line.tree, line.facts)
 
 
 def _weighed(run: LoadedRun, states: States, own: Map, name: AlignmentName, functions: Functions) -> Map:
@@ -142,10 +137,10 @@ def _weighed(run: LoadedRun, states: States, own: Map, name: AlignmentName, func
             part.to(states.queries.device)
     weights = distribute(align(states.queries, states.keys), states.queries, None)
     note = f"parameters drawn, seed {functions.seed}" if drawn else "no parameters"
-    return Map(name, own.queries, own.keys, weights.float().cpu().numpy(), note=note)
+    return replace(own, kind=name, weights=weights.float().cpu().numpy(), heads=(), note=note)
 
 
-def listen(run: LoadedRun, source: list[int], target: list[int], layer: int) -> tuple[Map, States]:
+def listen(run: LoadedRun, line: Written, layer: int) -> tuple[Map, States]:
     """Return the weights of attention to the source, and what a layer's (from 1) was asked for them."""
     attentions = _attentions(run.model)
     listeners = [[Listener(inner, places) for _, inner, places in groups] for groups in attentions]
@@ -153,7 +148,7 @@ def listen(run: LoadedRun, source: list[int], target: list[int], layer: int) -> 
         for groups, heard in zip(attentions, listeners, strict=True):
             for (parent, _, _), listener in zip(groups, heard, strict=True):
                 parent.register_module("align", listener)
-        own = maps_of(run, source, target, ends=True)[0]
+        own = maps_of(run, line.ids, line.written, ends=line.ends)[0]
     finally:
         for groups in attentions:
             for parent, inner, _ in groups:

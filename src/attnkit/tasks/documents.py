@@ -60,12 +60,14 @@ def read_labels(checkpoint: Checkpoint) -> Labels:
     return Labels.parse(read_bounded(checkpoint, "labels.json", _MOST_BYTES), str(checkpoint.path))
 
 
-@dataclass(frozen=True)
+@dataclass
 class Reader:
     """Turns documents into the ids of their sentences."""
 
     tokenizer: Tokenizer
     data: DocumentsConfig
+    n_cut: int = 0
+    """Documents so far of which the end was not read: they have more sentences than ``max_sentences``."""
 
     def sentences(self, document: str) -> list[str]:
         """Return the sentences as the vocabulary is given them."""
@@ -81,7 +83,9 @@ class Reader:
     def _limited(self, sentences: Sentences) -> Sentences:
         longest, most = self.data.max_length, self.data.max_sentences
         cut = (ids[i : i + longest] for ids in sentences for i in range(0, len(ids), longest))
-        return list(islice(cut, most))
+        found = list(islice(cut, most))
+        self.n_cut += next(cut, None) is not None
+        return found
 
 
 @dataclass(frozen=True)
@@ -175,9 +179,11 @@ def build_documents(
         n_train = _write(temporary / "train", corpus.documents(), reader, corpus.labels)
         if not n_train:
             raise DataError("no document is left to train on", where=config.data.files[0])
+        counts = {**corpus.counts, "cut_short": reader.n_cut}
         _write(temporary / "valid", iter(corpus.valid), reader, corpus.labels)
+        counts["cut_short_in_validation"] = reader.n_cut - counts["cut_short"]
         write_lines(temporary / "valid.txt", (document for document, _ in corpus.valid))
-        counts = {**corpus.counts, "labels": len(corpus.labels.labels), "train": n_train, "valid": len(corpus.valid)}
+        counts |= {"labels": len(corpus.labels.labels), "train": n_train, "valid": len(corpus.valid)}
         write_index(temporary, [*corpus.paths, *corpus.valid_paths], origin, counts)
 
 

@@ -7,15 +7,16 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from attnkit.data.arrays import Vectors, read_vectors
-from attnkit.errors import UsageError
+from attnkit.errors import DataError, UsageError
 from attnkit.runtime import set_threads
+from attnkit.tasks.autoencode_config import VECTORS
 from attnkit.tasks.autoencode_lines import encode_lines, reconstruct
 from attnkit.tasks.autoencode_vectors import explained
 from attnkit.tasks.load import read_tokenizer
@@ -59,17 +60,22 @@ class Block:
 class Totals:
     """How much came back."""
 
+    unit: Literal["lines", "vectors"] = "lines"
     n_rows: int = 0
+    n_blank: int = 0
+    """Lines with nothing to bring back."""
     n_exact: int = 0
     n_numbers: int = 0
     squares: float = 0.0
     mean_squares: float = 0.0
     """Of the training data's mean in the place of each vector."""
 
-    def add_texts(self, found: list[str], expected: list[str]) -> None:
-        """Take in lines that came back."""
-        self.n_rows += len(found)
-        self.n_exact += sum(a == b for a, b in zip(found, expected, strict=True))
+    def add_texts(self, found: list[str], expected: list[str], lines: list[str]) -> None:
+        """Take in what came back of lines; what a blank one gives is no success."""
+        there = [bool(line.strip()) for line in lines]
+        self.n_rows += len(lines)
+        self.n_blank += len(lines) - sum(there)
+        self.n_exact += sum(a == b for a, b, counts in zip(found, expected, there, strict=True) if counts)
 
     def add_vectors(self, found: Numbers, expected: Numbers, mean: Numbers) -> None:
         """Take in vectors that came back."""
@@ -78,12 +84,22 @@ class Totals:
         self.squares += float(np.square(found.astype(np.float64) - expected).sum())
         self.mean_squares += float(np.square(mean.astype(np.float64) - expected).sum())
 
+    def as_dictionary(self) -> dict[str, Any]:
+        """Return the totals as plain data for ``--json``."""
+        if self.unit == "lines":
+            exact = 100 * self.n_exact / max(1, self.n_rows - self.n_blank)
+            return {"lines": self.n_rows, "blank": self.n_blank, "exact": exact}
+        error, baseline = (total / max(1, self.n_numbers) for total in (self.squares, self.mean_squares))
+        shares = {"error": error, "mean_error": baseline, "explained": explained(error, baseline)}
+        return {"vectors": self.n_rows, **shares}
+
     def __str__(self) -> str:
-        if not self.n_numbers:
-            return f"{self.n_rows:,} lines, {100 * self.n_exact / max(1, self.n_rows):.1f} % of them came back exactly"
-        error, baseline = self.squares / self.n_numbers, self.mean_squares / self.n_numbers
-        gone = f"{explained(error, baseline):.1%} explained"
-        return f"{self.n_rows:,} vectors, mean squared error {error:.6g}, of the mean {baseline:.6g}, {gone}"
+        found = self.as_dictionary()
+        if self.unit == "lines":
+            blank, rest = (f", {self.n_blank:,} blank", "the others") if self.n_blank else ("", "them")
+            return f"{self.n_rows:,} lines{blank}, {found['exact']:.1f} % of {rest} came back exactly"
+        said = f"mean squared error {found['error']:.6g}, of the mean {found['mean_error']:.6g}"
+        return f"{self.n_rows:,} vectors, {said}, {found['explained']:.1%} explained"
 
 
 def embed_stream(request: Request, totals: Totals, tell: Callable[[str], None]) -> Iterator[Block]:
@@ -91,19 +107,33 @@ def embed_stream(request: Request, totals: Totals, tell: Callable[[str], None]) 
 
     Raises:
         RunError: the run is no auto-encoder's.
-        DataError: vectors of another width than the model's, or files that are none.
+        DataError: vectors of another width than the model's, or files that are none; vectors for a run of lines.
     """
     set_threads(request.threads)
     opened = open_run(request.run, "autoencode", device=request.device, checkpoint=request.checkpoint)
     for warning in opened.warnings:
         tell(warning)
+    totals.unit = "vectors" if opened.config.model.kind == "mlp" else "lines"
     for path in request.files:
-        if opened.config.model.kind == "mlp":
+        if totals.unit == "lines" and path.name.endswith(VECTORS) and path.exists():
+            help = "if it is text, give it another ending" if path.name.endswith(".csv") else None
+            raise DataError("this is a file of vectors, and the run reads lines", where=str(path), help=help)
+    yield _nothing(opened, request.reconstruct)
+    for path in request.files:
+        if totals.unit == "vectors":
             width = opened.model.mean.numel()
             for vectors in read_vectors(path, width):
                 yield _vectors(opened, vectors, request.reconstruct, totals)
         else:
             yield from _lines(opened, path, request, totals, tell)
+
+
+def _nothing(opened: Opened, back: bool) -> Block:
+    """Return a block without rows, for where none follows."""
+    if opened.config.model.kind != "mlp" and back:
+        return Block(None, [], [])
+    width = opened.model.mean.numel() if back else opened.config.model.d_code
+    return Block(np.empty((0, width), np.float32))
 
 
 def _vectors(opened: Opened, vectors: Vectors, back: bool, totals: Totals) -> Block:
@@ -125,7 +155,7 @@ def _lines(
         if request.reconstruct:
             found = reconstruct(opened.model, rows, tokenizer, opened.device)
             texts = _blank_stays(found, window)
-            totals.add_texts(texts, _blank_stays(tokenizer.decode(rows), window))
+            totals.add_texts(texts, tokenizer.decode(rows), window)
             yield Block(None, texts, window)
         else:
             yield Block(encode_lines(opened.model, rows, opened.device), inputs=window)
@@ -165,6 +195,5 @@ def npy_bytes(blocks: Iterable[Block]) -> bytes:
             raise UsageError("lines are no numbers", where="--reconstruct", help="give another name than .npy to -o")
         found.append(block.numbers)
     stream = io.BytesIO()
-    rows = np.concatenate(found) if found else np.empty((0, 0), np.float32)
-    np.lib.format.write_array(stream, rows.astype("<f4"), allow_pickle=False)
+    np.lib.format.write_array(stream, np.concatenate(found).astype("<f4"), allow_pickle=False)
     return stream.getvalue()

@@ -67,8 +67,18 @@ class Tally:
     expected: list[str] = field(default_factory=list)
 
     def scores(self) -> LabelScores:
-        """Return accuracy and macro-averaged F1."""
-        return label_scores(self.found, self.expected)
+        """Return accuracy and macro-averaged F1, 0 of no documents."""
+        return label_scores(self.found, self.expected) if self.expected else LabelScores(0.0, 0.0)
+
+    def as_dictionary(self) -> dict[str, Any]:
+        """Return the totals as plain data for ``--json``."""
+        scores = self.scores()
+        return {"documents": len(self.expected), "accuracy": scores.accuracy, "macro_f1": scores.macro_f1}
+
+    def __str__(self) -> str:
+        scores = self.scores()
+        n = f"{len(self.expected):,} documents"
+        return f"{n}, accuracy {scores.accuracy:.2f} %, macro F1 {scores.macro_f1:.2f} %"
 
 
 class Classifier:
@@ -81,7 +91,16 @@ class Classifier:
 
     def classify(self, documents: Sequence[str]) -> list[Labeled]:
         """Return the label of each document, with the weights of words and sentences."""
-        encoded = self.reader.encode(documents)
+        return self.label(self.reader.encode(documents))
+
+    def complaints(self) -> list[str]:
+        """Return what of the documents so far was not read, in words."""
+        n, most = self.reader.n_cut, self.reader.data.max_sentences
+        said = f"{n:,} document{'s have' if n > 1 else ' has'} more than {most:,} sentences; the rest was not read"
+        return [said] if n else []
+
+    def label(self, encoded: Sequence[Sentences]) -> list[Labeled]:
+        """Return the same for documents as the reader encodes them."""
         sizes = [sum(len(ids) + 1 for ids in sentences) for sentences in encoded]
         found: list[Labeled | None] = [None] * len(encoded)
         for batch in make_batches(sizes, Batching(_BATCH_TOKENS, "tokens")):
@@ -120,6 +139,8 @@ def label_stream(request: Request, tally: Tally, tell: Callable[[str], None]) ->
     classifier = Classifier(opened)
     for path in request.files:
         yield from _labeled(classifier, path, tally) if request.labeled else _plain(classifier, path, request, tell)
+    for message in classifier.complaints():
+        tell(message)
 
 
 def _plain(
@@ -151,8 +172,3 @@ def _labeled(classifier: Classifier, path: Path, tally: Tally) -> Iterator[list[
             yield flush()
     if pairs:
         yield flush()
-
-
-def as_json(scores: LabelScores, n_documents: int) -> dict[str, Any]:
-    """Return scores as plain data for ``--json``."""
-    return {"documents": n_documents, "accuracy": scores.accuracy, "macro_f1": scores.macro_f1}

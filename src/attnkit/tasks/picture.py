@@ -28,13 +28,15 @@ def write_files(
     html, svg, png = paths
     if (svg or png) and len(sentences) != 1:
         raise UsageError(f"a picture shows one line, not {len(sentences)}", help="--html takes any number")
+    contents: list[tuple[Path, bytes]] = []
     if html is not None:
-        page = build_page(sentences, facts)
-        _write(html, page.encode("utf-8"), tell)
+        contents.append((html, build_page(sentences, facts).encode("utf-8")))
     if svg is not None:
-        _write(svg, to_svg(_figure(sentences[0], shown)).encode("utf-8"), tell)
+        contents.append((svg, to_svg(_figure(sentences[0], shown)).encode("utf-8")))
     if png is not None:
-        _write(png, _pixels(_figure(sentences[0], shown), tell), tell)
+        contents.append((png, _pixels(_figure(sentences[0], shown), tell)))
+    for path, content in contents:  # once all are made: what cannot be made leaves no file
+        _write(path, content, tell)
 
 
 def _figure(sentence: Sentence, shown: Shown) -> Figure:

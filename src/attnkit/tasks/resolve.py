@@ -65,7 +65,11 @@ def resolve(
     given, _ = merge(layers)
     kind = _kind(given, fixed)
     if not all(_at(given, key) for key in kind.needs):
-        raise UsageError("there is nothing to train on", help=f"give {kind.example}")
+        others = " or ".join(f"--task {name}" for name, other in KINDS.items() if "data.files" in other.needs)
+        stray = _at(given, "data.files") and "data.files" not in kind.needs
+        raise UsageError(
+            "there is nothing to train on", help=f"--data needs {others}" if stray else f"give {kind.example}"
+        )
     refuse_streams(path for key in kind.texts for path in _paths(given, key))
     if (
         kind.config is TranslationConfig

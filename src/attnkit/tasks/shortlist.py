@@ -89,7 +89,7 @@ def load_unknowns(path: Path | None, src: Tokenizer, tgt: Tokenizer) -> Unknowns
         if tokenizer.config.kind != "word":
             raise UsageError(
                 f"--replace-unknowns is for vocabularies of words, and this run's is of kind {tokenizer.config.kind}",
-                help="leave it out: other kinds write unknown words in pieces",
+                help="train with --set vocabulary.kind=word, or leave it out: others write unknown words in pieces",
             )
     return Unknowns(src, tgt, {} if path is None else load_dictionary(path))
 

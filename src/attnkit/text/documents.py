@@ -54,7 +54,8 @@ def read_labeled(path: Path) -> Iterator[tuple[str, str]]:
         if len(columns) != 2:
             n = len(columns)
             what = f"this line has {n} column{'s'[: n != 1]}, not two: a document, a tab, its label"
-            raise DataError(what, where=f"{path}:{number}", help="take tabs out of the documents")
+            help = "take tabs out of the documents" if n > 2 else "put a tab and its label after the document"
+            raise DataError(what, where=f"{path}:{number}", help=help)
         if fault := _fault(label):
             raise DataError(fault, where=f"{path}:{number}", help="each line is a document, a tab, its label")
         yield columns[0], label

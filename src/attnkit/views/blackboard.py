@@ -72,8 +72,8 @@ def _why_causal(lesson: MaskLesson, colour: bool) -> Iterator[str]:
     drawn = attention_map(lesson.weights, words, [label(word) for word in lesson.words], colour=colour, width=76)
     yield from (f"  {line}".rstrip() for line in drawn.splitlines())
     yield ""
-    yield "  Each row sums to 100: the first word can only look at itself, the last"
-    yield "  one shares its attention among all."
+    yield "  Each row sums to 100, up to rounding: the first word can only look at itself,"
+    yield "  the last one shares its attention among all."
 
 
 def _why_sparse(lesson: MaskLesson) -> Iterator[str]:

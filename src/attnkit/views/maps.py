@@ -42,11 +42,18 @@ class Map:
     """What each of the H heads computes with, where that is to be shown."""
     note: str = ""
     """What else its title says."""
+    first_layer: int = 1
+    """Number of the first of the L layers, where they are cut from more."""
 
     def __post_init__(self) -> None:
         expected = (len(self.queries), len(self.keys))
         if self.weights.ndim != 4 or self.weights.shape[2:] != expected:
             raise ValueError(f"weights of shape {self.weights.shape} for {expected[0]} queries and {expected[1]} keys")
+
+    @property
+    def last_layer(self) -> int:
+        """Return the number of the last layer."""
+        return self.first_layer + len(self.weights) - 1
 
     @property
     def title(self) -> str:
@@ -87,6 +94,8 @@ class Sentence:
     tree: Sequence[Branch] = ()
     facts: dict[str, Any] = field(default_factory=dict)
     """What else is known of it, in words: score, settings."""
+    sides: tuple[str, str] = ("Source", "Target")
+    """What the two texts are called."""
 
 
 @dataclass(frozen=True)
@@ -125,12 +134,12 @@ def pictures(map: Map, layer: Choice, head: Choice) -> list[Picture]:
         ValueError: There is no layer or head of that number.
     """
     n_layers, n_heads = map.weights.shape[:2]
-    for name, number, most in (("layer", layer, n_layers), ("head", head, n_heads)):
-        if isinstance(number, int) and not 1 <= number <= most:
-            raise ValueError(f"{map.title} has {name}s 1 to {most}, not {number}")
+    for name, number, first, last in (("layer", layer, map.first_layer, map.last_layer), ("head", head, 1, n_heads)):
+        if isinstance(number, int) and not first <= number <= last:
+            raise ValueError(f"{map.title} has {name}s {first} to {last}, not {number}")
     found = []
-    for layers, layer_name in _runs(layer, n_layers, "layer"):
-        for heads, head_name in _runs(head, n_heads, "head"):
+    for layers, layer_name in _runs(layer, n_layers, "layer", map.first_layer):
+        for heads, head_name in _runs(head, n_heads, "head", 1):
             cut = np.asarray(map.weights[layers, heads], np.float64)
             cut = _over(cut, head, 1)
             cut = _over(cut, layer, 0)
@@ -141,14 +150,14 @@ def pictures(map: Map, layer: Choice, head: Choice) -> list[Picture]:
     return found
 
 
-def _runs(choice: Choice, most: int, noun: str) -> list[tuple[slice, str]]:
-    """Return the slices that a choice takes together, with their names."""
+def _runs(choice: Choice, most: int, noun: str, first: int) -> list[tuple[slice, str]]:
+    """Return the slices that a choice takes together, with their names; ``first`` is the number of the first."""
     if choice == "all":
-        return [(slice(i, i + 1), f"{noun} {i + 1}") for i in range(most)]
+        return [(slice(i, i + 1), f"{noun} {i + first}") for i in range(most)]
     if isinstance(choice, int):
-        return [(slice(choice - 1, choice), f"{noun} {choice}")]
+        return [(slice(choice - first, choice - first + 1), f"{noun} {choice}")]
     if most == 1:
-        return [(slice(0, 1), f"{noun} 1")]
+        return [(slice(0, 1), f"{noun} {first}")]
     return [(slice(0, most), f"{'mean' if choice == 'mean' else 'largest'} of {most} {noun}s")]
 
 
@@ -163,6 +172,7 @@ def as_dictionary(sentence: Sentence) -> dict[str, Any]:
             "kind": map.kind,
             "note": map.note,
             "layers": map.weights.shape[0],
+            "first_layer": map.first_layer,
             "heads": map.weights.shape[1],
             "head_names": list(map.heads),
             "queries": list(map.queries),

@@ -22,9 +22,8 @@ _SHADES = ((0.75, 49, 16), (0.5, 43, 16), (0.3, 37, 16), (0.15, 30, 231), (0.05,
 def sentence_maps(sentence: Sentence, pictures: Sequence[Picture], *, colour: bool, width: int = 80) -> str:
     """Draw a sentence and some of its maps, side by side where they fit."""
     lines = _folded(shown(sentence.source), width)
-    if sentence.target:
-        facts = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in sentence.facts.items())
-        lines += _folded(f"-> {shown(sentence.target)}" + (f"  ({facts})" if facts else ""), width, "  ")
+    facts = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in sentence.facts.items())
+    lines += _folded(f"-> {shown(sentence.target)}" + (f"  ({facts})" if facts else ""), width, "  ")
     said = "; ".join(dict.fromkeys(picture.axes for picture in pictures))
     lines += ["", f"{said}; weights in percent"]
     blocks = []

@@ -60,6 +60,7 @@ def _sentence(sentence: Sentence) -> dict[str, Any]:
     return {
         "source": shown(sentence.source),
         "target": shown(sentence.target),
+        "sides": list(sentence.sides),
         "facts": [[name.replace("_", " "), _said(value)] for name, value in sentence.facts.items()],
         "maps": [_map(map) for map in sentence.maps],
         "tree": [vars(branch) | {"token": shown(branch.token)} for branch in sentence.tree],
@@ -74,6 +75,7 @@ def _map(map: Map) -> dict[str, Any]:
         "queries": [shown(token) for token in map.queries],
         "keys": [shown(token) for token in map.keys],
         "layers": map.weights.shape[0],
+        "firstLayer": map.first_layer,
         "heads": map.weights.shape[1],
         "headNames": list(map.heads),
         "entropy": [[round(bits, 3) for bits in row] for row in entropies(map.weights).tolist()],

@@ -10,10 +10,11 @@ function drawLines(place, view) {
   pen.font = FONT.replace("12px", "13px");
   const keys = map.keys.map((token) => fit(pen, token));
   const queries = map.queries.map((token) => fit(pen, token));
-  const left = widest(pen, keys) + 16;
-  const gap = Math.max(90, Math.min(420, place.clientWidth - left - widest(pen, queries) - 20));
+  const left = widest(pen, [...keys, "keys"]) + 16;
+  const right = widest(pen, [...queries, "queries"]) + 16;
+  const gap = Math.max(90, Math.min(420, place.clientWidth - left - right - 4));
   const height = STEP * Math.max(keys.length, queries.length) + 30;
-  const svg = draw("svg", { width: left + gap + widest(pen, queries) + 16, height, "aria-hidden": "true" });
+  const svg = draw("svg", { width: left + gap + right, height, "aria-hidden": "true" });
   svg.append(draw("text", { x: left - 8, y: 14, "text-anchor": "end" }, "keys"));
   svg.append(draw("text", { x: left + gap + 8, y: 14 }, "queries"));
   const y = (number) => 30 + STEP * (number + 0.5);

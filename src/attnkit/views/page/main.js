@@ -2,7 +2,9 @@
 
 const now = { sentence: 0, map: 0, layer: 0, head: "mean", shape: "matrix", scale: "largest", row: -1, column: -1 };
 let buttons = [];
+// Weights come later: only what was asked for last may draw, the map and the overview each by itself.
 let turn = 0;
+let overviewTurn = 0;
 
 function options(place, name, given, chosen, choose) {
   const list = make("div", { className: "options" }, given.map(([value, text]) => {
@@ -26,6 +28,7 @@ function pickSentence(number) {
   const sentence = data.sentences[number];
   Object.assign(now, { sentence: number, row: -1, column: -1, map: Math.max(0, Math.min(now.map, sentence.maps.length - 1)) });
   facts(byId("sentence-facts"), sentence.facts);
+  ["source-name", "target-name"].forEach((name, i) => { byId(name).textContent = sentence.sides[i]; });
   byId("pruned").checked = sentence.tree.length <= 120;
   drawTree(sentence);
   tabulateTree(sentence);
@@ -42,8 +45,13 @@ function pickMap(number) {
   const map = mapNow();
   now.layer = map.layers - 1;
   now.head = map.heads > 1 ? "mean" : 0;
+  // Nothing of the map before stays: it would answer the pointer until the weights of this one are there.
+  turn++;
+  buttons = [];
+  byId("plot").replaceChildren();
+  byId("overview").replaceChildren();
   const heads = map.heads > 1 ? [["mean", "mean"], ["max", "largest"]] : [];
-  options("layers", "layer", [...Array(map.layers).keys()].map((i) => [i, String(i + 1)]), now.layer, (layer) => pick(layer, now.head));
+  options("layers", "layer", [...Array(map.layers).keys()].map((i) => [i, String(i + map.firstLayer)]), now.layer, (layer) => pick(layer, now.head));
   options("heads", "head", [...heads, ...[...Array(map.heads).keys()].map((i) => [i, String(i + 1)])], now.head, (head) => pick(now.layer, head));
   strips(sentence, map);
   overview();
@@ -60,10 +68,10 @@ function strips(sentence, map) {
 }
 
 async function overview() {
-  const mine = ++turn;
+  const mine = ++overviewTurn;
   const map = mapNow();
   const numbers = await numbersOf(map);
-  if (mine !== turn) return;
+  if (mine !== overviewTurn) return;
   byId("most").textContent = map.keys.length ? Math.log2(map.keys.length).toFixed(2) : "0";
   buttons = drawOverview(byId("overview"), map, numbers, pick);
   show();
@@ -87,7 +95,7 @@ async function show() {
   const top = now.scale === "one" ? 10 ** digitsOf(map) : largest;
   const made = map.headNames[now.head] ? ` (${map.headNames[now.head]})` : "";
   const head = now.head === "mean" ? "mean of all heads" : now.head === "max" ? "largest of all heads" : `head ${now.head + 1}${made}`;
-  byId("plot-title").textContent = `${map.title}, layer ${now.layer + 1}, ${head}`;
+  byId("plot-title").textContent = `${map.title}, layer ${now.layer + map.firstLayer}, ${head}`;
   const axes = now.shape === "matrix" ? map.axes : map.axes.replace(/rows?:/, "right:").replace("columns:", "left:");
   const view = { map, matrix, top, row: now.row, column: now.column, choose };
   let note = "";
@@ -106,6 +114,8 @@ async function show() {
 
 function choose(row, column) {
   if (row === now.row && column === now.column) return;
+  const map = mapNow();
+  if (row >= map.queries.length || column >= map.keys.length) return;
   Object.assign(now, { row, column });
   show();
 }

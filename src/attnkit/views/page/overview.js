@@ -17,12 +17,12 @@ function drawOverview(place, map, numbers, pick) {
       paint(canvas, matrix, map.queries.length, map.keys.length, topOf(matrix), table);
       const bits = entropyOf(map, layer, head).toFixed(2);
       const button = make("button", { type: "button", className: "thumb", tabIndex: -1 }, [canvas, bits]);
-      button.setAttribute("aria-label", `Layer ${layer + 1}, ${headName(map, head)}, entropy ${bits} bits`);
+      button.setAttribute("aria-label", `Layer ${layer + map.firstLayer}, ${headName(map, head)}, entropy ${bits} bits`);
       button.addEventListener("click", () => pick(layer, head));
       buttons.push({ button, layer, head });
       return make("td", {}, [button]);
     });
-    rows.push(make("tr", {}, [make("th", { scope: "row", textContent: `layer ${layer + 1}` }), ...cells]));
+    rows.push(make("tr", {}, [make("th", { scope: "row", textContent: `layer ${layer + map.firstLayer}` }), ...cells]));
   }
   const grid = make("table", { className: "heads" }, rows);
   grid.addEventListener("keydown", (event) => step(event, buttons, kinds.length));
