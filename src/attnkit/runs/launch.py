@@ -21,7 +21,7 @@ A full disk is among them: it does not empty itself within the second that a res
 """
 
 
-def launch_facts() -> dict[str, str]:
+def launch_facts() -> dict[str, logs.Fact]:
     """Return ``{"launch": name}`` for ``status.json``, the name of this call of ``torchrun``; nothing without one.
 
     All attempts of a launch have its name. The run id alone is no name, since it is "none" unless somebody chose one;
@@ -34,7 +34,7 @@ def launch_facts() -> dict[str, str]:
     return {"launch": folder[0] if folder else f"{run_id}_{os.getppid()}"}
 
 
-def failure_facts(error: BaseException) -> dict[str, str | bool]:
+def failure_facts(error: BaseException) -> dict[str, logs.Fact]:
     """Return what ``status.json`` says of a failure, beside its launch, to the next attempt."""
     return {**launch_facts(), **({"lost_peer": True} if isinstance(error, LostPeerError) else {})}
 

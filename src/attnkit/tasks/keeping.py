@@ -293,10 +293,8 @@ class Keeper:
         with suppress(AttnkitError):
             state: State = "stopped" if (code := exit_code(error)) in (75, 130, 143) else "failed"
             reason = str(error).encode("utf-8", "backslashreplace").decode()  # a path may hold half a character
-            facts = failure_facts(error)
-            status = Status(state=state, step=self._saved_step(), reason=reason, exit_code=code, facts={**facts})
-            self.folder.write_status(status)
+            step, facts = self._saved_step(), failure_facts(error)
+            self.folder.write_status(Status(state=state, step=step, reason=reason, exit_code=code, facts=facts))
 
     def _write_status(self, state: State, step: int, reason: str = "", code: int | None = None) -> None:
-        status = Status(state=state, step=step, reason=reason, exit_code=code, facts={**launch_facts()})
-        self.folder.write_status(status)
+        self.folder.write_status(Status(state=state, step=step, reason=reason, exit_code=code, facts=launch_facts()))
