@@ -236,5 +236,6 @@ def test_kernel_with_normalize_takes_linear_time(
     rows = torch.randn(B, 1, S, S) > 0
     by_rows = heads.weigh(query, heads.prepare(keys), Scope(rows)) @ values
     torch.testing.assert_close(heads.context(query, keys, values, Scope(rows)), by_rows, rtol=0, atol=1e-12)
-    monkeypatch.setattr(Kernel, "score", lambda *_: pytest.fail("scores were built"))
+    for builder in ("score", "relative"):
+        monkeypatch.setattr(Kernel, builder, lambda *_: pytest.fail("scores were built"))
     torch.testing.assert_close(heads.context(query, keys, values, scope), plain, rtol=0, atol=1e-10)

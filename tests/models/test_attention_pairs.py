@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import math
 from typing import Any
 
 import pytest
 import torch
-from formulas import Formula, weigh
+from formulas import Formula, dot, matrix, times, vector, weigh
 from torch import Tensor, nn
 
 from attnkit.models.attention.alignment import ALIGNMENTS, make_alignment
@@ -60,6 +61,18 @@ class Example:
 
     def attend(self) -> tuple[Tensor, Tensor]:
         return attend(self.query, self.keys, self.values, self.align, self.distribute, self.mask)
+
+    def margins(self) -> list[float]:
+        """Return how far every key that is seen lies from the border of its query's window, by the formula."""
+        found = []
+        for b, h, t in itertools.product(range(B), range(self.n_heads), range(T)):
+            inner = matrix(self.distribute.query, h)
+            hidden = [math.tanh(number) for number in times(inner, self.query[b, h, t].tolist())]
+            asked = dot(vector(self.distribute.weight, h, self.n_heads), hidden)
+            n_seen = int(self.mask[b, 0, t].sum())
+            centre = n_seen / (1 + math.exp(-asked))
+            found += [abs(abs(s - centre) - self.distribute.window) for s in range(n_seen)]
+        return found
 
     def row(self, b: int, h: int, t: int) -> list[float]:
         """Return the weights of one query, from the formulas."""
@@ -149,6 +162,8 @@ def away_from_kinks(example: Example) -> None:
             if bool(inside.any()):
                 threshold = row[inside] - p[inside] ** (1 / power)
                 assert float((row - threshold[0]).detach().abs().min()) > 1e-5
+    if example.distribution == "local":
+        assert min(example.margins()) > 1e-5
 
 
 @pytest.mark.parametrize(("name", "distribution"), [pair for pair in PAIRS if pair[1] != "hard"])

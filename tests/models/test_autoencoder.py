@@ -11,6 +11,7 @@ from attnkit.decoding.config import SearchConfig
 from attnkit.decoding.search import Sources, search
 from attnkit.models.autoencoder import SequenceAutoencoder, VectorAutoencoder
 from attnkit.models.autoencoder_config import MlpAutoencoderConfig, RnnAutoencoderConfig
+from attnkit.models.translation import TranslationModel
 
 V = 20
 SIZES: dict[str, Any] = {"d_model": 12, "d_hidden": 16, "d_code": 5, "dropout": 0.0}
@@ -95,6 +96,13 @@ def test_beams_are_reordered_and_sentences_kept(name: str) -> None:
     expected = model.hidden(src[[2, 2, 0, 0]], mask[[2, 2, 0, 0]], whole)
     torch.testing.assert_close(found.reshape(4, -1), expected[:, -1], rtol=1e-9, atol=1e-12)
     torch.testing.assert_close(both[0, 1], model.hidden(src[:1], mask[:1], torch.tensor([[1, 5]]))[0, 1])
+
+
+def test_there_is_nothing_to_look_at() -> None:
+    """What a translation model answers that attends to nothing; a run that learns to write it back has no map."""
+    model: TranslationModel = make("gru")  # type: ignore[assignment]
+    src, mask = lines([3, 6])
+    assert dict(model.look(src, mask, src)) == {}
 
 
 def test_the_search_drives_it() -> None:

@@ -158,3 +158,40 @@ def test_local_counts_the_keys_that_a_row_sees() -> None:
         found = local(padded, query, mask)
         torch.testing.assert_close(found[..., first : first + 4], alone, rtol=0, atol=1e-12)
         assert float(found.sum() - found[..., first : first + 4].sum()) == 0
+
+
+def test_local_counts_every_key_of_a_mask_that_names_none() -> None:
+    """A mask of one True, broadcast over the keys, is no mask; one False hides all of them."""
+    torch.manual_seed(0)
+    local = make_local(2, 1.0)
+    scores, query = torch.randn(2, 1, 3, 20).double(), torch.randn(2, 1, 3, 1).double()
+    alone = local(scores, query, None)
+    for shape in ((1,), (1, 1, 1, 1), (2, 1, 3, 1)):
+        torch.testing.assert_close(local(scores, query, torch.ones(shape, dtype=torch.bool)), alone, rtol=0, atol=1e-12)
+    one = local(scores, query, torch.tensor([True, False]).view(2, 1, 1, 1))
+    torch.testing.assert_close(one[0], alone[0], rtol=0, atol=1e-12)
+    assert bool((one[1] == 0).all())
+
+
+@pytest.mark.parametrize("name", DISTRIBUTION_NAMES)
+@pytest.mark.parametrize("masked", [False, True])
+def test_no_keys_give_an_empty_row(name: str, masked: bool) -> None:
+    scores = torch.randn(2, 1, 3, 0, requires_grad=True)
+    mask = torch.ones(2, 1, 3, 0, dtype=torch.bool) if masked else None
+    weights = DISTRIBUTIONS[name](4, AttentionOptions(), 1)(scores, torch.randn(2, 1, 3, 4), mask)  # type: ignore[index]
+    assert weights.shape == (2, 1, 3, 0)
+    assert bool((weights @ torch.randn(2, 1, 0, 5) == 0).all())
+    weights.sum().backward()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("size", [1e-20, 1e-30, 1e-36, 1e-39])
+def test_normalize_has_finite_slopes_down_to_the_smallest_numbers(size: float, dtype: torch.dtype) -> None:
+    """By hand: the slope of w_0 = s_0 / Σ s is (1 - w_0) / Σ s, -w_0 / Σ s; where 1 / Σ s nears infinity it is 0."""
+    scores = torch.tensor([size, 3 * size], dtype=dtype, requires_grad=True)
+    weights = normalize(scores, NO_QUERY, None)
+    assert weights.tolist() == pytest.approx([0.25, 0.75], rel=0.01)
+    weights[0].backward()
+    slope = 1 / (4 * size) if size > 1e-35 else 0.0
+    assert scores.grad is not None
+    assert scores.grad.tolist() == pytest.approx([0.75 * slope, -0.25 * slope], rel=0.02)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from typing import Any
 
 import pytest
 import torch
+from formulas import Formula, weigh
 from torch import Tensor
 
 from attnkit.data.labeled import batch_of
+from attnkit.models.attention.config import ALIGNMENT_NAMES, DISTRIBUTION_NAMES, AttentionOptions, why_not
 from attnkit.models.documents import HierarchicalAttention
 from attnkit.models.documents_config import HanConfig
 
@@ -144,3 +147,107 @@ def test_dropout_is_off_while_it_looks_and_on_in_training(model: HierarchicalAtt
 def test_least_weights_are_a_lower_bound_near_the_truth() -> None:
     n = sum(parameter.numel() for parameter in HierarchicalAttention(CONFIG, V, L).parameters())
     assert 0.8 * n < CONFIG.least_weights(V, L) <= n
+
+
+OTHERS: dict[tuple[str, str], dict[str, Any]] = {
+    ("similarity", "normalize"): {"similarity": "gaussian"},
+    ("activated_general", "normalize"): {"activation": "softplus"},
+}
+"""What a pair needs to have a meaning."""
+
+
+def options_of(alignment: str, distribution: str) -> AttentionOptions:
+    given = {"d_hidden": 5, "n_features": 8, "window": 2, "max_source": 9}
+    return AttentionOptions.model_validate({**given, **OTHERS.get((alignment, distribution), {})})
+
+
+PAIRS = [
+    (alignment, distribution)
+    for alignment, distribution in itertools.product(ALIGNMENT_NAMES, DISTRIBUTION_NAMES)
+    if why_not(alignment, distribution, options_of(alignment, distribution)) is None
+]
+
+
+def build(alignment: str, distribution: str) -> HierarchicalAttention:
+    """Return a model of a pair, none of whose weights is zero."""
+    torch.manual_seed(3)
+    chosen: dict[str, Any] = {"alignment": alignment, "distribution": distribution, "dropout": 0.0}
+    config = CONFIG.model_copy(update={**chosen, "attention_options": options_of(alignment, distribution)})
+    found = HierarchicalAttention(config, V, L).double()
+    with torch.no_grad():
+        for parameter in found.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.3)
+    return found
+
+
+def by_formula(attention: Any, names: tuple[str, str], states: Tensor) -> list[float]:
+    """Weigh states (S, d) number by number: the context vector asks, tanh(W h + b) are the keys."""
+    formula = Formula(names[0], attention.align, options_of(*names), 0, 1)
+    query = attention.context.tolist()
+    keys = [torch.tanh(attention.project.weight @ h + attention.project.bias).tolist() for h in states]
+    scores = [formula(query, key, place) for place, key in enumerate(keys)]
+    return weigh(names[1], scores, query, attention.distribute, 0, 1)
+
+
+def test_there_are_as_many_pairs_as_for_other_models() -> None:
+    assert len(PAIRS) == 75
+
+
+@pytest.mark.parametrize("names", PAIRS, ids="-".join)
+@torch.no_grad()
+def test_every_pair_weighs_as_its_formula(names: tuple[str, str]) -> None:
+    model = build(*names).eval()
+    for attention, width in ((model.word_attention, 8), (model.sentence_attention, 10)):
+        states, lengths = torch.randn(3, 5, width, dtype=torch.float64), [5, 2, 0]
+        pooled, weights = attention(states, torch.arange(5) < torch.tensor(lengths)[:, None])
+        for row, length in enumerate(lengths):
+            expected = by_formula(attention, names, states[row, :length])
+            assert weights[row].tolist() == pytest.approx([*expected, *[0.0] * (5 - length)], abs=1e-9)
+            mean = sum((w * h for w, h in zip(expected, states[row], strict=False)), torch.zeros(width).double())
+            torch.testing.assert_close(pooled[row], mean, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("names", PAIRS, ids="-".join)
+def test_every_pair_trains(names: tuple[str, str]) -> None:
+    """A step moves the loss down, and all that the scores depend on has a finite gradient."""
+    model, inputs, labels = build(*names), batch_of([*DOCUMENTS, []]).inputs, torch.tensor([0, 1, 2, 0, 1, 2])
+
+    def loss() -> Tensor:
+        return torch.nn.functional.cross_entropy(model.output(model.hidden(*inputs)), labels)
+
+    before = loss()
+    before.backward()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            assert parameter.grad is not None or "attention" in name, name
+            if parameter.grad is not None:
+                assert bool(parameter.grad.isfinite().all()), name
+                parameter -= 0.02 * parameter.grad
+        assert float(loss()) < float(before)
+
+
+def test_the_default_is_dot_and_holds_nothing_more() -> None:
+    """The paper's pair in few operations is that of the tables; its weights have the names that they had."""
+    plain = build("dot", "softmax")
+    names = {"word_attention.project.weight", "word_attention.project.bias", "word_attention.context"}
+    assert {name for name in plain.state_dict() if name.startswith("word_attention")} == names
+    states, mask = torch.randn(2, 4, 8, dtype=torch.float64), torch.tensor([[True] * 4, [True, False, False, False]])
+    pooled, weights = plain.word_attention(states, mask)
+    plain.word_attention.plain = False
+    again, others = plain.word_attention(states, mask)
+    torch.testing.assert_close((again, others), (pooled, weights), rtol=0, atol=1e-12)
+
+
+def test_a_pair_without_meaning_is_refused_and_location_has_an_end() -> None:
+    with pytest.raises(ValueError, match="dot with distribution normalize has no meaning"):
+        HanConfig(distribution="normalize")
+    located = HanConfig(alignment="location", attention_options=AttentionOptions(max_source=7))
+    assert (located.longest, HanConfig().longest) == (7, None)
+
+
+@pytest.mark.parametrize("alignment", ALIGNMENT_NAMES)
+def test_least_weights_count_the_functions_matrices(alignment: str) -> None:
+    options = AttentionOptions(max_source=40, deep_layers=6)
+    config = CONFIG.model_copy(update={"alignment": alignment, "attention_options": options})
+    n = sum(parameter.numel() for parameter in HierarchicalAttention(config, V, L).parameters())
+    assert 0.8 * n < config.least_weights(V, L) <= n

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
 
+from attnkit.models.autoencoder import SequenceAutoencoder
+from attnkit.models.autoencoder_config import RnnAutoencoderConfig
+from attnkit.models.config import RnnConfig
 from attnkit.models.recurrent import (
     CELLS,
     RecurrentEncoder,
@@ -17,6 +23,7 @@ from attnkit.models.recurrent import (
     weights_of,
     zero_state,
 )
+from attnkit.models.rnn import Recurrent
 
 LENGTHS = [5, 1, 7, 3]
 
@@ -136,6 +143,52 @@ def test_bfloat16_views_of_one_buffer_train_right(cell: str) -> None:
     theirs = torch.autograd.grad((expected * weighting).sum(), list(exact.parameters()))
     for gradient, reference in zip(ours, theirs, strict=True):
         assert (gradient.float() - reference).norm() < 0.03 * reference.norm()
+
+
+def first_states(model: nn.Module, run: Callable[[], object]) -> list[Tensor]:
+    """Return every first state that torch.nn's layers within a model are given."""
+    given: list[Tensor] = []
+
+    def listen(layer: nn.Module, args: tuple[Any, ...]) -> None:
+        given.extend([args[1]] if isinstance(args[1], Tensor) else args[1])
+
+    for module in model.modules():
+        if isinstance(module, nn.RNNBase):
+            module.register_forward_pre_hook(listen)
+    run()
+    return given
+
+
+@pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.parametrize("alignment", ["none", "additive"])
+@pytest.mark.parametrize("start", ["bridge", "layers", "last", "zeros"])
+def test_first_states_are_whole_in_memory(cell: str, alignment: str, start: str) -> None:
+    """As cuDNN asks for: it refuses a view into the tensor that all layers' states were made as."""
+    fields: dict[str, Any] = {"cell": cell, "alignment": alignment, "start": start, "encoder_layers": 2}
+    config = RnnConfig(**fields, query="current", d_model=6, d_hidden=8, decoder_layers=2)
+    model, ids = Recurrent(config, 13, 13), torch.randint(4, 13, (3, 5))
+    states = first_states(model, lambda: model.hidden(ids, None, ids))
+    assert len(states) == (2 if cell == "lstm" else 1) * 6  # two layers in two directions, and the decoder's two
+    assert all(state.is_contiguous() for state in states)
+
+
+@pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.parametrize("layers", [1, 2])
+def test_first_states_made_of_a_code_are_whole_in_memory(cell: str, layers: int) -> None:
+    sizes = {"d_model": 6, "d_hidden": 8, "d_code": 5}
+    config = RnnAutoencoderConfig(**sizes, cell=cell, encoder_layers=layers, decoder_layers=layers)  # type: ignore[arg-type]
+    model, ids = SequenceAutoencoder(config, 13), torch.randint(4, 13, (3, 5))
+    states = first_states(model, lambda: model.hidden(ids, None, ids))
+    assert len(states) == (2 if cell == "lstm" else 1) * 3 * layers
+    assert all(state.is_contiguous() for state in states)
+
+
+def test_a_packed_lstms_first_state_is_whole_in_memory() -> None:
+    inputs, mask = ragged_batch(6)
+    layer = make_layer("lstm", 6, 8).double()
+    halves = torch.randn(4, 16, dtype=torch.float64).split(8, dim=-1)
+    states = first_states(layer, lambda: run_packed_lstm(layer, inputs, halves, mask.sum(1)))
+    assert len(states) == 2 and all(state.is_contiguous() for state in states)
 
 
 def test_odd_width_cannot_be_halved() -> None:

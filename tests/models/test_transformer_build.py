@@ -48,6 +48,7 @@ def test_kind_chooses_the_configuration() -> None:
         ({"input_feeding": True, "query": "current", "alignment": "none"}, "input_feeding needs an alignment"),
         ({"start": "layers", "encoder_layers": 2}, "start: bridge fits any number"),
         ({"alignment": "none", "start": "zeros", "concatenate": False}, "leave the decoder nothing of the source"),
+        ({"alignment": "none", "distribution": "local"}, "distribution local needs an alignment"),
         ({"alignment": "dot", "distribution": "normalize"}, "dot with distribution normalize has no meaning: "),
     ],
 )

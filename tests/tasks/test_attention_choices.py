@@ -104,3 +104,23 @@ def test_a_choice_trains_and_translates(workshop: Any, tmp_path: Path, case: str
     lines = ["1 2 3", "", "4 5 6 7"]
     together = translator.translate(lines)
     assert together == [translator.translate([line])[0] for line in lines]
+
+
+@pytest.mark.parametrize("distribution", ["softmax", "normalize"])
+def test_who_listens_to_a_function_answers_as_it_does(distribution: Any) -> None:
+    """And keeps what it was asked, also where the scores are taken relative to their row's largest."""
+    import torch
+
+    from attnkit.models.attention.alignment import make_alignment
+    from attnkit.models.attention.attend import attend
+    from attnkit.models.attention.distribution import make_distribution
+    from attnkit.tasks.compare import Listener
+
+    torch.manual_seed(0)
+    query, keys, values = (6 * torch.randn(1, 1, n, 64) for n in (2, 5, 5))
+    align, distribute = make_alignment("kernel", 64, 64), make_distribution(distribution, 64)
+    listener = Listener(align, [0])
+    found, expected = (attend(query, keys, values, each, distribute) for each in (listener, align))
+    assert torch.equal(found[1], expected[1]) and bool((found[1].sum(-1) > 0.99).all())
+    assert len(listener.queries) == len(listener.keys) == 1
+    assert torch.equal(listener.queries[0], query) and torch.equal(listener.keys[0], keys)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from attnkit.data.config import DocumentsConfig
-from attnkit.errors import AttnkitError, DataError, RunError
+from attnkit.errors import AttnkitError, DataError, RunError, UsageError
 from attnkit.tasks.classify import DocumentsEvaluation
 from attnkit.tasks.course import Begun, Request, train
 from attnkit.tasks.documents import Labels, Reader
@@ -104,6 +104,53 @@ def test_a_result_depends_on_its_own_document_alone(taught: Path) -> None:
             assert sum(labeled.sentence_weights) == pytest.approx(1, abs=1e-5)
     assert whole[9].sentences == [] == whole[10].sentences
     assert len(whole[-1].sentences) == 100, "what is beyond data.max_sentences is not read"
+
+
+CHOICES = {
+    "deep, local": ["model.alignment=deep", "model.distribution=local"],
+    "kernel, normalize": ["model.alignment=kernel", "model.distribution=normalize"],
+    "location, sparsemax": ["model.alignment=location", "model.distribution=sparsemax"],
+}
+
+
+@pytest.mark.parametrize("case", CHOICES)
+def test_other_functions_train_and_classify(tmp_path: Path, case: str) -> None:
+    """And are read back as they were: what is found is a document's own, whatever is asked beside it."""
+    drawn = random.Random(4)
+    rows = [review(drawn) for _ in range(60)]
+    (tmp_path / "a.tsv").write_text("".join(f"{text}\t{label}\n" for text, label, _, _ in rows))
+    sizes = [f"model.{name}=8" for name in ("d_model", "d_word", "d_sentence", "d_attention")]
+    sets = [*STEADY, *sizes, *CHOICES[case], "limits.steps=3", "optimization.max_tokens=500"]
+    config = resolve(
+        {"task": "classify", "data.files": [str(tmp_path / "a.tsv")]}, sets=sets, preset_name="tiny"
+    ).config
+    list(train(Request(config, tmp_path / "run")))
+    opened = open_run(tmp_path / "run", "classify", device="cpu")
+    assert f"{opened.config.model.alignment}, {opened.config.model.distribution}" == case
+    classifier, texts = Classifier(opened), [text for text, *_ in rows[:5]]
+    for text, labeled in zip(texts, classifier.classify(texts), strict=True):
+        alone = classifier.classify([text])[0]
+        assert labeled.sentence_weights == pytest.approx(alone.sentence_weights, abs=1e-5)
+        assert any(labeled.sentence_weights) and all(any(weights) for weights in labeled.word_weights)
+
+
+def test_functions_that_do_not_fit_are_told_before_training() -> None:
+    def refuse(*sets: str) -> list[str]:
+        with pytest.raises(UsageError) as caught:
+            resolve({"task": "classify", "data.files": ["a.tsv"]}, sets=sets, preset_name="tiny")
+        return caught.value.lines()
+
+    lines = refuse("model.alignment=aditive")
+    assert lines[0] == 'error: model.alignment cannot be "aditive"' and lines[2].endswith("did you mean 'additive'?")
+    assert "has no meaning: its scores may be negative" in refuse("model.distribution=normalize")[0]
+    located = ("model.alignment=location", "model.attention_options.max_source=150")
+    lines = refuse(*located, "data.max_length=200")
+    assert lines[0].startswith(
+        "error: location attention needs model.attention_options.max_source of 200 for sentences"
+    )
+    assert "(--set model.attention_options.max_source)" in lines[1]
+    assert "of 300 for documents of data.max_sentences=300 sentences" in refuse(*located, "data.max_sentences=300")[0]
+    resolve({"task": "classify", "data.files": ["a.tsv"]}, sets=located, preset_name="tiny")
 
 
 def test_long_sentences_go_on_and_long_documents_end() -> None:

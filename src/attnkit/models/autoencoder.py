@@ -8,7 +8,7 @@ Letters: B batch, K beam, S source length, T target length, D model width, d wid
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -137,6 +137,10 @@ class SequenceAutoencoder(nn.Module):
         if ids is None:
             return torch.as_tensor(self.output(hidden))
         return F.linear(hidden, self.output.weight[ids], self.output.bias[ids])
+
+    def look(self, src: Tensor, src_mask: Tensor | None, tgt_in: Tensor) -> Mapping[str, Tensor]:
+        """Return no weights: nothing is attended to."""
+        return {}
 
     def start(
         self, src: Tensor, src_mask: Tensor | None, n_beams: int, max_length: int, record: bool = False

@@ -41,7 +41,8 @@ def _n_words(tied: Tied, src_vocab_size: int, tgt_vocab_size: int) -> int:
 LOCATION_LIMIT = "location attention needs model.attention_options.max_source"
 
 
-def _refuse_meaningless(alignment: AlignmentName, distribution: DistributionName, options: AttentionOptions) -> None:
+def refuse_meaningless(alignment: AlignmentName, distribution: DistributionName, options: AttentionOptions) -> None:
+    """Raise ValueError where a pair has no meaning, with the reason."""
     reason = why_not(alignment, distribution, options)
     if reason is not None:
         raise ValueError(f"alignment {alignment} with distribution {distribution} has no meaning: {reason}")
@@ -110,7 +111,7 @@ class TransformerConfig(BaseModel, frozen=True, extra="forbid", strict=True, use
                     "for each"
                 )
         for pair in self.heads:
-            _refuse_meaningless(*pair, self.attention_options)
+            refuse_meaningless(*pair, self.attention_options)
         if self.positions in ("alibi", "relative") and "normalize" in spread(self.distribution, self.n_heads):
             raise ValueError(
                 f"distribution normalize takes scores that are not negative, and positions {self.positions} add "
@@ -206,7 +207,7 @@ class RnnConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribu
     attention_options: AttentionOptions = AttentionOptions()
     """What can be chosen about these functions."""
     query: Literal["previous", "current"] = "previous"
-    """The decoder state that asks: s_(t-1), as Bahdanau, or s_t, as Luong."""
+    """The decoder state that asks: s_(t-1), as Bahdanau, or s_t, as Luong; none asks without an alignment."""
     input_feeding: bool = False
     """Feed the last attentional vector into the next step (Luong); needs query current and attention."""
     start: Literal["bridge", "layers", "last", "zeros"] = "bridge"
@@ -223,7 +224,9 @@ class RnnConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribu
         if self.input_feeding and (self.query != "current" or self.alignment == "none"):
             raise ValueError("input_feeding needs an alignment and query: current")
         if self.alignment != "none":
-            _refuse_meaningless(self.alignment, self.distribution, self.attention_options)
+            refuse_meaningless(self.alignment, self.distribution, self.attention_options)
+        elif self.distribution != "softmax":
+            raise ValueError(f"distribution {self.distribution} needs an alignment: without one there are no scores")
         elif self.start == "zeros" and not self.gives_context:
             raise ValueError("alignment none, start zeros, concatenate false leave the decoder nothing of the source")
         if self.bidirectional and self.d_hidden % 2:

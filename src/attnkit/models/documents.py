@@ -14,7 +14,10 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from attnkit.models.attention.distribution import softmax
+from attnkit.models.attention.alignment import make_alignment
+from attnkit.models.attention.attend import Pair
+from attnkit.models.attention.distribution import make_distribution, softmax
+from attnkit.models.attention.kernel import Scope
 from attnkit.models.documents_config import HanConfig
 from attnkit.models.dropout import Dropout, without_dropout
 from attnkit.models.linear import Linear
@@ -24,25 +27,36 @@ from attnkit.models.recurrent import RecurrentEncoder
 class AttentionPooling(nn.Module):
     """The mean of states weighed by how well they fit a learned context vector c: softmax(tanh(W h + b)·c).
 
-    Yang et al. 2016, equations 5 to 7 for words, 8 to 10 for sentences.
+    Yang et al. 2016, equations 5 to 7 for words, 8 to 10 for sentences. Other functions take c as their query and
+    tanh(W h + b) as their keys.
     """
 
-    def __init__(self, d_state: int, d_attention: int) -> None:
+    def __init__(self, d_state: int, config: HanConfig) -> None:
         super().__init__()
+        d_attention, options = config.d_attention, config.attention_options
+        self.plain = config.plain_attention
         self.project = Linear(d_state, d_attention)
         self.context = nn.Parameter(torch.empty(d_attention))
         nn.init.xavier_uniform_(self.project.weight)
         nn.init.zeros_(self.project.bias)
         nn.init.normal_(self.context, std=d_attention**-0.5)
+        self.align = make_alignment(config.alignment, d_attention, d_attention, options)
+        self.distribute = make_distribution(config.distribution, d_attention, options)
 
     def forward(self, states: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         """Return the pooled states (B, d) and the weights (B, S), for states (B, S, d) and a mask (B, S) of real ones.
 
         Weights are exactly 0 where the mask is False; a row without any real state gives zeros.
         """
-        scores = torch.tanh(self.project(states)) @ self.context
-        weights = softmax(scores, states, mask)
+        keys = torch.tanh(self.project(states))
+        weights = softmax(keys @ self.context, states, mask) if self.plain else self._weigh(keys, mask)
         return (weights.unsqueeze(1) @ states).squeeze(1), weights
+
+    def _weigh(self, keys: Tensor, mask: Tensor) -> Tensor:
+        """Return the weights (B, S) of keys (B, S, d_attention), as one query and one head give them."""
+        query = self.context.expand(len(keys), 1, 1, -1)
+        prepared = self.align.prepare(keys.unsqueeze(1))
+        return Pair(self.align, self.distribute).weigh(query, prepared, Scope(mask[:, None, None, :]))[:, 0, 0]
 
 
 class HierarchicalAttention(nn.Module):
@@ -53,9 +67,9 @@ class HierarchicalAttention(nn.Module):
         self.embedding = nn.Embedding(vocab_size, config.d_model)
         nn.init.normal_(self.embedding.weight)  # smaller vectors learn later, and leave less for the attention to find
         self.words = RecurrentEncoder("gru", config.d_model, config.d_word, 1, bidirectional=True, dropout=0.0)
-        self.word_attention = AttentionPooling(config.d_word, config.d_attention)
+        self.word_attention = AttentionPooling(config.d_word, config)
         self.sentences = RecurrentEncoder("gru", config.d_word, config.d_sentence, 1, bidirectional=True, dropout=0.0)
-        self.sentence_attention = AttentionPooling(config.d_sentence, config.d_attention)
+        self.sentence_attention = AttentionPooling(config.d_sentence, config)
         self.output = Linear(config.d_sentence, n_labels)
         nn.init.xavier_uniform_(self.output.weight)
         nn.init.zeros_(self.output.bias)
@@ -76,7 +90,7 @@ class HierarchicalAttention(nn.Module):
         """Return the weights of both levels for the inputs of ``hidden``, in the form (B, layers, heads, T, S).
 
         "word" is (B, 1, 1, S, W): a row for each sentence, over its words; "sentence" is (B, 1, 1, 1, S). Rows sum to 1
-        over real words and sentences, and are exactly 0 elsewhere. Dropout is off while it looks.
+        over real words and sentences, but for sigmoid and local, and are exactly 0 elsewhere. Dropout is off meanwhile.
         """
         with without_dropout(self):
             _, of_words, of_sentences = self.read(words, word_mask, places, sentence_mask)

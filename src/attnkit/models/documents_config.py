@@ -6,7 +6,14 @@ from typing import Literal
 
 from pydantic import BaseModel, Field, model_validator
 
-from attnkit.models.config import MOST_WIDTH, Sizes
+from attnkit.models.attention.config import (
+    AlignmentName,
+    AttentionOptions,
+    DistributionName,
+    n_kept,
+    n_weights,
+)
+from attnkit.models.config import LOCATION_LIMIT, MOST_WIDTH, Sizes, refuse_meaningless
 
 
 class HanConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
@@ -22,26 +29,52 @@ class HanConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribu
     """Width of the sentence encoder's states, both directions together; even."""
     d_attention: int = Field(default=100, gt=0, le=MOST_WIDTH)
     """Width of the two attentions' hidden layers, and of what they compare with."""
+    alignment: AlignmentName = "dot"
+    """How a learned context vector is compared with hidden layers, of words and of sentences; dot is the paper's."""
+    distribution: DistributionName = "softmax"
+    """How scores become weights, of words and of sentences."""
+    attention_options: AttentionOptions = AttentionOptions()
+    """What can be chosen about these functions."""
     dropout: float = Field(default=0.2, ge=0, lt=1)
     """Dropout on embeddings, on the sentences and on the document."""
 
     @model_validator(mode="after")
-    def _directions_fit(self) -> HanConfig:
+    def _parts_fit(self) -> HanConfig:
         for name in ("d_word", "d_sentence"):
             if getattr(self, name) % 2:
                 raise ValueError(f"{name} is shared by two directions and must be even, not {getattr(self, name)}")
+        refuse_meaningless(self.alignment, self.distribution, self.attention_options)
         return self
+
+    @property
+    def longest(self) -> int | None:
+        """Return the most words of a sentence, and sentences of a document; None where there is no such limit."""
+        return self.attention_options.max_source if self.alignment == "location" else None
+
+    @property
+    def limited_by(self) -> str:
+        """Return what limits them, and the key that sets it."""
+        return LOCATION_LIMIT
+
+    @property
+    def plain_attention(self) -> bool:
+        """Return whether words and sentences are weighed as in the paper: by dot x softmax."""
+        return (self.alignment, self.distribution) == ("dot", "softmax")
 
     @property
     def activations(self) -> float:
         """Estimate how many numbers the backward pass needs per word."""
-        return 4.0 * self.d_model + 9 * self.d_word + 3 * self.d_attention
+        states = 4.0 * self.d_model + 9 * self.d_word + 3 * self.d_attention
+        if self.plain_attention:
+            return states
+        return states + n_kept(self.alignment, self.distribution, self.d_attention, self.attention_options)
 
     def least_weights(self, vocab_size: int, n_labels: int) -> int:
         """Return how many numbers the matrices of such a model hold, biases and the like left out."""
         words = 3 * self.d_word * (self.d_model + self.d_word // 2)
         sentences = 3 * self.d_sentence * (self.d_word + self.d_sentence // 2)
-        attention = self.d_attention * (self.d_word + self.d_sentence)
+        functions = n_weights(self.alignment, self.d_attention, self.d_attention, self.attention_options)
+        attention = self.d_attention * (self.d_word + self.d_sentence) + 2 * functions
         return vocab_size * self.d_model + words + sentences + attention + n_labels * self.d_sentence
 
 

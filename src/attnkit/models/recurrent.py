@@ -109,11 +109,10 @@ def run_layer(
 
     Rows are padded on the right to T; ``lengths`` (B,) int64 counts real steps, None meaning all of them. Outputs at
     padded steps are whatever came of running on: no real step sees them.
-
     """
     if isinstance(layer, nn.LSTM):
         return _run_lstm(layer, inputs, state, lengths)
-    outputs, _ = layer(inputs, state[0].unsqueeze(0))
+    outputs, _ = layer(inputs, _whole(state[0]))
     return outputs, (take_last(outputs, lengths),)
 
 
@@ -128,16 +127,21 @@ def _run_lstm(layer: nn.LSTM, inputs: Tensor, state: CellState, lengths: Tensor 
         return outputs, tuple(take_last(part, lengths) for part in states)
     if lengths is not None:
         return run_packed_lstm(layer, inputs, state, lengths)
-    outputs, (h, c) = layer(inputs, (state[0].unsqueeze(0), state[1].unsqueeze(0)))
+    outputs, (h, c) = layer(inputs, (_whole(state[0]), _whole(state[1])))
     return outputs, (h[0], c[0])
 
 
 def run_packed_lstm(layer: nn.LSTM, inputs: Tensor, state: CellState, lengths: Tensor) -> tuple[Tensor, CellState]:
     """Run torch.nn's LSTM on ragged rows; packed, it gives c at the end of every row. The way taken on a GPU."""
     packed = nn.utils.rnn.pack_padded_sequence(inputs, lengths.cpu(), batch_first=True, enforce_sorted=False)
-    packed_outputs, (h, c) = layer(packed, (state[0].unsqueeze(0), state[1].unsqueeze(0)))
+    packed_outputs, (h, c) = layer(packed, (_whole(state[0]), _whole(state[1])))
     outputs, _ = nn.utils.rnn.pad_packed_sequence(packed_outputs, batch_first=True, total_length=inputs.shape[1])
     return outputs, (h[0], c[0])
+
+
+def _whole(part: Tensor) -> Tensor:
+    """Return part (B, d) of a state as torch.nn takes it, (1, B, d): cuDNN refuses a view into a wider tensor."""
+    return part.unsqueeze(0).contiguous()
 
 
 def take_last(sequence: Tensor, lengths: Tensor | None) -> Tensor:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from pydantic import model_validator
+
 from attnkit.data.config import DocumentsConfig
 from attnkit.models.documents_config import HAN_SIZES, HanConfig
 from attnkit.tasks.presets import SCALES
@@ -22,6 +24,17 @@ class ClassifyConfig(RunConfig, frozen=True, extra="forbid", strict=True, use_at
     """Documents and their labels."""
     model: HanConfig
     """The architecture."""
+
+    @model_validator(mode="after")
+    def _lengths_fit_the_positions(self) -> ClassifyConfig:
+        needs = {
+            f"sentences of data.max_length={self.data.max_length} tokens": self.data.max_length,
+            f"documents of data.max_sentences={self.data.max_sentences} sentences": self.data.max_sentences,
+        }
+        what = max(needs, key=needs.__getitem__)
+        if self.model.longest is not None and self.model.longest < needs[what]:
+            raise ValueError(f"{self.model.limited_by} of {needs[what]} for {what}; raise the one or lower the other")
+        return self
 
     @property
     def metrics(self) -> tuple[str, ...]:

@@ -44,7 +44,7 @@ class Functions:
     """Of the parameters that are drawn."""
 
 
-class Listener(nn.Module):
+class Listener(AlignmentModule):
     """An alignment function that keeps what it is asked; answers are those of the one it stands in for."""
 
     def __init__(self, inner: AlignmentModule, places: Sequence[int]) -> None:
@@ -62,6 +62,11 @@ class Listener(nn.Module):
         """Keep the queries (B, H, T, d) and return their scores (B, H, T, S)."""
         self.queries.append(query)
         return self.inner.score(query, prepared)
+
+    def relative(self, query: Tensor, prepared: Tensor, mask: Tensor | None) -> Tensor:
+        """Keep the queries (B, H, T, d) and return what normalize is given in the scores' place (B, H, T, S)."""
+        self.queries.append(query)
+        return self.inner.relative(query, prepared, mask)
 
 
 @dataclass(frozen=True)

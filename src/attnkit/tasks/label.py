@@ -50,9 +50,9 @@ class Labeled:
     sentences: list[list[str]]
     """The tokens of each sentence that was read; none of a blank document."""
     word_weights: list[list[float]]
-    """For each sentence a weight for each token; they sum to 1."""
+    """For each sentence a weight for each token; they sum to 1 unless the model's distribution is sigmoid or local."""
     sentence_weights: list[float]
-    """They sum to 1."""
+    """They sum to 1, with the same exceptions."""
 
     def to_json(self) -> str:
         """Return a line of JSON."""

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from attnkit.models.attention.distribution import Distribution, normalize, softmax
-from attnkit.models.attention.face import Alignment
+from attnkit.models.attention.face import Alignment, AlignmentModule
 from attnkit.models.attention.kernel import Scope, scaled_dot
 from attnkit.models.attention.linear import linear_attention
 from attnkit.models.attention.products import Kernel, ScaledDot
@@ -38,7 +38,7 @@ def attend_prepared(
     mask: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Return context and weights for keys that align.prepare has seen: a decoder prepares them once per sentence."""
-    weights = distribute(align.score(query, prepared), query, mask)
+    weights = Pair(align, distribute).weigh(query, prepared, Scope(mask))
     return weights @ values, weights
 
 
@@ -62,6 +62,9 @@ class Pair(NamedTuple):
 
     def weigh(self, query: Tensor, prepared: Tensor, scope: Scope) -> Tensor:
         """Return the weights (B, H, T, S) within a scope, the scores having been shifted by its bias."""
+        if self.distribute is normalize and scope.bias is None and isinstance(self.align, AlignmentModule):
+            allowed = scope.allowed(query.shape[-2], prepared.shape[-2], query.device)
+            return normalize(self.align.relative(query, prepared, allowed), query, allowed).to(query.dtype)
         scores = self.align.score(query, prepared)
         if scope.bias is not None:
             scores = scores + scope.bias

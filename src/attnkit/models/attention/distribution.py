@@ -1,7 +1,8 @@
 """Distribution functions p: scores (B, H, T, S) to weights. Masked keys and rows without keys get exactly 0.
 
 All but local are plain functions of (scores, query, mask); masks are bool, True = may attend, broadcastable to scores.
-softmax, normalize, hard, sparsemax and entmax15 give rows that sum to one; sigmoid and local do not.
+softmax, normalize, hard, sparsemax and entmax15 give rows that sum to one; sigmoid and local do not. Without any key
+(S = 0) rows are empty.
 """
 
 from __future__ import annotations
@@ -31,9 +32,15 @@ def softmax(scores: Tensor, query: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def normalize(scores: Tensor, query: Tensor, mask: Tensor | None) -> Tensor:
-    """Return s / Σ s of scores that are not negative; a row whose scores are all zero gives zeros."""
+    """Return s / Σ s of scores that are not negative; a row whose scores are all zero gives zeros.
+
+    The slope of a row is 1 / Σ s. Where that is about to exceed all numbers, the row passes no gradient.
+    """
     if mask is not None:
         scores = scores.masked_fill(~mask, 0.0)
+    if scores.requires_grad:
+        faint = scores.detach().sum(-1, keepdim=True).abs() < 1024 * torch.finfo(scores.dtype).tiny
+        scores = torch.where(faint, scores.detach(), scores)
     total = scores.sum(-1, keepdim=True)
     return scores / total.masked_fill(total == 0, 1.0)
 
@@ -44,6 +51,8 @@ def hard(scores: Tensor, query: Tensor, mask: Tensor | None) -> Tensor:
     That has no useful gradient: scores get the one that softmax would have given them (the straight-through estimator
     of Bengio et al. 2013).
     """
+    if not scores.shape[-1]:
+        return scores
     visible = scores if mask is None else scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
     chosen = torch.zeros_like(scores).scatter_(-1, visible.detach().argmax(-1, keepdim=True), 1.0)
     if mask is not None:
@@ -62,6 +71,8 @@ def sigmoid(scores: Tensor, query: Tensor, mask: Tensor | None) -> Tensor:
 
 def sparsemax(scores: Tensor, query: Tensor, mask: Tensor | None) -> Tensor:
     """Return the nearest point of the simplex, max(s - τ, 0) (Martins and Astudillo 2016, algorithm 1)."""
+    if not scores.shape[-1]:
+        return scores
     z = _shifted(scores, mask)
     ordered = z.detach().sort(-1, descending=True).values
     counts = torch.arange(1, z.shape[-1] + 1, device=z.device)
@@ -73,6 +84,8 @@ def sparsemax(scores: Tensor, query: Tensor, mask: Tensor | None) -> Tensor:
 
 def entmax15(scores: Tensor, query: Tensor, mask: Tensor | None) -> Tensor:
     """Return max(s / 2 - τ, 0)², α-entmax with α = 1.5, exactly by sorting (Peters et al. 2019, algorithm 2)."""
+    if not scores.shape[-1]:
+        return scores
     z = _shifted(scores / 2, mask)
     ordered = z.detach().sort(-1, descending=True).values
     counts = torch.arange(1, z.shape[-1] + 1, device=z.device)
@@ -124,6 +137,8 @@ class Local(nn.Module):
         share = weigh_units(torch.tanh_(self.query(query)), self.weight, self.n_heads).sigmoid()
         if share.dtype in (torch.bfloat16, torch.float16):
             share = share.float()  # half precision cannot tell the positions beyond 256 apart
+        if mask is not None:
+            mask = mask.expand(*mask.shape[:-1], scores.shape[-1])  # one True for all keys counts as often as they do
         if mask is None:
             distance = torch.arange(scores.shape[-1], device=scores.device) - scores.shape[-1] * share.unsqueeze(-1)
         else:

@@ -37,6 +37,13 @@ class AlignmentModule(nn.Module):
         """Return scores (B, H, T, S) of queries against prepared keys."""
         raise NotImplementedError
 
+    def relative(self, query: Tensor, prepared: Tensor, mask: Tensor | None) -> Tensor:
+        """Return the scores times any positive number of each row's own, which weights s / Σ s do not notice.
+
+        Functions whose scores may all vanish beside the smallest number there is choose it by what the mask shows.
+        """
+        return self.score(query, prepared)
+
     def forward(self, query: Tensor, keys: Tensor) -> Tensor:
         """Return scores (B, H, T, S)."""
         return self.score(query, self.prepare(keys))

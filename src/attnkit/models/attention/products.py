@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from attnkit.models.attention.config import AttentionOptions
 from attnkit.models.attention.face import AlignmentModule
-from attnkit.models.attention.features import FEATURE_MAPS
+from attnkit.models.attention.features import FEATURE_MAPS, HALF
 from attnkit.models.attention.maps import ACTIVATIONS, head_linear
 
 
@@ -37,20 +37,36 @@ class Similarity(AlignmentModule):
             scores = self._turned(query) @ prepared.transpose(-1, -2)
         return scores if self.strength == 1.0 else scores * self.strength
 
+    def relative(self, query: Tensor, prepared: Tensor, mask: Tensor | None) -> Tensor:
+        """Return the gaussian over that of the nearest key in sight, so that keys far away are not all 0."""
+        if self.kind != "gaussian" or not prepared.shape[-2]:
+            return self.score(query, prepared)
+        squares = _distances(query, prepared).square()
+        seen = squares.detach() if mask is None else squares.detach().masked_fill(~mask, math.inf)
+        nearest = seen.amin(-1, keepdim=True)
+        nearest = nearest.masked_fill(nearest == math.inf, 0.0)
+        # A hidden key may be nearer, and its exponential infinite.
+        return torch.exp(((nearest - squares) / (2 * self.root)).clamp(max=0.0))
+
     def _by_distance(self, query: Tensor, keys: Tensor) -> Tensor:
-        # In float32 at least: a small distance is what is left of large squares.
-        q, k = (x.float() if x.dtype in (torch.bfloat16, torch.float16) else x for x in (query, keys))
-        lengths = q.square().sum(-1, keepdim=True) + k.square().sum(-1).unsqueeze(-2)
-        squares = (lengths - 2 * (q @ k.transpose(-1, -2))).clamp(min=0.0)
+        distances = _distances(query, keys)
         if self.kind == "gaussian":
-            return torch.exp(squares / (-2 * self.root)).to(query.dtype)
-        # The root's slope at 0 is infinite: a key that equals the query gets no gradient.
-        return -squares.clamp(min=torch.finfo(squares.dtype).eps).sqrt().to(query.dtype)
+            return torch.exp(distances.square() / (-2 * self.root)).to(query.dtype)
+        return -distances.to(query.dtype)
 
     def _turned(self, x: Tensor) -> Tensor:
         if self.kind == "pearson":
             x = x - x.mean(-1, keepdim=True)
         return F.normalize(x, dim=-1) if self.kind in ("cosine", "pearson") else x
+
+
+def _distances(query: Tensor, keys: Tensor) -> Tensor:
+    """Return |q - k| (B, H, T, S), in float32 at least; a key that equals its query gets no gradient.
+
+    Number by number: of |q|² + |k|² - 2 q·k rounding leaves nothing where vectors are long and their distance is small.
+    """
+    q, k = (x.float() if x.dtype in HALF else x for x in (query, keys))
+    return torch.cdist(q, k, compute_mode="donot_use_mm_for_euclid_dist")
 
 
 class Dot(AlignmentModule):
@@ -145,9 +161,27 @@ class Kernel(AlignmentModule):
         self.feature_map = FEATURE_MAPS[options.feature_map](d_key, options.n_features, 0)
 
     def prepare(self, keys: Tensor, at: int | None = None) -> Tensor:
-        """Return φ(k), (B, H, S, m)."""
-        return torch.as_tensor(self.feature_map(keys))
+        """Return φ(k) as features and the logarithm of their scale, (B, H, S, m + 1), in float32 at least."""
+        return torch.cat(self.feature_map.scaled(keys), dim=-1)
 
     def score(self, query: Tensor, prepared: Tensor) -> Tensor:
-        """Return φ(q)·φ(k)."""
-        return torch.as_tensor(self.feature_map(query)) @ prepared.transpose(-1, -2)
+        """Return φ(q)·φ(k); it may underflow to zeros for long vectors, where ``relative`` does not."""
+        features, scale = self.feature_map.scaled(query)
+        key_features, key_scale = prepared[..., :-1], prepared[..., -1:]
+        scores = (features @ key_features.transpose(-1, -2)) * (scale + key_scale.transpose(-1, -2)).exp()
+        return scores.to(query.dtype)
+
+    def relative(self, query: Tensor, prepared: Tensor, mask: Tensor | None) -> Tensor:
+        """Return φ(q)·φ(k) over the scale of q and over the largest scale of the keys in sight.
+
+        Weights are then those of attention.linear, which training has where a decoder's steps build scores.
+        """
+        if not prepared.shape[-2]:
+            return self.score(query, prepared)
+        features, _ = self.feature_map.scaled(query)
+        key_features, scale = prepared[..., :-1], prepared[..., -1:].transpose(-1, -2)
+        if mask is not None:
+            scale = scale.masked_fill(~mask, -math.inf)
+        top = scale.amax(-1, keepdim=True)
+        finite = top.masked_fill(top == -math.inf, 0.0)
+        return (features @ key_features.transpose(-1, -2)) * (scale - finite).exp()
