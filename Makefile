@@ -4,13 +4,12 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 STAMP = $(VENV)/.installed
 
-.PHONY: demo test lint types unit clean
+.PHONY: demo test lint types unit browser clean
 
 $(STAMP): pyproject.toml constraints.txt
 	@test -d $(VENV) || $(PYTHON) -m venv $(VENV)
 	@echo "installing attnkit and what it needs into $(VENV)"
-	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt torch
-	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
+	@$(BIN)/pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e '.[test]'
 	@touch $(STAMP)
 
 demo: $(STAMP)
@@ -27,7 +26,10 @@ types: $(STAMP)
 	$(BIN)/mypy
 
 unit: $(STAMP)
-	$(BIN)/pytest -n 2 --dist loadscope --no-loadscope-reorder
+	$(BIN)/pytest -n 3 --dist loadscope --no-loadscope-reorder -m 'not slow and not browser'
+
+browser: $(STAMP)
+	$(BIN)/pytest -m 'browser and not slow' tests/browser
 
 clean:
 	rm -rf $(VENV) demo-run build dist .pytest_cache .mypy_cache .ruff_cache

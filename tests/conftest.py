@@ -7,6 +7,7 @@ import json
 import os
 import random
 import signal
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -45,10 +46,40 @@ LONGEST = (
 """Files that a worker takes first: whoever got one last would leave the others without work meanwhile."""
 
 
+SAMPLED = {
+    "test_bytes_that_are_no_utf8": 3,
+    "test_files_that_are_no_text": 2,
+    "test_odd_text_is_told_and_kept": 2,
+    "test_configuration_files": 2,
+    "test_vocabularies": 2,
+    "test_runs": 2,
+    "test_terminals": 2,
+    "test_a_crafted_checkpoint_is_harmless": 2,
+    "test_a_crafted_run_is_harmless": 2,
+    "test_a_crafted_text_is_harmless": 2,
+    "test_a_crafted_vocabulary_never_reaches_the_library": 2,
+    "test_every_choice_trains": 2,
+    "test_stopping_changes_nothing": 2,
+    "test_greedy_search_ignores_how_lines_are_batched": 3,
+    "test_samples_are_keyed_by_line_and_seed": 3,
+    "test_equals_the_reference": 2,
+    "test_tokenizers_and_lowercase_equal_the_command": 2,
+    "test_batch_size_and_order_change_nothing": 2,
+}
+"""Of these each so-many-th case is tested by default; the mark ``slow`` has the others."""
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Order the tests so that the longest files come first; the others stay as they are."""
+    """Mark what is tested by samples, and put the longest files first."""
     rank = {name: place for place, name in enumerate(LONGEST)}
     folder = Path(__file__).parent
+    seen: Counter[str] = Counter()
+    for item in items:
+        name = item.originalname if isinstance(item, pytest.Function) else item.name
+        if seen[name] % SAMPLED.get(name, 1):
+            item.add_marker(pytest.mark.slow)
+        seen[name] += 1
     items.sort(key=lambda item: rank.get(item.path.relative_to(folder).as_posix(), len(rank)))
 
 

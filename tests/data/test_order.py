@@ -40,7 +40,7 @@ def real_share(src: Lengths, tgt: Lengths, plan: EpochPlan) -> float:
 length = st.integers(1, 300) | st.integers(1, 40) | st.integers(1, 2**31 - 1)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.lists(st.tuples(length, length), max_size=120), st.integers(1, 4000), st.integers(0, 5))
 def test_each_example_once_within_the_budget(pairs: list[tuple[int, int]], max_tokens: int, epoch: int) -> None:
     src, tgt = (np.array([pair[side] for pair in pairs], np.int32) for side in (0, 1))

@@ -229,7 +229,8 @@ def test_a_full_disk_is_told_once_and_not_retried(workshop: Any, tmp_path: Path)
     assert status(tmp_path / "run")["exit_code"] == 5
 
 
-@pytest.mark.parametrize("n_failures", [1, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("n_failures", [1, 3])
 def test_other_failures_are_retried_and_leave_no_trace(
     workshop: Any, whole: Path, tmp_path: Path, n_failures: int
 ) -> None:

@@ -78,7 +78,7 @@ def test_what_a_sentence_may_use(trained: Path, tmp_path: Path) -> None:
 
 def test_few_words_stay_few(random_translator: Translator, tmp_path: Path) -> None:
     """Every token of a translation is one that its own line allows; another lexicon gives other text."""
-    translator, lines = random_translator, digits(80)
+    translator, lines = random_translator, digits(40)
     tokenizer = translator.tgt_tokenizer
     ids = {d: tokenizer.encode([d])[0][0] for d in "0123456789"}
     partner = {d: str((int(d) * 3 + 1) % 10) for d in ids}
@@ -95,8 +95,8 @@ def test_few_words_stay_few(random_translator: Translator, tmp_path: Path) -> No
                 for output in translation.outputs:
                     assert set(output.text) <= usable, (line, output.text)
             texts = [output.text for translation in found for output in translation.outputs]
-            assert len(set(texts)) > 20 and texts != free
-            for batching in (Batching(1), Batching(7), Batching(90, "tokens")):
+            assert len(set(texts)) > 10 and texts != free
+            for batching in (Batching(1), Batching(7)):
                 again = translator.stream(lines, config, batching)
                 assert [output.text for translation in again for output in translation.outputs] == texts
             places = list(range(len(lines)))
