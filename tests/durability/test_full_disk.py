@@ -57,7 +57,7 @@ def assert_whole(commands: Any, run: Path) -> None:
     assert len(commands.temporaries(run)) <= 1
 
 
-@pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
+@pytest.mark.parametrize("share", [0.5, *(pytest.param(share, marks=pytest.mark.slow) for share in (0.1, 0.9))])
 def test_training_on_a_full_disk(commands: Any, mount: Mount, whole: Path, tmp_path: Path, share: float) -> None:
     needed = sum(-(-path.stat().st_size // PAGE) for path in whole.rglob("*") if path.is_file())
     disk = mount(int(share * needed) * PAGE)
@@ -72,7 +72,7 @@ def test_training_on_a_full_disk(commands: Any, mount: Mount, whole: Path, tmp_p
     assert commands.outcome(tmp_path / "run") == commands.outcome(whole)
 
 
-@pytest.mark.parametrize("limit", [300, 3000, 20_000])
+@pytest.mark.parametrize("limit", [3000, *(pytest.param(limit, marks=pytest.mark.slow) for limit in (300, 20_000))])
 def test_training_with_files_that_may_not_grow(commands: Any, whole: Path, tmp_path: Path, limit: int) -> None:
     assert max(path.stat().st_size for path in whole.rglob("*") if path.is_file()) > limit
     run = tmp_path / "run"

@@ -68,7 +68,15 @@ TRAIN = (
 
 
 SLOW = ("training, all closed", "no home to translate", "32 files to translate", "locale POSIX", "stdin is closed")
-SLOW += ("stdout is closed to translate", "stdout is full to translate", "stdout is read no more", "into /dev/full")
+SLOW += (
+    "training, stderr full",
+    "no home",
+    "8 files to train",
+    "stdout is closed to translate",
+    "stdout is full to translate",
+    "stdout is read no more",
+    "into /dev/full",
+)
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in SLOW else n for n in REAL])

@@ -277,7 +277,7 @@ LONG: dict[str, tuple[bytes, str, int, str]] = {
 }
 
 
-SLOW = ("10 MB for a vocabulary", "blank lines to train on", "blank lines to translate")
+SLOW = ("10 MB for a vocabulary", "blank lines to train on", "blank lines to translate", "10 MB to score")
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in SLOW else n for n in LONG])

@@ -198,6 +198,7 @@ def test_two_processes_train_what_one_does(workshop: Any, whole: Path, tmp_path:
         assert float((found[name] - tensor).norm() / tensor.norm()) <= 1e-5, name
 
 
+@pytest.mark.slow
 def test_a_failure_that_would_repeat_is_told_once_and_not_retried(workshop: Any, tmp_path: Path) -> None:
     """Rank 0 alone looks through the text, while rank 1 waits for it."""
     bad = tmp_path / "bad.src"

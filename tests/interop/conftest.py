@@ -61,7 +61,10 @@ def train_briefly(folder: Path, digits: Path, sets: list[str]) -> Path:
     return folder
 
 
-@pytest.fixture(scope="session", params=KINDS)
+KINDS_NOW = [pytest.param(kind, marks=pytest.mark.slow if kind.startswith("pre") else ()) for kind in KINDS]
+
+
+@pytest.fixture(scope="session", params=KINDS_NOW)
 def run(request: pytest.FixtureRequest, digits: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a run that was trained long enough to say something sensible."""
     return train_briefly(tmp_path_factory.mktemp("runs") / "run", digits, KINDS[request.param])

@@ -80,14 +80,14 @@ def assert_batches_change_nothing(translator: Translator, lines: list[str], alon
 
 def test_beam_search_ignores_how_lines_are_batched(model: tuple[str, Translator]) -> None:
     name, translator = model
-    lines = make_lines(300 if name in MORE else 60)  # for a thousand of each see the slow test below
-    assert_batches_change_nothing(translator, lines, 40, translator.search)
+    lines = make_lines(150 if name in MORE else 45)  # for a thousand of each see the slow test below
+    assert_batches_change_nothing(translator, lines, 20, translator.search)
 
 
 def test_greedy_search_ignores_how_lines_are_batched(model: tuple[str, Translator]) -> None:
     name, translator = model
-    n = 300 if name in MORE else 60
-    assert_batches_change_nothing(translator, make_lines(n), 60, translator.configure({"beam_size": 1}))
+    n = 150 if name in MORE else 45
+    assert_batches_change_nothing(translator, make_lines(n), 45, translator.configure({"beam_size": 1}))
 
 
 @pytest.mark.slow

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import difflib
+import functools
 import re
 from collections.abc import Hashable
 from pathlib import Path
@@ -113,11 +115,7 @@ def parse_yaml(text: str, origin: str) -> Any:
         UsageError: not YAML, a repeated key, a language feature beyond plain data, or far too much of it.
     """
     try:
-        loader = _StrictLoader(text)
-        try:
-            return loader.get_single_data()
-        finally:
-            loader.dispose()
+        return copy.deepcopy(_parsed(text))
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         problem = f"the character {quote(chr(error.character))} is not allowed"
@@ -129,6 +127,16 @@ def parse_yaml(text: str, origin: str) -> Any:
         if "another document" in problem:
             problem = "it holds more than one document"
         raise UsageError(f"this is not valid YAML: {brief(problem)}", where=where, help=_YAML) from error
+
+
+@functools.lru_cache(maxsize=32)
+def _parsed(text: str) -> Any:
+    """Return the tree of a text. A run asks for its configuration once for each checkpoint, and it takes 10 ms."""
+    loader = _StrictLoader(text)
+    try:
+        return loader.get_single_data()
+    finally:
+        loader.dispose()
 
 
 def load_yaml(path: Path) -> dict[str, Any]:
