@@ -1,10 +1,11 @@
 """What surviving costs: training of two revisions of attnkit side by side, in pairs of the same steps.
 
-    python benchmarks/durability_cost.py --before REVISION [--pairs 24] [--steps 40] [--again]
+    python benchmarks/durability_cost.py --before REVISION [--pairs 22] [--turns 6] [--steps 10] [--again]
 
 Both revisions train the same model on the same generated corpus with `attnkit.tasks.translation.train`: run folder,
-logs and all. They live in processes of their own and take turns, each doing the same steps of the same batches; the
-first of a pair changes from pair to pair. The figure is the mean of the ratio of real tokens a second, after to before,
+logs and all. A pair is two fresh processes, since a process is up to 5 % faster or slower than another of the same code
+for as long as it lives; they take turns, each doing the same steps of the same batches, and the first changes from turn
+to turn. The figure is the mean of the ratio of real tokens a second, after to before,
 with its 95 % interval (Student's t over the logarithms of the pairs), and whether one training step runs the same
 operators. The revision before is checked out with `git worktree` under benchmarks/.work.
 
@@ -81,30 +82,46 @@ def interval(ratios: list[float]) -> tuple[float, float, float]:
 def compare(result: Message, options: argparse.Namespace) -> None:
     """Take the pairs that are missing."""
     trees = {"before": checked_out(options.before), "after": ROOT}
-    workers = {name: start(name, tree, options) for name, tree in trees.items()}
-    first = {name: worker.receive() for name, worker in workers.items()}
+    pairs: list[list[float]] = result.setdefault("tokens/s (before, after)", [])
+    while len(pairs) < options.pairs:
+        workers = {name: start(name, tree, options) for name, tree in trees.items()}
+        try:
+            first = {name: worker.receive() for name, worker in workers.items()}
+            result["operators"] = operators_of(first, trees)
+            pairs.append(turns(workers, options.turns))
+        finally:
+            for worker in workers.values():
+                worker.close()
+        save_result(options.result or RESULT, result)
+        print(f"pair {len(pairs)}: {pairs[-1][0]:,.0f} and {pairs[-1][1]:,.0f} tokens/s", file=sys.stderr)
+
+
+def operators_of(first: dict[str, Message], trees: dict[str, Path]) -> Message:
+    """Return how the operators of a step differ, once it is sure that each revision is the one that runs."""
     for name, tree in trees.items():
         if not Path(first[name]["source"]).is_relative_to(tree / "src"):
             sys.exit(f"the revision {name} was not the one that ran: {first[name]['source']}")
-    operators = {name: found["operators"] for name, found in first.items()}
-    result["operators"] = {
-        "of a step": sum(operators["after"].values()),
-        "only or more before": difference(operators["before"], operators["after"]),
-        "only or more after": difference(operators["after"], operators["before"]),
+    counted = {name: found["operators"] for name, found in first.items()}
+    return {
+        "of a step": sum(counted["after"].values()),
+        "only or more before": difference(counted["before"], counted["after"]),
+        "only or more after": difference(counted["after"], counted["before"]),
     }
-    pairs: list[list[float]] = result.setdefault("tokens/s (before, after)", [])
+
+
+def turns(workers: dict[str, Worker], n_turns: int) -> list[float]:
+    """Return the tokens a second of both over so many turns."""
     for worker in workers.values():
         worker.ask({})  # the first steps are slow
-    while len(pairs) < options.pairs:
-        order = ("before", "after") if len(pairs) % 2 == 0 else ("after", "before")
-        done = {name: workers[name].ask({}) for name in order}
-        if done["before"]["tokens"] != done["after"]["tokens"]:
-            sys.exit("the revisions do not train on the same batches: their figures cannot be compared")
-        pairs.append([round(done[name]["tokens"] / done[name]["seconds"], 1) for name in ("before", "after")])
-        save_result(options.result or RESULT, result)
-        print(f"pair {len(pairs)}: {pairs[-1][0]:,.0f} and {pairs[-1][1]:,.0f} tokens/s", file=sys.stderr)
-    for worker in workers.values():
-        worker.close()
+    tokens, seconds = dict.fromkeys(workers, 0), dict.fromkeys(workers, 0.0)
+    for turn in range(n_turns):
+        for name in ("before", "after") if turn % 2 == 0 else ("after", "before"):
+            done = workers[name].ask({})
+            tokens[name] += done["tokens"]
+            seconds[name] += done["seconds"]
+    if tokens["before"] != tokens["after"]:
+        sys.exit("the revisions do not train on the same batches: their figures cannot be compared")
+    return [round(tokens[name] / seconds[name], 1) for name in ("before", "after")]
 
 
 def difference(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
@@ -128,12 +145,13 @@ def main() -> None:
     """Measure what is missing and print the outcome."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--before", required=True, help="a revision of this repository")
-    parser.add_argument("--pairs", type=int, default=24)
-    parser.add_argument("--steps", type=int, default=40, help="of one turn")
+    parser.add_argument("--pairs", type=int, default=22)
+    parser.add_argument("--turns", type=int, default=6, help="of each process of a pair")
+    parser.add_argument("--steps", type=int, default=10, help="of one turn")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     add_options(parser)
     options = parser.parse_args()
-    settings = {name: getattr(options, name) for name in ("before", "steps", "threads")}
+    settings = {name: getattr(options, name) for name in ("before", "turns", "steps", "threads")}
     result = open_result(options.result or RESULT, settings, again=options.again)
     if len(result.get("tokens/s (before, after)", [])) < options.pairs:
         compare(result, options)
