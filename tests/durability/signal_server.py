@@ -134,13 +134,18 @@ def run(request: Request, err: int) -> None:
 
 
 def fall_asleep(module: str, name: str, note: Path) -> None:
-    """Let a function sleep until a signal comes before it does what it does."""
+    """Let a function sleep until a signal comes before it does what it does.
+
+    It sleeps in naps: a signal that comes just before the system's own sleep is only seen at the end of it.
+    """
     found: Any = importlib.import_module(module)
     awake = getattr(found, name)
 
     def sleepy(*arguments: Any, **options: Any) -> Any:
         note.touch()
-        time.sleep(LIMIT)
+        until = time.monotonic() + LIMIT
+        while time.monotonic() < until:
+            time.sleep(0.01)
         return awake(*arguments, **options)
 
     setattr(found, name, sleepy)
