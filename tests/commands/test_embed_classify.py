@@ -77,6 +77,7 @@ def test_all_formats_hold_the_same_numbers(call: Call, runs: dict[str, Path], wo
         assert call("embed", runs["lines"], source, "-o", tmp_path / name) == (0, "", "")
     codes = np.load(tmp_path / "codes.npy", allow_pickle=False)
     assert codes.shape == (8, 8) and codes.dtype == np.float32 and abs(codes).max() <= 1
+    assert (np.lib.format.open_memmap(tmp_path / "codes.npy", mode="r") == codes).all()
     assert (np.loadtxt(tmp_path / "codes.csv", delimiter=",", dtype=np.float32) == codes).all()
     assert (np.loadtxt(tmp_path / "codes.tsv", delimiter="\t", dtype=np.float32) == codes).all()
     _, out, _ = call("embed", runs["lines"], source, source)

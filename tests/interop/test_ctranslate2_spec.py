@@ -68,6 +68,7 @@ def test_scores_are_equal(kind: dict[str, str], tmp_path: Path) -> None:
         (RnnConfig(), "no models of attnkit's kind 'rnn'"),
         (TransformerConfig(positions="alibi"), "alibi positions"),
         (TransformerConfig(alignment="dot"), "no attention but scaled dot products"),
+        (TransformerConfig(pattern="window"), "no sparse patterns"),
         (TransformerConfig(distribution=("softmax",) * 3 + ("hard",)), "no attention but scaled dot products"),
     ],
 )

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -187,13 +186,20 @@ def render(block: Block, separator: str, as_json: bool) -> list[str]:
     ]
 
 
-def npy_bytes(blocks: Iterable[Block]) -> bytes:
-    """Return the content of a ``.npy`` file of all rows. Raises ``UsageError`` where they are text."""
-    found = []
+def write_npy(stream: BinaryIO, blocks: Iterable[Block]) -> None:
+    """Write all rows as a ``.npy`` file, block by block. Raises ``UsageError`` where they are text."""
+    n_rows, width = 0, 0
     for block in blocks:
         if block.numbers is None:
             raise UsageError("lines are no numbers", where="--reconstruct", help="give another name than .npy to -o")
-        found.append(block.numbers)
-    stream = io.BytesIO()
-    np.lib.format.write_array(stream, np.concatenate(found).astype("<f4"), allow_pickle=False)
-    return stream.getvalue()
+        if not width:
+            width = block.numbers.shape[1]
+            _head_npy(stream, 0, width)
+        stream.write(block.numbers.astype("<f4", copy=False).tobytes())
+        n_rows += len(block.numbers)
+    stream.seek(0)
+    _head_npy(stream, n_rows, width)  # as long as the first one: the format leaves room for the number of rows
+
+
+def _head_npy(stream: BinaryIO, n_rows: int, width: int) -> None:
+    np.lib.format.write_array_header_1_0(stream, {"descr": "<f4", "fortran_order": False, "shape": (n_rows, width)})
