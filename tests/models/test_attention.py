@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from attnkit.models.attention import kernel
 from attnkit.models.attention.alignment import ALIGNMENTS, make_alignment
 from attnkit.models.attention.attend import attend, attend_unseen
-from attnkit.models.attention.config import AttentionOptions
+from attnkit.models.attention.config import AlignmentName, AttentionOptions
 from attnkit.models.attention.distribution import softmax
 from attnkit.models.attention.heads import Heads, looking
 from attnkit.models.attention.kernel import Scope, scaled_dot
@@ -239,3 +239,15 @@ def test_kernel_with_normalize_takes_linear_time(
     for builder in ("score", "relative"):
         monkeypatch.setattr(Kernel, builder, lambda *_: pytest.fail("scores were built"))
     torch.testing.assert_close(heads.context(query, keys, values, scope), plain, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", [name for name in ALIGNMENTS if name != "kernel"])  # its scores are weights already
+def test_attention_begins_undecided_but_for_the_plain_dot_product(name: AlignmentName) -> None:
+    """Where a softmax picks one of many keys from the first step on, little gradient comes through it."""
+    torch.manual_seed(1)
+    query, keys = (torch.rand(1, 2, 16, 512).mul(2).sub(1) * 0.7 for _ in range(2))  # as spread as a GRU's states
+    align = make_alignment(name, 512, 512, n_heads=2)
+    with torch.no_grad():
+        weights = softmax(align(query, keys), query, None)
+    bits = float(-(weights * weights.clamp(min=1e-30).log2()).sum(-1).mean())
+    assert bits < 2 if name == "dot" else bits > 3.1  # of 4

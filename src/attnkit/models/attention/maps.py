@@ -52,14 +52,26 @@ def per_head(flat: Tensor, n_heads: int, n_dims: int) -> Tensor:
     return flat.view(n_heads, *[1] * (n_dims - 3), -1)
 
 
-def head_linear(n_heads: int, d_in: int, d_out: int, bias: bool = True) -> Linear | HeadLinear:
-    """Return an initialised linear map, Xavier-uniform with a bias of zeros: the plain one where there is one head."""
+def head_linear(n_heads: int, d_in: int, d_out: int, bias: bool = True, gain: float = 1.0) -> Linear | HeadLinear:
+    """Return an initialised linear map, Xavier-uniform times a gain with a bias of zeros.
+
+    It is the plain one where there is one head.
+    """
     linear = Linear(d_in, d_out, bias) if n_heads == 1 else HeadLinear(n_heads, d_in, d_out, bias)
     for weight in linear.weight.data.view(n_heads, d_out, d_in):
-        nn.init.xavier_uniform_(weight)
+        nn.init.xavier_uniform_(weight, gain)
     if linear.bias is not None:
         nn.init.zeros_(linear.bias)
     return linear
+
+
+def bilinear(n_heads: int, d_in: int, d_out: int, bias: bool = True) -> Linear | HeadLinear:
+    """Return the initialised map W of scores qᵀWk, from keys to queries or back.
+
+    They begin as spread as those of a scaled dot product. Without the root, the softmax of long vectors picks one key
+    from the start on, and little gradient comes through it.
+    """
+    return head_linear(n_heads, d_in, d_out, bias, d_in**-0.5)
 
 
 def head_vector(n_heads: int, width: int) -> nn.Parameter:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from attnkit.models.attention.config import AttentionOptions
 from attnkit.models.attention.face import AlignmentModule
 from attnkit.models.attention.features import FEATURE_MAPS, HALF
-from attnkit.models.attention.maps import ACTIVATIONS, head_linear
+from attnkit.models.attention.maps import ACTIVATIONS, bilinear
 
 
 class Similarity(AlignmentModule):
@@ -105,7 +105,7 @@ class General(AlignmentModule):
 
     def __init__(self, d_query: int, d_key: int, options: AttentionOptions, n_heads: int) -> None:
         super().__init__()
-        self.keys = head_linear(n_heads, d_key, d_query, bias=False)
+        self.keys = bilinear(n_heads, d_key, d_query, bias=False)
 
     def prepare(self, keys: Tensor, at: int | None = None) -> Tensor:
         """Return Wk, (B, H, S, d_query)."""
@@ -122,7 +122,7 @@ class BiasedGeneral(AlignmentModule):
 
     def __init__(self, d_query: int, d_key: int, options: AttentionOptions, n_heads: int) -> None:
         super().__init__()
-        self.query = head_linear(n_heads, d_query, d_key)
+        self.query = bilinear(n_heads, d_query, d_key)
 
     def prepare(self, keys: Tensor, at: int | None = None) -> Tensor:
         """Return the keys as they are: the weights are the query's."""
@@ -139,7 +139,7 @@ class ActivatedGeneral(AlignmentModule):
 
     def __init__(self, d_query: int, d_key: int, options: AttentionOptions, n_heads: int) -> None:
         super().__init__()
-        self.keys = head_linear(n_heads, d_key, d_query, bias=False)
+        self.keys = bilinear(n_heads, d_key, d_query, bias=False)
         self.bias = nn.Parameter(torch.zeros(n_heads))
         self.activation = ACTIVATIONS[options.activation]
 
