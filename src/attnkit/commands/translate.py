@@ -74,7 +74,7 @@ def command(
       attnkit translate run -i test.en -o test.de --beam-size 5
       attnkit translate run1 run2 --num-hypotheses 3 --json < test.en
       attnkit translate run -i test.en --shortlist tokens.tsv
-      attnkit translate run -i test.en --replace-unknowns --dictionary words.tsv
+      attnkit translate word-run --replace-unknowns --dictionary words.tsv
     """
     from attnkit import console, files
     from attnkit.text.lines import STDIN, refuse_overwriting
