@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -110,6 +111,18 @@ def test_vectors_from_npy_csv_and_standard_input(
     assert totals["explained"] == pytest.approx(1 - totals["error"] / totals["mean_error"])
     code, out, err = call("embed", runs["vectors"], tmp_path / "a.npy", "--reconstruct", "--summary")
     assert (code, err, out.count("\n")) == (0, "", 1) and out.startswith("20 vectors, mean squared error ")
+
+
+def test_a_pipe_takes_text_and_no_npy(call: Call, runs: dict[str, Path], tmp_path: Path) -> None:
+    pipe = tmp_path / "codes.npy"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    (tmp_path / "a.txt").write_text("a dog runs\n")
+    try:
+        code, _, err = call("embed", runs["lines"], tmp_path / "a.txt", "-o", pipe)
+        assert code == 2 and "cannot be written into a pipe" in err and not os.read(reader, 1)
+    finally:
+        os.close(reader)
 
 
 def test_no_rows_are_no_rows_of_codes(call: Call, runs: dict[str, Path], tmp_path: Path) -> None:

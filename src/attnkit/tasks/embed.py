@@ -187,7 +187,13 @@ def render(block: Block, separator: str, as_json: bool) -> list[str]:
 
 
 def write_npy(stream: BinaryIO, blocks: Iterable[Block]) -> None:
-    """Write all rows as a ``.npy`` file, block by block. Raises ``UsageError`` where they are text."""
+    """Write all rows as a ``.npy`` file, block by block.
+
+    Raises:
+        UsageError: they are text, or the stream is a pipe: the number of rows stands at the beginning.
+    """
+    if not stream.seekable():
+        raise UsageError("a .npy file cannot be written into a pipe", where="-o", help="name a file, or print text")
     n_rows, width = 0, 0
     for block in blocks:
         if block.numbers is None:
