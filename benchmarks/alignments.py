@@ -33,7 +33,7 @@ import yaml
 from peers import WORK, Message, claim, digest, forget_rows, read_rows, update_rows
 
 from attnkit.models.attention.config import ALIGNMENT_NAMES
-from attnkit.runtime import set_threads
+from attnkit.runtime.devices import set_threads
 from attnkit.tasks.translate import load_translator
 from attnkit.views.curves import Curve, svg_plot
 

@@ -70,7 +70,7 @@ class Translators:
     """One model in each precision, with each shortlist in turn or none."""
 
     def __init__(self, options: argparse.Namespace, lexicons: dict[int, Path]) -> None:
-        from attnkit.runtime import set_threads
+        from attnkit.runtime.devices import set_threads
         from attnkit.tasks.searching import Batching
         from attnkit.tasks.shortlist import Shortlist
         from attnkit.tasks.translate import load_translator

@@ -67,7 +67,7 @@ def attnkit_worker(work: Path, options: argparse.Namespace, turn: Turn) -> None:
 
     from attnkit.data.feed import Position
     from attnkit.models.build import build_model
-    from attnkit.runtime import choose_precision
+    from attnkit.runtime.devices import choose_precision
     from attnkit.runtime.ranks import Ranks
     from attnkit.tasks.config import TranslationConfig
     from attnkit.tasks.evaluate import Evaluation, development_loss

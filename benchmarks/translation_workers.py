@@ -30,7 +30,7 @@ class Attnkit:
     def answer(self, message: Message) -> Message:
         """Return the texts of the first lines."""
         from attnkit.decoding.config import SearchConfig
-        from attnkit.runtime import set_threads
+        from attnkit.runtime.devices import set_threads
         from attnkit.tasks.searching import Batching
         from attnkit.tasks.translate import load_translator
 

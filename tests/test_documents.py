@@ -76,6 +76,8 @@ def test_commands_and_options_exist(name: str) -> None:
         if words[1].startswith("-") or words[1].isupper() or words[1] == "count":  # count: the recipe's own
             continue
         command = group.get_command(None, words[1])
+        if isinstance(command, LazyGroup) and words[2:]:
+            command = command.get_command(None, words[2])
         assert command is not None, line
         known = {option for parameter in command.params for option in parameter.opts} | {"--help", "-h"}
         assert [word for word in words[2:] if re.match(r"--?[a-z]", word) and word not in known] == [], line

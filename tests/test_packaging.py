@@ -66,8 +66,10 @@ def test_the_wheel_alone_runs(unpacked: Path, tmp_path: Path) -> None:
     """Import and help come from the unpacked wheel, away from the source tree, every command's module included."""
     code = (
         "import sys, importlib, attnkit\n"
-        "from attnkit.cli import COMMANDS\n"
-        "for module, _ in COMMANDS.values(): importlib.import_module(f'attnkit.commands.{module}')\n"
+        "from attnkit.cli import COMMANDS, GROUPS\n"
+        "tables = [COMMANDS, *GROUPS.values()]\n"
+        "names = [module for table in tables for module, _ in table.values()]\n"
+        "for name in names: importlib.import_module(f'attnkit.commands.{name}')\n"
         "assert 'torch' not in sys.modules\n"
         "print(attnkit.__file__)"
     )

@@ -8,13 +8,11 @@ from __future__ import annotations
 import difflib
 import os
 import re
-import signal
 import sys
 import threading
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from types import FrameType, TracebackType
 from typing import Any, get_type_hints
 
 import typer
@@ -22,10 +20,10 @@ import typer.core
 import typer.main
 
 from attnkit import console
-from attnkit.errors import AttnkitError, SystemFailure, UsageError
-from attnkit.files import failure
+from attnkit.commands.word2vec.table import WORD2VEC
+from attnkit.errors import AttnkitError, SystemFailure, UsageError, failure
+from attnkit.runtime.signals import INTERRUPTED, TERMINATED, Signals
 
-INTERRUPTED, TERMINATED = 130, 143
 LONGEST = 1000
 """Characters of a line of a message; a path or a word of the user's may be of any length."""
 _NO_MEMORY = re.compile(r"can't allocate memory|out of memory")
@@ -51,39 +49,53 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "export": ("export", "Write a run in another system's format."),
     "explain": ("explain", "Draw masks, positions and kernel regression."),
     "toy-corpus": ("toy_corpus", "Make a parallel corpus to play with."),
+    "word2vec": ("word2vec", "Train word vectors, ask them, convert and draw them."),
 }
 """Command -> (module in attnkit.commands that holds ``command``, the line shown in the list)."""
+GROUPS = {"word2vec": WORD2VEC}
+"""Commands that have commands of their own."""
 
 
 class LazyGroup(typer.core.TyperGroup):
-    """The commands, whose modules are imported when asked for. Click's types go by other names in each typer."""
+    """Commands, whose modules are imported when asked for. Click's types go by other names in each typer."""
+
+    @property
+    def table(self) -> dict[str, tuple[str, str]]:
+        """The commands of this group."""
+        return GROUPS.get(self.name or "", COMMANDS)
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return list(COMMANDS)
+        return list(self.table)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        if cmd_name not in COMMANDS:
+        if cmd_name not in self.table:
             return None
-        function: Callable[..., Any] = import_module(f"attnkit.commands.{COMMANDS[cmd_name][0]}").command
+        function: Callable[..., Any] = import_module(f"attnkit.commands.{self.table[cmd_name][0]}").command
         function.__annotations__ = get_type_hints(function, include_extras=True)
         for hint in function.__annotations__.values():
             for info in getattr(hint, "__metadata__", ()):
                 info.readable = False  # what the system refuses is said by who meets it, with its own exit code
         command = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-        command.command(cmd_name, context_settings=HELP)(function)
-        return typer.main.get_command(command)
+        if cmd_name in GROUPS:
+            group = command.callback(cls=LazyGroup, invoke_without_command=True, context_settings=HELP)
+            group(function)
+        else:
+            command.command(cmd_name, context_settings=HELP)(function)
+        made = typer.main.get_command(command)
+        made.name = cmd_name
+        return made
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        wrong = args and args[0] not in COMMANDS and not args[0].startswith("-")
+        wrong = args and args[0] not in self.table and not args[0].startswith("-")
         if wrong and not ctx.resilient_parsing:  # a shell that completes a line wants no error in it
-            close = difflib.get_close_matches(args[0], COMMANDS, n=1)
-            hint = f"did you mean '{close[0]}'?" if close else "attnkit --help lists the commands"
+            close = difflib.get_close_matches(args[0], self.table, n=1)
+            hint = f"did you mean '{close[0]}'?" if close else f"{ctx.command_path} --help lists the commands"
             raise UsageError(f"there is no command '{args[0]}'", help=hint)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+            formatter.write_dl([(name, line) for name, (_, line) in self.table.items()])
 
 
 app = typer.Typer(
@@ -158,59 +170,6 @@ def run(arguments: list[str], debug: bool, signals: Signals) -> int:
     if code == INTERRUPTED:  # newer typer turns the exception into this code, without a word
         code = report(KeyboardInterrupt(), is_echo(KeyboardInterrupt(), arguments))
     return finish_stdout(code if isinstance(code, int) else 0)
-
-
-class Signals:
-    """While entered, SIGTERM and SIGINT end the command as an error does: what it has begun is cleared away.
-
-    Any further one ends the process at once, but under ``torchrun``, which hands on what the whole job has got anyway.
-    """
-
-    def __init__(self) -> None:
-        self.armed = True
-        """Whether the next signal is the first one."""
-        self.code = 0
-        """What the command ends with for a signal."""
-        self._previous: dict[int, Any] = {}
-        self._hook = sys.unraisablehook
-
-    def __enter__(self) -> Signals:
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGTERM, signal.SIGINT):
-                if signal.getsignal(number) != signal.SIG_IGN:  # as in a job that a shell has put in the background
-                    self._previous[number] = signal.signal(number, self._interrupt)
-        sys.unraisablehook = self._raise_again
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for number, handler in self._previous.items():
-            signal.signal(number, handler)
-        sys.unraisablehook = self._hook
-
-    def ignore(self) -> None:
-        """Let what has ended keep its exit code, whatever comes while the interpreter clears up: for good."""
-        for number in self._previous:
-            signal.signal(number, signal.SIG_IGN)
-            self._previous[number] = signal.SIG_IGN
-
-    def _interrupt(self, number: int, frame: FrameType | None) -> None:
-        if self.armed:
-            self.armed, self.code = False, 128 + number
-            raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(TERMINATED)
-        if "TORCHELASTIC_RUN_ID" not in os.environ:
-            os._exit(128 + number)
-
-    def _raise_again(self, lost: Any) -> None:
-        """Let a signal come again that came where nothing can be raised, as in ``__del__``, and would be lost."""
-        if isinstance(lost.exc_value, KeyboardInterrupt | SystemExit):
-            self.armed = True
-            number = signal.SIGINT if isinstance(lost.exc_value, KeyboardInterrupt) else signal.SIGTERM
-            # Later, for in here it would be lost again.
-            threading.Timer(0.01, signal.pthread_kill, (threading.main_thread().ident, number)).start()
-        else:
-            self._hook(lost)
 
 
 def finish_stdout(code: int) -> int:

@@ -2,6 +2,21 @@
 
 from __future__ import annotations
 
+import errno
+from pathlib import Path
+
+_AGAIN = "then run the same command again"
+_HELP = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), f"free some disk space or quota, {_AGAIN}"),
+    errno.EFBIG: f"raise the file size limit (ulimit -f), {_AGAIN}",
+    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "check owner and permissions, or choose another place"),
+    errno.EMFILE: f"raise the limit of open files (ulimit -n), {_AGAIN}",
+    errno.ENOENT: "check the spelling of the folder's name",
+    errno.EISDIR: "name a file, not a folder",
+    **dict.fromkeys((errno.EEXIST, errno.ENOTDIR, errno.ENOTEMPTY), "move it aside or choose another name"),
+    errno.ELOOP: "replace the symbolic link by the file itself",
+}
+
 
 class AttnkitError(Exception):
     """A failure that a user can understand and mend.
@@ -87,6 +102,12 @@ class ReaderGoneError(AttnkitError):
     def lines(self) -> list[str]:
         """Return nothing."""
         return []
+
+
+def failure(action: str, path: Path | str, error: OSError) -> SystemFailure:
+    """Return the error a user sees for ``error``; ``action`` reads like "write" or "make the folder"."""
+    help = _HELP.get(error.errno or 0, f"check the disk, {_AGAIN}")
+    return SystemFailure(f"cannot {action} {path}: {error.strerror or error}", help=help)
 
 
 def exit_code(error: BaseException | None) -> int:

@@ -19,30 +19,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any, BinaryIO, TextIO, TypeAlias
 
-from attnkit.errors import ReaderGoneError, SystemFailure
+from attnkit.errors import ReaderGoneError, SystemFailure, failure
 
 Data: TypeAlias = bytes | bytearray | memoryview
 _TEMPORARY = re.compile(r"(\.tmp-.+)-([0-9]{1,9})", re.DOTALL)
 # O_EXCL and O_NOFOLLOW: a run folder may come from a stranger; a link planted in it must not lead a write elsewhere.
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _KEPT = os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
-_AGAIN = "then run the same command again"
-_HELP = {
-    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), f"free some disk space or quota, {_AGAIN}"),
-    errno.EFBIG: f"raise the file size limit (ulimit -f), {_AGAIN}",
-    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "check owner and permissions, or choose another place"),
-    errno.EMFILE: f"raise the limit of open files (ulimit -n), {_AGAIN}",
-    errno.ENOENT: "check the spelling of the folder's name",
-    errno.EISDIR: "name a file, not a folder",
-    **dict.fromkeys((errno.EEXIST, errno.ENOTDIR, errno.ENOTEMPTY), "move it aside or choose another name"),
-    errno.ELOOP: "replace the symbolic link by the file itself",
-}
-
-
-def failure(action: str, path: Path | str, error: OSError) -> SystemFailure:
-    """Return the error a user sees for ``error``; ``action`` reads like "write" or "make the folder"."""
-    help = _HELP.get(error.errno or 0, f"check the disk, {_AGAIN}")
-    return SystemFailure(f"cannot {action} {path}: {error.strerror or error}", help=help)
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from attnkit.cli import COMMANDS
+from attnkit.cli import COMMANDS, GROUPS
 
 Call = Callable[..., tuple[int, str, str]]
 
@@ -114,10 +114,11 @@ def test_our_own_bugs_are_named_as_such(capsys: pytest.CaptureFixture[str]) -> N
     assert report(KeyboardInterrupt()) == 130
 
 
+NAMES = [*([name] for name in COMMANDS), *([group, name] for group, table in GROUPS.items() for name in table)]
 HELP = f"""
 import contextlib, io, sys
 from attnkit.cli import main
-for arguments in [["--help"], ["--version"], []] + [[name, "--help"] for name in {list(COMMANDS)}]:
+for arguments in [["--help"], ["--version"], []] + [[*names, "--help"] for names in {NAMES}]:
     sys.argv = ["attnkit", *arguments]
     shown = io.StringIO()
     with contextlib.redirect_stdout(shown):
@@ -127,7 +128,7 @@ for arguments in [["--help"], ["--version"], []] + [[name, "--help"] for name in
             assert ended.code == 0, arguments
     text = shown.getvalue()
     if arguments[1:]:
-        assert "Example" in text and f"attnkit {{arguments[0]}}" in text, arguments
+        assert "Example" in text and f"attnkit {{' '.join(arguments[:-1])}}" in text, arguments
     assert text.strip() and max(map(len, text.splitlines())) <= 100, arguments
 heavy = sorted({{"torch", "tokenizers", "sacrebleu", "safetensors", "numpy"}} & set(sys.modules))
 print(*heavy)

@@ -80,7 +80,7 @@ def share_the_cpus(folder: Path) -> None:
     """On a machine of twelve CPUs, then of one."""
     import torch
 
-    from attnkit.runtime import set_threads
+    from attnkit.runtime.devices import set_threads
 
     found = []
     for n_cpus, threads in (12, None), (12, 5), (1, None):

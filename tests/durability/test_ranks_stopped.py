@@ -42,8 +42,8 @@ def call_train(folder: Path) -> None:
 
 def stop_the_one_that_waits(folder: Path) -> None:
     """Rank 0 works for a day, rank 1 waits for it and gets a signal; both raise for one, as commands do."""
-    from attnkit.cli import Signals
     from attnkit.runtime.ranks import join_ranks
+    from attnkit.runtime.signals import Signals
 
     with Signals(), join_ranks("cpu") as ranks, ranks.together():
         if ranks.rank == 0:
@@ -53,8 +53,8 @@ def stop_the_one_that_waits(folder: Path) -> None:
 
 def stop_between_blocks(folder: Path) -> None:
     """Rank 1 gets a signal where the other would not know of it, and does not end before it does."""
-    from attnkit.cli import Signals
     from attnkit.runtime.ranks import join_ranks
+    from attnkit.runtime.signals import Signals
 
     with Signals(), join_ranks("cpu") as ranks:
         with ranks.together():
@@ -81,8 +81,8 @@ class Evaluating:
 
 def stop_an_evaluation(folder: Path) -> None:
     """Rank 0 evaluates; rank 1 gets a signal."""
-    from attnkit.runtime import StopRequests
     from attnkit.runtime.ranks import join_ranks
+    from attnkit.runtime.stops import StopRequests
     from attnkit.tasks.course import shared_scores
 
     with StopRequests() as stop, join_ranks("cpu", stop=stop) as ranks:

@@ -79,10 +79,10 @@ main()
 
 FULL = """
 import errno
-from attnkit import files
+from attnkit.errors import failure
 from attnkit.runs.folder import RunFolder
 def save(self, step, contents):
-    raise files.failure("write", self.path, OSError(errno.ENOSPC, "No space left on device"))
+    raise failure("write", self.path, OSError(errno.ENOSPC, "No space left on device"))
 RunFolder.save = save
 from attnkit.cli import main
 main()

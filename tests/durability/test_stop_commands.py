@@ -20,6 +20,7 @@ import signalled
 
 from attnkit import cli
 from attnkit.errors import DataError, UsageError
+from attnkit.runtime.signals import Signals
 from attnkit.text import apart, vocabulary
 from attnkit.text.config import VocabularyConfig
 from attnkit.text.vocabulary import train_here, train_vocabulary
@@ -253,7 +254,7 @@ def test_a_signal_is_raised_once_and_a_second_one_ends(monkeypatch: pytest.Monke
     monkeypatch.setattr(os, "_exit", ended.append)
     monkeypatch.delenv("TORCHELASTIC_RUN_ID", raising=False)
     before = [signal.getsignal(number) for number in apart.STOPS]
-    with cli.Signals():
+    with Signals():
         with pytest.raises(SystemExit, match="143"):
             signal.raise_signal(SIGTERM)
         signal.raise_signal(SIGINT)
@@ -270,7 +271,7 @@ def test_no_signal_is_lost_where_nothing_can_be_raised(number: int, raised: type
         def __del__(self) -> None:
             signal.raise_signal(number)
 
-    with cli.Signals(), pytest.raises(raised):
+    with Signals(), pytest.raises(raised):
         dying = Dying()
         del dying
         time.sleep(60)
@@ -280,7 +281,7 @@ def test_an_ignored_signal_stays_ignored() -> None:
     """As Ctrl-C for a job that a shell script has put in the background."""
     before = signal.signal(SIGINT, signal.SIG_IGN)
     try:
-        with cli.Signals():
+        with Signals():
             signal.raise_signal(SIGINT)
     finally:
         signal.signal(SIGINT, before)
@@ -288,7 +289,7 @@ def test_an_ignored_signal_stays_ignored() -> None:
 
 def test_held_signals_come_after_the_block() -> None:
     done = False
-    with cli.Signals(), pytest.raises(KeyboardInterrupt), apart.signals_held():
+    with Signals(), pytest.raises(KeyboardInterrupt), apart.signals_held():
         os.kill(os.getpid(), SIGINT)
         done = True
     assert done

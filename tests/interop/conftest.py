@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from attnkit.runtime import set_threads
+from attnkit.runtime.devices import set_threads
 from attnkit.tasks.resolve import resolve
 from attnkit.tasks.translation import Request, train
 from attnkit.text.toy.reversal import make_reversal

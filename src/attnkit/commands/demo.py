@@ -25,7 +25,7 @@ def command(
     from attnkit.runs.lock import refuse_in_use
 
     refuse_in_use(output / "run")  # before torch is loaded, and before the corpus is written
-    from attnkit.runtime import StopRequests
+    from attnkit.runtime.stops import StopRequests
     from attnkit.tasks.course import Finished
     from attnkit.tasks.demo import Shown, demo
 

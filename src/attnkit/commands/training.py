@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 def run(request: Request, json: bool) -> None:
     """Train, as the one process or as one of several of which the first alone speaks."""
-    from attnkit.runtime import StopRequests, launched_rank
+    from attnkit.runtime.processes import launched_rank
+    from attnkit.runtime.stops import StopRequests
     from attnkit.tasks.course import train
     from attnkit.tasks.kinds import KINDS
 

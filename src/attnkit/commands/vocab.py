@@ -13,7 +13,7 @@ import typer
 
 from attnkit import console, files
 from attnkit.config import validate
-from attnkit.errors import UsageError
+from attnkit.errors import UsageError, failure
 from attnkit.text.config import VocabularyConfig
 from attnkit.text.lines import open_binary, refuse_overwriting, refuse_streams
 
@@ -89,7 +89,7 @@ def refuse_early(paths: list[Path], output: Path) -> None:
         raise UsageError(f"there is no folder {output.parent}", help=f"mkdir -p {output.parent}")
     is_device = output.exists() and not output.is_file()  # or a pipe, which is written to where it stands
     if not is_device and not os.access(folder, os.W_OK | os.X_OK):
-        raise files.failure("write", output, PermissionError(errno.EACCES, os.strerror(errno.EACCES)))
+        raise failure("write", output, PermissionError(errno.EACCES, os.strerror(errno.EACCES)))
     if output.is_dir():
         raise UsageError(f"{output} is a folder", help="name a file after -o")
     refuse_overwriting(output, paths)

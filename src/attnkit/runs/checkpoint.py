@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from attnkit import files
-from attnkit.errors import RunError
+from attnkit.errors import RunError, failure
 from attnkit.files import Data
 from attnkit.reading import open_plain
 from attnkit.runs import manifest as manifests
@@ -138,7 +138,7 @@ def _reading(path: Path, name: str, file: str) -> Iterator[BinaryIO]:
     except OSError as error:
         if error.errno in _DAMAGE:
             raise _damage(path, name, file, (error.strerror or str(error)).lower()) from error
-        raise files.failure("read", path / file, error) from error
+        raise failure("read", path / file, error) from error
 
 
 def _damage(path: Path, name: str, file: str | None, why: str) -> RunError:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from attnkit import files
-from attnkit.errors import RunError, UsageError
+from attnkit.errors import RunError, UsageError, failure
 from attnkit.files import Data
 from attnkit.reading import blames_the_file, read_plain
 from attnkit.runs import logs
@@ -197,7 +197,7 @@ class RunFolder:
             return None
         except OSError as error:
             if not blames_the_file(error):
-                raise files.failure("read", path, error) from error
+                raise failure("read", path, error) from error
         except ValueError:
             pass  # as senseless as a text that is no name
         if text == "averaged" or STEP.fullmatch(text):
@@ -266,7 +266,7 @@ class RunFolder:
         except (FileNotFoundError, NotADirectoryError):
             return []
         except OSError as error:
-            raise files.failure("read", self.checkpoints_path, error) from error
+            raise failure("read", self.checkpoints_path, error) from error
         return sorted(found, key=lambda pair: (-pair[0], pair[1].name))
 
     def _open(self, name: str) -> Checkpoint:

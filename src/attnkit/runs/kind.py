@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from attnkit import files
-from attnkit.errors import RunError
+from attnkit.errors import RunError, failure
 from attnkit.runs import lock, logs, manifest
 
 _ELSEWHERE = "choose a new or empty folder"
@@ -48,7 +47,7 @@ def refuse_other(path: Path) -> None:
         # A process killed while it began leaves no more than an empty lock file.
         empty = all(entry.name == lock.FILE_NAME for entry in path.iterdir())
     except OSError as error:
-        raise files.failure("read", path, error) from error
+        raise failure("read", path, error) from error
     if not empty and not is_run(path):
         raise RunError(f"{path} holds other files and no run", help=_ELSEWHERE)
 

@@ -14,7 +14,7 @@ from types import TracebackType
 from pydantic import BaseModel, ValidationError
 
 from attnkit import files
-from attnkit.errors import SystemFailure
+from attnkit.errors import SystemFailure, failure
 
 FILE_NAME = "lock"
 _TRIES = 20
@@ -76,7 +76,7 @@ def take_lock(folder: Path) -> Lock:
         raise _in_use(folder, read_owner(folder)) from None
     except OSError as error:
         lock.release()
-        raise files.failure("lock", path, error) from error
+        raise failure("lock", path, error) from error
     except BaseException:
         lock.release()
         raise

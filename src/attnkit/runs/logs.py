@@ -16,6 +16,7 @@ from typing import Literal, TypeAlias
 from pydantic import BaseModel, Field, ValidationError
 
 from attnkit import files
+from attnkit.errors import failure
 
 STATUS_NAME = "status.json"
 MAX_LINE = 1 << 20
@@ -68,7 +69,7 @@ def read_records(path: Path) -> tuple[list[dict[str, object]], list[str]]:
     except FileNotFoundError:
         pass
     except OSError as error:
-        raise files.failure("read", path, error) from error
+        raise failure("read", path, error) from error
     return records, warnings
 
 

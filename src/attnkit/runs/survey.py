@@ -6,7 +6,7 @@ import fcntl
 from dataclasses import dataclass
 from pathlib import Path
 
-from attnkit import files
+from attnkit.errors import failure
 from attnkit.reading import blames_the_file, open_plain
 from attnkit.runs import lock, logs
 
@@ -68,7 +68,7 @@ def read_log(path: Path, size: int | None) -> Log:
         raise
     except OSError as error:
         if not blames_the_file(error):
-            raise files.failure("read", path, error) from error
+            raise failure("read", path, error) from error
         raise ValueError(f"cannot be read: {error.strerror or error}") from error
     except ValueError as error:
         raise ValueError(f"cannot be read: {error}") from error

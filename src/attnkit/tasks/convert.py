@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from attnkit import files
-from attnkit.errors import UsageError
+from attnkit.errors import UsageError, failure
 from attnkit.interop.ctranslate2 import Names, make_spec, unique_names
 from attnkit.tasks.load import LoadedRun, load_run
 from attnkit.text.tokenizer import Tokenizer
@@ -48,7 +48,7 @@ def export_ctranslate2(
         try:
             spec.save(str(temporary))
         except OSError as error:
-            raise files.failure("write", folder, error) from error
+            raise failure("write", folder, error) from error
         files.write_into(temporary / "tokenizer.json", loaded.src_tokenizer.to_json().encode())
         if not joint:
             files.write_into(temporary / "tokenizer.target.json", loaded.tgt_tokenizer.to_json().encode())

@@ -15,7 +15,8 @@ import torch
 from attnkit.data.feed import Position
 from attnkit.data.rows import RowFeed, Rows
 from attnkit.errors import DivergedError, UsageError
-from attnkit.runtime import choose_device, choose_precision, release_free_memory, set_threads
+from attnkit.runtime.devices import choose_device, choose_precision, set_threads
+from attnkit.runtime.processes import release_free_memory
 from attnkit.runtime.ranks import Ranks, join_ranks
 from attnkit.tasks.encoded import Checked, Stage, Warned
 from attnkit.tasks.keeping import Keeper

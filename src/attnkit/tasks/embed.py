@@ -14,7 +14,7 @@ import torch
 
 from attnkit.data.arrays import Vectors, read_vectors
 from attnkit.errors import DataError, UsageError
-from attnkit.runtime import set_threads
+from attnkit.runtime.devices import set_threads
 from attnkit.tasks.autoencode_config import VECTORS
 from attnkit.tasks.autoencode_lines import encode_lines, reconstruct
 from attnkit.tasks.autoencode_vectors import explained

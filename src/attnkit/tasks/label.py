@@ -13,7 +13,7 @@ import torch
 from attnkit.data.labeled import Sentences, batch_of
 from attnkit.errors import DataError
 from attnkit.metrics.labels import LabelScores, label_scores
-from attnkit.runtime import set_threads
+from attnkit.runtime.devices import set_threads
 from attnkit.tasks.documents import Reader, read_labels
 from attnkit.tasks.load import read_tokenizer
 from attnkit.tasks.opened import Opened, open_run

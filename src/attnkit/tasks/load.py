@@ -16,7 +16,7 @@ from attnkit.models.linear import pack
 from attnkit.models.translation import TranslationModel
 from attnkit.runs.checkpoint import Checkpoint
 from attnkit.runs.folder import RunFolder
-from attnkit.runtime import DTYPES, choose_device
+from attnkit.runtime.devices import DTYPES, choose_device
 from attnkit.tasks.config import TranslationConfig
 from attnkit.tasks.run_config import RunConfig
 from attnkit.tasks.saved import read_bounded, read_run_config

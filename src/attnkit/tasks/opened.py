@@ -10,7 +10,7 @@ import torch
 
 from attnkit.runs.checkpoint import Checkpoint
 from attnkit.runs.folder import RunFolder
-from attnkit.runtime import choose_device
+from attnkit.runtime.devices import choose_device
 from attnkit.tasks.load import load_into
 from attnkit.tasks.saved import read_run_config
 from attnkit.tasks.task import task_of

@@ -13,7 +13,7 @@ from torch.overrides import TorchFunctionMode
 
 from attnkit.models.build import build_model
 from attnkit.runs.folder import RunFolder
-from attnkit.runtime import choose_device, choose_precision
+from attnkit.runtime.devices import choose_device, choose_precision
 from attnkit.tasks.config import TranslationConfig
 from attnkit.tasks.load import given_vocabularies
 from attnkit.tasks.run_config import RunConfig

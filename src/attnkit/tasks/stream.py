@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from attnkit.errors import AttnkitError, DataError, RunError, UsageError
-from attnkit.runtime import set_threads
+from attnkit.runtime.devices import set_threads
 from attnkit.tasks.searching import Batching, Job
 from attnkit.tasks.shortlist import Shortlist, load_unknowns
 from attnkit.tasks.translate import Output, Translation, Translator, load_translator

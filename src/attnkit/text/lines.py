@@ -22,8 +22,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import BinaryIO, Literal, cast
 
-from attnkit.errors import AttnkitError, DataError, SystemFailure, UsageError
-from attnkit.files import failure
+from attnkit.errors import AttnkitError, DataError, SystemFailure, UsageError, failure
 
 STDIN = Path("-")
 BOM = "\ufeff"

@@ -1,0 +1,65 @@
+"""What becomes of a command that gets a signal while nothing listens for one. Knows no torch."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from types import FrameType, TracebackType
+from typing import Any
+
+INTERRUPTED, TERMINATED = 130, 143
+
+
+class Signals:
+    """While entered, SIGTERM and SIGINT end the command as an error does: what it has begun is cleared away.
+
+    Any further one ends the process at once, but under ``torchrun``, which hands on what the whole job has got anyway.
+    """
+
+    def __init__(self) -> None:
+        self.armed = True
+        """Whether the next signal is the first one."""
+        self.code = 0
+        """What the command ends with for a signal."""
+        self._previous: dict[int, Any] = {}
+        self._hook = sys.unraisablehook
+
+    def __enter__(self) -> Signals:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGTERM, signal.SIGINT):
+                if signal.getsignal(number) != signal.SIG_IGN:  # as in a job that a shell has put in the background
+                    self._previous[number] = signal.signal(number, self._interrupt)
+        sys.unraisablehook = self._raise_again
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+        sys.unraisablehook = self._hook
+
+    def ignore(self) -> None:
+        """Let what has ended keep its exit code, whatever comes while the interpreter clears up: for good."""
+        for number in self._previous:
+            signal.signal(number, signal.SIG_IGN)
+            self._previous[number] = signal.SIG_IGN
+
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:
+        if self.armed:
+            self.armed, self.code = False, 128 + number
+            raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(TERMINATED)
+        if "TORCHELASTIC_RUN_ID" not in os.environ:
+            os._exit(128 + number)
+
+    def _raise_again(self, lost: Any) -> None:
+        """Let a signal come again that came where nothing can be raised, as in ``__del__``, and would be lost."""
+        if isinstance(lost.exc_value, KeyboardInterrupt | SystemExit):
+            self.armed = True
+            number = signal.SIGINT if isinstance(lost.exc_value, KeyboardInterrupt) else signal.SIGTERM
+            # Later, for in here it would be lost again.
+            threading.Timer(0.01, signal.pthread_kill, (threading.main_thread().ident, number)).start()
+        else:
+            self._hook(lost)
