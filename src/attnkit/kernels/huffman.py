@@ -1,5 +1,5 @@
-"""The Huffman tree of a vocabulary, for hierarchical softmax (Mikolov et al. 2013, "Distributed Representations of Words
-and Phrases and their Compositionality", arXiv:1310.4546, section 2.1).
+"""The Huffman tree of a vocabulary, for hierarchical softmax (Mikolov et al. 2013, "Distributed Representations of
+Words and Phrases and their Compositionality", arXiv:1310.4546, section 2.1).
 
 A word's probability is a product over the inner nodes between the root and it: σ(x·v) where it lies to the left
 (code 0), σ(-x·v) to the right (code 1). So the probabilities of all words add up to 1 whatever the weights are.
