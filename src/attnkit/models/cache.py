@@ -13,6 +13,7 @@ Letters: B batch, K beams, C slots, S source length, H heads, d head width, L la
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -33,6 +34,12 @@ class Beams:
         # (B, K, C), 0 at a beam's ancestors and -inf elsewhere
         self.ancestry = torch.zeros(batch, 1, 0, dtype=dtype, device=device)
         self.steps = torch.zeros(0, dtype=torch.int64, device=device)  # (C,), the step that wrote each slot
+
+    def begin(self, n_steps: int) -> None:
+        """Take so many steps of the past as made, before the first, each in a slot that all descend from."""
+        self.ancestry = self.ancestry.new_zeros(len(self.ancestry), 1, n_steps)
+        self.steps = torch.arange(n_steps, device=self.steps.device)
+        self.n_steps = self.n_slots = n_steps
 
     def reorder(self, parents: Tensor) -> None:
         """Let beam k of sentence b go on from its old beam parents[b, k]; any number of beams may follow."""
@@ -146,6 +153,12 @@ class DecodingState(BeamState):
         self.memory = self.memory.index_select(1, sentences)
         self.slots = self.slots.index_select(1, sentences)
         return super().keep(sentences)
+
+    def begin(self, keys: Sequence[Tensor], values: Sequence[Tensor]) -> None:
+        """Take keys and values (B, H, T, d) of each layer as a past of T steps, before the first step."""
+        parts = [part for pair in zip(keys, values, strict=True) for part in pair]
+        self.slots = torch.stack(parts).to(self.slots.dtype)
+        self.beams.begin(self.slots.shape[-2])
 
     def open(self, n_queries: int) -> Tensor:
         """Make room for one slot per query and return the distances (1, C) from this step to the slots' steps."""

@@ -6,7 +6,7 @@ how long a sentence may be, whether there are attention weights to show, and wha
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, Field, model_validator
 
@@ -51,6 +51,8 @@ def refuse_meaningless(alignment: AlignmentName, distribution: DistributionName,
 class TransformerConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
     """An encoder-decoder Transformer (Vaswani et al. 2017)."""
 
+    norm_eps: ClassVar[float] = 1e-5
+    gated: ClassVar[bool] = False
     kind: Literal["transformer"] = "transformer"
     """Which model: this one."""
     d_model: int = Field(default=256, gt=0, le=MOST_WIDTH)

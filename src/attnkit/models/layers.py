@@ -6,13 +6,15 @@ Letters: B batch, T positions, D model width. So one layer serves the training p
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from typing import Protocol
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from attnkit.models.attention.config import Alignments, AttentionOptions, Distributions
 from attnkit.models.attention.heads import Mix
 from attnkit.models.attention.multihead import MultiHeadAttention
-from attnkit.models.config import TransformerConfig
 from attnkit.models.dropout import Dropout
 from attnkit.models.linear import Linear
 
@@ -22,16 +24,50 @@ def relu(x: Tensor) -> Tensor:
     return F.relu_(x)
 
 
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": relu, "gelu": F.gelu, "silu": F.silu}
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": relu,
+    "gelu": F.gelu,
+    "gelu_tanh": partial(F.gelu, approximate="tanh"),
+    "silu": F.silu,
+}
+
+
+class LayerConfig(Protocol):
+    """What layers are built from, whichever model has them."""
+
+    @property
+    def d_model(self) -> int: ...
+    @property
+    def n_heads(self) -> int: ...
+    @property
+    def d_ff(self) -> int: ...
+    @property
+    def norm(self) -> str: ...
+    @property
+    def norm_eps(self) -> float: ...
+    @property
+    def alignment(self) -> Alignments: ...
+    @property
+    def distribution(self) -> Distributions: ...
+    @property
+    def attention_options(self) -> AttentionOptions: ...
+    @property
+    def activation(self) -> str: ...
+    @property
+    def gated(self) -> bool: ...
+    @property
+    def dropout(self) -> float: ...
+    @property
+    def activation_dropout(self) -> float: ...
 
 
 class Residual(nn.Module):
     """What stands around a sublayer f: LayerNorm(x + f(x)) (post), or x + f(LayerNorm(x)) (pre); dropout on f(x)."""
 
-    def __init__(self, config: TransformerConfig) -> None:
+    def __init__(self, config: LayerConfig) -> None:
         super().__init__()
         self.pre = config.norm == "pre"
-        self.norm = nn.LayerNorm(config.d_model)
+        self.norm = nn.LayerNorm(config.d_model, eps=config.norm_eps)
         self.dropout = Dropout(config.dropout)
 
     def enter(self, x: Tensor) -> Tensor:
@@ -51,25 +87,33 @@ class Residual(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """Two linear maps with an activation between, at each position alone."""
+    """Two linear maps with an activation between, at each position alone.
 
-    def __init__(self, config: TransformerConfig) -> None:
+    A gated one multiplies the activation by a second map of the input: down(act(up(x)) * gate(x)) (Shazeer 2020).
+    """
+
+    def __init__(self, config: LayerConfig) -> None:
         super().__init__()
         self.up = Linear(config.d_model, config.d_ff)
+        self.gate = Linear(config.d_model, config.d_ff) if config.gated else None
         self.down = Linear(config.d_ff, config.d_model)
         self.activation = ACTIVATIONS[config.activation]
         self.dropout = Dropout(config.activation_dropout)
-        for linear in (self.up, self.down):
-            nn.init.xavier_uniform_(linear.weight)
-            nn.init.zeros_(linear.bias)
+        for linear in (self.up, self.gate, self.down):
+            if linear is not None:
+                nn.init.xavier_uniform_(linear.weight)
+                nn.init.zeros_(linear.bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return (B, T, D)."""
-        y: Tensor = self.down(self.dropout(self.activation(self.up(x))))
+        inner = self.activation(self.up(x))
+        if self.gate is not None:
+            inner = inner * self.gate(x)
+        y: Tensor = self.down(self.dropout(inner))
         return y
 
 
-def make_attention(config: TransformerConfig, n_parts: int = 3) -> MultiHeadAttention:
+def make_attention(config: LayerConfig, n_parts: int = 3) -> MultiHeadAttention:
     """Return the attention of one sublayer."""
     functions = config.alignment, config.distribution, config.attention_options
     return MultiHeadAttention(config.d_model, config.n_heads, n_parts, *functions)
@@ -78,7 +122,7 @@ def make_attention(config: TransformerConfig, n_parts: int = 3) -> MultiHeadAtte
 class EncoderLayer(nn.Module):
     """Self-attention, then feed-forward."""
 
-    def __init__(self, config: TransformerConfig) -> None:
+    def __init__(self, config: LayerConfig) -> None:
         super().__init__()
         self.attention = make_attention(config)
         self.feed_forward = FeedForward(config)
@@ -94,7 +138,7 @@ class EncoderLayer(nn.Module):
 class DecoderLayer(nn.Module):
     """Self-attention, attention to the encoder's memory, then feed-forward."""
 
-    def __init__(self, config: TransformerConfig) -> None:
+    def __init__(self, config: LayerConfig) -> None:
         super().__init__()
         self.attention = make_attention(config)
         self.cross = make_attention(config, n_parts=1)

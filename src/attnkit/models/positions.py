@@ -56,11 +56,17 @@ class LearnedPositions(nn.Module):
 
 
 class Rotation:
-    """Rotary positions start..stop: turn each pair (x_i, x_(i+d/2)) by pos · 10000^(-2i/d) (Su 2021, in halves)."""
+    """Rotary positions start..stop: turn each pair (x_i, x_(i+d/2)) by pos · 10000^(-2i/d) (Su 2021, in halves).
 
-    def __init__(self, start: int, stop: int, like: Tensor) -> None:
+    With places (B, T) each token of each row is turned by its own position, which must lie below stop.
+    """
+
+    def __init__(self, start: int, stop: int, like: Tensor, places: Tensor | None = None) -> None:
         sine, cosine = _angles(_rounded(stop), like.shape[-1], like.dtype, like.device)
-        self.sine, self.cosine = sine[start:stop], cosine[start:stop]
+        if places is None:
+            self.sine, self.cosine = sine[start:stop], cosine[start:stop]
+        else:
+            self.sine, self.cosine = sine[places].unsqueeze(1), cosine[places].unsqueeze(1)  # (B, 1, T, d / 2)
 
     def __call__(self, x: Tensor) -> Tensor:
         """Return x (..., T, d) turned by its positions."""

@@ -8,6 +8,9 @@ Letters: B batch, K beams, C slots, S source length, H heads, d head width, L la
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import torch
 from torch import Tensor
 
 from attnkit.models.attention.heads import Heads, Prepared
@@ -23,6 +26,7 @@ class PreparedState(BeamState):
     ) -> None:
         """Take the layers' heads, the memory's keys and values (2 L, B, H, S, d) for them, and its mask (B, S)."""
         super().__init__(beams, None if memory_mask is None else memory_mask[:, None, None, :], record)
+        self.heads = layers
         pairs = zip(layers, memory[0::2].unbind(0), strict=True)
         self.prepared = [[part.contiguous() for part in heads.prepare(keys)] for heads, keys in pairs]
         self.values = memory[1::2].contiguous()
@@ -42,6 +46,14 @@ class PreparedState(BeamState):
         self.values = self.values.index_select(1, sentences)
         self.slot_values = self.slot_values.index_select(1, sentences)
         return super().keep(sentences)
+
+    def begin(self, keys: Sequence[Tensor], values: Sequence[Tensor]) -> None:
+        """Take keys and values (B, H, T, d) of each layer as a past of T steps, before the first step."""
+        self.slots = [
+            [part.contiguous() for part in heads.prepare(k)] for heads, k in zip(self.heads, keys, strict=True)
+        ]
+        self.slot_values = torch.stack(list(values))
+        self.beams.begin(self.slot_values.shape[-2])
 
     def open(self, n_queries: int) -> Tensor:
         """Make room for one slot per query and return the distances (1, C) from this step to the slots' steps."""

@@ -1,0 +1,153 @@
+"""BERT: a Transformer encoder that predicts words from both sides (Devlin et al. 2019). Knows no text and no losses.
+
+Letters: B rows, T tokens of a row, N chosen tokens, D model width, V vocabulary, L labels.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from attnkit.models.dropout import Dropout, without_dropout
+from attnkit.models.language_config import BertConfig
+from attnkit.models.layers import ACTIVATIONS, EncoderLayer
+from attnkit.models.linear import Linear, some_outputs
+from attnkit.models.passages import Layout, Places, Seen, Sight
+
+STD = 0.02
+"""Of the first word vectors, as published."""
+
+
+class Bert(nn.Module):
+    """Ids in, features of every token out; ``predict`` and ``output`` turn those of chosen tokens into words.
+
+    Embeddings are the sum of word, position and segment, normed where norms come after (Devlin et al. 2019, section
+    3.2 and their code).
+    """
+
+    def __init__(self, config: BertConfig, vocab_size: int) -> None:
+        super().__init__()
+        width = config.d_model
+        self.embedding = nn.Embedding(vocab_size, width)
+        self.places = Places(config)
+        self.segments = nn.Embedding(config.n_segments, width) if config.n_segments > 1 else None
+        post = config.norm == "post"
+        self.embedding_norm = nn.LayerNorm(width, eps=config.norm_eps) if post else nn.Identity()
+        self.dropout = Dropout(config.dropout)
+        self.sight = Sight(config, causal=False)
+        self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.n_layers))
+        self.norm = nn.Identity() if post else nn.LayerNorm(width, eps=config.norm_eps)
+        self.predictor = Predictor(config)
+        self.output = Linear(width, vocab_size)
+        nn.init.normal_(self.embedding.weight, std=STD)
+        nn.init.normal_(self.output.weight, std=STD)
+        nn.init.zeros_(self.output.bias)
+        if self.segments is not None:
+            nn.init.normal_(self.segments.weight, std=STD)
+        if config.tied:
+            self.output.weight = self.embedding.weight
+
+    def embed(self, ids: Tensor, layout: Layout, segments: Tensor | None = None) -> Tensor:
+        """Return what the first layer reads (B, T, D); segments (B, T) int64, None where all are the first one."""
+        x = self.places(F.embedding(ids, self.embedding.weight), layout.places)
+        if self.segments is not None:
+            # The first segment's vector is added even where nobody speaks of segments: it was trained with it.
+            x = x + (self.segments.weight[0] if segments is None else self.segments(segments))
+        embedded: Tensor = self.dropout(self.embedding_norm(x))
+        return embedded
+
+    def hidden(
+        self,
+        ids: Tensor,
+        layout: Layout,
+        segments: Tensor | None = None,
+        seen: Seen | None = None,
+        layers: int | None = None,
+    ) -> Tensor:
+        """Return the features (B, T, D) of ids (B, T).
+
+        Args:
+            ids: the tokens.
+            layout: what they may see.
+            segments: (B, T) int64, None where all are the first one.
+            seen: each layer's attention weights (B, H, T, T) are added to it.
+            layers: stop after so many layers, 0 gives the embeddings; the last norm is left out then.
+        """
+        x = self.embed(ids, layout, segments)
+        mix = self.sight(x, layout, seen)
+        stack = list(self.layers)
+        for layer in stack[:layers]:
+            x = layer(x, mix)
+        if layers is not None and layers < len(stack):
+            return x
+        features: Tensor = self.norm(x)
+        return features
+
+    def predict(self, hidden: Tensor) -> Tensor:
+        """Return what ``output`` turns into logits, (..., D), from features (..., D)."""
+        features: Tensor = self.predictor(hidden)
+        return features
+
+    def head(self, hidden: Tensor, ids: Tensor | None = None) -> Tensor:
+        """Return the logits (..., V) of features (..., D), or only the columns of the given words."""
+        features = self.predict(hidden)
+        if ids is not None:
+            return some_outputs(self.output, features, ids)
+        logits: Tensor = self.output(features)
+        return logits
+
+    @torch.no_grad()
+    def look(self, ids: Tensor, layout: Layout, segments: Tensor | None = None) -> dict[str, Tensor]:
+        """Return the weights of every layer, (B, L, H, T, T), under the name encoder. Dropout is off."""
+        seen: Seen = []
+        with without_dropout(self):
+            self.hidden(ids, layout, segments, seen)
+        return {"encoder": torch.stack(seen, dim=1)}
+
+
+class Predictor(nn.Module):
+    """What stands between the last layer and the words: a linear map, the activation, a norm."""
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        self.linear = Linear(config.d_model, config.d_model)
+        self.activation = ACTIVATIONS[config.activation]
+        self.norm = nn.LayerNorm(config.d_model, eps=config.norm_eps)
+        nn.init.xavier_uniform_(self.linear.weight)
+        nn.init.zeros_(self.linear.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return (..., D)."""
+        y: Tensor = self.norm(self.activation(self.linear(x)))
+        return y
+
+
+class Pooler(nn.Module):
+    """The first token's feature through a linear map and tanh: one vector for a row, as in Devlin's code."""
+
+    def __init__(self, d_model: int) -> None:
+        super().__init__()
+        self.linear = Linear(d_model, d_model)
+        nn.init.normal_(self.linear.weight, std=STD)
+        nn.init.zeros_(self.linear.bias)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Return (B, D) of features (B, T, D)."""
+        return torch.tanh(self.linear(hidden[:, 0]))
+
+
+class NextSentence(nn.Module):
+    """Says of a pair of segments whether the second one follows the first in its text."""
+
+    def __init__(self, d_model: int) -> None:
+        super().__init__()
+        self.pooler = Pooler(d_model)
+        self.output = Linear(d_model, 2)
+        nn.init.normal_(self.output.weight, std=STD)
+        nn.init.zeros_(self.output.bias)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Return logits (B, 2) of features (B, T, D): follows, does not follow."""
+        logits: Tensor = self.output(self.pooler(hidden))
+        return logits

@@ -1,0 +1,154 @@
+"""GPT: a Transformer decoder that predicts the next word (Radford et al. 2018, 2019). Knows no text and no search.
+
+Letters: B rows, T tokens of a row, K beams, D model width, V vocabulary, L layers, H heads, d head width.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from attnkit.models.attention.heads import Heads, Mix
+from attnkit.models.bert import STD
+from attnkit.models.cache import Beams, DecodingState
+from attnkit.models.dropout import Dropout, without_dropout
+from attnkit.models.language_config import GptConfig
+from attnkit.models.layers import EncoderLayer
+from attnkit.models.linear import Linear, some_outputs
+from attnkit.models.passages import Layout, Places, Seen, Sight
+from attnkit.models.prepared_cache import PreparedState
+
+
+@dataclass
+class PromptState:
+    """What is remembered of texts that go on: keys and values of what has been read, and the word to read next."""
+
+    cache: DecodingState | PreparedState
+    last: Tensor | None
+    """(B, 1), the prompts' last words, until the first step has read them."""
+
+    @property
+    def attention(self) -> Tensor | None:
+        """Return None: there is no source to look at."""
+        return None
+
+    def reorder(self, parents: Tensor) -> PromptState:
+        """Let beam k of sentence b go on from its old beam parents[b, k]."""
+        self.cache.reorder(parents)
+        return self
+
+    def keep(self, sentences: Tensor) -> PromptState:
+        """Keep only these rows of the batch, in this order."""
+        self.cache.keep(sentences)
+        return self
+
+
+class Gpt(nn.Module):
+    """Ids in, features of every token out, each of what stands before it and itself; ``output`` gives the next word.
+
+    Word vectors are not scaled, as in GPT-2.
+    """
+
+    def __init__(self, config: GptConfig, vocab_size: int) -> None:
+        super().__init__()
+        self.fused, self.n_heads = config.plain_attention, config.n_heads
+        self.embedding = nn.Embedding(vocab_size, config.d_model)
+        self.places = Places(config)
+        self.dropout = Dropout(config.dropout)
+        self.sight = Sight(config, causal=True)
+        self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.n_layers))
+        pre = config.norm == "pre"
+        self.norm = nn.LayerNorm(config.d_model, eps=config.norm_eps) if pre else nn.Identity()
+        self.output = Linear(config.d_model, vocab_size, bias=False)
+        nn.init.normal_(self.embedding.weight, std=STD)
+        nn.init.normal_(self.output.weight, std=STD)
+        if config.tied:
+            self.output.weight = self.embedding.weight
+
+    def hidden(self, ids: Tensor, layout: Layout, seen: Seen | None = None) -> Tensor:
+        """Return the features (B, T, D) of ids (B, T); each layer's weights (B, H, T, T) are added to seen."""
+        x: Tensor = self.dropout(self.places(F.embedding(ids, self.embedding.weight), layout.places))
+        return self._through(x, [self.sight(x, layout, seen)] * len(self.layers))
+
+    def head(self, hidden: Tensor, ids: Tensor | None = None) -> Tensor:
+        """Return the logits (..., V) of features (..., D), or only the columns of the given words."""
+        if ids is not None:
+            return some_outputs(self.output, hidden, ids)
+        logits: Tensor = self.output(hidden)
+        return logits
+
+    @torch.no_grad()
+    def look(self, ids: Tensor, layout: Layout) -> dict[str, Tensor]:
+        """Return the weights of every layer, (B, L, H, T, T), under the name decoder. Dropout is off."""
+        seen: Seen = []
+        with without_dropout(self):
+            self.hidden(ids, layout, seen)
+        return {"decoder": torch.stack(seen, dim=1)}
+
+    def start(
+        self, src: Tensor, src_mask: Tensor | None, n_beams: int, max_length: int, record: bool = False
+    ) -> PromptState:
+        """Read prompts (B, T) of one length, at least one token each, and return the state that goes on from them.
+
+        The first step reads the prompts' last tokens, whatever it is given. ValueError where there is padding.
+        """
+        if src_mask is not None and not bool(src_mask.all()):
+            raise ValueError("prompts of different lengths do not go together")
+        past, last = src[:, :-1], src[:, -1:]
+        length = past.shape[1]
+        kept: list[tuple[Heads, Tensor, Tensor]] = []
+        x = self.places(F.embedding(past, self.embedding.weight), None)
+        mix = self.sight(x, Layout.whole(len(src)))
+        if length:
+            self._through(x, [self._keeping(mix, kept)] * len(self.layers))
+        width = x.shape[-1] // self.n_heads
+        none = x.new_zeros(2 * len(self.layers), len(src), self.n_heads, 0, width)
+        cache: DecodingState | PreparedState
+        if self.fused:
+            cache = DecodingState(none, None, n_beams, length + max_length, record=False)
+        else:
+            beams = Beams(len(src), n_beams, length + max_length, torch.float32, x.device)
+            heads = [layer.attention.heads for layer in self.layers if isinstance(layer, EncoderLayer)]
+            cache = PreparedState(heads, none, None, beams, record=False)
+        if length:
+            cache.begin([keys for _, keys, _ in kept], [values for _, _, values in kept])
+        return PromptState(cache, last)
+
+    def step(self, prev: Tensor, state: PromptState) -> tuple[Tensor, PromptState]:
+        """Return features (B, K, D) after the words prev (B, K), and the state that has taken them in."""
+        words, state.last = (prev, None) if state.last is None else (state.last, None)
+        cache = state.cache
+        at = cache.n_steps
+        x = self.places.at(F.embedding(words, self.embedding.weight), at)
+        distance = cache.open(x.shape[1])
+        if self.sight.bias is not None:
+            cache.lean(self.sight.bias(distance))
+        mixes: list[Mix] = [partial(cache.own, layer) for layer in range(cache.n_layers)]
+        if self.sight.rotary:
+            turn = self.sight.rotation(at, at + 1, x)
+            mixes = [
+                lambda heads, query, keys, values, mix=mix: mix(heads, turn(query), turn(keys), values) for mix in mixes
+            ]
+        features = self._through(x, mixes)
+        cache.close()
+        return features, state
+
+    def _through(self, x: Tensor, mixes: list[Mix]) -> Tensor:
+        for layer, mix in zip(self.layers, mixes, strict=True):
+            x = layer(x, mix)
+        features: Tensor = self.norm(x)
+        return features
+
+    def _keeping(self, mix: Mix, kept: list[tuple[Heads, Tensor, Tensor]]) -> Mix:
+        """Return a mix that also keeps each layer's keys, turned where positions turn them, and values."""
+
+        def kept_mix(heads: Heads, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+            turn = self.sight.rotation(0, keys.shape[-2], keys) if self.sight.rotary else None
+            kept.append((heads, keys if turn is None else turn(keys), values))
+            return mix(heads, query, keys, values)
+
+        return kept_mix

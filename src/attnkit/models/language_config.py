@@ -1,0 +1,174 @@
+"""What a language model is built from, as checked values: BERT, which sees both sides, and GPT, which sees one.
+
+Free of torch, so that help and validation are quick.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, Field, model_validator
+
+from attnkit.models.attention.config import (
+    AlignmentName,
+    Alignments,
+    AttentionOptions,
+    DistributionName,
+    Distributions,
+    n_kept,
+    n_weights,
+    spread,
+)
+from attnkit.models.config import (
+    LOCATION_LIMIT,
+    MOST_LAYERS,
+    MOST_POSITIONS,
+    MOST_WIDTH,
+    SENTENCE,
+    Sizes,
+    refuse_meaningless,
+)
+
+LanguageKind = Literal["bert", "gpt"]
+PositionName = Literal["learned", "sinusoidal", "rotary", "alibi"]
+UnitName = Literal["relu", "gelu", "gelu_tanh", "silu"]
+
+
+class LanguageConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
+    """What BERT and GPT have in common: one stack of layers over one kind of tokens."""
+
+    kind: str
+    """Which model."""
+    d_model: int = Field(default=256, gt=0, le=MOST_WIDTH)
+    """Width of embeddings and layers; a multiple of n_heads."""
+    n_heads: int = Field(default=4, gt=0, le=MOST_WIDTH)
+    """Attention heads of every layer."""
+    n_layers: int = Field(default=4, gt=0, le=MOST_LAYERS)
+    """Layers."""
+    d_ff: int = Field(default=1024, gt=0, le=MOST_WIDTH)
+    """Width inside the feed-forward sublayer."""
+    norm: Literal["post", "pre"] = "post"
+    """LayerNorm after each residual sum, or before each sublayer and once more at the end."""
+    norm_eps: float = Field(default=1e-5, gt=0, lt=1)
+    """What LayerNorm adds to the variance."""
+    positions: PositionName = "learned"
+    """How the model knows the order of words; learned holds max_length of them, the others any length."""
+    alignment: Alignments = "scaled_dot"
+    """How queries are compared with keys: one function for all heads, or a list, one a head."""
+    distribution: Distributions = "softmax"
+    """How scores become weights: one function for all heads, or a list, one a head."""
+    attention_options: AttentionOptions = AttentionOptions()
+    """What can be chosen about these functions."""
+    activation: UnitName = "gelu"
+    """The function inside the feed-forward sublayer; gelu_tanh is GELU's approximation, as GPT-2 has it."""
+    gated: bool = False
+    """Multiply the activation by a second linear map of the input (Shazeer 2020): GEGLU, SwiGLU, ReGLU."""
+    dropout: float = Field(default=0.1, ge=0, lt=1)
+    """Dropout on embeddings and on every sublayer's output."""
+    attention_dropout: float = Field(default=0.1, ge=0, lt=1)
+    """Dropout on attention weights."""
+    activation_dropout: float = Field(default=0.0, ge=0, lt=1)
+    """Dropout after the feed-forward activation."""
+    tied: bool = True
+    """Whether the output layer is the embedding's matrix."""
+    max_length: int = Field(default=512, gt=1, le=MOST_POSITIONS)
+    """Rows of the learned position table, in tokens; the other kinds of positions ignore it."""
+
+    @model_validator(mode="after")
+    def _heads_fit(self) -> LanguageConfig:
+        if self.d_model % self.n_heads:
+            raise ValueError(f"d_model ({self.d_model}) must be a multiple of n_heads ({self.n_heads})")
+        if self.positions == "rotary" and (self.d_model // self.n_heads) % 2:
+            raise ValueError(f"rotary positions need an even head width, not {self.d_model // self.n_heads}")
+        if self.positions == "sinusoidal" and self.d_model % 2:
+            raise ValueError(f"sinusoidal positions need an even d_model, not {self.d_model}")
+        for name, given in (("alignment", self.alignment), ("distribution", self.distribution)):
+            if not isinstance(given, str) and len(given) != self.n_heads:
+                raise ValueError(
+                    f"{name} names {len(given)} functions and n_heads is {self.n_heads}: name one for all heads or one "
+                    "for each"
+                )
+        for align, distribute in self.heads:
+            refuse_meaningless(align, distribute, self.attention_options)
+        if self.positions == "alibi" and "normalize" in spread(self.distribution, self.n_heads):
+            raise ValueError("distribution normalize takes no scores below zero, which positions alibi make")
+        return self
+
+    @property
+    def heads(self) -> list[tuple[AlignmentName, DistributionName]]:
+        """Return the functions of each head."""
+        names = spread(self.alignment, self.n_heads), spread(self.distribution, self.n_heads)
+        return list(zip(*names, strict=True))
+
+    @property
+    def plain_attention(self) -> bool:
+        """Return whether every head is scaled dot x softmax."""
+        return set(self.heads) == {("scaled_dot", "softmax")}
+
+    @property
+    def longest(self) -> int | None:
+        """Return the most tokens a row may have; None where there is no such limit."""
+        limits = [self.max_length] if self.positions == "learned" else []
+        if "location" in spread(self.alignment, self.n_heads):
+            limits.append(self.attention_options.max_source)
+        return min(limits, default=None)
+
+    @property
+    def limited_by(self) -> str:
+        """Return what limits the length of a row, and the key that sets it."""
+        if self.positions == "learned" and self.longest == self.max_length:
+            return "learned positions need model.max_length"
+        return LOCATION_LIMIT
+
+    @property
+    def attends(self) -> bool:
+        """Return whether the model has attention weights to show."""
+        return True
+
+    @property
+    def activations(self) -> float:
+        """Estimate how many numbers the backward pass needs per token."""
+        width, options = self.d_model // self.n_heads, self.attention_options
+        scores = SENTENCE * sum(n_kept(align, distribute, width, options) for align, distribute in self.heads)
+        return self.n_layers * (16 * self.d_model + (4 if self.gated else 3) * self.d_ff + scores)
+
+    def least_weights(self, vocab_size: int) -> int:
+        """Return how many numbers the matrices of such a model hold, biases and the like left out; torch-free."""
+        width = self.d_model // self.n_heads
+        functions = sum(n_weights(align, width, width, self.attention_options) for align, _ in self.heads)
+        layer = 4 * self.d_model**2 + (3 if self.gated else 2) * self.d_model * self.d_ff + functions
+        words = vocab_size * (1 if self.tied else 2) + (self.max_length if self.positions == "learned" else 0)
+        return self.n_layers * layer + words * self.d_model
+
+
+class BertConfig(LanguageConfig, frozen=True):
+    """An encoder that sees both sides of a word (Devlin et al. 2019)."""
+
+    kind: Literal["bert"] = "bert"
+    """Which model: this one."""
+    n_segments: int = Field(default=2, ge=1, le=16)
+    """Kinds of segments that have a vector of their own: the two parts of a pair."""
+
+
+class GptConfig(LanguageConfig, frozen=True):
+    """A decoder that sees the words so far (Radford et al. 2018, 2019)."""
+
+    kind: Literal["gpt"] = "gpt"
+    """Which model: this one."""
+    norm: Literal["post", "pre"] = "pre"
+    """LayerNorm before each sublayer and once more at the end, as in GPT-2, or after each residual sum."""
+    activation: UnitName = "gelu_tanh"
+    """The function inside the feed-forward sublayer; GPT-2 has GELU's approximation."""
+
+
+LanguageModelConfig = Annotated[BertConfig | GptConfig, Field(discriminator="kind")]
+
+# BERT's published sizes (Devlin et al. 2019; Turc et al. 2019): layers / width 2/128, 4/256, 4/512, 12/768.
+_SIZES: Sizes = {
+    "tiny": {"d_model": 128, "n_heads": 2, "n_layers": 2, "d_ff": 512},
+    "mini": {"d_model": 256, "n_heads": 4, "n_layers": 4, "d_ff": 1024},
+    "small": {"d_model": 512, "n_heads": 8, "n_layers": 4, "d_ff": 2048},
+    "base": {"d_model": 768, "n_heads": 12, "n_layers": 12, "d_ff": 3072},
+}
+LANGUAGE_SIZES: dict[str, Sizes] = {"bert": _SIZES, "gpt": _SIZES}
+"""Kind -> its sizes."""
