@@ -1,0 +1,171 @@
+"""Masking for models that guess hidden tokens: a pure function of (seed, epoch, row), computed for a batch at once.
+
+What is drawn for a token hangs on its row and its place in it alone: neither on batch mates nor on ranks or resumes.
+
+Letters: B rows, T tokens of a row, N chosen tokens, U units: tokens, whole words or spans of words.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from attnkit.data.masking_config import MaskingConfig
+from attnkit.data.shuffle import Scramble
+
+Ids = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Words:
+    """What masking knows of a vocabulary."""
+
+    mask: int
+    """The id of [MASK]."""
+    ordinary: Ids
+    """The ids that a token may be replaced by: all but special ones."""
+
+
+@dataclass(frozen=True)
+class Masked:
+    """Rows with hidden tokens."""
+
+    ids: Ids
+    """(B, T), a copy."""
+    chosen: Ids
+    """(N,) places of the chosen tokens in the flattened rows, ascending."""
+    targets: Ids
+    """(N,) what stood there."""
+
+
+@dataclass(frozen=True)
+class _Units:
+    """The units of a batch, row by row, each row's in its order."""
+
+    first: Ids
+    """(U,) the place of each unit's first token in the flattened rows."""
+    of_token: Ids
+    """(E,) the unit of each token that may be chosen."""
+    tokens: Ids
+    """(E,) the places of these tokens, ascending."""
+    sizes: Ids
+    """(U,) tokens of each unit."""
+
+
+class Masking:
+    """The masking of one epoch."""
+
+    def __init__(self, config: MaskingConfig, words: Words, seed: int, epoch: int) -> None:
+        self.config, self.words = config, words
+        self._key = (seed, epoch)
+
+    def counts(self, rows: Ids, n_free: Ids) -> Ids:
+        """Return (B,) how many tokens are chosen where tokens are the units, from how many may be.
+
+        Args:
+            rows: (B,) number of each row in the corpus.
+            n_free: (B,) tokens of each row that may be chosen.
+        """
+        wanted = self.config.share * n_free
+        found = np.floor(wanted - self._dither(rows)).astype(np.int64) + 1
+        return np.clip(found, 0, n_free)
+
+    def choose(self, free: Bools, begins: Bools | None, rows: Ids) -> Bools:
+        """Return (B, T) which tokens are chosen; see ``apply``."""
+        chosen = np.zeros(free.shape, np.bool_)
+        units = self._units(free, begins, rows)
+        taken = self._take(units, free, rows)
+        chosen.reshape(-1)[units.tokens[taken[units.of_token]]] = True
+        return chosen
+
+    def apply(self, ids: Ids, free: Bools, begins: Bools | None, rows: Ids) -> Masked:
+        """Choose tokens and hide them.
+
+        Args:
+            ids: (B, T) the tokens.
+            free: (B, T) True where a token may be chosen: not at special ones, nor at padding.
+            begins: (B, T) True where a token begins a word; not needed where tokens are the units.
+            rows: (B,) number of each row in the corpus.
+        """
+        units = self._units(free, begins, rows)
+        taken = self._take(units, free, rows)
+        kept = taken[units.of_token]
+        chosen = units.tokens[kept]
+        coins = self._coins("treat", units.first, rows, ids.shape[1])[units.of_token[kept]]
+        flat = ids.reshape(-1)
+        targets = flat[chosen]
+        hidden = flat.copy()
+        hidden[chosen[coins < self.config.mask]] = self.words.mask
+        other = chosen[(coins >= self.config.mask) & (coins < self.config.mask + self.config.random)]
+        draws = self._coins("word", other, rows, ids.shape[1]) * len(self.words.ordinary)
+        hidden[other] = self.words.ordinary[draws.astype(np.int64)]
+        return Masked(hidden.reshape(ids.shape), chosen, targets)
+
+    def _units(self, free: Bools, begins: Bools | None, rows: Ids) -> _Units:
+        """Cut the tokens that may be chosen into units."""
+        tokens = np.flatnonzero(free)
+        config = self.config
+        if config.units == "tokens":
+            return _Units(tokens, np.arange(len(tokens)), tokens, np.ones(len(tokens), np.int64))
+        assert begins is not None
+        length = free.shape[1]
+        # A word goes on where the token before it may be chosen too and no word begins.
+        opens = np.ones(len(tokens), np.bool_)
+        opens[1:] = begins.reshape(-1)[tokens[1:]] | (np.diff(tokens) > 1) | (tokens[1:] % length == 0)
+        if config.units == "spans":
+            opens = self._spans(tokens, opens, rows, length)
+        of_token = np.cumsum(opens) - 1
+        return _Units(tokens[opens], of_token, tokens, np.bincount(of_token, minlength=int(opens.sum())))
+
+    def _spans(self, tokens: Ids, opens: Bools, rows: Ids, length: int) -> Bools:
+        """Return which tokens begin a span, of those that begin a word.
+
+        Spans tile each stretch of words: one ends after a word with a fixed probability, so lengths are geometric.
+        """
+        firsts = np.flatnonzero(opens)
+        starts = self._coins("span", tokens[firsts], rows, length) < self.config.span_end
+        gaps = np.ones(len(firsts), np.bool_)
+        previous = tokens[firsts[1:] - 1]
+        gaps[1:] = (tokens[firsts[1:]] - previous > 1) | (tokens[firsts[1:]] % length == 0)
+        starts |= gaps
+        at = np.arange(len(firsts))
+        since = at - np.maximum.accumulate(np.where(starts, at, 0))
+        starts |= since % self.config.span_words == 0
+        found = np.zeros(len(tokens), np.bool_)
+        found[firsts[starts]] = True
+        return found
+
+    def _take(self, units: _Units, free: Bools, rows: Ids) -> Bools:
+        """Return (U,) which units are chosen: in a random order of each row's, until the row has its share.
+
+        The unit that the share ends in is chosen with the probability that makes the expected number of tokens the
+        share exactly. So a short row may have none.
+        """
+        length = free.shape[1]
+        owner = units.first // length
+        order = np.lexsort((self._coins("order", units.first, rows, length), owner))
+        sizes, owners = units.sizes[order], owner[order]
+        behind = np.cumsum(sizes) - sizes
+        first = np.searchsorted(owners, np.arange(len(rows)))
+        before = behind - behind[first[owners]] if len(owners) else behind
+        wanted = self.config.share * free.sum(1)
+        dither = self._dither(rows)
+        taken = np.zeros(len(order), np.bool_)
+        taken[order] = before + sizes * dither[owners] <= wanted[owners]
+        return taken
+
+    def _dither(self, rows: Ids) -> Floats:
+        """Return (B,) numbers in (0, 1]."""
+        of_rows = Scramble("mask share", *self._key).apply(rows.astype(np.uint32))
+        return (of_rows.astype(np.float64) + 1) / 2**32
+
+    def _coins(self, purpose: str, places: Ids, rows: Ids, length: int) -> Floats:
+        """Return a number in [0, 1) for each place of the flattened rows."""
+        of_rows = Scramble(f"mask {purpose} row", *self._key).apply(rows.astype(np.uint32))
+        owner, column = np.divmod(places, length)
+        mixed = of_rows[owner] + column.astype(np.uint32)
+        return Scramble(f"mask {purpose} place", *self._key).apply(mixed).astype(np.float64) / 2**32
