@@ -1,0 +1,76 @@
+"""Packing documents into rows: nothing lost, hardly any room left, best fit as a plain loop finds it."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from attnkit.data.packing import Packing, pack
+
+
+def pieces(packing: Packing) -> list[list[tuple[int, int, int]]]:
+    """Return each row's pieces: document, offset, length."""
+    all_pieces = list(zip(packing.documents.tolist(), packing.offsets.tolist(), packing.lengths.tolist(), strict=True))
+    starts = packing.row_starts.tolist()
+    return [all_pieces[begin:end] for begin, end in itertools.pairwise(starts)]
+
+
+def naive_rows(lengths: list[int], room: int, more: int) -> int:
+    """Return how many rows best-fit decreasing needs, piece by piece."""
+    sizes = [most for length in lengths for most in [room] * (length // (room - more))]
+    sizes += [length % (room - more) + more for length in lengths if length % (room - more)]
+    left: list[int] = []
+    for size in sorted(sizes, reverse=True):
+        fits = [i for i, space in enumerate(left) if space >= size]
+        if fits:
+            left[min(fits, key=left.__getitem__)] -= size
+        else:
+            left.append(room - size)
+    return len(left)
+
+
+@given(st.lists(st.integers(0, 70), max_size=60), st.integers(4, 24), st.integers(0, 3))
+@settings(max_examples=300, deadline=None)
+def test_nothing_is_lost_and_rows_are_those_of_best_fit(lengths: list[int], room: int, more: int) -> None:
+    packing = pack(np.array(lengths, np.int64), room, more)
+    rows = pieces(packing)
+    assert len(rows) == len(packing) == naive_rows(lengths, room, more)
+    seen = [np.zeros(length, int) for length in lengths]
+    for row in rows:
+        assert row and sum(length + more for _, _, length in row) <= room
+        for document, offset, length in row:
+            assert length > 0
+            seen[document][offset : offset + length] += 1
+    assert all((times == 1).all() for times in seen)
+    alone = [len(row) == 1 for row in rows]
+    assert alone == sorted(alone, reverse=True)
+
+
+def test_long_documents_are_cut_into_whole_rows() -> None:
+    rows = pieces(pack(np.array([20, 3]), 10, 2))
+    assert rows == [[(0, 0, 8)], [(0, 8, 8)], [(1, 0, 3)]] or rows == [
+        [(0, 0, 8)],
+        [(0, 8, 8)],
+        [(0, 16, 4)],
+        [(1, 0, 3)],
+    ]
+
+
+def test_hardly_any_padding() -> None:
+    rng = np.random.default_rng(1)
+    lengths: npt.NDArray[np.int64] = rng.lognormal(4, 1, 200_000).astype(np.int64) + 1
+    packing = pack(lengths, 128)
+    used = int(packing.lengths.sum()) + 2 * len(packing.lengths)
+    assert packing.lengths.sum() == lengths.sum()
+    assert 1 - used / (128 * len(packing)) < 0.02
+
+
+def test_no_room_for_a_token() -> None:
+    with pytest.raises(ValueError, match="no rows of 2 tokens"):
+        pack(np.array([3]), 2)
+    assert len(pack(np.empty(0, np.int64), 8)) == 0
