@@ -85,7 +85,7 @@ class DocumentRows:
         ids, lengths = self.documents.gather(indices)
         return _collate(ids, lengths, self.labels.gather(indices)[0])
 
-    def counts(self, indices: Integers) -> Mapping[str, int]:
+    def counts(self, indices: Integers, seed: int = 0, epoch: int = 0) -> Mapping[str, int]:
         """Return how many documents these are."""
         return {"nll": len(indices)}
 

@@ -49,6 +49,6 @@ class LineRows:
         rows = self.store.gather(indices)
         return make_batch(rows, rows)
 
-    def counts(self, indices: npt.NDArray[np.int64]) -> Mapping[str, int]:
+    def counts(self, indices: npt.NDArray[np.int64], seed: int = 0, epoch: int = 0) -> Mapping[str, int]:
         """Return how many tokens these lines have, their ends included."""
         return {"nll": int(self.lengths[1][indices].sum())}

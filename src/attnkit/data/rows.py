@@ -29,7 +29,7 @@ class Rows(Protocol):
         """Return the rows at ``indices``, at least one, as the task's loss takes them."""
         ...
 
-    def counts(self, indices: Indices) -> Mapping[str, int]:
+    def counts(self, indices: Indices, seed: int, epoch: int) -> Mapping[str, int]:
         """Return for each loss term what its sum over these rows is divided by."""
         ...
 
@@ -68,7 +68,7 @@ class RowFeed:
         done = position.index + 1
         step: Step[Any] = Step(
             micro_batches=tuple(self.rows.batch(indices, self.seed, epoch) for indices in mine if len(indices)),
-            counts=self.rows.counts(batch),
+            counts=self.rows.counts(batch, self.seed, epoch),
             n_tokens=int(costs.sum()),
             epoch=epoch + done / plan.n_batches,
         )

@@ -102,8 +102,21 @@ class Store:
             RunError: A row has no ids of its own, or an id is none of the vocabulary.
         """
         starts = self._offsets[rows]
-        lengths = self._offsets[rows + 1] - starts
-        if len(rows) and (lengths.min() < 0 or starts.min() < 0 or (starts + lengths).max() > len(self._ids)):
+        return self._gather(starts, self._offsets[rows + 1] - starts)
+
+    def gather_parts(
+        self, rows: npt.NDArray[np.int64], skip: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.int64]:
+        """Return ids laid end to end: ``lengths`` of each row after the first ``skip``. Raises as ``gather`` does."""
+        starts = self._offsets[rows] + skip
+        if len(rows) and ((lengths < 0).any() or (starts + lengths > self._offsets[rows + 1]).any()):
+            raise _damaged(self._folder / "offsets.bin", "has shorter rows than are asked for")
+        return self._gather(starts, lengths)[0]
+
+    def _gather(
+        self, starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        if len(lengths) and (lengths.min() < 0 or starts.min() < 0 or (starts + lengths).max() > len(self._ids)):
             raise _damaged(self._folder / "offsets.bin", "has borders in no order")
         ends = np.cumsum(lengths)
         places = np.repeat(starts - ends + lengths, lengths) + np.arange(ends[-1] if len(ends) else 0)

@@ -99,7 +99,7 @@ class VectorRows:
         noisy = Noise(self.noise, seed, epoch).vectors(clean, indices, self.mean.astype(np.float32))
         return VectorBatch(torch.from_numpy(noisy), target)
 
-    def counts(self, indices: npt.NDArray[np.int64]) -> Mapping[str, int]:
+    def counts(self, indices: npt.NDArray[np.int64], seed: int = 0, epoch: int = 0) -> Mapping[str, int]:
         """Return how many numbers these vectors have."""
         return {"error": len(indices) * self.width}
 

@@ -1,0 +1,100 @@
+"""Packed documents as rows: every token of every document is there once, with the right neighbours and targets."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from attnkit.data.feed import Position
+from attnkit.data.masking import Words
+from attnkit.data.masking_config import MaskingConfig
+from attnkit.data.passages import MaskedRows, NextRows
+from attnkit.data.rows import RowFeed
+from attnkit.data.store import Store, write_store
+
+V, MASK = 60, 4
+BEGINS = np.arange(V) % 3 != 0
+DOCUMENTS = [
+    [int(x) for x in np.random.default_rng(i).integers(5, V, n)] for i, n in enumerate([3, 40, 1, 9, 0, 22, 6])
+]
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    return write_store(tmp_path_factory.mktemp("store") / "documents", [DOCUMENTS], V)
+
+
+def masked(store: Store, **fields: object) -> MaskedRows:
+    return MaskedRows(store, 12, MaskingConfig(**fields), Words(MASK, np.arange(5, V)), BEGINS)  # type: ignore[arg-type]
+
+
+def read(rows: MaskedRows) -> list[list[int]]:
+    """Return the passages of all rows with hidden tokens put back, each without its ends."""
+    batch = rows.batch(np.arange(len(rows)), 1, 0)
+    ids = batch.ids.numpy().copy().reshape(-1)
+    ids[batch.chosen.numpy()] = batch.targets.numpy()
+    ids = ids.reshape(batch.ids.shape)
+    passages = np.zeros_like(ids) if batch.passages is None else batch.passages.numpy()
+    found = []
+    for row, numbers in zip(ids, passages, strict=True):
+        for number in np.unique(numbers):
+            here = row[numbers == number]
+            if here[0]:
+                assert (here[0], here[-1]) == (1, 2) and (here[1:-1] > 4).all()
+                found.append(here[1:-1].tolist())
+            else:
+                assert not here.any()
+    return found
+
+
+def test_every_document_is_there_in_passages(store: Store) -> None:
+    pieces = [document[i : i + 10] for document in DOCUMENTS for i in range(0, len(document), 10)]
+    assert sorted(read(masked(store))) == sorted(pieces)
+
+
+def test_whole_rows_come_first(store: Store) -> None:
+    rows = masked(store)
+    batch = rows.batch(np.arange(len(rows))[::-1].copy(), 1, 0)
+    assert batch.passages is not None
+    alone = [len(set(numbers.tolist())) == 1 for numbers in batch.passages]
+    assert alone == [i < batch.n_whole for i in range(len(rows))] and 0 < batch.n_whole < len(rows)
+    whole = rows.batch(np.arange(batch.n_whole), 1, 0)
+    assert whole.passages is None and whole.n_whole == batch.n_whole
+
+
+@pytest.mark.parametrize("units", ["tokens", "words", "spans"])
+def test_counts_are_those_of_the_batch(store: Store, units: str) -> None:
+    rows = masked(store, units=units, share=0.3)
+    for epoch in range(4):
+        for indices in (np.arange(len(rows)), np.array([2, 0])):
+            batch = rows.batch(indices, 1, epoch)
+            assert rows.counts(indices, 1, epoch) == {"nll": len(batch.targets)}
+
+
+def test_a_step_masks_alike_for_any_number_of_ranks(store: Store) -> None:
+    rows = masked(store, share=0.3)
+    steps = [RowFeed(rows, 3, 48, rank=rank, world=2).step_at(Position(1, 1))[0] for rank in range(2)]
+    alone = RowFeed(rows, 3, 48).step_at(Position(1, 1))[0]
+    targets = [int(t) for step in steps for part in step.micro_batches for t in part.targets]
+    assert sorted(targets) == sorted(int(t) for part in alone.micro_batches for t in part.targets)
+    assert alone.counts == steps[0].counts == {"nll": len(targets)}
+
+
+def test_next_tokens_follow_what_is_read(store: Store) -> None:
+    rows = NextRows(store, 12)
+    batch = rows.batch(np.arange(len(rows)), 1, 0)
+    assert rows.counts(np.arange(len(rows))) == {"nll": sum(map(len, DOCUMENTS))} == {"nll": len(batch.targets)}
+    before = batch.ids.reshape(-1)[batch.chosen].tolist()
+    pairs = sorted(zip(before, batch.targets.tolist(), strict=True))
+    assert pairs == sorted(pair for document in DOCUMENTS for pair in zip([1, *document], document, strict=False))
+
+
+def test_a_passage_reads_its_own_document_alone(store: Store) -> None:
+    rows = NextRows(store, 12)
+    batch = rows.batch(np.arange(len(rows)), 1, 0)
+    assert batch.passages is not None
+    for row, numbers in zip(batch.ids.tolist(), batch.passages.tolist(), strict=True):
+        for number in set(numbers):
+            here = [token for token, owner in zip(row, numbers, strict=True) if owner == number and token]
+            text = here[1:] if here[:1] == [1] else here
+            assert any(text == document[i : i + len(text)] for document in DOCUMENTS for i in range(len(document) + 1))
