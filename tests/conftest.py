@@ -144,6 +144,17 @@ FITTING = {
     "device": "cpu",
     "threads": 1,
 }
+LANGUAGE = {
+    "data.files": "text.txt",
+    "data.length": 24,
+    "vocabulary.size": 300,
+    "optimization.max_tokens": 300,
+    "model.d_model": 16,
+    "model.n_heads": 2,
+    "model.n_layers": 1,
+    "model.d_ff": 32,
+    "model.max_length": 24,
+}
 TASKS: dict[str, dict[str, Any]] = {
     "lines": {
         "task": "autoencode",
@@ -171,6 +182,9 @@ TASKS: dict[str, dict[str, Any]] = {
         "model.d_sentence": 16,
         "model.d_attention": 16,
     },
+    "hidden words": {"task": "mlm", **LANGUAGE, "masking": {"units": "words", "share": 0.3}},
+    "pairs": {"task": "mlm", **LANGUAGE, "data.documents": "blocks", "model.next_sentence": True},
+    "next words": {"task": "clm", **LANGUAGE, "direction": "right-to-left"},
 }
 """Tasks but translation, with the files that they read of the workshop."""
 
@@ -205,7 +219,7 @@ class Workshop:
         """Return the configuration of a tiny run of another task, by its name in ``TASKS``."""
         from attnkit.tasks.resolve import resolve
 
-        flags = {key: self.named(value) if key.startswith("data.") else value for key, value in TASKS[name].items()}
+        flags = {key: self.named(value) if key.endswith("files") else value for key, value in TASKS[name].items()}
         given = {key.replace("__", "."): value for key, value in changes.items()}
         sets = [f"{key}={json.dumps(value)}" for key, value in {**FITTING, **given}.items()]
         return resolve(flags, sets=sets, preset_name="tiny").config
@@ -289,6 +303,7 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
     for name, lines in make_files("reverse", 160, 1, n_valid=8, n_test=40).items():
         write_lines(folder / name, lines)
     write_lines(folder / "documents.tsv", labeled_documents(160, seed=1))
+    write_lines(folder / "text.txt", told_lines(60, seed=2))
     save_vectors(folder / "vectors.npy", low_rank(200, 6, 2, seed=1))
     return Workshop(folder)
 
@@ -326,6 +341,17 @@ FILLERS = [
     "again",
 ]
 VERDICTS = {"bad": ["awful", "dull", "poor"], "good": ["superb", "witty", "lovely"], "mixed": ["uneven", "middling"]}
+
+
+def told_lines(n: int, seed: int) -> list[str]:
+    """Return blocks of two to four lines of several sentences each, with blank lines between them."""
+    drawn, lines = random.Random(seed), []
+    for _ in range(n):
+        for _ in range(drawn.randint(2, 4)):
+            sentences = [drawn.choices(FILLERS, k=drawn.randint(2, 6)) for _ in range(drawn.randint(1, 4))]
+            lines.append(" ".join(" ".join(words) + "." for words in sentences))
+        lines.append("")
+    return lines
 
 
 def low_rank(n: int, width: int, rank: int, seed: int) -> Any:

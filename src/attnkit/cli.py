@@ -37,6 +37,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "check": ("check", "Find what is wrong with two line-aligned files."),
     "vocab": ("vocab", "Build a vocabulary from text files."),
     "train": ("train", "Train a model: translation, auto-encoder, classifier."),
+    "pretrain-mlm": ("pretrain_mlm", "Pretrain BERT on raw text: guess hidden words."),
+    "pretrain-clm": ("pretrain_clm", "Pretrain GPT on raw text: guess the next word."),
     "translate": ("translate", "Translate text with one run or an ensemble."),
     "align": ("align", "Link the words of two files; make a dictionary."),
     "attend": ("attend", "Show which words a model looks at."),
@@ -52,6 +54,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "word2vec": ("word2vec", "Train word vectors, ask them, convert and draw them."),
 }
 """Command -> (module in attnkit.commands that holds ``command``, the line shown in the list)."""
+TRAINING = [["train"], ["pretrain-mlm"], ["pretrain-clm"]]
+"""Commands that several processes may run as one."""
 GROUPS = {"word2vec": WORD2VEC}
 """Commands that have commands of their own."""
 
@@ -215,7 +219,7 @@ def is_echo(error: BaseException, arguments: list[str]) -> bool:
     They fail alike until they have joined. From then on whoever raises an error is the one to tell of it
     (``runtime.Ranks``).
     """
-    if arguments[:1] != ["train"] or os.environ.get("LOCAL_RANK", "0") == "0":
+    if arguments[:1] not in TRAINING or os.environ.get("LOCAL_RANK", "0") == "0":
         return False
     distributed = sys.modules.get("torch.distributed")
     joined = distributed is not None and distributed.is_available() and distributed.is_initialized()

@@ -6,14 +6,16 @@ import numpy as np
 import pytest
 
 from attnkit.data.feed import Position
+from attnkit.data.laying import Corpora
 from attnkit.data.masking import Words
 from attnkit.data.masking_config import MaskingConfig
 from attnkit.data.passages import MaskedRows, NextRows
 from attnkit.data.rows import RowFeed
 from attnkit.data.store import Store, write_store
+from attnkit.text.joints import Joints
 
 V, MASK = 60, 4
-BEGINS = np.arange(V) % 3 != 0
+GOES_ON = (np.arange(V) % 3 == 0).astype(np.uint8)
 DOCUMENTS = [
     [int(x) for x in np.random.default_rng(i).integers(5, V, n)] for i, n in enumerate([3, 40, 1, 9, 0, 22, 6])
 ]
@@ -25,7 +27,8 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
 
 
 def masked(store: Store, **fields: object) -> MaskedRows:
-    return MaskedRows(store, 12, MaskingConfig(**fields), Words(MASK, np.arange(5, V)), BEGINS)  # type: ignore[arg-type]
+    config = MaskingConfig(**fields)  # type: ignore[arg-type]
+    return MaskedRows(Corpora(store, 12), config, Words(MASK, np.arange(5, V)), Joints(GOES_ON, np.ones(V, np.uint8)))
 
 
 def read(rows: MaskedRows) -> list[list[int]]:
@@ -81,7 +84,7 @@ def test_a_step_masks_alike_for_any_number_of_ranks(store: Store) -> None:
 
 
 def test_next_tokens_follow_what_is_read(store: Store) -> None:
-    rows = NextRows(store, 12)
+    rows = NextRows(Corpora(store, 12))
     batch = rows.batch(np.arange(len(rows)), 1, 0)
     assert rows.counts(np.arange(len(rows))) == {"nll": sum(map(len, DOCUMENTS))} == {"nll": len(batch.targets)}
     before = batch.ids.reshape(-1)[batch.chosen].tolist()
@@ -90,7 +93,7 @@ def test_next_tokens_follow_what_is_read(store: Store) -> None:
 
 
 def test_a_passage_reads_its_own_document_alone(store: Store) -> None:
-    rows = NextRows(store, 12)
+    rows = NextRows(Corpora(store, 12))
     batch = rows.batch(np.arange(len(rows)), 1, 0)
     assert batch.passages is not None
     for row, numbers in zip(batch.ids.tolist(), batch.passages.tolist(), strict=True):

@@ -129,7 +129,7 @@ def test_the_masked_numbers_are_the_mean_of_the_training_data(tmp_path: Path, wo
     torch.testing.assert_close(model.mean, torch.from_numpy(rows.mean).float())
 
 
-@pytest.mark.parametrize("name", ["lines", "vectors", "documents"])
+@pytest.mark.parametrize("name", ["lines", "vectors", "documents", "hidden words", "pairs", "next words"])
 def test_a_run_is_whole_finished_and_of_its_kind(workshop: Any, tmp_path: Path, name: str) -> None:
     config = workshop.configure_task(name, checkpoints__average=2)
     run = tmp_path / "run"

@@ -12,7 +12,8 @@ from attnkit.config import dump_yaml, load_yaml, parse_yaml, validate
 from attnkit.errors import UsageError
 from attnkit.models.config import SIZES, ModelConfig, ModelKind
 from attnkit.tasks.config import TranslationConfig
-from attnkit.tasks.presets import AUTO, PRESETS, Preset, choose
+from attnkit.tasks.kinds import KINDS
+from attnkit.tasks.presets import AUTO, PRESETS, choose
 from attnkit.tasks.resolve import resolve
 from attnkit.text.lines import count_lines
 
@@ -71,12 +72,12 @@ FLAGS = {"data.src": ["a.en"], "data.tgt": ["a.de"]}
 
 
 def test_every_kind_has_a_size_for_every_preset() -> None:
-    assert get_args(Preset) == PRESETS
-    assert [tuple(sizes) for sizes in SIZES.values()] == [PRESETS] * len(SIZES)
+    assert {name for kind in KINDS.values() for name in kind.presets} == set(PRESETS)
+    assert [tuple(sizes) for sizes in SIZES.values()] == [KINDS["translation"].presets] * len(SIZES)
 
 
 @pytest.mark.parametrize("kind", get_args(ModelKind))
-@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("name", KINDS["translation"].presets)
 def test_every_preset_resolves(name: str, kind: str) -> None:
     resolved = resolve({**FLAGS, "model.kind": kind}, preset_name=name)
     assert resolved.config.model.kind == kind
@@ -97,8 +98,8 @@ def test_every_example_resolves(path: Path) -> None:
 
 
 def test_presets_follow_the_size_of_the_corpus(workshop: Any) -> None:
-    assert [choose(most - 1) for most, _ in AUTO] == ["tiny", "small", "base"]
-    assert choose(AUTO[-1][0]) == "big"
+    assert [choose(int(most) - 1) for most, _ in AUTO[:-1]] == ["tiny", "small", "base"]
+    assert choose(int(AUTO[-2][0])) == "big"
     flags = {"data.src": [str(workshop.file("train.src"))], "data.tgt": [str(workshop.file("train.tgt"))]}
     resolved = resolve(flags)
     assert (resolved.config.preset, resolved.origin("preset")) == ("tiny", "number of lines")

@@ -62,6 +62,12 @@ OTHERS: dict[str, tuple[str, dict[str, Any]]] = {
     "documents, accumulated": ("documents", {"model__dropout": 0.3, "optimization__accumulate": 2}),
     "documents, bfloat16": ("documents", {"precision": "bfloat16"}),
 }
+DROPPED = {"model__dropout": 0.3, "model__attention_dropout": 0.3}
+OTHERS |= {
+    "hidden words": ("hidden words", DROPPED),
+    "pairs, bfloat16": ("pairs", {"precision": "bfloat16", **DROPPED}),
+    "next words, accumulated": ("next words", {"optimization__accumulate": 2, **DROPPED}),
+}
 LONG = ("lines, lstm, averaged", "documents, bfloat16")
 
 

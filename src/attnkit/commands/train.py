@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
-from attnkit.commands.training import run, show_plan
-from attnkit.errors import UsageError
+from attnkit.commands.training import Given, begin
 from attnkit.tasks.presets import ModelName, Preset, TaskName
 
 
@@ -60,12 +58,6 @@ def command(
       attnkit train --task autoencode --data lines.txt -o codes
       attnkit train --task classify --data reviews.tsv -o labels
     """
-    from attnkit.runs.lock import refuse_in_use
-    from attnkit.tasks.initial import inherited, preset_of
-    from attnkit.tasks.resolve import resolve
-
-    if not dry_run and os.environ.get("RANK", "0") == "0":  # the others would find the first one's lock
-        refuse_in_use(output)
     flags = {
         "task": task,
         "data.files": data,
@@ -87,21 +79,4 @@ def command(
         "threads": threads,
         "tensorboard": tensorboard,
     }
-    earlier = None if overwrite else preset_of(output)
-    fixed = inherited(init_from, None if overwrite else output) if init_from is not None else None
-    resolved = resolve(flags, sets=sets or [], file=config, preset_name=preset, earlier=earlier, fixed=fixed)
-    if resolved.config.checkpoints.average == 1:
-        raise UsageError(
-            "an average takes two checkpoints or more",
-            where=f"checkpoints.average ({resolved.origin('checkpoints.average')})",
-            help="0 makes none",
-        )
-    if dry_run:
-        show_plan(resolved, init_from, json)
-        return
-    from attnkit.runs.launch import refuse_repeat
-
-    refuse_repeat(output)  # before torch is loaded
-    from attnkit.tasks.course import Request
-
-    run(Request(resolved.config, output, overwrite, init_from), json)
+    begin(flags, Given(output, config, preset, sets, init_from, overwrite, dry_run, json))

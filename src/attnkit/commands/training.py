@@ -1,23 +1,73 @@
-"""What ``attnkit train`` does once it knows what to train: run it, show how it ended or what it would be.
+"""What commands that train have in common: they complete what they were given, train, and show how it ended.
 
 Holds no command of its own.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from attnkit import console
 from attnkit.commands.progress import follow
 from attnkit.config import flatten
-from attnkit.errors import StoppedError
+from attnkit.errors import StoppedError, UsageError
 
 if TYPE_CHECKING:
     from attnkit.tasks.course import Finished, Request
     from attnkit.tasks.resolve import Resolved
+
+
+@dataclass(frozen=True)
+class Given:
+    """What every command that trains is given besides the keys that its own flags set."""
+
+    output: Path
+    config: Path | None
+    preset: str
+    sets: Sequence[str] | None
+    init_from: Path | None
+    overwrite: bool
+    dry_run: bool
+    json: bool
+
+
+def begin(flags: Mapping[str, Any], given: Given) -> None:
+    """Train what flags, ``--set``, a file and a preset say, or show what that would be."""
+    from attnkit.runs.lock import refuse_in_use
+    from attnkit.tasks.initial import inherited, preset_of
+    from attnkit.tasks.resolve import resolve
+
+    output, init_from = given.output, given.init_from
+    if not given.dry_run and os.environ.get("RANK", "0") == "0":  # the others would find the first one's lock
+        refuse_in_use(output)
+    resolved = resolve(
+        flags,
+        sets=given.sets or [],
+        file=given.config,
+        preset_name=given.preset,
+        earlier=None if given.overwrite else preset_of(output),
+        fixed=inherited(init_from, None if given.overwrite else output) if init_from is not None else None,
+    )
+    if resolved.config.checkpoints.average == 1:
+        raise UsageError(
+            "an average takes two checkpoints or more",
+            where=f"checkpoints.average ({resolved.origin('checkpoints.average')})",
+            help="0 makes none",
+        )
+    if given.dry_run:
+        show_plan(resolved, init_from, given.json)
+        return
+    from attnkit.runs.launch import refuse_repeat
+
+    refuse_repeat(output)  # before torch is loaded
+    from attnkit.tasks.course import Request
+
+    run(Request(resolved.config, output, given.overwrite, init_from), given.json)
 
 
 def run(request: Request, json: bool) -> None:

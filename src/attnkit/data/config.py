@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import BaseModel, Field, model_validator
 
 _MOST_WEIGHT = 1000
@@ -78,6 +80,28 @@ class DocumentsConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_a
     """Longest sentence in tokens; longer ones go on as further sentences."""
     max_sentences: int = Field(default=100, ge=1, le=1 << 16)
     """Sentences of a document that are read; documents with more are counted, in training and in use."""
+
+
+class TextConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
+    """Raw text by documents, and how they become rows for a language model."""
+
+    files: tuple[str, ...] = Field(min_length=1)
+    """Text. Each file is a corpus of its own, say a language."""
+    valid_files: tuple[str, ...] | None = Field(default=None, min_length=1)
+    """The same for validation. Null: documents are held out of ``files``."""
+    documents: Literal["auto", "lines", "blocks"] = "auto"
+    """What a document is: a line, or the lines between blank ones; auto takes blocks where there are blank lines."""
+    held_out: int = Field(default=1000, ge=1, lt=2**32)
+    """Documents held out for validation when no validation files are given, but never more than 5 % of a file's."""
+    held_out_seed: int = Field(default=1, ge=-(2**63), lt=2**63)
+    """Chooses which documents are held out, and which of their tokens are hidden in validation."""
+    length: int = Field(default=128, ge=8, le=1 << 20)
+    """Tokens of a row. Long documents are cut into rows, short ones laid side by side; nothing is left out."""
+    isolated: bool = True
+    """Whether documents in one row are hidden from each other."""
+    alpha: float = Field(default=1.0, ge=0, le=1)
+    """A file that holds the share p of all tokens gets a share of each epoch that grows as p**alpha (Conneau and Lample
+    2019, equation 1): 1 uses each document once, 0 all files alike."""
 
 
 class NoiseConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):

@@ -28,6 +28,8 @@ class Words:
     """The id of [MASK]."""
     ordinary: Ids
     """The ids that a token may be replaced by: all but special ones."""
+    unknown: int | None = None
+    """An id in the text that is never chosen: nobody can say what stands for it. None where the text has none."""
 
 
 @dataclass(frozen=True)

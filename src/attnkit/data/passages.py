@@ -1,26 +1,23 @@
 """Packed documents as rows for training: hidden tokens to guess (BERT), or the next token at every place (GPT).
 
-A passage is a piece of one document in a row. In a batch the rows that are one passage from end to end come first, so
-that they can be computed without a mask. Letters: B rows, T tokens of a row, N tokens to predict, P pieces.
+Letters: B rows, T tokens of a row, N tokens to predict.
 """
 
 from __future__ import annotations
 
-import functools
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from attnkit.data.masking import Bools, Ids, Masking, Words
+from attnkit.data.laying import Bools, Corpora, Ids, Laid, PackedRows
+from attnkit.data.masking import Masking, Words
 from attnkit.data.masking_config import MaskingConfig
-from attnkit.data.packing import Packing, pack
-from attnkit.data.store import Store
-from attnkit.text.tokenizer import BOS_ID, EOS_ID, PAD_ID
+from attnkit.text.joints import Joints
+from attnkit.text.tokenizer import BOS_ID, PAD_ID
 
 
 @dataclass(frozen=True)
@@ -37,6 +34,8 @@ class PassageBatch:
     """(N,) int64 places in the flattened rows that are predicted, ascending."""
     targets: Tensor
     """(N,) int64 the tokens to predict there."""
+    numbers: Ids
+    """(B,) the numbers of the rows, in the order they are laid in."""
     segments: Tensor | None = None
     """(B, T) int64 the segment of each token of a pair, None where there are no pairs."""
     follows: Tensor | None = None
@@ -48,146 +47,61 @@ class PassageBatch:
         moved = [None if part is None else part.to(device, non_blocking=True) for part in parts]
         ids, passages, chosen, targets, segments, follows = moved
         assert ids is not None and chosen is not None and targets is not None
-        return PassageBatch(ids, self.n_whole, passages, chosen, targets, segments, follows)
+        return PassageBatch(ids, self.n_whole, passages, chosen, targets, self.numbers, segments, follows)
 
 
-@dataclass(frozen=True)
-class _Laid:
-    """Pieces laid out in rows."""
-
-    ids: Ids
-    """(B, T) with the first and last token of each passage where it has them, PAD elsewhere."""
-    free: Bools
-    """(B, T) True at tokens of the documents."""
-    passages: Ids
-    """(B, T) the passage of each place, counted in each row; the rest of a row is one more."""
-    rows: Ids
-    """(B,) the numbers of the rows, in the order they were laid in: whole ones first."""
-    n_whole: int
-
-
-class _PackedRows:
-    """What both kinds of rows have: documents packed into rows of ``room`` tokens."""
-
-    def __init__(self, store: Store, room: int, ends: int) -> None:
-        self.store, self.room, self._ends = store, room, ends
-        self.packing: Packing = pack(store.lengths, room, ends)
-
-    def __len__(self) -> int:
-        return len(self.packing)
-
-    @functools.cached_property
-    def sizes(self) -> npt.NDArray[np.int32]:
-        """(n,) tokens of each row, the ends of its passages included."""
-        if not len(self):
-            return np.empty(0, np.int32)
-        return np.add.reduceat(self.packing.lengths + np.int32(self._ends), self.packing.row_starts[:-1]).astype(
-            np.int32
-        )
-
-    @property
-    def padding(self) -> float:
-        """Share of all places that hold no token."""
-        return 1 - float(self.sizes.sum(dtype=np.int64)) / max(1, self.room * len(self))
-
-    def lay(self, indices: Ids) -> _Laid:
-        """Lay out the rows at ``indices``."""
-        packing = self.packing
-        starts = packing.row_starts[indices]
-        n_pieces = packing.row_starts[indices + 1] - starts
-        sizes = self.sizes[indices].astype(np.int64)
-        length = int(sizes.max())
-        whole = (n_pieces == 1) & (sizes == length)
-        order = np.concatenate([np.flatnonzero(whole), np.flatnonzero(~whole)])
-        starts, n_pieces, sizes = starts[order], n_pieces[order], sizes[order]
-        row = np.repeat(np.arange(len(order)), n_pieces)
-        number = np.arange(len(row)) - np.repeat(np.cumsum(n_pieces) - n_pieces, n_pieces)
-        piece = np.repeat(starts, n_pieces) + number
-        lengths = packing.lengths[piece].astype(np.int64)
-        places = lengths + self._ends
-        behind = np.cumsum(places) - places
-        at = row * length + behind - np.repeat(np.cumsum(sizes) - sizes, n_pieces)  # where each passage begins
-        ids = np.full(len(order) * length, PAD_ID, np.int64)
-        passages = np.repeat(n_pieces, length)
-        inside = np.repeat(at, places) + np.arange(int(places.sum())) - np.repeat(behind, places)
-        passages[inside] = np.repeat(number, places)
-        tokens = (
-            np.repeat(at + (self._ends > 0), lengths)
-            + np.arange(int(lengths.sum()))
-            - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        )
-        documents = packing.documents[piece].astype(np.int64)
-        ids[tokens] = self.store.gather_parts(documents, packing.offsets[piece], lengths)
-        if self._ends:
-            ids[at], ids[at + places - 1] = BOS_ID, EOS_ID
-        free = np.zeros(len(ids), np.bool_)
-        free[tokens] = True
-        shape = len(order), length
-        return _Laid(ids.reshape(shape), free.reshape(shape), passages.reshape(shape), indices[order], int(whole.sum()))
-
-    def n_free(self, indices: Ids) -> Ids:
-        """Return (B,) the tokens of documents in each row."""
-        packing = self.packing
-        n_pieces = packing.row_starts[indices + 1] - packing.row_starts[indices]
-        return self.sizes[indices].astype(np.int64) - self._ends * n_pieces
-
-
-class MaskedRows(_PackedRows):
+class MaskedRows(PackedRows):
     """Rows of ``[CLS] … [SEP]`` with hidden tokens; satisfies ``rows.Rows``."""
 
-    def __init__(self, store: Store, room: int, masking: MaskingConfig, words: Words, begins: Bools) -> None:
-        """Take the documents, tokens of a row, how to mask, the vocabulary's words, and which ids begin a word (V,)."""
-        super().__init__(store, room, ends=2)
-        self.masking, self.words, self.begins = masking, words, begins
+    def __init__(self, corpora: Corpora, masking: MaskingConfig, words: Words, joints: Joints) -> None:
+        """Take the documents, how to mask, the vocabulary's words, and how they join."""
+        super().__init__(corpora, ends=2)
+        self.masking, self.words, self.joints = masking, words, joints
 
     @property
     def fingerprint(self) -> str:
-        """Changes with any id and any border of documents."""
-        return self.store.fingerprint
-
-    @functools.cached_property
-    def lengths(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-        """(n,) tokens of each row, and nothing more."""
-        return self.sizes, np.zeros(len(self), np.int32)
+        """Changes with any id, and with any border of documents and corpora."""
+        return self.corpora.fingerprint
 
     def batch(self, indices: Ids, seed: int, epoch: int) -> PassageBatch:
         """Return the rows at ``indices`` as this epoch hides their tokens, whole rows first."""
         laid = self.lay(indices)
-        masked = Masking(self.masking, self.words, seed, epoch).apply(
-            laid.ids, laid.free, self.begins[laid.ids], laid.rows
-        )
-        return make_batch(laid.n_whole, masked.ids, laid.passages, masked.chosen, masked.targets)
+        masked = self._masking(seed, epoch).apply(laid.ids, self._free(laid), self._begins(laid), laid.numbers)
+        return make_batch(laid, masked.ids, masked.chosen, masked.targets)
 
     def counts(self, indices: Ids, seed: int, epoch: int) -> Mapping[str, int]:
         """Return how many tokens of these rows this epoch hides; 1 if none, since sums are divided by it."""
-        masking = Masking(self.masking, self.words, seed, epoch)
-        if self.masking.units == "tokens":
-            n_chosen = int(masking.counts(indices, self.n_free(indices)).sum())
+        if self.masking.units == "tokens" and self.words.unknown is None:
+            n_chosen = int(self._masking(seed, epoch).counts(indices, self.n_free(indices)).sum())
         else:
             laid = self.lay(indices)
-            n_chosen = int(masking.choose(laid.free, self.begins[laid.ids], laid.rows).sum())
-        return {"nll": max(1, n_chosen)}
+            n_chosen = self._masking(seed, epoch).choose(self._free(laid), self._begins(laid), laid.numbers).sum()
+        return {"nll": max(1, int(n_chosen))}
+
+    def _masking(self, seed: int, epoch: int) -> Masking:
+        return Masking(self.masking, self.words, seed, epoch)
+
+    def _begins(self, laid: Laid) -> Bools | None:
+        return None if self.masking.units == "tokens" else self.joints.begins(laid.ids)
+
+    def _free(self, laid: Laid) -> Bools:
+        return laid.free if self.words.unknown is None else laid.free & (laid.ids != self.words.unknown)
 
 
-class NextRows(_PackedRows):
+class NextRows(PackedRows):
     """Rows whose every token is predicted from those before it in its document; satisfies ``rows.Rows``.
 
-    Documents hold their end symbol. A passage reads the begin symbol first, or, where it goes on with a document, the
+    Documents hold their end symbol. A piece reads the begin symbol first, or, where it goes on with a document, the
     token before it.
     """
 
-    def __init__(self, store: Store, room: int) -> None:
-        super().__init__(store, room, ends=0)
+    def __init__(self, corpora: Corpora) -> None:
+        super().__init__(corpora, ends=0)
 
     @property
     def fingerprint(self) -> str:
-        """Changes with any id and any border of documents."""
-        return hashlib.sha256(b"next:" + self.store.fingerprint.encode()).hexdigest()
-
-    @functools.cached_property
-    def lengths(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-        """(n,) tokens of each row, and nothing more."""
-        return self.sizes, np.zeros(len(self), np.int32)
+        """Changes with any id, and with any border of documents and corpora."""
+        return hashlib.sha256(b"next:" + self.corpora.fingerprint.encode()).hexdigest()
 
     def batch(self, indices: Ids, seed: int = 0, epoch: int = 0) -> PassageBatch:
         """Return the rows at ``indices``, whole rows first; they are the same in every epoch."""
@@ -196,19 +110,19 @@ class NextRows(_PackedRows):
         read = np.full(laid.ids.shape, PAD_ID, np.int64)
         read[:, 1:] = laid.ids[:, :-1]
         first = np.ones(laid.ids.shape, np.bool_)
-        first[:, 1:] = laid.passages[:, 1:] != laid.passages[:, :-1]
+        first[:, 1:] = laid.pieces[:, 1:] != laid.pieces[:, :-1]
         rows, columns = np.nonzero(first & laid.free)
         read[rows, columns] = self._before(laid, rows, columns)
         read[~laid.free] = PAD_ID
-        return make_batch(laid.n_whole, read, laid.passages, chosen, laid.ids.reshape(-1)[chosen])
+        return make_batch(laid, read, chosen, laid.ids.reshape(-1)[chosen])
 
     def counts(self, indices: Ids, seed: int = 0, epoch: int = 0) -> Mapping[str, int]:
         """Return how many tokens these rows have."""
-        return {"nll": int(self.sizes[indices].sum())}
+        return {"nll": int(self.n_free(indices).sum())}
 
-    def _before(self, laid: _Laid, rows: Ids, columns: Ids) -> Ids:
-        """Return what stands before the passages that begin at these places."""
-        piece = self.packing.row_starts[laid.rows[rows]] + laid.passages[rows, columns]
+    def _before(self, laid: Laid, rows: Ids, columns: Ids) -> Ids:
+        """Return what stands before the pieces that begin at these places."""
+        piece = self.packing.row_starts[self.mixture.rows(laid.numbers[rows])] + laid.pieces[rows, columns]
         skip = self.packing.offsets[piece]
         found = np.full(len(piece), BOS_ID, np.int64)
         going_on = skip > 0
@@ -217,8 +131,8 @@ class NextRows(_PackedRows):
         return found
 
 
-def make_batch(n_whole: int, ids: Ids, passages: Ids, chosen: Ids, targets: Ids) -> PassageBatch:
-    """Return a batch of arrays."""
-    parts = (torch.from_numpy(part) for part in (ids, passages, chosen, targets))
-    read, numbers, places, words = parts
-    return PassageBatch(read, n_whole, None if n_whole == len(ids) else numbers, places, words)
+def make_batch(laid: Laid, ids: Ids, chosen: Ids, targets: Ids) -> PassageBatch:
+    """Return a batch of rows that were laid out: what is read, and what is predicted."""
+    read, numbers, places, words = (torch.from_numpy(part) for part in (ids, laid.passages, chosen, targets))
+    passages = None if laid.n_whole == len(ids) else numbers
+    return PassageBatch(read, laid.n_whole, passages, places, words, laid.numbers)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from attnkit.data.feed import Position, Step
 from attnkit.data.order import EpochPlan, plan_epoch, share
+from attnkit.data.shuffle import Words
 from attnkit.errors import RunError
 
 Indices = npt.NDArray[np.int64]
@@ -49,6 +50,8 @@ class RowFeed:
     accumulate: int = 1
     rank: int = 0
     world: int = 1
+    examples: Callable[[int, int], Words | None] | None = None
+    """From seed and epoch the indices that this epoch uses, repeats allowed; None, here or found: all of them once."""
     _planned: tuple[int, EpochPlan] | None = field(default=None, init=False, repr=False)
 
     def step_at(self, position: Position) -> tuple[Step[Any], Position]:
@@ -78,6 +81,11 @@ class RowFeed:
         """Return the plan of an epoch; the latest is kept."""
         if self._planned is None or self._planned[0] != epoch:
             self._planned = None
-            planned = plan_epoch(*self.rows.lengths, seed=self.seed, epoch=epoch, max_tokens=self.max_tokens)
-            self._planned = (epoch, planned)
+            examples = None if self.examples is None else self.examples(self.seed, epoch)
+            self._planned = (epoch, self._plan(epoch, examples))
         return self._planned[1]
+
+    def _plan(self, epoch: int, examples: Words | None) -> EpochPlan:
+        return plan_epoch(
+            *self.rows.lengths, seed=self.seed, epoch=epoch, max_tokens=self.max_tokens, examples=examples
+        )

@@ -40,6 +40,7 @@ class Bert(nn.Module):
         self.norm = nn.Identity() if post else nn.LayerNorm(width, eps=config.norm_eps)
         self.predictor = Predictor(config)
         self.output = Linear(width, vocab_size)
+        self.next_sentence = NextSentence(width) if config.next_sentence else None
         nn.init.normal_(self.embedding.weight, std=STD)
         nn.init.normal_(self.output.weight, std=STD)
         nn.init.zeros_(self.output.bias)

@@ -148,6 +148,14 @@ class BertConfig(LanguageConfig, frozen=True):
     """Which model: this one."""
     n_segments: int = Field(default=2, ge=1, le=16)
     """Kinds of segments that have a vector of their own: the two parts of a pair."""
+    next_sentence: bool = False
+    """Whether the model also learns to say if the second part of a pair follows the first."""
+
+    @model_validator(mode="after")
+    def _pairs_have_segments(self) -> BertConfig:
+        if self.next_sentence and self.n_segments < 2:
+            raise ValueError("next_sentence needs n_segments of 2 or more: the two parts of a pair")
+        return self
 
 
 class GptConfig(LanguageConfig, frozen=True):

@@ -13,7 +13,16 @@ from typing import Any
 from attnkit.tasks.autoencode_config import AutoencodeConfig, autoencode_kind, autoencode_preset
 from attnkit.tasks.classify_config import ClassifyConfig, classify_kind, classify_preset
 from attnkit.tasks.config import TranslationConfig
-from attnkit.tasks.presets import preset
+from attnkit.tasks.presets import AUTO, Auto, preset
+from attnkit.tasks.pretrain_config import (
+    LANGUAGE_AUTO,
+    ClmConfig,
+    MlmConfig,
+    clm_kind,
+    clm_preset,
+    mlm_kind,
+    mlm_preset,
+)
 from attnkit.tasks.run_config import RunConfig
 
 
@@ -40,6 +49,13 @@ class Kind:
     """How they are given."""
     texts: tuple[str, ...] = ("data.files", "data.valid_files")
     """Keys that name files, which are read several times; the first one's lines choose the preset."""
+    auto: Auto = AUTO
+    """Which preset they choose; all that the task has are here."""
+
+    @property
+    def presets(self) -> tuple[str, ...]:
+        """Return the names of the task's presets."""
+        return tuple(name for _, name in self.auto)
 
 
 KINDS: dict[str, Kind] = {
@@ -74,6 +90,28 @@ KINDS: dict[str, Kind] = {
         preset=classify_preset,
         model=classify_kind,
         example="documents and labels: --data FILE.tsv",
+    ),
+    "mlm": Kind(
+        noun="a masked language model",
+        command="fill-mask",
+        unit="documents",
+        module="pretrain",
+        config=MlmConfig,
+        preset=mlm_preset,
+        model=mlm_kind,
+        example="text: attnkit pretrain-mlm FILE",
+        auto=LANGUAGE_AUTO,
+    ),
+    "clm": Kind(
+        noun="a language model",
+        command="generate",
+        unit="documents",
+        module="pretrain",
+        config=ClmConfig,
+        preset=clm_preset,
+        model=clm_kind,
+        example="text: attnkit pretrain-clm FILE",
+        auto=LANGUAGE_AUTO,
     ),
 }
 """Name -> task."""

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+import math
+from typing import Any, Literal, get_args
 
 from attnkit.models.config import SIZES
 
-Preset = Literal["tiny", "small", "base", "big"]
-TaskName = Literal["translation", "autoencode", "classify"]
+Preset = Literal["tiny", "mini", "small", "base", "big"]
+"""Of all tasks; ``kinds.KINDS`` says which are a task's own."""
+TaskName = Literal["translation", "autoencode", "classify", "mlm", "clm"]
 """What can be trained; ``kinds.KINDS`` says how."""
-ModelName = Literal["transformer", "rnn", "mlp", "han"]
+ModelName = Literal["transformer", "rnn", "mlp", "han", "bert", "gpt"]
 """The kinds of models of all tasks; each task's configuration says which are its own."""
 Tree = dict[str, Any]
 
-AUTO = ((20_000, "tiny"), (300_000, "small"), (4_000_000, "base"))
-"""Up to so many pairs, this preset; beyond the last, ``big``."""
+Auto = tuple[tuple[float, str], ...]
+"""Up to so many rows or lines, this preset."""
+AUTO: Auto = ((20_000, "tiny"), (300_000, "small"), (4_000_000, "base"), (math.inf, "big"))
 
 SCALES: dict[str, Tree] = {
     "tiny": {
@@ -64,12 +67,12 @@ SCALES: dict[str, Tree] = {
         "checkpoints": {"average": 5},
     },
 }
-PRESETS = tuple(SCALES)
+PRESETS: tuple[str, ...] = get_args(Preset)
 
 
-def choose(n_pairs: int) -> str:
-    """Return the preset for a number of sentence pairs."""
-    return next((name for most, name in AUTO if n_pairs < most), "big")
+def choose(n_rows: int, auto: Auto = AUTO) -> str:
+    """Return the preset for a number of sentence pairs, rows or lines."""
+    return next(name for most, name in auto if n_rows < most)
 
 
 def preset(name: str, kind: str) -> Tree:

@@ -12,7 +12,7 @@ from attnkit.data.arrays import count_rows
 from attnkit.errors import RunError, UsageError
 from attnkit.tasks.config import TranslationConfig
 from attnkit.tasks.kinds import KINDS, Kind
-from attnkit.tasks.presets import PRESETS, choose
+from attnkit.tasks.presets import choose
 from attnkit.tasks.run_config import FREE_TO_CHANGE, RunConfig
 from attnkit.text.lines import count_lines, refuse_streams
 
@@ -52,7 +52,7 @@ def resolve(
         flags: dotted key -> value; None means that the flag was not given.
         sets: texts of the form ``a.b=value``.
         file: a YAML configuration.
-        preset_name: one of ``PRESETS``, or ``auto`` for the one that ``sets`` or ``file`` name, that of the run which
+        preset_name: one of the task's, or ``auto`` for the one that ``sets`` or ``file`` name, that of the run which
             goes on, or the one that fits the number of lines.
         earlier: the preset of the run that goes on, if there is one; then no text is read.
         fixed: values that come right above the preset (``--init-from``: model and vocabulary of the other run).
@@ -80,10 +80,12 @@ def resolve(
         given, _ = merge(layers)
     name = _at(given, "preset")
     if name in (None, "auto"):
+        earlier = earlier if earlier in kind.presets else None
         name, origin = (earlier, "the run") if earlier is not None else (_by_size(given, kind), "number of lines")
         layers.append(Layer(origin, {"preset": name}))
-    elif name not in PRESETS:
-        raise UsageError(f"there is no preset '{name}'", help=f"choose one of auto, {', '.join(PRESETS)}")
+    elif name not in kind.presets:
+        help = f"choose one of auto, {', '.join(kind.presets)}"
+        raise UsageError(f"there is no preset '{name}' for {kind.noun}", help=help)
     below = Layer(f"preset {name}", _preset(name, given, fixed, kind))
     written, by_hand = (layers[:1], layers[1:]) if file is not None else ([], layers)
     below = _without(below, "limits", LENGTHS, layers)
@@ -139,7 +141,8 @@ def _kind(given: Tree, fixed: Layer | None) -> Kind:
 def _by_size(given: Tree, kind: Kind) -> str:
     """Return the preset for the number of rows there are to train on."""
     paths = _paths(given, kind.texts[0])
-    return choose(sum(count_rows(path) if path.suffix == ".npy" else count_lines(path) for path in paths))
+    n_rows = sum(count_rows(path) if path.suffix == ".npy" else count_lines(path) for path in paths)
+    return choose(n_rows, kind.auto)
 
 
 def _preset(name: str, given: Tree, fixed: Layer | None, kind: Kind) -> Tree:

@@ -76,6 +76,14 @@ class Tokenizer:
         """Number of entries that only fill up the size and never occur."""
         return sum(UNUSED.fullmatch(name) is not None for name in self._names)
 
+    def symbol(self, text: str) -> int | None:
+        """Return the id of a text that always stays one token, None where it is none."""
+        return self._symbols.get((" " if self.config.kind == "word" else "") + text)
+
+    def continues(self, id: int) -> bool:
+        """Return whether an entry is one that WordPiece uses inside a word alone."""
+        return self.config.kind == "wordpiece" and self._names[id].startswith(CONTINUED)
+
     @property
     def fingerprint(self) -> str:
         """SHA-256 of the JSON form, in hexadecimal."""
@@ -120,6 +128,18 @@ class Tokenizer:
     def bytes_of(self, id: int) -> bytes:
         """Return the bytes of UTF-8 that an id stands for, none for padding and the like."""
         return self._bytes[id]
+
+    def locate(self, texts: list[str]) -> list[list[tuple[int, int, int]]]:
+        """Return for each text without symbols its ids, each with where it begins and ends, in characters as given.
+
+        Raises:
+            DataError: A text holds a lone surrogate.
+        """
+        try:
+            found = self._engine.encode_batch(texts, add_special_tokens=False)
+        except TypeError as error:
+            raise _surrogate() from error
+        return [[(id, *span) for id, span in zip(one.ids, one.offsets, strict=True)] for one in found]
 
     def normalize(self, text: str) -> str:
         """Return text as the vocabulary sees it: normalized and lower-cased where that was asked for."""
@@ -180,7 +200,7 @@ class Tokenizer:
         try:
             self._known.update(zip(new, self._encode_chunks([" " + chunk for chunk in new]), strict=True))
         except TypeError as error:  # what tokenizers raises for a str that has no UTF-8
-            raise DataError("a lone surrogate (U+D800 to U+DFFF) is no character") from error
+            raise _surrogate() from error
 
     def _encode_chunks(self, texts: list[str]) -> Iterable[list[int]]:
         if not self._symbols:
@@ -228,6 +248,10 @@ def cut(line: str, *, runs: bool = True) -> list[str]:
     if runs and ("  " in line or line[0] == " "):
         return [chunk[1:] for chunk in _SPACED.findall(" " + line)]
     return line.split(" ")
+
+
+def _surrogate() -> DataError:
+    return DataError("a lone surrogate (U+D800 to U+DFFF) is no character")
 
 
 def symbol_pattern(symbols: Sequence[str]) -> re.Pattern[str] | None:

@@ -19,6 +19,8 @@ _SCORES = {
     "explained": "explained {:.1%}",
     "accuracy": "accuracy {:.1f} %",
     "macro_f1": "macro F1 {:.1f} %",
+    "top_5": "top 5 {:.1f} %",
+    "next_accuracy": "next sentence {:.1f} %",
 }
 
 

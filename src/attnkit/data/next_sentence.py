@@ -1,0 +1,203 @@
+"""Pairs of segments for next-sentence prediction (Devlin et al. 2019, section 3.1), drawn anew in each epoch.
+
+A row is a stretch of one document, cut in two where a sentence ends: ``[CLS] A [SEP] B [SEP]``. In half of the rows
+another document of the same corpus takes the place of B, from where a sentence of it begins, too, so that only what the
+words say can tell.
+
+Letters: B rows, T tokens of a row.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from attnkit.data.laying import Bools, Corpora, Ids, Laid, Sizes, tiled
+from attnkit.data.masking import Masking, Words
+from attnkit.data.masking_config import MaskingConfig
+from attnkit.data.mixing import Mixture
+from attnkit.data.passages import PassageBatch, make_batch
+from attnkit.data.shuffle import Scramble
+from attnkit.data.shuffle import Words as Numbers
+from attnkit.text.joints import Joints
+from attnkit.text.tokenizer import BOS_ID, EOS_ID, PAD_ID
+
+ENDS = 3
+"""Tokens that are added to a pair."""
+_LEAST = 2  # tokens of a document that has two parts
+_TRIES = 8
+"""Draws of another document before a row keeps its own, as where there is but one."""
+
+
+@dataclass(frozen=True)
+class Stretches:
+    """Documents cut into pieces of near-equal lengths, piece after piece; those of one token are left out."""
+
+    documents: npt.NDArray[np.uint32]
+    offsets: Ids
+    lengths: Sizes
+
+    def __len__(self) -> int:
+        return len(self.documents)
+
+
+def stretch(lengths: npt.NDArray[np.int32], most: int, first: int = 0) -> Stretches:
+    """Cut documents of some lengths, numbered from ``first``, into pieces of at most ``most`` tokens."""
+    kept = np.flatnonzero(lengths >= _LEAST)
+    sizes = lengths[kept].astype(np.int64)
+    n_pieces = -(-sizes // most)
+    owner = np.repeat(np.arange(len(kept)), n_pieces)
+    within = np.arange(len(owner)) - np.repeat(np.cumsum(n_pieces) - n_pieces, n_pieces)
+    borders = [within * sizes[owner] // n_pieces[owner], (within + 1) * sizes[owner] // n_pieces[owner]]
+    documents = (kept[owner] + first).astype(np.uint32)
+    return Stretches(documents, borders[0], (borders[1] - borders[0]).astype(np.int32))
+
+
+@dataclass(frozen=True)
+class _Drawn:
+    """What an epoch makes of rows."""
+
+    pieces: Ids
+    """(B,)"""
+    cuts: Ids
+    """(B,) tokens of A."""
+    others: Ids
+    """(B,) the piece that B is taken from."""
+    skips: Ids
+    """(B,) tokens of that piece's document before B."""
+    sizes: Ids
+    """(B,) tokens of B."""
+    follows: Ids
+    """(B,) 0 where B is what follows A, else 1."""
+
+
+class PairRows:
+    """Rows of two segments with hidden tokens; satisfies ``rows.Rows``. Rows go by the numbers of their comings."""
+
+    def __init__(
+        self, corpora: Corpora, masking: MaskingConfig, words: Words, joints: Joints, sentence_ends: Bools
+    ) -> None:
+        """Take documents, masking and vocabulary as ``MaskedRows`` does, and which ids end a sentence (V,)."""
+        self.corpora, self.store = corpora, corpora.store
+        self.masking, self.words, self.joints, self.sentence_ends = masking, words, joints, sentence_ends
+        lengths = self.store.lengths
+        cut = [stretch(lengths[span], corpora.room - ENDS, span.start) for span in corpora.spans]
+        self.pieces = Stretches(*(np.concatenate([getattr(one, name) for one in cut]) for name in _FIELDS))
+        self._document_lengths = lengths
+        self._first = np.cumsum([0, *map(len, cut)])
+        self.mixture = Mixture([len(one) for one in cut], corpora.weights([int(one.lengths.sum()) for one in cut]))
+
+    def __len__(self) -> int:
+        return len(self.mixture)
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes with any id, and with any border of documents and corpora."""
+        return hashlib.sha256(b"pairs:" + self.corpora.fingerprint.encode()).hexdigest()
+
+    @functools.cached_property
+    def lengths(self) -> tuple[Sizes, Sizes]:
+        """(n,) most tokens of each coming but for one, and that one, as ``PackedRows`` has them."""
+        return self.mixture.spread(self.pieces.lengths + np.int32(ENDS - 1)), np.ones(len(self), np.int32)
+
+    def corpus(self, numbers: Ids) -> Ids:
+        """Return the corpus of each row."""
+        return np.searchsorted(self._first[1:], self.mixture.rows(numbers), side="right")
+
+    def draw(self, seed: int, epoch: int) -> Numbers | None:
+        """Return the numbers that come in an epoch; None where these are all."""
+        return self.mixture.draw(seed, epoch)
+
+    def batch(self, indices: Ids, seed: int, epoch: int) -> PassageBatch:
+        """Return the rows at ``indices`` as this epoch pairs them and hides their tokens, whole rows first."""
+        laid, segments, follows = self._lay(indices, seed, epoch)
+        masking = Masking(self.masking, self.words, seed, epoch)
+        masked = masking.apply(laid.ids, laid.free, self._begins(laid), laid.numbers)
+        batch = make_batch(laid, masked.ids, masked.chosen, masked.targets)
+        return replace(batch, segments=torch.from_numpy(segments), follows=torch.from_numpy(follows))
+
+    def counts(self, indices: Ids, seed: int, epoch: int) -> Mapping[str, int]:
+        """Return how many tokens of these rows this epoch hides, at least 1, and how many rows there are."""
+        laid, _, _ = self._lay(indices, seed, epoch)
+        masking = Masking(self.masking, self.words, seed, epoch)
+        chosen = masking.choose(laid.free, self._begins(laid), laid.numbers)
+        return {"nll": max(1, int(chosen.sum())), "next": len(indices)}
+
+    def _begins(self, laid: Laid) -> Bools | None:
+        return None if self.masking.units == "tokens" else self.joints.begins(laid.ids)
+
+    def _draw(self, numbers: Ids, seed: int, epoch: int) -> _Drawn:
+        pieces = self.mixture.rows(numbers)
+        cuts = self._cuts(pieces, numbers, seed, epoch)
+        others = self._others(pieces, numbers, seed, epoch)
+        sizes = self.pieces.lengths[pieces].astype(np.int64) - cuts
+        skips = self.pieces.offsets[others] + np.where(others == pieces, cuts, self._cuts(others, numbers, seed, epoch))
+        left = self._document_lengths[self.pieces.documents[others]] - skips
+        return _Drawn(pieces, cuts, others, skips, np.minimum(sizes, left), (others != pieces).astype(np.int64))
+
+    def _cuts(self, pieces: Ids, numbers: Ids, seed: int, epoch: int) -> Ids:
+        """Return where pieces are cut: at the end of a sentence that is next to a place drawn at random, or there."""
+        lengths = self.pieces.lengths[pieces].astype(np.int64)
+        drawn = 1 + (_coins("next cut", numbers, seed, epoch) * (lengths - 1)).astype(np.int64)
+        ids = self._gather(pieces, self.pieces.offsets[pieces], lengths)
+        places = np.arange(1, int(lengths.max()) + 1)
+        may = np.zeros((len(pieces), len(places)), np.bool_)
+        may[places <= lengths[:, None]] = self.sentence_ends[ids]
+        may &= places < lengths[:, None]
+        distance = np.where(may, np.abs(places - drawn[:, None]), len(places) + 1)
+        return np.where(may.any(1), places[distance.argmin(1)], drawn)
+
+    def _others(self, pieces: Ids, numbers: Ids, seed: int, epoch: int) -> Ids:
+        """Return which piece the second part of each comes from: itself, or one of another document of its corpus."""
+        others, corpus = pieces.copy(), self.corpus(numbers)
+        first = self._first[corpus]
+        n = self._first[corpus + 1] - first
+        waiting = _coins("next follows", numbers, seed, epoch) < 0.5
+        for attempt in range(_TRIES):
+            found = first + (_coins(f"next other {attempt}", numbers, seed, epoch) * n).astype(np.int64)
+            good = waiting & (self.pieces.documents[found] != self.pieces.documents[pieces])
+            others[good] = found[good]
+            waiting &= ~good
+        return others
+
+    def _lay(self, numbers: Ids, seed: int, epoch: int) -> tuple[Laid, Ids, Ids]:
+        """Lay out pairs, whole rows first; return also the segments (B, T) and what follows (B,)."""
+        drawn = self._draw(numbers, seed, epoch)
+        sizes = drawn.cuts + drawn.sizes + ENDS
+        length = int(sizes.max())
+        order = np.argsort(sizes < length, kind="stable")
+        cuts, lengths, sizes = drawn.cuts[order], drawn.sizes[order], sizes[order]
+        at = np.arange(len(order)) * length
+        ids = np.full(len(order) * length, PAD_ID, np.int64)
+        free, segments = np.zeros(len(ids), np.bool_), np.zeros(len(ids), np.int64)
+        first, second = tiled(at + 1, cuts), tiled(at + cuts + 2, lengths)
+        pieces = drawn.pieces[order]
+        ids[first] = self._gather(pieces, self.pieces.offsets[pieces], cuts)
+        ids[second] = self._gather(drawn.others[order], drawn.skips[order], lengths)
+        ids[at], ids[at + cuts + 1], ids[at + sizes - 1] = BOS_ID, EOS_ID, EOS_ID
+        free[first] = free[second] = True
+        if self.words.unknown is not None:
+            free &= ids != self.words.unknown
+        segments[tiled(at + cuts + 2, lengths + 1)] = 1
+        padding = (np.arange(length) >= sizes[:, None]).astype(np.int64)
+        shape = len(order), length
+        n_whole = int((sizes == length).sum())
+        laid = Laid(ids.reshape(shape), free.reshape(shape), padding, padding, numbers[order], n_whole)
+        return laid, segments.reshape(shape), drawn.follows[order]
+
+    def _gather(self, pieces: Ids, skips: Ids, lengths: Ids) -> Ids:
+        return self.store.gather_parts(self.pieces.documents[pieces].astype(np.int64), skips, lengths)
+
+
+_FIELDS = ("documents", "offsets", "lengths")
+
+
+def _coins(purpose: str, numbers: Ids, seed: int, epoch: int) -> npt.NDArray[np.float64]:
+    """Return a number in [0, 1) for each row."""
+    return Scramble(purpose, seed, epoch).apply(numbers.astype(np.uint32)).astype(np.float64) / 2**32
