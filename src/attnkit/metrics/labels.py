@@ -1,10 +1,13 @@
-"""Scores of labels: accuracy and macro-averaged F1. Strings or numbers in, percentages out."""
+"""Scores of labels: accuracy, F1 by label and averaged, who is taken for whom. Strings or numbers in, percent out."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
 
 
 @dataclass(frozen=True)
@@ -14,6 +17,48 @@ class LabelScores:
     accuracy: float
     macro_f1: float
     """Mean of the labels' F1, over all labels that were expected or found; each counts the same, however rare."""
+
+
+@dataclass(frozen=True)
+class ClassScores:
+    """Of one label, in percent; 0 where there is nothing to divide by."""
+
+    precision: float
+    """How many of those found are right."""
+    recall: float
+    """How many of those expected are found."""
+    f1: float
+    """The harmonic mean of both."""
+    expected: int
+    found: int
+
+
+@dataclass(frozen=True, eq=False)
+class Confusion:
+    """How often each label (row) was found to be each other (column)."""
+
+    labels: tuple[str, ...]
+    counts: NDArray[np.int64]
+    """(L, L): expected, found."""
+
+    @property
+    def accuracy(self) -> float:
+        """Share of examples on the diagonal, in percent; 0 of none."""
+        return 100 * int(self.counts.trace()) / max(1, int(self.counts.sum()))
+
+    def classes(self) -> dict[str, ClassScores]:
+        """Return the scores of each label."""
+        parts = (self.counts.diagonal(), self.counts.sum(axis=0), self.counts.sum(axis=1))
+        return {
+            label: ClassScores(
+                precision=100 * right / max(1, found),
+                recall=100 * right / max(1, expected),
+                f1=200 * right / max(1, found + expected),
+                expected=expected,
+                found=found,
+            )
+            for label, right, found, expected in zip(self.labels, *(part.tolist() for part in parts), strict=True)
+        }
 
 
 def label_scores(found: Sequence[Hashable], expected: Sequence[Hashable]) -> LabelScores:
@@ -28,3 +73,41 @@ def label_scores(found: Sequence[Hashable], expected: Sequence[Hashable]) -> Lab
     both = Counter(found) + Counter(expected)
     f1 = [2 * right[label] / both[label] for label in both]
     return LabelScores(100 * sum(right.values()) / len(expected), 100 * sum(f1) / len(f1))
+
+
+def confusion(found: Sequence[str], expected: Sequence[str], labels: Sequence[str] | None = None) -> Confusion:
+    """Return who was taken for whom, labels in the order given, or else in the alphabet's.
+
+    Raises:
+        ValueError: there is not one label found for each expected, or one that ``labels`` lacks.
+    """
+    if len(found) != len(expected):
+        raise ValueError(f"{len(found)} labels found for {len(expected)} examples")
+    names = tuple(sorted({*found, *expected}) if labels is None else labels)
+    place = {label: i for i, label in enumerate(names)}
+    if unknown := {*found, *expected} - place.keys():
+        raise ValueError(f"unknown labels: {', '.join(sorted(unknown))}")
+    pairs = Counter(zip(expected, found, strict=True))
+    counts = np.zeros((len(names), len(names)), np.int64)
+    for (one, other), n in pairs.items():
+        counts[place[one], place[other]] = n
+    return Confusion(names, counts)
+
+
+def class_weights(counts: Sequence[int], power: float = 1.0) -> list[float]:
+    """Return a weight for each label by how often it occurs, such that the mean over all examples is 1.
+
+    A weight is proportional to ``count ** -power``: with 1 all labels together weigh the same, with 0 all examples do.
+    A label that never occurs gets the weight 0.
+
+    >>> class_weights([30, 10])
+    [0.6666666666666666, 2.0]
+
+    Raises:
+        ValueError: a count is negative, or all are 0.
+    """
+    if min(counts, default=0) < 0 or not any(counts):
+        raise ValueError(f"no weights for labels that occur {list(counts)} times")
+    raw = [n**-power if n else 0.0 for n in counts]
+    scale = sum(counts) / sum(n * weight for n, weight in zip(counts, raw, strict=True))
+    return [scale * weight for weight in raw]

@@ -56,12 +56,12 @@ def read_labeled(path: Path) -> Iterator[tuple[str, str]]:
             what = f"this line has {n} column{'s'[: n != 1]}, not two: a document, a tab, its label"
             help = "take tabs out of the documents" if n > 2 else "put a tab and its label after the document"
             raise DataError(what, where=f"{path}:{number}", help=help)
-        if fault := _fault(label):
+        if fault := label_fault(label):
             raise DataError(fault, where=f"{path}:{number}", help="each line is a document, a tab, its label")
         yield columns[0], label
 
 
-def _fault(label: str) -> str | None:
+def label_fault(label: str) -> str | None:
     """Return what is wrong with a label, if anything is."""
     if not label:
         return "the label is missing"

@@ -145,7 +145,7 @@ class LineReader:
 
     def __iter__(self) -> Iterator[str]:
         counts = self.counts
-        with _opened(self.path, counts) as raw_lines:
+        with opened(self.path, counts) as raw_lines:
             ahead, rest = _look_ahead(iter(partial(raw_lines.readline, MAX_BYTES + 1), b""))
             utf16 = _is_utf16(b"".join(ahead)[:4096])
             for raw in chain(ahead, rest):
@@ -192,7 +192,7 @@ def count_lines(path: Path) -> int:
         DataError: The file is empty, compressed and damaged or cut off, or has a line of more than ``MAX_BYTES``.
     """
     counts, length = LineCounts(), 0  # of the line that the block begins in
-    with _opened(path, counts) as stream:
+    with opened(path, counts) as stream:
         while block := stream.read(1 << 20):
             length += block.find(b"\n") + 1 or len(block)
             if length > MAX_BYTES:
@@ -207,7 +207,7 @@ def count_lines(path: Path) -> int:
 
 
 @contextmanager
-def _opened(path: Path, counts: LineCounts) -> Iterator[BinaryIO]:
+def opened(path: Path, counts: LineCounts) -> Iterator[BinaryIO]:
     """Yield a file to read from, close it, and name the line in ``counts`` after which reading it fails.
 
     Raises:

@@ -1,0 +1,124 @@
+"""Exact match and F1 of answers as the evaluation scripts of SQuAD 1.1 and 2.0 count them. Strings in, percent out.
+
+Rajpurkar et al. 2016, section 6.1, and 2018; a no-answer is the empty text.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+import string
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+Version = Literal["1.1", "2.0"]
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+_NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
+
+
+@dataclass(frozen=True)
+class AnswerScores:
+    """Means over some questions, in percent."""
+
+    exact: float
+    f1: float
+    n_questions: int
+
+
+@dataclass(frozen=True)
+class AllScores:
+    """Scores of all questions, and of the two kinds by themselves where there are some."""
+
+    all: AnswerScores
+    answered: AnswerScores | None
+    """Of questions that have an answer."""
+    unanswered: AnswerScores | None
+    """Of questions that have none."""
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def normalize(answer: str) -> str:
+    """Return an answer in lower case, without ASCII punctuation, English articles and superfluous white space.
+
+    >>> normalize("The Denver  Broncos!")
+    'denver broncos'
+    """
+    return " ".join(_ARTICLES.sub(" ", answer.lower().translate(_NO_PUNCTUATION)).split())
+
+
+def exact_match(found: str, references: Sequence[str], version: Version = "2.0") -> float:
+    """Return 1 if an answer is one of the references once all are normalized, else 0."""
+    return float(any(normalize(found) == normalize(reference) for reference in _references(references, version)))
+
+
+def f1(found: str, references: Sequence[str], version: Version = "2.0") -> float:
+    """Return the best F1, 0 to 1, of an answer's words against one of the references.
+
+    If an answer or a reference has no words, 2.0 gives 1 where neither has, and 1.1 gives 0 in any case.
+    """
+    return max(_f1(found, reference, version) for reference in _references(references, version))
+
+
+def answer_scores(found: Sequence[str], expected: Sequence[Sequence[str]], version: Version = "2.0") -> AllScores:
+    """Return the scores of an answer to each question, which has several references, or none if it has no answer.
+
+    Raises:
+        ValueError: there are no questions, not as many answers, or in 1.1 a question without reference.
+    """
+    if len(found) != len(expected) or not found:
+        raise ValueError(f"{len(found)} answers for {len(expected)} questions")
+    scores = [
+        (exact_match(answer, references, version), f1(answer, references, version))
+        for answer, references in zip(found, expected, strict=True)
+    ]
+    kinds = [bool(references) for references in expected]
+    parts = [[score for score, kind in zip(scores, kinds, strict=True) if kind is wanted] for wanted in (True, False)]
+    answered, unanswered = (_mean(part) if part else None for part in parts)
+    return AllScores(_mean(scores), answered, unanswered)
+
+
+def best_threshold(
+    found: Sequence[str], expected: Sequence[Sequence[str]], surety: Sequence[float]
+) -> tuple[float, AllScores]:
+    """Return from which surety on to give no answer, so that F1 as 2.0 counts it is highest, and the scores then.
+
+    Args:
+        found: the best answer to each question, whether or not it would be given.
+        expected: the references.
+        surety: for each question how sure it is that it has no answer.
+    """
+    gains = [f1(answer, refs) - (not refs) for answer, refs in zip(found, expected, strict=True)]
+    order = sorted(range(len(found)), key=surety.__getitem__)
+    best = total = 0.0
+    threshold = surety[order[0]] if order else 0.0
+    for number, i in enumerate(order):
+        total += gains[i]
+        after = order[number + 1] if number + 1 < len(order) else None
+        if total > best and (after is None or surety[after] > surety[i]):
+            best, threshold = total, math.nextafter(surety[i], math.inf)
+    given = [answer if sure < threshold else "" for answer, sure in zip(found, surety, strict=True)]
+    return threshold, answer_scores(given, expected)
+
+
+def _references(references: Sequence[str], version: Version) -> Sequence[str]:
+    if version == "1.1":
+        if not references:
+            raise ValueError("version 1.1 has no question without an answer")
+        return references
+    return [reference for reference in references if normalize(reference)] or [""]
+
+
+def _f1(found: str, reference: str, version: Version) -> float:
+    ours, theirs = normalize(found).split(), normalize(reference).split()
+    if version == "2.0" and not (ours and theirs):
+        return float(ours == theirs)
+    same = sum((Counter(ours) & Counter(theirs)).values())
+    return 2 * same / (len(ours) + len(theirs)) if same else 0.0
+
+
+def _mean(scores: Sequence[tuple[float, float]]) -> AnswerScores:
+    n = len(scores)
+    return AnswerScores(100 * sum(exact for exact, _ in scores) / n, 100 * sum(f1 for _, f1 in scores) / n, n)

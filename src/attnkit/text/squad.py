@@ -1,0 +1,190 @@
+"""Questions on paragraphs, with answers that stand in them: the JSON of SQuAD, versions 1.1 and 2.0. Knows no tokens.
+
+Rajpurkar et al. 2016, arXiv:1606.05250, and 2018, arXiv:1806.03822: some questions of 2.0 have no answer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from attnkit.errors import DataError
+from attnkit.reading import parse_json
+from attnkit.text.lines import LineCounts, opened, undecodable
+
+MOST_BYTES = 1 << 28
+"""Of a file, unpacked; the largest of SQuAD has 42 MB."""
+_HELP = "the file should be JSON as SQuAD has it: data > paragraphs > context, qas > id, question, answers"
+Checked = TypeVar("Checked")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Characters ``begin`` up to ``begin + len(text)`` of the paragraph, which are ``text``."""
+
+    text: str
+    begin: int
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question on a paragraph."""
+
+    id: str
+    text: str
+    answers: tuple[Answer, ...]
+    """What people gave as answers; none where there is no answer, or where nobody gave one."""
+    impossible: bool
+    """Whether the paragraph has no answer."""
+
+    @property
+    def labeled(self) -> bool:
+        """Whether it is known what to answer."""
+        return self.impossible or bool(self.answers)
+
+
+@dataclass(frozen=True)
+class Paragraph:
+    """A paragraph with its questions."""
+
+    title: str
+    context: str
+    questions: tuple[Question, ...]
+
+
+def read_squad(path: Path) -> list[Paragraph]:
+    """Return the paragraphs of a file, which may be compressed, in their order.
+
+    Raises:
+        DataError: it is no such JSON, an answer does not stand where it says, or two questions have one id.
+    """
+    tree = _parse(path)
+    reader = _Reader(path)
+    articles = reader.part(tree, "data", list, "the file")
+    found = [
+        reader.paragraph(article, paragraph, f"data[{i}].paragraphs[{j}]")
+        for i, article in enumerate(articles)
+        for j, paragraph in enumerate(reader.part(article, "paragraphs", list, f"data[{i}]"))
+    ]
+    if not any(paragraph.questions for paragraph in found):
+        raise DataError("there are no questions in this file", where=str(path), help=_HELP)
+    return found
+
+
+def split_paragraphs(paragraphs: Sequence[Paragraph], shares: Sequence[float], seed: int) -> list[list[Paragraph]]:
+    """Return the paragraphs in parts of about these shares of all, each part in the order of the file.
+
+    Paragraphs of the same context stay together, so no part knows a context of another. Which part a context falls into
+    is decided by its hash: it does not depend on the order of the file.
+
+    Raises:
+        ValueError: the shares are not positive numbers of which the sum is 1.
+    """
+    if not shares or min(shares) <= 0 or abs(sum(shares) - 1) > 1e-9:
+        raise ValueError(f"shares of {list(shares)} do not make a whole")
+    contexts = sorted({paragraph.context for paragraph in paragraphs}, key=lambda text: _key(text, seed))
+    part_of, begin, behind = dict[str, int](), 0, 0.0
+    for part, share in enumerate(shares):
+        behind += share
+        end = len(contexts) if part == len(shares) - 1 else round(behind * len(contexts))
+        part_of.update(dict.fromkeys(contexts[begin:end], part))
+        begin = end
+    return [[p for p in paragraphs if part_of[p.context] == part] for part in range(len(shares))]
+
+
+def write_squad(paragraphs: Sequence[Paragraph]) -> str:
+    """Return the text of a file of these paragraphs: of version 2.0 if a question has no answer, else of 1.1."""
+    second = any(question.impossible for paragraph in paragraphs for question in paragraph.questions)
+    articles: list[dict[str, Any]] = []
+    for paragraph in paragraphs:
+        if not articles or articles[-1]["title"] != paragraph.title:
+            articles.append({"title": paragraph.title, "paragraphs": []})
+        questions = [_question(question, second) for question in paragraph.questions]
+        articles[-1]["paragraphs"].append({"context": paragraph.context, "qas": questions})
+    return json.dumps({"version": "v2.0" if second else "1.1", "data": articles}, ensure_ascii=False) + "\n"
+
+
+def _question(question: Question, second: bool) -> dict[str, Any]:
+    answers = [{"text": answer.text, "answer_start": answer.begin} for answer in question.answers]
+    kind = {"is_impossible": question.impossible} if second else {}
+    return {"id": question.id, "question": question.text, "answers": answers, **kind}
+
+
+def _key(context: str, seed: int) -> bytes:
+    return hashlib.sha256(f"{seed}:{context}".encode("utf-8", "surrogatepass")).digest()
+
+
+def _parse(path: Path) -> Any:
+    with opened(path, LineCounts()) as stream:
+        raw = stream.read(MOST_BYTES + 1)
+    if len(raw) > MOST_BYTES:
+        raise DataError(f"this file has more than {MOST_BYTES:,} bytes", where=str(path), help="split it by articles")
+    try:
+        return parse_json(raw.removeprefix(b"\xef\xbb\xbf"))
+    except UnicodeDecodeError as error:
+        begin, end = error.object.rfind(b"\n", 0, error.start) + 1, error.start + 1
+        here = UnicodeDecodeError(
+            error.encoding, error.object[begin:end], error.start - begin, end - begin, error.reason
+        )
+        raise undecodable(path, error.object.count(b"\n", 0, begin) + 1, here.object, here) from error
+    except json.JSONDecodeError as error:
+        raise DataError(f"this is no JSON: {error.msg}", where=f"{path}:{error.lineno}", help=_HELP) from error
+    except ValueError as error:
+        raise DataError(f"this JSON cannot be used: {error}", where=str(path), help=_HELP) from error
+
+
+class _Reader:
+    """Takes a file's tree apart, checking each part."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.ids: set[str] = set()
+
+    def part(self, tree: Any, name: str, kind: type[Checked], where: str) -> Checked:
+        """Return a part of a mapping that must be of a kind."""
+        found = tree.get(name) if isinstance(tree, dict) else None
+        if not isinstance(found, kind) or (kind is int and isinstance(found, bool)):
+            raise self.fault(f"{where} has no '{name}', or it is not {_KINDS[kind]}")
+        return found
+
+    def fault(self, what: str) -> DataError:
+        """Return the error for what is wrong at a place."""
+        return DataError(what, where=str(self.path), help=_HELP)
+
+    def paragraph(self, article: Any, tree: Any, where: str) -> Paragraph:
+        """Return a paragraph."""
+        context = self.part(tree, "context", str, where)
+        trees = self.part(tree, "qas", list, where)
+        questions = tuple(self.question(one, context, f"{where}.qas[{i}]") for i, one in enumerate(trees))
+        title = article.get("title", "")
+        return Paragraph(title if isinstance(title, str) else "", context, questions)
+
+    def question(self, tree: Any, context: str, where: str) -> Question:
+        """Return a question."""
+        id, text = self.part(tree, "id", str, where), self.part(tree, "question", str, where)
+        if id in self.ids:
+            raise self.fault(f"{where}: another question has the id '{id}' too")
+        self.ids.add(id)
+        impossible = "is_impossible" in tree and self.part(tree, "is_impossible", bool, where)
+        trees = self.part(tree, "answers", list, where) if "answers" in tree else []
+        answers = tuple(self.answer(one, context, f"{where}.answers[{i}]") for i, one in enumerate(trees))
+        if impossible and answers:
+            raise self.fault(f"{where}: 'is_impossible' says that there is no answer, and there are {len(answers)}")
+        return Question(id, text, answers, impossible)
+
+    def answer(self, tree: Any, context: str, where: str) -> Answer:
+        """Return an answer."""
+        text, begin = self.part(tree, "text", str, where), self.part(tree, "answer_start", int, where)
+        if not text:
+            raise self.fault(f"{where}: the answer is empty")
+        if begin < 0 or context[begin : begin + len(text)] != text:
+            stands = context[max(0, begin) :][: len(text)]
+            raise self.fault(f"{where}: at character {begin} of the context stands '{stands[:60]}', not '{text[:60]}'")
+        return Answer(text, begin)
+
+
+_KINDS: dict[type, str] = {list: "a list", str: "a text", int: "a whole number", bool: "true or false"}
