@@ -66,7 +66,8 @@ def language_loss(
         terms = {"nll": Term(total, reported=nll)}
         if batch.follows is not None:
             logits = next_logits(model, hidden)
-            terms["next"] = Term(F.cross_entropy(logits.float(), batch.follows, reduction="sum"))
+            logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+            terms["next"] = Term(F.cross_entropy(logits, batch.follows, reduction="sum"))
         return terms
 
     return loss
