@@ -217,8 +217,8 @@ COUNTING = [" ".join(str((start + step) % 10) for step in range(20)) for start i
 @pytest.mark.parametrize("task", ["mlm", "clm"])
 def test_counting_is_learnt(tmp_path: Path, task: str) -> None:
     """Hidden digits follow from their neighbours, the next from those before."""
-    sets = ["vocabulary.kind=word", "optimization.learning_rate=0.005", "limits.steps=200", "model.dropout=0.0"]
-    sets += ["model.attention_dropout=0.0", "optimization.warmup_steps=10", "evaluation.every_steps=200"]
+    sets = ["vocabulary.kind=word", "optimization.learning_rate=0.005", "limits.steps=300", "model.dropout=0.0"]
+    sets += ["model.attention_dropout=0.0", "optimization.warmup_steps=10", "evaluation.every_steps=300"]
     sets += ["model.positions=rotary"]
     valid = write(tmp_path / "valid", *COUNTING[:50])
     config = configure(task, [write(tmp_path / "text", *COUNTING)], *sets, **{"data.valid_files": [str(valid)]})

@@ -103,7 +103,7 @@ class Guesses:
 
     def scores(self) -> dict[str, float]:
         """Return the metrics of ``pretrain_config``."""
-        loss = self.nll / max(1.0, self.n.sum())
+        loss = self.nll / max(1.0, float(self.n.sum()))
         found = {"loss": loss, "perplexity": math.exp(min(loss, _MOST))}
         for name, right in (("accuracy", self.first), ("top_5", self.fifth)):
             found[name] = 100 * float(right.sum() / max(1.0, self.n.sum()))
