@@ -21,6 +21,9 @@ TASKS: dict[str, dict[str, Any]] = {
     "lines": {"noise": {"drop": 0.2, "mask": 0.1, "shuffle": 0.3}, "model__dropout": 0.3},
     "vectors": {"noise": {"mask": 0.3}},
     "documents": {"model__dropout": 0.3},
+    "hidden words": {"model__dropout": 0.3},
+    "pairs": {"model__dropout": 0.3},
+    "next words": {"model__dropout": 0.3},
 }
 """What is trained besides translation, with noise or dropout."""
 BLOCKS, BLOCK = 8, 25

@@ -11,6 +11,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from attnkit.data.feed import Position
+from attnkit.data.rows import RowFeed
 from attnkit.errors import AttnkitError, DataError, UsageError
 from attnkit.models.passages import Layout
 from attnkit.tasks.course import Begun, Request, train
@@ -120,6 +122,23 @@ def test_the_loss_is_the_cross_entropy_of_what_is_predicted(runs: dict[str, Path
     if batch.follows is not None:
         pairs = F.cross_entropy(model.next_sentence(hidden), batch.follows, reduction="sum")
         torch.testing.assert_close(terms["next"].total, pairs)
+
+
+@pytest.mark.parametrize("name", ["hidden words", "pairs", "next words"])
+def test_ranks_and_micro_batches_give_the_gradient_of_one(runs: dict[str, Path], name: str) -> None:
+    model, _, prepared = opened(runs[name], "clm" if name == "next words" else "mlm")
+    gradients = []
+    for world, accumulate in ((1, 1), (2, 2)):
+        model.zero_grad()
+        for rank in range(world):
+            feed = RowFeed(prepared.train, 1, 300, accumulate, rank, world)
+            step = feed.step_at(Position(1, 2))[0]
+            for batch in step.micro_batches:
+                terms = language_loss(model, torch.device("cpu"), 0.0)(batch)
+                torch.stack([found.total / step.counts[term] for term, found in terms.items()]).sum().backward()
+        gradients.append({key: weight.grad.clone() for key, weight in model.named_parameters()})
+    for key, gradient in gradients[0].items():
+        assert float((gradients[1][key] - gradient).norm()) <= 1e-9 * float(gradient.norm()), key
 
 
 def test_every_evaluation_hides_the_same_tokens(workshop: Any, tmp_path: Path) -> None:
