@@ -95,6 +95,8 @@ class TextConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attrib
     """Documents held out for validation when no validation files are given, but never more than 5 % of a file's."""
     held_out_seed: int = Field(default=1, ge=-(2**63), lt=2**63)
     """Chooses which documents are held out, and which of their tokens are hidden in validation."""
+    valid_rows: int | None = Field(default=2048, ge=1, lt=2**31)
+    """Most rows of the validation text that are scored, taken evenly from all of it. Null: all are."""
     length: int = Field(default=128, ge=8, le=1 << 20)
     """Tokens of a row. Long documents are cut into rows, short ones laid side by side; nothing is left out."""
     isolated: bool = True

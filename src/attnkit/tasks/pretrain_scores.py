@@ -140,10 +140,10 @@ class LanguageEvaluation:
         return guesses.scores()
 
     def _batches(self) -> Iterator[PassageBatch]:
-        valid = self.prepared.valid
-        lengths = valid.lengths[0].tolist()
-        for indices in unless(self.stop, make_batches(lengths, Batching(_BATCH_TOKENS, "tokens"))):
-            yield self._batch(np.asarray(indices, np.int64))
+        lengths = self.prepared.valid.lengths[0]
+        scored = sample_places(len(lengths), self.config.data.valid_rows or len(lengths))
+        for places in unless(self.stop, make_batches(lengths[scored].tolist(), Batching(_BATCH_TOKENS, "tokens"))):
+            yield self._batch(scored[np.asarray(places, np.int64)])
 
     def _batch(self, indices: npt.NDArray[np.int64]) -> PassageBatch:
         return self.prepared.valid.batch(indices, self.config.data.held_out_seed, FIXED).to(self.device)
