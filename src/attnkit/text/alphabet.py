@@ -6,6 +6,10 @@ CONTINUED = "‿"
 """Before WordPiece entries that continue a word; outside the byte alphabet, so it can mean nothing else."""
 
 
+BERT_CONTINUED = "##"
+"""Before entries that continue a word, in the vocabularies of BERT."""
+
+
 def _characters() -> list[str]:
     """Return the character of each byte: itself where it is printable and no space, else the next from U+0100 on.
 

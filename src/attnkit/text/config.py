@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
-from pydantic import BaseModel, Field, field_validator
+from pydantic import BaseModel, Field, field_validator, model_validator
 
+TrainedKind = Literal["bpe", "unigram", "wordpiece", "word", "char"]
+"""What ``attnkit vocab`` makes."""
+ImportedKind = Literal["bert", "gpt2"]
+"""What ``attnkit import`` brings."""
 SPECIALS = ("<pad>", "<s>", "</s>", "<unk>")
 """Names of ids 0 to 3 of every vocabulary: padding, begin and end of sentence, unknown."""
 MOST_ENTRIES = 1 << 20
@@ -15,8 +19,9 @@ MOST_ENTRIES = 1 << 20
 class VocabularyConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
     """How text becomes ids: kind and size of the vocabulary, and what is done to text before."""
 
-    kind: Literal["bpe", "unigram", "wordpiece", "word", "char"] = "bpe"
-    """Subwords by merged pairs, by a unigram language model or by WordPiece; whole words; single characters."""
+    kind: TrainedKind | ImportedKind = "bpe"
+    """Subwords by merged pairs, by a unigram language model or by WordPiece; whole words; single characters. Or as the
+    tokenizers of BERT (also lower-casing ones) and of GPT-2 and RoBERTa cut, which come by `attnkit import` alone."""
     size: int = Field(default=8000, ge=8, le=MOST_ENTRIES)
     """Most entries, special ones included. Little text gives fewer."""
     min_frequency: int = Field(default=2, ge=1, lt=2**31)
@@ -43,6 +48,14 @@ class VocabularyConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_
         if len(set(symbols)) != len(symbols):
             raise ValueError("symbols must differ from each other")
         return symbols
+
+    @model_validator(mode="after")
+    def _imported_kinds_are_as_they_are(self) -> VocabularyConfig:
+        if self.kind in get_args(ImportedKind) and (
+            self.normalize != "none" or (self.lowercase and self.kind != "bert")
+        ):
+            raise ValueError(f"kind {self.kind} normalizes in a way of its own: leave normalize and lowercase alone")
+        return self
 
 
 class CheckConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):

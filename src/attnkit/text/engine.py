@@ -12,7 +12,7 @@ from typing import Any
 
 from tokenizers import Tokenizer as Engine
 
-from attnkit.text.alphabet import CONTINUED
+from attnkit.text.alphabet import BERT_CONTINUED, CONTINUED
 from attnkit.text.config import SPECIALS, VocabularyConfig
 
 Tree = dict[str, Any]
@@ -23,6 +23,8 @@ Tree = dict[str, Any]
 WORDS = r" ?[\p{L}\p{M}]+(?:['’][\p{L}\p{M}]+)*| ?\p{N}+| ?[^\s\p{L}\p{M}\p{N}]+|\s+(?!\S)|\s+"
 LONGEST_WORD = 48
 """Characters: WordPiece takes time quadratic in the length of a word and gives up on long ones."""
+LONGEST_BERT_WORD = 100
+"""Characters; longer words are unknown to BERT."""
 UNKNOWN = SPECIALS[3]
 
 
@@ -59,11 +61,15 @@ def model_of(config: VocabularyConfig, ids: dict[str, int], merges: list[list[st
     """Return the model of a kind of vocabulary; of ``unigram`` without entries, which come with scores."""
     if config.kind == "bpe":
         return bpe(ids, merges)
+    if config.kind == "gpt2":
+        return {**bpe(ids, merges), "fuse_unk": False}
     if config.kind == "char":
         return characters(ids, config.byte_fallback)
     if config.kind == "unigram":
         return unigram([])
-    return wordpiece(ids) if config.kind == "wordpiece" else words(ids)
+    if config.kind == "word":
+        return words(ids)
+    return bert(ids) if config.kind == "bert" else wordpiece(ids)
 
 
 def bpe(ids: dict[str, int], merges: list[list[str]]) -> Tree:
@@ -85,6 +91,12 @@ def wordpiece(ids: dict[str, int]) -> Tree:
         "max_input_chars_per_word": 4 * LONGEST_WORD,  # counted in bytes after the byte alphabet
         "vocab": ids,
     }
+
+
+def bert(ids: dict[str, int]) -> Tree:
+    """Return BERT's model, whose entries are text and not bytes."""
+    own = {"continuing_subword_prefix": BERT_CONTINUED, "max_input_chars_per_word": LONGEST_BERT_WORD}
+    return {**wordpiece(ids), **own}
 
 
 def unigram(entries: list[tuple[str, float]]) -> Tree:
@@ -109,6 +121,9 @@ _BPE: Tree = {
 
 
 def _normalizer(config: VocabularyConfig) -> Tree | None:
+    if config.kind == "bert":  # which strips accents where it lower-cases
+        own = {"clean_text": True, "handle_chinese_chars": True, "strip_accents": None}
+        return {"type": "BertNormalizer", **own, "lowercase": config.lowercase}
     steps: list[Tree] = []
     if config.normalize != "none":
         steps.append({"type": config.normalize.upper()})
@@ -120,6 +135,10 @@ def _normalizer(config: VocabularyConfig) -> Tree | None:
 def _pre_tokenizer(config: VocabularyConfig) -> Tree | None:
     if config.kind == "char":
         return None
+    if config.kind == "bert":
+        return {"type": "BertPreTokenizer"}
+    if config.kind == "gpt2":
+        return {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": True}
     if config.kind == "word":
         return _split({"String": " "}, "MergedWithNext")
     steps = [_split({"Regex": WORDS}, "Isolated")]

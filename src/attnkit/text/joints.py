@@ -64,7 +64,7 @@ def ordinary(tokenizer: Tokenizer) -> npt.NDArray[np.int64]:
 
 def _ends(tokenizer: Tokenizer, id: int) -> tuple[int, int]:
     text = tokenizer.bytes_of(id).decode("utf-8", errors="replace")
-    if tokenizer.config.kind == "wordpiece":  # which says itself what goes on
+    if tokenizer.config.kind in ("wordpiece", "bert"):  # which says itself what goes on
         return (_LETTERS if tokenizer.continues(id) else _APART), _LETTERS
     if not text or text.isspace():
         return _APART, (_OPEN if text and tokenizer.config.kind != "char" else _APART)

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from attnkit.text import engine
-from attnkit.text.alphabet import BYTE_OF, CONTINUED
+from attnkit.text.alphabet import BERT_CONTINUED, BYTE_OF, CONTINUED
 from attnkit.text.config import MOST_ENTRIES, SPECIALS, VocabularyConfig
 
 MOST_BYTES = 1 << 25
@@ -40,7 +40,7 @@ def check(config: VocabularyConfig, tree: Any) -> list[str]:
         raise ValueError("it has no model")
     names = _listed(model.get("vocab")) if config.kind == "unigram" else _numbered(model.get("vocab"))
     _check_entries(config, names)
-    if config.kind == "bpe":
+    if config.kind in ("bpe", "gpt2"):
         _check_merges(model.get("merges"), set(names))
     expected = engine.pipeline(config, engine.model_of(config, {}, []))
     if config.kind == "char" and model.get("merges") != []:
@@ -84,13 +84,15 @@ def _check_entries(config: VocabularyConfig, names: Sequence[str]) -> None:
         raise ValueError("an entry is empty or stands twice")
     if config.kind == "char" and not all(len(name) == 1 or _BYTE.fullmatch(name) or _unused(name) for name in rest):
         raise ValueError("an entry is no single character")
-    if config.kind in ("char", "word"):
+    if config.kind == "bert" and max(map(len, rest), default=0) > LONGEST_PIECE:
+        raise ValueError(f"an entry has more than {LONGEST_PIECE} characters")
+    if config.kind in ("char", "word", "bert"):
         "".join(rest).encode()  # a lone surrogate is a ValueError
         return
     bare = [name.removeprefix(CONTINUED) for name in rest] if config.kind == "wordpiece" else rest
     if not all(bare) or not set("".join(bare)) <= BYTE_OF.keys():
         raise ValueError("an entry is not written in the byte alphabet")
-    if config.kind != "bpe" and max(map(len, bare), default=0) > LONGEST_PIECE:
+    if config.kind not in ("bpe", "gpt2") and max(map(len, bare), default=0) > LONGEST_PIECE:
         raise ValueError(f"an entry has more than {LONGEST_PIECE} characters")
     if config.kind == "unigram" and n_nodes(rest) > MOST_NODES:
         raise ValueError("its entries are too many and too long")
@@ -105,6 +107,27 @@ def _check_merges(merges: Any, names: set[str]) -> None:
         left, right = merge
         if left not in names or right not in names or left + right not in names:
             raise ValueError("a merge speaks of an entry that is not there")
+
+
+def meanings(config: VocabularyConfig, names: Sequence[str]) -> list[bytes]:
+    """Return the bytes of UTF-8 that each entry stands for, none for padding and the like."""
+    n_fixed = len(SPECIALS) + len(config.symbols)
+    unknown = b" <unk>" if config.kind == "word" else b"<unk>"
+    space = " " if config.kind == "word" else ""
+    table = [b"", b"", b"", unknown, *((space + symbol).encode() for symbol in config.symbols)]
+    return table + [_meaning(config, name) for name in names[n_fixed:]]
+
+
+def _meaning(config: VocabularyConfig, name: str) -> bytes:
+    if UNUSED.fullmatch(name):
+        return b""
+    if config.kind == "word":
+        return name.encode()
+    if config.kind == "char":
+        return bytes.fromhex(name[3:5]) if len(name) == 6 else name.encode()
+    if config.kind == "bert":
+        return (name[len(BERT_CONTINUED) :] if name.startswith(BERT_CONTINUED) else f" {name}").encode()
+    return bytes(BYTE_OF[character] for character in name.removeprefix(CONTINUED))
 
 
 def n_nodes(names: Iterable[str]) -> int:

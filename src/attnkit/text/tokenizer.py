@@ -22,7 +22,7 @@ from typing import Any
 from attnkit.errors import DataError, RunError, SystemFailure
 from attnkit.reading import parse_json, read_plain
 from attnkit.text import schema
-from attnkit.text.alphabet import BYTE_OF, CONTINUED, display
+from attnkit.text.alphabet import BERT_CONTINUED, CONTINUED, display
 from attnkit.text.config import SPECIALS, VocabularyConfig
 from attnkit.text.engine import build
 from attnkit.text.schema import UNUSED
@@ -37,6 +37,8 @@ LONGEST_CHUNK = 1 << 16
 """Characters without a space that are encoded as one: beyond, memory would run out before the text does."""
 
 _SPACED = re.compile(r" +[^ ]*")
+_BEFORE_SPACES = re.compile(r"(?<=\S)(?= )")
+"""Across which no word of GPT-2 reaches."""
 
 
 class Tokenizer:
@@ -57,7 +59,7 @@ class Tokenizer:
         self._engine_json = engine
         self._names = schema.check(config, engine)
         self._engine = build(engine)
-        self._bytes = _bytes_of(config, self._names)
+        self._bytes = schema.meanings(config, self._names)
         # a word vocabulary knows a symbol only as a word, with the space that begins every word
         space = " " if config.kind == "word" else ""
         self._symbols = {space + symbol: len(SPECIALS) + i for i, symbol in enumerate(config.symbols)}
@@ -82,7 +84,19 @@ class Tokenizer:
 
     def continues(self, id: int) -> bool:
         """Return whether an entry is one that WordPiece uses inside a word alone."""
-        return self.config.kind == "wordpiece" and self._names[id].startswith(CONTINUED)
+        mark = {"wordpiece": CONTINUED, "bert": BERT_CONTINUED}.get(self.config.kind)
+        return mark is not None and self._names[id].startswith(mark)
+
+    @property
+    def lead(self) -> str:
+        """What stands before each chunk when it is encoded."""
+        return "" if self.config.kind == "gpt2" else " "
+
+    def chunks(self, line: str) -> list[str]:
+        """Return the parts of a line, in order, that are encoded each on its own; they lack the ``lead``."""
+        if self.config.kind == "gpt2":  # which tells a first word from the others
+            return _BEFORE_SPACES.split(line) if line else []
+        return cut(line, runs=self.config.kind != "word")
 
     @property
     def fingerprint(self) -> str:
@@ -95,8 +109,7 @@ class Tokenizer:
         Raises:
             DataError: A line holds a lone surrogate, which is no character.
         """
-        runs = self.config.kind != "word"
-        chunks = [cut(line, runs=runs) for line in lines]
+        chunks = [self.chunks(line) for line in lines]
         self._learn(chunks)
         known = self._known
         encoded = []
@@ -113,7 +126,7 @@ class Tokenizer:
         """Return the text of each sequence; padding, begin and end are skipped, unknown reads ``<unk>``."""
         table = self._bytes
         texts = [b"".join([table[i] for i in line]).decode("utf-8", errors="replace") for line in ids]
-        if self.config.kind == "char":
+        if self.config.kind in ("char", "gpt2"):
             return texts
         return [text[1:] if text.startswith(" ") else text for text in texts]
 
@@ -198,7 +211,7 @@ class Tokenizer:
             return
         self._remembered += sum(map(len, new))
         try:
-            self._known.update(zip(new, self._encode_chunks([" " + chunk for chunk in new]), strict=True))
+            self._known.update(zip(new, self._encode_chunks([self.lead + chunk for chunk in new]), strict=True))
         except TypeError as error:  # what tokenizers raises for a str that has no UTF-8
             raise _surrogate() from error
 
@@ -258,24 +271,6 @@ def symbol_pattern(symbols: Sequence[str]) -> re.Pattern[str] | None:
     """Return a pattern with one group that finds the symbols, the longest first, or None where there are none."""
     longest_first = sorted(map(re.escape, symbols), key=len, reverse=True)
     return re.compile("(" + "|".join(longest_first) + ")") if longest_first else None
-
-
-def _bytes_of(config: VocabularyConfig, names: Sequence[str]) -> list[bytes]:
-    """Return what each entry stands for."""
-    n_fixed = len(SPECIALS) + len(config.symbols)
-    unknown = b" <unk>" if config.kind == "word" else b"<unk>"
-    space = " " if config.kind == "word" else ""
-    table = [b"", b"", b"", unknown, *((space + symbol).encode() for symbol in config.symbols)]
-    for name in names[n_fixed:]:
-        if UNUSED.fullmatch(name):
-            table.append(b"")
-        elif config.kind == "word":
-            table.append(name.encode())
-        elif config.kind == "char":
-            table.append(bytes.fromhex(name[3:5]) if len(name) == 6 else name.encode())
-        else:
-            table.append(bytes(BYTE_OF[character] for character in name.removeprefix(CONTINUED)))
-    return table
 
 
 def _quiet_before_fork() -> None:

@@ -49,6 +49,11 @@ def train_vocabulary(text: Sequence[Path] | Iterable[str], config: VocabularyCon
         DataError: There is no text, a byte of a file is no UTF-8, or no file may hold what is found.
         UsageError: ``config.size`` leaves no room for the entries that must be there.
     """
+    if config.kind not in _TRAINERS:
+        help = f"choose one of {', '.join(_TRAINERS)}"
+        raise UsageError(
+            f"a vocabulary of kind {config.kind} comes by attnkit import alone", where="vocabulary.kind", help=help
+        )
     lines = _lines(text, config)
     head: list[str] = []
     if config.kind in ("bpe", "wordpiece"):  # the trainer is one call, and deaf to signals
