@@ -49,6 +49,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "average": ("average", "Average the weights of a run's checkpoints."),
     "verify": ("verify", "Check that a run folder is as it was written."),
     "export": ("export", "Write a run in another system's format."),
+    "import": ("import_", "Make a run of another system's model."),
     "explain": ("explain", "Draw masks, positions and kernel regression."),
     "toy-corpus": ("toy_corpus", "Make a parallel corpus to play with."),
     "word2vec": ("word2vec", "Train word vectors, ask them, convert and draw them."),

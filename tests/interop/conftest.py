@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,8 @@ from attnkit.runtime.devices import set_threads
 from attnkit.tasks.resolve import resolve
 from attnkit.tasks.translation import Request, train
 from attnkit.text.toy.reversal import make_reversal
+
+sys.path.insert(0, str(Path(__file__).parent))  # the modules beside the tests are no package
 
 KINDS = {
     "post-norm, joint": [],

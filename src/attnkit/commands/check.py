@@ -5,7 +5,7 @@ from __future__ import annotations
 import json as codec
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -42,6 +42,16 @@ def command(
     max_ratio: Annotated[
         float, typer.Option(help="Times that a ratio of lengths may differ from the usual one.")
     ] = DEFAULT.max_ratio or 0.0,
+    export_to: Annotated[
+        Literal["ctranslate2", "huggingface"] | None,
+        typer.Option(help="Also say if a run on these files could be exported there, before it is trained."),
+    ] = None,
+    settings: Annotated[
+        Path | None, typer.Option("--config", help="With --export-to: the configuration to train.", metavar="FILE")
+    ] = None,
+    sets: Annotated[
+        list[str] | None, typer.Option("--set", help="With --export-to: any key of it.", metavar="KEY=VALUE")
+    ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with 3 if anything at all is found.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Report as JSON.")] = False,
 ) -> None:
@@ -52,6 +62,7 @@ def command(
       attnkit check a.en a.de
       attnkit check test.en test.de --train-src a.en --train-tgt a.de
       attnkit check a.en a.de --vocab vocab.json --max-length 200 --json
+      attnkit check a.en a.de --export-to huggingface --set model.norm=post
     """
     from attnkit.text.check import check_pair
     from attnkit.text.tokenizer import load
@@ -61,6 +72,7 @@ def command(
         (tgt_vocab and not vocab, "--tgt-vocab needs --vocab beside it"),
         (max_length is not None and not vocab, "--max-length counts tokens and needs --vocab; see --max-characters"),
         (max_characters is not None and vocab, "--max-characters is for files without --vocab; see --max-length"),
+        ((settings or sets) and not export_to, "--config and --set say what would be exported: add --export-to"),
     ):
         if refused:
             raise UsageError(what)
@@ -72,6 +84,10 @@ def command(
     others = (train_src, train_tgt) if train_src else None
     report = check_pair(src, tgt, config, others=others, vocabularies=vocabularies)
     console.result(as_json(report) if json else as_text(report))
+    if export_to is not None:
+        from attnkit.tasks.exportable import confirm_export
+
+        console.note(confirm_export(src, tgt, export_to, file=settings, sets=sets or ()))
     if not report.trainable or (strict and report.findings):
         raise typer.Exit(DataError.exit_code)
 

@@ -72,7 +72,7 @@ def make_spec(config: ModelConfig, arrays: Arrays, names: Names, quantization: s
         RunError: CTranslate2 has no such model.
         UsageError: ctranslate2 is not installed.
     """
-    config = _require_known(config)
+    config = require_known(config)
     specs = _import_specs()
     spec = _empty_spec(specs, config)
     _fill_stack(spec.encoder, spec.encoder.embeddings[0], "encoder", config, arrays)
@@ -90,7 +90,8 @@ def make_spec(config: ModelConfig, arrays: Arrays, names: Names, quantization: s
     return spec
 
 
-def _require_known(config: ModelConfig) -> TransformerConfig:
+def require_known(config: ModelConfig) -> TransformerConfig:
+    """Return a configuration that CTranslate2 has a model for. Raises ``RunError`` naming the key in the way."""
     if not isinstance(config, TransformerConfig):
         raise RunError(
             f"CTranslate2 has no models of attnkit's kind '{config.kind}'",

@@ -35,8 +35,7 @@ def export_ctranslate2(
         RunError: the run is missing or damaged, or CTranslate2 has no such model.
         UsageError: ctranslate2 is not installed, or the folder is not empty.
     """
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UsageError("there is something here already", where=str(folder), help="name a new folder")
+    refuse_taken(folder)
     loaded = load_run(run, device="cpu", checkpoint=checkpoint)
     src = entry_names(loaded.src_tokenizer)
     joint = loaded.tgt_tokenizer is loaded.src_tokenizer
@@ -57,6 +56,12 @@ def export_ctranslate2(
         files.write_into(temporary / "README.md", card(loaded, shared=shared).encode())
     n_bytes = sum(path.stat().st_size for path in folder.iterdir())
     return Exported(folder, loaded.checkpoint, n_bytes, loaded.warnings)
+
+
+def refuse_taken(folder: Path) -> None:
+    """Raise ``UsageError`` unless a folder can be made there."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UsageError("there is something here already", where=str(folder), help="name a new folder")
 
 
 def entry_names(tokenizer: Tokenizer) -> list[str]:

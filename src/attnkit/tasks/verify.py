@@ -134,6 +134,8 @@ def _senseless(checkpoint: Checkpoint) -> Iterator[str]:
             read_averaged(checkpoint)
             return
         read_state(checkpoint)
+        if checkpoint.step == 0 and OPTIMIZER not in checkpoint.manifest.files:
+            return  # an imported run has yet to train
         trained = {name: tensor for name, tensor in expected.items() if isinstance(tensor, torch.nn.Parameter)}
         kinds = ["exp_avg", "exp_avg_sq", *(["weights"] if config.optimization.ema_decay is not None else [])]
         buffers = {f"{kind}.{name}": tensor for kind in kinds for name, tensor in trained.items()}

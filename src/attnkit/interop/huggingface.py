@@ -1,0 +1,173 @@
+"""BERT and GPT as Hugging Face's transformers names their tensors, both ways. Knows names and shapes, no files.
+
+Letters: D model width, V vocabulary, L labels.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from attnkit.models.language_config import BertConfig, GptConfig
+
+Tensors = Mapping[str, Tensor]
+Shape = tuple[int, ...]
+PREFIXES = {"bert": "bert.", "roberta": "roberta.", "gpt2": "transformer."}
+"""What stands before the names of a body that has a head."""
+POSITIONS = {"bert": "embeddings.position_embeddings.weight", "gpt2": "wpe.weight"}
+SEGMENTS = "embeddings.token_type_embeddings.weight"
+HARMLESS = re.compile(r"(.*\.)?position_ids|(.*\.)?h\.\d+\.attn\.(masked_)?bias")
+"""Buffers that older files hold: the numbers of positions, and masks."""
+OTHER_HEADS = re.compile(r"(classifier|qa_outputs|score|pooler|(bert|roberta)\.pooler|cls|lm_head)\..*")
+"""What a body can do without."""
+
+
+@dataclass(frozen=True)
+class Link:
+    """One of our tensors, and what holds its numbers there."""
+
+    ours: str
+    theirs: tuple[str, ...]
+    """Of several, ours is one after another along the first axis."""
+    turned: bool = False
+    """Theirs is transposed, as the weights of GPT-2's maps are."""
+
+    def split(self, tensor: Tensor) -> dict[str, Tensor]:
+        """Return their tensors from ours."""
+        parts = tensor.chunk(len(self.theirs)) if len(self.theirs) > 1 else (tensor,)
+        laid = (part.t() if self.turned else part for part in parts)
+        return dict(zip(self.theirs, (part.contiguous() for part in laid), strict=True))
+
+    def join(self, found: Tensors) -> Tensor:
+        """Return our tensor from theirs."""
+        parts = [found[name].t() if self.turned else found[name] for name in self.theirs]
+        return torch.cat(parts) if len(parts) > 1 else parts[0]
+
+    def shapes(self, shape: Sequence[int]) -> dict[str, Shape]:
+        """Return the shapes of their tensors from that of ours."""
+        part = (shape[0] // len(self.theirs), *shape[1:])
+        return dict.fromkeys(self.theirs, part[::-1] if self.turned else part)
+
+
+def linked(ours: str, *theirs: str, turned: bool = False) -> list[Link]:
+    """Return the links of what has a weight and a bias: a linear map, a fused one, a norm."""
+    return [
+        Link(f"{ours}.{kind}", tuple(f"{name}.{kind}" for name in theirs), turned and kind == "weight")
+        for kind in ("weight", "bias")
+    ]
+
+
+def bert_body(config: BertConfig, prefix: str = "bert.") -> list[Link]:
+    """Return the links of embeddings and layers; positions and segments only where they are tables of ours."""
+    near = f"{prefix}embeddings"
+    found = [
+        Link("embedding.weight", (f"{near}.word_embeddings.weight",)),
+        *linked("embedding_norm", f"{near}.LayerNorm"),
+    ]
+    if config.positions == "learned":
+        found.append(Link("places.table.table", (prefix + POSITIONS["bert"],)))
+    if config.n_segments > 1:
+        found.append(Link("segments.weight", (prefix + SEGMENTS,)))
+    for i in range(config.n_layers):
+        ours, theirs = f"layers.{i}", f"{prefix}encoder.layer.{i}"
+        parts = [f"{theirs}.attention.self.{part}" for part in ("query", "key", "value")]
+        found += linked(f"{ours}.attention.projection", *parts)
+        found += linked(f"{ours}.attention.output", f"{theirs}.attention.output.dense")
+        found += linked(f"{ours}.around_attention.norm", f"{theirs}.attention.output.LayerNorm")
+        found += linked(f"{ours}.feed_forward.up", f"{theirs}.intermediate.dense")
+        found += linked(f"{ours}.feed_forward.down", f"{theirs}.output.dense")
+        found += linked(f"{ours}.around_feed_forward.norm", f"{theirs}.output.LayerNorm")
+    return found
+
+
+def bert_head(config: BertConfig) -> list[Link]:
+    """Return the links of what predicts words."""
+    near = "cls.predictions"
+    return [
+        *linked("predictor.linear", f"{near}.transform.dense"),
+        *linked("predictor.norm", f"{near}.transform.LayerNorm"),
+        Link("output.bias", (f"{near}.bias",)),
+        *([] if config.tied else [Link("output.weight", (f"{near}.decoder.weight",))]),
+    ]
+
+
+def roberta_head(config: BertConfig) -> list[Link]:
+    """Return the links of what predicts words in RoBERTa."""
+    return [
+        *linked("predictor.linear", "lm_head.dense"),
+        *linked("predictor.norm", "lm_head.layer_norm"),
+        Link("output.bias", ("lm_head.bias",)),
+        *([] if config.tied else [Link("output.weight", ("lm_head.decoder.weight",))]),
+    ]
+
+
+def next_sentence() -> list[Link]:
+    """Return the links of what says if a sentence follows another; 0 is that it does, on both sides."""
+    return [
+        *linked("next_sentence.pooler.linear", "bert.pooler.dense"),
+        *linked("next_sentence.output", "cls.seq_relationship"),
+    ]
+
+
+def classifier(config: BertConfig) -> list[Link]:
+    """Return the links of an encoder that labels rows."""
+    head = linked("pooler.linear", "bert.pooler.dense") + linked("output", "classifier")
+    return _within("encoder", bert_body(config)) + head
+
+
+def tagger(config: BertConfig) -> list[Link]:
+    """Return the links of an encoder that labels tokens."""
+    return _within("encoder", bert_body(config)) + linked("output", "classifier")
+
+
+def reader(config: BertConfig) -> list[Link]:
+    """Return the links of an encoder that finds answers."""
+    return _within("encoder", bert_body(config)) + linked("output", "qa_outputs")
+
+
+def _within(name: str, links: Sequence[Link]) -> list[Link]:
+    return [Link(f"{name}.{link.ours}", link.theirs, link.turned) for link in links]
+
+
+def gpt_body(config: GptConfig, prefix: str = "transformer.") -> list[Link]:
+    """Return the links of embeddings, layers and the last norm; positions only where they are a table of ours."""
+    found = [Link("embedding.weight", (f"{prefix}wte.weight",)), *linked("norm", f"{prefix}ln_f")]
+    if config.positions == "learned":
+        found.append(Link("places.table.table", (prefix + POSITIONS["gpt2"],)))
+    for i in range(config.n_layers):
+        ours, theirs = f"layers.{i}", f"{prefix}h.{i}"
+        found += linked(f"{ours}.around_attention.norm", f"{theirs}.ln_1")
+        found += linked(f"{ours}.attention.projection", f"{theirs}.attn.c_attn", turned=True)
+        found += linked(f"{ours}.attention.output", f"{theirs}.attn.c_proj", turned=True)
+        found += linked(f"{ours}.around_feed_forward.norm", f"{theirs}.ln_2")
+        found += linked(f"{ours}.feed_forward.up", f"{theirs}.mlp.c_fc", turned=True)
+        found += linked(f"{ours}.feed_forward.down", f"{theirs}.mlp.c_proj", turned=True)
+    return found
+
+
+def gpt_head(config: GptConfig) -> list[Link]:
+    """Return the links of the output layer; there are none where it is the embedding."""
+    return [] if config.tied else [Link("output.weight", ("lm_head.weight",))]
+
+
+def to_theirs(links: Sequence[Link], ours: Tensors) -> dict[str, Tensor]:
+    """Return their tensors from ours."""
+    return {name: tensor for link in links for name, tensor in link.split(ours[link.ours]).items()}
+
+
+def their_shapes(links: Sequence[Link], ours: Tensors) -> dict[str, Shape]:
+    """Return the shapes of their tensors from ours, which need hold no numbers."""
+    return {name: shape for link in links for name, shape in link.shapes(ours[link.ours].shape).items()}
+
+
+def today(name: str) -> str:
+    """Return a tensor's name as it is written now; BERT's first files call the parts of a norm gamma and beta.
+
+    >>> today("bert.embeddings.LayerNorm.gamma")
+    'bert.embeddings.LayerNorm.weight'
+    """
+    return name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")

@@ -1,0 +1,213 @@
+"""A vocabulary as the files that AutoTokenizer reads, giving the same ids. Knows dictionaries, no files and no text.
+
+``tokenizers`` has all the steps of ours; what differs is what happens before them. Ours encodes a line chunk by chunk,
+each with a space before it and cut where a run of spaces begins. There one step puts a space before the line, and one
+cuts it. Symbols such as [MASK] are looked for after the first of these, so that what follows one gets no space: the
+step takes the space away again from a text that is a symbol and nothing else, as ``tokenizers`` sees symbols too.
+
+What no such file can say: there a special entry's name in a text is that entry; here it is text like any other.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from attnkit.errors import RunError
+
+Tree = dict[str, Any]
+_BORDER = "\ufdd0"
+"""No character of any language: marks where chunks begin for as long as NFKC makes spaces of other characters."""
+_LEADLESS = ("char", "bert", "gpt2")
+"""Kinds before whose chunks no space is put, or to whom it means nothing."""
+
+
+@dataclass(frozen=True)
+class Roles:
+    """What the special entries are called there, and what stands around a text."""
+
+    names: tuple[str, str, str, str]
+    """Of padding, begin, end, unknown."""
+    tokens: Mapping[str, int]
+    """Names of transformers' settings -> ids."""
+    single: tuple[str, ...]
+    """``$A`` is the text."""
+    pair: tuple[str, ...]
+    """``$B`` is the second text; it and what follows are of the second segment."""
+    inputs: tuple[str, ...]
+    """What the model takes."""
+
+    def without_segments(self) -> Roles:
+        """Return the same for a model that knows no segments."""
+        inputs = tuple(name for name in self.inputs if name != "token_type_ids")
+        return Roles(self.names, self.tokens, self.single, self.pair, inputs)
+
+
+BERT = Roles(
+    names=("[PAD]", "[CLS]", "[SEP]", "[UNK]"),
+    tokens={"pad_token": 0, "cls_token": 1, "sep_token": 2, "unk_token": 3},
+    single=("[CLS]", "$A", "[SEP]"),
+    pair=("[CLS]", "$A", "[SEP]", "$B", "[SEP]"),
+    inputs=("input_ids", "token_type_ids", "attention_mask"),
+)
+GPT = Roles(
+    names=("<pad>", "<s>", "</s>", "<unk>"),
+    tokens={"pad_token": 0, "bos_token": 1, "eos_token": 2, "unk_token": 3},
+    single=("<s>", "$A"),
+    pair=("<s>", "$A", "$B"),
+    inputs=("input_ids", "attention_mask"),
+)
+MARIAN = Roles(GPT.names, GPT.tokens, ("$A", "</s>"), ("$A", "$B", "</s>"), GPT.inputs)
+
+
+@dataclass(frozen=True)
+class Words:
+    """A vocabulary of ours, in dictionaries."""
+
+    kind: str
+    nfkc: bool
+    symbols: tuple[str, ...]
+    """Texts that are one token, whose ids follow those of the special entries."""
+    tree: Tree
+    """Its tokenizer in the JSON form of ``tokenizers``."""
+
+    @property
+    def leads(self) -> bool:
+        """Whether a space stands before each chunk."""
+        return self.kind not in _LEADLESS
+
+
+def files(words: Words, roles: Roles, mask: str | None, longest: int | None) -> dict[str, Tree]:
+    """Return what the files of a tokenizer hold, by their names.
+
+    Args:
+        words: The vocabulary.
+        roles: How the model uses it.
+        mask: The symbol that stands in the place of a hidden word, if there is one.
+        longest: Most tokens the model takes, None where there is no such limit.
+
+    Raises:
+        RunError: a symbol is also an entry by another name, which no such file can say.
+    """
+    names = [*roles.names, *words.symbols]
+    added = [_added(words, id, name, id < len(roles.names) or name == mask) for id, name in enumerate(names)]
+    roots = {**roles.tokens, **({} if mask is None else {"mask_token": names.index(mask)})}
+    special = {role: names[id] for role, id in roots.items()}
+    config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",  # that of the model's type would build another pipeline
+        "added_tokens_decoder": {str(token["id"]): {k: v for k, v in token.items() if k != "id"} for token in added},
+        "clean_up_tokenization_spaces": False,
+        "model_max_length": 1 << 30 if longest is None else longest,
+        "model_input_names": list(roles.inputs),
+        **special,
+    }
+    return {
+        "tokenizer.json": {
+            "version": "1.0",
+            "truncation": None,
+            "padding": None,
+            "added_tokens": added,
+            **pipeline(words),
+            "post_processor": _around(roles),
+            "decoder": _decoder(words.kind),
+            "model": _model(words.tree["model"], names),
+        },
+        "tokenizer_config.json": config,
+        "special_tokens_map.json": special,
+    }
+
+
+def pipeline(words: Words) -> Tree:
+    """Return the steps before the model: normalizer and pre-tokenizer."""
+    before, after = words.tree["normalizer"], words.tree["pre_tokenizer"]
+    if not words.leads:
+        return {"normalizer": before, "pre_tokenizer": after}
+    steps: list[Tree] = [{"type": "Prepend", "prepend": " "}]
+    if words.symbols:
+        alone = "|".join(map(re.escape, words.symbols))
+        steps.append({"type": "Replace", "pattern": {"Regex": f"^ (?=(?:{alone})$)"}, "content": ""})
+    if words.nfkc and words.kind != "word":
+        steps.append({"type": "Replace", "pattern": {"Regex": "(?<! ) "}, "content": f"{_BORDER} "})
+    steps += before["normalizers"] if before is not None else []
+    cuts = [after] if words.kind == "word" else [_cut(words.nfkc), *after["pretokenizers"]]
+    return {
+        "normalizer": {"type": "Sequence", "normalizers": steps},
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": cuts},
+    }
+
+
+def _cut(nfkc: bool) -> Tree:
+    """Return the step that cuts a line before each run of spaces."""
+    pattern = {"String": _BORDER} if nfkc else {"Regex": " +[^ ]*"}
+    return {"type": "Split", "pattern": pattern, "behavior": "Removed" if nfkc else "Isolated", "invert": False}
+
+
+def _added(words: Words, id: int, name: str, special: bool) -> Tree:
+    """Return an entry that is looked for in a text before all else.
+
+    The space before a hidden word is its own, so the mask takes it, as every symbol does among whole words.
+    """
+    symbol = id >= 4
+    spaced = symbol and (words.kind == "word" or (special and words.kind not in ("char", "bert")))
+    return {
+        "id": id,
+        "content": name,
+        "single_word": False,
+        "lstrip": spaced,
+        "rstrip": False,
+        "normalized": symbol and words.leads,
+        "special": special,
+    }
+
+
+def _model(model: Tree, names: Sequence[str]) -> Tree:
+    """Return the model with the first entries' names as they are there."""
+    listed = model["type"] == "Unigram"
+    old = [name for name, _ in model["vocab"]] if listed else sorted(model["vocab"], key=model["vocab"].__getitem__)
+    new = [*names, *old[len(names) :]]
+    if len(set(new)) != len(new):
+        twice = next(name for name in names if new.count(name) > 1)
+        help = "train with other symbols, or another kind of vocabulary"
+        raise RunError(f"'{twice}' is an entry of the vocabulary by two names", where="vocabulary.symbols", help=help)
+    if listed:
+        return {**model, "vocab": [[name, score] for name, (_, score) in zip(new, model["vocab"], strict=True)]}
+    return {**model, "unk_token": names[3], "vocab": {name: id for id, name in enumerate(new)}}
+
+
+def _around(roles: Roles) -> Tree:
+    used = {name: roles.names.index(name) for name in (*roles.single, *roles.pair) if name in roles.names}
+    segments = "token_type_ids" in roles.inputs
+    return {
+        "type": "TemplateProcessing",
+        "single": _template(roles.single, segments),
+        "pair": _template(roles.pair, segments),
+        "special_tokens": {name: {"id": name, "ids": [id], "tokens": [name]} for name, id in used.items()},
+    }
+
+
+def _template(parts: Sequence[str], segments: bool) -> list[Tree]:
+    second = parts.index("$B") if "$B" in parts and segments else len(parts)
+    found: list[Tree] = []
+    for place, part in enumerate(parts):
+        name, id = ("Sequence", part[1:]) if part in ("$A", "$B") else ("SpecialToken", part)
+        found.append({name: {"id": id, "type_id": int(place >= second)}})
+    return found
+
+
+def _decoder(kind: str) -> Tree:
+    """Return what makes text of entries again, without the space before the first."""
+    joined: Tree = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}
+    bare: Tree = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
+    fuse: Tree = {"type": "Fuse"}
+    if kind == "gpt2":
+        return joined
+    if kind == "bert":
+        return {"type": "WordPiece", "prefix": "##", "cleanup": True}
+    steps: dict[str, list[Tree]] = {
+        "char": [{"type": "ByteFallback"}, fuse],
+        "word": [fuse, bare],
+        "wordpiece": [{"type": "Replace", "pattern": {"String": "‿"}, "content": ""}, joined, bare],
+    }
+    return {"type": "Sequence", "decoders": steps.get(kind, [joined, bare])}

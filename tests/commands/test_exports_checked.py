@@ -1,0 +1,65 @@
+"""What could be exported is known before training, and what cannot be is refused by the key that is in the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Call = Callable[..., tuple[int, str, str]]
+
+
+def test_what_can_be_exported_is_said(call: Call, workshop: Any) -> None:
+    files = workshop.file("train.src"), workshop.file("train.tgt")
+    for system, name in (("huggingface", "transformers"), ("ctranslate2", "CTranslate2")):
+        code, out, err = call("check", *files, "--export-to", system)
+        assert code == 0 and "can be trained on" in out
+        assert "can be exported to " in err and name in err
+
+
+@pytest.mark.parametrize(
+    ("system", "setting", "said"),
+    [
+        ("huggingface", "model.norm=pre", "no Marian with norms before"),
+        ("huggingface", "model.positions=rotary", "no Marian with rotary positions"),
+        ("huggingface", "model.kind=rnn", "no translation model of the kind 'rnn'"),
+        ("huggingface", "model.alignment=additive", "scaled dot products"),
+        ("ctranslate2", "model.positions=alibi", "alibi positions"),
+    ],
+)
+def test_the_key_that_is_in_the_way_is_named(
+    call: Call, workshop: Any, tmp_path: Path, system: str, setting: str, said: str
+) -> None:
+    files = workshop.file("train.src"), workshop.file("train.tgt")
+    code, _, err = call("check", *files, "--export-to", system, "--set", setting)
+    key, _, value = setting.partition("=")
+    assert code == 2 and said in err and f"--set {key}" in err and "it takes" in err
+    config = tmp_path / "config.yaml"
+    first, _, second = key.partition(".")
+    config.write_text(f"{first}:\n  {second}: {value}\n")
+    code, _, err = call("check", *files, "--export-to", system, "--config", config)
+    assert code == 2 and said in err and str(config) in err
+
+
+def test_settings_alone_say_nothing(call: Call, workshop: Any) -> None:
+    files = workshop.file("train.src"), workshop.file("train.tgt")
+    code, out, err = call("check", *files, "--set", "model.norm=pre")
+    assert (code, out) == (2, "") and "add --export-to" in err
+
+
+def test_quantization_is_for_the_other_system(call: Call, trained: Path, tmp_path: Path) -> None:
+    code, out, err = call("export", trained, tmp_path / "hub", "--to", "huggingface", "--quantization", "int8")
+    assert (code, out) == (2, "") and "--quantization is for CTranslate2" in err
+    assert not (tmp_path / "hub").exists()
+
+
+def test_a_translator_is_exported_and_another_is_not(call: Call, workshop: Any, trained: Path, tmp_path: Path) -> None:
+    code, out, _ = call("export", trained, tmp_path / "hub", "--to", "huggingface")
+    assert code == 0 and str(tmp_path / "hub") in out
+    assert {"config.json", "model.safetensors", "tokenizer.json", "generation_config.json"} <= {
+        path.name for path in (tmp_path / "hub").iterdir()
+    }
+    code, out, err = call("import", "huggingface", tmp_path / "hub", "-o", tmp_path / "run")
+    assert (code, out) == (4, "") and "no model of the type 'marian'" in err
