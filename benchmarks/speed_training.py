@@ -27,6 +27,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from marian import write_marian
 from peers import WORK, Message, Worker, add_options, median_and_range, open_result, peers_python, save_result
 from training_workers import WARMUP
 
@@ -74,7 +75,6 @@ def prepare_text(options: argparse.Namespace, work: Path) -> None:
     optimization = config.optimization.model_copy(update={"max_tokens": max_tokens})
     config = config.model_copy(update={"optimization": optimization})
     (work / "config.json").write_text(config.model_dump_json())
-    (work / "model.json").write_text(config.model.model_dump_json())
     for name, pairs in (("train", prepared.pairs), ("valid", prepared.valid)):
         rows = [[[*side[i].tolist(), 2] for i in range(len(pairs))] for side in (pairs.src, pairs.tgt)]
         (work / f"{name}.json").write_text(json.dumps(rows))
@@ -82,6 +82,7 @@ def prepare_text(options: argparse.Namespace, work: Path) -> None:
     size = prepared.vocabularies.src.vocab_size
     model: Any = build_model(config.model, size, size)
     save_file({name: tensor.clone() for name, tensor in model.state_dict().items()}, work / "model.safetensors")
+    write_marian(work / "marian", config.model, model)
 
 
 def measure(options: argparse.Namespace, python: Path, dropout: float) -> Message:

@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from marian import write_marian
 from peers import WORK, Message, Worker, add_options, median_and_range, open_result, peers_python, save_result
 from shortlist import lexicon_key, make_lexicon
 from translation_workers import in_line_order, make_batches
@@ -136,8 +137,7 @@ def prepare_files(options: argparse.Namespace, work: Path, result: Message) -> N
     if options.train_src:
         source["lexicon"] = str(make_lexicon(options, options.best, result))
     (work / "source.json").write_text(json.dumps(source))
-    (work / "model.json").write_text(run.config.model.model_dump_json())
-    save_file({name: tensor.clone() for name, tensor in run.model.state_dict().items()}, work / "model.safetensors")
+    write_marian(work / "marian", run.config.model, run.model)
     src, mask = pad_sources(encoded[:8], run.device)
     tgt_in = torch.cat([torch.ones(len(src), 1, dtype=torch.int64), src[:, :-1]], 1)  # any target will do
     with torch.inference_mode():

@@ -106,7 +106,7 @@ def hf_worker(work: Path, options: argparse.Namespace, turn: Turn) -> None:
     from transformers import Trainer, TrainerCallback, TrainingArguments
 
     best = options.system == "hf-best"
-    model = load_marian(work, options.dropout)
+    model = load_marian(work / "marian", options.dropout)
     src, tgt = json.loads((work / "train.json").read_text())
     examples = [{"input_ids": s, "labels": t, "length": len(s)} for s, t in zip(src, tgt, strict=True)]
     valid = list(zip(*json.loads((work / "valid.json").read_text()), strict=True))

@@ -61,7 +61,7 @@ class HuggingFace:
         from marian import load_marian
 
         self.ids = json.loads((work / "source.json").read_text())["ids"][:n_lines]
-        self.load = lambda: load_marian(work, 0.0).eval()
+        self.load = lambda: load_marian(work / "marian", 0.0).eval()
         self.models: dict[str, Any] = {}
         self.work = work
 
