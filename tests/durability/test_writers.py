@@ -50,6 +50,11 @@ PASSES: dict[str, list[str]] = {
     "score-bleu": ["score-bleu {corpus}/test.src {corpus}/test.tgt --json"],
     "average": ["average run"],
     "export": ["export run exported --to ctranslate2"],
+    "import": [
+        "pretrain-mlm {corpus}/train.src -o begun --preset tiny --max-steps 2 --device cpu --set vocabulary.size=300",
+        "export begun hub --to huggingface",
+        "import huggingface hub -o imported",
+    ],
     "toy-corpus": ["toy-corpus reverse -o digits --pairs 20 --valid 2 --test 2"],
     "embed": [
         "train --task autoencode --data {corpus}/train.src -o codes --max-steps 2 --device cpu",

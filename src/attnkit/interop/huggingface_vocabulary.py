@@ -92,7 +92,7 @@ def foreign(tree: Tree, model: str, names: Mapping[str, str], n_rows: int, mask:
     kind, lowercase = _kind(tree)
     entries = _entries(tree, n_rows)
     fixed, masked = _fixed({name: id for id, name in entries.items()}, model, names)
-    added = {token["id"]: token["content"] for token in _added(tree)}
+    added = {token["id"]: token["content"] for token in added_tokens(tree)}
     others = [id for id in sorted(added) if id not in (*fixed, *masked)]
     symbols = (*[mask][: len(masked)], *(added[id] for id in others))
     order = [*fixed, *masked, *others]
@@ -159,7 +159,7 @@ def _entries(tree: Tree, n_rows: int) -> dict[int, str]:
     if not all(type(id) is int for id in vocab.values()):
         raise ValueError("its entries have no numbers")
     entries: dict[int, str] = {}
-    for name, id in [*vocab.items(), *((token["content"], token["id"]) for token in _added(tree))]:
+    for name, id in [*vocab.items(), *((token["content"], token["id"]) for token in added_tokens(tree))]:
         if not 0 <= id < n_rows:
             raise ValueError(f"its entry '{name[:40]}' has the number {id}, and the model knows {n_rows}")
         if entries.setdefault(id, name) != name:
@@ -167,8 +167,8 @@ def _entries(tree: Tree, n_rows: int) -> dict[int, str]:
     return entries
 
 
-def _added(tree: Tree) -> list[Mapping[str, Any]]:
-    """Return the entries that are looked for in a text before all else."""
+def added_tokens(tree: Tree) -> list[Mapping[str, Any]]:
+    """Return the entries that are looked for in a text before all else. Raises ``ValueError`` where they are odd."""
     tokens = tree.get("added_tokens") or []
     if not isinstance(tokens, Sequence) or not all(
         isinstance(token, Mapping) and type(token.get("id")) is int and isinstance(token.get("content"), str)

@@ -42,11 +42,11 @@ def read_vocabulary(folder: Path, model: str, n_rows: int) -> Vocabulary:
     """
     settings, declared = (_optional(folder / name) for name in ("tokenizer_config.json", "special_tokens_map.json"))
     tree, where = _tree(folder, settings)
-    own = _own(tree, n_rows)
-    if own is not None:
-        return own
     names = vocabularies.special_names(model, settings, declared)
     try:
+        own = _own(tree, n_rows)
+        if own is not None:
+            return own
         found = vocabularies.foreign(tree, model, names, n_rows, MASK)
         config = VocabularyConfig(
             kind=found.kind,
@@ -90,12 +90,12 @@ def _own(tree: Mapping[str, Any], n_rows: int) -> Vocabulary | None:
     kind = _own_kind(tree, model) if isinstance(model, dict) else None
     if kind is None or not isinstance(model, dict):
         return None
-    added = {token.get("id"): str(token.get("content")) for token in tree.get("added_tokens") or []}
+    added = {token["id"]: token["content"] for token in vocabularies.added_tokens(tree)}
     if sorted(added) != list(range(len(added))) or len(added) < len(SPECIALS):
         return None
     symbols = tuple(added[id] for id in range(len(SPECIALS), len(added)))
     names = [*SPECIALS, *(f"<symbol{i}>" for i in range(len(symbols)))]
-    for normalize, lowercase, fallback in product(_NORMALIZERS, (False, True), (False, True)):
+    for normalize, lowercase, fallback in product(_NORMALIZERS, (False, True), (True, False)):
         try:
             config = VocabularyConfig(
                 kind=kind,
