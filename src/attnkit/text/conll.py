@@ -156,7 +156,9 @@ def _is_border(line: str) -> bool:
 
 def _columns(line: str) -> list[str]:
     line = line.rstrip(" \t")
-    return line.split("\t") if "\t" in line else [part for part in line.split(" ") if part]
+    if "\t" in line:
+        return [part.strip(" ") for part in line.split("\t")]
+    return [part for part in line.split(" ") if part]
 
 
 def _check(columns: Sequence[str], expected: int, tagged: bool, where: str) -> None:

@@ -1,0 +1,143 @@
+"""Windows over long contexts: every token in some, each best in the one that a loop finds, and rows read back."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from attnkit.data.store import write_store
+from attnkit.data.windows import NO_ANSWER, Held, WindowRows, cut_windows
+from attnkit.data.windows_config import WindowsConfig
+from attnkit.text.tokenizer import BOS_ID, EOS_ID, PAD_ID
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 12)), min_size=1, max_size=5), st.integers(1, 10))
+def test_every_token_is_in_a_window_and_best_in_one(contexts: list[tuple[int, int]], stride: int) -> None:
+    lengths = np.array([n for n, _ in contexts])
+    rooms = np.array([stride + more for _, more in contexts])
+    found = cut_windows(lengths, rooms, stride)
+    for context, (length, room) in enumerate(zip(lengths.tolist(), rooms.tolist(), strict=True)):
+        mine = np.flatnonzero(found.contexts == context)
+        spans = list(zip(found.begins[mine].tolist(), found.ends[mine].tolist(), strict=True))
+        assert all(0 <= begin <= end <= length and end - begin == min(room, length) for begin, end in spans)
+        assert all(0 < after[0] - before[0] <= stride for before, after in itertools.pairwise(spans))
+        assert len(spans) == max(1, 1 + -(-(length - room) // stride))
+        owners = [[] for _ in range(length)]
+        for number, row in enumerate(mine):
+            for token in range(found.best_begins[row], found.best_ends[row]):
+                owners[token].append(number)
+        for token in range(length):
+            # As in Devlin et al.'s code: the smaller of what stands before and behind counts.
+            shown = [min(token - begin, end - 1 - token) if begin <= token < end else -1 for begin, end in spans]
+            assert owners[token] == [shown.index(max(shown))]
+
+
+def test_windows_worked_out_by_hand() -> None:
+    found = cut_windows(np.array([10, 0]), np.array([6, 6]), 3)
+    # 0-5, 3-8 and, to be full, 4-9. Token 4 has 1 behind it in the first and 1 before it in the second: the earlier.
+    assert list(zip(found.begins, found.ends, strict=True)) == [(0, 6), (3, 9), (4, 10), (0, 0)]
+    assert list(zip(found.best_begins, found.best_ends, strict=True)) == [(0, 5), (5, 7), (7, 10), (0, 0)]
+    with pytest.raises(ValueError, match="leave tokens out"):
+        cut_windows(np.array([10]), np.array([2]), 3)
+
+
+def rows_of(
+    seed: int, max_length: int = 24
+) -> tuple[WindowRows, list[list[int]], list[list[int]], list[tuple[int, int]]]:
+    drawn = random.Random(seed)
+    contexts = [[drawn.randrange(4, 99) for _ in range(drawn.randint(1, 50))] for _ in range(4)]
+    questions = [[drawn.randrange(4, 99) for _ in range(drawn.randint(1, 9))] for _ in range(6)]
+    of = [drawn.randrange(4) for _ in questions]
+    answers = []
+    for context in of:
+        first = drawn.randrange(len(contexts[context]))
+        last = min(len(contexts[context]) - 1, first + drawn.randrange(4))
+        answers.append(NO_ANSWER if drawn.random() < 0.2 else (first, last))
+    config = WindowsConfig(max_length=max_length, stride=5, max_question=6)
+    rows = WindowRows(Held(questions), Held(contexts), np.array(of), config, np.array(answers))
+    return rows, questions, [contexts[context] for context in of], answers
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_rows_hold_question_and_window(seed: int) -> None:
+    rows, questions, contexts, answers = rows_of(seed)
+    indices = np.random.default_rng(seed).permutation(len(rows))
+    batch = rows.batch(indices)
+    answered = dict.fromkeys(range(len(questions)), 0)
+    for place, row in enumerate(indices.tolist()):
+        question = int(rows.questions[row])
+        begin, end = int(rows.windows.begins[row]), int(rows.windows.ends[row])
+        asked, window = questions[question][:6], contexts[question][begin:end]
+        expected = [BOS_ID, *asked, EOS_ID, *window, EOS_ID]
+        n_padding = batch.ids.shape[1] - len(expected)
+        assert batch.ids[place].tolist() == expected + [PAD_ID] * n_padding
+        assert batch.real[place].tolist() == [True] * len(expected) + [False] * n_padding
+        assert rows.lengths[0][row] == len(expected) <= 24
+        first = len(asked) + 2
+        segments = [0] * first + [1] * (len(window) + 1) + [0] * n_padding
+        assert batch.segments[place].tolist() == segments
+        assert batch.ids[place][batch.context[place]].tolist() == window
+        best = range(int(rows.windows.best_begins[row]), int(rows.windows.best_ends[row]))
+        assert batch.best[place].nonzero().flatten().tolist() == [first + token - begin for token in best]
+        answer = (
+            contexts[question][answers[question][0] : answers[question][1] + 1] if answers[question][0] >= 0 else []
+        )
+        low, high = int(batch.firsts[place]), int(batch.lasts[place])
+        inside = begin <= answers[question][0] and answers[question][1] < end and bool(answer)
+        assert (low > 0) == inside == bool(rows.answered[row])
+        if inside:
+            answered[question] += 1
+            assert batch.ids[place, low : high + 1].tolist() == answer
+            found = rows.in_context(row, low, high)
+            assert contexts[question][found[0] : found[1]] == answer
+    # Windows overlap by more than the longest answer: each that there is lies in one at least.
+    assert all(bool(n) == (answers[question] != NO_ANSWER) for question, n in answered.items())
+
+
+def test_rows_of_one_question_each_alone_are_those_of_the_batch() -> None:
+    rows = rows_of(7)[0]
+    whole = rows.batch(np.arange(len(rows)))
+    for row in range(len(rows)):
+        alone = rows.batch(np.array([row]))
+        length = alone.ids.shape[1]
+        for name, part in vars(alone).items():
+            other = vars(whole)[name][row]
+            assert part[0].tolist() == (other[:length] if part.ndim == 2 else other).tolist()
+
+
+def test_a_store_serves_as_memory_does(tmp_path: Path) -> None:
+    rows, questions, _, answers = rows_of(3)
+    drawn = random.Random(3)
+    contexts = [[drawn.randrange(4, 99) for _ in range(drawn.randint(1, 50))] for _ in range(4)]
+    stored = WindowRows(
+        write_store(tmp_path / "q", [questions], 99),
+        write_store(tmp_path / "c", [contexts], 99),
+        rows._context_of,
+        WindowsConfig(max_length=24, stride=5, max_question=6),
+        np.array(answers),
+    )
+    indices = np.arange(len(rows))[::-1].copy()
+    assert stored.batch(indices).ids.tolist() == rows.batch(indices).ids.tolist()
+
+
+def test_the_fingerprint_sees_every_change() -> None:
+    def fingerprint(question: int = 5, context: int = 6, stride: int = 2, answer: int = 1) -> str:
+        config = WindowsConfig(max_length=12, stride=stride, max_question=4)
+        given = Held([[question]]), Held([[context] * 20])
+        return WindowRows(*given, np.array([0]), config, np.array([[0, answer]])).fingerprint
+
+    assert len({fingerprint(), fingerprint(7), fingerprint(5, 7), fingerprint(5, 6, 3), fingerprint(5, 6, 2, 2)}) == 5
+    assert fingerprint() == fingerprint()
+
+
+def test_settings_that_leave_tokens_out_are_refused() -> None:
+    with pytest.raises(ValidationError, match="leaves 61 tokens for the context beside a question"):
+        WindowsConfig(max_length=128, stride=100)

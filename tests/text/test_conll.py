@@ -1,0 +1,148 @@
+"""Tagged words in columns: read, checked, changed from scheme to scheme, and written back line by line."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from attnkit.errors import DataError
+from attnkit.metrics.spans import entities
+from attnkit.text import conll
+from attnkit.text.conll import Scheme, check_tags, convert, find_scheme, read_blocks, read_sentences, tag_faults
+
+FILE = """-DOCSTART- -X- O
+
+EU NNP B-ORG
+rejects VBZ O
+
+Peter NNP B-PER
+Blackburn NNP I-PER
+
+
+-DOCSTART- -X- O
+1996 CD O"""
+# The same three entities, worked out by hand: PER over two words, PER over one that touches it, LOC alone.
+SAME: dict[Scheme, str] = {
+    "bio": "B-PER I-PER B-PER O B-LOC",
+    "iob1": "I-PER I-PER B-PER O I-LOC",
+    "bioes": "B-PER E-PER S-PER O S-LOC",
+}
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "a.conll"
+    path.write_bytes(text.encode())
+    return path
+
+
+def test_sentences_and_what_stands_between_them(tmp_path: Path) -> None:
+    path = write(tmp_path, FILE)
+    found = [(block.line, block.words, block.tags) for block in read_sentences(path)]
+    assert found == [
+        (3, ("EU", "rejects"), ("B-ORG", "O")),
+        (6, ("Peter", "Blackburn"), ("B-PER", "I-PER")),
+        (11, ("1996",), ("O",)),
+    ]
+    assert [line for block in read_blocks(path) for line in block.lines] == FILE.split("\n")
+
+
+def test_every_line_comes_back(tmp_path: Path) -> None:
+    path = write(tmp_path, FILE)
+    written = [line for block in read_blocks(path) for line in conll.write_tags(block, ["X"] * len(block.words))]
+    assert written == [line + " X" if line and "DOC" not in line else line for line in FILE.split("\n")]
+
+
+def test_tabs_divide_columns_where_there_are_any(tmp_path: Path) -> None:
+    path = write(tmp_path, "New York\tB-LOC\n \t \n\u00a0\tO\r\nx \t O\n\t\n")
+    blocks = list(read_blocks(path))
+    assert [(block.words, block.tags) for block in blocks if block.words] == [
+        (("New York",), ("B-LOC",)),
+        (("\u00a0", "x"), ("O", "O")),
+    ]
+    assert sum(len(block.lines) for block in blocks) == 5
+    assert conll.write_tags(blocks[0], ["O"]) == ["New York\tB-LOC\tO"]
+
+
+def test_words_alone_are_read_where_no_tags_are_asked_for(tmp_path: Path) -> None:
+    (block,) = read_sentences(write(tmp_path, "Hello\nworld\n"), tagged=False)
+    assert block.words == ("Hello", "world") and block.tags == ()
+    assert conll.write_tags(block, ["O", "B-X"]) == ["Hello O", "world B-X"]
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "said"),
+    [
+        ("a O\nb\n", 2, "this word has no tag"),
+        ("a O\nb\t\n", 2, "this word has no tag"),
+        ("a O\n\nb NN O\n", 3, "this line has 3 columns, the first one 2"),
+        ("\tO\n", 1, "the word is missing"),
+        (f"a\t{'x' * 300}\n", 1, "this tag has 300 characters"),
+    ],
+)
+def test_wrong_lines_are_named(tmp_path: Path, text: str, line: int, said: str) -> None:
+    path = write(tmp_path, text)
+    with pytest.raises(DataError, match=said) as caught:
+        list(read_sentences(path))
+    assert caught.value.where == f"{path}:{line}" and caught.value.help
+
+
+def test_a_file_without_blank_lines_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conll, "MOST_WORDS", 3)
+    assert len(list(read_sentences(write(tmp_path, "a O\n" * 3)))) == 1
+    assert sum(len(block.lines) for block in read_blocks(write(tmp_path, "\n" * 8))) == 8
+    with pytest.raises(DataError, match="more than 3 words"):
+        list(read_sentences(write(tmp_path, "a O\n" * 4)))
+
+
+@pytest.mark.parametrize("source", SAME)
+@pytest.mark.parametrize("target", SAME)
+def test_schemes_are_changed_as_by_hand(source: Scheme, target: Scheme) -> None:
+    assert convert(SAME[source].split(), target) == SAME[target].split()
+    faults = list(tag_faults(SAME[source].split(), target))
+    assert bool(faults) == (source != target)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_any_tags_keep_their_entities_and_become_well_formed(seed: int) -> None:
+    drawn = random.Random(seed)
+    tags = drawn.choices(["O", "B-A", "I-A", "E-A", "S-A", "B-B", "I-B"], k=12)
+    for scheme in SAME:
+        changed = convert(tags, scheme)
+        assert entities(changed) == entities(tags)
+        assert not list(tag_faults(changed, scheme))
+
+
+@pytest.mark.parametrize(
+    ("sentences", "scheme"),
+    [
+        (["B-PER I-PER O"], "bio"),
+        (["I-PER I-PER O"], "iob1"),
+        (["I-PER B-PER", "O I-LOC"], "iob1"),
+        (["B-PER I-PER", "B-LOC O", "I-LOC O"], "bio"),  # one slip
+        (["B-PER", "O E-LOC"], "bioes"),
+        (["O S-LOC"], "bioes"),
+        (["O O"], "plain"),
+        (["NNP VBZ", "I-"], "plain"),
+        (["B-PER", "NN"], "plain"),
+    ],
+)
+def test_schemes_are_told_apart(sentences: list[str], scheme: str) -> None:
+    assert find_scheme([sentence.split() for sentence in sentences]) == scheme
+
+
+def test_a_tag_that_breaks_its_scheme_is_named(tmp_path: Path) -> None:
+    path = write(tmp_path, "a B-PER\nb O\n\nc O\nd I-PER\n")
+    first, second = read_sentences(path)
+    check_tags(path, first, "bio")
+    with pytest.raises(DataError, match="'I-PER' cannot stand here in BIO; 'B-PER' can") as caught:
+        check_tags(path, second, "bio")
+    assert caught.value.where == f"{path}:5"
+    with pytest.raises(DataError, match="'B-PER' cannot stand here in BIOES"):
+        check_tags(path, first, "bioes")
+    assert [fault for _, fault in tag_faults(["S-X", "X"], "bio")] == [
+        "'S-X' is no tag of BIO",
+        "'X' is no tag of BIO",
+    ]
+    assert not list(tag_faults(["NN"], "plain"))

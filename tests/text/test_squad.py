@@ -1,0 +1,127 @@
+"""SQuAD's JSON: read, split by paragraphs, written and read again, and each fault with its place."""
+
+from __future__ import annotations
+
+import copy
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from attnkit.errors import DataError
+from attnkit.text.squad import Answer, Question, read_squad, split_paragraphs, write_squad
+
+CONTEXT = "Zoë gave 😀 308 points in 1990."
+TREE: dict[str, Any] = {
+    "version": "v2.0",
+    "data": [
+        {
+            "title": "Points",
+            "paragraphs": [
+                {
+                    "context": CONTEXT,
+                    "qas": [
+                        {
+                            "id": "a",
+                            "question": "How many?",
+                            "answers": [
+                                {"text": "308 points", "answer_start": 11},
+                                {"text": "308", "answer_start": 11},
+                            ],
+                        },
+                        {"id": "b", "question": "Why?", "answers": [], "is_impossible": True},
+                        {"id": "c", "question": "When?", "is_impossible": False},
+                    ],
+                }
+            ],
+        }
+    ],
+}
+
+
+def write(folder: Path, tree: Any) -> Path:
+    path = folder / "a.json"
+    path.write_text(tree if isinstance(tree, str) else json.dumps(tree), encoding="utf-8")
+    return path
+
+
+def test_questions_and_answers_are_read(tmp_path: Path) -> None:
+    (paragraph,) = read_squad(write(tmp_path, TREE))
+    assert (paragraph.title, paragraph.context) == ("Points", CONTEXT)
+    first, second, third = paragraph.questions
+    assert first == Question("a", "How many?", (Answer("308 points", 11), Answer("308", 11)), False)
+    assert (second.impossible, second.labeled) == (True, True)
+    assert (third.impossible, third.labeled, third.answers) == (False, False, ())
+    path = tmp_path / "b.json.gz"
+    path.write_bytes(gzip.compress(json.dumps(TREE).encode()))
+    assert read_squad(path) == [paragraph]
+
+
+def test_what_is_written_reads_the_same(tmp_path: Path) -> None:
+    paragraphs = read_squad(write(tmp_path, TREE))
+    assert read_squad(write(tmp_path, write_squad(paragraphs))) == paragraphs
+
+
+PARAGRAPH = ("data", 0, "paragraphs", 0)
+QUESTION = (*PARAGRAPH, "qas", 0)
+ANSWER = (*QUESTION, "answers", 0)
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "said"),
+    [
+        (("data",), {}, "the file has no 'data', or it is not a list"),
+        (("data",), [], "there are no questions"),
+        (("data", 0), 3, r"data\[0\] has no 'paragraphs'"),
+        ((*PARAGRAPH, "context"), 3, r"data\[0\].paragraphs\[0\] has no 'context', or it is not a text"),
+        ((*QUESTION, "id"), 7, r"qas\[0\] has no 'id'"),
+        ((*QUESTION, "id"), "b", r"qas\[1\]: another question has the id 'b' too"),
+        ((*QUESTION, "is_impossible"), True, "'is_impossible' says that there is no answer, and there are 2"),
+        ((*QUESTION, "is_impossible"), "no", "'is_impossible', or it is not true or false"),
+        ((*ANSWER, "answer_start"), True, r"answers\[0\] has no 'answer_start', or it is not a whole number"),
+        ((*ANSWER, "answer_start"), 12, "at character 12 of the context stands '08 points ', not '308 points'"),
+        ((*ANSWER, "answer_start"), -5, "at character -5"),
+        ((*ANSWER, "text"), "", "the answer is empty"),
+    ],
+)
+def test_faults_are_named_with_their_place(tmp_path: Path, place: tuple[Any, ...], value: Any, said: str) -> None:
+    tree = copy.deepcopy(TREE)
+    part: Any = tree
+    for name in place[:-1]:
+        part = part[name]
+    part[place[-1]] = value
+    with pytest.raises(DataError, match=said) as caught:
+        read_squad(write(tmp_path, tree))
+    assert caught.value.help and caught.value.where
+
+
+def test_what_is_no_json_is_refused_with_its_line(tmp_path: Path) -> None:
+    path = write(tmp_path, '{"data": [\n1,]\n}')
+    with pytest.raises(DataError, match="this is no JSON") as caught:
+        read_squad(path)
+    assert caught.value.where == f"{path}:2"
+    path.write_bytes(b'{"data":\n"\xff"}')
+    with pytest.raises(DataError, match=r"0xFF is no UTF-8 \(byte 2 of the line\)") as caught:
+        read_squad(path)
+    assert caught.value.where == f"{path}:2"
+    with pytest.raises(DataError, match="a key stands twice"):
+        read_squad(write(tmp_path, '{"data": [], "data": []}'))
+
+
+def test_parts_share_no_context_and_do_not_depend_on_the_order(tmp_path: Path) -> None:
+    def paragraph(n: int) -> dict[str, Any]:  # of each context there are two
+        return {"context": f"context {n // 2}", "qas": [{"id": str(n), "question": "?", "answers": []}]}
+
+    given = [{"title": str(n), "paragraphs": [paragraph(n)]} for n in range(200)]
+    paragraphs = read_squad(write(tmp_path, {"data": given}))
+    parts = split_paragraphs(paragraphs, (0.8, 0.1, 0.1), seed=3)
+    assert [len(part) for part in parts] == [160, 20, 20]
+    contexts = [{one.context for one in part} for part in parts]
+    assert sum(map(len, contexts)) == len(set.union(*contexts)) == 100
+    backwards = split_paragraphs(paragraphs[::-1], (0.8, 0.1, 0.1), seed=3)
+    assert [part[::-1] for part in backwards] == parts
+    assert split_paragraphs(paragraphs, (0.8, 0.1, 0.1), seed=4) != parts
+    with pytest.raises(ValueError, match="whole"):
+        split_paragraphs(paragraphs, (0.5, 0.4), seed=1)
