@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from pathlib import Path
 from typing import Any
 
@@ -150,3 +151,19 @@ def test_counting_is_learnt(tmp_path: Path, task: str) -> None:
     done = list(train(Request(config, tmp_path / "run")))[-1]
     # Of 20 digits and an end that are predicted one by one, only the first is anybody's guess.
     assert done.metrics["accuracy"] >= (90 if task == "mlm" else 95.2)
+
+
+def test_what_follows_is_learnt(tmp_path: Path) -> None:
+    """Each document has words of one topic alone; of random parts one in twelve has the same."""
+    drawn = random.Random(1)
+    lines = []
+    for _ in range(400):
+        topic = drawn.randrange(12)
+        lines.append(" ".join(f"{topic}-{drawn.randrange(2)}" for _ in range(20)))
+    sets = ["vocabulary.kind=word", "optimization.learning_rate=0.005", "limits.steps=250", "model.dropout=0.0"]
+    sets += ["model.attention_dropout=0.0", "optimization.warmup_steps=10", "evaluation.every_steps=250"]
+    sets += ["model.next_sentence=true", "data.valid_rows=null"]
+    valid = write(tmp_path / "valid", *lines[300:])
+    config = configure("mlm", [write(tmp_path / "text", *lines[:300])], *sets, **{"data.valid_files": [str(valid)]})
+    done = list(train(Request(config, tmp_path / "run")))[-1]
+    assert done.metrics["next_accuracy"] > 75
