@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from attnkit.errors import DataError
-from attnkit.text import alignment, tokenizer
+from attnkit.text import alignment, engine, tokenizer
 from attnkit.text.alignment import NONE, align, encode_words
-from attnkit.text.config import TrainedKind, VocabularyConfig
+from attnkit.text.alphabet import CHARACTERS
+from attnkit.text.config import SPECIALS, TrainedKind, VocabularyConfig
 from attnkit.text.tokenizer import UNK_ID, Tokenizer
 from attnkit.text.vocabulary import train_vocabulary
 
@@ -32,7 +33,7 @@ def vocabulary(kind: TrainedKind, **changes: object) -> Tokenizer:
 
 def by_bytes(vocabulary: Tokenizer, text: str, ids: list[int]) -> list[tuple[int, int]]:
     """Count the bytes of the pieces, none of them unknown, to find the characters that each has a part of."""
-    lead = " " if text and vocabulary.config.kind != "char" else ""
+    lead = " " if text and vocabulary.config.kind not in ("char", "gpt2") else ""
     owner = [place for place, character in enumerate(lead + text) for _ in character.encode()]
     found, at = [], 0
     for id in ids:
@@ -133,3 +134,34 @@ def test_half_a_character_is_refused() -> None:
     for call in (align, encode_words):
         with pytest.raises(DataError, match="lone surrogate"):
             call(vocabulary("bpe"), ["a\ud800"])
+
+
+def imported(kind: str) -> Tokenizer:
+    """Return a small vocabulary that cuts as BERT's (lower-casing, without accents) or GPT-2's does."""
+    letters = sorted({*"abcdefghijklmnopqrstuvwxyz.,'019日½가"})
+    merges = [["Ġ", "a"], ["Ġa", "b"], ["b", "c"]]
+    if kind == "bert":
+        names = [*SPECIALS, *letters, *("##" + letter for letter in letters), "cafe", "##bc"]
+    else:
+        names = [*SPECIALS, *CHARACTERS, *("".join(merge) for merge in merges)]
+    config = VocabularyConfig.model_validate({"kind": kind, "size": len(names), "lowercase": kind == "bert"})
+    ids = {name: id for id, name in enumerate(names)}
+    return Tokenizer(config, engine.pipeline(config, engine.model_of(config, ids, merges)))
+
+
+@pytest.mark.parametrize("kind", ["bert", "gpt2"])
+def test_imported_vocabularies_are_aligned_too(kind: str) -> None:
+    ours = imported(kind)
+    given = ["Café abc, ab 日本 abc", " ab abc  bc", "e\u0301\u0000a\tb", "", "😀 x"]
+    for text, ids, found in zip(given, ours.encode(given), align(ours, given), strict=True):
+        assert found.ids.tolist() == ids
+        if kind == "gpt2":
+            assert list(zip(found.begins, found.ends, strict=True)) == by_bytes(ours, text, ids)
+    (found,) = align(ours, given[:1])
+    for answer in ("Café", "abc,", "ab 日"):
+        begin = given[0].index(answer)
+        span = found.pieces(begin, begin + len(answer))
+        assert span is not None and found.cut(given[0], *span) == answer
+    sentences = [["Café", "abc", "ab", "e"], ["x"], []]
+    lines = ours.encode([" ".join(words) for words in sentences])
+    assert [words.ids.tolist() for words in encode_words(ours, sentences)] == lines
