@@ -104,6 +104,10 @@ def test_schemes_are_changed_as_by_hand(source: Scheme, target: Scheme) -> None:
     assert bool(faults) == (source != target)
 
 
+def test_neighbours_of_two_types_need_no_border_in_iob1() -> None:
+    assert convert(["B-PER", "B-LOC", "B-LOC"], "iob1") == ["I-PER", "I-LOC", "B-LOC"]
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_any_tags_keep_their_entities_and_become_well_formed(seed: int) -> None:
     drawn = random.Random(seed)
@@ -121,6 +125,7 @@ def test_any_tags_keep_their_entities_and_become_well_formed(seed: int) -> None:
         (["I-PER I-PER O"], "iob1"),
         (["I-PER B-PER", "O I-LOC"], "iob1"),
         (["B-PER I-PER", "B-LOC O", "I-LOC O"], "bio"),  # one slip
+        (["B-PER O", "I-LOC O"], "bio"),  # as many
         (["B-PER", "O E-LOC"], "bioes"),
         (["O S-LOC"], "bioes"),
         (["O O"], "plain"),

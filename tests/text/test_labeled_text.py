@@ -20,7 +20,7 @@ HEADERS = [
     # (header, text, text2, label)
     ("label text", 1, None, 0),
     ("text label", 0, None, 1),
-    ("Label TEXT Text2", 1, 2, 0),
+    ("TEXT Text2 Label", 0, 1, 2),
     ("id text label text2 note", 1, 3, 2),  # others are not read
     ("sentence label", 0, None, 1),
     ("premise hypothesis label", 0, 1, 2),

@@ -82,7 +82,7 @@ ANSWER = (*QUESTION, "answers", 0)
         ((*QUESTION, "is_impossible"), "no", "'is_impossible', or it is not true or false"),
         ((*ANSWER, "answer_start"), True, r"answers\[0\] has no 'answer_start', or it is not a whole number"),
         ((*ANSWER, "answer_start"), 12, "at character 12 of the context stands '08 points ', not '308 points'"),
-        ((*ANSWER, "answer_start"), -5, "at character -5"),
+        (ANSWER, {"text": "1990", "answer_start": -5}, "at character -5"),
         ((*ANSWER, "text"), "", "the answer is empty"),
     ],
 )

@@ -158,7 +158,7 @@ class WindowRows:
     def answered(self) -> npt.NDArray[np.bool_]:
         """(W,) where a window holds all of its question's answer."""
         first, last = self._answers[self.questions].T
-        found: npt.NDArray[np.bool_] = (first >= self.windows.begins) & (last < self.windows.ends) & (first >= 0)
+        found: npt.NDArray[np.bool_] = (first >= self.windows.begins) & (last < self.windows.ends)
         return found
 
     def batch(self, indices: Longs, seed: int = 0, epoch: int = 0) -> WindowBatch:

@@ -151,5 +151,4 @@ def _closed(rows: Located, length: int) -> Longs:
         closed = closed if (here, behind) == (begin, end) else max(behind, begin)
         begin, end = here, behind
         table[row, 2] = closed
-    table[:, 1:] = np.maximum.accumulate(table[:, 1:], axis=0)
     return table
