@@ -1,4 +1,4 @@
-"""Flags, ``--set``, a file and the method's choices to one configuration of word vectors, each value with its origin."""
+"""Flags, ``--set``, a file and the method's choices to one configuration of word vectors, with origins. Torch-free."""
 
 from __future__ import annotations
 
