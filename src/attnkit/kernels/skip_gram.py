@@ -16,6 +16,7 @@ import numpy as np
 from attnkit.kernels.compiled import inlined
 from attnkit.kernels.logistic import slopes
 from attnkit.kernels.sampling import drawn, number
+from attnkit.kernels.subword import enter, expect, leave
 from attnkit.kernels.vector import add_to_row, clear, dots, dots16, prefetch, update
 from attnkit.kernels.windows import windows
 
@@ -93,7 +94,7 @@ def _shared(weights: Any, text: Any, work: Any, knobs: Any, tables: Any) -> Any:
     window, negative, key = knobs[0], knobs[2], np.uint64(work[2]) ^ NOISE
     words, at, left, right, begin, end = windows(text, work, knobs, tables[0])
     size, x_of, o_of = 64 * len(lanes), inputs.ctypes.data, outputs.ctypes.data
-    copies, before, error = scratch(SHARED, size // 4), scratch(SHARED, size // 4), scratch(1, size // 4)
+    copies, before, error = scratch(SHARED, size // 4), scratch(SHARED, size // 4), scratch(3, size // 4)
     steps, places = scratch(1, SHARED)[0], np.arange(SHARED)
     rows, near = np.empty(2 * window + 4, np.int64), scratch(1, 2 * window + 16)[0]
     drawn_now, drawn_next = np.zeros(SHARED, np.int64), np.zeros(SHARED, np.int64)
@@ -112,13 +113,13 @@ def _shared(weights: Any, text: Any, work: Any, knobs: Any, tables: Any) -> Any:
             if i + BLOCK < end:
                 _draw(number(key, np.uint64(at[i + BLOCK])), tables, drawn_next, o_of, lanes)
         if i + 1 < end:
-            prefetch(lanes, x_of + size * np.int64(words[i + 1]))
+            expect(lanes, x_of, words[i + 1], tables)
         if i + window + 1 < len(words) and i + window + 1 < end:
             prefetch(lanes, o_of + size * np.int64(words[i + window + 1]))
         m = context(words, i, (left[i], right[i]), rows)
         if m == 0:
             continue
-        x, alpha = x_of + size * np.int64(words[i]), alpha_at(work, at[i])
+        x, alpha = enter(lanes, x_of, words[i], tables, error.ctypes.data + size), alpha_at(work, at[i])
         n_terms += m
         dots(lanes, o_of, rows, m, x, near)
         for k in range(0, m, 16):
@@ -130,6 +131,7 @@ def _shared(weights: Any, text: Any, work: Any, knobs: Any, tables: Any) -> Any:
         update(lanes, copies.ctypes.data, places, SHARED, (x, error.ctypes.data), steps)
         update(lanes, o_of, rows, m, (x, error.ctypes.data), near)
         add_to_row(lanes, x, _ONE, error.ctypes.data)
+        leave(lanes, x_of, words[i], tables, error.ctypes.data + size)
     if begin < end:
         _give_back(outputs, drawn_now, copies, before)
     loss = costs[0, 0] - np.log(costs[0, 1])
@@ -143,7 +145,7 @@ def _exact(weights: Any, text: Any, work: Any, knobs: Any, tables: Any) -> Any:
     window, negative, key = knobs[0], knobs[2], np.uint64(work[2]) ^ NOISE
     words, at, left, right, begin, end = windows(text, work, knobs, tables[0])
     size, x_of, o_of = 64 * len(lanes), inputs.ctypes.data, outputs.ctypes.data
-    error, steps = scratch(1, size // 4), scratch(1, negative + 32)[0]
+    error, steps = scratch(3, size // 4), scratch(1, negative + 32)[0]
     rows, some = np.empty(2 * window + 4, np.int64), np.empty(negative + 5, np.int64)
     drawn_now = np.empty(2 * window * negative, np.int64)
     drawn_next = np.empty(2 * window * negative, np.int64)
@@ -153,13 +155,13 @@ def _exact(weights: Any, text: Any, work: Any, knobs: Any, tables: Any) -> Any:
     for i in range(begin - 1, end):
         drawn_now, drawn_next = drawn_next, drawn_now
         if i + 1 < end:
-            prefetch(lanes, x_of + size * np.int64(words[i + 1]))
+            expect(lanes, x_of, words[i + 1], tables)
             n_next = np.int64(left[i + 1] + right[i + 1]) * negative
             _draw(number(key, np.uint64(at[i + 1])), tables, drawn_next[:n_next], o_of, lanes)
         if i < begin:
             continue
         m = context(words, i, (left[i], right[i]), rows)
-        x, alpha = x_of + size * np.int64(words[i]), alpha_at(work, at[i])
+        x, alpha = enter(lanes, x_of, words[i], tables, error.ctypes.data + size), alpha_at(work, at[i])
         for j in range(m):
             some[0], n = rows[j], 1
             for k in range(j * negative, (j + 1) * negative):
@@ -175,4 +177,5 @@ def _exact(weights: Any, text: Any, work: Any, knobs: Any, tables: Any) -> Any:
             clear(lanes, error.ctypes.data)
             update(lanes, o_of, some, n, (x, error.ctypes.data), steps)
             add_to_row(lanes, x, _ONE, error.ctypes.data)
+        leave(lanes, x_of, words[i], tables, error.ctypes.data + size)
     return costs[0, 0] - np.log(costs[0, 1]), n_terms, end - begin

@@ -161,8 +161,8 @@ class Loops:
 def loop_of(recipe: Recipe) -> Callable[..., Any]:
     """Return the loop that a recipe asks for, not compiled yet."""
     name = "cbow" if recipe.method == "cbow" else "skip_gram"
-    if recipe.subwords or recipe.output == "hierarchical":
-        name = "subword" if recipe.subwords else "hierarchical"
+    if recipe.output == "hierarchical":
+        name = "hierarchical"
     module = import_module(f"attnkit.kernels.{name}")
     found: Callable[..., Any] = module.loop(recipe)
     return found
