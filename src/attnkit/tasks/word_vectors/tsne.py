@@ -84,7 +84,7 @@ def joint(distances: NDArray[np.float64], perplexity: float) -> NDArray[np.float
 
 
 def student(points: NDArray[Any]) -> tuple[NDArray[Any], float]:
-    """Return (1 + |y_i - y_j|²)^-1 (V, V), 0 on the diagonal, and its sum: q_ij is the one by the other (equation 4)."""
+    """Return (1 + |y_i - y_j|²)^-1 (V, V), 0 on the diagonal, and its sum, which q_ij is divided by (equation 4)."""
     found = squared_distances(points)
     found += 1
     np.reciprocal(found, out=found)
