@@ -60,7 +60,6 @@ def _train(weights: Any, text: Any, work: Any, knobs: Any, tables: Any) -> Any:
     words, at, left, right, first, last = windows(text, work, knobs, tables[0])
     size, x_of, o_of = 64 * len(lanes), inputs.ctypes.data, outputs.ctypes.data
     room, scores = scratch(2, size // 4), scratch(1, negative + 32)[0]
-    hidden, error = room.ctypes.data, room.ctypes.data + size
     drawn_rows, targets = np.zeros((AHEAD + 1, negative), np.int64), np.zeros(negative + 4, np.int64)
     context = np.zeros(2 * widest * longest(words, (left, right), (first, last), tables), np.int64)
     costs, n_terms = np.ones((1, 2)), 0
@@ -78,6 +77,7 @@ def _train(weights: Any, text: Any, work: Any, knobs: Any, tables: Any) -> Any:
             expect(lanes, x_of, words[i + widest + AHEAD_AROUND], tables)
         m = rows_around(words, i, (left[i], right[i]), tables, context)
         n = _targets(words[i], drawn_rows[i % (AHEAD + 1)], targets)
+        hidden, error = room.ctypes.data, room.ctypes.data + size  # here, so that the room stays
         share, alpha = _ONE / np.float32(m), alpha_at(work, at[i])
         sum_rows(lanes, x_of, context, m, share if mean else _ONE, hidden)
         dots(lanes, o_of, targets, n, hidden, scores)

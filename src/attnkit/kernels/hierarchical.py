@@ -72,7 +72,6 @@ def _skip_gram(weights: Any, text: Any, work: Any, knobs: Any, tables: Any) -> A
     words, at, left, right, first, last = windows(text, work, knobs, tables[0])
     x_of, o_of = inputs.ctypes.data, outputs.ctypes.data
     room, rows, scores = scratch(3, 16 * len(lanes)), np.zeros(20, np.int64), scratch(1, 32)[0]
-    mean, error = room.ctypes.data, room.ctypes.data + 128 * len(lanes)
     costs, n_terms = np.ones((1, 2)), 0
     costs[0, 0] = 0.0
     for i in range(first, last):
@@ -82,6 +81,7 @@ def _skip_gram(weights: Any, text: Any, work: Any, knobs: Any, tables: Any) -> A
             _expect_path(lanes, o_of, words[i + widest + 1], tables)
         if left[i] + right[i] == 0:
             continue
+        mean, error = room.ctypes.data, room.ctypes.data + 128 * len(lanes)  # here, so that the room stays
         x = enter(lanes, x_of, words[i], tables, mean)
         given = (x, error, alpha_at(work, at[i]), rows, scores, costs)
         for j in range(i - left[i], i + right[i] + 1):
@@ -98,7 +98,6 @@ def _cbow(weights: Any, text: Any, work: Any, knobs: Any, tables: Any) -> Any:
     words, at, left, right, first, last = windows(text, work, knobs, tables[0])
     x_of, o_of = inputs.ctypes.data, outputs.ctypes.data
     room, rows, scores = scratch(2, 16 * len(lanes)), np.zeros(20, np.int64), scratch(1, 32)[0]
-    hidden, error = room.ctypes.data, room.ctypes.data + 64 * len(lanes)
     context = np.zeros(2 * widest * longest(words, (left, right), (first, last), tables), np.int64)
     costs, n_terms = np.ones((1, 2)), 0
     costs[0, 0] = 0.0
@@ -110,6 +109,7 @@ def _cbow(weights: Any, text: Any, work: Any, knobs: Any, tables: Any) -> Any:
         m = rows_around(words, i, (left[i], right[i]), tables, context)
         if m == 0:
             continue
+        hidden, error = room.ctypes.data, room.ctypes.data + 64 * len(lanes)  # here, so that the room stays
         share, alpha = _ONE / np.float32(m), alpha_at(work, at[i])
         sum_rows(lanes, x_of, context, m, share if mean else _ONE, hidden)
         n_terms += _descend(lanes, o_of, words[i], tables, (hidden, error, alpha, rows, scores, costs))
