@@ -103,7 +103,7 @@ class Slow:
         scores = [float(self.outputs[row] @ x) for row in rows]  # all of them before any row moves
         error = np.zeros_like(x)
         for row, label, f in zip(rows, labels, scores, strict=True):
-            self.loss -= np.log(chance(f if label else -f))
+            self.loss -= np.log(chance(max(-18.0, min(18.0, f if label else -f))))  # so far does a term count
             self.terms += 1
             if abs(f) < self.limit:
                 step = (label - chance(f)) * self.alpha
