@@ -5,7 +5,7 @@ They are read once, when a run begins: a run that goes on has them in its weight
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -49,6 +49,8 @@ class Found:
     """Entries that could have one."""
     n_lowered: int
     """Those found as lower-cased words alone."""
+    n_composed: int
+    """Those that have no vector of their own, and get one of their n-grams."""
     n_parts: int
     """Entries that go on with a word, of which vectors of words know nothing."""
 
@@ -79,7 +81,7 @@ def _opened(config: RunConfig, key: str) -> Opened | None:
         return None
     from attnkit.tasks.word_vectors.vectors import Vectors
 
-    vectors, width = Vectors.load(Path(name), mmap=True), config.model.d_model
+    vectors, width = Vectors.load(Path(name)), config.model.d_model
     if vectors.vector_size != width:
         raise UsageError(
             f"the vectors of {name} have {vectors.vector_size:,} numbers, the model's embeddings {width:,}",
@@ -106,7 +108,7 @@ def lay_embeddings(model: Any, opened: Sequence[Opened | None], texts: Mapping[s
         if given is None:
             continue
         tokenizer = Tokenizer.from_json(texts.get(name, texts[names[0]]))
-        found = find_words(tokenizer, given.vectors.key_to_index)
+        found = find_words(tokenizer, given.vectors.key_to_index, given.vectors.unseen)
         if not found.words:
             raise UsageError(
                 f"none of the {found.n_words:,} words of the vocabulary has a vector in {given.name}",
@@ -115,6 +117,7 @@ def lay_embeddings(model: Any, opened: Sequence[Opened | None], texts: Mapping[s
             )
         _fill(model.word_vectors()[place], found.words, given)
         text = said(found, given)
+        yield from map(Warned, given.vectors.warnings)
         yield Warned(text) if len(found.words) < FEW * found.n_words else Stage(text)
 
 
@@ -128,19 +131,24 @@ def _fill(weight: torch.nn.Parameter, words: Mapping[int, str], given: Opened) -
         weight[torch.tensor(list(words))] = torch.from_numpy(rows).to(weight)
 
 
-def find_words(tokenizer: Tokenizer, known: Container[str]) -> Found:
+def find_words(
+    tokenizer: Tokenizer, known: Container[str], unseen: Callable[[str], object | None] | None = None
+) -> Found:
     """Return which entries of a vocabulary have a vector.
 
     Where the vectors are of the pieces of such a vocabulary (``word2vec train --tokenizer``) an entry is looked up as
     it is shown, with ``▁`` for a space. Else they are of words: an entry that begins with a space is a word, and is
     looked up without it, then lower-cased; one of signs alone is looked up as it stands; any other goes on with a word.
+    ``unseen`` says what n-grams give for a word that has no vector of its own, None where they give nothing.
     """
     ids = [id for id in range(len(SPECIALS), tokenizer.vocab_size) if tokenizer.bytes_of(id).strip()]
+    if alone := tokenizer.config.kind == "char":  # its bytes stand for what is no character of its own
+        ids = [id for id in ids if tokenizer.encode([tokenizer.bytes_of(id).decode("utf-8", "replace")]) == [[id]]]
     pieces = dict(zip(ids, tokenizer.pieces(ids), strict=True))
     if any(len(piece) > 1 and piece.startswith("▁") and piece in known for piece in pieces.values()):
-        return Found({id: piece for id, piece in pieces.items() if piece in known}, len(ids), 0, 0)
-    spelled = {id: _word(tokenizer.bytes_of(id), tokenizer.config.kind == "char") for id in ids}
-    words, n_lowered = {}, 0
+        return Found({id: piece for id, piece in pieces.items() if piece in known}, len(ids), 0, 0, 0)
+    spelled = {id: _word(tokenizer.bytes_of(id), alone) for id in ids}
+    words, n_lowered, n_composed = {}, 0, 0
     for id, word in spelled.items():
         if word is None:
             continue
@@ -149,8 +157,11 @@ def find_words(tokenizer: Tokenizer, known: Container[str]) -> Found:
         elif word.lower() in known:
             words[id] = word.lower()
             n_lowered += 1
+        elif unseen is not None and unseen(word) is not None:
+            words[id] = word
+            n_composed += 1
     n_parts = sum(word is None for word in spelled.values())
-    return Found(words, len(ids) - n_parts, n_lowered, n_parts)
+    return Found(words, len(ids) - n_parts, n_lowered, n_composed, n_parts)
 
 
 def _word(raw: bytes, alone: bool) -> str | None:
@@ -171,6 +182,8 @@ def said(found: Found, given: Opened) -> str:
     text += given.name
     if found.n_lowered:
         text += f", {found.n_lowered:,} of them with that of the lower-cased word"
+    if found.n_composed:
+        text += f", {found.n_composed:,} with one made of n-grams"
     if found.n_parts:
         text += f"; {found.n_parts:,} entries that go on with a word have none"
     return text

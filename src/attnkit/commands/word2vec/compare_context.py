@@ -37,7 +37,10 @@ def command(
 
 def said(found: Compared, sentences: list[str]) -> str:
     """Return what was compared, for people."""
-    rows = [[f"{number}", f"“{form}”", text] for number, (form, text) in enumerate(zip(found.found, sentences), 1)]
+    rows = [
+        [f"{number}", f"“{form}”", text]
+        for number, (form, text) in enumerate(zip(found.found, sentences, strict=True), 1)
+    ]
     parts = [console.table(rows, ""), f"static: {found.word} = {short(found.static)}"]
     alike = "sentences {0} and {1}: static cosine {2:.4f} (the same vector)"
     for cosine in found.cosines:

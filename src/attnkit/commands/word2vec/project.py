@@ -38,7 +38,7 @@ def command(
     page = output or Path("projection.html")
     target = page if format == "html" else output
     if target is not None:
-        if run.resolve() in (target.resolve(), *target.resolve().parents):
+        if run.resolve() in target.resolve().parents:
             raise UsageError(f"{target} lies in the run folder", help="write it elsewhere")
         refuse_overwriting(target, [run])
     from attnkit.tasks.word_vectors.project import Asked, as_tsv, project

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnkit.errors import DataError, UsageError
-from attnkit.tasks.word_vectors.lookup import known_word
+from attnkit.tasks.word_vectors.lookup import known_words
 from attnkit.tasks.word_vectors.vectors import Vectors
 
 Encoder = Callable[[str, int, int], NDArray[np.float32]]
@@ -70,7 +70,7 @@ def compare_contexts(path: Path, sentences: Sequence[str], word: str, encoder: E
         )
     places = [place_of(word, sentence, number) for number, sentence in enumerate(sentences, 1)]
     vectors = Vectors.load(path, mmap=True)
-    known = known_word(vectors, word, path)
+    (known,) = known_words(vectors, [word])
     seen = None
     if encoder is not None:
         seen = [np.asarray(encoder(text, *place), np.float64) for text, place in zip(sentences, places, strict=True)]

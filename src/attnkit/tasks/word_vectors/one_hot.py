@@ -51,10 +51,10 @@ def one_hot(path: Path, words: Sequence[str]) -> OneHot:
         DataError: one of them is not in the vocabulary.
     """
     vectors = Vectors.load(path, mmap=True)
-    found = list(dict.fromkeys(known_words(vectors, words, path)))
+    found = list(dict.fromkeys(known_words(vectors, words)))
     if len(found) < 2:
         raise UsageError("two different words are needed to compare", help="attnkit word2vec one-hot motel hotel RUN")
-    places = {word: int(vectors.key_to_index[word]) for word in found}
+    places = {word: vectors.key_to_index[word] for word in found}
     pairs = []
     for one, other in combinations(found, 2):
         x, y = (np.asarray(vectors[word], np.float64) for word in (one, other))

@@ -78,7 +78,7 @@ def _rows(vectors: Vectors, words: Sequence[str], path: Path) -> NDArray[np.floa
     if len(words) < 3 or vectors.vector_size < 2:
         what = f"{len(words)} words with vectors of {vectors.vector_size} numbers make no map"
         raise DataError(what, where=str(path), help="three words and two numbers are the least")
-    rows = np.stack([np.asarray(vectors[word], np.float32) for word in words])
+    rows = np.asarray(vectors.vectors[: len(words)], np.float32)
     finite = np.isfinite(rows).all(1)
     if not finite.all():
         raise DataError(f"the vector of '{shown(words[int(np.argmin(finite))])}' is not finite", where=str(path))
