@@ -38,7 +38,7 @@ class ScatteredRows:
 
     def __getitem__(self, key: Any) -> Floats:
         """Return a row (D,) for a number, rows (n, D) for a slice or an array of numbers."""
-        rows = self._windows[np.atleast_1d(self._starts[key])].view("<f4").astype(np.float32, copy=False)
+        rows: Floats = self._windows[np.atleast_1d(self._starts[key])].view("<f4").astype(np.float32, copy=False)
         return rows[0] if isinstance(key, int | np.integer) else rows
 
 
@@ -59,7 +59,8 @@ class Table:
 def rows_at(rows: Rows, key: Any) -> Floats:
     """Return rows as float32, whatever the file holds."""
     with np.errstate(over="ignore"):
-        return np.asarray(rows[key], np.float32)
+        found: Floats = np.asarray(rows[key], np.float32)
+    return found
 
 
 def blocks(rows: Rows) -> Iterator[tuple[int, Floats]]:
