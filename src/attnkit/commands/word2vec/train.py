@@ -10,6 +10,7 @@ import typer
 from attnkit.commands.word2vec.training import run, show_plan
 from attnkit.tasks.word_vectors.config import Context, Loss, Method
 
+
 def command(
     files: Annotated[list[str] | None, typer.Argument(metavar="FILE...", help="Text; - is standard input.")] = None,
     output: Annotated[Path, typer.Option("-o", "--output", help="Run folder.", metavar="RUN")] = Path("vectors"),

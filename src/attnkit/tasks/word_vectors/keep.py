@@ -49,7 +49,8 @@ class Keeper:
         self._aside: Path | None = None
         self._made: list[Path] = []
         self._fresh = self._locked = self._complete = False
-        self._words = b""
+        self.words = b""
+        """What ``words.tsv`` of its checkpoints holds."""
 
     def __enter__(self) -> Keeper:
         try:
@@ -94,7 +95,7 @@ class Keeper:
 
     def restore(self, encoded: Encoded, n_steps: int) -> State:
         """Return the state to go on from. Raises ``RunError`` where the text is not the one that was trained on."""
-        self._words = encoded.words.to_bytes()
+        self.words = encoded.words.to_bytes()
         if self.checkpoint is None:
             self.folder.truncate_metrics(0)
             self.state = State(n_steps=n_steps, raw=encoded.n_raw, fingerprint=encoded.store.fingerprint)
@@ -116,10 +117,10 @@ class Keeper:
     def save(self, matrices: Matrices, shapes: Shapes, state: State) -> None:
         """Write a checkpoint of this moment, then drop what is too old."""
         self.state = state.model_copy(update={"metrics_size": self.folder.metrics_size})
-        self.checkpoint = self.folder.save(state.step, contents(self.config, self._words, matrices, shapes, self.state))
+        self.checkpoint = self.folder.save(state.step, contents(self.config, self.words, matrices, shapes, self.state))
         for name in COPIES:
             if not (self.folder.path / name).exists():
-                self.folder.write_copy(name, self._words)
+                self.folder.write_copy(name, self.words)
         self.folder.rotate(_KEPT, 0, {})
         if not state.finished:
             self._write_status("running")

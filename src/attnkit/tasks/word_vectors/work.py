@@ -19,6 +19,11 @@ from attnkit.tasks.word_vectors.plan import Falling, borders, piece_size
 from attnkit.text.subwords import Subwords
 
 
+FEW = 2000
+"""Words of a vocabulary below which skip-gram shares no negatives: a block of words would train the few rows there are
+many times at once, under weights that none of its steps has seen."""
+
+
 class Work(Protocol):
     """One epoch of numbered pieces, each a pure function of the matrices it begins with, and of the epoch."""
 
@@ -155,7 +160,7 @@ def _compiled(config: Word2VecConfig, encoded: Encoded) -> Loops:
         window=config.window,
         dynamic_window=config.dynamic_window,
         negative=config.negative,
-        exact=config.exact,
+        exact=config.exact or len(encoded.words) < FEW,
         subwords=config.subwords is not None,
     )
     return Loops(recipe, tables(config, encoded), encoded.store.ids.dtype)
@@ -168,7 +173,7 @@ def tables(config: Word2VecConfig, encoded: Encoded) -> Tables:
     if config.loss == "negative":
         prob, alias = alias_table(counts, config.ns_exponent)
         found = replace(found, prob=prob, alias=alias)
-    else:
+    elif config.loss == "hierarchical":
         paths = huffman(counts)
         found = replace(found, path_starts=paths.starts, nodes=paths.nodes, codes=paths.codes)
     if (sub := config.subwords) is not None:
