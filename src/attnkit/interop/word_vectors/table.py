@@ -80,6 +80,17 @@ def refuse_blanks(words: Sequence[str], signs: str, fit: str) -> None:
     raise DataError(f"{what}, which this format cannot keep", help=fit)
 
 
+def refuse_twice(words: Sequence[str], name: str, first: int) -> None:
+    """Raise ``DataError`` for a word that stands twice, with its line, that of the first word being ``first``."""
+    if len(set(words)) == len(words):
+        return
+    seen: dict[str, int] = {}
+    for number, word in enumerate(words, first):
+        if seen.setdefault(word, number) != number:
+            what = f"the word {word[:60]!r} stands twice, on line {seen[word]:,} before"
+            raise DataError(what, where=f"{name}:{number}", help="leave one of the two out")
+
+
 def text_of(words: list[bytes], name: str, number: int) -> list[str]:
     """Return words decoded; raise ``DataError`` for the first that is no UTF-8, the first row being ``number``."""
     try:

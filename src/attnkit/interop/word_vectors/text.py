@@ -16,7 +16,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnkit.errors import DataError
-from attnkit.interop.word_vectors.table import MOST_WIDE, MOST_WORD, Floats, Table, blocks, refuse_blanks, text_of
+from attnkit.interop.word_vectors.table import (
+    MOST_WIDE,
+    MOST_WORD,
+    Floats,
+    Table,
+    blocks,
+    refuse_blanks,
+    refuse_twice,
+    text_of,
+)
 
 _MOST_LINE = MOST_WORD + 64 * MOST_WIDE
 _GROUP = 1 << 18  # numbers that are read at a time
@@ -55,6 +64,7 @@ def read_text(stream: BinaryIO, name: str) -> Table:
         raise DataError(what, where=f"{name}:1", help="the file is cut off, or not what it says: write it again")
     if not words:
         raise DataError("there are no vectors in this file", where=name)
+    refuse_twice(words, name, first[0] + bool(claimed))
     return Table(words, rows.done())
 
 
