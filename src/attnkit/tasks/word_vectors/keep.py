@@ -48,7 +48,7 @@ class Keeper:
         self._lock = ExitStack()
         self._aside: Path | None = None
         self._made: list[Path] = []
-        self._fresh = self._locked = self._complete = False
+        self._fresh = self._locked = self._entered = self._complete = False
         self.words = b""
         """What ``words.tsv`` of its checkpoints holds."""
 
@@ -59,6 +59,7 @@ class Keeper:
         except BaseException as error:
             self._end(error)
             raise
+        self._entered = True
         return self
 
     def __exit__(
@@ -156,8 +157,9 @@ class Keeper:
         if isinstance(error, GeneratorExit):
             return
         if self.checkpoint is not None or useful or not self._fresh:
-            state: Word = "stopped" if code in (75, 130, 143) else "failed"
-            self._write_status(state, str(error).encode("utf-8", "backslashreplace").decode(), code)
+            if self._entered:  # what was refused before says nothing of the run
+                state: Word = "stopped" if code in (75, 130, 143) else "failed"
+                self._write_status(state, str(error).encode("utf-8", "backslashreplace").decode(), code)
             return
         remove_made(self.folder.path, self._made)
         if self._aside is not None and not self.folder.path.exists():
