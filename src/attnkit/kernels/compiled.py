@@ -57,6 +57,18 @@ def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
     return marked
 
 
+def bare(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Mark a function that loops call and that counts no references to arrays; it can make none itself.
+
+    Counting takes longer than the arithmetic of a row, and threads that count the same array's wait for each other.
+    """
+    numba = _numba()
+    if numba is None:
+        return function
+    marked: Callable[..., Any] = numba.njit(_nrt=False, **FAST)(function)
+    return marked
+
+
 def fast(loop: Callable[..., Any], arguments: tuple[Any, ...], words: list[str]) -> Callable[..., Any]:
     """Return a loop over arrays compiled for the types of ``arguments``; numba must be there.
 
