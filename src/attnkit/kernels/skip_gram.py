@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attnkit.kernels.compiled import inlined
+from attnkit.kernels.compiled import bare, inlined
 from attnkit.kernels.logistic import slopes
 from attnkit.kernels.sampling import drawn, number
 from attnkit.kernels.subword import enter, expect, leave
-from attnkit.kernels.vector import add_to_row, clear, dots, dots16, prefetch, update
+from attnkit.kernels.vector import add_to_row, clear, copy_row, dots, dots16, item, prefetch, update, weigh
 from attnkit.kernels.windows import windows
 
 if TYPE_CHECKING:
@@ -28,9 +28,11 @@ SHARED = 32
 """A multiple of 16. Fewer than 20 cost quality."""
 NOISE = np.uint64(0x6E6F697365)
 """Sets the numbers that draw words apart from those that choose windows."""
+FARTHEST = np.float32(6.0)
+"""An output at least so far from 0 moves nothing where gensim is followed."""
 _ALL = np.float32(np.inf)
 _ONE, _MINUS = np.float32(1.0), np.float32(-1.0)
-_TINY = 1e-150
+_TINY = 1e-50
 
 
 def loop(recipe: Recipe) -> Callable[..., Any]:
@@ -58,14 +60,12 @@ def charge(costs: Any, j: Any, chance: Any) -> Any:
 @inlined
 def context(words: Any, i: Any, reach: Any, rows: Any) -> Any:
     """Write the words of a window into ``rows`` and return how many they are."""
-    n = 0
-    for j in range(i - reach[0], i):
-        rows[n] = words[j]
-        n += 1
-    for j in range(i + 1, i + 1 + reach[1]):
-        rows[n] = words[j]
-        n += 1
-    return n
+    n = np.uint64(0)
+    for j in range(i - reach[0], i + 1 + reach[1]):
+        if j != i:
+            rows[n] = item(words, j)
+            n += np.uint64(1)
+    return reach[0] + reach[1]
 
 
 @inlined
@@ -75,107 +75,136 @@ def alpha_at(work: Any, position: Any) -> Any:
 
 
 @inlined
-def _draw(key: Any, tables: Any, rows: Any, outputs: Any, lanes: Any) -> Any:
-    for k in range(len(rows)):
-        rows[k] = drawn(number(key, np.uint64(k)), tables[1], tables[2])
-        prefetch(lanes, outputs + np.int64(rows[k]) * (64 * len(lanes)))
-
-
-@inlined
-def _give_back(outputs: Any, rows: Any, copies: Any, before: Any) -> Any:
-    for k in range(SHARED):
-        row = rows[k]
-        for d in range(outputs.shape[1]):
-            outputs[row, d] += copies[k, d] - before[k, d]
+def _draw(key: Any, tables: Any, chosen: Any, outputs: Any, lanes: Any) -> Any:
+    """Draw words chosen[1]..chosen[2] under a key into the list chosen[0], and ask for their rows."""
+    rows, first, last = chosen
+    for k in range(first, last):
+        row = drawn(number(key, np.uint64(k - first)), tables[1], tables[2])
+        rows[np.uint64(k)] = row
+        prefetch(lanes, outputs + row * (64 * len(lanes)))
 
 
 def _shared(weights: Any, text: Any, work: Any, knobs: Any, tables: Any) -> Any:
-    inputs, outputs, lanes = weights
-    window, negative, key = knobs[0], knobs[2], np.uint64(work[2]) ^ NOISE
-    words, at, left, right, begin, end = windows(text, work, knobs, tables[0])
-    size, x_of, o_of = 64 * len(lanes), inputs.ctypes.data, outputs.ctypes.data
-    copies, before, error = scratch(SHARED, size // 4), scratch(SHARED, size // 4), scratch(3, size // 4)
-    steps, places = scratch(1, SHARED)[0], np.arange(SHARED)
-    rows, near = np.empty(2 * window + 4, np.int64), scratch(1, 2 * window + 16)[0]
-    drawn_now, drawn_next = np.zeros(SHARED, np.int64), np.zeros(SHARED, np.int64)
-    costs = np.ones((2 * window + 1, 2))
+    window, size = knobs[0], 64 * len(weights[2])
+    found = windows(text, work, knobs, tables[0])
+    rows, costs = np.empty(2 * window + 4 + 2 * SHARED, np.int64), np.ones((2 * window + 1, 2))
+    pool = scratch(SHARED + BLOCK + 3, size // 4), scratch(BLOCK, SHARED), scratch(1, 2 * window + 16)
     costs[:, 0] = 0.0
-    n_terms, share = 0, np.float32(negative / SHARED)
-    if begin < end:
-        _draw(number(key, np.uint64(at[begin])), tables, drawn_next, o_of, lanes)
-    for i in range(begin, end):
-        if (i - begin) % BLOCK == 0:
-            if i > begin:
-                _give_back(outputs, drawn_now, copies, before)
-            drawn_now, drawn_next = drawn_next, drawn_now
-            for k in range(SHARED):
-                copies[k], before[k] = outputs[drawn_now[k]], outputs[drawn_now[k]]
-            if i + BLOCK < end:
-                _draw(number(key, np.uint64(at[i + BLOCK])), tables, drawn_next, o_of, lanes)
-        if i + 1 < end:
-            expect(lanes, x_of, words[i + 1], tables)
-        if i + window + 1 < len(words) and i + window + 1 < end:
-            prefetch(lanes, o_of + size * np.int64(words[i + window + 1]))
-        m = context(words, i, (left[i], right[i]), rows)
-        if m == 0:
-            continue
-        x, alpha = enter(lanes, x_of, words[i], tables, error.ctypes.data + size), alpha_at(work, at[i])
-        n_terms += m
-        dots(lanes, o_of, rows, m, x, near)
-        for k in range(0, m, 16):
-            charge(costs, 0, slopes(near.ctypes.data + 4 * k, min(16, m - k), _ONE, alpha, _ALL))
-        for k in range(0, SHARED, 16):
-            dots16(lanes, copies.ctypes.data + size * k, x, steps.ctypes.data + 4 * k)
-            charge(costs, m, slopes(steps.ctypes.data + 4 * k, 16, _MINUS, alpha * share * np.float32(m), _ALL))
-        clear(lanes, error.ctypes.data)
-        update(lanes, copies.ctypes.data, places, SHARED, (x, error.ctypes.data), steps)
-        update(lanes, o_of, rows, m, (x, error.ctypes.data), near)
-        add_to_row(lanes, x, _ONE, error.ctypes.data)
-        leave(lanes, x_of, words[i], tables, error.ctypes.data + size)
-    if begin < end:
-        _give_back(outputs, drawn_now, copies, before)
+    n_terms = _train_shared(weights, (work, knobs, found), tables, (pool, rows, costs))
     loss = costs[0, 0] - np.log(costs[0, 1])
     for m in range(1, len(costs)):
-        loss += (costs[m, 0] - np.log(costs[m, 1])) * m * negative / SHARED
-    return loss, n_terms * (1 + negative), end - begin
+        loss += (costs[m, 0] - np.log(costs[m, 1])) * m * knobs[2] / SHARED
+    return loss, n_terms * (1 + knobs[2]), found[5] - found[4]
+
+
+@bare
+def _train_shared(weights: Any, given: Any, tables: Any, room: Any) -> Any:
+    inputs, outputs, lanes = weights
+    work, knobs, (words, at, left, right, begin, end) = given
+    window, negative, key = knobs[0], knobs[2], np.uint64(work[2]) ^ NOISE
+    pool, rows, costs = room
+    size, x_of, o_of = 64 * len(lanes), inputs.ctypes.data, outputs.ctypes.data
+    copies, steps_of, near = pool[0].ctypes.data, pool[1].ctypes.data, pool[2][0]
+    centres, error = copies + size * SHARED, copies + size * (SHARED + BLOCK)
+    near_of, chosen = near.ctypes.data, rows[2 * window + 4 :]
+    n_terms, share, now = 0, np.float32(negative / SHARED), 0
+    if begin < end:
+        _draw(number(key, np.uint64(at[begin])), tables, (chosen, 0, SHARED), o_of, lanes)
+    for block in range(begin, end, BLOCK):
+        last = min(block + BLOCK, end)
+        for k in range(SHARED):
+            copy_row(lanes, copies + size * k, o_of + size * item(chosen, now + k))
+        if last < end:
+            later = SHARED - now
+            _draw(number(key, np.uint64(item(at, last))), tables, (chosen, later, later + SHARED), o_of, lanes)
+        for i in range(block, last):
+            if i + 1 < end:
+                expect(lanes, x_of, item(words, i + 1), tables)
+            if i + window + 1 < end:
+                prefetch(lanes, o_of + size * item(words, i + window + 1))
+            m = context(words, i, (item(left, i), item(right, i)), rows)
+            word, alpha = item(words, i), alpha_at(work, item(at, i))
+            x = enter(lanes, x_of, word, tables, error + size)
+            x_kept, steps = centres + size * (i - block), steps_of + 4 * SHARED * (i - block)
+            n_terms += m
+            copy_row(lanes, x_kept, x)
+            clear(lanes, error)
+            chance, scale = 1.0, alpha * share * np.float32(m)
+            for k in range(0, SHARED, 16):
+                dots16(lanes, copies + size * k, x_kept, steps + 4 * k)
+                chance *= slopes(steps + 4 * k, 16, _MINUS, scale, _ALL)
+            charge(costs, np.uint64(m), chance)
+            weigh(lanes, copies, SHARED, (steps, 4), error)
+            dots(lanes, o_of, rows, m, x_kept, near)
+            for k in range(0, m, 16):
+                charge(costs, np.uint64(0), slopes(near_of + 4 * k, min(16, m - k), _ONE, alpha, _ALL))
+            update(lanes, o_of, rows, m, (x_kept, error), near)
+            add_to_row(lanes, x, _ONE, error)
+            leave(lanes, x_of, word, tables, error + size)
+        for k in range(SHARED):
+            weigh(lanes, centres, last - block, (steps_of + 4 * k, 4 * SHARED), o_of + size * item(chosen, now + k))
+        now = SHARED - now
+    return n_terms
 
 
 def _exact(weights: Any, text: Any, work: Any, knobs: Any, tables: Any) -> Any:
-    inputs, outputs, lanes = weights
-    window, negative, key = knobs[0], knobs[2], np.uint64(work[2]) ^ NOISE
-    words, at, left, right, begin, end = windows(text, work, knobs, tables[0])
-    size, x_of, o_of = 64 * len(lanes), inputs.ctypes.data, outputs.ctypes.data
-    error, steps = scratch(3, size // 4), scratch(1, negative + 32)[0]
-    rows, some = np.empty(2 * window + 4, np.int64), np.empty(negative + 5, np.int64)
-    drawn_now = np.empty(2 * window * negative, np.int64)
-    drawn_next = np.empty(2 * window * negative, np.int64)
-    costs = np.ones((1, 2))
+    window, negative, size = knobs[0], knobs[2], 64 * len(weights[2])
+    found = windows(text, work, knobs, tables[0])
+    rows = (
+        np.empty(2 * window + 4, np.int64),
+        np.empty(negative + 5, np.int64),
+        np.empty(4 * window * negative, np.int64),
+    )
+    pool, costs = (scratch(3, size // 4), scratch(1, negative + 32)), np.ones((1, 2))
     costs[0, 0] = 0.0
-    n_terms = 0
+    n_terms = _train_exact(weights, (work, knobs, found), tables, (pool, rows, costs))
+    return costs[0, 0] - np.log(costs[0, 1]), n_terms, found[5] - found[4]
+
+
+@bare
+def _train_exact(weights: Any, given: Any, tables: Any, room: Any) -> Any:
+    inputs, outputs, lanes = weights
+    work, knobs, (words, at, left, right, begin, end) = given
+    window, negative, key = knobs[0], knobs[2], np.uint64(work[2]) ^ NOISE
+    pool, (rows, some, chosen), costs = room
+    size, x_of, o_of = 64 * len(lanes), inputs.ctypes.data, outputs.ctypes.data
+    error, steps = pool[0].ctypes.data, pool[1][0]
+    steps_of, many = steps.ctypes.data, 2 * window * negative
+    n_terms, now = 0, 0
     for i in range(begin - 1, end):
-        drawn_now, drawn_next = drawn_next, drawn_now
+        now = many - now
         if i + 1 < end:
-            expect(lanes, x_of, words[i + 1], tables)
-            n_next = np.int64(left[i + 1] + right[i + 1]) * negative
-            _draw(number(key, np.uint64(at[i + 1])), tables, drawn_next[:n_next], o_of, lanes)
+            expect(lanes, x_of, item(words, i + 1), tables)
+            n_next = (item(left, i + 1) + item(right, i + 1)) * negative
+            place = (chosen, many - now, many - now + n_next)
+            _draw(number(key, np.uint64(item(at, i + 1))), tables, place, o_of, lanes)
         if i < begin:
             continue
-        m = context(words, i, (left[i], right[i]), rows)
-        x, alpha = enter(lanes, x_of, words[i], tables, error.ctypes.data + size), alpha_at(work, at[i])
+        if i + window + 1 < end:
+            prefetch(lanes, o_of + size * item(words, i + window + 1))
+        m = context(words, i, (item(left, i), item(right, i)), rows)
+        centre, alpha = item(words, i), alpha_at(work, item(at, i))
+        x = enter(lanes, x_of, centre, tables, error + size)
         for j in range(m):
-            some[0], n = rows[j], 1
-            for k in range(j * negative, (j + 1) * negative):
-                if drawn_now[k] != rows[j]:
-                    some[n] = drawn_now[k]
-                    n += 1
+            n = _others(item(rows, j), (chosen, now + j * negative, now + (j + 1) * negative), some)
             n_terms += n
             dots(lanes, o_of, some, n, x, steps)
             steps[0] = -steps[0]  # so that all are of one kind
             for k in range(0, n, 16):
-                charge(costs, 0, slopes(steps.ctypes.data + 4 * k, min(16, n - k), _MINUS, alpha, np.float32(6.0)))
+                charge(costs, np.uint64(0), slopes(steps_of + 4 * k, min(16, n - k), _MINUS, alpha, FARTHEST))
             steps[0] = -steps[0]
-            clear(lanes, error.ctypes.data)
-            update(lanes, o_of, some, n, (x, error.ctypes.data), steps)
-            add_to_row(lanes, x, _ONE, error.ctypes.data)
-        leave(lanes, x_of, words[i], tables, error.ctypes.data + size)
-    return costs[0, 0] - np.log(costs[0, 1]), n_terms, end - begin
+            clear(lanes, error)
+            update(lanes, o_of, some, n, (x, error), steps)
+            add_to_row(lanes, x, _ONE, error)
+        leave(lanes, x_of, centre, tables, error + size)
+    return n_terms
+
+
+@inlined
+def _others(word: Any, chosen: Any, rows: Any) -> Any:
+    """Write a word and those of the drawn ones that are not it into ``rows``, and return how many they are."""
+    rows[0], n = word, np.uint64(1)
+    for k in range(chosen[1], chosen[2]):
+        rows[n] = item(chosen[0], k)
+        n += np.uint64(item(chosen[0], k) != word)
+    return np.int64(n)

@@ -10,16 +10,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+
+def _unmarked(function: Callable[..., Any]) -> Callable[..., Any]:
+    return function
+
+
+intrinsic: Callable[[Callable[..., Any]], Callable[..., Any]]
 try:
     from llvmlite import ir
     from numba import types
     from numba.core import cgutils
     from numba.extending import intrinsic
 except ImportError:  # nothing here is called then
-
-    def intrinsic(function: Callable[..., Any]) -> Callable[..., Any]:
-        """Stand in for numba's."""
-        return function
+    intrinsic = _unmarked
 
 
 UNROLLED = 20
@@ -205,6 +208,62 @@ def update(typing: Any, lanes: Any, matrix: Any, rows: Any, n: Any, places: Any,
         return context.get_dummy_value()
 
     return types.void(lanes, types.int64, rows, types.int64, types.UniTuple(types.int64, 2), steps), emit
+
+
+@intrinsic
+def weigh(typing: Any, lanes: Any, matrix: Any, n: Any, steps: Any, out: Any) -> Any:
+    """Add to the row at ``out``, for k < n, the k-th row from an address on times the k-th of the floats at steps[0], which
+    stand steps[1] bytes apart.
+    """
+    width = lanes.count
+
+    def emit(context: Any, b: Any, signature: Any, given: Any) -> Any:
+        _, base, n_value, both, target = given
+        first, apart = cgutils.unpack_tuple(b, both, 2)
+        short = width <= UNROLLED
+        sums = [cgutils.alloca_once_value(b, _zeros()) for _ in range(width if short else 0)]
+        for j, total in enumerate(sums):
+            b.store(_load(b, target, j), total)
+        with cgutils.for_range(b, n_value) as loop:
+            place = b.add(first, b.mul(loop.index, apart))
+            step = _splat(b, b.load(b.inttoptr(place, ir.PointerType(ir.FloatType()))))
+            row = b.add(base, b.mul(loop.index, _i64(64 * width)))
+
+            def move(j: Any) -> None:
+                if short:
+                    b.store(_fma(b, step, _load(b, row, j), b.load(sums[j])), sums[j])
+                else:
+                    _store(b, _fma(b, step, _load(b, row, j), _load(b, target, j)), target, j)
+
+            _each(b, width, move)
+        for j, total in enumerate(sums):
+            _store(b, b.load(total), target, j)
+        return context.get_dummy_value()
+
+    return types.void(lanes, types.int64, types.int64, types.UniTuple(types.int64, 2), types.int64), emit
+
+
+@intrinsic
+def copy_row(typing: Any, lanes: Any, out: Any, x: Any) -> Any:
+    """Set the row at ``out`` to that at ``x``."""
+    width = lanes.count
+
+    def emit(context: Any, b: Any, signature: Any, given: Any) -> Any:
+        _each(b, width, lambda j: _store(b, _load(b, given[2], j), given[1], j))
+        return context.get_dummy_value()
+
+    return types.void(lanes, types.int64, types.int64), emit
+
+
+@intrinsic
+def item(typing: Any, array: Any, k: Any) -> Any:
+    """Return array[k], without looking whether k counts from the end: that costs more than the rest."""
+
+    def emit(context: Any, b: Any, signature: Any, given: Any) -> Any:
+        value = b.load(_item(context, b, (array, given[0]), given[1]))
+        return context.cast(b, value, array.dtype, signature.return_type)
+
+    return types.int64(array, types.int64), emit
 
 
 @intrinsic
