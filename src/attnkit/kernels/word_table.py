@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnkit.kernels.compiled import compiled
+from attnkit.kernels.compiled import fast, has_numba
 from attnkit.kernels.utf8 import byte_steps
 
 LINE_END = -1
@@ -22,7 +22,7 @@ Numbers = NDArray[np.int32]
 
 
 class NoTextError(ValueError):
-    """A byte that is no UTF-8: how many bytes of all that were read come before the character it begins."""
+    """A byte that is no UTF-8, and its place in the block: below 0 where a block before has begun the character."""
 
     def __init__(self, at: int, byte: int) -> None:
         super().__init__(f"byte {at}")
@@ -119,15 +119,15 @@ def _move(old: Any, new: Any) -> None:
 @cache
 def compiled_loops() -> tuple[Callable[..., Any], ...] | None:
     """Return the three loops, None without numba."""
-    loops = (
-        compiled(_cut, "int64(uint8[:,::1], uint8[::1], int64, int64[::1], int32[:,::1])"),
-        compiled(
-            _number,
-            "int64(uint8[::1], int32[:,::1], boolean, uint64[::1], int64[::1], uint8[::1], int64[::1], int32[::1])",
-        ),
-        compiled(_move, "void(uint64[::1], uint64[::1])"),
+    if not has_numba():
+        return None
+    data, spans, at = np.empty(1, np.uint8), np.empty((1, 2), np.int32), np.empty(1, np.int64)
+    slots, out, words = np.empty(1, np.uint64), np.empty(1, np.int32), [__name__]
+    return (
+        fast(_cut, (np.empty((1, 1), np.uint8), data, 1, at, spans), words),
+        fast(_number, (data, spans, True, slots, at, data, at, out), words),
+        fast(_move, (slots, slots), words),
     )
-    return None if None in loops else loops  # type: ignore[return-value]
 
 
 class CompiledNumberer:
@@ -142,7 +142,6 @@ class CompiledNumberer:
         self._data = np.empty(0, np.uint8)
         self._at = np.zeros(3, np.int64)
         self._n_rest = 0
-        self._n_read = 0
         self._slots = np.zeros(1 << 14, np.uint64)
         self._starts = np.zeros((3 << 12) + 2, np.int64)
         self._arena = np.empty(1 << 17, np.uint8)
@@ -161,11 +160,10 @@ class CompiledNumberer:
         spans = np.empty((end + 1, 2), np.int32)
         n = self._cut(self._steps, self._data, end, self._at, spans)
         if (bad := int(self._at[2])) >= 0:
-            raise NoTextError(self._n_read - self._n_rest + bad, int(self._data[bad]))
+            raise NoTextError(bad - self._n_rest, int(self._data[bad]))
         numbers = self._numbers_of(spans[:n])
         rest = int(self._at[0])
         self._data[: end - rest] = self._data[rest:end].copy()
-        self._n_read += len(block)
         self._n_rest = end - rest
         return numbers
 
@@ -230,3 +228,7 @@ class CompiledNumberer:
     def first(self) -> NDArray[np.int64]:
         """The place of each word in the order in which they first came."""
         return np.arange(len(self)) if self._first is None else self._first
+
+
+if __name__ == "__main__":  # as ``fast`` calls it, to leave the compiled loops in the cache
+    compiled_loops()

@@ -70,7 +70,6 @@ class PlainNumberer:
     def __init__(self, lower: bool = False) -> None:
         self._lower = lower
         self._decoder = codecs.getincrementaldecoder("utf-8")()
-        self._n_read = 0
         self._rest = ""
         self._skips = False
         self._numbers: dict[str, int] = {}
@@ -83,8 +82,7 @@ class PlainNumberer:
         try:
             text = self._rest + self._decoder.decode(block)
         except UnicodeDecodeError as error:
-            raise NoTextError(self._n_read - pending + error.start, error.object[error.start]) from error
-        self._n_read += len(block)
+            raise NoTextError(error.start - pending, error.object[error.start]) from error
         out: list[int] = []
         if self._skips:
             space = re.search(r"\s", text)

@@ -1,0 +1,53 @@
+"""Numbers of words, line after line, in a file without a name: what is known of a text before its words are chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import BinaryIO
+
+import numpy as np
+
+from attnkit.kernels.words import Numbers
+
+_AT_ONCE = 1 << 18  # numbers
+
+
+class Spool:
+    """A row of numbers of words that may be larger than memory; ``kernels.words.LINE_END`` ends a line."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self._size = 0
+
+    def __len__(self) -> int:
+        return self._size // 4
+
+    def add(self, numbers: Numbers) -> None:
+        """Append numbers."""
+        self._size = self._put(self._size, numbers)
+
+    def __iter__(self) -> Iterator[Numbers]:
+        """Yield all numbers, block by block."""
+        at = 0
+        while at < self._size:
+            self._stream.seek(at)
+            raw = self._stream.read(min(4 * _AT_ONCE, self._size - at))
+            raw = raw[: len(raw) // 4 * 4]
+            at += len(raw)
+            yield np.frombuffer(raw, np.int32)
+
+    def rewrite(self, change: Callable[[Numbers], Numbers]) -> None:
+        """Replace the numbers by what ``change`` makes of each block; it never gives more than it has taken so far."""
+        end = 0
+        for block in self:
+            end = self._put(end, change(block))
+        self._size = end
+
+    def _put(self, at: int, numbers: Numbers) -> int:
+        """Write numbers at a place and return where they end."""
+        self._stream.seek(at)
+        view = memoryview(np.ascontiguousarray(numbers, np.int32)).cast("B") if len(numbers) else memoryview(b"")
+        at += len(view)
+        while view:
+            view = view[self._stream.write(view) :]
+        return at
