@@ -32,7 +32,7 @@ function neighbour(word, cosine) {
     choose(word, true);
     byId("near").querySelector("button")?.focus({ preventScroll: true });
   });
-  return make("li", {}, [button, make("span", { textContent: cosine.toFixed(3) })]);
+  return make("li", {}, [button, make("span", { textContent: cosine.toFixed(2) })]);
 }
 
 // Bring a word into the middle, with as many of its neighbours around it as can be seen at no great distance.

@@ -87,18 +87,26 @@ function place(pen, order, marked) {
     }
     return area.left >= 0 && area.top >= 0 && area.right <= view.width && area.bottom <= view.height;
   };
+  const take = (area) => {
+    for (let row = area.top >> 5; row <= area.bottom >> 5; row++) rows.set(row, [...(rows.get(row) ?? []), area]);
+  };
+  for (const word of marked) { // nothing is written over their points
+    const [x, y] = [across(word), down(word)];
+    take({ left: x + 1, right: x - 1, top: y - 3, bottom: y + 3 });
+  }
   let refused = 0;
   for (const word of order) {
     if (!isSeen(word)) continue;
     const special = marked.has(word);
     pen.font = fontOf(special);
     const [x, y, wide] = [across(word), down(word), widthOf(pen, word, special)];
-    const corners = [[x + 5, y - high / 2], [x - 5 - wide, y - high / 2], [x - wide / 2, y - high - 3], [x - wide / 2, y + 4]];
+    const gap = special ? 8 : 5;
+    const corners = [[x + gap, y - high / 2], [x - gap - wide, y - high / 2], [x - wide / 2, y - high - gap + 2], [x - wide / 2, y + gap - 1]];
     const areas = corners.map(([left, top]) => ({ word, left, top, right: left + wide, bottom: top + high }));
     const area = areas.find(free);
     if (area) {
       found.push(area);
-      for (let row = area.top >> 5; row <= area.bottom >> 5; row++) rows.set(row, [...(rows.get(row) ?? []), area]);
+      take(area);
     } else if (!special && ++refused > 1500) break;
   }
   return found;
