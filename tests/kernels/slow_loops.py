@@ -47,22 +47,29 @@ class Slow:
         return cls(recipe, tables, weights.inputs[:, :d].astype(float), weights.outputs[:, :d].astype(float))
 
     def train(self, text: Text, span: tuple[int, int], key: int, alphas: tuple[float, float]) -> None:
-        for at, word, around in self.windows(text, span, key):
+        centres = list(self.windows(text, span, key))
+        held = Held(self, text, [place for at, near in centres for place in (at, *near)])
+        for at, near in centres:
             self.words += 1
             self.alpha = alphas[0] + (alphas[1] - alphas[0]) * (at - span[0]) / (span[1] - span[0])
-            noise = number(key ^ NOISE, at)
+            word, around, noise = int(text.ids[at]), [int(text.ids[j]) for j in near], number(key ^ NOISE, at)
             if self.recipe.method == "cbow":
-                if around:
-                    self.bag(word, around, self.drawn(noise, range(self.recipe.negative)))
+                negatives = self.drawn(noise, range(self.recipe.negative))
+                if self.recipe.subwords and self.recipe.output == "negative":
+                    held.reach(at)
+                    held.bag(word, near, negatives)
+                elif near:
+                    self.bag(word, around, negatives)
                 continue
             for j, other in enumerate(around):
                 counters = range(j * self.recipe.negative, (j + 1) * self.recipe.negative)
                 rows = self.rows(word)
                 error = self.tell(self.inputs[rows].mean(axis=0), other, self.drawn(noise, counters))
                 np.add.at(self.inputs, rows, error)
+        held.let_go(list(held.kept))
 
-    def windows(self, text: Text, span: tuple[int, int], key: int) -> Iterator[tuple[int, int, list[int]]]:
-        """Yield (position, word, words around it) for each word of the span that stays."""
+    def windows(self, text: Text, span: tuple[int, int], key: int) -> Iterator[tuple[int, list[int]]]:
+        """Yield the position of each word of the span that stays, and those of the words around it."""
         for begin, end in zip(text.starts[:-1], text.starts[1:], strict=True):
             stayed = [i for i in range(begin, end) if number(key, i) >> 32 <= int(self.tables.keep[text.ids[i]])]
             for k, i in enumerate(stayed):
@@ -70,8 +77,7 @@ class Slow:
                     width = self.recipe.window
                     if self.recipe.dynamic_window:
                         width = 1 + ((number(key, i) & 0xFFFFFFFF) * width >> 32)
-                    near = stayed[max(0, k - width) : k] + stayed[k + 1 : k + 1 + width]
-                    yield i, int(text.ids[i]), [int(text.ids[j]) for j in near]
+                    yield i, stayed[max(0, k - width) : k] + stayed[k + 1 : k + 1 + width]
 
     def drawn(self, noise: int, counters: range) -> list[int]:
         prob, alias, found = self.tables.prob, self.tables.alias, []
@@ -110,3 +116,39 @@ class Slow:
                 error += step * self.outputs[row]
                 self.outputs[row] += step * x
         return error
+
+
+class Held:
+    """Words of the context that stand added up while the widest window may reach them (bags over subwords)."""
+
+    def __init__(self, slow: Slow, text: Text, places: list[int]) -> None:
+        self.slow, self.text, self.stream = slow, text, sorted(set(places))
+        self.kept: dict[int, tuple[Doubles, Doubles]] = {}
+        self.entered = 0
+
+    def rows(self, place: int) -> list[int]:
+        return self.slow.rows(int(self.text.ids[place]))
+
+    def reach(self, at: int) -> None:
+        widest = self.slow.recipe.window
+        while self.entered < min(len(self.stream), self.stream.index(at) + widest + 1):
+            if self.entered > 2 * widest:
+                self.let_go([self.stream[self.entered - 2 * widest - 1]])
+            place = self.stream[self.entered]
+            total = self.slow.inputs[self.rows(place)].sum(axis=0)
+            self.kept[place] = (total, np.zeros_like(total))
+            self.entered += 1
+
+    def let_go(self, places: list[int]) -> None:
+        for place in places:
+            np.add.at(self.slow.inputs, self.rows(place), self.kept.pop(place)[1])
+
+    def bag(self, word: int, near: list[int], negatives: list[int]) -> None:
+        n_rows = sum(len(self.rows(place)) for place in near)
+        if not near:
+            return
+        total, mean = sum(self.kept[place][0] for place in near), self.slow.recipe.context == "mean"
+        error = self.slow.tell(total / (n_rows if mean else 1), word, negatives) / (1 if mean else n_rows)
+        for place in near:
+            self.kept[place][0][:] += len(self.rows(place)) * error
+            self.kept[place][1][:] += error

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attnkit.kernels.compiled import inlined
+from attnkit.kernels.compiled import bare, inlined
 from attnkit.kernels.logistic import slopes
 from attnkit.kernels.sampling import drawn, number
-from attnkit.kernels.skip_gram import NOISE, alpha_at, charge, scratch
-from attnkit.kernels.subword import expect, longest, rows_around
-from attnkit.kernels.vector import add_to_rows, clear, dots, prefetch, sum_rows, update
+from attnkit.kernels.skip_gram import NOISE, alpha_at, charge, context, scratch
+from attnkit.kernels.vector import add_to_rows, clear, dots, item, prefetch, sum_rows, update
 from attnkit.kernels.windows import windows
 
 if TYPE_CHECKING:
@@ -32,61 +31,85 @@ _ONE, _MINUS = np.float32(1.0), np.float32(-1.0)
 
 
 def loop(recipe: Recipe) -> Callable[..., Any]:
-    """Return the loop; a mean and a sum differ only in what it is told."""
-    return _train
+    """Return the loop of a recipe; a mean and a sum differ only in what it is told."""
+    if recipe.subwords:
+        from attnkit.kernels.cbow_subword import loop as of_subwords
+
+        return of_subwords
+    return _loop
 
 
 @inlined
-def _draw(work: Any, position: Any, tables: Any, rows: Any) -> None:
-    key = number(np.uint64(work[2]) ^ NOISE, np.uint64(position))
-    for k in range(len(rows)):
-        rows[k] = drawn(number(key, np.uint64(k)), tables[1], tables[2])
-
-
-@inlined
-def _targets(word: Any, negatives: Any, rows: Any) -> Any:
-    """Write the word and the negatives that are others into ``rows`` and return how many they are."""
-    rows[0], n = word, 1
+def foresee(lanes: Any, outputs: Any, word: Any, negatives: Any, given: Any) -> None:
+    """Draw a word's negatives and ask for all rows it needs. ``given`` is (the epoch's key, its position, tables)."""
+    key, position, tables = given
+    noise, size = number(np.uint64(key) ^ NOISE, np.uint64(position)), 64 * len(lanes)
     for k in range(len(negatives)):
-        if negatives[k] != word:
-            rows[n] = negatives[k]
-            n += 1
-    return n
+        row = drawn(number(noise, np.uint64(k)), tables[1], tables[2])
+        negatives[np.uint64(k)] = row
+        prefetch(lanes, outputs + size * row)
+    prefetch(lanes, outputs + size * word)
 
 
-def _train(weights: Any, text: Any, work: Any, knobs: Any, tables: Any) -> Any:
-    inputs, outputs, lanes = weights
-    widest, _, negative, mean = knobs
-    words, at, left, right, first, last = windows(text, work, knobs, tables[0])
-    size, x_of, o_of = 64 * len(lanes), inputs.ctypes.data, outputs.ctypes.data
-    room, scores = scratch(2, size // 4), scratch(1, negative + 32)[0]
-    drawn_rows, targets = np.zeros((AHEAD + 1, negative), np.int64), np.zeros(negative + 4, np.int64)
-    context = np.zeros(2 * widest * longest(words, (left, right), (first, last), tables), np.int64)
-    costs, n_terms = np.ones((1, 2)), 0
+@inlined
+def tell(lanes: Any, outputs: Any, word: Any, negatives: Any, given: Any) -> Any:
+    """Tell a word from negatives: move their outputs, and set the input's error. Return how many terms that are.
+
+    ``given`` is (the input's address, the error's, alpha, room for the rows, room for the scores, costs).
+    """
+    x, error, alpha, rows, scores, costs = given
+    rows[0], n = word, np.uint64(1)
+    for k in range(len(negatives)):
+        row = item(negatives, k)
+        rows[n] = row
+        n += np.uint64(row != word)
+    count = np.int64(n)
+    dots(lanes, outputs, rows, count, x, scores)
+    scores[0] = -scores[0]  # σ(f) is 1 - σ(-f): so the word is of one kind with the negatives
+    for k in range(0, count, 16):
+        got = slopes(scores.ctypes.data + 4 * k, min(16, count - k), _MINUS, alpha, FARTHEST)
+        charge(costs, np.uint64(0), got)
+    scores[0] = -scores[0]
+    clear(lanes, error)
+    update(lanes, outputs, rows, count, (x, error), scores)
+    return count
+
+
+def _loop(weights: Any, text: Any, work: Any, knobs: Any, tables: Any) -> Any:
+    window, negative, width = knobs[0], knobs[2], 16 * len(weights[2])
+    found = windows(text, work, knobs, tables[0])
+    pool, costs = (scratch(2, width), scratch(1, negative + 32)), np.ones((1, 2))
+    rows, targets = np.zeros(2 * window + 4, np.int64), np.zeros(negative + 5, np.int64)
+    negatives = np.zeros((AHEAD + 1) * negative, np.int64)
     costs[0, 0] = 0.0
+    n_terms = _train(weights, (work, knobs, found), tables, (pool, rows, targets, negatives, costs))
+    return costs[0, 0] - np.log(costs[0, 1]), n_terms, found[5] - found[4]
+
+
+@bare
+def _train(weights: Any, given: Any, tables: Any, room: Any) -> Any:
+    inputs, outputs, lanes = weights
+    work, knobs, (words, at, left, right, first, last) = given
+    window, negative, mean = knobs[0], knobs[2], knobs[3]
+    pool, rows, targets, negatives, costs = room
+    size, x_of, o_of, scores, n_terms = 64 * len(lanes), inputs.ctypes.data, outputs.ctypes.data, pool[1][0], 0
+    hidden, error = pool[0].ctypes.data, pool[0].ctypes.data + size
     for i in range(first - AHEAD, last):
         soon = i + AHEAD
         if soon < last:
-            _draw(work, at[soon], tables, drawn_rows[soon % (AHEAD + 1)])
-            for k in range(negative):
-                prefetch(lanes, o_of + size * drawn_rows[soon % (AHEAD + 1), k])
-            prefetch(lanes, o_of + size * np.int64(words[soon]))
-        if i < first or left[i] + right[i] == 0:
+            place = negative * (soon % (AHEAD + 1))
+            order = (work[2], item(at, soon), tables)
+            foresee(lanes, o_of, item(words, soon), negatives[place : place + negative], order)
+        if i < first:
             continue
-        if i + widest + AHEAD_AROUND < last:
-            expect(lanes, x_of, words[i + widest + AHEAD_AROUND], tables)
-        m = rows_around(words, i, (left[i], right[i]), tables, context)
-        n = _targets(words[i], drawn_rows[i % (AHEAD + 1)], targets)
-        hidden, error = room.ctypes.data, room.ctypes.data + size  # here, so that the room stays
-        share, alpha = _ONE / np.float32(m), alpha_at(work, at[i])
-        sum_rows(lanes, x_of, context, m, share if mean else _ONE, hidden)
-        dots(lanes, o_of, targets, n, hidden, scores)
-        scores[0] = -scores[0]  # σ(f) is 1 - σ(-f): so the word is of one kind with the negatives
-        for k in range(0, n, 16):
-            charge(costs, 0, slopes(scores.ctypes.data + 4 * k, min(16, n - k), _MINUS, alpha, FARTHEST))
-        scores[0] = -scores[0]
-        n_terms += n
-        clear(lanes, error)
-        update(lanes, o_of, targets, n, (hidden, error), scores)
-        add_to_rows(lanes, x_of, context, m, _ONE if mean else share, error)
-    return costs[0, 0] - np.log(costs[0, 1]), n_terms, last - first
+        if i + window + AHEAD_AROUND < last:
+            prefetch(lanes, x_of + size * item(words, i + window + AHEAD_AROUND))
+        m = context(words, i, (item(left, i), item(right, i)), rows)
+        if m == 0:
+            continue
+        share, place = _ONE / np.float32(m), negative * (i % (AHEAD + 1))
+        order = (hidden, error, alpha_at(work, item(at, i)), targets, scores, costs)
+        sum_rows(lanes, x_of, rows, m, share if mean else _ONE, hidden)
+        n_terms += tell(lanes, o_of, item(words, i), negatives[place : place + negative], order)
+        add_to_rows(lanes, x_of, rows, m, _ONE if mean else share, error)
+    return n_terms

@@ -54,7 +54,7 @@ def expect(lanes: Any, matrix: Any, word: Any, tables: Any) -> None:
 
 
 @inlined
-def longest(words: Any, reach: Any, span: Any, tables: Any) -> Any:
+def longest_input(words: Any, reach: Any, span: Any, tables: Any) -> Any:
     """Return how many rows the input of a word has at most, among centres of a span and what their windows reach."""
     starts, most = tables[STARTS], 1
     if len(starts) == 0:
