@@ -102,9 +102,17 @@ class Legs:
         n = self._n_threads if n is None else n
         if self._pool is None or n == 1:
             return [job(i) for i in range(n)]
-        futures: list[Future[Any]] = [self._pool.submit(job, i) for i in range(n)]
+        futures: list[Future[Any]] = [self._pool.submit(self._ending, job, i) for i in range(n)]
         try:
             return [future.result() for future in futures]
+        except BaseException:  # which may come from a signal, while the others work
+            self._left.set()
+            raise
+
+    def _ending(self, job: Callable[[int], Any], i: int) -> Any:
+        """Do a job; where it fails, let the other threads begin nothing more."""
+        try:
+            return job(i)
         except BaseException:
             self._left.set()
             raise
