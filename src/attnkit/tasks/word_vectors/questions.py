@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -40,10 +41,11 @@ class Section:
 
 def kind_of(path: Path) -> Literal["pairs", "analogies"]:
     """Return what a file asks: analogies have sections, or four words a line. Raises ``DataError`` for an empty one."""
-    for _, line in _told(path):
-        words = line.split()
-        return "analogies" if line.startswith(":") or (len(words) == 4 and not any(map(_is_number, words))) else "pairs"
-    raise DataError("there are no questions in this file", where=str(path))
+    lines = [line for _, line in islice(_told(path), 2)]  # the first may be a header
+    if not lines:
+        raise DataError("there are no questions in this file", where=str(path))
+    judged = any(_is_number(text) for line in lines for text in _fields(line)[2:])
+    return "analogies" if lines[0].startswith(":") or (len(lines[-1].split()) == 4 and not judged) else "pairs"
 
 
 def read_pairs(path: Path) -> list[Pair]:
