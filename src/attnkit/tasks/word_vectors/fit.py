@@ -182,9 +182,9 @@ class Word2Vec:
         """Return the vectors of all words, those of a run with n-grams composed of theirs."""
         from attnkit.text.subwords import Subwords, composed
 
-        inputs = self._matrices[mats.INPUTS][:, : self.config.dim]
+        inputs, outputs = (self._matrices[name][:, : self.config.dim] for name in (mats.INPUTS, mats.OUTPUTS))
         if (cut := self.config.subwords) is None:
-            return Vectors(words.words, inputs, counts=words.counts)
+            return Vectors(words.words, mats.wanted(self.config, inputs, outputs), counts=words.counts)
         subwords, buckets = Subwords(cut.min_n, cut.max_n, cut.buckets), inputs[len(words) :]
         rows = composed(inputs, *subwords.tables(words.words))
         return Vectors(words.words, rows, counts=words.counts, unseen=lambda word: subwords.vector(word, buckets))

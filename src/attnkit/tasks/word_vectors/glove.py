@@ -1,6 +1,6 @@
 """GloVe as work in pieces: co-occurrences are counted once, into the run's folder of data, then factored pair by pair.
 
-The wanted vectors are W + W', as the paper takes them (section 4.2).
+The vectors that are wanted are W + W' (``matrices.wanted``).
 """
 
 from __future__ import annotations
@@ -9,13 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from attnkit.data.cooccurrence import count_pairs
 from attnkit.data.words import Encoded
-from attnkit.errors import DataError
-from attnkit.kernels.compiled import has_numba
-from attnkit.kernels.glove import Knobs, Parameters, descend
+from attnkit.kernels.glove import Knobs, Parameters, compiled_way, descend
 from attnkit.kernels.word2vec import Tally
 from attnkit.tasks.word_vectors.config import Word2VecConfig
 from attnkit.tasks.word_vectors.matrices import INPUTS, OUTPUTS, Matrices, shapes
@@ -31,15 +28,14 @@ class GloveWork:
     """Pieces of co-occurrences; satisfies ``work.Work``. The words of a ``Tally`` are pairs."""
 
     def __init__(self, config: Word2VecConfig, encoded: Encoded, folder: Path, tell: Callable[[str], None]) -> None:
-        """Count the co-occurrences, or take those that ``folder`` holds. Raises ``DataError`` if there are none."""
+        """Count the co-occurrences, or take those that ``folder`` holds."""
         memory = int(config.glove.memory * 1e9)
         self.pairs = count_pairs(folder / FOLDER, encoded.store, config.window, memory, tell)
-        if not len(self.pairs.counts):
-            raise DataError("no two words stand in one line", help="give text whose lines have several words")
+        assert len(self.pairs.counts), "encoded text has a line of two words"
         self.shapes = shapes(config, len(encoded.words))
         self.n_pieces = -(-len(self.pairs.counts) // PIECE)
-        self.where = "compiled loops" if has_numba() else "numpy"
-        self.concurrent = has_numba()
+        self.concurrent = compiled_way() is not None
+        self.where = "compiled loops" if self.concurrent else "numpy"
         self._config = config
         self._knobs = Knobs(config.alpha, config.glove.x_max, config.glove.exponent)
 
@@ -70,8 +66,3 @@ class GloveWork:
 def _parameters(matrices: Matrices) -> Parameters:
     ends = ("", "_squares", "_bias", "_bias_squares")
     return Parameters(*(matrices[f"{name}{end}"] for end in ends for name in (INPUTS, OUTPUTS)))
-
-
-def sum_vectors(words: NDArray[np.float32], contexts: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return W + W'."""
-    return np.add(words, contexts, dtype=np.float32)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from attnkit.errors import UsageError
 from attnkit.runs.folder import RunFolder
 from attnkit.tasks.word_vectors.config import Word2VecConfig
-from attnkit.tasks.word_vectors.matrices import INPUTS, OUTPUTS, Floats, Matrices, read, shapes
+from attnkit.tasks.word_vectors.matrices import INPUTS, OUTPUTS, Floats, Matrices, read, shapes, wanted
 from attnkit.tasks.word_vectors.saved import read_config, read_words
 from attnkit.text.words import WordList
 
@@ -70,7 +70,8 @@ def _of_run(config: Word2VecConfig, path: Path) -> _Given | None:
     saved = read(checkpoint, shapes(other, len(words)))
     kind = ("loss", "method", "context")
     alike = all(getattr(other, name) == getattr(config, name) for name in kind) and config.loss != "hierarchical"
-    inputs = saved[INPUTS]
+    # GloVe goes on with W and W' apart; to others its vectors are what they make together.
+    inputs = saved[INPUTS] if alike else wanted(other, saved[INPUTS], saved[OUTPUTS])
     return _Given(
         words.ids,
         inputs[: len(words)],

@@ -65,6 +65,11 @@ def shapes(config: Word2VecConfig, n_words: int) -> dict[str, Shape]:
     return found
 
 
+def wanted(config: Word2VecConfig, inputs: Floats, outputs: Floats) -> Floats:
+    """Return the rows that are the vectors of a run: the inputs, or of GloVe W + W' (its section 4.2)."""
+    return inputs + outputs if config.method == "glove" else inputs
+
+
 def empty(found: Shapes) -> Matrices:
     """Return matrices of zeros."""
     return {name: rows(shape.n, shape.padded) for name, shape in found.items()}

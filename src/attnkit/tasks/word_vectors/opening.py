@@ -96,11 +96,13 @@ def of_checkpoint(checkpoint: Checkpoint) -> Opened:
     shape = matrices.shapes(config, len(words))[matrices.INPUTS]
     if path.is_symlink() or not path.is_file() or path.stat().st_size != checkpoint.entry(matrices.FILE).size:
         raise RunError(f"{matrices.FILE} of checkpoint {checkpoint.name} is not what was saved", where=str(path))
-    inputs = tensors.map_tensors(_mapped(path), str(path)).get(matrices.INPUTS)
-    if inputs is None or inputs.shape != (shape.n, shape.width) or inputs.dtype != np.float32:
+    found = tensors.map_tensors(_mapped(path), str(path))
+    inputs, outputs = found.get(matrices.INPUTS), found.get(matrices.OUTPUTS)
+    fit = inputs is not None and inputs.shape == (shape.n, shape.width) and inputs.dtype == np.float32
+    if not fit or outputs is None or (config.method == "glove" and outputs.shape != inputs.shape):
         raise RunError(f"the weights of checkpoint {checkpoint.name} do not fit its configuration", where=str(path))
     if (cut := config.subwords) is None:
-        return Opened(Table(words.words, inputs, words.counts))
+        return Opened(Table(words.words, matrices.wanted(config, inputs, outputs), words.counts))
     subwords = Subwords(cut.min_n, cut.max_n, cut.buckets)
     rows, buckets = composed(inputs, *subwords.tables(words.words)), inputs[len(words) :]
     return Opened(Table(words.words, rows, words.counts), lambda word: subwords.vector(word, buckets))

@@ -21,7 +21,7 @@ from attnkit.models.word2vec import Word2Vec
 from attnkit.runtime.devices import choose_device
 from attnkit.tasks.word_vectors.config import Word2VecConfig
 from attnkit.tasks.word_vectors.torch_steps import BLOCK, Batch, Lookups, Steps
-from attnkit.tasks.word_vectors.work import tables
+from attnkit.tasks.word_vectors.work import FEW, tables
 
 _MOST = {"cpu": 256, "cuda": 4096}
 """Places that are worked on together."""
@@ -32,7 +32,8 @@ class TorchLoops:
 
     def __init__(self, config: Word2VecConfig, encoded: Encoded) -> None:
         """Prepare what is looked up by word. Raises ``UsageError`` where the device cannot be had."""
-        self._config = config
+        few = len(encoded.words) < FEW and config.method == "skip-gram" and config.loss == "negative"
+        self._config = config.model_copy(update={"exact": True}) if few else config
         self._device = choose_device("cpu" if config.device == "auto" else config.device)
         self.where = f"torch, {self._device.type}"
         found = tables(config, encoded)
