@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterator
-from typing import BinaryIO
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +16,7 @@ _AT_ONCE = 1 << 18  # numbers
 class Spool:
     """A row of numbers of words that may be larger than memory; ``kernels.words.LINE_END`` ends a line."""
 
-    def __init__(self, stream: BinaryIO) -> None:
+    def __init__(self, stream: Any) -> None:
         self._stream = stream
         self._size = 0
 
@@ -30,11 +31,15 @@ class Spool:
         """Yield all numbers, block by block."""
         at = 0
         while at < self._size:
+            numbers = np.empty(min(_AT_ONCE, (self._size - at) // 4), np.int32)
+            view = memoryview(numbers).cast("B")
             self._stream.seek(at)
-            raw = self._stream.read(min(4 * _AT_ONCE, self._size - at))
-            raw = raw[: len(raw) // 4 * 4]
-            at += len(raw)
-            yield np.frombuffer(raw, np.int32)
+            at += len(view)
+            while view:
+                if not (n_read := self._stream.readinto(view)):
+                    raise OSError(errno.EIO, "what was written a moment ago is not there")
+                view = view[n_read:]
+            yield numbers
 
     def rewrite(self, change: Callable[[Numbers], Numbers]) -> None:
         """Replace the numbers by what ``change`` makes of each block; it never gives more than it has taken so far."""

@@ -1,4 +1,4 @@
-"""Text as numbered words on disk, counted, pruned and encoded in one reading; what is held grows with the words alone."""
+"""Text as numbered words on disk: counted, pruned and encoded in one reading; memory grows with the words alone."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ from pydantic import BaseModel, Field
 
 from attnkit import files
 from attnkit.data.numbered import Numbered, number_tokens, number_words
+from attnkit.data.phrases import Found, find_phrases
 from attnkit.data.spool import Spool
 from attnkit.data.store import Store, StoreWriter, writing
 from attnkit.data.words_config import WordsConfig
 from attnkit.errors import DataError, RunError, failure
 from attnkit.kernels.words import LINE_END, LONGEST, TOO_LONG
 from attnkit.reading import blames_the_file, parse_json, read_plain
+from attnkit.text import phrases
 from attnkit.text.tokenizer import Tokenizer
 from attnkit.text.words import FILE, WordList
 
@@ -65,7 +67,7 @@ def encode_words(
     """Count, prune and encode the words of files (``-`` is standard input) into ``folder``, which must not exist.
 
     The text is read once; the folder appears when it is complete, or not at all. While it is made, 4 bytes a word lie
-    beside it on the disk.
+    beside it on the disk. Phrases, if asked for, lie in it as ``phrases.tsv``.
 
     Args:
         folder: A store, and the words with their counts.
@@ -83,13 +85,16 @@ def encode_words(
             text = number_words(sources, settings.lower, spool, tell)
         else:
             text = number_tokens(sources, settings.lower, tokenizer, spool, tell)
+        found = find_phrases(text, settings.phrases, settings.lower, tell) if settings.phrases.passes else None
         kept = _kept(text, settings, _places(sources))
         words = WordList(text.names(kept), text.counts[kept])
         with writing(temporary, len(words)) as writer:
             _encode(text, kept, writer, tell, _places(sources))
-        raw, warnings = words.to_bytes(), _warnings(text)
+        raw, warnings = words.to_bytes(), _warnings(text, found)
         index = _Index(format=1, n_raw=text.n_words, sha256=sha256(raw).hexdigest(), warnings=list(warnings))
         files.write_into(temporary / FILE, raw)
+        if found is not None:
+            files.write_into(temporary / phrases.FILE, found.phrases.to_text().encode())
         files.write_into(temporary / _INDEX, index.model_dump_json(indent=1).encode())
     return Encoded(words, Store.open(folder), text.n_words, warnings)
 
@@ -159,9 +164,13 @@ def _is_dense(text: Numbered) -> bool:
     return text.n_bytes > _LONG_WORDS * text.n_words
 
 
-def _warnings(text: Numbered) -> tuple[str, ...]:
+def _warnings(text: Numbered, joined: Found | None) -> tuple[str, ...]:
     """Return what the user ought to know of a text."""
     found = []
+    if joined is not None and joined.n_lost:
+        found.append(
+            f"{joined.n_lost:,} occurrences of rare pairs were forgotten: raise phrases.max_pairs to keep them"
+        )
     if _is_dense(text):
         mean = text.n_bytes // text.n_words
         found.append(f"a word takes {mean} bytes on average: is there white space between all words? {_TOKENS}")
