@@ -53,7 +53,11 @@ def resolve(flags: Mapping[str, Any], sets: Sequence[str] = (), file: Path | Non
         Layer(f"method {method}", chosen(method, exact=plain)),
     ]
     tree, origins = merge([*below, *layers])
-    return Resolved(validate(Word2VecConfig, tree, origins), origins)
+    try:
+        return Resolved(validate(Word2VecConfig, tree, origins), origins)
+    except UsageError as error:
+        error.help = error.help and error.help.replace("attnkit train", "attnkit word2vec train")
+        raise
 
 
 def differences(old: Word2VecConfig, new: Word2VecConfig) -> list[str]:
