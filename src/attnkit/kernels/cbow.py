@@ -98,8 +98,8 @@ def _train(weights: Any, given: Any, tables: Any, room: Any) -> Any:
         soon = i + AHEAD
         if soon < last:
             place = negative * (soon % (AHEAD + 1))
-            order = (work[2], item(at, soon), tables)
-            foresee(lanes, o_of, item(words, soon), negatives[place : place + negative], order)
+            drawing = (work[2], item(at, soon), tables)
+            foresee(lanes, o_of, item(words, soon), negatives[place : place + negative], drawing)
         if i < first:
             continue
         if i + window + AHEAD_AROUND < last:

@@ -103,8 +103,8 @@ def _train(weights: Any, given: Any, tables: Any, room: Any) -> Any:
     for i in range(first - AHEAD, last):
         soon = i + AHEAD
         if soon < last:
-            place, order = negative * (soon % (AHEAD + 1)), (work[2], item(at, soon), tables)
-            foresee(lanes, o_of, item(words, soon), negatives[place : place + negative], order)
+            place, drawing = negative * (soon % (AHEAD + 1)), (work[2], item(at, soon), tables)
+            foresee(lanes, o_of, item(words, soon), negatives[place : place + negative], drawing)
         if i < first:
             continue
         while entered < min(high, i + window + 1):
