@@ -19,7 +19,7 @@ from attnkit.interop.word_vectors.binary import read_binary, write_binary
 from attnkit.interop.word_vectors.formats import recognised
 from attnkit.interop.word_vectors.table import Table
 from attnkit.interop.word_vectors.tensors import read_tensors, words_of, write_tensors
-from attnkit.interop.word_vectors.text import read_text, write_text
+from attnkit.interop.word_vectors.text import read_text, write_lines
 
 ROWS = np.array([[0.1, -2.5, 3e-7], [1.0, 1 / 3, -0.0], [7.25, 1e20, -1e-30]], np.float32)
 WORDS = ["the", "größe", "x%s"]
@@ -93,7 +93,7 @@ def test_many_rows_are_read_in_groups() -> None:
     n, width = 3000, 200
     rows = np.random.default_rng(1).normal(size=(n, width)).astype(np.float32)
     table = Table([f"w{i}" for i in range(n)], rows)
-    again = text(written(write_text, table))
+    again = text(written(write_lines, table))
     assert again.words == table.words and np.array_equal(again.rows[:], rows)
 
 
@@ -101,10 +101,10 @@ def test_many_rows_are_read_in_groups() -> None:
 
 
 def test_text_comes_back_to_the_last_bit() -> None:
-    raw = written(write_text, TABLE)
+    raw = written(write_lines, TABLE)
     assert raw.startswith(b"3 3\nthe 0.100000001 -2.5 ")
     same(text(raw))
-    same(text(written(write_text, TABLE, head=False)))
+    same(text(written(write_lines, TABLE, head=False)))
 
 
 def test_binary_comes_back() -> None:
@@ -145,7 +145,7 @@ def test_projector_comes_back() -> None:
 @pytest.mark.parametrize("word", ["new york", "a\tb", "a\nb", ""])
 def test_words_that_a_format_cannot_keep_are_refused(word: str) -> None:
     table = Table(["the", word, "b"], ROWS)
-    for write in (write_text, write_binary):
+    for write in (write_lines, write_binary):
         with pytest.raises(DataError, match="cannot keep"):
             written(write, table)
     if word != "new york":

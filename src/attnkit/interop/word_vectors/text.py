@@ -76,7 +76,7 @@ def header(line: bytes) -> tuple[int, int] | None:
     return None
 
 
-def write_text(stream: BinaryIO, table: Table, *, head: bool = True) -> None:
+def write_lines(stream: BinaryIO, table: Table, *, head: bool = True) -> None:
     """Write word2vec's text format, or GloVe's, which has no header. Nine digits keep every float32 as it is.
 
     Raises:

@@ -13,7 +13,7 @@ from attnkit.interop.word_vectors.binary import write_binary
 from attnkit.interop.word_vectors.formats import Format
 from attnkit.interop.word_vectors.table import Table, blocks
 from attnkit.interop.word_vectors.tensors import words_text, write_tensors
-from attnkit.interop.word_vectors.text import write_text
+from attnkit.interop.word_vectors.text import write_lines
 
 
 def write_vectors(path: Path, table: Table, format: Format) -> None:
@@ -43,7 +43,7 @@ def _write(stream: BinaryIO, table: Table, format: Format) -> None:
     elif format == "word2vec-binary":
         write_binary(stream, table)
     else:
-        write_text(stream, table, head=format != "glove")
+        write_lines(stream, table, head=format != "glove")
 
 
 def _write_projector(path: Path, table: Table) -> None:
