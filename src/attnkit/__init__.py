@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from attnkit.tasks.course import Event
     from attnkit.tasks.translate import Translator
+    from attnkit.tasks.word_vectors.fit import Word2Vec
     from attnkit.tasks.word_vectors.vectors import Vectors
 
 # On a CPU torch remembers 1,024 compiled products, and below it oneDNN as many again, each with its buffers. Training
@@ -29,8 +30,8 @@ try:
 except PackageNotFoundError:  # a source tree that was never installed
     __version__ = "0+unknown"
 
-__all__ = ["Vectors", "__version__", "load", "train"]
-_CLASSES = {"Vectors": "tasks.word_vectors.vectors"}
+__all__ = ["Vectors", "Word2Vec", "__version__", "load", "train"]
+_CLASSES = {"Vectors": "tasks.word_vectors.vectors", "Word2Vec": "tasks.word_vectors.fit"}
 
 
 def __getattr__(name: str) -> Any:

@@ -8,6 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from attnkit.config import validate
 from attnkit.data.words import Encoded, encode_words
 from attnkit.errors import UsageError
 from attnkit.runs.folder import RunFolder
@@ -124,15 +125,23 @@ class Word2Vec:
         """Train from the beginning on sentences, or on the text of a file, and return the model."""
         return self._train(sentences, None, self.config)
 
-    def train(self, sentences: Sentences | str | Path, *, epochs: int | None = None, total_examples: Any = None,
-              total_words: Any = None, start_alpha: float | None = None, end_alpha: float | None = None) -> Word2Vec:  # fmt: skip
+    def train(
+        self,
+        sentences: Sentences | str | Path,
+        *,
+        epochs: int | None = None,
+        total_examples: int | None = None,
+        total_words: int | None = None,
+        start_alpha: float | None = None,
+        end_alpha: float | None = None,
+    ) -> Word2Vec:
         """Train on, or for the first time; words that have no vector yet stay without one.
 
         ``total_examples`` and ``total_words`` are what gensim asks for; here they are counted.
         """
         changed = {"epochs": epochs, "alpha": start_alpha, "min_alpha": end_alpha}
         tree = self.config.model_dump(mode="json") | {key: v for key, v in changed.items() if v is not None}
-        return self._train(sentences, self.words, Word2VecConfig.model_validate(tree, strict=False))
+        return self._train(sentences, self.words, validate(Word2VecConfig, tree))
 
     def save(self, path: str | Path, overwrite: bool = False) -> None:
         """Write a run folder, as ``attnkit word2vec train`` does and all its commands take."""

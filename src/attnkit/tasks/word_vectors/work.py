@@ -18,7 +18,6 @@ from attnkit.tasks.word_vectors.matrices import INPUTS, OUTPUTS, Matrices, Shape
 from attnkit.tasks.word_vectors.plan import Falling, borders, piece_size
 from attnkit.text.subwords import Subwords
 
-
 FEW = 2000
 """Words of a vocabulary below which skip-gram shares no negatives: a block of words would train the few rows there are
 many times at once, under weights that none of its steps has seen."""
