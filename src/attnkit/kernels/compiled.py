@@ -99,16 +99,9 @@ _CHILD = "ATTNKIT_COMPILES"
 
 
 def _holds(function: Any, types: tuple[Any, ...]) -> bool:
-    """Say whether numba's cache has the loop for these types, so that compiling it means loading it."""
-    found = function._cache.load_overload(numba_signature(types), function.targetctx)
-    return found is not None
-
-
-def numba_signature(types: tuple[Any, ...]) -> Any:
-    """Return what numba calls a loop's types."""
-    from numba.core import typing
-
-    return typing.signature(None, *types)
+    """Say whether numba's cache lists the loop for these types, so that compiling it means loading it."""
+    held = function._cache
+    return held._index_key(types, function.targetctx.codegen()) in held._cache_file._load_index()
 
 
 @cache
