@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -63,7 +63,7 @@ def command(
     if not dry_run:
         refuse_in_use(output)
     grams = {"subwords.min_n": min_n, "subwords.max_n": max_n, "subwords.buckets": buckets}
-    flags = {
+    flags: dict[str, Any] = {
         "data.files": files or None,
         "data.lower": lower,
         "data.min_count": min_count,

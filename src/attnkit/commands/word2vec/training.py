@@ -14,6 +14,7 @@ from attnkit import console
 from attnkit.config import flatten
 
 if TYPE_CHECKING:
+    from attnkit.runtime.stops import StopRequests
     from attnkit.tasks.word_vectors.config import Word2VecConfig
     from attnkit.tasks.word_vectors.course import Progress
     from attnkit.tasks.word_vectors.resolve import Resolved
@@ -42,7 +43,7 @@ def run(config: Word2VecConfig, output: Path, overwrite: bool, json: bool) -> No
 class Shown:
     """The status line of a run."""
 
-    def __init__(self, line: console.StatusLine, stop: object) -> None:
+    def __init__(self, line: console.StatusLine, stop: StopRequests) -> None:
         """Draw on ``line``; from the first piece on a signal is a wish, which ``stop`` remembers."""
         self._line, self._stop = line, stop
         self._speed = 0.0
@@ -50,6 +51,7 @@ class Shown:
     def take(self, event: Event) -> None:
         """Show an event that is no outcome."""
         from attnkit.tasks.encoded import Stage, Warned
+        from attnkit.tasks.word_vectors.course import Progress
         from attnkit.tasks.word_vectors.train import Begun
 
         if isinstance(event, Stage):
@@ -59,7 +61,7 @@ class Shown:
         elif isinstance(event, Begun):
             self._stop.defer()
             self._line.say(begun(event))
-        else:
+        elif isinstance(event, Progress):
             speed = event.words / max(event.seconds, 1e-9)
             self._speed = 0.7 * self._speed + 0.3 * speed if self._speed else speed
             self._line.update(progress_line(event, self._speed))

@@ -116,7 +116,7 @@ class Word2Vec:
     def wv(self) -> Vectors:
         """The vectors. Raises ``UsageError`` where none have been trained."""
         if self.words is None:
-            raise UsageError("there are no vectors yet", help="model.fit(sentences) trains them")
+            raise _untrained()
         if self._wv is None:
             self._wv = self._vectors(self.words)
         return self._wv
@@ -145,8 +145,8 @@ class Word2Vec:
 
     def save(self, path: str | Path, overwrite: bool = False) -> None:
         """Write a run folder, as ``attnkit word2vec train`` does and all its commands take."""
-        words = self.wv and self.words
-        assert words is not None
+        if (words := self.words) is None:
+            raise _untrained()
         if RunFolder(Path(path)).exists() and not overwrite:
             raise UsageError(f"there is a run in {path}", help="choose another name, or overwrite=True")
         with Keeper(Path(path), self.config, overwrite, stops=False) as keeper:
@@ -197,6 +197,10 @@ class Word2Vec:
         subwords, buckets = Subwords(cut.min_n, cut.max_n, cut.buckets), inputs[len(words) :]
         rows = composed(inputs, *subwords.tables(words.words))
         return Vectors(words.words, rows, counts=words.counts, unseen=lambda word: subwords.vector(word, buckets))
+
+
+def _untrained() -> UsageError:
+    return UsageError("there are no vectors yet", help="model.fit(sentences) trains them")
 
 
 def _encoded(

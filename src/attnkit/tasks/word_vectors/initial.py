@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnkit.errors import UsageError
+from attnkit.interop.word_vectors.table import Rows, rows_at
 from attnkit.runs.folder import RunFolder
 from attnkit.tasks.word_vectors.config import Word2VecConfig
 from attnkit.tasks.word_vectors.matrices import INPUTS, OUTPUTS, Floats, Matrices, read, shapes, wanted
@@ -33,7 +34,7 @@ def begin_from(config: Word2VecConfig, words: WordList, matrices: Matrices) -> I
     for begin in range(0, len(words), _BLOCK):
         places = given.places(words.words[begin : begin + _BLOCK])
         there = np.flatnonzero(places >= 0)
-        inputs[begin + there, : config.dim] = given.inputs[places[there]]
+        inputs[begin + there, : config.dim] = rows_at(given.inputs, places[there])
         if given.outputs is not None:
             matrices[OUTPUTS][begin + there, : config.dim] = given.outputs[places[there]]
         n_found += len(there)
@@ -50,7 +51,7 @@ class _Given:
 
     places: Callable[[Sequence[str]], NDArray[np.int64]]
     """Gives the row of each word, -1 for those that are not there."""
-    inputs: Floats
+    inputs: Rows
     outputs: Floats | None = None
     """Where they mean the same to this run."""
     buckets: Floats | None = None

@@ -103,7 +103,7 @@ def content(matrices: Matrices, found: Shapes) -> Iterator[Data]:
     yield len(text).to_bytes(_PREFIX, "little") + text
     for name, shape in found.items():
         for begin in range(0, shape.n, _BLOCK):
-            yield memoryview(np.ascontiguousarray(matrices[name][begin : begin + _BLOCK, : shape.width])).cast("B")
+            yield np.ascontiguousarray(matrices[name][begin : begin + _BLOCK, : shape.width]).data.cast("B")
 
 
 def fill(matrices: Matrices, found: Shapes, checkpoint: Checkpoint) -> None:

@@ -14,7 +14,7 @@ from attnkit.kernels.huffman import huffman
 from attnkit.kernels.sampling import alias_table, keep_thresholds, key_of
 from attnkit.kernels.word2vec import Loops, Recipe, Tables, Tally, Text, Weights
 from attnkit.tasks.word_vectors.config import Word2VecConfig
-from attnkit.tasks.word_vectors.matrices import INPUTS, OUTPUTS, Matrices, Shapes, draw, shapes
+from attnkit.tasks.word_vectors.matrices import INPUTS, OUTPUTS, Matrices, Shape, draw, shapes
 from attnkit.tasks.word_vectors.plan import Falling, borders, piece_size
 from attnkit.text.subwords import Subwords
 
@@ -26,7 +26,7 @@ many times at once, under weights that none of its steps has seen."""
 class Work(Protocol):
     """One epoch of numbered pieces, each a pure function of the matrices it begins with, and of the epoch."""
 
-    shapes: Shapes
+    shapes: dict[str, Shape]
     """Of all that training changes."""
     n_pieces: int
     """Of an epoch."""
