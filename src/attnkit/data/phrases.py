@@ -88,7 +88,7 @@ def _choose(
     text: Numbered, config: PhrasesConfig, kinds: Kinds, counter: PairCounter
 ) -> tuple[list[Phrase], dict[Pair, tuple[str, ...]]]:
     """Return the phrases of a pass, the highest scores first, and the pairs of numbers that they are."""
-    rows, counts = counter.pairs()
+    rows, counts = counter.pairs(config.min_count)
     scores = score(config, counts, text.counts[rows[:, 0]], text.counts[rows[:, 2]], text.n_words)
     chosen = np.flatnonzero(scores > config.limit)
     chosen = chosen[np.argsort(-scores[chosen], kind="stable")]

@@ -92,13 +92,18 @@ class PairCounter:
             first, gap = (number, 0) if kind == 0 else (-1, 0)
         self._state[:2] = first, gap
 
-    def pairs(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the pairs (n, 3), first word, gap and second word, sorted, and how often each occurs (n,)."""
+    def pairs(self, least: int = 1) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the pairs (n, 3), first word, gap and second word, sorted, and how often each occurs (n,).
+
+        Those that occur less often than ``least`` are left out.
+        """
         if self._loops is None:
-            rows = np.array(list(self._found), np.int64).reshape(-1, 3)
-            counts = np.array(list(self._found.values()), np.int64)
+            found = {pair: n for pair, n in self._found.items() if n >= least}
+            rows = np.array(list(found), np.int64).reshape(-1, 3)
+            counts = np.array(list(found.values()), np.int64)
         else:
-            ends, gaps, counts = (part[self._table[2] > 0] for part in self._table)
+            kept = self._table[2] >= max(1, least)
+            ends, gaps, counts = (part[kept] for part in self._table)
             rows = np.stack([(ends >> np.uint64(32)).astype(np.int64), gaps, (ends & _LOW).astype(np.int64)], axis=1)
         order = np.lexsort((rows[:, 2], rows[:, 1], rows[:, 0]))
         return rows[order], counts[order]
@@ -110,17 +115,18 @@ class PairCounter:
                 self._found = {pair: n for pair, n in self._found.items() if n > self._rarest}
                 self._rarest += 1
             return
-        old, kept = self._table, self._table[2] > 0
+        old, size = self._table, len(self._table[0])
         if self._state[2] >= self._most:
-            while np.count_nonzero(kept) >= self._most:
-                kept &= old[2] > self._rarest
+            before = int(old[2].sum())
+            while np.count_nonzero(old[2]) >= self._most:
+                old[2][old[2] <= self._rarest] = 0
                 self._rarest += 1
-            self.n_lost += int(old[2].sum() - old[2][kept].sum())
-            self._table = _new_table(len(old[0]))
+            self.n_lost += before - int(old[2].sum())
         else:
-            self._table = _new_table(2 * len(old[0]))
-        self._state[2] = np.count_nonzero(kept)
-        self._loops[1](old[0][kept], old[1][kept], old[2][kept], *self._table)
+            size *= 2
+        self._table = _new_table(size)
+        self._state[2] = np.count_nonzero(old[2])
+        self._loops[1](*old, *self._table)
 
 
 class Joiner:
@@ -142,7 +148,7 @@ class Joiner:
             rows = np.array(list(targets), np.int64).reshape(-1, 3)
             ends = (rows[:, 0].astype(np.uint64) << np.uint64(32)) | rows[:, 2].astype(np.uint64)
             values = np.array(list(targets.values()), np.int64) + 1
-            self._loops[1](ends, rows[:, 1].copy(), values, *self._table)
+            self._loops[1](ends, rows[:, 1].astype(np.int32), values, *self._table)
 
     def join(self, numbers: Numbers) -> Numbers:
         """Return what some numbers become; the last ones of a line that goes on may be held back."""
@@ -183,9 +189,9 @@ class Joiner:
 _LOW = np.uint64(0xFFFFFFFF)
 
 
-def _new_table(size: int) -> tuple[NDArray[np.uint64], NDArray[np.int64], NDArray[np.int64]]:
+def _new_table(size: int) -> tuple[NDArray[np.uint64], NDArray[np.int32], NDArray[np.int64]]:
     """Return slots: both words of a pair, its gap, and its count (or what it becomes, plus 1), 0 where none is."""
-    return np.zeros(size, np.uint64), np.zeros(size, np.int64), np.zeros(size, np.int64)
+    return np.zeros(size, np.uint64), np.zeros(size, np.int32), np.zeros(size, np.int64)
 
 
 # --- compiled
@@ -221,9 +227,11 @@ def _count(numbers: Any, kinds: Any, limits: Any, state: Any, ends: Any, gaps: A
 
 
 def _put(pairs: Any, between: Any, values: Any, ends: Any, gaps: Any, counts: Any) -> None:
-    """Put pairs that all differ into an empty table."""
+    """Put pairs that all differ into an empty table, save those whose value is 0."""
     mask = np.uint64(len(ends) - 1)
-    for i in range(len(pairs)):
+    for i in range(len(values)):
+        if values[i] == 0:
+            continue
         place = (pairs[i] ^ (np.uint64(between[i]) << np.uint64(20))) * np.uint64(0x9E3779B97F4A7C15)
         place = (place >> np.uint64(30)) & mask
         while counts[place] != 0:
@@ -275,7 +283,7 @@ def compiled_loops() -> tuple[Callable[..., Any], ...] | None:
     if not has_numba():
         return None
     numbers, ints, words = np.empty(1, np.int32), np.empty(1, np.int64), [__name__]
-    table = (np.empty(1, np.uint64), ints, ints)
+    table = (np.empty(1, np.uint64), numbers, ints)
     return (
         fast(_count, (numbers, numbers, (1, 1, 1), ints, *table), words),
         fast(_put, (*table, *table), words),

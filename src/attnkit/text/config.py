@@ -72,8 +72,8 @@ class PhrasesConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_att
     """Words that may stand inside a phrase but not at its ends, such as `of`; they do not count towards its score."""
     joiner: str = Field(default="_", min_length=1, max_length=10)
     """What stands between the words of a phrase."""
-    max_pairs: int = Field(default=1 << 24, ge=1 << 10, le=1 << 30)
-    """Distinct pairs that are counted at once, 32 to 64 bytes each; beyond, the rarest are forgotten."""
+    max_pairs: int = Field(default=1 << 23, ge=1 << 10, le=1 << 30)
+    """Distinct pairs that are counted at once, some 50 bytes each; beyond, the rarest are forgotten."""
 
     @field_validator("joiner")
     @classmethod
