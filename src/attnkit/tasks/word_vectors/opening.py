@@ -99,7 +99,7 @@ def of_checkpoint(checkpoint: Checkpoint) -> Opened:
     found = tensors.map_tensors(_mapped(path), str(path))
     inputs, outputs = found.get(matrices.INPUTS), found.get(matrices.OUTPUTS)
     fit = inputs is not None and inputs.shape == (shape.n, shape.width) and inputs.dtype == np.float32
-    if not fit or outputs is None or (config.method == "glove" and outputs.shape != inputs.shape):
+    if inputs is None or outputs is None or not fit or (config.method == "glove" and outputs.shape != inputs.shape):
         raise RunError(f"the weights of checkpoint {checkpoint.name} do not fit its configuration", where=str(path))
     if (cut := config.subwords) is None:
         return Opened(Table(words.words, matrices.wanted(config, inputs, outputs), words.counts))
