@@ -41,9 +41,7 @@ def _exp_minus(b: Any, a: Any) -> Any:
     total = _constant(_POLYNOMIAL[0])
     for factor in _POLYNOMIAL[1:]:
         total = _fma(b, total, rest, _constant(factor))
-    bits = b.shl(
-        b.add(b.fptosi(power, ints), ir.Constant(ints, [127] * 16)), ir.Constant(ints, [23] * 16)
-    )
+    bits = b.shl(b.add(b.fptosi(power, ints), ir.Constant(ints, [127] * 16)), ir.Constant(ints, [23] * 16))
     return b.fmul(total, b.bitcast(bits, floats))
 
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from attnkit.kernels.word2vec import Recipe
 
 BLOCK = 16
+"""At most."""
 SHARED = 32
 """A multiple of 16. Fewer than 20 cost quality."""
 NOISE = np.uint64(0x6E6F697365)
@@ -75,24 +76,33 @@ def alpha_at(work: Any, position: Any) -> Any:
 
 
 @inlined
+def block_length(knobs: Any) -> Any:
+    """Return how many centres share drawn words: fewer than ``BLOCK`` where windows are wide or negatives many.
+
+    The rows of drawn words stand still until the block's end, so that what they are moved by then must not be too much.
+    """
+    usual = (knobs[0] + 1 if knobs[1] else 2 * knobs[0]) * knobs[2]
+    return max(1, min(BLOCK, BLOCK * SHARED // max(usual, 1)))
+
+
+@inlined
 def _draw(key: Any, tables: Any, chosen: Any, outputs: Any, lanes: Any) -> Any:
     """Draw words chosen[1]..chosen[2] under a key into the list chosen[0], and ask for their rows."""
-    rows, first, last = chosen
-    for k in range(first, last):
-        row = drawn(number(key, np.uint64(k - first)), tables[1], tables[2])
-        rows[np.uint64(k)] = row
+    for k in range(chosen[1], chosen[2]):
+        row = drawn(number(key, np.uint64(k - chosen[1])), tables[1], tables[2])
+        chosen[0][np.uint64(k)] = row
         prefetch(lanes, outputs + row * (64 * len(lanes)))
 
 
 def _shared(weights: Any, text: Any, work: Any, knobs: Any, tables: Any) -> Any:
     window, size = knobs[0], 64 * len(weights[2])
     found = windows(text, work, knobs, tables[0])
-    rows, costs = np.empty(2 * window + 4 + 2 * SHARED, np.int64), np.ones((2 * window + 1, 2))
+    rows, costs = np.empty(2 * window + 4 + 2 * SHARED, np.int64), np.ones((2 * window + 2, 2))
     pool = scratch(SHARED + BLOCK + 3, size // 4), scratch(BLOCK, SHARED), scratch(1, 2 * window + 16)
     costs[:, 0] = 0.0
     n_terms = _train_shared(weights, (work, knobs, found), tables, (pool, rows, costs))
-    loss = costs[0, 0] - np.log(costs[0, 1])
-    for m in range(1, len(costs)):
+    loss = costs[-1, 0] - np.log(costs[-1, 1])
+    for m in range(len(costs) - 1):
         loss += (costs[m, 0] - np.log(costs[m, 1])) * m * knobs[2] / SHARED
     return loss, n_terms * (1 + knobs[2]), found[5] - found[4]
 
@@ -108,16 +118,20 @@ def _train_shared(weights: Any, given: Any, tables: Any, room: Any) -> Any:
     centres, error = copies + size * SHARED, copies + size * (SHARED + BLOCK)
     near_of, chosen = near.ctypes.data, rows[2 * window + 4 :]
     n_terms, share, now = 0, np.float32(negative / SHARED), 0
+    length = block_length(knobs)
     if begin < end:
         _draw(number(key, np.uint64(at[begin])), tables, (chosen, 0, SHARED), o_of, lanes)
-    for block in range(begin, end, BLOCK):
-        last = min(block + BLOCK, end)
+    for block in range(begin, end, length):
+        last = min(block + length, end)
         for k in range(SHARED):
             copy_row(lanes, copies + size * k, o_of + size * item(chosen, now + k))
-        if last < end:
-            later = SHARED - now
-            _draw(number(key, np.uint64(item(at, last))), tables, (chosen, later, later + SHARED), o_of, lanes)
+        later = SHARED - now
+        for k in range(SHARED if last < end else 0):
+            bits = number(number(key, np.uint64(item(at, last))), np.uint64(k))
+            chosen[np.uint64(later + k)] = drawn(bits, tables[1], tables[2])
         for i in range(block, last):
+            for k in range((i - block) * SHARED // length, (i - block + 1) * SHARED // length if last < end else 0):
+                prefetch(lanes, o_of + size * item(chosen, later + k))  # all at once would be more than it can wait for
             if i + 1 < end:
                 expect(lanes, x_of, item(words, i + 1), tables)
             if i + window + 1 < end:
@@ -137,7 +151,7 @@ def _train_shared(weights: Any, given: Any, tables: Any, room: Any) -> Any:
             weigh(lanes, copies, SHARED, (steps, 4), error)
             dots(lanes, o_of, rows, m, x_kept, near)
             for k in range(0, m, 16):
-                charge(costs, np.uint64(0), slopes(near_of + 4 * k, min(16, m - k), _ONE, alpha, _ALL))
+                charge(costs, np.uint64(2 * window + 1), slopes(near_of + 4 * k, min(16, m - k), _ONE, alpha, _ALL))
             update(lanes, o_of, rows, m, (x_kept, error), near)
             add_to_row(lanes, x, _ONE, error)
             leave(lanes, x_of, word, tables, error + size)

@@ -179,7 +179,7 @@ def dots16(typing: Any, lanes: Any, matrix: Any, x: Any, out: Any) -> Any:
 def update(typing: Any, lanes: Any, matrix: Any, rows: Any, n: Any, places: Any, steps: Any) -> Any:
     """For k < n add steps[k] times the row rows[k] of a matrix to the row at places[1], then steps[k] times the row at
     places[0] to that row of the matrix.
-    """  # noqa: D205
+    """
     width = lanes.count
 
     def emit(context: Any, b: Any, signature: Any, given: Any) -> Any:

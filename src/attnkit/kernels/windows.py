@@ -37,7 +37,7 @@ def windows(text: Any, work: Any, knobs: Any, keep: Any) -> Any:
     while i < b:
         end = starts[line + 1]
         centre = n
-        for i in range(i, min(end, b)):  # noqa: B020, PLR1704 (goes on where the last line ended)
+        for i in range(i, min(end, b)):  # noqa: B020 (goes on where the last line ended)
             bits = number(key, np.uint64(i))
             if stays(bits, keep[ids[i]]):
                 words[n], at[n] = ids[i], i
