@@ -14,7 +14,9 @@ def near(word: str, words: Sequence[str], n: int = 3) -> list[str]:
     short = word[:64]
     folded = short.casefold()
     frequent = words[:_LOOKED_AT]
-    same = [other for other in frequent if other.casefold() == folded][:n]
+    # Another case, or letters that have changed places.
+    letters = sorted(folded)
+    same = [o for o in frequent if len(o) == len(short) and sorted(o.casefold()) == letters][:n]
     # Two signs in common are the least that a near word has, and quick to see.
     signs = set(folded)
     close = [o for o in frequent if abs(len(o) - len(short)) <= 2 and len(signs & set(o)) * 2 > len(signs)]
