@@ -44,7 +44,7 @@ def weights(recipe: Recipe, scale: float = 0.9) -> Weights:
     draw = np.random.default_rng(5)
     made = Weights(rows(V + 23, recipe.width), rows(V, recipe.width))
     for matrix in (made.inputs, made.outputs):
-        matrix[:, :D] = draw.normal(0, scale, (len(matrix), D))
+        matrix[:, : recipe.dim] = draw.normal(0, scale * (D / recipe.dim) ** 0.25, (len(matrix), recipe.dim))
     return made
 
 
@@ -69,8 +69,8 @@ def check(loops: Loops, recipe: Recipe, span: tuple[int, int] = (0, 300)) -> Slo
     assert (tally.terms, tally.words) == (slow.terms, slow.words)
     assert tally.loss == pytest.approx(slow.loss, rel=1e-4)
     for ours, theirs in ((here.inputs, slow.inputs), (here.outputs, slow.outputs)):
-        np.testing.assert_allclose(ours[:, :D], theirs, rtol=2e-4, atol=2e-5)
-        assert not ours[:, D:].any()
+        np.testing.assert_allclose(ours[:, : recipe.dim], theirs, rtol=2e-4, atol=2e-5)
+        assert not ours[:, recipe.dim :].any()
     return slow
 
 
@@ -114,4 +114,12 @@ def test_pieces_reach_beyond_their_ends(compiled: dict[str, Loops], name: str) -
 @pytest.mark.parametrize("subwords", [False, True])
 def test_compiled_equals_slow_for_bags_with_paths(context: str, subwords: bool) -> None:
     recipe = replace(PATHS, method="cbow", context=context, subwords=subwords)
+    check(Loops(recipe, tables(recipe)), recipe)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dim", [1, 16, 330])
+@pytest.mark.parametrize("name", ["bag, mean", "bag, subwords", "skip-gram, subwords", "paths"])
+def test_any_width(dim: int, name: str) -> None:
+    recipe = replace(RECIPES[name], dim=dim)
     check(Loops(recipe, tables(recipe)), recipe)
