@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -9,6 +11,7 @@ CHARACTER, SPACE, LINE, WRONG, INSIDE = range(5)
 """What a byte may end: a character of a word, one of white space, a line; or be: none of UTF-8, not the last byte."""
 
 
+@cache
 def byte_steps() -> NDArray[np.uint8]:
     """Return (states, 256), the state that a byte leads to; white space is what ``str.isspace`` says.
 
