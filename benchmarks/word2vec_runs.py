@@ -192,7 +192,7 @@ def _unseen(run: Path, text: Text) -> Message:
     known = {line.split("\t")[0] for line in text.vocabulary.read_text().splitlines()}
     printed, _ = attnkit("similar", run, *MISSPELT, "-n", 10, "--json", log="similar")
     return {
-        found["word"]: {"known": found["word"] in known, "neighbours": [near["word"] for near in found["neighbours"]]}
+        found["query"]: {"known": found["query"] in known, "neighbours": [near["word"] for near in found["neighbours"]]}
         for found in map(json.loads, printed.splitlines())
     }
 
