@@ -83,6 +83,8 @@ def test_an_encoder_gives_a_vector_a_sentence(vectors: Path) -> None:
 def test_sentences_without_the_word(call: Call, vectors: Path) -> None:
     code, _, err = call("word2vec", "compare-context", vectors, "an apple", "a pineapple", "--word", "apple")
     assert code == 3 and "'apple' does not stand in this sentence: a pineapple" in err and "sentence:2" in err
+    code, _, err = call("word2vec", "compare-context", vectors, "apples fall", "an apple", "--word", "apple")
+    assert code == 3 and "sentence:1" in err
     code, _, err = call("word2vec", "compare-context", vectors, "an apple", "--word", "apple")
     assert code == 2 and "two sentences are needed" in err
 

@@ -52,6 +52,7 @@ def test_no_word_becomes_markup() -> None:
     data = json.loads(hostile.text("data"))
     assert data["words"] == [*HOSTILE[:3], "<U+2028><U+202E><U+0000>", *HOSTILE[4:]]
     assert data["facts"] == [["vectors", HOSTILE[0]]]
+    assert not set("<>&") & set(hostile.text("data"))
 
 
 def test_the_policy_allows_this_script_and_this_style_alone() -> None:
