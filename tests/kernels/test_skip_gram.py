@@ -1,8 +1,9 @@
-"""Compiled skip-gram against slow loops, pair by pair: with gensim's sampling, and with negatives that centres share."""
+"""Compiled skip-gram against slow loops, pair by pair: with gensim's sampling, and with negatives that are shared."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -51,8 +52,9 @@ def told(loops: Loops, recipe: Recipe) -> Loops:
 
 
 def share(slow: Slow, text: Text, span: tuple[int, int], alphas: tuple[float, float]) -> None:
-    """Train in blocks of 16 centres (or fewer: see the table below) with 32 drawn words each, which count by the window's words and stand still till
-    the block's end.
+    """Train in blocks of 16 centres (or fewer: see the table below) with 32 drawn words each.
+
+    These count by the window's words, and stand still till the block's end.
     """
     centres, negative = list(slow.windows(text, span, KEY)), slow.recipe.negative
     length = {(3, 4): 16, (11, 4): 5, (3, 20): 6}[slow.recipe.window, negative]  # 512 / (typical window * negative)
@@ -132,7 +134,7 @@ def test_borders_of_pieces_change_nothing(exact: Loops) -> None:
     alphas = (0.05, 0.05)
     tally = exact.piece(whole, text, (0, N), KEY, alphas)
     ends = [0, 1, 40, 121, 150, 299, N]
-    pieces = [exact.piece(cut, text, span, KEY, alphas) for span in zip(ends, ends[1:], strict=False)]
+    pieces = [exact.piece(cut, text, span, KEY, alphas) for span in pairwise(ends)]
     np.testing.assert_array_equal(whole.inputs, cut.inputs)
     np.testing.assert_array_equal(whole.outputs, cut.outputs)
     assert (sum(p.words for p in pieces), sum(p.terms for p in pieces)) == (tally.words, tally.terms)

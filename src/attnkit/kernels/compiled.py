@@ -1,8 +1,9 @@
 """Loops compiled by numba where it is installed. Without it their callers take their way in numpy, or in torch.
 
-``compiled`` takes a single loop; ``fast`` takes one that is built from functions marked ``inlined``, and whose compiling is
-better left to a process of its own. Compiled code is kept in the user's cache folder (``NUMBA_CACHE_DIR`` names another), never beside the sources: numba
-reads it with pickle, and what lies beside the sources may have come with them.
+``compiled`` takes a single loop; ``fast`` takes one that is built from functions marked ``inlined`` or ``bare``, and
+leaves compiling it to a process of its own. Compiled code is kept in the user's cache folder (``NUMBA_CACHE_DIR``
+names another), never beside the sources: numba reads it with pickle, and what lies beside the sources may have come
+with them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a logistic output gives and costs, 16 at a time, in LLVM's terms: no tables, so nothing lies beyond their ends."""
+"""What a logistic output gives and costs, 16 at a time, in LLVM's terms: no tables, and nothing beyond their ends."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def _exp_minus(b: Any, a: Any) -> Any:
 def slopes(typing: Any, out: Any, n: Any, sign: Any, scale: Any, limit: Any) -> Any:
     """Return the product of σ(sign f) over the first n <= 16 values f at an address, as float64.
 
-    Each f is replaced by ``sign`` (1 - σ(sign f)) ``scale``, ``scale`` times the slope of log σ, or by 0 where |f| is not
-    below ``limit``; beyond n there are zeros then. The address is at a multiple of 64 bytes.
+    Each f is replaced by ``sign`` (1 - σ(sign f)) ``scale``, ``scale`` times the slope of log σ, or by 0 where |f| is
+    not below ``limit``; beyond n there are zeros then. The address is at a multiple of 64 bytes.
     """
 
     def emit(context: Any, b: Any, signature: Any, given: Any) -> Any:

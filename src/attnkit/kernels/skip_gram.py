@@ -1,9 +1,10 @@
 """Skip-gram with negative sampling (Mikolov et al. 2013): a centre's input row against the output rows around it.
 
-For a centre x and a word o of its window the loss is -log σ(o·x) - Σ_k log σ(-n_k·x) over ``negative`` words n drawn by
-count ** power; a drawn word that is o itself counts for nothing. ``_exact`` draws anew for every pair, as gensim does. In
-``_shared`` ``BLOCK`` centres share ``SHARED`` drawn words, and each of these counts m negative / SHARED in a window of m
-words: the same in expectation, with the rows at hand instead of somewhere in memory.
+For a centre x and a word o of its window the loss is -log σ(o·x) - Σ_k log σ(-n_k·x) over ``negative`` words n drawn
+by count ** power. ``_exact`` draws anew for every pair, as gensim does; a drawn word that is o itself counts for
+nothing there. In ``_shared`` ``BLOCK`` centres share ``SHARED`` drawn words, and each of these counts
+m negative / SHARED in a window of m words: the same in expectation, with the rows at hand instead of somewhere in
+memory. There the drawn rows are read once and moved once a block.
 """
 
 from __future__ import annotations

@@ -212,8 +212,8 @@ def update(typing: Any, lanes: Any, matrix: Any, rows: Any, n: Any, places: Any,
 
 @intrinsic
 def weigh(typing: Any, lanes: Any, matrix: Any, n: Any, steps: Any, out: Any) -> Any:
-    """Add to the row at ``out``, for k < n, the k-th row from an address on times the k-th of the floats at steps[0], which
-    stand steps[1] bytes apart.
+    """Add to the row at ``out``, for k < n, the k-th row from an address on times the k-th of the floats at steps[0],
+    which stand steps[1] bytes apart.
     """
     width = lanes.count
 

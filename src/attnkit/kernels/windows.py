@@ -1,7 +1,7 @@
 """The words of a piece that stay, and the window of each: where a piece begins and ends changes neither.
 
-Whether a word stays and how wide its window is are functions of the epoch's key and its position alone. Windows are formed
-over the words that stayed, within a line, and reach beyond the piece.
+Whether a word stays and how wide its window is are functions of the epoch's key and its position alone. Windows are
+formed over the words that stayed, within a line, and reach beyond the piece.
 """
 
 from __future__ import annotations

@@ -73,26 +73,22 @@ class Text:
     """(L + 1,): where each line begins, and the end."""
 
 
-def _none(dtype: type) -> Any:
-    return field(default_factory=lambda: np.empty(0, dtype))
-
-
 @dataclass(frozen=True)
 class Tables:
     """What is looked up by word; what a recipe does not need stays empty."""
 
     keep: NDArray[np.uint32]
     """(V,) from ``sampling.keep_thresholds``."""
-    prob: NDArray[np.uint32] = _none(np.uint32)
+    prob: NDArray[np.uint32] = field(default_factory=lambda: np.empty(0, np.uint32))
     """(V,) and ``alias`` (V,) from ``sampling.alias_table``."""
-    alias: NDArray[np.int32] = _none(np.int32)
-    path_starts: NDArray[np.int64] = _none(np.int64)
+    alias: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
+    path_starts: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     """(V + 1,): where each word's Huffman path begins; ``nodes`` are rows of the outputs, ``codes`` 0 or 1."""
-    nodes: NDArray[np.int32] = _none(np.int32)
-    codes: NDArray[np.int8] = _none(np.int8)
-    subword_starts: NDArray[np.int64] = _none(np.int64)
+    nodes: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
+    codes: NDArray[np.int8] = field(default_factory=lambda: np.empty(0, np.int8))
+    subword_starts: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     """(V + 1,): where each word's list of rows of the inputs begins; its own row stands first."""
-    subword_rows: NDArray[np.int32] = _none(np.int32)
+    subword_rows: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
 
     def arrays(self) -> tuple[NDArray[Any], ...]:
         """Return all of them, read-only, in the order in which loops take them."""
@@ -121,9 +117,9 @@ class Tally:
 class Loops:
     """The compiled loop of a recipe. Many threads may run it at once on the same weights; it holds no lock of Python's.
 
-    A loop is a function of (weights, text, work, knobs, tables), each a tuple: (inputs, outputs, lanes), whose ``lanes``
-    is P / 16 zeros, so that the width is known when it is compiled; (ids, starts); (a, b, key, first alpha, last alpha);
-    (window, dynamic, negative, mean); and ``Tables.arrays``. It returns (loss, terms, words).
+    A loop is a function of (weights, text, work, knobs, tables), each a tuple: (inputs, outputs, lanes), whose
+    ``lanes`` is P / 16 zeros, so that the width is known when it is compiled; (ids, starts); (a, b, key, first alpha,
+    last alpha); (window, dynamic, negative, mean); and ``Tables.arrays``. It returns (loss, terms, words).
     """
 
     def __init__(self, recipe: Recipe, tables: Tables, ids: Any = np.uint32) -> None:
