@@ -122,7 +122,7 @@ def _spill(path: Path, run: Run) -> Run:
     """Write a run to disk and return it mapped."""
     with files.create(path) as stream:
         for part in run:
-            stream.write(memoryview(np.ascontiguousarray(part, "<u8")).cast("B"))
+            stream.write(np.ascontiguousarray(part, "<u8").data)
     n = len(run.hashes)
     return Run(_map(path, "<u8", n), _map(path, "<u8", n, 8 * n))
 

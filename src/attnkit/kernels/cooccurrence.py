@@ -102,7 +102,8 @@ class Counter:
         self._used = 0
         self._parts: list[Run] = []
         if self._loop:
-            self._hashes, self._units = np.zeros(n_slots, np.uint64), np.zeros(n_slots, np.uint64)
+            # Side by side, so that a pair costs one miss of the caches: (slots, 2) of hash and sum, 0 where none is.
+            self._table = np.zeros((n_slots, 2), np.uint64)
 
     def add(self, words: NDArray[np.uint32], reach: NDArray[np.int32]) -> Iterator[Run]:
         """Count each word with the words before it, and yield the runs for which there was no more room.
@@ -120,12 +121,11 @@ class Counter:
             found = combine(self._parts) if self._parts else Run(np.empty(0, np.uint64), np.empty(0, np.uint64))
             self._parts, self._used = [], 0
             return found
-        taken = np.flatnonzero(self._units)
-        hashes, units = self._hashes[taken], self._units[taken]
-        order = np.argsort(hashes)
-        self._units[:] = 0
+        found = self._table[self._table[:, 1] != 0]
+        self._table[:] = 0
         self._used = 0
-        return Run(hashes[order], units[order])
+        order = np.argsort(found[:, 0])
+        return Run(found[order, 0], found[order, 1])
 
     def _add_by_table(self, words: NDArray[np.uint32], reach: NDArray[np.int32]) -> Iterator[Run]:
         assert self._loop
@@ -134,7 +134,7 @@ class Counter:
             raise ValueError(f"no room for a window of {widest:,}")
         while True:
             room = (self._used, self.most)
-            at, self._used = self._loop(words, reach, at, self.n_words, (self._hashes, self._units), room)
+            at, self._used = self._loop(words, reach, at, self.n_words, self._table, room)
             if at == len(words):
                 return
             yield self.rest()
@@ -168,9 +168,8 @@ def _pairs(words: NDArray[np.uint32], reach: NDArray[np.int32], span: tuple[int,
 
 def _count_loop(words: Any, reach: Any, begin: int, n_words: int, table: Any, room: Any) -> Any:
     """Count from the word ``begin`` on until the table is full; return where that was, and how many slots are taken."""
-    hashes, units = table
     used, most = room
-    n_slots = np.uint64(len(hashes))
+    n_slots = np.uint64(len(table))
     for t in range(begin, len(words)):
         if used + reach[t] > most:
             return t, used
@@ -182,13 +181,13 @@ def _count_loop(words: Any, reach: Any, begin: int, n_words: int, table: Any, ro
             z = z ^ (z >> np.uint64(31))
             # By the upper bits: slots are in the order of hashes, nearly.
             slot = np.int64(((z >> np.uint64(32)) * n_slots) >> np.uint64(32))
-            while units[slot] != 0 and hashes[slot] != z:
-                slot = slot + 1 if slot + 1 < len(hashes) else 0
-            if units[slot] == 0:
-                hashes[slot] = z
+            while table[slot, 1] != 0 and table[slot, 0] != z:
+                slot = slot + 1 if slot + 1 < len(table) else 0
+            if table[slot, 1] == 0:
+                table[slot, 0] = z
                 used += 1
             share = np.uint64(4294967296 // d)
-            units[slot] += share + share if low == high else share  # a word meets itself from both sides
+            table[slot, 1] += share + share if low == high else share  # a word meets itself from both sides
     return len(words), used
 
 
@@ -196,8 +195,7 @@ def _count_loop(words: Any, reach: Any, begin: int, n_words: int, table: Any, ro
 def _compiled_loop() -> Callable[..., Any] | None:
     if not has_numba():
         return None
-    table = (np.zeros(0, np.uint64), np.zeros(0, np.uint64))
-    arguments = (np.empty(0, np.uint32), np.empty(0, np.int32), 0, 0, table, (0, 0))
+    arguments = (np.empty(0, np.uint32), np.empty(0, np.int32), 0, 0, np.zeros((0, 2), np.uint64), (0, 0))
     return fast(_count_loop, arguments, ["attnkit.kernels.cooccurrence"])
 
 

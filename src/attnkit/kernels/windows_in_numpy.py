@@ -47,8 +47,9 @@ class _Kept:
         return found
 
     def between(self, begin: int, end: int) -> Ints:
-        at = np.arange(begin, end)
-        return at[_stays(self.bits(at), self.keep[self.ids[begin:end]])]
+        at: Ints = np.arange(begin, end)
+        kept: Ints = at[_stays(self.bits(at), self.keep[self.ids[begin:end]])]
+        return kept
 
     def first(self, begin: int, end: int, n: int) -> Ints:
         """Return the first n of a stretch, looked for in steps: a line may be very long."""

@@ -23,10 +23,14 @@ Context = Literal["mean", "sum", "concat"]
 class Word2Vec(nn.Module):
     """W and W'; the matrices are the caller's own and are shared, not copied."""
 
-    def __init__(self, inputs: Tensor, outputs: Tensor, context: Context = "mean") -> None:
-        """Take W (R, D) and W' (V, H); of a Huffman tree W' has a row for each of its V - 1 inner nodes."""
+    def __init__(self, inputs: Tensor, outputs: Tensor, context: Context = "mean", dim: int | None = None) -> None:
+        """Take W (R, D) and W' (V, H); of a Huffman tree W' has a row for each of its V - 1 inner nodes.
+
+        Either may have rows that are filled up with zeros; then ``dim`` is D. They stay zero.
+        """
         super().__init__()
         self.context = context
+        self.dim = inputs.shape[1] if dim is None else dim
         self.inputs = nn.Parameter(inputs)
         self.outputs = nn.Parameter(outputs)
 
@@ -37,7 +41,8 @@ class Word2Vec(nn.Module):
         """
         found = F.embedding(rows, self.inputs).masked_fill(~mask.unsqueeze(-1), 0.0)  # (B, C, D)
         if self.context == "concat":
-            return found.flatten(1)
+            joined = found[..., : self.dim].flatten(1)
+            return F.pad(joined, (0, self.outputs.shape[1] - joined.shape[1]))
         total = found.sum(1)
         return total / sizes(mask) if self.context == "mean" else total
 
@@ -48,7 +53,8 @@ class Word2Vec(nn.Module):
         gradient on undivided, so that its rows learn as quickly as skip-gram's, and a sum divides it.
         """
         if self.context == "concat":
-            found = upstream.unflatten(1, (mask.shape[1], -1))
+            own = upstream[:, : mask.shape[1] * self.dim].reshape(*mask.shape, self.dim)
+            found = F.pad(own, (0, self.inputs.shape[1] - self.dim))
         else:
             divided = (self.context == "mean") != whole
             shared = upstream / sizes(mask) if divided else upstream

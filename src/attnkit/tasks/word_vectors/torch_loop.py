@@ -6,6 +6,7 @@ that it holds for the compiled loops; negatives are other ones.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -57,7 +58,7 @@ class TorchLoops:
         knobs = (window, self._config.dynamic_window)
         words, at, left, right, first, last = windows((text.ids, text.starts), (*span, key), knobs, self._keep)
         steps = Steps(self._config, self._model(weights), self._lookups, key_of(key, span[0]) >> 1)
-        parts = tuple(self._tensor(part.astype(np.int64)) for part in (words, left, right))
+        parts = [self._tensor(part.astype(np.int64)) for part in (words, left, right)]
         places = first + np.flatnonzero((left + right)[first:last])
         for begin in range(0, len(places), self._size):
             here = places[begin : begin + self._size]
@@ -74,21 +75,19 @@ class TorchLoops:
             self._held = None
 
     def _model(self, weights: Weights) -> Word2Vec:
-        """Return a model on the matrices without what pads their rows; on the CPU it shares their memory."""
-        config = self._config
+        """Return a model on the matrices; on the CPU it shares their memory."""
         inputs, outputs = torch.from_numpy(weights.inputs), torch.from_numpy(weights.outputs)
         if self._device.type != "cpu":
             if self._held is None:
                 self._held = weights, inputs.to(self._device), outputs.to(self._device)
             inputs, outputs = self._held[1:]
-        width = config.dim * (2 * config.window if config.context == "concat" else 1)
-        return Word2Vec(inputs[:, : config.dim], outputs[:, :width], config.context)
+        return Word2Vec(inputs, outputs, self._config.context, self._config.dim)
 
     def _tensor(self, array: NDArray[Any]) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(array)).to(self._device)
 
 
-def _gather(parts: tuple[Tensor, Tensor, Tensor], places: Tensor, window: int) -> Batch:
+def _gather(parts: Sequence[Tensor], places: Tensor, window: int) -> Batch:
     """Return places of (words, left, right) with what is around them."""
     words, left, right = parts
     ahead = torch.arange(1, window + 1, device=words.device)

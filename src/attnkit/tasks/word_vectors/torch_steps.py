@@ -148,7 +148,7 @@ class Steps:
         near = (hidden[places] * values).sum(-1)
         drawn, far_values = self._chosen(self._negatives(n_blocks, SHARED))
         padding = n_blocks * BLOCK - len(hidden)
-        blocks = F.pad(hidden, (0, 0, 0, padding)).unflatten(0, (n_blocks, BLOCK))
+        blocks = F.pad(hidden, (0, 0, 0, padding)).view(n_blocks, BLOCK, -1)
         share = F.pad(batch.mask.sum(1) * (negative / SHARED), (0, padding)).view(n_blocks, BLOCK, 1)
         far = scores(blocks, far_values)  # (blocks, 16, 32)
         total = F.softplus(-near).sum() + (F.softplus(far) * share).sum()
@@ -175,4 +175,5 @@ class Steps:
         self._touched.index_add_(0, rows, torch.full_like(rows, touches, dtype=self._touched.dtype))
         scale = alpha * (_TOUCHES / self._touched[rows]).clamp(max=1.0)
         self._touched[rows] = 0.0
-        matrix.index_add_(0, rows, gradients * -scale.unsqueeze(1))
+        # Gradients of what was transposed lie transposed, and would be added number by number.
+        matrix.index_add_(0, rows, (gradients * -scale.unsqueeze(1)).contiguous())
