@@ -119,7 +119,7 @@ class SequenceAutoencoder(nn.Module):
         if config.tied:
             self.output.weight = self.embedding.weight
 
-    def word_vectors(self) -> list[nn.Parameter]:
+    def word_vectors(self) -> list[Tensor]:
         """Return the embeddings (V, D), the only ones."""
         return [self.embedding.weight]
 

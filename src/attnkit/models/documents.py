@@ -75,7 +75,7 @@ class HierarchicalAttention(nn.Module):
         nn.init.zeros_(self.output.bias)
         self.dropout = Dropout(config.dropout)
 
-    def word_vectors(self) -> list[nn.Parameter]:
+    def word_vectors(self) -> list[Tensor]:
         """Return the embeddings (V, D), the only ones."""
         return [self.embedding.weight]
 

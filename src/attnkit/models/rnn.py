@@ -100,7 +100,7 @@ class Recurrent(nn.Module):
         if config.tied != "none":
             self.output.weight = self.tgt_embedding.weight
 
-    def word_vectors(self) -> list[nn.Parameter]:
+    def word_vectors(self) -> list[Tensor]:
         """Return the embeddings of the source and of the target, one where they are one matrix; (V, D) each."""
         src, tgt = self.src_embedding.weight, self.tgt_embedding.weight
         return [src] if src is tgt else [src, tgt]

@@ -208,7 +208,7 @@ class Transformer(nn.Module):
         if config.tied == "all":
             self.encoder.embedding.words.weight = self.decoder.embedding.words.weight
 
-    def word_vectors(self) -> list[nn.Parameter]:
+    def word_vectors(self) -> list[Tensor]:
         """Return the embeddings of the source and of the target, one where they are one matrix; (V, D) each."""
         src, tgt = self.encoder.embedding.words.weight, self.decoder.embedding.words.weight
         return [src] if src is tgt else [src, tgt]

@@ -121,7 +121,7 @@ def lay_embeddings(model: Any, opened: Sequence[Opened | None], texts: Mapping[s
         yield Warned(text) if len(found.words) < FEW * found.n_words else Stage(text)
 
 
-def _fill(weight: torch.nn.Parameter, words: Mapping[int, str], given: Opened) -> None:
+def _fill(weight: torch.Tensor, words: Mapping[int, str], given: Opened) -> None:
     rows = np.stack([np.asarray(given.vectors[word], np.float32) for word in words.values()])
     finite = np.isfinite(rows).all(1)
     if not finite.all():
