@@ -122,6 +122,7 @@ def test_tensors_are_read_by_the_library_and_come_back() -> None:
     same(table)
     assert table is not None and table.counts is not None and table.counts.tolist() == [9, 5, 5]
     assert recognised(raw, "a") == "safetensors"
+    assert int.from_bytes(raw[:8], "little") % 8 == 0  # so that what is mapped is aligned
 
 
 def test_tensors_of_others_hold_rows_alone() -> None:

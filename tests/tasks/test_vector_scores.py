@@ -10,7 +10,7 @@ import pytest
 
 from attnkit import Vectors
 from attnkit.errors import DataError
-from attnkit.tasks.word_vectors.clusters import cluster
+from attnkit.tasks.word_vectors.clusters import _mended, cluster
 from attnkit.tasks.word_vectors.evaluation import score_analogies, score_pairs
 from attnkit.tasks.word_vectors.questions import Pair, Section, kind_of, read_analogies, read_pairs
 
@@ -172,3 +172,11 @@ def test_the_same_word_many_times_still_makes_classes() -> None:
     rows = np.ones((20, 3), np.float32)
     found = cluster(Vectors([f"w{i}" for i in range(20)], rows).index, 20, 4)
     assert set(found.labels.tolist()) <= set(range(4)) and np.isfinite(found.nearness).all()
+
+
+def test_an_empty_class_begins_anew_at_the_word_that_fits_worst(vectors: Vectors) -> None:
+    labels, nearness = np.zeros(V, np.int64), np.ones(V, np.float32)
+    labels[5:], nearness[[9, 40]] = 2, [0.1, 0.3]
+    sums = _mended(np.zeros((4, D)), labels, nearness, vectors.index)
+    assert sums[[1, 3]] == pytest.approx(np.array([unit(ROWS[9]), unit(ROWS[40])]), abs=1e-6)
+    assert not sums[[0, 2]].any()
