@@ -55,7 +55,8 @@ def unscramble(hashes: Hashes) -> Hashes:
     back = [_U(pow(factor, -1, 1 << 64)) for factor in _FACTORS]
     z = (hashes ^ (hashes >> _U(31)) ^ (hashes >> _U(62))) * back[1]
     z = (z ^ (z >> _U(27)) ^ (z >> _U(54))) * back[0]
-    return (z ^ (z >> _U(30)) ^ (z >> _U(60))) - _U(_STEP)
+    keys: Hashes = (z ^ (z >> _U(30)) ^ (z >> _U(60))) - _U(_STEP)
+    return keys
 
 
 def words_of(run: Run, n_words: int) -> tuple[NDArray[np.uint32], NDArray[np.uint32], NDArray[np.float32]]:
@@ -180,7 +181,7 @@ def _count_loop(words: Any, reach: Any, begin: int, n_words: int, table: Any, ro
             z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
             z = z ^ (z >> np.uint64(31))
             # By the upper bits: slots are in the order of hashes, nearly.
-            slot = np.int64(((z >> np.uint64(32)) * n_slots) >> np.uint64(32))
+            slot: Any = np.int64(((z >> np.uint64(32)) * n_slots) >> np.uint64(32))
             while table[slot, 1] != 0 and table[slot, 0] != z:
                 slot = slot + 1 if slot + 1 < len(table) else 0
             if table[slot, 1] == 0:

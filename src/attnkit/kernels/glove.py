@@ -65,7 +65,7 @@ def descend(parameters: Parameters, pairs: Pairs, span: tuple[int, int], knobs: 
     Returns the sum of the losses, each before its step, and how many there were. Threads may do so at once on the same
     parameters: a step that another overwrites is lost, as in their program.
     """
-    way = compiled_way() or in_numpy
+    way: Callable[..., Any] = compiled_way() or in_numpy
     mapped = Pairs(*(_read_only(array) for array in pairs))
     loss, terms = way(parameters, mapped, (np.int64(span[0]), np.int64(span[1])), Knobs(*map(np.float64, knobs)))
     return float(loss), int(terms)
