@@ -12,6 +12,7 @@ from attnkit.kernels.word2vec import rows
 numba = pytest.importorskip("numba")
 
 from attnkit.kernels import logistic, vector  # noqa: E402 (without numba they do nothing)
+from attnkit.kernels.lanes import UNROLLED  # noqa: E402
 
 
 def draw(n: int, width: int) -> Any:
@@ -35,7 +36,7 @@ def all_of_them(lanes: Any, matrix: Any, x: Any, out: Any, listed: Any) -> None:
     vector.add_to_rows(lanes, base, listed, 2, np.float32(-1.0), one)
 
 
-@pytest.mark.parametrize("n_vectors", [1, vector.UNROLLED + 1])
+@pytest.mark.parametrize("n_vectors", [1, UNROLLED + 1])
 def test_rows_as_numpy_has_them(n_vectors: int) -> None:
     width = 16 * n_vectors
     matrix, x, out, listed = draw(16, width), draw(5, width), draw(3, 16), np.array([3, 0, 7, 7, 15, 0, 0, 0])

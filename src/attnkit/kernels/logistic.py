@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from attnkit.kernels.vector import _REORDER, _fma, _load, _splat, _store, intrinsic
+from attnkit.kernels.lanes import REORDER, fma, intrinsic, load, splat, store
 
 try:
     from llvmlite import ir
@@ -35,12 +35,12 @@ def _exp_minus(b: Any, a: Any) -> Any:
     ints = ir.VectorType(ir.IntType(32), 16)
     floor = _function(b, "llvm.floor.v16f32", ir.FunctionType(floats, [floats]))
     x = b.fmul(a, _constant(-1.0))
-    power = b.call(floor, [_fma(b, x, _constant(math.log2(math.e)), _constant(0.5))])
-    rest = _fma(b, power, _constant(-0.693359375), x)
-    rest = _fma(b, power, _constant(0.693359375 - math.log(2)), rest)
+    power = b.call(floor, [fma(b, x, _constant(math.log2(math.e)), _constant(0.5))])
+    rest = fma(b, power, _constant(-0.693359375), x)
+    rest = fma(b, power, _constant(0.693359375 - math.log(2)), rest)
     total = _constant(_POLYNOMIAL[0])
     for factor in _POLYNOMIAL[1:]:
-        total = _fma(b, total, rest, _constant(factor))
+        total = fma(b, total, rest, _constant(factor))
     bits = b.shl(b.add(b.fptosi(power, ints), ir.Constant(ints, [127] * 16)), ir.Constant(ints, [23] * 16))
     return b.fmul(total, b.bitcast(bits, floats))
 
@@ -55,8 +55,8 @@ def slopes(typing: Any, out: Any, n: Any, sign: Any, scale: Any, limit: Any) -> 
 
     def emit(context: Any, b: Any, signature: Any, given: Any) -> Any:
         place, count, sign_value, factor, most = given
-        f = _load(b, place, 0)
-        z = b.fmul(f, _splat(b, sign_value))
+        f = load(b, place, 0)
+        z = b.fmul(f, splat(b, sign_value))
         size = b.call(_function(b, "llvm.fabs.v16f32", ir.FunctionType(f.type, [f.type])), [f])
         capped = b.select(b.fcmp_ordered(">", size, _constant(FARTHEST)), _constant(FARTHEST), size)
         small = _exp_minus(b, capped)
@@ -69,14 +69,14 @@ def slopes(typing: Any, out: Any, n: Any, sign: Any, scale: Any, limit: Any) -> 
         bound = b.insert_element(empty, b.trunc(count, ir.IntType(32)), ir.Constant(ir.IntType(32), 0))
         bound = b.shuffle_vector(bound, empty, ir.Constant(ints, [0] * 16))
         inside = b.icmp_signed("<", lane, bound)
-        step = b.fmul(rest, _splat(b, b.fmul(factor, sign_value)))
-        known = b.and_(inside, b.fcmp_unordered("<", size, _splat(b, most)))
-        _store(b, b.select(known, step, _constant(0.0)), place, 0)
+        step = b.fmul(rest, splat(b, b.fmul(factor, sign_value)))
+        known = b.and_(inside, b.fcmp_unordered("<", size, splat(b, most)))
+        store(b, b.select(known, step, _constant(0.0)), place, 0)
         wide = ir.VectorType(ir.DoubleType(), 16)
         terms = b.fpext(b.select(inside, chance, _constant(1.0)), wide)
         kind = ir.FunctionType(ir.DoubleType(), [ir.DoubleType(), wide])
         times = _function(b, "llvm.vector.reduce.fmul.v16f64", kind)
-        return b.call(times, [ir.Constant(ir.DoubleType(), 1.0), terms], fastmath=_REORDER)
+        return b.call(times, [ir.Constant(ir.DoubleType(), 1.0), terms], fastmath=REORDER)
 
     given = (types.int64, types.int64, types.float32, types.float32, types.float32)
     return types.float64(*given), emit

@@ -69,7 +69,8 @@ def keep_thresholds(counts: NDArray[np.int64], sample: float) -> NDArray[np.uint
         return np.full(len(counts), at_most, np.uint32)
     ratio = sample * float(counts.sum()) / np.maximum(counts, 1)
     kept = np.minimum(np.sqrt(ratio) + ratio, 1.0)
-    return np.clip(np.rint(kept * 2.0**32) - 1, 0, at_most).astype(np.uint32)
+    found: NDArray[np.uint32] = np.clip(np.rint(kept * 2.0**32) - 1, 0, at_most).astype(np.uint32)
+    return found
 
 
 def alias_table(counts: NDArray[np.int64], power: float) -> tuple[NDArray[np.uint32], NDArray[np.int32]]:
