@@ -32,7 +32,7 @@ class Spool:
         at = 0
         while at < self._size:
             numbers = np.empty(min(_AT_ONCE, (self._size - at) // 4), np.int32)
-            view = memoryview(numbers).cast("B")
+            view = numbers.data.cast("B")
             self._stream.seek(at)
             at += len(view)
             while view:
@@ -51,7 +51,7 @@ class Spool:
     def _put(self, at: int, numbers: Numbers) -> int:
         """Write numbers at a place and return where they end."""
         self._stream.seek(at)
-        view = memoryview(np.ascontiguousarray(numbers, np.int32)).cast("B") if len(numbers) else memoryview(b"")
+        view = np.ascontiguousarray(numbers, np.int32).data.cast("B") if len(numbers) else memoryview(b"")
         at += len(view)
         while view:
             view = view[self._stream.write(view) :]

@@ -71,7 +71,7 @@ class PairCounter:
         done, base = 0, self._kinds.n_connectors + 1
         while True:
             limits = (done, base, self._most)
-            done = self._loops[0](numbers, self._kinds.of, limits, self._state, *self._table)
+            done = self._loops[0](numbers, self._kinds.of, limits, self._state, self._table)
             if done == len(numbers):
                 return
             self._make_room()
@@ -103,7 +103,7 @@ class PairCounter:
             counts = np.array(list(found.values()), np.int64)
         else:
             kept = self._table[2] >= max(1, least)
-            ends, gaps, counts = (part[kept] for part in self._table)
+            ends, gaps, counts = self._table[0][kept], self._table[1][kept], self._table[2][kept]
             rows = np.stack([(ends >> np.uint64(32)).astype(np.int64), gaps, (ends & _LOW).astype(np.int64)], axis=1)
         order = np.lexsort((rows[:, 2], rows[:, 1], rows[:, 0]))
         return rows[order], counts[order]
@@ -156,7 +156,7 @@ class Joiner:
         base, given = self._kinds.n_connectors + 1, (self.counts, self.first)
         if self._loops is None:
             return np.array(self._join_plainly(numbers.tolist()), np.int32)
-        n = self._loops[2](numbers, self._kinds.of, base, self._state, self._held, self._table, given, out)
+        n = self._loops[2](numbers, (self._kinds.of, base), (self._state, self._held), self._table, given, out)
         return out[:n]
 
     def _join_plainly(self, numbers: list[int]) -> list[int]:
@@ -197,9 +197,10 @@ def _new_table(size: int) -> tuple[NDArray[np.uint64], NDArray[np.int32], NDArra
 # --- compiled
 
 
-def _count(numbers: Any, kinds: Any, limits: Any, state: Any, ends: Any, gaps: Any, counts: Any) -> Any:
+def _count(numbers: Any, kinds: Any, limits: Any, state: Any, table: Any) -> Any:
     """Count the pairs of numbers, from a place on; return how many numbers are done: all, unless there is no room."""
     done, base, most = limits
+    ends, gaps, counts = table
     mask, n = np.uint64(len(ends) - 1), state[2]
     first, gap = state[0], state[1]
     for i in range(done, len(numbers)):
@@ -239,9 +240,9 @@ def _put(pairs: Any, between: Any, values: Any, ends: Any, gaps: Any, counts: An
         ends[place], gaps[place], counts[place] = pairs[i], between[i], values[i]
 
 
-def _join(numbers: Any, kinds: Any, base: int, state: Any, held: Any, table: Any, given: Any, out: Any) -> Any:
+def _join(numbers: Any, rules: Any, work: Any, table: Any, given: Any, out: Any) -> Any:
     """Put what numbers become into ``out``; return how many these are. ``held`` are the words of what may be a pair."""
-    ends, gaps, values = table
+    (kinds, base), (state, held), (ends, gaps, values) = rules, work, table
     mask, n, n_held, gap = np.uint64(len(ends) - 1), 0, state[0], state[1]
     for i in range(len(numbers)):
         number = np.int64(numbers[i])
@@ -285,9 +286,9 @@ def compiled_loops() -> tuple[Callable[..., Any], ...] | None:
     numbers, ints, words = np.empty(1, np.int32), np.empty(1, np.int64), [__name__]
     table = (np.empty(1, np.uint64), numbers, ints)
     return (
-        fast(_count, (numbers, numbers, (1, 1, 1), ints, *table), words),
+        fast(_count, (numbers, numbers, (1, 1, 1), ints, table), words),
         fast(_put, (*table, *table), words),
-        fast(_join, (numbers, numbers, 1, ints, numbers, table, (ints, ints), numbers), words),
+        fast(_join, (numbers, (numbers, 1), (ints, numbers), table, (ints, ints), numbers), words),
     )
 
 

@@ -63,13 +63,15 @@ def _cut(steps: Any, data: Any, end: int, at: Any, spans: Any) -> int:
     return n
 
 
-def _number(data: Any, spans: Any, lower: Any, slots: Any, starts: Any, arena: Any, counts: Any, out: Any) -> Any:
+def _number(data: Any, spans: Any, lower: Any, table: Any, out: Any) -> Any:
     """Number the words of spans, in ``out``, until there is no room for another; return how many spans were done.
 
     A slot holds the upper half of a word's hash and its number, counted from 1; the word of number k lies in ``arena``
     from ``starts[k]`` on. The last of ``starts`` is how many words there are.
     """
+    slots, starts, arena, counts = table
     mask, last, n = np.uint64(len(slots) - 1), len(starts) - 1, starts[-1]
+    number: Any = 0
     for span in range(len(spans)):
         begin, end, number = spans[span, 0], spans[span, 1], np.int64(spans[span, 0])
         if begin >= 0:
@@ -86,12 +88,12 @@ def _number(data: Any, spans: Any, lower: Any, slots: Any, starts: Any, arena: A
             while slots[place] != 0 and number < 0:
                 if slots[place] >> np.uint64(32) == key:
                     number = np.int64(slots[place] & np.uint64(0xFFFFFFFF)) - 1
-                    start, i = starts[number], np.int64(begin)
+                    start, at = starts[number], np.int64(begin)
                     if starts[number + 1] - start != end - begin:
                         number = np.int64(-1)
-                    while number >= 0 and i < end:
-                        number = number if arena[start + i - begin] == data[i] else np.int64(-1)
-                        i += 1
+                    while number >= 0 and at < end:
+                        number = number if arena[start + at - begin] == data[at] else np.int64(-1)
+                        at += 1
                 place = (place + np.uint64(1)) & mask
             if number < 0:
                 number = n
@@ -125,7 +127,7 @@ def compiled_loops() -> tuple[Callable[..., Any], ...] | None:
     slots, out, words = np.empty(1, np.uint64), np.empty(1, np.int32), [__name__]
     return (
         fast(_cut, (np.empty((1, 1), np.uint8), data, 1, at, spans), words),
-        fast(_number, (data, spans, True, slots, at, data, at, out), words),
+        fast(_number, (data, spans, True, (slots, at, data, at), out), words),
         fast(_move, (slots, slots), words),
     )
 
@@ -170,8 +172,8 @@ class CompiledNumberer:
     def _numbers_of(self, spans: NDArray[np.int32]) -> Numbers:
         out, done = np.empty(len(spans), np.int32), 0
         while True:
-            tables = (self._slots, self._starts, self._arena, self._counts)
-            done += self._number(self._data, spans[done:], self._lower, *tables, out[done:])
+            table = (self._slots, self._starts, self._arena, self._counts)
+            done += self._number(self._data, spans[done:], self._lower, table, out[done:])
             if done == len(spans):
                 return out
             self._grow()
@@ -193,7 +195,7 @@ class CompiledNumberer:
     def words(self, numbers: NDArray[np.int64]) -> list[str]:
         """Return the words of some numbers."""
         starts, ends = self._starts[numbers].tolist(), self._starts[numbers + 1].tolist()
-        arena = memoryview(self._arena)
+        arena = self._arena.data
         return [str(arena[start:end], "utf-8") for start, end in zip(starts, ends, strict=True)]
 
     def settle(self) -> Numbers | None:
@@ -201,9 +203,9 @@ class CompiledNumberer:
         n = len(self)
         if not self._lower or not n:
             return None
-        wide = np.logical_or.reduceat(self._arena[: self._starts[n]] >= 128, self._starts[:n])
-        lowered = [(number, word.lower(), word) for number in np.flatnonzero(wide) for word in self.words(number[None])]
-        pairs = [(number, low) for number, low, word in lowered if low != word]
+        wide = np.flatnonzero(np.logical_or.reduceat(self._arena[: self._starts[n]] >= 128, self._starts[:n]))
+        names = zip(wide.tolist(), self.words(wide), strict=True)
+        pairs = [(number, low) for number, word in names if (low := word.lower()) != word]
         if not pairs:
             return None
         changed, before = np.array([number for number, _ in pairs]), self._counts[:n].copy()
