@@ -28,6 +28,7 @@ from attnkit.reading import open_plain
 
 _STRETCH = 1 << 18  # words that are counted at a time
 _PAIR_BYTES = 80  # of runs, while they are merged
+_MEETING_BYTES = 64  # of a counter that all meetings fit, be they of different pairs
 _PARTS = {"low": "<u4", "high": "<u4", "counts": "<f4"}
 
 
@@ -91,7 +92,7 @@ def _map(path: Path, dtype: str, n: int, offset: int = 0) -> NDArray[Any]:
 
 def _write(folder: Path, store: Store, window: int, memory: int, tell: Callable[[str], None]) -> None:
     runs: list[Run] = []
-    counter = Counter(store.vocab_size, memory)
+    counter = Counter(store.vocab_size, min(memory, _MEETING_BYTES * window * len(store.ids)))
     for run in _count(counter, store, window, tell):
         runs.append(_spill(folder / f"run-{len(runs)}.bin", run))
     rest = counter.rest()

@@ -123,8 +123,7 @@ class Counter:
             self._parts, self._used = [], 0
             return found
         found = self._table[self._table[:, 1] != 0]
-        self._table[:] = 0
-        self._used = 0
+        self._table, self._used = np.zeros(self._table.shape, np.uint64), 0  # what is never written takes no memory
         order = np.argsort(found[:, 0])
         return Run(found[order, 0], found[order, 1])
 
