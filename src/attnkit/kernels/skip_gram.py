@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attnkit.kernels.compiled import bare, inlined
-from attnkit.kernels.logistic import slopes
+from attnkit.kernels.logistic import slopes, slopes32
 from attnkit.kernels.sampling import drawn, number
 from attnkit.kernels.subword import enter, expect, leave
 from attnkit.kernels.vector import add_to_row, clear, copy_row, dots, dots16, item, prefetch, update, weigh
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 BLOCK = 16
 """At most."""
 SHARED = 32
-"""A multiple of 16. Fewer than 20 cost quality."""
+"""As many as ``slopes32`` takes. Fewer than 20 cost quality."""
 NOISE = np.uint64(0x6E6F697365)
 """Sets the numbers that draw words apart from those that choose windows."""
 FARTHEST = np.float32(6.0)
@@ -144,11 +144,9 @@ def _train_shared(weights: Any, given: Any, tables: Any, room: Any) -> Any:
             n_terms += m
             copy_row(lanes, x_kept, x)
             clear(lanes, error)
-            chance, scale = 1.0, alpha * share * np.float32(m)
             for k in range(0, SHARED, 16):
                 dots16(lanes, copies + size * k, x_kept, steps + 4 * k)
-                chance *= slopes(steps + 4 * k, 16, _MINUS, scale, _ALL)
-            charge(costs, np.uint64(m), chance)
+            charge(costs, np.uint64(m), slopes32(steps, _MINUS, alpha * share * np.float32(m)))
             weigh(lanes, copies, SHARED, (steps, 4), error)
             dots(lanes, o_of, rows, m, x_kept, near)
             for k in range(0, m, 16):
