@@ -7,8 +7,8 @@ from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from attnkit.data.words import Encoded
 from attnkit.errors import UsageError
+from attnkit.runtime.processes import release_free_memory, release_library
 from attnkit.tasks.encoded import Stage, Warned
 from attnkit.tasks.stops import stopped
 from attnkit.tasks.word_vectors import matrices as mats
@@ -89,7 +89,7 @@ def train(request: Request) -> Generator[Event, None, None]:
         yield from map(Warned, keeper.warnings)
         if keeper.state.finished:
             keeper.finish()
-            yield finished(request.config, keeper.state, n_words(keeper), already=True)
+            yield finished(request.config, keeper.state, count_words(keeper), already=True)
         else:
             yield from _go_on(request, keeper)
 
@@ -101,6 +101,7 @@ def _go_on(request: Request, keeper: Keeper) -> Iterator[Event]:
     encoded = encoded_text(config.data, folder.data_path, request.tell)
     yield from map(Warned, encoded.warnings)
     work = begin_work(config, encoded, folder.data_path, request.tell)
+    release_library("libllvmlite")
     known = len(keeper.warnings)
     state = keeper.restore(encoded, config.epochs * work.n_pieces)
     yield from map(Warned, keeper.warnings[known:])
@@ -110,11 +111,14 @@ def _go_on(request: Request, keeper: Keeper) -> Iterator[Event]:
     else:
         work.begin(matrices)
         yield from map(Stage, begin_from(config, encoded.words, matrices))
-    yield Begun(state.step, len(encoded.words), encoded.n_raw, work.where)
-    yield from _train(request, keeper, work, matrices, encoded)
+    n_words = len(encoded.words)
+    yield Begun(state.step, n_words, encoded.n_raw, work.where)
+    del encoded  # the words take more memory than all else that is not trained
+    release_free_memory()
+    yield from _train(request, keeper, work, matrices, n_words)
 
 
-def _train(request: Request, keeper: Keeper, work: Work, matrices: mats.Matrices, encoded: Encoded) -> Iterator[Event]:
+def _train(request: Request, keeper: Keeper, work: Work, matrices: mats.Matrices, n_words: int) -> Iterator[Event]:
     config, state, saved = request.config, keeper.state, time.monotonic()
     for progress in course(config, work, matrices, state, request.stop or _never):
         state = progress.state
@@ -128,7 +132,7 @@ def _train(request: Request, keeper: Keeper, work: Work, matrices: mats.Matrices
         keeper.save(matrices, work.shapes, state)
         raise stopped(state.step)
     keeper.finish()
-    yield finished(config, state, len(encoded.words))
+    yield finished(config, state, n_words)
 
 
 def finished(config: Word2VecConfig, state: State, n_words: int, already: bool = False) -> Finished:
@@ -137,7 +141,7 @@ def finished(config: Word2VecConfig, state: State, n_words: int, already: bool =
     return Finished(state.step, n_words, config.dim, state.loss, state.minutes, rate, already)
 
 
-def n_words(keeper: Keeper) -> int:
+def count_words(keeper: Keeper) -> int:
     """Return how many words have vectors in a finished run."""
     from attnkit.tasks.word_vectors.saved import read_words
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
+
+from numpy.typing import NDArray
 
 from attnkit.data.words import Encoded
 from attnkit.errors import UsageError
@@ -74,6 +77,7 @@ class TextWork:
         self.n_pieces = len(self.borders) - 1
         self._config, self._engine = config, engine
         self._text = Text(store.ids, store.offsets)
+        self._pages = Pages(store.ids)
         self._falling = Falling(config.alpha, config.min_alpha, config.epochs * self._n_words)
 
     @property
@@ -90,7 +94,9 @@ class TextWork:
         done = epoch * self._n_words
         alphas = self._falling.at(done + first), self._falling.at(done + last)
         weights = Weights(matrices[INPUTS], matrices[OUTPUTS])
-        return self._engine.piece(weights, self._text, (first, last), key_of(self._config.seed, epoch), alphas)
+        tally = self._engine.piece(weights, self._text, (first, last), key_of(self._config.seed, epoch), alphas)
+        self._pages.drop(first, last)
+        return tally
 
     def rate(self, step: int) -> float:
         """Return the learning rate after so many pieces of all epochs."""
@@ -101,6 +107,25 @@ class TextWork:
         """Let torch hand back what it holds elsewhere."""
         if (hand_back := getattr(self._engine, "settle", None)) is not None:
             hand_back()
+
+
+class Pages:
+    """The pages of a mapped array, which count as this process's memory until it gives them back."""
+
+    def __init__(self, array: NDArray[Any]) -> None:
+        """Find what the array is mapped from, if anything."""
+        found: Any = array
+        while found is not None and not isinstance(found, mmap.mmap):
+            found = getattr(found, "base", None)
+        known = found is not None and len(found) == array.nbytes and hasattr(mmap, "MADV_DONTNEED")
+        self._map = found if known else None
+        self._itemsize = array.itemsize
+
+    def drop(self, first: int, last: int) -> None:
+        """Give back the pages of the items [first, last); what still wants them reads them again."""
+        if self._map is not None:
+            begin = first * self._itemsize // mmap.PAGESIZE * mmap.PAGESIZE
+            self._map.madvise(mmap.MADV_DONTNEED, begin, last * self._itemsize - begin)
 
 
 def copies(config: Word2VecConfig) -> int:
