@@ -217,6 +217,21 @@ def test_broken_binary(case: str) -> None:
     assert found.value.where is not None and where in found.value.where
 
 
+def test_rows_are_found_alike_by_jumping_and_by_walking() -> None:
+    rows = np.random.default_rng(3).integers(9, 34, (50, 8), np.uint8)  # full of spaces and line feeds
+    random = np.random.default_rng(4)
+    words = [bytes(random.integers(97, 123, random.integers(1, 12), np.uint8)) for _ in rows]
+    for seen in range(40):
+        feeds = (
+            random.integers(0, 2, 51) if seen > 2 else np.full(51, int(seen > 0))
+        )  # as others write it, then in disorder
+        feeds[0] &= seen > 20
+        feeds[-1] &= seen != 2
+        parts = [b"\n" * f + w + b" " + r.tobytes() for f, w, r in zip(feeds, words, rows, strict=False)]
+        table = read_binary(b"50 2\n" + b"".join(parts) + b"\n" * feeds[-1], "a")
+        assert table.rows[:].tobytes() == rows.tobytes() and table.words == [word.decode() for word in words]
+
+
 def test_every_cut_of_a_binary_file_is_refused() -> None:
     for n in range(len(GOOD)):
         with pytest.raises(DataError):

@@ -7,9 +7,11 @@ the words before it, so one walk over the words finds all rows, which stay where
 from __future__ import annotations
 
 import mmap
+import re
 from typing import BinaryIO
 
 import numpy as np
+from numpy.typing import NDArray
 
 from attnkit.errors import DataError
 from attnkit.interop.word_vectors.table import (
@@ -23,6 +25,8 @@ from attnkit.interop.word_vectors.table import (
 )
 from attnkit.interop.word_vectors.text import FIT, header
 
+Longs = NDArray[np.int64]
+_SPACE, _FEED = b" \n"
 _AGAIN = "fetch or write the file again"
 
 
@@ -39,12 +43,34 @@ def read_binary(data: bytes | mmap.mmap, name: str) -> Table:
     n_words, width = sizes
     if not (0 < width <= MOST_WIDE and n_words):
         raise DataError(f"the first line tells of {n_words:,} words of {width:,} numbers", where=name, help=_AGAIN)
-    starts, words = _walk(data, end + 1, n_words, 4 * width, name)
+    starts, words = _jump(data, end + 1, n_words, 4 * width) or _walk(data, end + 1, n_words, 4 * width, name)
+    return Table(words, ScatteredRows(np.frombuffer(data, np.uint8), starts, width))
+
+
+def _jump(data: bytes | mmap.mmap, place: int, n_words: int, size: int) -> tuple[Longs, list[str]] | None:
+    """Return what ``_walk`` does, in half its time, for a file that is as it should be; None for any other.
+
+    The engine of regular expressions jumps over a row without a look at it.
+    """
+    row = re.compile(rb"\n?([^ \n]{1,%d}) .{%d}" % (MOST_WORD, size), re.DOTALL)
+    text = b"\n".join(row.findall(data, place))
+    try:
+        words = text.decode("utf-8").split("\n")
+    except UnicodeDecodeError:
+        return None
+    n_feeds = len(data) - place - len(text) - 1 - n_words * size
+    if not text or len(words) != n_words or n_feeds not in (0, n_words - 1, n_words) or data[place] == _FEED:
+        return None
+    feed = int(n_words > 1 and n_feeds > 0)  # whether one stands between a row and the next word
+    ends = np.flatnonzero(np.frombuffer(text, np.uint8) == _FEED)
+    lengths = np.diff(ends, prepend=-1, append=len(text)) - 1
+    starts = place + np.cumsum(lengths + 1 + size + feed) - size - feed
     buffer = np.frombuffer(data, np.uint8)
-    return Table(text_of(words, f"{name}: row", 1), ScatteredRows(buffer, np.array(starts, np.int64), width))
+    whole = (buffer[starts - 1] == _SPACE).all() and (not feed or (buffer[starts[:-1] + size] == _FEED).all())
+    return (starts, words) if whole and (n_feeds < n_words or buffer[-1] == _FEED) else None
 
 
-def _walk(data: bytes | mmap.mmap, place: int, n_words: int, size: int, name: str) -> tuple[list[int], list[bytes]]:
+def _walk(data: bytes | mmap.mmap, place: int, n_words: int, size: int, name: str) -> tuple[Longs, list[str]]:
     """Return where the numbers of each row begin, and the words before them. ``size`` is a row's, in bytes."""
     find, last = data.find, len(data) - size
     starts, words = [], []
@@ -61,7 +87,7 @@ def _walk(data: bytes | mmap.mmap, place: int, n_words: int, size: int, name: st
     words = [word.lstrip(b"\n") for word in words]
     if not all(words):
         raise DataError("this row has no word", where=f"{name}: row {words.index(b'') + 1}")
-    return starts, words
+    return np.array(starts, np.int64), text_of(words, f"{name}: row", 1)
 
 
 def _broken(data: bytes | mmap.mmap, place: int, space: int, row: int, n_words: int, name: str) -> DataError:
