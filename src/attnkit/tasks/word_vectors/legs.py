@@ -24,7 +24,7 @@ from attnkit.tasks.word_vectors.work import Work
 
 SECONDS = 2.0
 """After which no further piece of a leg is begun."""
-_BLOCK = 1 << 11  # rows that are joined at a time
+_BLOCK = 1 << 9  # rows that are joined at a time, few enough to stay in a cache
 Stop = Callable[[], bool]
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 PIECE = 1 << 16
-"""Words of a piece, at most."""
+"""Words of a piece, at most, where all threads share one set of matrices."""
 LEAST = 1 << 10
 """Words of a piece of a short text."""
 ROUND = 200_000
@@ -43,7 +43,7 @@ def piece_size(n_words: int, copies: int) -> int:
     """
     if copies == 1:
         return min(PIECE, max(LEAST, -(-n_words // 64)))
-    return min(PIECE, max(LEAST, min(ROUND // copies, -(-n_words // (8 * copies)))))
+    return max(LEAST, min(ROUND // copies, -(-n_words // (8 * copies))))
 
 
 @dataclass(frozen=True)
