@@ -100,9 +100,9 @@ _CHILD = "ATTNKIT_COMPILES"
 
 
 def _holds(function: Any, types: tuple[Any, ...]) -> bool:
-    """Say whether numba's cache lists the loop for these types, so that compiling it means loading it."""
-    held = function._cache
-    return held._index_key(types, function.targetctx.codegen()) in held._cache_file._load_index()
+    """Say whether numba's cache has the loop for these types, so that compiling it means loading it."""
+    kept = function._cache
+    return kept._cache_file.load(kept._index_key(types, function.targetctx.codegen())) is not None
 
 
 @cache
