@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections import Counter
@@ -103,6 +104,19 @@ def test_a_stop_ends_a_leg_after_the_pieces_that_are_begun() -> None:
         done = len(legs.leg(0, 0))
     assert 10 <= done <= 14
     assert matrices["inputs"][:, 0].tolist() == [1] * done + [0] * (100 - done)
+
+
+def test_a_stop_that_is_asked_for_once_leaves_no_piece_out() -> None:
+    work = Marks(60, seconds=0.002)
+    matrices = empty(work.shapes)
+    answers, lock = itertools.cycle([False] * 6 + [True]), threading.Lock()
+
+    def stop() -> bool:
+        with lock:
+            return next(answers)
+
+    assert len(work_off(work, matrices, 4, 1, stop)) > 4
+    assert (matrices["inputs"] == 1).all()
 
 
 def test_what_shares_nothing_is_done_by_one_thread() -> None:
