@@ -124,8 +124,6 @@ class Word2VecConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_at
     def _text_fits(self) -> Word2VecConfig:
         if self.data.files.count("-") > 1:
             raise ValueError("data.files: standard input can be read only once")
-        if self.data.tokenizer is not None and self.data.lower:
-            raise ValueError("data.lower: with data.tokenizer it is the vocabulary that decides about capitals")
         return self
 
 
