@@ -61,7 +61,8 @@ def coordinates(points: NDArray[np.float64]) -> NDArray[np.int64]:
     """Return points as whole numbers from 0 to ``SPAN``, both axes by one measure; (V, 2)."""
     low = points.min(0)
     longest = float((points.max(0) - low).max())
-    return np.rint((points - low) * (SPAN / longest if longest > 0 else 0.0)).astype(np.int64)
+    found: NDArray[np.int64] = np.rint((points - low) * (SPAN / longest if longest > 0 else 0.0)).astype(np.int64)
+    return found
 
 
 def quantised(vectors: NDArray[np.float32]) -> NDArray[np.int8]:
