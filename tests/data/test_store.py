@@ -161,6 +161,13 @@ def test_parts_of_rows_that_cannot_be_are_refused(tmp_path: Path, ids: list[int]
         writing(folder, 100) as writer,
     ):
         writer.append(np.array(ids), np.array(ends))
+    with (
+        pytest.raises(ValueError, match="rows end"),
+        files.new_folder(tmp_path / "t") as folder,
+        writing(folder, 9) as writer,
+    ):
+        writer.append(np.array([1, 2]), np.array([2]))
+        writer.append(np.array([3]), np.array([1]))
 
 
 def test_a_row_without_an_end_is_refused(tmp_path: Path) -> None:
