@@ -28,7 +28,11 @@ def joined(path: Path) -> list[str]:
     return [line.replace("new york", "new_york").replace("city of london", "city_of_london") for line in lines]
 
 
-def test_words_are_joined_line_by_line(call: Call, text: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("at_once", [1, 3, 1 << 18])
+def test_words_are_joined_line_by_line(
+    call: Call, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    monkeypatch.setattr("attnkit.data.spool._AT_ONCE", at_once)
     flags = ("--threshold", 5, "--connector", "of")
     code, out, err = call("word2vec", "phrases", text, *flags)
     assert (code, out) == (0, "\n".join(joined(text)) + "\n")
