@@ -30,6 +30,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import statistics
 import sys
 from collections.abc import Iterator
@@ -244,6 +245,7 @@ def main() -> None:
     parser.add_argument("--report", action="store_true", help="print what is measured by now, and train nothing")
     add_options(parser)
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the training under way ends too
     experiment = Experiment(options)
     if options.again:
         forget_rows(experiment.path, experiment.settings, list(experiment.rows()) if experiment.path.exists() else [])
