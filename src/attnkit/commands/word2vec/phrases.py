@@ -43,8 +43,8 @@ def command(
     \b
     Examples:
       attnkit word2vec phrases text.txt -o joined.txt --passes 2
-      attnkit word2vec phrases text.txt -o joined.txt --connector of --connector the --save phrases.tsv
-      attnkit word2vec phrases other.txt --with phrases.tsv | attnkit word2vec train - -o vectors
+      attnkit word2vec phrases text.txt -o joined.txt --connector of --save p.tsv
+      attnkit word2vec phrases other.txt --with p.tsv | attnkit word2vec train -
 
     `attnkit word2vec train --phrases 2` does the same without writing the text.
     """

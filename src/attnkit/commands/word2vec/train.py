@@ -53,8 +53,8 @@ def command(
     \b
     Examples:
       attnkit word2vec train text.txt -o vectors
-      attnkit word2vec train text.txt.xz -o vectors --method cbow --lower --epochs 10
-      attnkit word2vec train text.txt -o vectors --subwords --min-count 2 --threads 2 --deterministic
+      attnkit word2vec train text.txt.xz -o vectors --method cbow --lower
+      attnkit word2vec train text.txt -o vectors --subwords --deterministic
       attnkit word2vec train text.txt -o vectors --method glove
     """
     from attnkit.runs.lock import refuse_in_use
