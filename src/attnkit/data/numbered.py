@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from attnkit.data.spool import Spool
 from attnkit.errors import DataError
 from attnkit.kernels.words import LINE_END, TOO_LONG, NoTextError, Numberer, fastest
+from attnkit.runtime.processes import release_library
 from attnkit.text.alphabet import CONTINUED
 from attnkit.text.lines import LineCounts, guess, is_utf16, opened, read_lines
 from attnkit.text.tokenizer import UNK_ID, Tokenizer
@@ -54,6 +55,7 @@ def number_words(sources: Sequence[Path], lower: bool, spool: Spool, tell: Calla
         UsageError: A file does not exist.
     """
     numberer = fastest(lower)
+    release_library("libllvmlite")  # its compiler has done its work
     n_words = n_bytes = 0
     for path in sources:
         text = _Blocks(path, numberer)
