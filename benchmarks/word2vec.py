@@ -14,8 +14,9 @@ nor fastText's reading: the row end-to-end counts all of that, from the start of
 once without any compiled code and once with it.
 
 Each system's learning rate is searched on GRID with three seeds that are not used again, by the mean of their three
-scores, going up until two in a row are worse than the best. Then systems take turns, seed by seed: A B C A B C. Their scores
-are compared by Welch's t: the lower bound of the one-sided 95 % interval of the mean difference must be -.015 or more.
+scores, going up until two in a row are worse than the best. Then systems take turns, seed by seed: A B C A B C. Their
+scores are compared by Welch's t: the lower bound of the one-sided 95 % interval of the mean difference must be -.015
+or more.
 One code scores all (word2vec_quality.py); on the first seed it is checked against gensim's own functions.
 
 Rows: skip-gram, cbow, exact, deterministic, end-to-end, subwords (--subword-seeds), scaling. Skip-gram, exact and
