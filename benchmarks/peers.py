@@ -25,24 +25,24 @@ Message = dict[str, Any]
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that the speed benchmarks share."""
-    parser.add_argument("--peers-python", type=Path, help="an interpreter that has what peers.txt lists")
+    parser.add_argument("--peers-python", type=Path, help="an interpreter that has what the list of pins names")
     parser.add_argument("--again", action="store_true", help="measure anew what the result file holds already")
     parser.add_argument("--result", type=Path, help="the result file, if not the one under benchmarks/results")
 
 
-def peers_python(given: Path | None) -> Path:
-    """Return the interpreter of the peers' environment, which is made the first time."""
+def peers_python(given: Path | None, pins: str = "peers.txt") -> Path:
+    """Return the interpreter of the peers' environment, which is made the first time; each list of pins has its own."""
     if given is not None:
         return given
-    home = WORK / "peers"
+    home = WORK / ("peers" if pins == "peers.txt" else f"{Path(pins).stem}-peers")
     python = home / "bin" / "python"
     marker = home / "installed.txt"
-    wanted = (HERE / "peers.txt").read_text()
+    wanted = (HERE / pins).read_text()
     if not marker.exists() or marker.read_text() != wanted:
         print(f"installing the peers into {home}", file=sys.stderr)
         subprocess.run([sys.executable, "-m", "venv", home], check=True)
         pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        subprocess.run([*pip, "-r", HERE / "peers.txt"], check=True)
+        subprocess.run([*pip, "-r", HERE / pins], check=True)
         marker.write_text(wanted)
     return python
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Mapping
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from attnkit.tasks.course import Event
     from attnkit.tasks.translate import Translator
+    from attnkit.tasks.word_vectors.fit import Word2Vec
+    from attnkit.tasks.word_vectors.vectors import Vectors
 
 # On a CPU torch remembers 1,024 compiled products, and below it oneDNN as many again, each with its buffers. Training
 # meets ever new shapes, and remembering them takes gigabytes; decoding meets the same ones again and is a fifth slower
@@ -27,7 +30,15 @@ try:
 except PackageNotFoundError:  # a source tree that was never installed
     __version__ = "0+unknown"
 
-__all__ = ["__version__", "load", "train"]
+__all__ = ["Vectors", "Word2Vec", "__version__", "load", "train"]
+_CLASSES = {"Vectors": "tasks.word_vectors.vectors", "Word2Vec": "tasks.word_vectors.fit"}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a class when it is asked for."""
+    if name in _CLASSES:
+        return getattr(import_module(f"attnkit.{_CLASSES[name]}"), name)
+    raise AttributeError(f"module 'attnkit' has no attribute {name!r}")
 
 
 def train(

@@ -15,6 +15,7 @@ import re
 import shutil
 import stat
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any, BinaryIO, TextIO, TypeAlias
@@ -79,6 +80,15 @@ def create(path: Path) -> Iterator[BinaryIO]:
     with _naming("write", path):
         raw = os.fdopen(os.open(path, _NEW, 0o666), "wb", buffering=1 << 20)
     with _finishing(path, raw, raw.close):
+        yield raw
+
+
+@contextlib.contextmanager
+def scratch(folder: Path | None = None) -> Iterator[BinaryIO]:
+    """Yield a binary file without a name, to be written, read again and forgotten; None is the system's usual place."""
+    with _naming("write in", place := folder or Path(tempfile.gettempdir())):
+        raw = tempfile.TemporaryFile(dir=place, prefix=".tmp-", buffering=0)  # noqa: SIM115
+    with raw, _naming("write in", place):
         yield raw
 
 

@@ -96,7 +96,7 @@ class Browser:
     def key(self, name: str) -> None:
         """Press a key."""
         codes = {"Tab": 9, "End": 35, "Home": 36, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40}
-        codes |= {" ": 32}
+        codes |= {" ": 32, "Enter": 13, "Escape": 27, "+": 187, "-": 189, "0": 48}
         for kind in ("rawKeyDown", "keyUp"):
             self.send("Input.dispatchKeyEvent", type=kind, key=name, code=name, windowsVirtualKeyCode=codes[name])
         self.settle()

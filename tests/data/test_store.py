@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attnkit.data.store import Store, write_store
+from attnkit import files
+from attnkit.data.store import Store, write_store, writing
 from attnkit.errors import RunError
 
 ROWS = [[5, 6, 7], [], [8], [9, 10]]
@@ -128,3 +129,67 @@ def test_writing_takes_the_memory_of_one_batch(tmp_path: Path) -> None:
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert peaks[1] - peaks[0] < 40_000  # the 90 more batches are 1.8 MB on disk
+
+
+def test_rows_come_in_parts(tmp_path: Path) -> None:
+    with files.new_folder(tmp_path / "s") as folder, writing(folder, 100) as writer:
+        writer.append(np.array([5, 6]), np.array([], np.int64))
+        writer.append(np.array([7, 8, 9], np.int32), np.array([3, 3, 4]))
+        writer.append(np.array([10]), np.array([6]))
+        writer.add([[], [1]])
+    store = Store.open(tmp_path / "s")
+    assert [store[i].tolist() for i in range(len(store))] == [[5, 6, 7], [], [8], [9, 10], [], [1]]
+    assert store.ids.tolist() == [5, 6, 7, 8, 9, 10, 1]
+    assert store.offsets.tolist() == [0, 3, 3, 4, 6, 6, 7]
+    same = write_store(tmp_path / "t", [[[5, 6, 7], [], [8], [9, 10], [], [1]]], 100)
+    assert same.fingerprint == store.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("ids", "ends", "text"),
+    [
+        ([100], [1], "vocabulary of 100"),
+        ([-1], [1], "vocabulary"),
+        ([1], [2], "rows end"),
+        ([1, 2], [2, 1], "rows end"),
+    ],
+)
+def test_parts_of_rows_that_cannot_be_are_refused(tmp_path: Path, ids: list[int], ends: list[int], text: str) -> None:
+    with (
+        pytest.raises(ValueError, match=text),
+        files.new_folder(tmp_path / "s") as folder,
+        writing(folder, 100) as writer,
+    ):
+        writer.append(np.array(ids), np.array(ends))
+    with (
+        pytest.raises(ValueError, match="rows end"),
+        files.new_folder(tmp_path / "t") as folder,
+        writing(folder, 9) as writer,
+    ):
+        writer.append(np.array([1, 2]), np.array([2]))
+        writer.append(np.array([3]), np.array([1]))
+
+
+def test_a_row_without_an_end_is_refused(tmp_path: Path) -> None:
+    with (
+        pytest.raises(ValueError, match="no end"),
+        files.new_folder(tmp_path / "s") as folder,
+        writing(folder, 9) as writer,
+    ):
+        writer.append(np.array([1, 2]), np.array([1]))
+
+
+def test_released_pages_leave_memory_and_come_back(tmp_path: Path) -> None:
+    status = Path("/proc/self/smaps_rollup")
+    if not status.exists():
+        pytest.skip("this system does not tell what is resident")
+
+    def resident() -> int:
+        return sum(int(line.split()[1]) for line in status.read_text().splitlines() if line.startswith("Rss:"))
+
+    store = write_store(tmp_path / "s", [[list(range(1000))] * 500] * 20, 1 << 17)  # 40 MB
+    total = int(store.ids.sum())
+    before = resident()
+    store.release()
+    assert before - resident() > 30_000
+    assert int(store.ids.sum()) == total

@@ -6,11 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from attnkit.kernels import compiled as module
 from attnkit.kernels import ibm1
-from attnkit.kernels.compiled import cache_folder, compiled
+from attnkit.kernels.compiled import cache_folder, compiled, fast
 
 
 def triangle(n: int) -> int:
@@ -79,3 +80,52 @@ def test_numba_is_imported_when_it_is_needed() -> None:
     code = "import sys, attnkit.tasks.lexicon, attnkit.commands.align\n"
     code += "assert not {'numba', 'torch'} & sys.modules.keys()"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+@pytest.fixture
+def children(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """Watch the processes that are asked to compile."""
+    asked: list[list[str]] = []
+
+    def run(words: list[str], **options: object) -> None:
+        asked.append(words[1:])
+        if words[2] != "missing":
+            fast(triangle, (3,), ["missing"])  # as the child does, in a cache that has nothing yet
+
+    monkeypatch.setattr(module.subprocess, "run", run)
+    return asked
+
+
+def test_a_fast_loop_is_compiled_elsewhere_and_only_once(cache: Path, children: list[list[str]]) -> None:
+    first = fast(triangle, (3,), ["that.module", "its", "words"])
+    assert first(100) == 5050 and children[0] == ["-m", "that.module", "its", "words"]
+    assert sum(first.stats.cache_hits.values()) == 1  # loaded, not compiled again
+    n_asked = len(children)
+    assert fast(triangle, (3,), ["that.module"])(4) == 10 and len(children) == n_asked
+    assert len(kept_files(cache)) == 2
+
+
+def test_what_no_child_compiles_is_compiled_here(cache: Path, children: list[list[str]]) -> None:
+    assert fast(triangle, (3,), ["missing"])(100) == 5050
+    for path in kept_files(cache):
+        path.write_bytes(b"no pickle")
+    assert fast(triangle, (3,), ["missing"])(100) == 5050
+    with pytest.raises(TypeError):
+        fast(triangle, (3,), ["missing"])("a")
+
+
+def test_a_change_in_any_source_of_the_loops_is_a_new_cache(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ATTNKIT_COMPILES", "1")  # as in the child itself, which asks no other
+    fast(triangle, (3,), ["missing"])
+    (before,) = (cache / "attnkit" / "numba").iterdir()
+    monkeypatch.setattr(module, "_sources", lambda: "otherwise")
+    fast(triangle, (3,), ["missing"])
+    assert {path.name for path in (cache / "attnkit" / "numba").iterdir()} == {before.name, "otherwise"}
+
+
+def test_the_childs_command_compiles_what_is_asked_for(cache: Path) -> None:
+    from attnkit.kernels.word2vec import Loops, Recipe, Tables
+
+    asked = Recipe(dim=16, exact=True)
+    loops = Loops(asked, Tables(np.empty(0, np.uint32)), np.uint16)
+    assert sum(loops._loop.stats.cache_hits.values()) == 1 and not loops._loop.stats.cache_misses

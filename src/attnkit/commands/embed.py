@@ -47,7 +47,7 @@ def command(
         flag, what = ("--json", "JSON") if json else ("--summary", "totals")
         raise UsageError(f"a .npy file holds no {what}", where=flag, help="give another name to -o")
     refuse_overwriting(output, sources)  # before torch is loaded
-    from attnkit.tasks.embed import Request, Totals, embed_stream, render, write_npy
+    from attnkit.tasks.embed import Request, Totals, embed_stream, render, write_codes
 
     totals = Totals()
     request = Request(run, sources, reconstruct, device, threads, checkpoint, strict)
@@ -55,7 +55,7 @@ def command(
     separator = "," if output is not None and output.suffix == ".csv" else "\t"
     with files.open_output(output) as stream:
         if binary:
-            write_npy(stream.buffer, blocks)
+            write_codes(stream.buffer, blocks)
         else:
             for block in blocks:
                 stream.writelines(line + "\n" for line in (() if summary else render(block, separator, json)))

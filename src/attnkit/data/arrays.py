@@ -5,18 +5,16 @@ Nothing is taken into memory before the sizes that a header claims have been com
 
 from __future__ import annotations
 
-import io
-import math
-import tokenize
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from attnkit.errors import DataError
+from attnkit.interop.npy import map_npy
 from attnkit.text.lines import open_binary, read_lines, refuse_streams
 
 Vectors = npt.NDArray[np.float32]
@@ -24,9 +22,6 @@ Vectors = npt.NDArray[np.float32]
 MOST_COLUMNS = 1 << 16
 """Numbers of a vector."""
 _BLOCK = 1 << 18  # numbers at a time
-_MOST_HEADER = 10_000  # bytes
-_LENGTHS = {(1, 0): 2, (2, 0): 4}  # format version -> bytes that say how long the header is
-_MALFORMED = (ValueError, TypeError, SyntaxError, OverflowError, RecursionError, MemoryError, tokenize.TokenError)
 
 
 def count_rows(path: Path) -> int:
@@ -114,36 +109,4 @@ def _map(path: Path) -> npt.NDArray[Any]:
     """Map a ``.npy`` file of rows of numbers."""
     refuse_streams([path])
     with open_binary(path) as stream:
-        try:
-            shape, fortran, dtype, offset = _header(stream)
-        except _MALFORMED as error:
-            raise DataError(f"this is no .npy file that can be read: {str(error)[:200]}", where=str(path)) from error
-        if dtype.hasobject or dtype.kind not in "fiub":
-            raise DataError(f"this array holds {_shown(dtype)}, not numbers", where=str(path))
-        if len(shape) != 2 or not all(0 < n < 1 << 48 for n in shape):
-            raise DataError(f"this array has the shape {_shown(shape)}, not rows and columns", where=str(path))
-        size, claimed = stream.seek(0, io.SEEK_END) - offset, math.prod(shape) * dtype.itemsize
-        if size != claimed:
-            raise DataError(f"its header tells of {claimed:,} bytes, and there are {size:,}", where=str(path))
-        order: Any = "F" if fortran else "C"
-        return np.memmap(stream, dtype, "r", offset, shape, order).view(np.ndarray)
-
-
-def _header(stream: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
-    """Return shape, whether columns come first, type, and where the numbers begin. Reads no more than the header."""
-    begin = stream.read(8)
-    version = np.lib.format.read_magic(io.BytesIO(begin))
-    if version not in _LENGTHS:
-        raise ValueError(f"it is of version {version[0]}.{version[1]}")
-    length = stream.read(_LENGTHS[version])
-    n_header = int.from_bytes(length, "little")
-    if n_header > _MOST_HEADER:
-        raise ValueError(f"its header has {n_header:,} bytes")
-    raw = io.BytesIO(length + stream.read(n_header))
-    reads = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, fortran, dtype = reads(raw)
-    return shape, fortran, dtype, 8 + raw.tell()
-
-
-def _shown(value: object) -> str:
-    return str(value)[:80]
+        return map_npy(stream, str(path))

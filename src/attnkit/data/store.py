@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import itertools
 import json
+import mmap
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -80,6 +81,25 @@ class Store:
         return row
 
     @property
+    def ids(self) -> npt.NDArray[Any]:
+        """(N,) the ids of all rows, row after row, a view of the file: little-endian, two bytes each or four."""
+        return self._ids
+
+    @property
+    def offsets(self) -> npt.NDArray[np.int64]:
+        """(n + 1,) where each row begins in ``ids``, and the end, a view of the file."""
+        return self._offsets
+
+    def release(self) -> None:
+        """Let go of the pages that have been read, which count as this process's memory; they can be read again."""
+        for array in (self._ids, self._offsets):
+            base: Any = array.base
+            while isinstance(base, np.ndarray):
+                base = base.base
+            if isinstance(base, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+                base.madvise(mmap.MADV_DONTNEED)
+
+    @property
     def lengths(self) -> npt.NDArray[np.int32]:
         """(n,) ids in each row, read from the file anew at each call. Raises ``RunError`` where rows overlap."""
         lengths = np.empty(len(self), np.int32)
@@ -137,6 +157,7 @@ class StoreWriter:
         self._hashes = (hashlib.sha256(), hashlib.sha256())
         self._n_rows = 0
         self._n_ids = 0
+        self._end = 0
         self._write(1, np.zeros(1, "<i8"))
 
     def add(self, rows: Sequence[Sequence[int]]) -> None:
@@ -149,9 +170,29 @@ class StoreWriter:
         self._write(1, (self._n_ids + np.cumsum(lengths)).astype("<i8"))
         self._n_rows += len(rows)
         self._n_ids += len(ids)
+        self._end = self._n_ids
+
+    def append(self, ids: npt.NDArray[Any], ends: npt.NDArray[np.int64]) -> None:
+        """Append ids, and ends of rows, counted in ids from the first of the store: a row may come in several parts.
+
+        Raises:
+            ValueError: An id is outside the vocabulary, or ends do not ascend or lie beyond the ids.
+        """
+        if len(ids) and not (ids.min() >= 0 and ids.max() < self._vocab_size):
+            raise ValueError(f"ids from {ids.min()} to {ids.max()} for a vocabulary of {self._vocab_size}")
+        self._write(0, ids.astype(self._dtype))
+        self._n_ids += len(ids)
+        if len(ends):
+            if ends[0] < self._end or ends[-1] > self._n_ids or (np.diff(ends) < 0).any():
+                raise ValueError(f"rows end at {self._end} and then at {ends}, of {self._n_ids} ids")
+            self._write(1, ends.astype("<i8"))
+            self._n_rows += len(ends)
+            self._end = int(ends[-1])
 
     def index(self) -> dict[str, Any]:
-        """Return the content of ``index.json`` for the rows so far."""
+        """Return the content of ``index.json`` for the rows so far. Raises ``ValueError`` if the last has no end."""
+        if self._end != self._n_ids:
+            raise ValueError(f"the last row has no end: {self._end} of {self._n_ids} ids")
         index: dict[str, Any] = {
             "format": FORMAT,
             "lines": self._n_rows,

@@ -1,15 +1,38 @@
-"""Text as numbered words on disk: counted, pruned and encoded in one reading of it, in memory that grows with V alone."""
+"""Text as numbered words on disk: counted, pruned and encoded in one reading; memory grows with the words alone."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
+from typing import Literal
 
-from attnkit.data.store import Store
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, Field
+
+from attnkit import files
+from attnkit.data.numbered import Numbered, number_tokens, number_words
+from attnkit.data.phrases import Found, find_phrases
+from attnkit.data.spool import Spool
+from attnkit.data.store import Store, StoreWriter, writing
 from attnkit.data.words_config import WordsConfig
+from attnkit.errors import DataError, RunError, failure
+from attnkit.kernels.words import LINE_END, LONGEST, TOO_LONG
+from attnkit.reading import blames_the_file, parse_json, read_plain
+from attnkit.text import phrases
 from attnkit.text.tokenizer import Tokenizer
-from attnkit.text.words import WordList
+from attnkit.text.words import FILE, WordList
+
+_INDEX = "words.json"
+_MOST_BYTES = 1 << 36
+_LONG_WORDS = 24
+"""Bytes of a word, on average, from which on a text seems to be one that puts no spaces between words."""
+_TOKENS = (
+    "attnkit vocab FILE -o vocab.json makes a vocabulary for text without spaces; give it as --tokenizer vocab.json"
+)
 
 
 @dataclass(frozen=True)
@@ -20,9 +43,18 @@ class Encoded:
     store: Store
     """A row a line, of the ids of its words; words that get no vector are left out, and lines without any that do."""
     n_raw: int
-    """Words of the text before any was left out."""
+    """Words of the text before any was left out, phrases counting as one."""
     warnings: tuple[str, ...] = ()
     """What the user ought to know of the text."""
+
+
+class _Index(BaseModel, extra="forbid", strict=True):
+    """What ``words.json`` says."""
+
+    format: Literal[1]
+    n_raw: int = Field(ge=0, lt=1 << 50)
+    sha256: str
+    warnings: list[str]
 
 
 def encode_words(
@@ -34,7 +66,8 @@ def encode_words(
 ) -> Encoded:
     """Count, prune and encode the words of files (``-`` is standard input) into ``folder``, which must not exist.
 
-    The text is read once; the folder appears when it is complete, or not at all. ``tell`` hears how far the work is.
+    The text is read once; the folder appears when it is complete, or not at all. While it is made, 4 bytes a word lie
+    beside it on the disk. Phrases, if asked for, lie in it as ``phrases.tsv``.
 
     Args:
         folder: A store, and the words with their counts.
@@ -46,9 +79,106 @@ def encode_words(
     Raises:
         DataError: There is no word left, or no two in a line, or a byte is no UTF-8 (naming file and line).
     """
-    raise NotImplementedError
+    with files.new_folder(folder) as temporary, files.scratch(temporary) as stream:
+        spool = Spool(stream)
+        if tokenizer is None:
+            text = number_words(sources, settings.lower, spool, tell)
+        else:
+            text = number_tokens(sources, settings.lower, tokenizer, spool, tell)
+        found = find_phrases(text, settings.phrases, settings.lower, tell) if settings.phrases.passes else None
+        kept = _kept(text, settings, _places(sources))
+        words = WordList(text.names(kept), text.counts[kept])
+        with writing(temporary, len(words)) as writer:
+            _encode(text, kept, writer, tell, _places(sources))
+        raw, warnings = words.to_bytes(), _warnings(text, found)
+        index = _Index(format=1, n_raw=text.n_words, sha256=sha256(raw).hexdigest(), warnings=list(warnings))
+        files.write_into(temporary / FILE, raw)
+        if found is not None:
+            files.write_into(temporary / phrases.FILE, found.phrases.to_text().encode())
+        files.write_into(temporary / _INDEX, index.model_dump_json(indent=1).encode())
+    return Encoded(words, Store.open(folder), text.n_words, warnings)
 
 
 def open_words(folder: Path) -> Encoded:
     """Open what ``encode_words`` wrote. Raises ``RunError`` where it is damaged."""
-    raise NotImplementedError
+    try:
+        index = _Index.model_validate_json(json.dumps(parse_json(read_plain(folder / _INDEX, 1 << 20))))
+        raw = read_plain(folder / FILE, min(_MOST_BYTES, (folder / FILE).stat().st_size))
+        if sha256(raw).hexdigest() != index.sha256:
+            raise ValueError("it is not the list that was written")
+    except (OSError, ValueError, RecursionError) as error:
+        if isinstance(error, OSError) and not blames_the_file(error):
+            raise failure("read", folder, error) from error
+        raise RunError(f"the encoded text is damaged: {error}", where=str(folder)) from error
+    words, store = WordList.from_bytes(raw, where=str(folder / FILE)), Store.open(folder)
+    if store.vocab_size != len(words):
+        raise RunError(f"the encoded text is damaged: {FILE} does not fit ids.bin", where=str(folder))
+    return Encoded(words, store, index.n_raw, tuple(index.warnings))
+
+
+def _kept(text: Numbered, settings: WordsConfig, where: str) -> NDArray[np.int64]:
+    """Return the numbers of the words that get a vector, in the order of their ids."""
+    if not text.n_words:
+        raise DataError("there is no text", where=where, help="name a file that is not empty")
+    if text.n_long == text.n_words:
+        what = f"every word is longer than the {LONGEST:,} bytes that a word may have"
+        raise DataError(what, where=where, help=_TOKENS)
+    kept = np.flatnonzero(text.counts >= settings.min_count)
+    if not len(kept):
+        most = int(np.argmax(text.counts))
+        name, n = text.names(np.array([most]))[0][:40], int(text.counts[most])
+        what = f"no word occurs {settings.min_count:,} times: the most frequent, {name!r}, does {n:,} times"
+        raise DataError(what, where=where, help=_TOKENS if _is_dense(text) else "ask for a lower --min-count")
+    return kept[np.lexsort((text.first[kept], -text.counts[kept]))][: settings.max_vocab]
+
+
+def _encode(
+    text: Numbered, kept: NDArray[np.int64], writer: StoreWriter, tell: Callable[[str], None], where: str
+) -> None:
+    """Write the rows of a text; lines without any kept word have none."""
+    ids = np.full(len(text.counts) + 2, TOO_LONG, np.int32)
+    ids[kept] = np.arange(len(kept))
+    ids[LINE_END] = LINE_END  # numpy counts -1 and -2 from the end
+    total = last = done = longest = 0
+    for numbers in text.spool:
+        row = ids[numbers]
+        row = row[row != TOO_LONG]
+        is_end = row == LINE_END
+        places = np.flatnonzero(is_end)
+        ends = total + places - np.arange(len(places))
+        lengths = np.diff(ends, prepend=last)
+        ends = ends[lengths > 0]
+        writer.append(row[~is_end], ends)
+        total += len(row) - len(places)
+        last = int(ends[-1]) if len(ends) else last
+        longest = max(longest, int(lengths.max(initial=0)))
+        done += len(numbers)
+        tell(f"encoded {100 * done // len(text.spool)} %")
+    if longest < 2:
+        help = _TOKENS if _is_dense(text) else "put the words that belong together on one line, spaces between them"
+        raise DataError("no line holds two words that get vectors: there is nothing to learn", where=where, help=help)
+
+
+def _is_dense(text: Numbered) -> bool:
+    """Say whether a text seems to have no spaces between words."""
+    return text.n_bytes > _LONG_WORDS * text.n_words
+
+
+def _warnings(text: Numbered, joined: Found | None) -> tuple[str, ...]:
+    """Return what the user ought to know of a text."""
+    found = []
+    if joined is not None and joined.n_lost:
+        found.append(
+            f"{joined.n_lost:,} occurrences of rare pairs were forgotten: raise phrases.max_pairs to keep them"
+        )
+    if _is_dense(text):
+        mean = text.n_bytes // text.n_words
+        found.append(f"a word takes {mean} bytes on average: is there white space between all words? {_TOKENS}")
+    elif text.n_long:
+        found.append(f"{text.n_long:,} words are left out: they have more than {LONGEST:,} bytes or are unknown")
+    return tuple(found)
+
+
+def _places(sources: Sequence[Path]) -> str:
+    """Return the names of the first files, for messages."""
+    return ", ".join(map(str, sources[:3])) + ", ..." * (len(sources) > 3)

@@ -17,7 +17,7 @@ class WordsConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attri
     max_vocab: int | None = Field(default=None, ge=1, le=1 << 28)
     """Keep no more than this many words, the most frequent. Null: all that occur often enough."""
     tokenizer: str | None = None
-    """A vocabulary file of `attnkit vocab`, or a run: its tokens are the words. Null: what stands between white space."""
+    """A vocabulary file of `attnkit vocab`, or a run: its tokens are the words. Null: those between white space are."""
     phrases: PhrasesConfig = PhrasesConfig()
     """Which neighbours are joined to one word."""
 

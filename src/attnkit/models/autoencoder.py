@@ -119,6 +119,10 @@ class SequenceAutoencoder(nn.Module):
         if config.tied:
             self.output.weight = self.embedding.weight
 
+    def word_vectors(self) -> list[Tensor]:
+        """Return the embeddings (V, D), the only ones."""
+        return [self.embedding.weight]
+
     def encode(self, src: Tensor, src_mask: Tensor | None) -> Tensor:
         """Return the codes (B, C), each number between -1 and 1, of src (B, S) with its mask (B, S)."""
         _, finals = self.encoder(self._embed(src), src_mask)

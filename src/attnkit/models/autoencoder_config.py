@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field, model_validator
 
-from attnkit.models.config import MOST_LAYERS, MOST_WIDTH, Sizes
+from attnkit.models.config_parts import MOST_LAYERS, MOST_WIDTH, Sizes, VectorsName
 
 
 class RnnAutoencoderConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
@@ -34,6 +34,8 @@ class RnnAutoencoderConfig(BaseModel, frozen=True, extra="forbid", strict=True, 
     """Dropout on embeddings, between layers and before the output layer; never on the code."""
     tied: bool = True
     """Whether embeddings and output layer are one matrix."""
+    embeddings: VectorsName | None = None
+    """Word vectors that the embeddings begin with: a run or a file of them."""
 
     @model_validator(mode="after")
     def _parts_fit(self) -> RnnAutoencoderConfig:

@@ -6,7 +6,7 @@ how long a sentence may be, whether there are attention weights to show, and wha
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, Field, model_validator
 
@@ -19,33 +19,23 @@ from attnkit.models.attention.config import (
     n_kept,
     n_weights,
     spread,
-    why_not,
 )
 from attnkit.models.attention.patterns import PatternName
+from attnkit.models.config_parts import (
+    LOCATION_LIMIT,
+    MOST_LAYERS,
+    MOST_POSITIONS,
+    MOST_WIDTH,
+    SENTENCE,
+    Sizes,
+    Tied,
+    VectorsName,
+    n_words,
+    refuse_meaningless,
+    refuse_two_for_one,
+)
 
 ModelKind = Literal["transformer", "rnn"]
-Tied = Literal["none", "target", "all"]
-MOST_WIDTH, MOST_LAYERS, MOST_POSITIONS = 1 << 16, 256, 1 << 20
-"""Far above any model of sentences; even the outline of a larger one would take long to make."""
-SENTENCE = 32
-"""Tokens of a sentence as estimates of memory take them: what attention needs per token grows with their number."""
-Sizes = dict[str, dict[str, Any]]
-"""Preset -> what a model of that size is built from; other fields have their defaults."""
-
-
-def _n_words(tied: Tied, src_vocab_size: int, tgt_vocab_size: int) -> int:
-    """Return how many vectors the embeddings and the output layer hold."""
-    return tgt_vocab_size * (2 if tied == "none" else 1) + (0 if tied == "all" else src_vocab_size)
-
-
-LOCATION_LIMIT = "location attention needs model.attention_options.max_source"
-
-
-def refuse_meaningless(alignment: AlignmentName, distribution: DistributionName, options: AttentionOptions) -> None:
-    """Raise ValueError where a pair has no meaning, with the reason."""
-    reason = why_not(alignment, distribution, options)
-    if reason is not None:
-        raise ValueError(f"alignment {alignment} with distribution {distribution} has no meaning: {reason}")
 
 
 class TransformerConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
@@ -91,6 +81,10 @@ class TransformerConfig(BaseModel, frozen=True, extra="forbid", strict=True, use
     """Dropout after the feed-forward activation."""
     tied: Tied = "all"
     """Which embeddings are one matrix: target and output (target), source too (all, needs a joint vocabulary)."""
+    embeddings: VectorsName | None = None
+    """Word vectors that the source's embeddings begin with (with tied all: both sides'): a run or a file of them."""
+    target_embeddings: VectorsName | None = None
+    """The same for the target's."""
     max_length: int = Field(default=1024, gt=0, le=MOST_POSITIONS)
     """Rows of the learned position table, in tokens; the other kinds of positions ignore it."""
 
@@ -106,6 +100,7 @@ class TransformerConfig(BaseModel, frozen=True, extra="forbid", strict=True, use
 
     @model_validator(mode="after")
     def _functions_fit(self) -> TransformerConfig:
+        refuse_two_for_one(self.tied, self.target_embeddings)
         for name, given in (("alignment", self.alignment), ("distribution", self.distribution)):
             if not isinstance(given, str) and len(given) != self.n_heads:
                 raise ValueError(
@@ -171,7 +166,7 @@ class TransformerConfig(BaseModel, frozen=True, extra="forbid", strict=True, use
         attentions = 4 * self.d_model * n_attentions
         inner = 2 * self.d_ff * (self.encoder_layers + self.decoder_layers)
         positions = 2 * self.max_length if self.positions == "learned" else 0
-        words = _n_words(self.tied, src_vocab_size, tgt_vocab_size)
+        words = n_words(self.tied, src_vocab_size, tgt_vocab_size)
         width = self.d_model // self.n_heads
         functions = sum(n_weights(align, width, width, self.attention_options) for align, _ in self.heads)
         return self.d_model * (attentions + inner + positions + words) + n_attentions * functions
@@ -220,9 +215,14 @@ class RnnConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribu
     """Dropout on embeddings, between layers and before the output layer."""
     tied: Tied = "all"
     """Which embeddings are one matrix: target and output (target), source too (all, needs a joint vocabulary)."""
+    embeddings: VectorsName | None = None
+    """Word vectors that the source's embeddings begin with (with tied all: both sides'): a run or a file of them."""
+    target_embeddings: VectorsName | None = None
+    """The same for the target's."""
 
     @model_validator(mode="after")
     def _parts_fit(self) -> RnnConfig:
+        refuse_two_for_one(self.tied, self.target_embeddings)
         if self.input_feeding and (self.query != "current" or self.alignment == "none"):
             raise ValueError("input_feeding needs an alignment and query: current")
         if self.alignment != "none":
@@ -280,7 +280,7 @@ class RnnConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribu
         decoder = self.d_model + self.d_hidden + given
         bridge = states * self.encoder_layers * self.decoder_layers * self.d_hidden if self.start == "bridge" else 0
         readout = self.d_model * (2 if self.attends or self.gives_context else 1)
-        words = self.d_model * _n_words(self.tied, src_vocab_size, tgt_vocab_size)
+        words = self.d_model * n_words(self.tied, src_vocab_size, tgt_vocab_size)
         if self.alignment != "none":
             words += n_weights(self.alignment, self.d_hidden, self.d_hidden, self.attention_options)
         return self.d_hidden * (gates * (encoder + decoder) + bridge + readout) + words

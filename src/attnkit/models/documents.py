@@ -75,6 +75,10 @@ class HierarchicalAttention(nn.Module):
         nn.init.zeros_(self.output.bias)
         self.dropout = Dropout(config.dropout)
 
+    def word_vectors(self) -> list[Tensor]:
+        """Return the embeddings (V, D), the only ones."""
+        return [self.embedding.weight]
+
     def hidden(self, words: Tensor, word_mask: Tensor, places: Tensor, sentence_mask: Tensor) -> Tensor:
         """Return the features (B, d) of documents.
 

@@ -19,7 +19,7 @@ from attnkit.models.attention.config import (
     n_weights,
     spread,
 )
-from attnkit.models.config import (
+from attnkit.models.config_parts import (
     LOCATION_LIMIT,
     MOST_LAYERS,
     MOST_POSITIONS,

@@ -100,6 +100,11 @@ class Recurrent(nn.Module):
         if config.tied != "none":
             self.output.weight = self.tgt_embedding.weight
 
+    def word_vectors(self) -> list[Tensor]:
+        """Return the embeddings of the source and of the target, one where they are one matrix; (V, D) each."""
+        src, tgt = self.src_embedding.weight, self.tgt_embedding.weight
+        return [src] if src is tgt else [src, tgt]
+
     def hidden(self, src: Tensor, src_mask: Tensor | None, tgt_in: Tensor) -> Tensor:
         """Return the features (B, T, D) that output turns into logits, for src (B, S) and tgt_in (B, T).
 

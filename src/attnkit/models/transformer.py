@@ -208,6 +208,11 @@ class Transformer(nn.Module):
         if config.tied == "all":
             self.encoder.embedding.words.weight = self.decoder.embedding.words.weight
 
+    def word_vectors(self) -> list[Tensor]:
+        """Return the embeddings of the source and of the target, one where they are one matrix; (V, D) each."""
+        src, tgt = self.encoder.embedding.words.weight, self.decoder.embedding.words.weight
+        return [src] if src is tgt else [src, tgt]
+
     def hidden(self, src: Tensor, src_mask: Tensor | None, tgt_in: Tensor) -> Tensor:
         """Return features (B, T, D) of the training pass; src_mask (B, S) is True at real tokens, None if all are."""
         features: Tensor = self.decoder(tgt_in, self.encoder(src, src_mask), src_mask)

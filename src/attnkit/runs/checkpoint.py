@@ -15,11 +15,10 @@ from typing import BinaryIO
 
 from attnkit import files
 from attnkit.errors import RunError, failure
-from attnkit.files import Data
 from attnkit.reading import open_plain
 from attnkit.runs import manifest as manifests
 from attnkit.runs.contents import digest
-from attnkit.runs.manifest import Entry, Manifest
+from attnkit.runs.manifest import Content, Entry, Manifest
 
 # These say that the file on disk is not what was saved. Any other cause (no permission, too many open files) says
 # nothing about the checkpoint, and must not make a run fall back to an older one.
@@ -103,7 +102,7 @@ def open_checkpoint(path: Path, name: str) -> Checkpoint:
     return Checkpoint(path, name, manifest)
 
 
-def write_checkpoint(path: Path, name: str, step: int, contents: Mapping[str, Data]) -> Checkpoint:
+def write_checkpoint(path: Path, name: str, step: int, contents: Mapping[str, Content]) -> Checkpoint:
     """Write a whole checkpoint durably, or nothing.
 
     One that stands at ``path`` already stays loadable until the new one is durable: for the moment between two renames
@@ -112,8 +111,12 @@ def write_checkpoint(path: Path, name: str, step: int, contents: Mapping[str, Da
     manifest = manifests.describe(step, contents)
     replaced = replaced_path(path)
     with files.new_folder(path) as folder:
-        for file, data in contents.items():
-            files.write_into(folder / file, data)
+        for file, content in contents.items():
+            if callable(content):
+                with files.create(folder / file) as stream:
+                    stream.writelines(content())
+            else:
+                files.write_into(folder / file, content)
         files.write_into(folder / manifests.FILE_NAME, manifest.render())
         if os.path.lexists(path):
             files.remove_tree(replaced)

@@ -22,6 +22,7 @@ from attnkit.runs.kind import is_run, refuse_link, refuse_other, require_run
 from attnkit.runs.lock import FILE_NAME as LOCK_NAME
 from attnkit.runs.lock import Lock, take_lock
 from attnkit.runs.logs import Status
+from attnkit.runs.manifest import Content
 from attnkit.runs.retention import Retention, removable
 
 _MOST_NAME = 100  # bytes of the file that names the best
@@ -76,7 +77,7 @@ class RunFolder:
 
     # --- saving
 
-    def save(self, step: int, contents: Mapping[str, Data]) -> Checkpoint:
+    def save(self, step: int, contents: Mapping[str, Content]) -> Checkpoint:
         """Save a checkpoint, all or nothing; afterwards it and all metrics appended so far survive a power cut."""
         refuse_link(self.checkpoints_path)
         files.make_dirs(self.checkpoints_path)
@@ -88,7 +89,7 @@ class RunFolder:
         self._saved_step = step
         return checkpoint
 
-    def save_averaged(self, step: int, contents: Mapping[str, Data]) -> Checkpoint:
+    def save_averaged(self, step: int, contents: Mapping[str, Content]) -> Checkpoint:
         """Save the averaged checkpoint beside the others, all or nothing, in place of an earlier one."""
         files.sweep(self.path)
         return write_checkpoint(self.path / "averaged", "averaged", step, contents)

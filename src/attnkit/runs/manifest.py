@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
-from typing import Annotated
+from collections.abc import Callable, Iterable, Mapping
+from typing import Annotated, TypeAlias
 
 from pydantic import BaseModel, Field, StringConstraints, ValidationError
 
@@ -17,6 +17,9 @@ from attnkit.files import Data
 FORMAT = 1
 FILE_NAME = "manifest.json"
 MAX_BYTES = 1 << 20
+
+Content: TypeAlias = Data | Callable[[], Iterable[Data]]
+"""Of a file: at once, or in parts that are made anew at each call, for what would take too much memory twice."""
 
 # A plain name: no folder, no "..", nothing hidden, not the manifest itself.
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}$")]
@@ -53,18 +56,27 @@ class _Signed(Manifest, frozen=True, extra="forbid", strict=True):
     sha256: Digest
 
 
-def describe(step: int, contents: Mapping[str, Data]) -> Manifest:
+def parts(content: Content) -> Iterable[Data]:
+    """Return what a file holds, part by part."""
+    return content() if callable(content) else (content,)
+
+
+def describe(step: int, contents: Mapping[str, Content]) -> Manifest:
     """Return the manifest of files given by name and content.
 
     Raises ``ValueError`` for a name that is no plain file name.
     """
     if FILE_NAME in contents:
         raise ValueError(f"{FILE_NAME} is written by the checkpoint itself")
-    entries = {
-        name: Entry(size=memoryview(data).nbytes, sha256=hashlib.sha256(data).hexdigest())
-        for name, data in contents.items()
-    }
-    return Manifest(format=FORMAT, step=step, files=entries)
+    return Manifest(format=FORMAT, step=step, files={name: _entry(content) for name, content in contents.items()})
+
+
+def _entry(content: Content) -> Entry:
+    size, found = 0, hashlib.sha256()
+    for data in parts(content):
+        size += memoryview(data).nbytes
+        found.update(data)
+    return Entry(size=size, sha256=found.hexdigest())
 
 
 def parse(raw: bytes) -> Manifest:

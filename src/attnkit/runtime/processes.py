@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 
@@ -24,6 +26,41 @@ def release_free_memory() -> None:
     """
     if _TRIM is not None:
         _TRIM(0)
+
+
+def release_library(name: str) -> None:
+    """Give a library's pages back, on Linux; what is needed later is read from its file again.
+
+    A compiler that has done its work holds tens of megabytes that nothing needs any more. Only mappings of which no
+    page differs from the file are given up, so that nothing can be lost.
+    """
+    try:
+        with Path("/proc/self/smaps").open() as stream:
+            spans = _unchanged(stream, name)
+        for begin, end in spans:
+            ctypes.CDLL(None).madvise(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), _DROP)
+    except (OSError, AttributeError, TypeError, ValueError):
+        pass  # another system
+
+
+def _unchanged(smaps: Iterable[str], name: str) -> list[tuple[int, int]]:
+    """Return where a file is mapped that cannot be written to there, and has not been, by the lines of ``smaps``."""
+    found: list[tuple[int, int]] = []
+    for line in smaps:
+        first, *rest = line.split(maxsplit=5)
+        if not first.endswith(":"):
+            here = name in rest[-1] and len(rest) == 5 and rest[0][0] == "r" and rest[0][1] == "-"
+            if here:
+                begin, end = first.split("-")
+                found.append((int(begin, 16), int(end, 16)))
+        elif here and first in ("Private_Dirty:", "Shared_Dirty:", "Anonymous:", "Swap:") and rest[0] != "0":
+            found.pop()
+            here = False
+    return found
+
+
+_DROP = 4
+"""MADV_DONTNEED of Linux."""
 
 
 def _find_trim() -> Any:

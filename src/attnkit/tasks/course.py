@@ -5,7 +5,7 @@ A ``Task`` hands in data, model, loss and evaluation; nothing here knows what th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -15,9 +15,11 @@ import torch
 from attnkit.data.feed import Position
 from attnkit.data.rows import RowFeed, Rows
 from attnkit.errors import DivergedError, UsageError
+from attnkit.runs.folder import RunFolder
 from attnkit.runtime.devices import choose_device, choose_precision, set_threads
 from attnkit.runtime.processes import release_free_memory
 from attnkit.runtime.ranks import Ranks, join_ranks
+from attnkit.tasks.embeddings import Opened, lay_embeddings, open_embeddings, refuse_beside
 from attnkit.tasks.encoded import Checked, Stage, Warned
 from attnkit.tasks.keeping import Keeper
 from attnkit.tasks.kinds import KINDS
@@ -98,36 +100,44 @@ def train(request: Request) -> Generator[Event, None, None]:
     config = request.config
     task_of(config.task)  # imported before anything is locked, or waited for by other ranks
     refuse_two_givers(config.vocabulary_files, request.init_from)
+    refuse_beside(config, request.init_from)
     if request.init_from is not None and request.init_from.resolve() == request.path.resolve():
         raise UsageError("a run cannot begin with its own weights", where="--init-from", help="choose another -o")
+    # Vectors that do not fit are refused before anything is made; a run that goes on has them in its weights.
+    begins = request.overwrite or not RunFolder(request.path).steps()
+    opened = open_embeddings(config) if begins else []
     device = choose_device(config.device)
     set_threads(config.threads)
     with join_ranks(device.type, config.rank_timeout, request.stop) as ranks:
         stops = request.stop is not None
         with Keeper(request.path, config, ranks, request.overwrite, request.init_from, stops) as keeper:
-            yield from _go_on(request, keeper, device, ranks)
+            yield from _go_on(request, keeper, device, ranks, opened)
 
 
-def _go_on(request: Request, keeper: Keeper, device: torch.device, ranks: Ranks) -> Iterator[Event]:
+def _go_on(
+    request: Request, keeper: Keeper, device: torch.device, ranks: Ranks, opened: Sequence[Opened | None]
+) -> Iterator[Event]:
     yield from map(Warned, keeper.warnings)
     standing = keeper.standing
     if (reason := standing.finished) is not None:
         keeper.settle()
         yield Finished(reason, standing.step, standing.best, standing.best_scores(), already=True)
         return
-    yield from _train(request, keeper, device, ranks)
+    yield from _train(request, keeper, device, ranks, opened)
 
 
-def _train(request: Request, keeper: Keeper, device: torch.device, ranks: Ranks) -> Iterator[Event]:
+def _train(
+    request: Request, keeper: Keeper, device: torch.device, ranks: Ranks, opened: Sequence[Opened | None]
+) -> Iterator[Event]:
     config = request.config
     task = task_of(config.task)
     prepared = yield from _prepare(task, config, keeper, ranks)
     known = len(keeper.warnings)
     with ranks.together():
-        state = _build(task, config, keeper, device, prepared)
+        said, state = _build(task, config, keeper, device, prepared, opened)
         board = Board(keeper.folder.path / "tensorboard" if config.tensorboard and keeper.writes else None, state.step)
     model = state.flat.model
-    yield from map(Warned, keeper.warnings[known:])
+    yield from [*said, *map(Warned, keeper.warnings[known:])]
     stop = None if request.stop is None else ranks.asked
     evaluation = task.evaluation(config, prepared, device, stop)
     job = task.job(config, model, prepared, evaluation, ranks, stop)
@@ -164,18 +174,31 @@ def _scores_or_stop(scores: Mapping[str, float] | None, step: int) -> Mapping[st
     return scores
 
 
-def _build(task: Task, config: RunConfig, keeper: Keeper, device: torch.device, prepared: Prepared) -> TrainState:
-    """Return the model with all that training changes, as the run's newest checkpoint left it or fresh."""
+def _build(
+    task: Task,
+    config: RunConfig,
+    keeper: Keeper,
+    device: torch.device,
+    prepared: Prepared,
+    opened: Sequence[Opened | None],
+) -> tuple[list[Stage | Warned], TrainState]:
+    """Return the model with all that training changes, as the run's newest checkpoint left it or fresh.
+
+    Before it stands what there is to say of the vectors that a fresh one begins with.
+    """
     torch.manual_seed(config.seed)
     model = cast(torch.nn.Module, task.build(config, prepared))
+    said: list[Stage | Warned] = []
     if keeper.source is not None:
         load_into(model, keeper.source)
+    elif keeper.standing.checkpoint is None and any(opened):
+        said += lay_embeddings(model, opened, prepared.texts)
     module = model.to(device)
     precision = choose_precision(config.precision, device)
     working: Precision = "bfloat16" if precision == torch.bfloat16 else "float32"
     state = TrainState(module, config.optimization, Position(), working)
     keeper.restore(state, prepared.fingerprint, prepared.texts)
-    return state
+    return said, state
 
 
 def _fit(job: Job, state: TrainState, ranks: Ranks) -> Iterator[StepRecord | EvaluationRecord]:

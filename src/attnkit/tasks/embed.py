@@ -14,6 +14,7 @@ import torch
 
 from attnkit.data.arrays import Vectors, read_vectors
 from attnkit.errors import DataError, UsageError
+from attnkit.interop.npy import write_npy
 from attnkit.runtime.devices import set_threads
 from attnkit.tasks.autoencode_config import VECTORS
 from attnkit.tasks.autoencode_lines import encode_lines, reconstruct
@@ -186,7 +187,7 @@ def render(block: Block, separator: str, as_json: bool) -> list[str]:
     ]
 
 
-def write_npy(stream: BinaryIO, blocks: Iterable[Block]) -> None:
+def write_codes(stream: BinaryIO, blocks: Iterable[Block]) -> None:
     """Write all rows as a ``.npy`` file, block by block.
 
     Raises:
@@ -194,18 +195,10 @@ def write_npy(stream: BinaryIO, blocks: Iterable[Block]) -> None:
     """
     if not stream.seekable():
         raise UsageError("a .npy file cannot be written into a pipe", where="-o", help="name a file, or print text")
-    n_rows, width = 0, 0
-    for block in blocks:
-        if block.numbers is None:
-            raise UsageError("lines are no numbers", where="--reconstruct", help="give another name than .npy to -o")
-        if not width:
-            width = block.numbers.shape[1]
-            _head_npy(stream, 0, width)
-        stream.write(block.numbers.astype("<f4", copy=False).tobytes())
-        n_rows += len(block.numbers)
-    stream.seek(0)
-    _head_npy(stream, n_rows, width)  # as long as the first one: the format leaves room for the number of rows
+    write_npy(stream, map(_numbers, blocks))
 
 
-def _head_npy(stream: BinaryIO, n_rows: int, width: int) -> None:
-    np.lib.format.write_array_header_1_0(stream, {"descr": "<f4", "fortran_order": False, "shape": (n_rows, width)})
+def _numbers(block: Block) -> Numbers:
+    if block.numbers is None:
+        raise UsageError("lines are no numbers", where="--reconstruct", help="give another name than .npy to -o")
+    return block.numbers

@@ -13,6 +13,9 @@ from attnkit.runs.folder import RunFolder
 from attnkit.tasks.presets import PRESETS
 from attnkit.tasks.saved import MOST_CONFIG, read_tree
 
+VECTORS = ("embeddings", "target_embeddings")
+"""Keys of a model that name word vectors."""
+
 
 def layer_of(run: Path) -> Layer:
     """Return what a run that starts from another takes over: model, vocabulary and how the two sides share it.
@@ -25,6 +28,8 @@ def layer_of(run: Path) -> Layer:
     kept: dict[str, Any] = {
         key: tree[key] for key in ("task", "model", "vocabulary", "joint_vocabulary") if key in tree
     }
+    if isinstance(kept.get("model"), dict):  # its weights have taken in the vectors that it began with
+        kept["model"] = {key: value for key, value in kept["model"].items() if key not in VECTORS}
     return Layer(f"--init-from {run}", kept)
 
 

@@ -115,3 +115,6 @@ KINDS: dict[str, Kind] = {
     ),
 }
 """Name -> task."""
+
+OTHERS = {"word2vec": "word2vec similar"}
+"""Kinds of runs that are trained by commands of their own -> the command that takes them."""

@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field, ValidationError
 from attnkit.config import dump_yaml, parse_yaml, validate
 from attnkit.errors import RunError, UsageError
 from attnkit.runs.checkpoint import Checkpoint
-from attnkit.tasks.kinds import KINDS
+from attnkit.tasks.kinds import KINDS, OTHERS
 from attnkit.tasks.run_config import RunConfig
 
 MOST_CONFIG = 1 << 20
@@ -113,7 +113,8 @@ def read_run_config(checkpoint: Checkpoint, task: str | None = None) -> RunConfi
     found = str(tree.get("task"))[:40]
     if found not in KINDS or task not in (None, found):
         expected = KINDS[task].noun if task is not None else f"one of {', '.join(KINDS)}"
-        help = f"attnkit {KINDS[found].command} takes it" if found in KINDS else None
+        command = KINDS[found].command if found in KINDS else OTHERS.get(found)
+        help = None if command is None else f"attnkit {command} takes it"
         raise RunError(f"this run is of the kind '{found}', not {expected}", where=str(checkpoint.path), help=help)
     try:
         return validate(KINDS[found].config, tree)

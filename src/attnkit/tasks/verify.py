@@ -9,10 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-
 from attnkit.config import dump_yaml, parse_yaml, validate
-from attnkit.errors import DataError, RunError, UsageError
+from attnkit.errors import RunError, UsageError
 from attnkit.reading import read_plain
 from attnkit.runs import contents, survey
 from attnkit.runs.checkpoint import REPLACED, Checkpoint, open_checkpoint
@@ -20,10 +18,8 @@ from attnkit.runs.folder import RunFolder
 from attnkit.runs.kind import require_run
 from attnkit.runs.logs import STATUS_NAME
 from attnkit.tasks.encoded import read_index
-from attnkit.tasks.resolve import differences
-from attnkit.tasks.saved import MOST_CONFIG, TEXTS, read_averaged, read_run_config, read_state
-from attnkit.tasks.task import task_of
-from attnkit.tasks.weights import MODEL, OPTIMIZER, read_tensors, tensors_of
+from attnkit.tasks.saved import MOST_CONFIG
+from attnkit.tasks.sense import COPIED, best_step, config_of, differences, metrics_size, senseless
 from attnkit.text.schema import MOST_BYTES
 
 _ATTEMPTS = 3  # at what another process removes, or puts a new one in the place of
@@ -99,7 +95,7 @@ def _look(name: str, path: Path) -> tuple[list[Thing], Checkpoint | None]:
         checkpoint = None
         try:
             checkpoint = open_checkpoint(path, name)
-            wrong = [fault.what for fault in checkpoint.faults()] or list(_senseless(checkpoint))
+            wrong = [fault.what for fault in checkpoint.faults()] or list(senseless(checkpoint))
         except RunError as error:
             wrong = [error.what]
         if not wrong and checkpoint is not None:
@@ -124,29 +120,6 @@ def _place(path: Path) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-def _senseless(checkpoint: Checkpoint) -> Iterator[str]:
-    """Yield why a checkpoint cannot be used though every byte is as it was saved."""
-    try:
-        config = read_run_config(checkpoint)
-        expected = tensors_of(task_of(config.task).fitting(checkpoint, config))
-        read_tensors(checkpoint, MODEL, expected)
-        if checkpoint.name == "averaged":
-            read_averaged(checkpoint)
-            return
-        read_state(checkpoint)
-        if checkpoint.step == 0 and OPTIMIZER not in checkpoint.manifest.files:
-            return  # an imported run has yet to train
-        trained = {name: tensor for name, tensor in expected.items() if isinstance(tensor, torch.nn.Parameter)}
-        kinds = ["exp_avg", "exp_avg_sq", *(["weights"] if config.optimization.ema_decay is not None else [])]
-        buffers = {f"{kind}.{name}": tensor for kind in kinds for name, tensor in trained.items()}
-        for name, tensor in read_tensors(checkpoint, OPTIMIZER, buffers).items():
-            if not bool(torch.isfinite(tensor).all()):
-                yield f"{OPTIMIZER} of checkpoint {checkpoint.name} cannot be used: '{name}' is not finite"
-                return
-    except (RunError, DataError, UsageError) as error:
-        yield error.what
-
-
 def _best(folder: RunFolder, good: list[str], newest: Checkpoint | None, in_use: bool) -> Iterator[Thing]:
     try:
         name = folder.best_name()
@@ -159,7 +132,7 @@ def _best(folder: RunFolder, good: list[str], newest: Checkpoint | None, in_use:
         there = any(name == other for other, _ in folder.folders())
         yield Thing("best", False, f"names {name}, which is {'damaged' if there else 'not there'}")
     else:
-        counted = read_state(newest)["counters"]["best_step"] if newest is not None else None
+        counted = best_step(newest) if newest is not None else None
         # Between a save and the naming of the best a running process may be; a killed one is mended when it goes on.
         other = counted is not None and name != "averaged" and name != f"step-{counted}" and not in_use
         if other and f"step-{counted}" in good:
@@ -178,7 +151,7 @@ def _is_whole(folder: RunFolder, name: str) -> bool:
 
 
 def _logs(folder: RunFolder, newest: Checkpoint | None) -> Iterator[Thing]:
-    known = read_state(newest)["metrics_size"] if newest is not None else None
+    known = metrics_size(newest) if newest is not None else None
     for path, size in ((folder.metrics_path, known), (folder.timings_path, None)):
         try:
             log = survey.read_log(path, size)
@@ -214,9 +187,10 @@ def _copies(folder: RunFolder, newest: Checkpoint | None) -> Iterator[Thing]:
     if newest is None:
         return
     yield Thing("config.yaml", *_config(folder, newest))
-    for name in sorted(name for name in newest.manifest.files if name in TEXTS or name.startswith("tokenizer")):
+    for name in sorted(name for name in newest.manifest.files if name in COPIED or name.startswith("tokenizer")):
         try:
-            copy = hashlib.sha256(read_plain(folder.path / name, MOST_BYTES)).hexdigest()
+            most = max(MOST_BYTES, newest.entry(name).size)
+            copy = hashlib.sha256(read_plain(folder.path / name, most)).hexdigest()
             same = copy == newest.entry(name).sha256
             yield Thing(name, same, f"{'as' if same else 'differs from the one'} in {newest.name}")
         except (OSError, ValueError) as error:
@@ -228,12 +202,12 @@ def _config(folder: RunFolder, newest: Checkpoint) -> tuple[bool, str]:
         raw = read_plain(folder.path / "config.yaml", MOST_CONFIG)
         if raw == newest.read("config.yaml"):
             return True, f"as in {newest.name}"
-        config = validate(type(read_run_config(newest)), parse_yaml(raw.decode(), "config.yaml"))
+        config = validate(type(config_of(newest)), parse_yaml(raw.decode(), "config.yaml"))
     except (OSError, ValueError) as error:
         return False, _unreadable(error)
     except UsageError as error:
         return False, error.what
-    changed = differences(read_run_config(newest), config)
+    changed = differences(config_of(newest), config)
     if changed or dump_yaml(config).encode() != raw:
         return False, f"differs from the one in {newest.name}: {'; '.join(changed) or 'it was written by hand'}"
     return True, f"as in {newest.name}, but for its limits"

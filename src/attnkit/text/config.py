@@ -75,18 +75,18 @@ class PhrasesConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_att
     passes: int = Field(default=0, ge=0, le=10)
     """How often neighbours are joined: 1 gives pairs, 2 up to four words, and so on. 0: none are."""
     scoring: Literal["count", "npmi"] = "count"
-    """`count` is (n(ab) - min_count) * V / (n(a) * n(b)), V being the number of distinct words (Mikolov et al. 2013,
-    equation 6, as gensim scales it); `npmi` is the normalized pointwise mutual information, from -1 to 1."""
+    """`count` is (n(ab) - min_count) * N / (n(a) * n(b)), N being all words of the text (Mikolov et al. 2013, eq. 6,
+    scaled as in their word2phrase); `npmi` is the normalized pointwise mutual information, from -1 to 1."""
     threshold: float | None = Field(default=None, ge=-1e9, le=1e9)
-    """Pairs that score higher are joined. Null: 10 for `count`, 0.5 for `npmi`."""
+    """Pairs that score higher are joined. Null: 100 for `count`, 0.5 for `npmi`."""
     min_count: int = Field(default=5, ge=1, lt=2**40)
     """Rarer words and pairs are never joined."""
     connectors: tuple[Annotated[str, Field(min_length=1, max_length=100)], ...] = Field(default=(), max_length=4096)
     """Words that may stand inside a phrase but not at its ends, such as `of`; they do not count towards its score."""
     joiner: str = Field(default="_", min_length=1, max_length=10)
     """What stands between the words of a phrase."""
-    max_pairs: int = Field(default=1 << 24, ge=1 << 10, le=1 << 30)
-    """Distinct pairs that are counted at once, 16 to 32 bytes each; beyond, the rarest are forgotten."""
+    max_pairs: int = Field(default=1 << 23, ge=1 << 10, le=1 << 30)
+    """Distinct pairs that are counted at once, some 50 bytes each; beyond, the rarest are forgotten."""
 
     @field_validator("joiner")
     @classmethod
@@ -98,4 +98,4 @@ class PhrasesConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_att
     @property
     def limit(self) -> float:
         """The threshold, or what it is for this scoring where none is given."""
-        return self.threshold if self.threshold is not None else {"count": 10.0, "npmi": 0.5}[self.scoring]
+        return self.threshold if self.threshold is not None else {"count": 100.0, "npmi": 0.5}[self.scoring]

@@ -147,7 +147,7 @@ class LineReader:
         counts = self.counts
         with opened(self.path, counts) as raw_lines:
             ahead, rest = _look_ahead(iter(partial(raw_lines.readline, MAX_BYTES + 1), b""))
-            utf16 = _is_utf16(b"".join(ahead)[:4096])
+            utf16 = is_utf16(b"".join(ahead)[:4096])
             for raw in chain(ahead, rest):
                 counts.n_lines += 1
                 if len(raw) > MAX_BYTES:
@@ -174,7 +174,7 @@ class LineReader:
             raise undecodable(self.path, counts.n_lines, raw, error) from error
         counts.n_bad += 1
         if counts.n_lines == 1:
-            counts.guess = _guess(raw, error.encoding)
+            counts.guess = guess(raw, error.encoding)
         if counts.first_bad is None:
             counts.first_bad = counts.n_lines
         return raw.decode("utf-8", errors="replace")
@@ -227,7 +227,7 @@ def opened(path: Path, counts: LineCounts) -> Iterator[BinaryIO]:
 def undecodable(path: Path, line: int, raw: bytes, error: UnicodeDecodeError) -> DataError:
     """Return the error for bytes that are no UTF-8, with a guess at what the file is."""
     byte = raw[error.start]
-    help = (_guess(raw, error.encoding) if line == 1 else None) or "convert the file to UTF-8 (iconv), or mend the line"
+    help = (guess(raw, error.encoding) if line == 1 else None) or "convert the file to UTF-8 (iconv), or mend the line"
     what = f"byte 0x{byte:02X} is no UTF-8 (byte {error.start + 1} of the line)"
     return DataError(what, where=f"{path}:{line}", help=help)
 
@@ -238,7 +238,7 @@ def endless(path: Path, line: int) -> DataError:
     return DataError(f"this line has more than {MAX_BYTES:,} bytes", where=f"{path}:{line}", help=help)
 
 
-def _guess(raw: bytes, encoding: str) -> str | None:
+def guess(raw: bytes, encoding: str) -> str | None:
     """Return what a file that begins with these bytes may be."""
     for magic, text in _MAGIC.items():
         if raw.startswith(magic):
@@ -258,7 +258,7 @@ def _look_ahead(lines: Iterator[bytes]) -> tuple[list[bytes], Iterator[bytes]]:
     return ahead, lines
 
 
-def _is_utf16(raw: bytes) -> bool:
+def is_utf16(raw: bytes) -> bool:
     """Return whether text is UTF-16 without a mark, where every other byte of plain letters is 0.
 
     All of these are UTF-8 too, in which NUL is a character like others: so it takes some letters to be certain.

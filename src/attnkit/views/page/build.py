@@ -1,18 +1,15 @@
-"""Put the page together: its frame, style and script by their hashes, its data as JSON that cannot become markup."""
+"""Put the page of ``attend`` together: everything that there is to show, as data of ``views.frame``."""
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
-from importlib.resources import files
 from typing import Any
 
-from attnkit.views.figure import escape
+from attnkit.views.frame import as_json, put_together
 from attnkit.views.maps import Map, Sentence, entropies, shown
 from attnkit.views.page.pack import Packed, pack_all
 
+HERE = "attnkit.views.page"
 SCRIPTS = ("read.js", "matrix.js", "lines.js", "overview.js", "tree.js", "main.js")
 """Parts of the one script, in their order."""
 
@@ -30,30 +27,8 @@ def build_page(sentences: Sequence[Sentence], facts: Mapping[str, str]) -> str:
         "sentences": [_sentence(sentence) for sentence in sentences],
         "digits": [each.digits for each in packed],
     }
-    style, script = _part("page.css"), _script()
-    policy = (
-        "default-src 'none'; "
-        f"script-src {_hash(script)}; style-src {_hash(style)}; img-src data:; base-uri 'none'; form-action 'none'; "
-        "require-trusted-types-for 'script'"
-    )
-    frame = _part("page.html")
-    parts = {
-        "POLICY": escape(policy),
-        "TITLE": escape(_title(sentences)),
-        "STYLE": style,
-        "SCRIPT": script,
-        "DATA": as_json(data),
-        "WEIGHTS": "\n".join(_weights(number, each) for number, each in enumerate(packed)),
-    }
-    # Each place stands once in the frame, and what is put in is never looked at again.
-    pieces = frame.split("@@")
-    return "".join(parts[piece] if i % 2 else piece for i, piece in enumerate(pieces))
-
-
-def as_json(data: Any) -> str:
-    """Return JSON of ASCII alone in which no sign begins or ends markup."""
-    text = json.dumps(data, ensure_ascii=True, separators=(",", ":"))
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+    weights = "\n".join(_weights(number, each) for number, each in enumerate(packed))
+    return put_together(HERE, SCRIPTS, _title(sentences), {"DATA": as_json(data), "WEIGHTS": weights})
 
 
 def _sentence(sentence: Sentence) -> dict[str, Any]:
@@ -95,16 +70,3 @@ def _weights(number: int, packed: Packed) -> str:
 def _title(sentences: Sequence[Sentence]) -> str:
     first = shown(sentences[0].source) if sentences else ""
     return f"Attention: {first[:60]}{'…' if len(first) > 60 else ''}"
-
-
-def _script() -> str:
-    body = "\n".join(_part(name) for name in SCRIPTS)
-    return f'"use strict";\n(() => {{\n{body}}})();\n'
-
-
-def _part(name: str) -> str:
-    return files("attnkit.views.page").joinpath(name).read_text(encoding="utf-8")
-
-
-def _hash(text: str) -> str:
-    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode('utf-8')).digest()).decode('ascii')}'"

@@ -17,11 +17,6 @@ function options(place, name, given, chosen, choose) {
   byId(place).hidden = given.length < 2;
 }
 
-function facts(place, rows) {
-  place.replaceChildren(...rows.map(([name, value]) => make("div", {}, [
-    make("dt", { textContent: name }), make("dd", { textContent: value, dir: "auto" })])));
-}
-
 function mapNow() { return data.sentences[now.sentence].maps[now.map]; }
 
 function pickSentence(number) {

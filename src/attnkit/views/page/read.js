@@ -1,6 +1,5 @@
-// What the page holds, and small tools for building it. Text becomes text nodes and nothing else.
+// Weights out of their packed text, and the colours they have.
 
-const data = JSON.parse(document.getElementById("data").textContent);
 let packs = 0;
 for (const sentence of data.sentences) for (const map of sentence.maps) map.number = packs++;
 
@@ -13,10 +12,7 @@ function numbersOf(map) {
 }
 
 async function unpack(map) {
-  const text = atob(document.getElementById(`weights-${map.number}`).textContent);
-  const bytes = Uint8Array.from(text, (sign) => sign.charCodeAt(0));
-  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
-  const planes = new Uint8Array(await new Response(stream).arrayBuffer());
+  const planes = await inflated(`weights-${map.number}`);
   const count = map.layers * (map.heads + 1) * map.queries.length * map.keys.length;
   const numbers = new Uint16Array(count);
   for (let i = 0; i < count; i++) numbers[i] = planes[i] | (planes[count + i] << 8);
@@ -41,26 +37,6 @@ function digitsOf(map) { return data.digits[map.number]; }
 
 function weightText(map, number) { return (number / 10 ** digitsOf(map)).toFixed(digitsOf(map)); }
 
-function make(tag, properties = {}, children = []) {
-  const element = document.createElement(tag);
-  for (const [name, value] of Object.entries(properties)) {
-    if (name in element && name !== "list") element[name] = value;
-    else element.setAttribute(name, value);
-  }
-  element.append(...children);
-  return element;
-}
-
-function draw(tag, attributes = {}, text = null) {
-  const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
-  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
-  if (text !== null) element.textContent = text;
-  return element;
-}
-
-function byId(name) { return document.getElementById(name); }
-
-const dark = window.matchMedia("(prefers-color-scheme: dark)");
 const RAMPS = {
   light: [[247, 250, 252], [198, 221, 238], [112, 172, 212], [36, 113, 178], [8, 48, 107]],
   dark: [[27, 33, 41], [24, 66, 104], [38, 117, 172], [104, 182, 226], [226, 243, 255]],
@@ -90,19 +66,4 @@ function paint(canvas, matrix, rows, columns, top, table) {
     image.data.set(table.subarray(shade, shade + 4), 4 * i);
   }
   canvas.getContext("2d").putImageData(image, 0, 0);
-}
-
-function style(name) { return getComputedStyle(document.documentElement).getPropertyValue(name).trim(); }
-
-// A table with a heading row; cells are texts, or [text, class].
-function tableOf(caption, heads, rows) {
-  const cell = (tag, given, scope) => {
-    const [text, name] = Array.isArray(given) ? given : [given, ""];
-    return make(tag, { textContent: text, className: name, ...(scope ? { scope } : {}) });
-  };
-  return make("table", {}, [
-    make("caption", { textContent: caption }),
-    make("thead", {}, [make("tr", {}, heads.map((head) => cell("th", head, "col")))]),
-    make("tbody", {}, rows.map((row) => make("tr", {}, row.map((given, i) => cell(i ? "td" : "th", given, i ? "" : "row"))))),
-  ]);
 }

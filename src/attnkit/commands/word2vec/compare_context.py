@@ -1,0 +1,64 @@
+"""``attnkit word2vec compare-context``: one word in several sentences, by one vector or by one in each."""
+
+from __future__ import annotations
+
+from json import dumps
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from attnkit import console
+
+if TYPE_CHECKING:
+    from attnkit.tasks.word_vectors.contextual import Compared
+
+
+def command(
+    run: Annotated[Path, typer.Argument(help="Run of word2vec, or a file of vectors.", metavar="RUN")],
+    sentences: Annotated[list[str], typer.Argument(help="Two or more that hold the word.", metavar="SENTENCE...")],
+    word: Annotated[str, typer.Option(help="The word to compare.", metavar="WORD")],
+    json: Annotated[bool, typer.Option("--json", help="Report as JSON, with every number.")] = False,
+) -> None:
+    """Show what a word is in each sentence: word vectors know one vector, whatever it means there.
+
+    \b
+    Example:
+      attnkit word2vec compare-context vectors "I eat an apple." "Apple released iOS." --word apple
+    """
+    from attnkit.tasks.word_vectors.contextual import compare_contexts, encoder_of
+
+    found = compare_contexts(run, sentences, word, encoder_of(run))
+    if json:
+        console.result(dumps(found.as_dictionary(), ensure_ascii=False))
+        return
+    console.result(said(found, sentences))
+
+
+def said(found: Compared, sentences: list[str]) -> str:
+    """Return what was compared, for people."""
+    rows = [
+        [f"{number}", f"“{form}”", text]
+        for number, (form, text) in enumerate(zip(found.found, sentences, strict=True), 1)
+    ]
+    parts = [console.table(rows, ""), f"static: {found.word} = {short(found.static)}"]
+    alike = "sentences {0} and {1}: static cosine {2:.4f} (the same vector)"
+    for cosine in found.cosines:
+        text = alike.format(*cosine.sentences, cosine.static)
+        parts.append(text if cosine.contextual is None else f"{text}, contextual cosine {cosine.contextual:.4f}")
+    if found.contextual is None:
+        parts.append(
+            "This run has word vectors: one vector a word, the same in every sentence. A word that means two things "
+            "has\nboth in it. An encoder that reads the sentence (BERT) would give it one vector in each."
+        )
+    else:
+        rows = [[f"contextual, sentence {i}:", short(vector)] for i, vector in enumerate(found.contextual, 1)]
+        parts.append(console.table(rows, ""))
+    return "\n".join(parts)
+
+
+def short(vector: list[float], n: int = 6) -> str:
+    """Return the first numbers of a vector, how many there are, and its length."""
+    numbers = " ".join(f"{number:.4f}" for number in vector[:n])
+    length = sum(number * number for number in vector) ** 0.5
+    return f"[{numbers}{' …' if len(vector) > n else ''}] ({len(vector):,} numbers, length {length:.3f})"

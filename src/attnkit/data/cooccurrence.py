@@ -1,0 +1,147 @@
+"""Co-occurrences of a text's words on disk: counted once, in a bounded part of memory, and mapped for training.
+
+A folder of ``low.bin``, ``high.bin`` (the two words of each pair, the smaller number first), ``counts.bin`` and
+``index.json``. Pairs stand in a scrambled order that depends on nothing but themselves; the same text gives the same
+bytes however little memory there was. Knows no models.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, Field
+
+from attnkit import files
+from attnkit.data.store import FORMAT, Store, read_index
+from attnkit.errors import RunError
+from attnkit.kernels.cooccurrence import Counter, Run, merge, words_of
+from attnkit.kernels.glove import Pairs
+from attnkit.reading import open_plain
+
+_STRETCH = 1 << 18  # words that are counted at a time
+_PAIR_BYTES = 80  # of runs, while they are merged
+_MEETING_BYTES = 64  # of a counter that all meetings fit, be they of different pairs
+_PARTS = {"low": "<u4", "high": "<u4", "counts": "<f4"}
+
+
+class _Index(BaseModel, extra="forbid", strict=True):
+    """What ``index.json`` says."""
+
+    format: Literal[1]
+    pairs: int = Field(ge=0, lt=1 << 48)
+    window: int
+    text: str
+    """The fingerprint of the text."""
+    sha256: dict[Literal["low.bin", "high.bin", "counts.bin"], str]
+
+
+def count_pairs(folder: Path, store: Store, window: int, memory: int, tell: Callable[[str], None]) -> Pairs:
+    """Return how often the words of a text stand within ``window`` of each other in a line, at distance d as 1 / d.
+
+    What the folder holds is taken if it was counted from this text and window; else it is counted anew. It appears when
+    it is complete, or not at all. ``memory`` is in bytes; runs that it cannot hold lie in the folder meanwhile, some 16
+    bytes a pair. ``tell`` hears how far the work is.
+    """
+    wanted = (window, store.fingerprint)
+    if (found := _open(folder, wanted, store.vocab_size)) is None:
+        files.remove_tree(folder)
+        files.make_dirs(folder.parent)
+        with files.new_folder(folder) as temporary:
+            _write(temporary, store, window, memory, tell)
+        found = _open(folder, wanted, store.vocab_size)
+    if found is None:
+        raise RunError("the counted co-occurrences are damaged", where=str(folder), help="remove this folder")
+    return found
+
+
+def _open(folder: Path, wanted: tuple[int, str], n_words: int) -> Pairs | None:
+    """Map what a folder holds; None where it is not there, not whole, or counted from something else."""
+    try:
+        known = _Index.model_validate_json(json.dumps(read_index(folder / "index.json")))
+        if (known.window, known.text) != wanted:
+            return None
+        found = Pairs(*(_map(folder / f"{name}.bin", dtype, known.pairs) for name, dtype in _PARTS.items()))
+    except (OSError, RunError, ValueError, RecursionError):
+        return None
+    return found if _usable(found, n_words) else None
+
+
+def _usable(pairs: Pairs, n_words: int) -> bool:
+    """Return whether a loop that checks nothing may work on these: words that exist, counts that have a logarithm."""
+    for begin in range(0, len(pairs.counts), _STRETCH):
+        low, high, counts = (part[begin : begin + _STRETCH] for part in pairs)
+        if max(low.max(), high.max()) >= n_words or not (np.isfinite(counts) & (counts > 0)).all():
+            return False
+    return True
+
+
+def _map(path: Path, dtype: str, n: int, offset: int = 0) -> NDArray[Any]:
+    with open_plain(path) as stream:
+        if os.fstat(stream.fileno()).st_size < offset + n * np.dtype(dtype).itemsize:
+            raise ValueError("it is too short")
+        return np.memmap(stream, dtype, "r", offset, (n,)).view(np.ndarray) if n else np.empty(0, dtype)
+
+
+def _write(folder: Path, store: Store, window: int, memory: int, tell: Callable[[str], None]) -> None:
+    runs: list[Run] = []
+    counter = Counter(store.vocab_size, min(memory, _MEETING_BYTES * window * len(store.ids)))
+    for run in _count(counter, store, window, tell):
+        runs.append(_spill(folder / f"run-{len(runs)}.bin", run))
+    rest = counter.rest()
+    del counter
+    tell("merging co-occurrences")
+    blocks = merge([*runs, rest], max(1, memory // _PAIR_BYTES)) if runs else _slices(rest)
+    n, digests = _write_pairs(folder, blocks, store.vocab_size)
+    for number in range(len(runs)):
+        files.remove_tree(folder / f"run-{number}.bin")
+    index = {"format": FORMAT, "pairs": n, "window": window, "text": store.fingerprint, "sha256": digests}
+    files.write_into(folder / "index.json", json.dumps(index, indent=1).encode())
+
+
+def _count(counter: Counter, store: Store, window: int, tell: Callable[[str], None]) -> Iterator[Run]:
+    ids, offsets = store.ids, store.offsets
+    n = len(ids)
+    for begin in range(0, n, _STRETCH):
+        end, before = min(begin + _STRETCH, n), max(0, begin - window)
+        lines = offsets[np.searchsorted(offsets, begin, "right") - 1 : np.searchsorted(offsets, end, "left")]
+        places = np.arange(begin, end)
+        reach = np.zeros(end - before, np.int32)
+        reach[begin - before :] = np.minimum(window, places - lines[np.searchsorted(lines, places, "right") - 1])
+        yield from counter.add(ids[before:end].astype(np.uint32), reach)
+        tell(f"counting co-occurrences, {100 * end // n} %")
+
+
+def _spill(path: Path, run: Run) -> Run:
+    """Write a run to disk and return it mapped."""
+    with files.create(path) as stream:
+        for part in run:
+            stream.write(np.ascontiguousarray(part, "<u8").data)
+    n = len(run.hashes)
+    return Run(_map(path, "<u8", n), _map(path, "<u8", n, 8 * n))
+
+
+def _slices(run: Run) -> Iterator[Run]:
+    for begin in range(0, len(run.hashes), _STRETCH):
+        yield Run(*(part[begin : begin + _STRETCH] for part in run))
+
+
+def _write_pairs(folder: Path, blocks: Iterable[Run], n_words: int) -> tuple[int, dict[str, str]]:
+    """Write pairs; return how many they are and the digest of each file."""
+    n, digests = 0, {name: hashlib.sha256() for name in _PARTS}
+    with ExitStack() as opened:
+        streams = {name: opened.enter_context(files.create(folder / f"{name}.bin")) for name in _PARTS}
+        for block in blocks:
+            for (name, dtype), part in zip(_PARTS.items(), words_of(block, n_words), strict=True):
+                data = np.ascontiguousarray(part, dtype).tobytes()
+                streams[name].write(data)
+                digests[name].update(data)
+            n += len(block.hashes)
+    return n, {f"{name}.bin": digest.hexdigest() for name, digest in digests.items()}

@@ -1,0 +1,62 @@
+"""The names of the formats, which one a file's name asks for, and which one its first bytes are."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Literal, get_args
+
+from attnkit.errors import DataError, UsageError
+from attnkit.interop.word_vectors.text import header
+
+Format = Literal["word2vec", "word2vec-binary", "glove", "fasttext", "safetensors", "npy", "projector"]
+FORMATS: tuple[Format, ...] = get_args(Format)
+ENDINGS: dict[str, Format] = {
+    ".bin": "word2vec-binary",
+    ".txt": "word2vec",
+    ".w2v": "word2vec",
+    ".vec": "fasttext",
+    ".glove": "glove",
+    ".safetensors": "safetensors",
+    ".npy": "npy",
+    ".tsv": "projector",
+}
+"""Ending of a name -> the format that is written under it; a name without one is a folder for the projector."""
+LOOKED_AT = 1 << 12
+"""Bytes at the beginning of a file that tell what it is."""
+_NUMBERS = re.compile(rb"[-+0-9.eEnNaAiIfF \t]*")
+
+
+def format_of(path: Path) -> Format:
+    """Return the format that a file is written in by its name. Raises ``UsageError`` where it asks for none."""
+    found = ENDINGS.get(path.suffix.lower()) if path.suffix else "projector"
+    if found is None:
+        known = ", ".join(ENDINGS)
+        raise UsageError(f"{path} has the ending of no format", help=f"choose one of {known}, or say it with --to")
+    return found
+
+
+def recognised(begin: bytes, name: str) -> Format:
+    """Return the format of a file by its first bytes; fastText's text is word2vec's.
+
+    Raises:
+        DataError: it is none of them, with what it may be.
+    """
+    if begin.startswith(b"\x93NUMPY"):
+        return "npy"
+    if begin.startswith(b"\xba\x16\x4f\x2f"):
+        help = "write its words as text: fasttext print-word-vectors, or take the .vec file that lies beside it"
+        raise DataError("this is a model in fastText's own format, not word vectors", where=name, help=help)
+    if begin.startswith(b"\x80") and begin[1:2] in b"\x02\x03\x04\x05":
+        help = "in gensim: model.wv.save_word2vec_format('vectors.bin', binary=True)"
+        raise DataError("this is a pickle, which runs what it holds and is never opened", where=name, help=help)
+    if begin[8:9] == b"{" and int.from_bytes(begin[:8], "little") < 1 << 24:
+        return "safetensors"
+    first, _, rest = begin.partition(b"\n")
+    if (sizes := header(first)) is None:
+        if b"\0" in begin:
+            raise DataError("this is no file of word vectors", where=name, help=f"formats are {', '.join(FORMATS)}")
+        return "glove"
+    # As text, a row has at least a digit and a space for each number; as bytes it is twice as long.
+    row = rest.lstrip(b"\n").partition(b" ")[2][: min(64, max(1, 2 * sizes[1] - 1))]
+    return "word2vec" if _NUMBERS.fullmatch(row) else "word2vec-binary"

@@ -1,0 +1,108 @@
+"""Words with a row of numbers each, as every format gives and takes them.
+
+Letters: V words, D numbers of a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnkit.errors import DataError
+
+Floats = NDArray[np.float32]
+MOST_WIDE = 1 << 16
+"""Numbers of a row."""
+MOST_WORD = 1 << 12
+"""Bytes of a word."""
+_BLOCK = 1 << 20  # numbers at a time
+
+
+class ScatteredRows:
+    """Rows of float32 at odd places of a buffer, as word2vec's binary files have them; indexed as an array's rows.
+
+    Every access copies: the numbers lie at any address, where nothing can compute with them.
+    """
+
+    def __init__(self, buffer: NDArray[np.uint8], starts: NDArray[np.int64], width: int) -> None:
+        self.shape = (len(starts), width)
+        self._starts = starts
+        self._windows = np.lib.stride_tricks.sliding_window_view(buffer, 4 * width)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, key: Any) -> Floats:
+        """Return a row (D,) for a number, rows (n, D) for a slice or an array of numbers."""
+        rows: Floats = self._windows[np.atleast_1d(self._starts[key])].view("<f4").astype(np.float32, copy=False)
+        return rows[0] if isinstance(key, int | np.integer) else rows
+
+
+Rows: TypeAlias = "NDArray[Any] | ScatteredRows"
+"""(V, D): in memory or mapped; of float32, or of other numbers that become so when they are read."""
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Words and their rows."""
+
+    words: list[str]
+    rows: Rows
+    counts: NDArray[np.int64] | None = None
+    """(V,) how often each word occurs in the text that the vectors come from, where the file tells."""
+
+
+def rows_at(rows: Rows, key: Any) -> Floats:
+    """Return rows as float32, whatever the file holds."""
+    with np.errstate(over="ignore"):
+        found: Floats = np.asarray(rows[key], np.float32)
+    return found
+
+
+def blocks(rows: Rows) -> Iterator[tuple[int, Floats]]:
+    """Yield all rows in groups of a few megabytes, each with the number of its first."""
+    step = max(1, _BLOCK // max(1, rows.shape[1]))
+    for start in range(0, len(rows), step):
+        yield start, rows_at(rows, slice(start, start + step))
+
+
+def refuse_blanks(words: Sequence[str], signs: str, fit: str) -> None:
+    """Raise ``DataError`` for a word that holds one of these signs, or none at all; ``fit`` names what would do."""
+    text = "\0".join(words)
+    if not any(sign in text for sign in signs) and all(words):
+        return
+    word = next(word for word in words if not word or any(sign in word for sign in signs))
+    what = f"the word {word[:40]!r} holds white space" if word else "there is an empty word"
+    raise DataError(f"{what}, which this format cannot keep", help=fit)
+
+
+def refuse_twice(words: Sequence[str], name: str, first: int) -> None:
+    """Raise ``DataError`` for a word that stands twice, with its line, that of the first word being ``first``."""
+    if len(set(words)) == len(words):
+        return
+    seen: dict[str, int] = {}
+    for number, word in enumerate(words, first):
+        if seen.setdefault(word, number) != number:
+            what = f"the word {word[:60]!r} stands twice, on line {seen[word]:,} before"
+            raise DataError(what, where=f"{name}:{number}", help="leave one of the two out")
+
+
+def text_of(words: list[bytes], name: str, number: int) -> list[str]:
+    """Return words decoded; raise ``DataError`` for the first that is no UTF-8, the first row being ``number``."""
+    try:
+        found = b"\n".join(words).decode("utf-8").split("\n")
+    except UnicodeDecodeError:
+        found = []
+    if len(found) == len(words):
+        return found
+    for place, word in enumerate(words):
+        try:
+            word.decode("utf-8")
+        except UnicodeDecodeError as error:
+            what = f"byte 0x{word[error.start]:02X} in a word is no UTF-8"
+            raise DataError(what, where=f"{name}:{number + place}", help="convert the words to UTF-8") from error
+    return [word.decode("utf-8") for word in words]

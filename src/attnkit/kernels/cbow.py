@@ -1,0 +1,115 @@
+"""Continuous bag of words with negative sampling: a word is told from ``negative`` drawn ones by the words around it.
+
+As gensim has it: the context's mean (or sum) x is held against the word (1) and fresh negatives (0), of which those
+equal to the word are left out; the error goes whole to every row of the context, for a sum divided by how many they
+are; and an output beyond ±6 moves nothing. All outputs of a word are taken before any row moves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from attnkit.kernels.compiled import bare, inlined
+from attnkit.kernels.logistic import slopes
+from attnkit.kernels.sampling import drawn, number
+from attnkit.kernels.skip_gram import NOISE, alpha_at, charge, context, scratch
+from attnkit.kernels.vector import add_to_rows, clear, dots, item, prefetch, sum_rows, update
+from attnkit.kernels.windows import windows
+
+if TYPE_CHECKING:
+    from attnkit.kernels.word2vec import Recipe
+
+AHEAD = 2
+"""Negatives are drawn, and their rows asked for, so many words before they are needed."""
+AHEAD_AROUND = 4
+"""Words are asked for so many words before the widest window reaches them."""
+FARTHEST = np.float32(6.0)
+_ONE, _MINUS = np.float32(1.0), np.float32(-1.0)
+
+
+def loop(recipe: Recipe) -> Callable[..., Any]:
+    """Return the loop of a recipe; a mean and a sum differ only in what it is told."""
+    if recipe.subwords:
+        from attnkit.kernels.cbow_subword import loop as of_subwords
+
+        return of_subwords
+    return _loop
+
+
+@inlined
+def foresee(lanes: Any, outputs: Any, word: Any, negatives: Any, given: Any) -> None:
+    """Draw a word's negatives and ask for all rows it needs. ``given`` is (the epoch's key, its position, tables)."""
+    key, position, tables = given
+    noise, size = number(np.uint64(key) ^ NOISE, np.uint64(position)), 64 * len(lanes)
+    for k in range(len(negatives)):
+        row = drawn(number(noise, np.uint64(k)), tables[1], tables[2])
+        negatives[np.uint64(k)] = row
+        prefetch(lanes, outputs + size * row)
+    prefetch(lanes, outputs + size * word)
+
+
+@inlined
+def tell(lanes: Any, outputs: Any, word: Any, negatives: Any, given: Any) -> Any:
+    """Tell a word from negatives: move their outputs, and set the input's error. Return how many terms that are.
+
+    ``given`` is (the input's address, the error's, alpha, room for the rows, room for the scores, costs).
+    """
+    x, error, alpha, rows, scores, costs = given
+    rows[0], n = word, np.uint64(1)
+    for k in range(len(negatives)):
+        row = item(negatives, k)
+        rows[n] = row
+        n += np.uint64(row != word)
+    count = np.int64(n)
+    dots(lanes, outputs, rows, count, x, scores)
+    scores[0] = -scores[0]  # σ(f) is 1 - σ(-f): so the word is of one kind with the negatives
+    for k in range(0, count, 16):
+        got = slopes(scores.ctypes.data + 4 * k, min(16, count - k), _MINUS, alpha, FARTHEST)
+        charge(costs, np.uint64(0), got)
+    scores[0] = -scores[0]
+    clear(lanes, error)
+    update(lanes, outputs, rows, count, (x, error), scores)
+    return count
+
+
+def _loop(weights: Any, text: Any, work: Any, knobs: Any, tables: Any) -> Any:
+    window, negative, width = knobs[0], knobs[2], 16 * len(weights[2])
+    found = windows(text, work, knobs, tables[0])
+    pool, costs = (scratch(2, width), scratch(1, negative + 32)), np.ones((1, 2))
+    rows, targets = np.zeros(2 * window + 4, np.int64), np.zeros(negative + 5, np.int64)
+    negatives = np.zeros((AHEAD + 1) * negative, np.int64)
+    costs[0, 0] = 0.0
+    n_terms = _train(weights, (work, knobs, found), tables, (pool, rows, targets, negatives, costs))
+    return costs[0, 0] - np.log(costs[0, 1]), n_terms, found[5] - found[4]
+
+
+@bare
+def _train(weights: Any, given: Any, tables: Any, room: Any) -> Any:
+    inputs, outputs, lanes = weights
+    work, knobs, (words, at, left, right, first, last) = given
+    window, negative, mean = knobs[0], knobs[2], knobs[3]
+    pool, rows, targets, negatives, costs = room
+    size, x_of, o_of, scores, n_terms = 64 * len(lanes), inputs.ctypes.data, outputs.ctypes.data, pool[1][0], 0
+    hidden, error = pool[0].ctypes.data, pool[0].ctypes.data + size
+    for i in range(first - AHEAD, last):
+        soon = i + AHEAD
+        if soon < last:
+            place = negative * (soon % (AHEAD + 1))
+            drawing = (work[2], item(at, soon), tables)
+            foresee(lanes, o_of, item(words, soon), negatives[place : place + negative], drawing)
+        if i < first:
+            continue
+        if i + window + AHEAD_AROUND < last:
+            prefetch(lanes, x_of + size * item(words, i + window + AHEAD_AROUND))
+        m = context(words, i, (item(left, i), item(right, i)), rows)
+        if m == 0:
+            continue
+        share, place = _ONE / np.float32(m), negative * (i % (AHEAD + 1))
+        order = (hidden, error, alpha_at(work, item(at, i)), targets, scores, costs)
+        sum_rows(lanes, x_of, rows, m, share if mean else _ONE, hidden)
+        n_terms += tell(lanes, o_of, item(words, i), negatives[place : place + negative], order)
+        add_to_rows(lanes, x_of, rows, m, _ONE if mean else share, error)
+    return n_terms

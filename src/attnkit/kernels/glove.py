@@ -1,0 +1,187 @@
+"""GloVe (Pennington, Socher and Manning 2014): vectors whose products are the logarithms of co-occurrence counts.
+
+For a pair of words that met X times the loss is f(X) (w·c + b + b' - log X)^2 with f(X) = min(1, (X / x_max)^exponent),
+their equation 8. Each pair takes a step of AdaGrad (Duchi et al. 2011), as in their program: the gradient of half the
+loss, times the learning rate, divided by the root of 1 plus the squares of all such products before it.
+
+Letters: V words, D numbers of a vector, P the floats of a row: D and zeros, N pairs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnkit.kernels.compiled import fast, has_numba
+
+Floats = NDArray[np.float32]
+_TOGETHER = 1 << 14  # pairs that numpy puts into an order
+
+
+class Parameters(NamedTuple):
+    """What is trained; all of it can begin at 0 but for the vectors."""
+
+    words: Floats
+    """(V, P) w."""
+    contexts: Floats
+    """(V, P) c."""
+    word_squares: Floats
+    """(V, P) sums of squared steps of w, before they were divided; likewise of all others."""
+    context_squares: Floats
+    word_bias: Floats
+    """(V, any) b, in the first column; likewise of all others."""
+    context_bias: Floats
+    word_bias_squares: Floats
+    context_bias_squares: Floats
+
+
+class Pairs(NamedTuple):
+    """Pairs of words that met, each once; may be mapped."""
+
+    low: NDArray[np.uint32]
+    """(N,) the smaller number of the two."""
+    high: NDArray[np.uint32]
+    counts: Floats
+    """(N,) X, above 0."""
+
+
+class Knobs(NamedTuple):
+    """What decides a step."""
+
+    alpha: float
+    """Learning rate."""
+    x_max: float
+    exponent: float
+
+
+def descend(parameters: Parameters, pairs: Pairs, span: tuple[int, int], knobs: Knobs) -> tuple[float, int]:
+    """Take the pairs [span[0], span[1]) one after another, each both ways round, in place.
+
+    Returns the sum of the losses, each before its step, and how many there were. Threads may do so at once on the same
+    parameters: a step that another overwrites is lost, as in their program.
+    """
+    way: Callable[..., Any] = compiled_way() or in_numpy
+    mapped = Pairs(*(_read_only(array) for array in pairs))
+    loss, terms = way(parameters, mapped, (np.int64(span[0]), np.int64(span[1])), Knobs(*map(np.float64, knobs)))
+    return float(loss), int(terms)
+
+
+def _read_only(array: NDArray[Any]) -> NDArray[Any]:
+    view = array.view(np.ndarray)
+    view.flags.writeable = False
+    return view
+
+
+def _descend_loop(parameters: Any, pairs: Any, span: Any, knobs: Any) -> Any:
+    words, contexts, word_squares, context_squares, b, c, b_squares, c_squares = parameters
+    low, high, counts = pairs
+    alpha, x_max, exponent = knobs
+    loss, terms = 0.0, 0
+    for n in range(span[0], span[1]):
+        x = np.float64(counts[n])
+        target, weight = np.log(x), 1.0 if x >= x_max else (x / x_max) ** exponent
+        for side in range(2):
+            i, j = np.int64(low[n]), np.int64(high[n])
+            if side == 1:
+                i, j = j, i
+            w, v, ww, vv = words[i], contexts[j], word_squares[i], context_squares[j]
+            product = np.float32(0.0)
+            for d in range(len(w)):
+                product += w[d] * v[d]
+            difference = np.float64(product) + b[i, 0] + c[j, 0] - target
+            loss += weight * difference * difference
+            terms += 1
+            step = np.float32(alpha * weight * difference)
+            for d in range(len(w)):
+                of_word, of_context = step * v[d], step * w[d]
+                w[d] -= of_word / np.sqrt(np.float32(1.0) + ww[d])
+                v[d] -= of_context / np.sqrt(np.float32(1.0) + vv[d])
+                ww[d] += of_word * of_word
+                vv[d] += of_context * of_context
+            b[i, 0] -= step / np.sqrt(np.float32(1.0) + b_squares[i, 0])
+            c[j, 0] -= step / np.sqrt(np.float32(1.0) + c_squares[j, 0])
+            b_squares[i, 0] += step * step
+            c_squares[j, 0] += step * step
+            if i == j:
+                break
+    return loss, terms
+
+
+@cache
+def compiled_way() -> Callable[..., Any] | None:
+    """Return the loop compiled by numba, None where that cannot be had."""
+    if not has_numba():
+        return None
+    row = np.zeros((1, 16), np.float32)
+    nothing = Pairs(np.empty(0, np.uint32), np.empty(0, np.uint32), np.empty(0, np.float32))
+    arguments = (
+        Parameters(*(row,) * 8),
+        Pairs(*map(_read_only, nothing)),
+        (np.int64(0), np.int64(0)),
+        Knobs(*map(np.float64, (0, 1, 1))),
+    )
+    return fast(_descend_loop, arguments, ["attnkit.kernels.glove"])
+
+
+def in_numpy(parameters: Parameters, pairs: Pairs, span: tuple[int, int], knobs: Knobs) -> tuple[float, int]:
+    """Do what the loop does: pairs that share no row are taken together, others in their order."""
+    loss, terms = 0.0, 0
+    for begin in range(span[0], span[1], _TOGETHER):
+        part = slice(begin, min(begin + _TOGETHER, span[1]))
+        low, high = pairs.low[part].astype(np.int64), pairs.high[part].astype(np.int64)
+        both = np.stack([low, high], 1)
+        kept = np.stack([np.ones(len(low), bool), low != high], 1)
+        i, j = both[kept], both[:, ::-1][kept]
+        x = np.repeat(pairs.counts[part].astype(np.float64), 2).reshape(-1, 2)[kept]
+        for places in _apart(i, j):
+            loss += _step_together(parameters, (i[places], j[places]), x[places], knobs)
+        terms += len(i)
+    return loss, terms
+
+
+def _apart(i: NDArray[np.int64], j: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    """Return places in an order that changes nothing: in each part no i and no j stands twice."""
+    next_word: dict[int, int] = {}
+    next_context: dict[int, int] = {}
+    levels = []
+    for word, context in zip(i.tolist(), j.tolist(), strict=True):
+        level = max(next_word.get(word, 0), next_context.get(context, 0))
+        next_word[word] = next_context[context] = level + 1
+        levels.append(level)
+    order = np.argsort(levels, kind="stable")
+    ends = np.cumsum(np.bincount(levels)) if levels else np.empty(0, np.int64)
+    return [order[a:e] for a, e in pairwise([0, *ends.tolist()])]
+
+
+def _step_together(
+    parameters: Parameters, rows: tuple[NDArray[np.int64], NDArray[np.int64]], x: NDArray[np.float64], knobs: Knobs
+) -> float:
+    """Take one step for each pair (i, j); no i and no j stands twice."""
+    (i, j), p = rows, parameters
+    w, v = p.words[i], p.contexts[j]
+    product = np.einsum("nd,nd->n", w, v)
+    difference = product.astype(np.float64) + p.word_bias[i, 0] + p.context_bias[j, 0] - np.log(x)
+    weight = np.minimum(1.0, (x / knobs.x_max) ** knobs.exponent)
+    step = (knobs.alpha * weight * difference).astype(np.float32)
+    _move(p.words, p.word_squares, i, step[:, None] * v)
+    _move(p.contexts, p.context_squares, j, step[:, None] * w)
+    _move(p.word_bias[:, :1], p.word_bias_squares[:, :1], i, step[:, None])
+    _move(p.context_bias[:, :1], p.context_bias_squares[:, :1], j, step[:, None])
+    return float((weight * difference * difference).sum())
+
+
+def _move(values: Floats, squares: Floats, rows: NDArray[np.int64], steps: Floats) -> None:
+    before = squares[rows]
+    values[rows] -= steps / np.sqrt(np.float32(1.0) + before)
+    squares[rows] = before + steps * steps
+
+
+if __name__ == "__main__":  # the child process of compiled.fast, which needs the loop of the module by its own name
+    from attnkit.kernels import glove
+
+    glove.compiled_way()

@@ -1,0 +1,296 @@
+"""Pairs of neighbours among numbers of words: counted in bounded memory, and joined to one number each.
+
+Compiled where numba is installed, else in plain Python; both give the same. Connectors stand between the words of a
+pair without being one of them: those between two words make up one number, their gap. Knows no words and no scores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnkit.kernels.compiled import fast, has_numba
+from attnkit.kernels.word_table import Numbers
+
+RARE = -1
+"""Kind of a word that is in no pair; 0 is that of one that may be, from 1 on come those of the connectors."""
+_WIDEST = 1 << 24  # of a gap, before the next connector
+_LONGEST_GAP = 32
+Pair = tuple[int, int, int]
+"""Number of the first word, gap, number of the second."""
+
+
+@dataclass(frozen=True)
+class Kinds:
+    """What may be a pair, and what may stand between."""
+
+    of: NDArray[np.int32]
+    """(n,) the kind of each word."""
+    n_connectors: int = 0
+
+    def gap(self, connectors: tuple[int, ...]) -> int:
+        """Return the gap of connectors, by their kinds; there may be too many of them for one."""
+        gap = 0
+        for kind in connectors:
+            gap = gap * (self.n_connectors + 1) + kind
+        return gap
+
+    def connectors(self, gap: int) -> tuple[int, ...]:
+        """Return the kinds of the connectors that a gap is made of."""
+        found: list[int] = []
+        while gap:
+            gap, kind = divmod(gap, self.n_connectors + 1)
+            found.insert(0, kind)
+        return tuple(found)
+
+
+class PairCounter:
+    """Counts pairs. When there are more than ``most``, the rarest are forgotten, and the next time those less rare."""
+
+    def __init__(self, kinds: Kinds, most: int) -> None:
+        self.n_lost = 0
+        """Occurrences of pairs that were forgotten."""
+        self._kinds = kinds
+        self._most = most
+        self._rarest = 1
+        self._loops = compiled_loops()
+        self._state = np.array([-1, 0, 0], np.int64)  # first word, gap, pairs in the table
+        self._table = _new_table(1 << 12)
+        self._found: dict[Pair, int] = {}
+
+    def add(self, numbers: Numbers) -> None:
+        """Count the pairs of some numbers; lines may go on from one call to the next."""
+        if self._loops is None:
+            self._add_plainly(numbers.tolist())
+            return
+        done, base = 0, self._kinds.n_connectors + 1
+        while True:
+            limits = (done, base, self._most)
+            done = self._loops[0](numbers, self._kinds.of, limits, self._state, self._table)
+            if done == len(numbers):
+                return
+            self._make_room()
+
+    def _add_plainly(self, numbers: list[int]) -> None:
+        kinds, base = self._kinds.of.tolist(), self._kinds.n_connectors + 1
+        first, gap = self._state[:2].tolist()
+        for number in numbers:
+            kind = kinds[number] if number >= 0 else RARE
+            if kind > 0:
+                first = first if gap < _WIDEST // base else -1
+                gap = gap * base + kind if first >= 0 else 0
+                continue
+            if kind == 0 and first >= 0:
+                if len(self._found) >= self._most:
+                    self._make_room()
+                self._found[first, gap, number] = self._found.get((first, gap, number), 0) + 1
+            first, gap = (number, 0) if kind == 0 else (-1, 0)
+        self._state[:2] = first, gap
+
+    def pairs(self, least: int = 1) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the pairs (n, 3), first word, gap and second word, sorted, and how often each occurs (n,).
+
+        Those that occur less often than ``least`` are left out.
+        """
+        if self._loops is None:
+            found = {pair: n for pair, n in self._found.items() if n >= least}
+            rows = np.array(list(found), np.int64).reshape(-1, 3)
+            counts = np.array(list(found.values()), np.int64)
+        else:
+            kept = self._table[2] >= max(1, least)
+            ends, gaps, counts = self._table[0][kept], self._table[1][kept], self._table[2][kept]
+            rows = np.stack([(ends >> np.uint64(32)).astype(np.int64), gaps, (ends & _LOW).astype(np.int64)], axis=1)
+        order = np.lexsort((rows[:, 2], rows[:, 1], rows[:, 0]))
+        return rows[order], counts[order]
+
+    def _make_room(self) -> None:
+        if self._loops is None:
+            while len(self._found) >= self._most:
+                self.n_lost += sum(n for n in self._found.values() if n <= self._rarest)
+                self._found = {pair: n for pair, n in self._found.items() if n > self._rarest}
+                self._rarest += 1
+            return
+        old, size = self._table, len(self._table[0])
+        if self._state[2] >= self._most:
+            before = int(old[2].sum())
+            while np.count_nonzero(old[2]) >= self._most:
+                old[2][old[2] <= self._rarest] = 0
+                self._rarest += 1
+            self.n_lost += before - int(old[2].sum())
+        else:
+            size *= 2
+        self._table = _new_table(size)
+        self._state[2] = np.count_nonzero(old[2])
+        self._loops[1](*old, *self._table)
+
+
+class Joiner:
+    """Replaces pairs by numbers: from the left, as soon as one is found; a word is in no more than one pair."""
+
+    def __init__(self, kinds: Kinds, targets: Mapping[Pair, int], n_numbers: int) -> None:
+        """Store what becomes of the pairs: ``targets`` below ``n_numbers``."""
+        self.counts = np.zeros(n_numbers, np.int64)
+        """How often each number has been given."""
+        self.first = np.full(n_numbers, n_numbers, np.int64)
+        """The place of each number in the order in which they were first given."""
+        self._kinds = kinds
+        self._targets = targets
+        self._loops = compiled_loops()
+        self._state = np.zeros(3, np.int64)  # numbers held back, gap, distinct numbers given
+        self._held = np.zeros(_LONGEST_GAP, np.int32)
+        self._table = _new_table(1 << max(4, (2 * len(targets)).bit_length()))
+        if self._loops is not None:
+            rows = np.array(list(targets), np.int64).reshape(-1, 3)
+            ends = (rows[:, 0].astype(np.uint64) << np.uint64(32)) | rows[:, 2].astype(np.uint64)
+            values = np.array(list(targets.values()), np.int64) + 1
+            self._loops[1](ends, rows[:, 1].astype(np.int32), values, *self._table)
+
+    def join(self, numbers: Numbers) -> Numbers:
+        """Return what some numbers become; the last ones of a line that goes on may be held back."""
+        out = np.empty(len(numbers) + _LONGEST_GAP, np.int32)
+        base, given = self._kinds.n_connectors + 1, (self.counts, self.first)
+        if self._loops is None:
+            return np.array(self._join_plainly(numbers.tolist()), np.int32)
+        n = self._loops[2](numbers, (self._kinds.of, base), (self._state, self._held), self._table, given, out)
+        return out[:n]
+
+    def _join_plainly(self, numbers: list[int]) -> list[int]:
+        kinds, base = self._kinds.of.tolist(), self._kinds.n_connectors + 1
+        n_held, gap, n_given = self._state.tolist()
+        held, out = self._held[:n_held].tolist(), []
+        for number in numbers:
+            kind = kinds[number] if number >= 0 else RARE
+            found = self._targets.get((held[0], gap, number)) if kind == 0 and held else None
+            if kind > 0 and held and gap < _WIDEST // base:
+                held.append(number)
+                gap = gap * base + kind
+                continue
+            if found is None:
+                out += held
+            held, gap = ([number], 0) if kind == 0 and found is None else ([], 0)
+            if not held:
+                out.append(number if found is None else found)
+        for number in out:
+            if number >= 0:
+                if not self.counts[number]:
+                    self.first[number] = n_given
+                    n_given += 1
+                self.counts[number] += 1
+        self._held[: len(held)] = held
+        self._state[:] = len(held), gap, n_given
+        return out
+
+
+_LOW = np.uint64(0xFFFFFFFF)
+
+
+def _new_table(size: int) -> tuple[NDArray[np.uint64], NDArray[np.int32], NDArray[np.int64]]:
+    """Return slots: both words of a pair, its gap, and its count (or what it becomes, plus 1), 0 where none is."""
+    return np.zeros(size, np.uint64), np.zeros(size, np.int32), np.zeros(size, np.int64)
+
+
+# --- compiled
+
+
+def _count(numbers: Any, kinds: Any, limits: Any, state: Any, table: Any) -> Any:
+    """Count the pairs of numbers, from a place on; return how many numbers are done: all, unless there is no room."""
+    done, base, most = limits
+    ends, gaps, counts = table
+    mask, n = np.uint64(len(ends) - 1), state[2]
+    first, gap = state[0], state[1]
+    for i in range(done, len(numbers)):
+        number = np.int64(numbers[i])
+        kind = np.int64(kinds[number]) if number >= 0 else np.int64(-1)
+        if kind > 0:
+            first = first if gap < 16777216 // base else np.int64(-1)
+            gap = gap * base + kind if first >= 0 else np.int64(0)
+            continue
+        if kind == 0 and first >= 0:
+            if n >= most or 4 * n >= 3 * len(ends):
+                state[0], state[1], state[2] = first, gap, n
+                return i
+            pair = (np.uint64(first) << np.uint64(32)) | np.uint64(number)
+            place = (pair ^ (np.uint64(gap) << np.uint64(20))) * np.uint64(0x9E3779B97F4A7C15)
+            place = (place >> np.uint64(30)) & mask
+            while counts[place] != 0 and not (ends[place] == pair and gaps[place] == gap):
+                place = (place + np.uint64(1)) & mask
+            n += np.int64(counts[place] == 0)
+            ends[place], gaps[place] = pair, gap
+            counts[place] += 1
+        first, gap = number if kind == 0 else np.int64(-1), np.int64(0)
+    state[0], state[1], state[2] = first, gap, n
+    return len(numbers)
+
+
+def _put(pairs: Any, between: Any, values: Any, ends: Any, gaps: Any, counts: Any) -> None:
+    """Put pairs that all differ into an empty table, save those whose value is 0."""
+    mask = np.uint64(len(ends) - 1)
+    for i in range(len(values)):
+        if values[i] == 0:
+            continue
+        place = (pairs[i] ^ (np.uint64(between[i]) << np.uint64(20))) * np.uint64(0x9E3779B97F4A7C15)
+        place = (place >> np.uint64(30)) & mask
+        while counts[place] != 0:
+            place = (place + np.uint64(1)) & mask
+        ends[place], gaps[place], counts[place] = pairs[i], between[i], values[i]
+
+
+def _join(numbers: Any, rules: Any, work: Any, table: Any, given: Any, out: Any) -> Any:
+    """Put what numbers become into ``out``; return how many these are. ``held`` are the words of what may be a pair."""
+    (kinds, base), (state, held), (ends, gaps, values) = rules, work, table
+    mask, n, n_held, gap = np.uint64(len(ends) - 1), 0, state[0], state[1]
+    for i in range(len(numbers)):
+        number = np.int64(numbers[i])
+        kind = np.int64(kinds[number]) if number >= 0 else np.int64(-1)
+        goes_on = kind > 0 and n_held > 0 and gap < 16777216 // base
+        if kind == 0 and n_held > 0:
+            pair = (np.uint64(held[0]) << np.uint64(32)) | np.uint64(number)
+            place = (pair ^ (np.uint64(gap) << np.uint64(20))) * np.uint64(0x9E3779B97F4A7C15)
+            place = (place >> np.uint64(30)) & mask
+            while values[place] != 0 and not (ends[place] == pair and gaps[place] == gap):
+                place = (place + np.uint64(1)) & mask
+            if values[place] != 0:
+                number, kind, n_held = values[place] - 1, np.int64(-1), np.int64(0)
+        if goes_on:
+            gap = gap * base + kind
+        else:
+            out[n : n + n_held] = held[:n_held]
+            n, n_held, gap = n + n_held, np.int64(0), np.int64(0)
+        if goes_on or kind == 0:
+            held[n_held] = number
+            n_held += 1
+        else:
+            out[n] = number
+            n += 1
+    counts, first = given
+    for number in out[:n]:
+        if number >= 0:
+            if counts[number] == 0:
+                first[number] = state[2]
+                state[2] += 1
+            counts[number] += 1
+    state[0], state[1] = n_held, gap
+    return n
+
+
+@cache
+def compiled_loops() -> tuple[Callable[..., Any], ...] | None:
+    """Return the three loops, None without numba."""
+    if not has_numba():
+        return None
+    numbers, ints, words = np.empty(1, np.int32), np.empty(1, np.int64), [__name__]
+    table = (np.empty(1, np.uint64), numbers, ints)
+    return (
+        fast(_count, (numbers, numbers, (1, 1, 1), ints, table), words),
+        fast(_put, (*table, *table), words),
+        fast(_join, (numbers, (numbers, 1), (ints, numbers), table, (ints, ints), numbers), words),
+    )
+
+
+if __name__ == "__main__":  # as ``fast`` calls it, to leave the compiled loops in the cache
+    compiled_loops()

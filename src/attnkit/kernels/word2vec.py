@@ -1,0 +1,168 @@
+"""What every loop that trains word vectors takes and gives. Knows no text, no files and no threads.
+
+Letters: V words, D dim, P = D rounded up to a multiple of 16, N ids of the encoded text, L lines.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from importlib import import_module
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnkit.kernels.compiled import fast
+
+LANES = 16
+"""Rows are worked on in vectors of so many floats."""
+
+Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What decides which loop runs, and what it is told."""
+
+    method: Literal["skip-gram", "cbow"] = "skip-gram"
+    context: Literal["mean", "sum"] = "mean"
+    """How CBOW joins the context's vectors."""
+    output: Literal["negative", "hierarchical"] = "negative"
+    dim: int = 100
+    window: int = 5
+    dynamic_window: bool = True
+    """Draw each window's width from 1 to ``window``."""
+    negative: int = 5
+    exact: bool = False
+    """Draw ``negative`` words for every pair, as gensim does, instead of sharing some among neighbours."""
+    subwords: bool = False
+
+    @property
+    def width(self) -> int:
+        """P, the floats of a row."""
+        return -(-self.dim // LANES) * LANES
+
+
+@dataclass
+class Weights:
+    """The two matrices, float32, each row at a multiple of 64 bytes (``rows`` makes such); beyond D they hold 0."""
+
+    inputs: Floats
+    """(V, P), or (V + buckets, P) with subwords: the vectors that are wanted."""
+    outputs: Floats
+    """(V, P), or (V - 1, P) with a Huffman tree."""
+
+
+def rows(n: int, width: int) -> Floats:
+    """Return zeros (n, width) that begin at a multiple of 64 bytes; ``width`` must be a multiple of 16."""
+    raw = np.zeros(n * width + 16, np.float32)
+    skip = (-raw.ctypes.data % 64) // 4
+    return raw[skip : skip + n * width].reshape(n, width)
+
+
+@dataclass(frozen=True)
+class Text:
+    """The encoded corpus; both arrays may be mapped."""
+
+    ids: NDArray[np.uint16] | NDArray[np.uint32]
+    """(N,)"""
+    starts: NDArray[np.int64]
+    """(L + 1,): where each line begins, and the end."""
+
+
+@dataclass(frozen=True)
+class Tables:
+    """What is looked up by word; what a recipe does not need stays empty."""
+
+    keep: NDArray[np.uint32]
+    """(V,) from ``sampling.keep_thresholds``."""
+    prob: NDArray[np.uint32] = field(default_factory=lambda: np.empty(0, np.uint32))
+    """(V,) and ``alias`` (V,) from ``sampling.alias_table``."""
+    alias: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
+    path_starts: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    """(V + 1,): where each word's Huffman path begins; ``nodes`` are rows of the outputs, ``codes`` 0 or 1."""
+    nodes: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
+    codes: NDArray[np.int8] = field(default_factory=lambda: np.empty(0, np.int8))
+    subword_starts: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    """(V + 1,): where each word's list of rows of the inputs begins; its own row stands first."""
+    subword_rows: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
+
+    def arrays(self) -> tuple[NDArray[Any], ...]:
+        """Return all of them, read-only, in the order in which loops take them."""
+        given = (self.keep, self.prob, self.alias, self.path_starts, self.nodes, self.codes)
+        return tuple(_read_only(array) for array in (*given, self.subword_starts, self.subword_rows))
+
+
+def _read_only(array: NDArray[Any]) -> NDArray[Any]:
+    view = array.view(np.ndarray)
+    view.flags.writeable = False
+    return view
+
+
+@dataclass(frozen=True)
+class Tally:
+    """What a piece did."""
+
+    loss: float
+    """The sum of -log σ over its terms, under the weights as each was met."""
+    terms: int
+    """How many there were; with shared negatives each positive counts ``1 + negative``, as they are weighted."""
+    words: int
+    """Words that stayed."""
+
+
+class Loops:
+    """The compiled loop of a recipe. Many threads may run it at once on the same weights; it holds no lock of Python's.
+
+    A loop is a function of (weights, text, work, knobs, tables), each a tuple: (inputs, outputs, lanes), whose
+    ``lanes`` is P / 16 zeros, so that the width is known when it is compiled; (ids, starts); (a, b, key, first alpha,
+    last alpha); (window, dynamic, negative, mean); and ``Tables.arrays``. It returns (loss, terms, words).
+    """
+
+    def __init__(self, recipe: Recipe, tables: Tables, ids: Any = np.uint32) -> None:
+        """Load or compile the loop, for texts whose ids are of one type. Needs numba (``compiled.has_numba``)."""
+        self.recipe = recipe
+        self._tables = tables.arrays()
+        knobs = (recipe.window, recipe.dynamic_window, recipe.negative, recipe.context == "mean")
+        self._knobs = tuple(int(knob) for knob in knobs)
+        self._lanes = (np.float32(0.0),) * (recipe.width // LANES)
+        self._ids = np.dtype(ids)
+        empty = Text(np.empty(0, self._ids), np.zeros(1, np.int64))
+        weights = Weights(rows(1, recipe.width), rows(1, recipe.width))
+        command = ["attnkit.kernels.word2vec", json.dumps(asdict(recipe)), self._ids.name]
+        self._loop = fast(loop_of(recipe), self._arguments(weights, empty, (0, 0, 0), (0.0, 0.0)), command)
+
+    def _arguments(
+        self, weights: Weights, text: Text, work: tuple[int, int, int], alphas: tuple[float, float]
+    ) -> tuple[Any, ...]:
+        where = (np.int64(work[0]), np.int64(work[1]), np.uint64(work[2]), np.float32(alphas[0]), np.float32(alphas[1]))
+        matrices = (weights.inputs, weights.outputs, self._lanes)
+        return matrices, (_read_only(text.ids), _read_only(text.starts)), where, self._knobs, self._tables
+
+    def piece(
+        self, weights: Weights, text: Text, span: tuple[int, int], key: int, alphas: tuple[float, float]
+    ) -> Tally:
+        """Train on the centre words at the positions [span[0], span[1]) of the text, in place.
+
+        ``key`` is the epoch's (``sampling.key_of(seed, epoch)``), the same for all its pieces: with the positions it
+        decides all that is random. The learning rate falls from alphas[0] to alphas[1] over the piece.
+        """
+        loss, terms, words = self._loop(*self._arguments(weights, text, (*span, key), alphas))
+        return Tally(float(loss), int(terms), int(words))
+
+
+def loop_of(recipe: Recipe) -> Callable[..., Any]:
+    """Return the loop that a recipe asks for, not compiled yet."""
+    name = "cbow" if recipe.method == "cbow" else "skip_gram"
+    if recipe.output == "hierarchical":
+        name = "hierarchical"
+    module = import_module(f"attnkit.kernels.{name}")
+    found: Callable[..., Any] = module.loop(recipe)
+    return found
+
+
+if __name__ == "__main__":  # the child process of compiled.fast
+    Loops(Recipe(**json.loads(sys.argv[1])), Tables(np.empty(0, np.uint32)), sys.argv[2])

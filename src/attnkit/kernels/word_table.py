@@ -1,0 +1,236 @@
+"""A table of all words met so far, that numbers the words of bytes of text in compiled loops. Needs numba."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnkit.kernels.compiled import fast, has_numba
+from attnkit.kernels.utf8 import byte_steps
+
+LINE_END = -1
+"""Stands among the numbers where a line ends."""
+TOO_LONG = -2
+"""Stands for a word of more than ``LONGEST`` bytes."""
+LONGEST = 1000
+
+Numbers = NDArray[np.int32]
+
+
+class NoTextError(ValueError):
+    """A byte that is no UTF-8, and its place in the block: below 0 where a block before has begun the character."""
+
+    def __init__(self, at: int, byte: int) -> None:
+        super().__init__(f"byte {at}")
+        self.at = at
+        self.byte = byte
+
+
+def _cut(steps: Any, data: Any, end: int, at: Any, spans: Any) -> int:
+    """Fill ``spans`` with begin and end of each word, or with -1 for the end of a line, -2 for too long a word.
+
+    Keeps in ``at``: where what is left over begins, whether it is the end of a word that is too long already, and where
+    the character begins that is none (else -1). Returns the number of spans.
+    """
+    n, state, i, character, begin, skips = 0, 0, 0, 0, 0, at[1]
+    at[2] = -1
+    while i < end:
+        state = steps[state, data[i]]
+        i += 1
+        if state == 0:
+            character = i
+        elif state < 3:
+            if character > begin or skips:
+                spans[n, 0] = -2 if skips or character - begin > 1000 else begin
+                spans[n, 1] = character
+                n += 1
+                skips = 0
+            if state == 2:
+                spans[n, 0] = -1
+                n += 1
+            begin = character = i
+            state = 0
+        elif state == 3:
+            at[2] = character
+            break
+    if character - begin > 1000:
+        skips = 1
+    at[0], at[1] = character if skips else begin, skips
+    return n
+
+
+def _number(data: Any, spans: Any, lower: Any, table: Any, out: Any) -> Any:
+    """Number the words of spans, in ``out``, until there is no room for another; return how many spans were done.
+
+    A slot holds the upper half of a word's hash and its number, counted from 1; the word of number k lies in ``arena``
+    from ``starts[k]`` on. The last of ``starts`` is how many words there are.
+    """
+    slots, starts, arena, counts = table
+    mask, last, n = np.uint64(len(slots) - 1), len(starts) - 1, starts[-1]
+    number: Any = 0
+    for span in range(len(spans)):
+        begin, end, number = spans[span, 0], spans[span, 1], np.int64(spans[span, 0])
+        if begin >= 0:
+            if n == len(counts) or len(arena) - starts[n] < 1000:
+                starts[last] = n
+                return span
+            key = np.uint64(0xCBF29CE484222325)
+            for i in range(begin, end):
+                if lower and 65 <= data[i] <= 90:
+                    data[i] += np.uint8(32)
+                key = (key ^ np.uint64(data[i])) * np.uint64(0x100000001B3)
+            key = ((key ^ (key >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)) >> np.uint64(32)
+            place, number = key & mask, np.int64(-1)
+            while slots[place] != 0 and number < 0:
+                if slots[place] >> np.uint64(32) == key:
+                    number = np.int64(slots[place] & np.uint64(0xFFFFFFFF)) - 1
+                    start, at = starts[number], np.int64(begin)
+                    if starts[number + 1] - start != end - begin:
+                        number = np.int64(-1)
+                    while number >= 0 and at < end:
+                        number = number if arena[start + at - begin] == data[at] else np.int64(-1)
+                        at += 1
+                place = (place + np.uint64(1)) & mask
+            if number < 0:
+                number = n
+                slots[place] = (key << np.uint64(32)) | np.uint64(n + 1)
+                arena[starts[n] : starts[n] + end - begin] = data[begin:end]
+                starts[n + 1] = starts[n] + end - begin
+                n += 1
+            counts[number] += 1
+        out[span] = number
+    starts[last] = n
+    return len(spans)
+
+
+def _move(old: Any, new: Any) -> None:
+    """Put the entries of slots into others, of which there are more."""
+    mask = np.uint64(len(new) - 1)
+    for entry in old:
+        if entry != 0:
+            place = (entry >> np.uint64(32)) & mask
+            while new[place] != 0:
+                place = (place + np.uint64(1)) & mask
+            new[place] = entry
+
+
+@cache
+def compiled_loops() -> tuple[Callable[..., Any], ...] | None:
+    """Return the three loops, None without numba."""
+    if not has_numba():
+        return None
+    data, spans, at = np.empty(1, np.uint8), np.empty((1, 2), np.int32), np.empty(1, np.int64)
+    slots, out, words = np.empty(1, np.uint64), np.empty(1, np.int32), [__name__]
+    return (
+        fast(_cut, (np.empty((1, 1), np.uint8), data, 1, at, spans), words),
+        fast(_number, (data, spans, True, (slots, at, data, at), out), words),
+        fast(_move, (slots, slots), words),
+    )
+
+
+class CompiledNumberer:
+    """Numbers words by a table of hashes with the bytes of every word beside it: 20 to 50 bytes a word, and itself."""
+
+    def __init__(
+        self, lower: bool, cut: Callable[..., Any], number: Callable[..., Any], move: Callable[..., Any]
+    ) -> None:
+        self._lower = lower
+        self._cut, self._number, self._move = cut, number, move
+        self._steps = byte_steps()
+        self._data = np.empty(0, np.uint8)
+        self._at = np.zeros(3, np.int64)
+        self._n_rest = 0
+        self._slots = np.zeros(1 << 14, np.uint64)
+        self._starts = np.zeros((3 << 12) + 2, np.int64)
+        self._arena = np.empty(1 << 17, np.uint8)
+        self._counts = np.zeros(3 << 12, np.int64)
+        self._first: NDArray[np.int64] | None = None
+
+    def __len__(self) -> int:
+        return int(self._starts[-1])
+
+    def feed(self, block: bytes) -> Numbers:
+        """Return the numbers of the words that end in this block."""
+        end = self._n_rest + len(block)
+        if len(self._data) < end:
+            self._data = np.concatenate([self._data[: self._n_rest], np.empty(len(block) + 2 * LONGEST, np.uint8)])
+        self._data[self._n_rest : end] = np.frombuffer(block, np.uint8)
+        spans = np.empty((end + 1, 2), np.int32)
+        n = self._cut(self._steps, self._data, end, self._at, spans)
+        if (bad := int(self._at[2])) >= 0:
+            raise NoTextError(bad - self._n_rest, int(self._data[bad]))
+        numbers = self._numbers_of(spans[:n])
+        rest = int(self._at[0])
+        self._data[: end - rest] = self._data[rest:end].copy()
+        self._n_rest = end - rest
+        return numbers
+
+    def _numbers_of(self, spans: NDArray[np.int32]) -> Numbers:
+        out, done = np.empty(len(spans), np.int32), 0
+        while True:
+            table = (self._slots, self._starts, self._arena, self._counts)
+            done += self._number(self._data, spans[done:], self._lower, table, out[done:])
+            if done == len(spans):
+                return out
+            self._grow()
+
+    def _grow(self) -> None:
+        """Make room for more words, and for their bytes."""
+        n, used = len(self), int(self._starts[len(self)])
+        if n == len(self._counts):
+            slots = np.zeros(2 * len(self._slots), np.uint64)
+            self._move(self._slots, slots)
+            starts, counts = np.zeros(len(slots) // 4 * 3 + 2, np.int64), np.zeros(len(slots) // 4 * 3, np.int64)
+            starts[: n + 1], starts[-1], counts[:n] = self._starts[: n + 1], n, self._counts
+            self._slots, self._starts, self._counts = slots, starts, counts
+        else:
+            arena = np.empty(2 * len(self._arena), np.uint8)
+            arena[:used] = self._arena[:used]
+            self._arena = arena
+
+    def words(self, numbers: NDArray[np.int64]) -> list[str]:
+        """Return the words of some numbers."""
+        starts, ends = self._starts[numbers].tolist(), self._starts[numbers + 1].tolist()
+        arena = self._arena.data
+        return [str(arena[start:end], "utf-8") for start, end in zip(starts, ends, strict=True)]
+
+    def settle(self) -> Numbers | None:
+        """Lower-case what is not ASCII, which the loops leave; counts go over to the lower-cased words."""
+        n = len(self)
+        if not self._lower or not n:
+            return None
+        wide = np.flatnonzero(np.logical_or.reduceat(self._arena[: self._starts[n]] >= 128, self._starts[:n]))
+        names = zip(wide.tolist(), self.words(wide), strict=True)
+        pairs = [(number, low) for number, word in names if (low := word.lower()) != word]
+        if not pairs:
+            return None
+        changed, before = np.array([number for number, _ in pairs]), self._counts[:n].copy()
+        blocks = ("".join(f"{low} " for _, low in pairs[i : i + 4096]) for i in range(0, len(pairs), 4096))
+        targets = np.concatenate([self.feed(block.encode()) for block in blocks])
+        self._counts[:n] = before
+        self._counts[n:] = 0
+        self._counts[changed] = 0
+        fit = targets >= 0
+        np.add.at(self._counts, targets[fit], before[changed[fit]])
+        self._first, same = np.arange(len(self)), np.arange(len(self), dtype=np.int32)
+        np.minimum.at(self._first, targets[fit], changed[fit])
+        same[changed] = targets
+        return same
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """How often each word has come."""
+        return self._counts[: len(self)]
+
+    @property
+    def first(self) -> NDArray[np.int64]:
+        """The place of each word in the order in which they first came."""
+        return np.arange(len(self)) if self._first is None else self._first
+
+
+if __name__ == "__main__":  # as ``fast`` calls it, to leave the compiled loops in the cache
+    compiled_loops()

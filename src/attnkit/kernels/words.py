@@ -1,0 +1,138 @@
+r"""Bytes of text to numbers of words, block by block: each word that differs from all before gets the next number.
+
+Words are what ``str.split`` finds, lines end at ``\n`` alone. Compiled where numba is installed, else in plain Python;
+both give the same. What is held grows with the distinct words alone, however long a line or a word is. Knows no files.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnkit.kernels.word_table import (
+    LINE_END,
+    LONGEST,
+    TOO_LONG,
+    CompiledNumberer,
+    NoTextError,
+    Numbers,
+    compiled_loops,
+)
+
+__all__ = ["LINE_END", "LONGEST", "TOO_LONG", "NoTextError", "Numberer", "Numbers", "PlainNumberer", "fastest"]
+
+
+class Numberer(Protocol):
+    """What turns blocks of text into numbers and remembers the words."""
+
+    def feed(self, block: bytes) -> Numbers:
+        """Return the numbers of the words that end in this block, and ``LINE_END`` for each end of a line.
+
+        A word that a block cuts off is found when the next one comes: so the last block of all ends with a line feed.
+
+        Raises:
+            NoTextError: A byte is no UTF-8.
+        """
+        ...
+
+    def words(self, numbers: NDArray[np.int64]) -> list[str]:
+        """Return the words of some numbers."""
+        ...
+
+    def settle(self) -> Numbers | None:
+        """Return what each number stands for from now on, if some turned out to be the same lower-cased word."""
+        ...
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """How often each word has come."""
+        ...
+
+    @property
+    def first(self) -> NDArray[np.int64]:
+        """The place of each word in the order in which they first came."""
+        ...
+
+
+def fastest(lower: bool = False) -> Numberer:
+    """Return what numbers words, lower-cased or as they are: compiled if numba is there, else in plain Python."""
+    loops = compiled_loops()
+    return PlainNumberer(lower) if loops is None else CompiledNumberer(lower, *loops)
+
+
+class PlainNumberer:
+    """Numbers words by a dictionary."""
+
+    def __init__(self, lower: bool = False) -> None:
+        self._lower = lower
+        self._decoder = codecs.getincrementaldecoder("utf-8")()
+        self._rest = ""
+        self._skips = False
+        self._numbers: dict[str, int] = {}
+        self._as_read: dict[str, int] = {}
+        self._counts: list[int] = []
+
+    def feed(self, block: bytes) -> Numbers:
+        """Return the numbers of the words that end in this block."""
+        pending = len(self._decoder.getstate()[0])
+        try:
+            text = self._rest + self._decoder.decode(block)
+        except UnicodeDecodeError as error:
+            raise NoTextError(error.start - pending, error.object[error.start]) from error
+        out: list[int] = []
+        if self._skips:
+            space = re.search(r"\s", text)
+            if space is None:
+                return np.empty(0, np.int32)
+            text = text[space.start() :]
+            self._skips = False
+            out.append(TOO_LONG)
+        cut = re.search(r"\S*\Z", text)
+        assert cut is not None
+        self._rest = cut[0]
+        for number, line in enumerate(text[: cut.start()].split("\n")):
+            if number:
+                out.append(LINE_END)
+            out += [self._as_read.get(word) or self._number(word) for word in line.split()]
+        numbers = np.array(out, np.int32)
+        numbers[numbers > 0] -= 1  # the dictionary counts from 1
+        if len(self._rest.encode()) > LONGEST:
+            self._rest, self._skips = "", True
+        found, times = np.unique(numbers[numbers >= 0], return_counts=True)
+        for word, n in zip(found.tolist(), times.tolist(), strict=True):
+            self._counts[word] += n
+        return numbers
+
+    def _number(self, word: str) -> int:
+        if len(word) > LONGEST // 4 and len(word.encode()) > LONGEST:
+            return TOO_LONG
+        known = word.lower() if self._lower else word
+        if len(known) > LONGEST // 4 and len(known.encode()) > LONGEST:
+            return TOO_LONG
+        number = self._numbers.setdefault(known, len(self._numbers) + 1)
+        if number > len(self._counts):
+            self._counts.append(0)
+        self._as_read[word] = number
+        return number
+
+    def words(self, numbers: NDArray[np.int64]) -> list[str]:
+        """Return the words of some numbers."""
+        names = list(self._numbers)
+        return [names[number] for number in numbers.tolist()]
+
+    def settle(self) -> None:
+        """Return None: words are lower-cased before they are numbered."""
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """How often each word has come."""
+        return np.array(self._counts, np.int64)
+
+    @property
+    def first(self) -> NDArray[np.int64]:
+        """The place of each word in the order in which they first came."""
+        return np.arange(len(self._counts))

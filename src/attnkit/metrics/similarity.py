@@ -1,0 +1,44 @@
+"""How well numbers that a system gives agree with those of people: correlation of values and of ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Doubles = NDArray[np.float64]
+
+
+def pearson(found: ArrayLike, expected: ArrayLike) -> float:
+    """Return Pearson's correlation of two rows of numbers; NaN where either is constant.
+
+    Raises:
+        ValueError: they differ in length, or have fewer than two numbers.
+    """
+    x, y = _rows(found, expected)
+    x, y = x - x.mean(), y - y.mean()
+    spread = float(np.sqrt((x @ x) * (y @ y)))
+    return float(np.clip(x @ y / spread, -1, 1)) if spread else float("nan")
+
+
+def spearman(found: ArrayLike, expected: ArrayLike) -> float:
+    """Return Spearman's correlation: Pearson's of the ranks, equals sharing their mean rank. Errors as ``pearson``."""
+    x, y = _rows(found, expected)
+    return pearson(ranks(x), ranks(y))
+
+
+def ranks(values: Sequence[float] | NDArray[Any]) -> Doubles:
+    """Return the rank of each value, counted from 1; equals have the mean of theirs."""
+    _, groups, sizes = np.unique(np.asarray(values), return_inverse=True, return_counts=True)
+    last = np.cumsum(sizes)
+    means: Doubles = last - (sizes - 1) / 2
+    return means[groups]
+
+
+def _rows(found: ArrayLike, expected: ArrayLike) -> tuple[Doubles, Doubles]:
+    x, y = np.asarray(found, np.float64), np.asarray(expected, np.float64)
+    if x.ndim != 1 or x.shape != y.shape or len(x) < 2:
+        raise ValueError(f"no correlation of {x.shape} and {y.shape} numbers")
+    return x, y

@@ -1,0 +1,93 @@
+"""Word vectors (Mikolov et al. 2013): two matrices, W of words that are read and W' of words that are predicted.
+
+Skip-gram reads one word and predicts each word around it; CBOW reads the words around a place and predicts the one that
+stands there. Either way rows of W become one hidden vector h, and rows u of W' are scored by u·h. Knows no text, no
+windows and no losses.
+
+Letters: V words, R rows of W (V, and more with subwords), B places, C rows that are read for one, D width of a row of
+W, H width of h: D, or C x D where context is concatenated.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+Context = Literal["mean", "sum", "concat"]
+"""How the rows that are read for one place become one vector."""
+
+
+class Word2Vec(nn.Module):
+    """W and W'; the matrices are the caller's own and are shared, not copied."""
+
+    def __init__(self, inputs: Tensor, outputs: Tensor, context: Context = "mean", dim: int | None = None) -> None:
+        """Take W (R, D) and W' (V, H); of a Huffman tree W' has a row for each of its V - 1 inner nodes.
+
+        Either may have rows that are filled up with zeros; then ``dim`` is D. They stay zero.
+        """
+        super().__init__()
+        self.context = context
+        self.dim = inputs.shape[1] if dim is None else dim
+        self.inputs = nn.Parameter(inputs)
+        self.outputs = nn.Parameter(outputs)
+
+    def hidden(self, rows: Tensor, mask: Tensor) -> Tensor:
+        """Return h (B, H) of rows (B, C) of W; those where mask (B, C) is False are no part of it.
+
+        Mean and sum are over the rows that are there; concatenated, a row that is missing is a stretch of zeros.
+        """
+        found = F.embedding(rows, self.inputs).masked_fill(~mask.unsqueeze(-1), 0.0)  # (B, C, D)
+        if self.context == "concat":
+            joined = found[..., : self.dim].flatten(1)
+            return F.pad(joined, (0, self.outputs.shape[1] - joined.shape[1]))
+        total = found.sum(1)
+        return total / sizes(mask) if self.context == "mean" else total
+
+    def errors(self, upstream: Tensor, mask: Tensor, *, whole: bool = False) -> Tensor:
+        """Return what upstream (B, H), the gradient of h, is for each row that was read, (B, C, D).
+
+        With ``whole`` it is what word2vec.c and gensim take instead where a mean or a sum is read: a mean passes its
+        gradient on undivided, so that its rows learn as quickly as skip-gram's, and a sum divides it.
+        """
+        if self.context == "concat":
+            own = upstream[:, : mask.shape[1] * self.dim].reshape(*mask.shape, self.dim)
+            found = F.pad(own, (0, self.inputs.shape[1] - self.dim))
+        else:
+            divided = (self.context == "mean") != whole
+            shared = upstream / sizes(mask) if divided else upstream
+            found = shared.unsqueeze(1).expand(-1, mask.shape[1], -1)
+        return found.masked_fill(~mask.unsqueeze(-1), 0.0)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Return the scores (B, V) of every word: softmax makes them P(o|c) of the notes."""
+        return hidden @ self.outputs.T
+
+    def predictors(self, rows: Tensor) -> Tensor:
+        """Return the rows u (..., K, H) of W' that are named by (..., K)."""
+        return F.embedding(rows, self.outputs)
+
+    def tree_log_probs(self, hidden: Tensor, paths: tuple[Tensor, Tensor, Tensor]) -> Tensor:
+        """Return log P (B, V) of every word by hierarchical softmax (Morin and Bengio 2005; Mikolov et al. 2013).
+
+        Args:
+            hidden: (B, H).
+            paths: starts (V + 1,) of each word's path, and for each step its inner node and its code, 1 to the right.
+        """
+        starts, nodes, codes = paths
+        scores = hidden @ self.outputs[nodes.long()].T  # (B, steps)
+        steps = F.logsigmoid(torch.where(codes == 0, scores, -scores))
+        words = torch.repeat_interleave(torch.arange(len(starts) - 1, device=hidden.device), starts.diff())
+        return steps.new_zeros(len(hidden), len(starts) - 1).index_add(1, words, steps)
+
+
+def scores(hidden: Tensor, predictors: Tensor) -> Tensor:
+    """Return u·h (..., B, K) for h (..., B, H) and the u (..., K, H) that these B share."""
+    return hidden @ predictors.transpose(-1, -2)
+
+
+def sizes(mask: Tensor) -> Tensor:
+    """Return how many rows each place reads, (B, 1), at least 1."""
+    return mask.sum(1, keepdim=True).clamp(min=1)

@@ -1,0 +1,151 @@
+"""The configuration of a run of word vectors, and what its method chooses. Knows no torch."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, Field, model_validator
+
+from attnkit.data.words_config import WordsConfig
+
+Method = Literal["skip-gram", "cbow", "glove"]
+Context = Literal["mean", "sum", "concat"]
+Loss = Literal["negative", "hierarchical", "full"]
+MOST_THREADS = 1024
+_MOST_BUCKETS = 1 << 27
+
+
+class TextConfig(WordsConfig, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
+    """The text and which of its words get vectors."""
+
+    files: tuple[str, ...] = Field(min_length=1)
+    """Text, plain or compressed (.gz, .xz, .bz2); ``-`` is standard input. A line is a text of its own."""
+
+
+class SubwordConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
+    """Character n-grams, of which words are composed, unseen ones too (fastText)."""
+
+    min_n: int = Field(default=3, ge=1, le=64)
+    """Characters of the shortest n-grams."""
+    max_n: int = Field(default=6, ge=1, le=64)
+    """Characters of the longest."""
+    buckets: int = Field(default=2_000_000, ge=1, le=_MOST_BUCKETS)
+    """Rows that the n-grams share."""
+
+    @model_validator(mode="after")
+    def _in_order(self) -> SubwordConfig:
+        if self.min_n > self.max_n:
+            raise ValueError(f"min_n={self.min_n} is more than max_n={self.max_n}")
+        return self
+
+
+class GloveConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
+    """What the weighted least squares of GloVe take beside the rest (Pennington et al. 2014, section 3.1)."""
+
+    x_max: float = Field(default=100.0, gt=0, allow_inf_nan=False)
+    """Co-occurrences from which on a pair of words has full weight."""
+    exponent: float = Field(default=0.75, ge=0, le=10)
+    """Below it a pair weighs (x / x_max) to this power."""
+    memory: float = Field(default=0.5, gt=0, le=4096)
+    """Gigabytes for counting co-occurrences; what is more goes to disk and is merged."""
+
+
+class Word2VecConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
+    """Everything that decides a run; ``attnkit word2vec train --dry-run`` shows it with the origin of each value."""
+
+    task: Literal["word2vec"] = "word2vec"
+    """What kind of job this is."""
+    data: TextConfig
+    """The text and which of its words get vectors."""
+    method: Method = "skip-gram"
+    """A word predicts its neighbours (skip-gram), they predict it (cbow), or counts are factored (glove)."""
+    context: Context = "mean"
+    """How CBOW puts the neighbours' vectors together."""
+    loss: Loss = "negative"
+    """Against random words, along a Huffman tree, or over all words as J(θ) has it."""
+    dim: int = Field(default=100, ge=1, le=8192)
+    """Numbers of a vector."""
+    window: int = Field(default=5, ge=1, le=10_000)
+    """Most words between a word and its neighbours, on either side."""
+    dynamic_window: bool = True
+    """Draw the window of each word from 1 to ``window``, so that near neighbours count more."""
+    negative: int = Field(default=5, ge=1, le=1024)
+    """Random words for each neighbour."""
+    exact: bool = False
+    """Skip-gram draws fresh random words for every pair, as gensim does, instead of sharing them in a block."""
+    sample: float = Field(default=1e-3, ge=0, le=1, allow_inf_nan=False)
+    """Words of a larger share of the text than this are left out at random; 0 leaves out none."""
+    ns_exponent: float = Field(default=0.75, ge=-10, le=10)
+    """Random words are drawn by their count to this power."""
+    subwords: SubwordConfig | None = None
+    """Compose words of their character n-grams. Null: every word is a vector of its own."""
+    glove: GloveConfig = GloveConfig()
+    """For method glove alone."""
+    epochs: int = Field(default=5, ge=1, le=1_000_000)
+    """Passes over the text, or over its co-occurrences (glove)."""
+    alpha: float = Field(default=0.025, gt=0, le=10, allow_inf_nan=False)
+    """Learning rate at the beginning; chosen by the method unless given."""
+    min_alpha: float = Field(default=1e-4, ge=0, le=10, allow_inf_nan=False)
+    """Learning rate at the end, to which it falls in a straight line (not glove, whose steps AdaGrad scales)."""
+    init_from: str | None = None
+    """Vectors to begin with: a run, or a file of any format; words that it has not begin at random."""
+    threads: int = Field(default=1, ge=1, le=MOST_THREADS)
+    """Threads that train; by default as many as there are processors."""
+    deterministic: bool = False
+    """The same bytes for the same seed and number of threads: these train copies, joined in a fixed order."""
+    seed: int = Field(default=1, ge=0, lt=2**31)
+    """Decides initial vectors and everything that is drawn."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where to compute; auto is the CPU, whose compiled loops beat a GPU here."""
+    save_every: float = Field(default=10.0, ge=0, allow_inf_nan=False)
+    """Minutes after which a checkpoint is due; 0 saves as often as possible."""
+
+    @property
+    def needs_torch(self) -> bool:
+        """Whether what was chosen has no compiled loop."""
+        return self.device == "cuda" or self.loss == "full" or self.context == "concat"
+
+    @model_validator(mode="after")
+    def _choices_fit(self) -> Word2VecConfig:
+        chosen = {
+            "context": self.context != "mean" and self.method != "cbow",
+            "loss": self.loss != "negative" and self.method == "glove",
+            "exact": self.exact and (self.method != "skip-gram" or self.loss != "negative"),
+            "subwords": self.subwords is not None and (self.method == "glove" or self.needs_torch),
+        }
+        for key, wrong in chosen.items():
+            if wrong:
+                raise ValueError(f"{key}: {_MEANING[key]}")
+        if self.method != "glove" and self.min_alpha > self.alpha:
+            raise ValueError(f"min_alpha={self.min_alpha:g} is more than alpha={self.alpha:g}")
+        return self
+
+    @model_validator(mode="after")
+    def _text_fits(self) -> Word2VecConfig:
+        if self.data.files.count("-") > 1:
+            raise ValueError("data.files: standard input can be read only once")
+        return self
+
+
+_MEANING = {
+    "context": "it is CBOW that puts neighbours together; add method=cbow or leave it out",
+    "loss": "glove has a loss of its own; leave it out",
+    "exact": "it is skip-gram with loss=negative that can draw as gensim does; the others do so anyway",
+    "subwords": "they go with skip-gram and CBOW of mean or sum, with loss negative or hierarchical, on the CPU",
+}
+
+FREE_TO_CHANGE = ("save_every",)
+"""Keys that a resumed run may have changed; without ``deterministic`` also ``threads``."""
+
+
+def chosen(method: object, exact: bool) -> dict[str, Any]:
+    """Return what a method chooses where nobody else does; nothing for one that does not exist."""
+    if method == "cbow":
+        return {"alpha": 0.05}
+    if method == "glove":
+        return {"alpha": 0.05, "epochs": 25, "window": 15}
+    return {"alpha": 0.025 if exact else SHARED_ALPHA} if method == "skip-gram" else {}
+
+
+SHARED_ALPHA = 0.03
+"""Of skip-gram whose words share their negatives: found by the search in ``benchmarks/word2vec.py``."""

@@ -1,0 +1,231 @@
+"""``Word2Vec``: vectors trained by a program, by the names that gensim's users know. Torch-free."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from attnkit.config import validate
+from attnkit.data.words import Encoded, encode_words
+from attnkit.errors import UsageError
+from attnkit.runs.folder import RunFolder
+from attnkit.tasks.word_vectors import matrices as mats
+from attnkit.tasks.word_vectors.config import Word2VecConfig
+from attnkit.tasks.word_vectors.course import course
+from attnkit.tasks.word_vectors.initial import begin_from
+from attnkit.tasks.word_vectors.keep import Keeper
+from attnkit.tasks.word_vectors.resolve import resolve
+from attnkit.tasks.word_vectors.saved import State, read_config, read_state, read_words
+from attnkit.tasks.word_vectors.sentences import Sentences, count_words, encode_sentences, refuse_once
+from attnkit.tasks.word_vectors.text import open_tokenizer
+from attnkit.tasks.word_vectors.vectors import Vectors
+from attnkit.tasks.word_vectors.work import begin_work
+from attnkit.text.words import WordList
+
+IN_MEMORY = "(sentences)"
+"""Stands in a configuration where the text was no file."""
+
+
+class Word2Vec:
+    """Word vectors and all that is needed to train them on.
+
+    >>> model = Word2Vec([["a", "dog", "runs"], ["a", "cat", "runs"]] * 50, vector_size=16, negative=2)
+    >>> model.wv["dog"].shape
+    (16,)
+    """
+
+    def __init__(
+        self,
+        sentences: Sentences | str | Path | None = None,
+        corpus_file: str | Path | None = None,
+        *,
+        vector_size: int = 100,
+        window: int = 5,
+        min_count: int = 5,
+        sg: int = 0,
+        hs: int = 0,
+        negative: int = 5,
+        sample: float = 1e-3,
+        alpha: float | None = None,
+        min_alpha: float = 1e-4,
+        epochs: int = 5,
+        workers: int | None = None,
+        seed: int = 1,
+        cbow_mean: int = 1,
+        ns_exponent: float = 0.75,
+        max_final_vocab: int | None = None,
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Say how vectors are trained, and train them if there are sentences.
+
+        Args:
+            sentences: lists of words, or texts whose words stand between white space; gone through more than once. A
+                name is that of a file, as ``corpus_file``.
+            corpus_file: text, plain or compressed, a sentence a line.
+            vector_size: numbers of a vector.
+            window: most words between a word and its neighbours.
+            min_count: rarer words get no vector.
+            sg: 1 for skip-gram, 0 for CBOW.
+            hs: 1 for hierarchical softmax, 0 for negative sampling.
+            negative: random words for each neighbour.
+            sample: words of a larger share of the text are thinned out.
+            alpha: learning rate at the beginning; None lets the method choose.
+            min_alpha: learning rate at the end.
+            epochs: passes over the text.
+            workers: threads; None takes all processors.
+            seed: decides all that is drawn.
+            cbow_mean: 1 for the mean of the neighbours, 0 for their sum.
+            ns_exponent: random words are drawn by their count to this power.
+            max_final_vocab: keep no more words, the most frequent.
+            settings: any other key of ``attnkit word2vec train``, as ``{"method": "glove", "subwords.min_n": 2}``.
+
+        Raises:
+            UsageError: a setting that cannot be, or sentences that can be gone through only once.
+            DataError: text that cannot be trained on.
+        """
+        given = {
+            "dim": vector_size,
+            "window": window,
+            "data.min_count": min_count,
+            "data.max_vocab": max_final_vocab,
+            "method": "skip-gram" if sg else "cbow",
+            "loss": "hierarchical" if hs else "negative",
+            "negative": negative or None,
+            "sample": sample,
+            "alpha": alpha,
+            "min_alpha": min_alpha,
+            "epochs": epochs,
+            "threads": workers,
+            "seed": seed,
+            "context": "sum" if not (sg or cbow_mean) else None,
+            "ns_exponent": ns_exponent,
+            "data.files": [IN_MEMORY],
+        }
+        self.config: Word2VecConfig = resolve({**given, **(settings or {})}).config
+        self.words: WordList | None = None
+        self.state = State()
+        self._matrices: mats.Matrices = {}
+        self._wv: Vectors | None = None
+        if (text := corpus_file if sentences is None else sentences) is not None:
+            self.fit(text)
+
+    @property
+    def wv(self) -> Vectors:
+        """The vectors. Raises ``UsageError`` where none have been trained."""
+        if self.words is None:
+            raise _untrained()
+        if self._wv is None:
+            self._wv = self._vectors(self.words)
+        return self._wv
+
+    def fit(self, sentences: Sentences | str | Path) -> Word2Vec:
+        """Train from the beginning on sentences, or on the text of a file, and return the model."""
+        return self._train(sentences, None, self.config)
+
+    def train(
+        self,
+        sentences: Sentences | str | Path,
+        *,
+        epochs: int | None = None,
+        total_examples: int | None = None,
+        total_words: int | None = None,
+        start_alpha: float | None = None,
+        end_alpha: float | None = None,
+    ) -> Word2Vec:
+        """Train on, or for the first time; words that have no vector yet stay without one.
+
+        ``total_examples`` and ``total_words`` are what gensim asks for; here they are counted.
+        """
+        changed = {"epochs": epochs, "alpha": start_alpha, "min_alpha": end_alpha}
+        tree = self.config.model_dump(mode="json") | {key: v for key, v in changed.items() if v is not None}
+        return self._train(sentences, self.words, validate(Word2VecConfig, tree))
+
+    def save(self, path: str | Path, overwrite: bool = False) -> None:
+        """Write a run folder, as ``attnkit word2vec train`` does and all its commands take."""
+        if (words := self.words) is None:
+            raise _untrained()
+        if RunFolder(Path(path)).exists() and not overwrite:
+            raise UsageError(f"there is a run in {path}", help="choose another name, or overwrite=True")
+        with Keeper(Path(path), self.config, overwrite, stops=False) as keeper:
+            keeper.words = words.to_bytes()
+            shapes = mats.shapes(self.config, len(words))
+            keeper.save(self._matrices, shapes, self.state.model_copy(update={"finished": True}))
+            keeper.finish()
+
+    @classmethod
+    def load(cls, path: str | Path) -> Word2Vec:
+        """Load a run. Raises ``RunError`` for one of another kind, or a damaged one."""
+        checkpoint, found = RunFolder(Path(path)).checkpoint()
+        for text in found:
+            warnings.warn(text, stacklevel=2)
+        model = cls()
+        model.config, model.words = read_config(checkpoint), read_words(checkpoint)
+        shapes = mats.shapes(model.config, len(model.words))
+        model._matrices, model.state = mats.empty(shapes), read_state(checkpoint)
+        mats.fill(model._matrices, shapes, checkpoint)
+        return model
+
+    def _train(self, sentences: Sentences | str | Path, words: WordList | None, config: Word2VecConfig) -> Word2Vec:
+        with TemporaryDirectory(prefix="attnkit-") as folder:
+            encoded = _encoded(Path(folder) / "words", sentences, words, config)
+            for text in encoded.warnings:
+                warnings.warn(text, stacklevel=3)
+            work = begin_work(config, encoded, Path(folder), lambda text: None)
+            matrices = self._matrices
+            if words is None:
+                matrices = mats.empty(work.shapes)
+                work.begin(matrices)
+                for _ in begin_from(config, encoded.words, matrices):
+                    pass
+            n_steps = config.epochs * work.n_pieces
+            state = State(n_steps=n_steps, raw=encoded.n_raw, fingerprint=encoded.store.fingerprint)
+            for progress in course(config, work, matrices, state, lambda: False):
+                state = progress.state
+        self.words, self.state, self._matrices, self._wv = encoded.words, state, matrices, None
+        return self
+
+    def _vectors(self, words: WordList) -> Vectors:
+        """Return the vectors of all words, those of a run with n-grams composed of theirs."""
+        from attnkit.text.subwords import Subwords, composed
+
+        inputs, outputs = (self._matrices[name][:, : self.config.dim] for name in (mats.INPUTS, mats.OUTPUTS))
+        if (cut := self.config.subwords) is None:
+            return Vectors(words.words, mats.wanted(self.config, inputs, outputs), counts=words.counts)
+        subwords, buckets = Subwords(cut.min_n, cut.max_n, cut.buckets), inputs[len(words) :]
+        rows = composed(inputs, *subwords.tables(words.words))
+        return Vectors(words.words, rows, counts=words.counts, unseen=lambda word: subwords.vector(word, buckets))
+
+
+def _untrained() -> UsageError:
+    return UsageError("there are no vectors yet", help="model.fit(sentences) trains them")
+
+
+def _encoded(
+    folder: Path, sentences: Sentences | str | Path, words: WordList | None, config: Word2VecConfig
+) -> Encoded:
+    """Return sentences encoded by words, or by those they hold themselves."""
+    if isinstance(sentences, str | Path):
+        if words is None:
+            name = config.data.tokenizer
+            tokenizer = None if name is None else open_tokenizer(Path(name))
+            return encode_words(folder, [Path(sentences)], config.data, tokenizer=tokenizer)
+        sentences = _Lines(Path(sentences))
+    refuse_once(sentences)
+    if words is None:
+        words, _ = count_words(sentences, config.data)
+    return encode_sentences(folder, sentences, words, config.data)
+
+
+class _Lines:
+    """The lines of a file, as often as they are asked for."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __iter__(self) -> Any:
+        from attnkit.text.lines import read_lines
+
+        return iter(read_lines(self.path))

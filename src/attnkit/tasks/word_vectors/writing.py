@@ -1,0 +1,56 @@
+"""Writing word vectors in any format; a file appears when it is whole."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import BinaryIO
+
+from attnkit import files
+from attnkit.errors import UsageError
+from attnkit.interop.npy import write_npy
+from attnkit.interop.word_vectors import projector
+from attnkit.interop.word_vectors.binary import write_binary
+from attnkit.interop.word_vectors.formats import Format
+from attnkit.interop.word_vectors.table import Table, blocks
+from attnkit.interop.word_vectors.tensors import words_text, write_tensors
+from attnkit.interop.word_vectors.text import write_lines
+
+
+def write_vectors(path: Path, table: Table, format: Format) -> None:
+    """Write vectors. ``projector`` makes a folder, ``npy`` a list of words (``.words.txt``) beside its file.
+
+    Raises:
+        DataError: the format cannot keep a word.
+        UsageError: a folder that is not empty, or a pipe where one cannot be written.
+        SystemFailure: the disk refuses.
+    """
+    if format == "projector":
+        _write_projector(path, table)
+        return
+    if format == "npy":
+        if path.exists() and not path.is_file():
+            raise UsageError("a .npy file cannot be written into a pipe or a device", where=str(path))
+        files.write_bytes(path.with_suffix(".words.txt"), words_text(table))
+    with files.open_output(path) as stream:
+        _write(stream.buffer, table, format)
+
+
+def _write(stream: BinaryIO, table: Table, format: Format) -> None:
+    if format == "npy":
+        write_npy(stream, (rows for _, rows in blocks(table.rows)))
+    elif format == "safetensors":
+        write_tensors(stream, table)
+    elif format == "word2vec-binary":
+        write_binary(stream, table)
+    else:
+        write_lines(stream, table, head=format != "glove")
+
+
+def _write_projector(path: Path, table: Table) -> None:
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise UsageError(f"{path} exists, and is no empty folder", help="name a new folder")
+    metadata = projector.metadata_text(table)
+    with files.new_folder(path) as folder:
+        with files.create(folder / projector.VECTORS) as stream:
+            projector.write_rows(stream, table)
+        files.write_into(folder / projector.METADATA, metadata)

@@ -1,0 +1,107 @@
+"""Which neighbours belong together: their scores, and the phrases found in a text as a file. Knows no numbers of words.
+
+Mikolov et al. 2013, "Distributed Representations of Words and Phrases and their Compositionality", section 4, and
+Bouma 2009, "Normalized (Pointwise) Mutual Information in Collocation Extraction".
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnkit.errors import RunError
+from attnkit.reading import parse_json, read_plain
+from attnkit.text.config import PhrasesConfig
+
+FILE = "phrases.tsv"
+"""The name under which phrases lie beside an encoded text."""
+MOST_BYTES = 1 << 30
+_HEAD = "# attnkit phrases 1 "
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+def score(config: PhrasesConfig, pairs: Ints, first: Ints, second: Ints, n_words: int) -> Floats:
+    """Return the score of pairs that occur ``pairs`` times, their words ``first`` and ``second`` times, in a text.
+
+    A pair that is rarer than ``config.min_count`` scores minus infinity. With n_words = 1000 and min_count = 5, a pair
+    that occurs 15 times and its words 20 and 25 times has the count score (15 - 5) * 1000 / (20 * 25) = 20.
+    """
+    enough = pairs >= config.min_count
+    if config.scoring == "count":
+        found = (pairs - config.min_count) * (n_words / (first.astype(np.float64) * second))
+    else:
+        together = np.log(np.maximum(pairs, 1) / n_words)
+        apart = np.log(first / n_words) + np.log(second / n_words)
+        found = np.where(together < 0, (together - apart) / np.where(together < 0, -together, 1.0), 1.0)
+    return np.where(enough, found, -np.inf)
+
+
+@dataclass(frozen=True)
+class Phrase:
+    """Words that are joined."""
+
+    parts: tuple[str, ...]
+    """Two words, or phrases of a pass before, with the connectors between them."""
+    score: float
+    count: int
+    """How often they stood side by side."""
+
+
+@dataclass(frozen=True)
+class Phrases:
+    """What was found in a text, to be joined there or in others."""
+
+    config: PhrasesConfig
+    lower: bool
+    """The text was lower-cased."""
+    passes: tuple[tuple[Phrase, ...], ...]
+
+    def __len__(self) -> int:
+        return sum(map(len, self.passes))
+
+    def to_text(self) -> str:
+        """Return the phrases as a table: pass, score, count and parts, tabs between them, below a line for programs."""
+        lines = [_HEAD + json.dumps({**self.config.model_dump(mode="json"), "lower": self.lower}, ensure_ascii=False)]
+        for number, found in enumerate(self.passes, 1):
+            lines += [f"{number}\t{phrase.score:.6g}\t{phrase.count}\t{' '.join(phrase.parts)}" for phrase in found]
+        return "\n".join(lines) + "\n"
+
+    @classmethod
+    def from_text(cls, text: str, *, where: str = FILE) -> Phrases:
+        """Read what ``to_text`` gives. Raises ``RunError`` naming the line that cannot be one of it."""
+        head, *lines = text.removesuffix("\n").split("\n")
+        try:
+            tree = parse_json(head.removeprefix(_HEAD).encode())
+            lower = tree.pop("lower")
+            if not head.startswith(_HEAD) or not isinstance(lower, bool):
+                raise ValueError
+            config = PhrasesConfig.model_validate_json(json.dumps(tree))
+        except (ValueError, AttributeError, KeyError, TypeError, RecursionError) as error:
+            help = "attnkit word2vec phrases FILE --save phrases.tsv makes one"
+            raise RunError(f"{where} holds no phrases of attnkit", where=f"{where}:1", help=help) from error
+        passes: list[list[Phrase]] = [[] for _ in range(config.passes)]
+        for number, line in enumerate(lines, 2):
+            try:
+                place, value, count, words = line.split("\t")
+                parts = tuple(words.split(" "))
+                if len(parts) < 2 or not all(parts) or not 1 <= int(place) <= config.passes:
+                    raise ValueError
+                passes[int(place) - 1].append(Phrase(parts, float(value), int(count)))
+            except ValueError as error:
+                raise RunError("this line is no phrase", where=f"{where}:{number}") from error
+        return cls(config, lower, tuple(map(tuple, passes)))
+
+
+def load(path: Path) -> Phrases:
+    """Read a file of phrases. Raises ``RunError`` where there is none, or it is damaged."""
+    help = "attnkit word2vec phrases FILE --save phrases.tsv makes one"
+    try:
+        text = read_plain(path, min(MOST_BYTES, path.stat().st_size), follow=True).decode("utf-8")
+    except (OSError, ValueError) as error:
+        raise RunError(f"{path} cannot be read as phrases: {error}", help=help) from error
+    return Phrases.from_text(text, where=str(path))

@@ -1,0 +1,125 @@
+"""Compiled loops of bags of words, hierarchical softmax and subwords against a slow one, and its gradients by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from slow_loops import Slow
+
+from attnkit.kernels.huffman import huffman
+from attnkit.kernels.sampling import alias_table, keep_thresholds, key_of
+from attnkit.kernels.word2vec import Loops, Recipe, Tables, Text, Weights, rows
+
+V, D = 40, 20
+COUNTS = (2000 / np.arange(2, V + 2)).astype(np.int64)
+BAG = Recipe(method="cbow", dim=D, window=3, negative=5)
+EXACT = Recipe(dim=D, window=3, negative=4, exact=True)
+PATHS = Recipe(output="hierarchical", dim=D, window=3)
+
+
+def tables(recipe: Recipe) -> Tables:
+    made = Tables(keep_thresholds(COUNTS, 2e-2))
+    if recipe.output == "hierarchical":
+        paths = huffman(COUNTS)
+        made = replace(made, path_starts=paths.starts, nodes=paths.nodes, codes=paths.codes)
+    else:
+        prob, alias = alias_table(COUNTS, 0.75)
+        made = replace(made, prob=prob, alias=alias)
+    if recipe.subwords:  # from no n-gram to four, which words share
+        lists = [[word, *(V + (7 * word + k * k) % 23 for k in range(word % 5))] for word in range(V)]
+        ends = np.cumsum([0, *map(len, lists)])
+        made = replace(made, subword_starts=ends, subword_rows=np.concatenate(lists).astype(np.int32))
+    return made
+
+
+def text(seed: int) -> Text:
+    draw = np.random.default_rng(seed)
+    ids = draw.choice(V, 300, p=COUNTS / COUNTS.sum()).astype(np.uint32)
+    return Text(ids, np.array([0, 1, 1, 90, 92, 230, 300]))
+
+
+def weights(recipe: Recipe, scale: float = 0.9) -> Weights:
+    draw = np.random.default_rng(5)
+    made = Weights(rows(V + 23, recipe.width), rows(V, recipe.width))
+    for matrix in (made.inputs, made.outputs):
+        matrix[:, : recipe.dim] = draw.normal(0, scale * (D / recipe.dim) ** 0.25, (len(matrix), recipe.dim))
+    return made
+
+
+def kind(recipe: Recipe) -> str:
+    """Name the loop that a recipe takes; what else it says is told when that runs."""
+    return f"{recipe.method} {recipe.output} {recipe.subwords and recipe.method == 'cbow'}"
+
+
+@pytest.fixture(scope="module")
+def compiled() -> dict[str, Loops]:
+    """Compile each loop once."""
+    kinds = (BAG, replace(BAG, subwords=True), EXACT, PATHS)
+    return {kind(recipe): Loops(recipe, tables(recipe)) for recipe in kinds}
+
+
+def check(loops: Loops, recipe: Recipe, span: tuple[int, int] = (0, 300)) -> Slow:
+    """Train both ways and compare all that comes out."""
+    here, corpus, key = weights(recipe), text(1), key_of(3, 1)
+    slow = Slow.like(recipe, tables(recipe), here)
+    slow.train(corpus, span, key, (0.1, 0.02))
+    tally = loops.piece(here, corpus, span, key, (0.1, 0.02))
+    assert (tally.terms, tally.words) == (slow.terms, slow.words)
+    assert tally.loss == pytest.approx(slow.loss, rel=1e-4)
+    for ours, theirs in ((here.inputs, slow.inputs), (here.outputs, slow.outputs)):
+        np.testing.assert_allclose(ours[:, : recipe.dim], theirs, rtol=2e-4, atol=2e-5)
+        assert not ours[:, recipe.dim :].any()
+    return slow
+
+
+def told(loops: Loops, recipe: Recipe) -> Loops:
+    """Return a loop that was compiled already with another recipe's knobs and tables."""
+    other = object.__new__(Loops)
+    other.__dict__.update(loops.__dict__)
+    knobs = (recipe.window, recipe.dynamic_window, recipe.negative, recipe.context == "mean")
+    other.__dict__.update(recipe=recipe, _knobs=tuple(map(int, knobs)), _tables=tables(recipe).arrays())
+    return other
+
+
+RECIPES = {
+    "bag, mean": BAG,
+    "bag, sum": replace(BAG, context="sum"),
+    "bag, many negatives, fixed wide window": replace(BAG, negative=20, window=9, dynamic_window=False),
+    "bag, subwords": replace(BAG, subwords=True),
+    "bag, sum, subwords": replace(BAG, context="sum", subwords=True),
+    "skip-gram, subwords": replace(EXACT, subwords=True),
+    "paths": PATHS,
+    "paths, subwords": replace(PATHS, subwords=True),
+}
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_compiled_equals_slow(compiled: dict[str, Loops], name: str) -> None:
+    recipe = RECIPES[name]
+    slow = check(told(compiled[kind(recipe)], recipe), recipe)
+    assert slow.words > 100 and slow.terms > 500
+
+
+@pytest.mark.parametrize("name", ["bag, mean", "bag, subwords", "paths"])
+def test_pieces_reach_beyond_their_ends(compiled: dict[str, Loops], name: str) -> None:
+    recipe = RECIPES[name]
+    for span in ((0, 0), (0, 1), (40, 95), (90, 92), (231, 300)):
+        check(told(compiled[kind(recipe)], recipe), recipe, span)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("context", ["mean", "sum"])
+@pytest.mark.parametrize("subwords", [False, True])
+def test_compiled_equals_slow_for_bags_with_paths(context: str, subwords: bool) -> None:
+    recipe = replace(PATHS, method="cbow", context=context, subwords=subwords)
+    check(Loops(recipe, tables(recipe)), recipe)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dim", [1, 16, 330])
+@pytest.mark.parametrize("name", ["bag, mean", "bag, subwords", "skip-gram, subwords", "paths"])
+def test_any_width(dim: int, name: str) -> None:
+    recipe = replace(RECIPES[name], dim=dim)
+    check(Loops(recipe, tables(recipe)), recipe)

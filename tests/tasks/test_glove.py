@@ -1,0 +1,90 @@
+"""Runs of GloVe, and of what torch alone can train: stopped ones end as whole ones do, and words find their like."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from attnkit.data import cooccurrence
+from attnkit.errors import StoppedError
+from attnkit.runs.folder import RunFolder
+from attnkit.tasks.verify import verify_run
+from attnkit.tasks.word_vectors import glove, legs, plan
+from attnkit.tasks.word_vectors.resolve import resolve
+from attnkit.tasks.word_vectors.train import Begun, Finished, Request, train
+from attnkit.tasks.word_vectors.vectors import Vectors
+
+GROUPS = ["king queen castle crown throne prince", "apple pear plum cherry peach fig", "car bus train tram bike ship"]
+GLOVE = {"method": "glove", "dim": 12, "epochs": 3, "window": 4, "threads": 1, "data.min_count": 1, "save_every": 0.0}
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    draw = np.random.default_rng(5)
+    path = tmp_path_factory.mktemp("text") / "text.txt"
+    lines = [" ".join(draw.choice([*group.split(), "the", "of"], 10)) for group in GROUPS * 60]
+    path.write_text("".join(f"{line}\n" for line in lines))
+    return path
+
+
+@pytest.fixture(autouse=True)
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(legs, "SECONDS", 0.0)
+    monkeypatch.setattr(glove, "PIECE", 50)
+    monkeypatch.setattr(plan, "LEAST", 200)
+
+
+def run(text: Path, path: Path, stop_at: int | None = None, **changes: Any) -> list[Any]:
+    given = {**GLOVE, **{key.replace("__", "."): value for key, value in changes.items()}}
+    calls = itertools.count(1)
+    stop = None if stop_at is None else lambda: next(calls) >= stop_at
+    return list(train(Request(resolve({"data.files": [str(text)], **given}).config, path, stop=stop)))
+
+
+def outcome(path: Path) -> dict[str, bytes]:
+    """Return the weights and the log."""
+    checkpoint, _ = RunFolder(path).checkpoint()
+    return {"model": checkpoint.read("model.safetensors"), "log": (path / "metrics.jsonl").read_bytes()}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param({}, id="glove"),
+        pytest.param({"deterministic": True, "threads": 2}, id="copies"),
+        pytest.param({"method": "skip-gram", "loss": "full", "epochs": 1}, id="full"),
+        pytest.param({"method": "cbow", "context": "concat", "epochs": 1}, id="concat"),
+    ],
+)
+def test_stopped_runs_end_as_whole_ones(changes: dict[str, Any], text: Path, tmp_path: Path) -> None:
+    assert isinstance(run(text, tmp_path / "whole", **changes)[-1], Finished)
+    for stop_at in (1, 4):
+        with pytest.raises(StoppedError):
+            run(text, tmp_path / "parts", stop_at=stop_at, **changes)
+    last = run(text, tmp_path / "parts", **changes)
+    assert next(event.step for event in last if isinstance(event, Begun)) > 1
+    assert outcome(tmp_path / "parts") == outcome(tmp_path / "whole")
+    assert not verify_run(tmp_path / "parts").n_bad
+
+
+def test_the_vectors_are_both_words_together(text: Path, tmp_path: Path) -> None:
+    run(text, tmp_path / "run", epochs=15, save_every=10.0)
+    saved = load_file(next((tmp_path / "run" / "checkpoints").glob("step-*")) / "model.safetensors")
+    vectors = Vectors.load(tmp_path / "run")
+    np.testing.assert_array_equal(vectors.vectors, saved["inputs"] + saved["outputs"])
+    for group in GROUPS:
+        for word in group.split():
+            near = {other for other, _ in vectors.most_similar(word, topn=3)}
+            assert len(near & {*group.split()}) >= 2, word
+
+
+def test_counts_are_kept_for_resuming(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(StoppedError):
+        run(text, tmp_path / "run", stop_at=2)
+    monkeypatch.setattr(cooccurrence, "Counter", None)
+    assert isinstance(run(text, tmp_path / "run")[-1], Finished)
