@@ -9,9 +9,10 @@ import pytest
 
 from attnkit.tasks.config import TranslationConfig
 from attnkit.tasks.convert import Quantization
+from attnkit.tasks.exportable import System
 from attnkit.tasks.kinds import KINDS
 from attnkit.tasks.presets import PRESETS
-from attnkit.text.config import VocabularyConfig
+from attnkit.text.config import TrainedKind, VocabularyConfig
 
 
 def choices(annotation: Any) -> set[str]:
@@ -45,9 +46,11 @@ MODELS = {
         ("train", "precision", key(TranslationConfig, "precision")),
         ("translate", "device", key(TranslationConfig, "device")),
         ("score", "device", key(TranslationConfig, "device")),
-        ("vocab", "kind", key(VocabularyConfig, "kind")),
+        ("vocab", "kind", choices(TrainedKind)),
         ("vocab", "normalize", key(VocabularyConfig, "normalize")),
         ("export", "quantization", choices(Quantization)),
+        ("export", "to", choices(System)),
+        ("check", "export_to", choices(System)),
     ],
 )
 def test_a_flag_offers_what_its_key_takes(command: str, flag: str, expected: set[str]) -> None:

@@ -101,3 +101,27 @@ def test_a_passage_reads_its_own_document_alone(store: Store) -> None:
             here = [token for token, owner in zip(row, numbers, strict=True) if owner == number and token]
             text = here[1:] if here[:1] == [1] else here
             assert any(text == document[i : i + len(text)] for document in DOCUMENTS for i in range(len(document) + 1))
+
+
+def test_a_batch_holds_as_many_tokens_as_it_may(store: Store) -> None:
+    rows = masked(store)
+    feed = RowFeed(rows, 3, 48)
+    sizes = [sum(len(part.ids) for part in feed.step_at(Position(0, i))[0].micro_batches) for i in range(2)]
+    assert rows.sizes.tolist().count(12) >= 4 and max(sizes) == 4, "four full rows of 12 are 48 tokens"
+    assert sum(int(part.sum()) for part in rows.lengths) == rows.sizes.sum()
+
+
+def test_an_epoch_holds_the_rows_that_were_drawn(store: Store) -> None:
+    rows = NextRows(Corpora(store, 12, (2, 5), alpha=0.0))
+    drawn = rows.draw(3, 1)
+    assert drawn is not None and len(set(drawn.tolist())) == len(drawn) != len(rows)
+    feed = RowFeed(rows, 3, 24, examples=rows.draw)
+    found = [
+        number
+        for i in range(feed.plan(1).n_batches)
+        for part in feed.step_at(Position(1, i))[0].micro_batches
+        for number in part.numbers.tolist()
+    ]
+    assert sorted(found) == sorted(drawn.tolist())
+    corpora = np.bincount(rows.corpus(drawn.astype(np.int64)), rows.sizes[rows.mixture.rows(drawn.astype(np.int64))])
+    assert abs(corpora[0] / corpora.sum() - 0.5) < 0.1

@@ -55,6 +55,12 @@ PASSES: dict[str, list[str]] = {
         "export begun hub --to huggingface",
         "import huggingface hub -o imported",
     ],
+    "pretrain-mlm": [
+        "pretrain-mlm {corpus}/train.src -o mlm --preset tiny --max-steps 2 --device cpu --set vocabulary.size=300"
+    ],
+    "pretrain-clm": [
+        "pretrain-clm {corpus}/train.src -o clm --preset tiny --max-steps 2 --device cpu --set vocabulary.size=300"
+    ],
     "toy-corpus": ["toy-corpus reverse -o digits --pairs 20 --valid 2 --test 2"],
     "embed": [
         "train --task autoencode --data {corpus}/train.src -o codes --max-steps 2 --device cpu",

@@ -62,6 +62,15 @@ def test_special_ids_and_symbols_are_apart() -> None:
     assert len(allowed) == tokenizer.vocab_size - 5 - tokenizer.n_unused
 
 
+def test_a_space_alone_belongs_to_the_word_behind_it() -> None:
+    tokenizer = trained("bpe")
+    space, letter, stop = (
+        next(id for id in range(tokenizer.vocab_size) if tokenizer.bytes_of(id) == text) for text in (b" ", b"N", b".")
+    )
+    row = np.array([[letter, space, letter, space, stop, letter, letter]])
+    assert joints(tokenizer).begins(row)[0].tolist() == [True, True, False, True, False, True, False]
+
+
 def test_sentences_end_with_stops() -> None:
     tokenizer = trained("bpe")
     ends = sentence_ends(tokenizer)

@@ -14,7 +14,7 @@ import typer
 from attnkit import console, files
 from attnkit.config import validate
 from attnkit.errors import UsageError, failure
-from attnkit.text.config import VocabularyConfig
+from attnkit.text.config import TrainedKind, VocabularyConfig
 from attnkit.text.lines import open_binary, refuse_overwriting, refuse_streams
 
 if TYPE_CHECKING:
@@ -29,9 +29,7 @@ def command(
         list[Path], typer.Argument(metavar="FILE...", help="Text, one sentence a line; plain, .gz, .xz or .bz2.")
     ],
     output: Annotated[Path, typer.Option("-o", "--output", help="Where the vocabulary is written.", metavar="FILE")],
-    kind: Annotated[
-        Literal["bpe", "unigram", "wordpiece", "word", "char"], typer.Option(help="What the entries are.")
-    ] = DEFAULT.kind,
+    kind: Annotated[TrainedKind, typer.Option(help="What the entries are.")] = "bpe",
     size: Annotated[int, typer.Option(help="Most entries.")] = DEFAULT.size,
     min_frequency: Annotated[int, typer.Option(help="Rarer things get no entry.")] = DEFAULT.min_frequency,
     normalize: Annotated[

@@ -90,8 +90,7 @@ def bert_head(config: BertConfig) -> list[Link]:
     return [
         *linked("predictor.linear", f"{near}.transform.dense"),
         *linked("predictor.norm", f"{near}.transform.LayerNorm"),
-        Link("output.bias", (f"{near}.bias",)),
-        *([] if config.tied else [Link("output.weight", (f"{near}.decoder.weight",))]),
+        *_output(near, config),
     ]
 
 
@@ -100,9 +99,23 @@ def roberta_head(config: BertConfig) -> list[Link]:
     return [
         *linked("predictor.linear", "lm_head.dense"),
         *linked("predictor.norm", "lm_head.layer_norm"),
-        Link("output.bias", ("lm_head.bias",)),
-        *([] if config.tied else [Link("output.weight", ("lm_head.decoder.weight",))]),
+        *_output("lm_head", config),
     ]
+
+
+def _output(near: str, config: BertConfig) -> list[Link]:
+    """Return the links of the output layer; one that is not the embedding has a bias of its own, the other is idle."""
+    return [Link("output.bias", (f"{near}.bias",))] if config.tied else linked("output", f"{near}.decoder")
+
+
+def other_bias(name: str) -> str:
+    """Return what else the output's bias may be called.
+
+    >>> other_bias("lm_head.bias"), other_bias("lm_head.decoder.bias")
+    ('lm_head.decoder.bias', 'lm_head.bias')
+    """
+    near = name.removesuffix(".bias")
+    return f"{near.removesuffix('.decoder')}.bias" if near.endswith(".decoder") else f"{near}.decoder.bias"
 
 
 def next_sentence() -> list[Link]:

@@ -5,7 +5,8 @@ each with a space before it and cut where a run of spaces begins. There one step
 cuts it. Symbols such as [MASK] are looked for after the first of these, so that what follows one gets no space: the
 step takes the space away again from a text that is a symbol and nothing else, as ``tokenizers`` sees symbols too.
 
-What no such file can say: there a special entry's name in a text is that entry; here it is text like any other.
+What no such file can say: there a special entry's name in a text is that entry; here it is text like any other. And a
+text that is nothing but a symbol has the symbol's entry alone; here the one of a space stands before it.
 """
 
 from __future__ import annotations

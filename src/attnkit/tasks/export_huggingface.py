@@ -123,6 +123,8 @@ def _make_bert(
     tokenizer = read_tokenizer(chosen)
     tensors = layout.to_theirs(links, model.state_dict())
     tensors |= _tables(config, "bert.")
+    for bias in [name for name in tensors if name.endswith(".decoder.bias")]:
+        tensors[layout.other_bias(bias)] = tensors[bias].clone()  # idle, but looked for
     roles = tokens.BERT if config.n_segments > 1 else tokens.BERT.without_segments()
     return Made(
         config=configs.bert_json(config, tokenizer.vocab_size, name, labels),

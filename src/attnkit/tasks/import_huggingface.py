@@ -152,13 +152,13 @@ def _renamed_bias(link: layout.Link, names: Mapping[str, str]) -> layout.Link:
     """Return the link of a bias by its other name, where the file has only that one."""
     if link.ours != "output.bias" or link.theirs[0] in names:
         return link
-    return layout.Link(link.ours, (link.theirs[0].replace(".bias", ".decoder.bias"),))
+    return layout.Link(link.ours, (layout.other_bias(link.theirs[0]),))
 
 
 def _is_read_already(name: str, described: configs.Described) -> bool:
     """Return whether a tensor says nothing new: it is the same as another by which it is read, or no weight."""
     weight = name in ("cls.predictions.decoder.weight", "lm_head.decoder.weight", "lm_head.weight")
-    bias = name in ("cls.predictions.decoder.bias", "lm_head.decoder.bias")
+    bias = name in ("cls.predictions.decoder.bias", "cls.predictions.bias", "lm_head.decoder.bias", "lm_head.bias")
     return (weight and described.config.tied) or bias or layout.HARMLESS.fullmatch(name) is not None
 
 
@@ -168,13 +168,13 @@ def _has_next_sentence(links: list[layout.Link]) -> bool:
 
 def _outline(described: configs.Described, next_sentence: bool) -> dict[str, Tensor]:
     """Return our tensors without numbers, of as many words and positions as theirs have."""
-    changes: dict[str, Any] = {"max_length": described.config.max_length + described.skipped}
-    if isinstance(described.config, BertConfig):
-        changes["next_sentence"] = next_sentence
-    config = described.config.model_copy(update=changes)
+    config = described.config
+    positions = {"max_length": config.max_length + described.skipped}
     with torch.device("meta"):
-        found = (Bert if isinstance(config, BertConfig) else Gpt)(config, described.vocab_size)
-    return found.state_dict()
+        if isinstance(config, GptConfig):
+            return Gpt(config, described.vocab_size).state_dict()
+        changed = config.model_copy(update={**positions, "next_sentence": next_sentence})
+        return Bert(changed, described.vocab_size).state_dict()
 
 
 def _segments(described: configs.Described, names: Mapping[str, str]) -> str:
@@ -200,16 +200,14 @@ def _run_config(folder: Path, described: configs.Described, vocabulary: Vocabula
     mlm = isinstance(described.config, BertConfig)
     tree = (mlm_preset if mlm else clm_preset)("base", described.config.kind)
     model = described.config.model_dump(mode="json")
-    if mlm:
-        model["next_sentence"] = next_sentence
-    own = {
+    tree |= {
         "data": {"files": [str(folder)], "length": min(512, described.config.max_length)},
-        "model": model,
+        "model": {**model, "next_sentence": next_sentence} if mlm else model,
         "vocabulary": vocabulary.tokenizer.config.model_dump(mode="json"),
         "preset": "base",
     }
     try:
-        return validate(MlmConfig if mlm else ClmConfig, {**tree, **own})
+        return validate(MlmConfig, tree) if mlm else validate(ClmConfig, tree)
     except UsageError as error:
         raise RunError(f"the model cannot be imported: {error.what}", where=str(folder / "config.json")) from error
 
@@ -226,8 +224,9 @@ def _fill(model: Bert | Gpt, plan: _Plan, opened: weights.Weights, order: list[i
     with torch.no_grad():
         for link in plan.links:
             found = {name: opened.read(plan.names[name]) for name in link.theirs}
+            change = changes.get(link.ours)
             tensor = link.join(found)
-            own[link.ours].copy_(changes.get(link.ours, lambda tensor: tensor)(tensor))
+            own[link.ours].copy_(tensor if change is None else change(tensor))
         if isinstance(model, Bert) and model.segments is None:
             # Every token has this vector; so has every position.
             segment = opened.read(plan.names[_segments(described, plan.names)])

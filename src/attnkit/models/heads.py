@@ -1,0 +1,129 @@
+"""What stands on a pretrained encoder: a classifier of rows, a tagger of tokens, a reader that finds answers.
+
+Devlin et al. 2019, section 4: one linear map each, on the first token's pooled feature or on every token's. Knows no
+text and no losses. Letters: B rows, T tokens of a row, D model width, L labels.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from attnkit.models.bert import STD, Bert, Pooler
+from attnkit.models.dropout import Dropout
+from attnkit.models.language_config import BertConfig
+from attnkit.models.linear import Linear
+from attnkit.models.passages import Layout
+
+
+def _output(d_model: int, n_labels: int) -> Linear:
+    output = Linear(d_model, n_labels)
+    nn.init.normal_(output.weight, std=STD)
+    nn.init.zeros_(output.bias)
+    return output
+
+
+class Classifier(nn.Module):
+    """A label for each row, of one text or a pair of them."""
+
+    def __init__(self, config: BertConfig, vocab_size: int, n_labels: int) -> None:
+        super().__init__()
+        self.encoder = Bert(config, vocab_size)
+        self.pooler = Pooler(config.d_model)
+        self.dropout = Dropout(config.dropout)
+        self.output = _output(config.d_model, n_labels)
+
+    def forward(self, ids: Tensor, real: Tensor, segments: Tensor | None = None) -> Tensor:
+        """Return logits (B, L) of ids (B, T), of which real (B, T) are no padding."""
+        hidden = self.encoder.hidden(ids, Layout.padded(real), segments)
+        logits: Tensor = self.output(self.dropout(self.pooler(hidden)))
+        return logits
+
+
+class Tagger(nn.Module):
+    """A label for each token."""
+
+    def __init__(self, config: BertConfig, vocab_size: int, n_labels: int) -> None:
+        super().__init__()
+        self.encoder = Bert(config, vocab_size)
+        self.dropout = Dropout(config.dropout)
+        self.output = _output(config.d_model, n_labels)
+
+    def forward(self, ids: Tensor, real: Tensor, segments: Tensor | None = None) -> Tensor:
+        """Return logits (B, T, L) of ids (B, T), of which real (B, T) are no padding."""
+        hidden = self.encoder.hidden(ids, Layout.padded(real), segments)
+        logits: Tensor = self.output(self.dropout(hidden))
+        return logits
+
+
+class Reader(nn.Module):
+    """How likely each token begins and ends the answer to a question."""
+
+    def __init__(self, config: BertConfig, vocab_size: int) -> None:
+        super().__init__()
+        self.encoder = Bert(config, vocab_size)
+        self.dropout = Dropout(config.dropout)
+        self.output = _output(config.d_model, 2)
+
+    def forward(self, ids: Tensor, real: Tensor, segments: Tensor | None, allowed: Tensor) -> Tensor:
+        """Return logits (2, B, T) of beginning and end, -inf where an answer cannot lie.
+
+        Args:
+            ids: (B, T) question and context.
+            real: (B, T) bool, True but at padding.
+            segments: (B, T) int64, 0 for the question, 1 for the context.
+            allowed: (B, T) bool, True at tokens of the context and where the first token stands for no answer.
+        """
+        hidden = self.encoder.hidden(ids, Layout.padded(real), segments)
+        logits = self.output(self.dropout(hidden)).movedim(-1, 0)
+        return logits.masked_fill(~allowed, -math.inf)
+
+
+def layers_of(encoder: Bert) -> list[list[nn.Parameter]]:
+    """Return the parameters of an encoder from the bottom up: embeddings, each layer, the norm at the top if any.
+
+    What only pretraining uses, the predictor of words, is left out.
+    """
+    embeddings: list[nn.Module] = [encoder.embedding, encoder.places, encoder.embedding_norm]
+    if encoder.segments is not None:
+        embeddings.append(encoder.segments)
+    groups = [embeddings, *([layer] for layer in encoder.layers)]
+    found = [[parameter for module in group for parameter in module.parameters()] for group in groups]
+    top = list(encoder.norm.parameters())
+    return [*found, top] if top else found
+
+
+def freeze(encoder: Bert, n_layers: int) -> None:
+    """Keep the embeddings and the lowest n_layers layers as they are; 0 freezes nothing.
+
+    Raises:
+        ValueError: there are not so many layers.
+    """
+    if not 0 <= n_layers <= len(encoder.layers):
+        raise ValueError(f"the encoder has {len(encoder.layers)} layers, of which {n_layers} cannot be frozen")
+    for group in layers_of(encoder)[: n_layers + 1 if n_layers else 0]:
+        for parameter in group:
+            parameter.requires_grad_(False)
+
+
+def unused(encoder: Bert) -> list[nn.Parameter]:
+    """Return the parameters of an encoder that only the prediction of words needs."""
+    own = {id(parameter) for group in layers_of(encoder) for parameter in group}
+    return [parameter for parameter in encoder.parameters() if id(parameter) not in own]
+
+
+def best_span(starts: Tensor, ends: Tensor, longest: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the likeliest span of each row: its beginning (B,), its end (B,) inclusive, and its score (B,).
+
+    Args:
+        starts: (B, T) logits of beginnings, -inf where none may be.
+        ends: (B, T) logits of ends.
+        longest: most tokens of a span.
+    """
+    length = starts.shape[1]
+    scores = starts[:, :, None] + ends[:, None, :]
+    inside = torch.ones(length, length, dtype=torch.bool, device=starts.device).triu().tril(longest - 1)
+    best, place = scores.masked_fill(~inside, -math.inf).flatten(1).max(1)
+    return place // length, place % length, best
