@@ -112,6 +112,8 @@ class Word2VecConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_at
             "loss": self.loss != "negative" and self.method == "glove",
             "exact": self.exact and (self.method != "skip-gram" or self.loss != "negative"),
             "subwords": self.subwords is not None and (self.method == "glove" or self.needs_torch),
+            "device": self.device == "cuda" and self.method == "glove",
+            "deterministic": self.deterministic and self.device == "cuda",
         }
         for key, wrong in chosen.items():
             if wrong:
@@ -132,6 +134,8 @@ _MEANING = {
     "loss": "glove has a loss of its own; leave it out",
     "exact": "it is skip-gram with loss=negative that can draw as gensim does; the others do so anyway",
     "subwords": "they go with skip-gram and CBOW of mean or sum, with loss negative or hierarchical, on the CPU",
+    "device": "glove is computed on the CPU; leave it out",
+    "deterministic": "a GPU adds up in no fixed order; leave one of the two out",
 }
 
 FREE_TO_CHANGE = ("save_every",)
