@@ -50,10 +50,9 @@ def resolve(flags: Mapping[str, Any], sets: Sequence[str] = (), file: Path | Non
     if isinstance(data["files"], str):
         layers.append(Layer("data.files", {"data": {"files": [data["files"]]}}))
     method = given.get("method", "skip-gram")
-    plain = given.get("exact") is True or given.get("loss", "negative") != "negative"
     below = [
         Layer("the processors", {"threads": usable_cpus()}),
-        Layer(f"method {method}", chosen(method, exact=plain)),
+        Layer(f"method {method}", chosen(method, given)),
     ]
     tree, origins = merge([*below, *layers])
     try:
