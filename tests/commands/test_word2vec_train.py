@@ -80,6 +80,18 @@ def test_where_each_value_comes_from(call: Call, text: Path, tmp_path: Path) -> 
     assert not (tmp_path / "run").exists()
 
 
+def test_a_flag_for_subwords_leaves_what_a_file_says_of_them(call: Call, text: Path, tmp_path: Path) -> None:
+    file = tmp_path / "settings.yaml"
+    for said, min_n in (("{min_n: 2}", 2), ("null", 3)):
+        file.write_text(f"subwords: {said}\n")
+        for more in ([], ["--buckets", 50]):
+            code, out, err = call("word2vec", "train", text, "-c", file, "--subwords", *more, "--dry-run", "--json")
+            assert code == 0, err
+            found = json.loads(out)["configuration"]
+            assert found["subwords.min_n"]["value"] == min_n
+            assert found["subwords.buckets"]["value"] == (50 if more else 2_000_000)
+
+
 WRONG: dict[str, tuple[list[Any], int, str]] = {
     "no text": ([], 2, "there is no text to train on"),
     "no such file": (["none.txt"], 2, "none.txt"),

@@ -115,7 +115,12 @@ def test_counts_are_kept_and_taken_again(store: Store, tmp_path: Path, monkeypat
 
 def test_pairs_of_other_words_are_counted_anew(store: Store, tmp_path: Path) -> None:
     first = Pairs(*(part.copy() for part in count_pairs(tmp_path / "pairs", store, WINDOW, 1 << 20, print)))
-    for name, value in (("high.bin", b"\xff\xff\xff\x00"), ("counts.bin", b"\x00\x00\xc0\x7f")):
+    other_count = np.float32(0.7).tobytes()
+    for name, value in (
+        ("high.bin", b"\xff\xff\xff\x00"),
+        ("counts.bin", b"\x00\x00\xc0\x7f"),
+        ("counts.bin", other_count),
+    ):
         path = tmp_path / "pairs" / name
         path.write_bytes(value + path.read_bytes()[4:])
         assert same(first, count_pairs(tmp_path / "pairs", store, WINDOW, 1 << 20, print))

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from safetensors.numpy import load_file
 
 from attnkit.data import cooccurrence
@@ -70,6 +71,25 @@ def test_stopped_runs_end_as_whole_ones(changes: dict[str, Any], text: Path, tmp
     assert next(event.step for event in last if isinstance(event, Begun)) > 1
     assert outcome(tmp_path / "parts") == outcome(tmp_path / "whole")
     assert not verify_run(tmp_path / "parts").n_bad
+
+
+def test_a_stop_waits_for_few_words_where_each_is_held_against_all(
+    text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plan, "LEAST", 10)
+    for loss, n_lines in (("full", 1), ("negative", 2)):  # of 10 words; else 1,800 / 64 would be the most
+        events = run(text, tmp_path / loss, method="cbow", context="concat", loss=loss, epochs=1, save_every=10.0)
+        assert events[-1].step == 180 / n_lines
+
+
+def test_torch_takes_the_threads_that_are_asked_for(
+    text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[int] = []
+    monkeypatch.setattr(torch, "set_num_threads", found.append)
+    events = run(text, tmp_path / "run", method="skip-gram", loss="full", epochs=1, threads=2)
+    assert found == [2]
+    assert next(event.where for event in events if isinstance(event, Begun)) == "torch, cpu, 2 threads"
 
 
 def test_the_vectors_are_both_words_together(text: Path, tmp_path: Path) -> None:

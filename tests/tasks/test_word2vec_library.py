@@ -38,6 +38,63 @@ def test_names_that_gensim_has(model: attnkit.Word2Vec) -> None:
     assert len(model.wv) == 8 and "zebra" not in model.wv
 
 
+def test_the_steps_that_gensim_users_take(model: attnkit.Word2Vec) -> None:
+    steps = attnkit.Word2Vec(**TINY)
+    steps.build_vocab(SENTENCES)
+    assert (steps.corpus_count, steps.corpus_total_words) == (len(SENTENCES), sum(map(len, SENTENCES)))
+    with pytest.raises(UsageError, match="no vectors yet"):
+        _ = steps.wv
+    steps.train(SENTENCES, total_examples=steps.corpus_count, epochs=steps.epochs)
+    assert same(steps.wv, model.wv)
+    other = attnkit.Word2Vec(**TINY)
+    other.build_vocab(corpus_iterable=[["a", "runs", "home"], ["only", "here", "a"]])
+    other.train(corpus_iterable=SENTENCES, epochs=1)  # which says more words, that get no vector
+    assert other.wv.index_to_key == ["a", "runs", "home", "only", "here"] and other.epochs == 1
+
+
+def test_a_vocabulary_may_be_of_another_text_file(tmp_path: Path) -> None:
+    path = tmp_path / "text.txt"
+    path.write_text("a runs home\nb sleeps away\n" * 30)
+    model = attnkit.Word2Vec(**TINY)
+    model.build_vocab(corpus_file=path)
+    assert (model.corpus_count, model.corpus_total_words) == (60, 180)
+    model.train(corpus_file=str(path), epochs=1)
+    assert same(model.wv, attnkit.Word2Vec(corpus_file=path, **{**TINY, "epochs": 1}).wv)
+
+
+def test_arguments_that_cannot_be() -> None:
+    with pytest.raises(UsageError, match="negative: 0 does not fit"):
+        attnkit.Word2Vec(**{**TINY, "negative": 0})
+    assert attnkit.Word2Vec(**{**TINY, "negative": 0}, hs=1).config.loss == "hierarchical"
+    assert not attnkit.Word2Vec(**TINY, shrink_windows=False).config.dynamic_window
+    with pytest.raises(UsageError, match="sentences and a corpus_file"):
+        attnkit.Word2Vec(SENTENCES, corpus_file="text.txt", **TINY)
+    for no_text in (attnkit.Word2Vec(**TINY).train, attnkit.Word2Vec(**TINY).build_vocab):
+        with pytest.raises(UsageError, match="there is no text"):
+            no_text()
+
+
+@pytest.mark.parametrize("settings", [{"data.phrases.passes": 1}, {"data.tokenizer": "vocab.json"}])
+def test_what_only_text_files_are_cut_by_is_not_left_out_silently(settings: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="are looked for in a text file"):
+        attnkit.Word2Vec(SENTENCES, **TINY, settings=settings)
+
+
+@pytest.mark.parametrize(
+    ("word", "why"), [("a\tb", "tab"), ("a\nb", "line feed"), ("", "is empty"), ("a\ud800", "other half")]
+)
+def test_words_that_could_not_be_saved_are_refused(word: str, why: str) -> None:
+    with pytest.raises(DataError, match=why):
+        attnkit.Word2Vec([[word, "b", "c"]] * 9, **TINY)
+
+
+def test_a_failed_fit_leaves_the_model_as_it_was(model: attnkit.Word2Vec) -> None:
+    own = attnkit.Word2Vec(SENTENCES, **TINY)
+    with pytest.raises(DataError):
+        own.fit([["a"]])
+    assert same(own.wv, model.wv)
+
+
 def test_sentences_texts_and_files_give_the_same(model: attnkit.Word2Vec, tmp_path: Path) -> None:
     texts = [" ".join(sentence) for sentence in SENTENCES]
     path = tmp_path / "text.txt"
@@ -87,11 +144,12 @@ def test_counting_equals_a_naive_count(tmp_path: Path) -> None:
     drawn = np.random.default_rng(3)
     sentences = [[f"W{n}" for n in drawn.zipf(1.5, size=drawn.integers(1, 9)) if n < 30] for _ in range(300)]
     config = TextConfig(files=("-",), min_count=3, max_vocab=12, lower=True)
-    words, n_raw = count_words(sentences, config)
+    words, n_raw, n_sentences = count_words(sentences, config)
     flat = [word.lower() for sentence in sentences for word in sentence]
     counts = {word: flat.count(word) for word in flat}
     ranked = sorted((word for word in counts if counts[word] >= 3), key=lambda w: (-counts[w], flat.index(w)))[:12]
     assert (words.words, words.counts.tolist(), n_raw) == (ranked, [counts[word] for word in ranked], len(flat))
+    assert n_sentences == 300
     encoded = encode_sentences(tmp_path / "store", sentences, words, config)
     kept = [[ranked.index(w.lower()) for w in sentence if w.lower() in ranked] for sentence in sentences]
     assert [encoded.store[i].tolist() for i in range(len(encoded.store))] == [row for row in kept if row]

@@ -42,6 +42,7 @@ def test_only_copies_make_pieces_depend_on_threads() -> None:
     assert piece_size(10**9, 1) == PIECE
     assert piece_size(10**9, 8) * 8 <= ROUND
     assert piece_size(100, 1) == piece_size(100, 2) == LEAST
+    assert piece_size(10**9, 1, slow=True) == LEAST
 
 
 def test_the_rate_falls_in_a_straight_line() -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Literal
@@ -71,16 +71,22 @@ def _open(folder: Path, wanted: tuple[int, str], n_words: int) -> Pairs | None:
         found = Pairs(*(_map(folder / f"{name}.bin", dtype, known.pairs) for name, dtype in _PARTS.items()))
     except (OSError, RunError, ValueError, RecursionError):
         return None
-    return found if _usable(found, n_words) else None
+    return found if _usable(found, n_words, known.sha256) else None
 
 
-def _usable(pairs: Pairs, n_words: int) -> bool:
-    """Return whether a loop that checks nothing may work on these: words that exist, counts that have a logarithm."""
+def _usable(pairs: Pairs, n_words: int, sha256: Mapping[Any, str]) -> bool:
+    """Return whether these are what was counted, and a loop that checks nothing may work on them.
+
+    That is: words that exist, and counts that have a logarithm.
+    """
+    digests = {name: hashlib.sha256() for name in _PARTS}
     for begin in range(0, len(pairs.counts), _STRETCH):
-        low, high, counts = (part[begin : begin + _STRETCH] for part in pairs)
+        parts = low, high, counts = [part[begin : begin + _STRETCH] for part in pairs]
         if max(low.max(), high.max()) >= n_words or not (np.isfinite(counts) & (counts > 0)).all():
             return False
-    return True
+        for digest, part in zip(digests.values(), parts, strict=True):
+            digest.update(part.data)
+    return {f"{name}.bin": digest.hexdigest() for name, digest in digests.items()} == sha256
 
 
 def _map(path: Path, dtype: str, n: int, offset: int = 0) -> NDArray[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import BaseModel, Field, model_validator
@@ -112,6 +113,8 @@ class Word2VecConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_at
             "loss": self.loss != "negative" and self.method == "glove",
             "exact": self.exact and (self.method != "skip-gram" or self.loss != "negative"),
             "subwords": self.subwords is not None and (self.method == "glove" or self.needs_torch),
+            "device": self.device == "cuda" and self.method == "glove",
+            "deterministic": self.deterministic and self.device == "cuda",
         }
         for key, wrong in chosen.items():
             if wrong:
@@ -132,20 +135,22 @@ _MEANING = {
     "loss": "glove has a loss of its own; leave it out",
     "exact": "it is skip-gram with loss=negative that can draw as gensim does; the others do so anyway",
     "subwords": "they go with skip-gram and CBOW of mean or sum, with loss negative or hierarchical, on the CPU",
+    "device": "glove is computed on the CPU; leave it out",
+    "deterministic": "a GPU adds up in no fixed order; leave one of the two out",
 }
 
 FREE_TO_CHANGE = ("save_every",)
 """Keys that a resumed run may have changed; without ``deterministic`` also ``threads``."""
 
 
-def chosen(method: object, exact: bool) -> dict[str, Any]:
-    """Return what a method chooses where nobody else does; nothing for one that does not exist."""
-    if method == "cbow":
-        return {"alpha": 0.05}
+def chosen(method: object, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a method chooses where nobody else does; nothing for one that does not exist.
+
+    With negative sampling the rates did best in ``benchmarks/word2vec.py``, on 15 million words; the others are
+    word2vec's own.
+    """
     if method == "glove":
         return {"alpha": 0.05, "epochs": 25, "window": 15}
-    return {"alpha": 0.025 if exact else SHARED_ALPHA} if method == "skip-gram" else {}
-
-
-SHARED_ALPHA = 0.03
-"""Of skip-gram whose words share their negatives: found by the search in ``benchmarks/word2vec.py``."""
+    measured = given.get("loss", "negative") == "negative" and given.get("context", "mean") == "mean"
+    rates = {"skip-gram": 0.05, "cbow": 0.075} if measured else {"skip-gram": 0.025, "cbow": 0.05}
+    return {"alpha": rates[method]} if isinstance(method, str) and method in rates else {}

@@ -13,7 +13,7 @@ from attnkit.data.words import Encoded, encode_words
 from attnkit.errors import UsageError
 from attnkit.runs.folder import RunFolder
 from attnkit.tasks.word_vectors import matrices as mats
-from attnkit.tasks.word_vectors.config import Word2VecConfig
+from attnkit.tasks.word_vectors.config import TextConfig, Word2VecConfig
 from attnkit.tasks.word_vectors.course import course
 from attnkit.tasks.word_vectors.initial import begin_from
 from attnkit.tasks.word_vectors.keep import Keeper
@@ -22,7 +22,7 @@ from attnkit.tasks.word_vectors.saved import State, read_config, read_state, rea
 from attnkit.tasks.word_vectors.sentences import Sentences, count_words, encode_sentences, refuse_once
 from attnkit.tasks.word_vectors.text import open_tokenizer
 from attnkit.tasks.word_vectors.vectors import Vectors
-from attnkit.tasks.word_vectors.work import begin_work
+from attnkit.tasks.word_vectors.work import begin_work, refuse_unavailable
 from attnkit.text.words import WordList
 
 IN_MEMORY = "(sentences)"
@@ -57,6 +57,7 @@ class Word2Vec:
         cbow_mean: int = 1,
         ns_exponent: float = 0.75,
         max_final_vocab: int | None = None,
+        shrink_windows: bool = True,
         settings: Mapping[str, Any] | None = None,
     ) -> None:
         """Say how vectors are trained, and train them if there are sentences.
@@ -69,8 +70,8 @@ class Word2Vec:
             window: most words between a word and its neighbours.
             min_count: rarer words get no vector.
             sg: 1 for skip-gram, 0 for CBOW.
-            hs: 1 for hierarchical softmax, 0 for negative sampling.
-            negative: random words for each neighbour.
+            hs: 1 for hierarchical softmax alone, 0 for negative sampling.
+            negative: random words for each neighbour; of no matter with ``hs``.
             sample: words of a larger share of the text are thinned out.
             alpha: learning rate at the beginning; None lets the method choose.
             min_alpha: learning rate at the end.
@@ -80,6 +81,7 @@ class Word2Vec:
             cbow_mean: 1 for the mean of the neighbours, 0 for their sum.
             ns_exponent: random words are drawn by their count to this power.
             max_final_vocab: keep no more words, the most frequent.
+            shrink_windows: draw the window of each word from 1 to ``window``.
             settings: any other key of ``attnkit word2vec train``, as ``{"method": "glove", "subwords.min_n": 2}``.
 
         Raises:
@@ -93,7 +95,7 @@ class Word2Vec:
             "data.max_vocab": max_final_vocab,
             "method": "skip-gram" if sg else "cbow",
             "loss": "hierarchical" if hs else "negative",
-            "negative": negative or None,
+            "negative": negative or (None if hs else 0),
             "sample": sample,
             "alpha": alpha,
             "min_alpha": min_alpha,
@@ -102,20 +104,28 @@ class Word2Vec:
             "seed": seed,
             "context": "sum" if not (sg or cbow_mean) else None,
             "ns_exponent": ns_exponent,
+            "dynamic_window": bool(shrink_windows),
             "data.files": [IN_MEMORY],
         }
         self.config: Word2VecConfig = resolve({**given, **(settings or {})}).config
         self.words: WordList | None = None
         self.state = State()
+        self.corpus_count = self.corpus_total_words = 0
+        """Sentences and words that were counted; of a file that was trained on, lines with a word that has a vector."""
         self._matrices: mats.Matrices = {}
         self._wv: Vectors | None = None
-        if (text := corpus_file if sentences is None else sentences) is not None:
+        if (text := _only(sentences, corpus_file)) is not None:
             self.fit(text)
+
+    @property
+    def epochs(self) -> int:
+        """Passes over the text."""
+        return self.config.epochs
 
     @property
     def wv(self) -> Vectors:
         """The vectors. Raises ``UsageError`` where none have been trained."""
-        if self.words is None:
+        if self.words is None or not self._matrices:
             raise _untrained()
         if self._wv is None:
             self._wv = self._vectors(self.words)
@@ -123,11 +133,22 @@ class Word2Vec:
 
     def fit(self, sentences: Sentences | str | Path) -> Word2Vec:
         """Train from the beginning on sentences, or on the text of a file, and return the model."""
-        return self._train(sentences, None, self.config)
+        return self._train(sentences, self.config, None, {})
+
+    def build_vocab(
+        self, corpus_iterable: Sentences | str | Path | None = None, corpus_file: str | Path | None = None
+    ) -> None:
+        """Count the words that ``train`` is to find vectors for; any that there were are forgotten."""
+        if (text := _only(corpus_iterable, corpus_file)) is None:
+            raise UsageError("there is no text", help="give sentences, or corpus_file=")
+        counted = count_words(_gone_through(text, self.config.data), self.config.data)
+        self.words, self.corpus_total_words, self.corpus_count = counted
+        self._matrices, self._wv = {}, None
 
     def train(
         self,
-        sentences: Sentences | str | Path,
+        corpus_iterable: Sentences | str | Path | None = None,
+        corpus_file: str | Path | None = None,
         *,
         epochs: int | None = None,
         total_examples: int | None = None,
@@ -139,13 +160,15 @@ class Word2Vec:
 
         ``total_examples`` and ``total_words`` are what gensim asks for; here they are counted.
         """
+        if (text := _only(corpus_iterable, corpus_file)) is None:
+            raise UsageError("there is no text to train on", help="give sentences, or corpus_file=")
         changed = {"epochs": epochs, "alpha": start_alpha, "min_alpha": end_alpha}
         tree = self.config.model_dump(mode="json") | {key: v for key, v in changed.items() if v is not None}
-        return self._train(sentences, self.words, validate(Word2VecConfig, tree))
+        return self._train(text, validate(Word2VecConfig, tree), self.words, self._matrices)
 
     def save(self, path: str | Path, overwrite: bool = False) -> None:
         """Write a run folder, as ``attnkit word2vec train`` does and all its commands take."""
-        if (words := self.words) is None:
+        if (words := self.words) is None or not self._matrices:
             raise _untrained()
         if RunFolder(Path(path)).exists() and not overwrite:
             raise UsageError(f"there is a run in {path}", help="choose another name, or overwrite=True")
@@ -168,14 +191,21 @@ class Word2Vec:
         mats.fill(model._matrices, shapes, checkpoint)
         return model
 
-    def _train(self, sentences: Sentences | str | Path, words: WordList | None, config: Word2VecConfig) -> Word2Vec:
+    def _train(
+        self,
+        sentences: Sentences | str | Path,
+        config: Word2VecConfig,
+        words: WordList | None,
+        matrices: mats.Matrices,
+    ) -> Word2Vec:
+        """Train matrices on; where they are empty, such as begin anew."""
+        refuse_unavailable(config)
         with TemporaryDirectory(prefix="attnkit-") as folder:
             encoded = _encoded(Path(folder) / "words", sentences, words, config)
             for text in encoded.warnings:
                 warnings.warn(text, stacklevel=3)
             work = begin_work(config, encoded, Path(folder), lambda text: None)
-            matrices = self._matrices
-            if words is None:
+            if not matrices:
                 matrices = mats.empty(work.shapes)
                 work.begin(matrices)
                 for _ in begin_from(config, encoded.words, matrices):
@@ -184,7 +214,8 @@ class Word2Vec:
             state = State(n_steps=n_steps, raw=encoded.n_raw, fingerprint=encoded.store.fingerprint)
             for progress in course(config, work, matrices, state, lambda: False):
                 state = progress.state
-        self.words, self.state, self._matrices, self._wv = encoded.words, state, matrices, None
+        self.corpus_count, self.corpus_total_words = len(encoded.store), encoded.n_raw
+        self.config, self.words, self.state, self._matrices, self._wv = config, encoded.words, state, matrices, None
         return self
 
     def _vectors(self, words: WordList) -> Vectors:
@@ -203,20 +234,37 @@ def _untrained() -> UsageError:
     return UsageError("there are no vectors yet", help="model.fit(sentences) trains them")
 
 
+def _only(sentences: Sentences | str | Path | None, corpus_file: str | Path | None) -> Sentences | str | Path | None:
+    if sentences is not None and corpus_file is not None:
+        raise UsageError("there are sentences and a corpus_file", help="give one of them")
+    return corpus_file if sentences is None else sentences
+
+
 def _encoded(
     folder: Path, sentences: Sentences | str | Path, words: WordList | None, config: Word2VecConfig
 ) -> Encoded:
     """Return sentences encoded by words, or by those they hold themselves."""
-    if isinstance(sentences, str | Path):
-        if words is None:
-            name = config.data.tokenizer
-            tokenizer = None if name is None else open_tokenizer(Path(name))
-            return encode_words(folder, [Path(sentences)], config.data, tokenizer=tokenizer)
-        sentences = _Lines(Path(sentences))
-    refuse_once(sentences)
+    if words is None and isinstance(sentences, str | Path):
+        name = config.data.tokenizer
+        tokenizer = None if name is None else open_tokenizer(Path(name))
+        return encode_words(folder, [Path(sentences)], config.data, tokenizer=tokenizer)
+    sentences = _gone_through(sentences, config.data)
     if words is None:
-        words, _ = count_words(sentences, config.data)
+        words, _, _ = count_words(sentences, config.data)
     return encode_sentences(folder, sentences, words, config.data)
+
+
+def _gone_through(sentences: Sentences | str | Path, config: TextConfig) -> Sentences:
+    """Return sentences that are the words to be counted. Raises ``UsageError`` where it takes more to find these."""
+    if config.tokenizer is not None or config.phrases.passes:
+        raise UsageError(
+            "phrases and the tokens of a vocabulary are looked for in a text file, trained on from the beginning",
+            where="settings",
+            help="Word2Vec(corpus_file=...) does so; or give sentences of the words that are wanted",
+        )
+    found = _Lines(Path(sentences)) if isinstance(sentences, str | Path) else sentences
+    refuse_once(found)
+    return found
 
 
 class _Lines:

@@ -16,6 +16,7 @@ from attnkit.kernels.glove import Knobs, Parameters, compiled_way, descend
 from attnkit.kernels.word2vec import Tally
 from attnkit.tasks.word_vectors.config import Word2VecConfig
 from attnkit.tasks.word_vectors.matrices import INPUTS, OUTPUTS, Matrices, shapes
+from attnkit.tasks.word_vectors.work import threads
 
 FOLDER = "cooccurrence"
 PIECE = 1 << 16
@@ -35,7 +36,7 @@ class GloveWork:
         self.shapes = shapes(config, len(encoded.words))
         self.n_pieces = -(-len(self.pairs.counts) // PIECE)
         self.concurrent = compiled_way() is not None
-        self.where = "compiled loops" if self.concurrent else "numpy"
+        self.where = f"compiled loops, {threads(config)}" if self.concurrent else "numpy"
         self._config = config
         self._knobs = Knobs(config.alpha, config.glove.x_max, config.glove.exponent)
 

@@ -15,6 +15,7 @@ from attnkit.runs.folder import RunFolder
 from attnkit.tasks.word_vectors.config import Word2VecConfig
 from attnkit.tasks.word_vectors.matrices import INPUTS, OUTPUTS, Floats, Matrices, read, shapes, wanted
 from attnkit.tasks.word_vectors.saved import read_config, read_words
+from attnkit.text.lines import open_binary, refuse_streams
 from attnkit.text.words import WordList
 
 _BLOCK = 1 << 12  # words
@@ -43,6 +44,13 @@ def begin_from(config: Word2VecConfig, words: WordList, matrices: Matrices) -> I
     share = n_found / len(words)
     more = " and all n-grams" if given.buckets is not None else ""
     yield f"{path}: {n_found:,} of {len(words):,} words ({share:.1%}){more} begin with its vectors"
+
+
+def refuse_missing(config: Word2VecConfig) -> None:
+    """Raise ``UsageError`` where there is nothing to begin with; asked before any text is read."""
+    if config.init_from is not None and not (path := Path(config.init_from)).is_dir():
+        refuse_streams([path])
+        open_binary(path).close()
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 PIECE = 1 << 16
 """Words of a piece, at most, where all threads share one set of matrices."""
 LEAST = 1 << 10
-"""Words of a piece of a short text."""
+"""Words of a piece of a short text, and of one whose words take long."""
 ROUND = 200_000
 """Words between two joins of the copies of a deterministic run."""
 
@@ -36,11 +36,14 @@ def borders(offsets: NDArray[np.int64], most: int) -> NDArray[np.int64]:
     return np.array(found, np.int64)
 
 
-def piece_size(n_words: int, copies: int) -> int:
+def piece_size(n_words: int, copies: int, slow: bool = False) -> int:
     """Return the most words of a piece; ``copies`` is how many are trained and joined, 1 where there is one for all.
 
-    Without copies it knows no threads: a run may go on with more of them.
+    Without copies it knows no threads: a run may go on with more of them. Where words are ``slow`` a piece has few: it
+    is what a stop has to wait for.
     """
+    if slow:
+        return LEAST
     if copies == 1:
         return min(PIECE, max(LEAST, -(-n_words // 64)))
     return max(LEAST, min(ROUND // copies, -(-n_words // (8 * copies))))

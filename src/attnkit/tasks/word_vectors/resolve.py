@@ -30,7 +30,8 @@ def resolve(flags: Mapping[str, Any], sets: Sequence[str] = (), file: Path | Non
     """Lay all layers over each other and check the result.
 
     Args:
-        flags: dotted key -> value; None means that the flag was not given.
+        flags: dotted key -> value; None means that the flag was not given, {} that there is to be such a group of keys,
+            whatever other layers say of them.
         sets: texts of the form ``a.b=value``.
         file: a YAML configuration.
 
@@ -39,18 +40,19 @@ def resolve(flags: Mapping[str, Any], sets: Sequence[str] = (), file: Path | Non
     """
     layers = [Layer(str(file), load_yaml(file))] if file is not None else []
     layers += [Layer(f"--set {text.partition('=')[0]}", parse_assignment(text)) for text in sets]
-    layers += [Layer("flag", nest(key.split("."), value)) for key, value in flags.items() if value is not None]
+    layers += [Layer("flag", nest(key.split("."), value)) for key, value in flags.items() if value not in (None, {})]
     given, _ = merge(layers)
+    groups = [key for key, value in flags.items() if value == {} and not isinstance(given.get(key), Mapping)]
+    layers += [Layer("flag", {key: {}}) for key in groups]
     data = given.get("data")
     if not isinstance(data, Mapping) or not data.get("files"):
         raise UsageError("there is no text to train on", help="name a file: attnkit word2vec train text.txt -o vectors")
     if isinstance(data["files"], str):
         layers.append(Layer("data.files", {"data": {"files": [data["files"]]}}))
     method = given.get("method", "skip-gram")
-    plain = given.get("exact") is True or given.get("loss", "negative") != "negative"
     below = [
         Layer("the processors", {"threads": usable_cpus()}),
-        Layer(f"method {method}", chosen(method, exact=plain)),
+        Layer(f"method {method}", chosen(method, given)),
     ]
     tree, origins = merge([*below, *layers])
     try:

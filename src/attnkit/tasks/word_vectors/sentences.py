@@ -34,21 +34,36 @@ def refuse_once(sentences: object) -> None:
         raise UsageError(what, help=_HELP)
 
 
-def count_words(sentences: Sentences, config: TextConfig) -> tuple[WordList, int]:
-    """Return the words that get vectors and how many there are in all.
+def count_words(sentences: Sentences, config: TextConfig) -> tuple[WordList, int, int]:
+    """Return the words that get vectors, and how many words and sentences there are in all.
 
     Raises:
-        DataError: there are none.
+        DataError: there are none, or one that no list of words can hold.
     """
     found: Counter[str] = Counter()
+    n_sentences = 0
     for sentence in split(sentences, config.lower):
         found.update(sentence)
+        n_sentences += 1
     kept = [(word, n) for word, n in found.most_common(config.max_vocab) if n >= config.min_count]
     if not kept:
         most = f"the most frequent of {len(found):,} occurs {max(found.values()):,} times" if found else "none is there"
         raise DataError(f"no word occurs min_count={config.min_count} times: {most}", help="lower min_count")
+    for word, _ in kept:
+        _refuse_unwritable(word)
     words = WordList([word for word, _ in kept], np.array([n for _, n in kept], np.int64))
-    return words, found.total()
+    return words, found.total(), n_sentences
+
+
+def _refuse_unwritable(word: str) -> None:
+    try:
+        word.encode()
+    except UnicodeEncodeError:
+        what = "has a surrogate without its other half"
+    else:
+        what = "holds a tab or a line feed" if "\t" in word or "\n" in word else "" if word else "is empty"
+    if what:
+        raise DataError(f"the word {word!r} {what}: it could not be saved", help="leave such words out")
 
 
 def encode_sentences(folder: Path, sentences: Sentences, words: WordList, config: TextConfig) -> Encoded:

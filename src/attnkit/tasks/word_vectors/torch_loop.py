@@ -19,7 +19,7 @@ from attnkit.kernels.sampling import key_of
 from attnkit.kernels.windows_in_numpy import windows
 from attnkit.kernels.word2vec import Tally, Text, Weights
 from attnkit.models.word2vec import Word2Vec
-from attnkit.runtime.devices import choose_device
+from attnkit.runtime.devices import choose_device, set_threads
 from attnkit.tasks.word_vectors.config import Word2VecConfig
 from attnkit.tasks.word_vectors.torch_steps import BLOCK, Batch, Lookups, Steps
 from attnkit.tasks.word_vectors.work import FEW, tables
@@ -37,6 +37,9 @@ class TorchLoops:
         self._config = config.model_copy(update={"exact": True}) if few else config
         self._device = choose_device("cpu" if config.device == "auto" else config.device)
         self.where = f"torch, {self._device.type}"
+        if self._device.type == "cpu":
+            set_threads(config.threads)  # which the last bits of what it computes depend on
+            self.where += f", {config.threads} thread{'s'[: config.threads != 1]}"
         found = tables(config, encoded)
         self._keep = found.keep
         numbers = (found.prob, found.alias, found.path_starts, found.nodes, found.codes)

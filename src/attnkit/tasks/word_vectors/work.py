@@ -73,7 +73,8 @@ class TextWork:
         store = encoded.store
         self.shapes, self.where = shapes(config, len(encoded.words)), where
         self.concurrent = not config.needs_torch
-        self.borders = borders(store.offsets, piece_size(int(store.offsets[-1]), copies(config)))
+        slow = config.loss == "full" and config.device != "cuda"  # each word is held against all others
+        self.borders = borders(store.offsets, piece_size(int(store.offsets[-1]), copies(config), slow))
         self.n_pieces = len(self.borders) - 1
         self._config, self._engine = config, engine
         self._text = Text(store.ids, store.offsets)
@@ -147,11 +148,19 @@ def begin_work(config: Word2VecConfig, encoded: Encoded, folder: Path, tell: Cal
     if config.needs_torch or not has_numba():
         from attnkit.tasks.word_vectors.torch_loop import TorchLoops
 
-        if config.subwords is not None:
-            raise UsageError("subwords need numba", where="subwords", help="pip install numba, or leave them out")
         loops = TorchLoops(config, encoded)
         return TextWork(config, encoded, loops, loops.where)
     return TextWork(config, encoded, _compiled(config, encoded), f"compiled loops, {threads(config)}")
+
+
+def refuse_unavailable(config: Word2VecConfig) -> None:
+    """Raise ``UsageError`` where this machine lacks what a configuration needs; asked before any text is read."""
+    if config.subwords is not None and not has_numba():
+        raise UsageError("subwords need numba", where="subwords", help="pip install numba, or leave them out")
+    if config.device == "cuda":
+        from attnkit.runtime.devices import choose_device
+
+        choose_device(config.device)
 
 
 def threads(config: Word2VecConfig) -> str:
