@@ -153,8 +153,15 @@ class PackedRows:
         free = np.zeros(len(ids), np.bool_)
         free[tokens] = True
         passages = pieces if self.corpora.isolated else (pieces == np.repeat(n_pieces, length)).astype(np.int64)
-        shaped = (part.reshape(-1, length) for part in (ids, free, pieces, passages))
-        return Laid(*shaped, numbers[order], int(whole.sum()))
+        shape = -1, length
+        return Laid(
+            ids.reshape(shape),
+            free.reshape(shape),
+            pieces.reshape(shape),
+            passages.reshape(shape),
+            numbers[order],
+            int(whole.sum()),
+        )
 
 
 def tiled(starts: Ids, lengths: Ids) -> Ids:

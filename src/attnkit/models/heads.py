@@ -77,7 +77,7 @@ class Reader(nn.Module):
             allowed: (B, T) bool, True at tokens of the context and where the first token stands for no answer.
         """
         hidden = self.encoder.hidden(ids, Layout.padded(real), segments)
-        logits = self.output(self.dropout(hidden)).movedim(-1, 0)
+        logits: Tensor = self.output(self.dropout(hidden)).movedim(-1, 0)
         return logits.masked_fill(~allowed, -math.inf)
 
 

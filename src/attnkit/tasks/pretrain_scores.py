@@ -129,7 +129,7 @@ class LanguageEvaluation:
     def __call__(self, model: Bert | Gpt) -> dict[str, float] | None:
         """Return the metrics of the configuration."""
         n = n_corpora(self.config.data)
-        guesses = Guesses(*(np.zeros(n) for _ in range(3)))
+        guesses = Guesses(np.zeros(n), np.zeros(n), np.zeros(n))
         try:
             with without_dropout(model), torch.inference_mode():
                 for batch in self._batches():
