@@ -19,12 +19,11 @@ def command(
     """Make a run of a model that another system has trained: BERT, RoBERTa or GPT-2 of Hugging Face's transformers.
 
     The folder is what save_pretrained writes: config.json, model.safetensors and a tokenizer. Nothing is downloaded,
-    and no pickle is read. The run is one that has yet to train: for fill-mask or generate, finetune, and --init-from.
+    and no pickle is read. The run is one that has yet to train: another begins with it, by --init-from.
 
     \b
     Examples:
       attnkit import huggingface bert-base-uncased -o bert
-      attnkit fill-mask bert "The cat sat on the [MASK]."
       attnkit pretrain-mlm more.txt -o own --init-from bert
     """
     from attnkit import console

@@ -84,7 +84,7 @@ def import_huggingface(folder: Path, run: Path) -> Imported:
         model = Bert(config.model, size) if isinstance(config, MlmConfig) else Gpt(config.model, size)
         _fill(model, plan, opened, vocabulary.order)
     _write(RunFolder(run), config, vocabulary, model, folder)
-    command = "fill-mask" if isinstance(config, MlmConfig) else "generate"
+    command = "verify"
     n_parameters = sum(parameter.numel() for parameter in model.parameters())
     return Imported(run, command, n_parameters, size, plan.warnings)
 
@@ -130,7 +130,7 @@ def _told(left: list[str], described: configs.Described, where: str) -> list[str
         what = f"the weights hold '{strange[0][:80]}', which no {described.kind} of this config.json has"
         raise RunError(what, where=where, help=_TOGETHER)
     heads = sorted({name.split(".")[0] for name in left} - {"bert", "roberta"})
-    return [f"its head '{head}' was left there: attnkit finetune makes a new one" for head in heads]
+    return [f"its head '{head}' was left there" for head in heads]
 
 
 def _parts(described: configs.Described, names: Mapping[str, str]) -> tuple[list[layout.Link], list[_Part]]:
@@ -139,11 +139,11 @@ def _parts(described: configs.Described, names: Mapping[str, str]) -> tuple[list
     prefix = prefix if any(name.startswith(prefix) for name in names) else ""
     config = described.config
     if isinstance(config, GptConfig):
-        said = "it has no output layer: generate will not make sense before it is pretrained"
+        said = "it has no output layer: its guesses make no sense before it is pretrained"
         return layout.gpt_body(config, prefix), [(said, layout.gpt_head(config))]
     head = layout.roberta_head(config) if described.kind == "roberta" else layout.bert_head(config)
     head = [_renamed_bias(link, names) for link in head]
-    said = "it has no head that predicts words: fill-mask will not make sense before it is pretrained"
+    said = "it has no head that predicts words: its guesses make no sense before it is pretrained"
     follows = layout.next_sentence() if described.kind == "bert" and "cls.seq_relationship.weight" in names else []
     return layout.bert_body(config, prefix), [(said, head), ("its pooler is not complete", follows)]
 

@@ -93,7 +93,7 @@ KINDS: dict[str, Kind] = {
     ),
     "mlm": Kind(
         noun="a masked language model",
-        command="fill-mask",
+        command="verify",
         unit="documents",
         module="pretrain",
         config=MlmConfig,
@@ -104,7 +104,7 @@ KINDS: dict[str, Kind] = {
     ),
     "clm": Kind(
         noun="a language model",
-        command="generate",
+        command="verify",
         unit="documents",
         module="pretrain",
         config=ClmConfig,
