@@ -28,6 +28,7 @@ from attnkit.runs.kind import refuse_other
 from attnkit.runs.logs import Status
 from attnkit.tasks.import_vocabulary import Vocabulary, read_tree, read_vocabulary
 from attnkit.tasks.load import to_bytes
+from attnkit.tasks.plan import Undrawn
 from attnkit.tasks.pretrain_config import ClmConfig, MlmConfig, clm_preset, mlm_preset
 from attnkit.tasks.weights import MODEL, tensors_of
 
@@ -170,7 +171,7 @@ def _outline(described: configs.Described, next_sentence: bool) -> dict[str, Ten
     """Return our tensors without numbers, of as many words and positions as theirs have."""
     config = described.config
     positions = {"max_length": config.max_length + described.skipped}
-    with torch.device("meta"):
+    with torch.device("meta"), Undrawn():
         if isinstance(config, GptConfig):
             return Gpt(config, described.vocab_size).state_dict()
         changed = config.model_copy(update={**positions, "next_sentence": next_sentence})

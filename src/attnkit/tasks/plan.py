@@ -43,7 +43,7 @@ class Plan:
     """What an example is, for people."""
 
 
-class _Undrawn(TorchFunctionMode):
+class Undrawn(TorchFunctionMode):
     """Leaves out the drawing of weights: without memory it does nothing but import torch's compiler, for a second."""
 
     def __torch_function__(
@@ -79,7 +79,7 @@ def outline(
     config: RunConfig, n_examples: int, tokens: float, build: Callable[[], Any], n_classes: int, unit: str = "pairs"
 ) -> Plan:
     """Return the figures of a run over so many tokens an epoch, for a model that chooses among ``n_classes``."""
-    with torch.device("meta"), _Undrawn():
+    with torch.device("meta"), Undrawn():
         model = build()
     n_parameters = sum(parameter.numel() for parameter in model.parameters())
     device = choose_device(config.device)
