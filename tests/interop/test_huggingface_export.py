@@ -13,7 +13,6 @@ pytest.importorskip("transformers")  # which needs Python 3.11
 
 import safetensors.torch
 import transformers
-from attnkit.models.heads import Classifier, Reader, Tagger
 from hub_runs import SIZES, configure, padded, random_rows, save_run, shaken, vocabulary
 from transformers import (
     AutoModel,
@@ -34,6 +33,7 @@ from attnkit.interop.huggingface_marian import to_marian
 from attnkit.models.bert import Bert
 from attnkit.models.config import RnnConfig, TransformerConfig
 from attnkit.models.gpt import Gpt
+from attnkit.models.heads import Classifier, Reader, Tagger
 from attnkit.models.language_config import BertConfig
 from attnkit.models.passages import Layout
 from attnkit.models.transformer import Transformer
