@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,12 @@ def train_briefly(folder: Path, digits: Path, sets: list[str]) -> Path:
     for _ in train(Request(config, folder)):
         pass
     return folder
+
+
+@pytest.fixture(scope="session")
+def train_on_digits(digits: Path) -> Callable[[Path, list[str]], Path]:
+    """Return what trains a run, in a folder, with other settings than usual."""
+    return lambda folder, sets: train_briefly(folder, digits, sets)
 
 
 KINDS_NOW = [pytest.param(kind, marks=pytest.mark.slow if kind.startswith("pre") else ()) for kind in KINDS]

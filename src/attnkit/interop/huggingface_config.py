@@ -137,10 +137,15 @@ def marian_json(config: TransformerConfig, vocab_sizes: tuple[int, int], longest
     }
 
 
-def generation_json(longest: int, starts: bool = False) -> Tree:
-    """Return ``generation_config.json``: what begins and ends a text, and the ids that nothing may be made of."""
-    own = _generation() if starts else {"pad_token_id": PAD, "bos_token_id": BOS, "eos_token_id": EOS}
-    return {**own, "max_length": longest, "suppress_tokens": [PAD, BOS, UNK]}
+def generation_json(longest: int | None = None) -> Tree:
+    """Return ``generation_config.json``: what begins and ends a text, and the ids that nothing may be made of.
+
+    Args:
+        longest: most tokens of a translation; None for a text that only goes on.
+    """
+    own = {"pad_token_id": PAD, "bos_token_id": BOS, "eos_token_id": EOS}
+    own = own if longest is None else {**_generation(), "max_length": longest}
+    return {**own, "suppress_tokens": [PAD, BOS, UNK]}
 
 
 def _generation() -> Tree:

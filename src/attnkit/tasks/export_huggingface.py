@@ -148,7 +148,7 @@ def _make_clm(run: Path, chosen: Checkpoint) -> Made:
         tensors=tensors | _tables(config, "transformer."),
         tokenizer=tokenizer_files(tokenizer, tokens.GPT, config.max_length),
         use=_USES["GPT2LMHeadModel"],
-        generation=configs.generation_json(config.max_length),
+        generation=configs.generation_json(),
     )
 
 
@@ -175,7 +175,7 @@ def _make_translation(run: Path, chosen: Checkpoint) -> Made:
         tensors=to_marian(config, state),
         tokenizer=tokenizer_files(src, tokens.MARIAN, LONGEST),
         use=_USES["MarianMTModel"].format(target="" if src is tgt else "/target"),
-        generation=configs.generation_json(LONGEST // 4, starts=True),
+        generation=configs.generation_json(LONGEST // 4),
         target={} if src is tgt else tokenizer_files(tgt, tokens.MARIAN, LONGEST),
     )
 
