@@ -25,6 +25,7 @@ TEXT = [
     "l'homme voit le chien brun à l'été",
     "größer als der größte Hund",
     "if x:    return  the fox",
+    "if\t  x:\t   return\t  the",  # for entries of tabs with spaces, by which a wrong cut is seen
 ] * 4
 ODD = [
     "",

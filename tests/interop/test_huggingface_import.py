@@ -143,7 +143,11 @@ def test_logits_and_ids_are_the_same(name: str, tmp_path: Path) -> None:
 
 
 def test_entries_that_they_lack_are_never_likely(tmp_path: Path) -> None:
-    gpt2_folder(tmp_path / "hub")
+    theirs = gpt2_folder(tmp_path / "hub")
+    with torch.no_grad():  # all logits are far below zero, as GPT-2's are
+        theirs.transformer.wte.weight += 1
+        theirs.transformer.ln_f.bias -= 3
+    theirs.save_pretrained(tmp_path / "hub")
     import_huggingface(tmp_path / "hub", tmp_path / "run")
     model = open_run(tmp_path / "run", "clm", device="cpu").model
     ids = torch.randint(4, model.output.weight.shape[0], (4, 30))
