@@ -110,7 +110,7 @@ def _mistakes(labels: Sequence[str], counts: Counts, *, colour: bool, width: int
     order = np.argsort(-wrong, axis=None, kind="stable")[: min(_MOST_MISTAKES, int(np.count_nonzero(wrong)))]
     mark = "…" if colour else "~"
     size = (width - 22) // 2
-    lines = [f"the most frequent mistakes among {len(labels)} labels; times: expected, found"]
+    lines = [f"most frequent mistakes of {len(labels)} labels: expected, found"]
     for place in order.tolist():
         i, j = divmod(place, len(labels))
         names = f"{_left(_fit(labels[i], size, mark), size)}  {_fit(labels[j], size, mark)}"
