@@ -253,6 +253,16 @@ def test_words_that_stand_together_come_together(
         assert cosines.diagonal().min() > cosines[~np.eye(3, dtype=bool)].max() + 0.3
 
 
+def test_full_softmax_stays_within_bounds_where_there_are_many_words(tmp_path: Path) -> None:
+    """Words that come in pairs: what is worked on together must be little enough not to overshoot."""
+    draw_from = np.random.default_rng(4)
+    pairs = np.minimum(draw_from.zipf(1.4, 4000) - 1, 599)
+    lines = [*np.stack([2 * pairs, 2 * pairs + 1], 1).reshape(-1, 16).tolist(), list(range(1200))]
+    tallies, weights = train(lines, tmp_path / "store", 2, dim=16, alpha=0.1)
+    assert mean_loss(tallies[-2:]) < 0.93 * mean_loss(tallies[:1])
+    assert np.isfinite(weights.outputs).all() and np.abs(weights.outputs).max() < 20
+
+
 def test_the_same_again_is_the_same(tmp_path: Path) -> None:
     lines = [np.random.default_rng(n).integers(0, 9, 8).tolist() for n in range(30)]
     (tallies, weights), (again, same) = (train(lines, tmp_path / name, 2, loss="negative") for name in "ab")

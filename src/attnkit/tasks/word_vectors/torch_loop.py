@@ -26,6 +26,9 @@ from attnkit.tasks.word_vectors.work import FEW, tables
 
 _MOST = {"cpu": 256, "cuda": 4096}
 """Places that are worked on together."""
+_HELD = 64
+"""Words that are held against all others together: each moves every row, and more at once from the same weights
+overshoot until nothing is a number."""
 
 
 class TorchLoops:
@@ -47,6 +50,9 @@ class TorchLoops:
         self._held: tuple[Weights, Tensor, Tensor] | None = None
         # Of a small vocabulary every word would meet itself again and again in a large batch.
         self._size = min(max(len(encoded.words) // 8, BLOCK), _MOST[self._device.type])
+        if config.loss == "full":
+            usual = 1 if config.method == "cbow" else config.window + 1 if config.dynamic_window else 2 * config.window
+            self._size = min(self._size, max(1, _HELD // usual))
 
     def piece(
         self, weights: Weights, text: Text, span: tuple[int, int], key: int, alphas: tuple[float, float]
