@@ -73,6 +73,7 @@ def attnkit_worker(work: Path, options: argparse.Namespace, turn: Turn) -> None:
     from attnkit.tasks.evaluate import Evaluation, development_loss
     from attnkit.tasks.prepare import open_prepared
     from attnkit.tasks.translation import make_job
+    from attnkit.training.flat_weights import FlatWeights
     from attnkit.training.loop import StepRecord, fit
     from attnkit.training.state import TrainState
 
@@ -84,7 +85,7 @@ def attnkit_worker(work: Path, options: argparse.Namespace, turn: Turn) -> None:
     model.load_state_dict(load_file(work / "model.safetensors"))
     device = torch.device("cpu")
     precision = str(choose_precision("auto", device)).removeprefix("torch.")
-    state = TrainState(model, config.optimization, Position(), precision)  # type: ignore[arg-type]
+    state = TrainState(FlatWeights(model, config.optimization, precision), Position())  # type: ignore[arg-type]
     job = make_job(config, model, prepared, Evaluation(prepared, config.decoding, device, 0), Ranks())
 
     def validation() -> float:

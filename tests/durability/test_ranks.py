@@ -105,6 +105,7 @@ def train_in_float64(folder: Path) -> None:
     from attnkit.tasks.evaluate import Evaluation
     from attnkit.tasks.prepare import open_prepared
     from attnkit.tasks.translation import make_job
+    from attnkit.training.flat_weights import FlatWeights
     from attnkit.training.loop import fit
     from attnkit.training.state import TrainState
 
@@ -114,7 +115,7 @@ def train_in_float64(folder: Path) -> None:
     torch.manual_seed(1)
     size = prepared.vocabularies.src.vocab_size
     model: Any = build_model(config.model, size, size).double()  # type: ignore[attr-defined]
-    state = TrainState(model, config.optimization, Position())
+    state = TrainState(FlatWeights(model, config.optimization), Position())
     saved = folder.parent / "saved"
     if folder.name != "whole":
         tensors = (safetensors.torch.load_file(saved / f"{name}.safetensors") for name in ("model", "optimizer"))

@@ -83,7 +83,7 @@ def stop_an_evaluation(folder: Path) -> None:
     """Rank 0 evaluates; rank 1 gets a signal."""
     from attnkit.runtime.ranks import join_ranks
     from attnkit.runtime.stops import StopRequests
-    from attnkit.tasks.course import shared_scores
+    from attnkit.tasks.sharing import shared_scores
 
     with StopRequests() as stop, join_ranks("cpu", stop=stop) as ranks:
         stop.defer()
@@ -96,7 +96,7 @@ def stop_an_evaluation(folder: Path) -> None:
 def wish_an_evaluation_to_stop(folder: Path) -> None:
     """Rank 0 evaluates; rank 1 is asked to stop by the program that it is part of, which has no use for signals."""
     from attnkit.runtime.ranks import join_ranks
-    from attnkit.tasks.course import shared_scores
+    from attnkit.tasks.sharing import shared_scores
 
     main = threading.get_ident()
 

@@ -199,6 +199,27 @@ def test_two_processes_train_what_one_does(workshop: Any, whole: Path, tmp_path:
 
 
 @pytest.mark.slow
+def test_two_that_share_the_weights_train_what_one_does_and_outlive_a_death(workshop: Any, tmp_path: Path) -> None:
+    """A rank that dies between two steps breaks the exchange that the other waits in; they go on from the last save."""
+    workshop.train(workshop.configure(**CHANGES), tmp_path / "alone")
+    (tmp_path / "failing.py").write_text(FAILING)
+    arguments = workshop.arguments("transformer", tmp_path / "run", **CHANGES, sharded=True)
+    done = torchrun([str(tmp_path / "failing.py"), "1"], arguments, tmp_path, restarts=1)
+    assert done.returncode == 0, done.stderr
+    assert said(tmp_path, 0, 0)[-2].startswith("error: another process of this run has ended")
+    assert any(line.startswith("going on from step 4") for line in said(tmp_path, 1, 0))
+    path = f"checkpoints/step-{N_STEPS}/model.safetensors"
+    expected, found = (safetensors.torch.load_file(tmp_path / run / path) for run in ("alone", "run"))
+    assert expected.keys() == found.keys()
+    for name, tensor in expected.items():
+        assert float((found[name] - tensor).norm() / tensor.norm()) <= 1e-5, name
+    # The same command by one process that holds all: whatever it is limited to, it goes on.
+    arguments = workshop.arguments("transformer", tmp_path / "run", **{**CHANGES, "limits__steps": N_STEPS + 1})
+    alone = subprocess.run([sys.executable, "-m", "attnkit", *arguments], capture_output=True, text=True, check=False)
+    assert alone.returncode == 0 and f"going on from step {N_STEPS}" in alone.stderr, alone.stderr
+
+
+@pytest.mark.slow
 def test_a_failure_that_would_repeat_is_told_once_and_not_retried(workshop: Any, tmp_path: Path) -> None:
     """Rank 0 alone looks through the text, while rank 1 waits for it."""
     bad = tmp_path / "bad.src"

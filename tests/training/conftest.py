@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from attnkit.training.config import TrainingConfig
 from attnkit.training.flat import Precision
+from attnkit.training.flat_weights import FlatWeights
 from attnkit.training.loop import EvaluationRecord, Job, StepRecord, fit
 from attnkit.training.losses import Term, linear_cross_entropy
 from attnkit.training.state import TrainState
@@ -34,6 +35,7 @@ class Step(NamedTuple):
     counts: dict[str, int]
     n_tokens: int
     epoch: float
+    n_idle: int = 0
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,7 @@ class Feed:
     accumulate: int = 1
     rank: int = 0
     world: int = 1
+    even: bool = False
 
     def step_at(self, place: Place) -> tuple[Step, Place]:
         per_epoch = -(-len(self.pairs) // self.size)
@@ -100,11 +103,14 @@ class Feed:
         n = self.world * self.accumulate
         cuts = [round(len(batch) * (i / n) ** 0.8) for i in range(n + 1)]
         slices = [batch[a:b] for a, b in itertools.pairwise(cuts)]
-        mine = slices[self.rank * self.accumulate : (self.rank + 1) * self.accumulate]
+        shares = [[part for part in slices[i : i + self.accumulate] if part] for i in range(0, n, self.accumulate)]
+        mine = shares[self.rank]
+        n_idle = max(map(len, shares)) - len(mine) if self.even else 0
+        mine = mine + [batch[:1]] * n_idle
         counts = {"nll": sum(len(t) + 1 for _, t in batch), "length": len(batch)}
         done = place.index + 1
         step = Step(
-            tuple(collate(part) for part in mine if part), counts, counts["nll"], place.epoch + done / per_epoch
+            tuple(collate(part) for part in mine), counts, counts["nll"], place.epoch + done / per_epoch, n_idle
         )
         return step, Place(place.epoch, done) if done < per_epoch else Place(place.epoch + 1, 0)
 
@@ -165,7 +171,7 @@ def setting(
 ) -> Setting:
     """Build a fresh model, state and job; ``job`` overrides fields of Job."""
     model = Toy(dropout, model_seed).to(dtype)
-    state = TrainState(model, config.optimization, Place(), precision)
+    state = TrainState(FlatWeights(model, config.optimization, precision), Place())
     fields = {"feed": Feed(make_pairs(), **(feed or {})), "loss": Loss(model)} | job
     return Setting(Job(model=model, config=config, **fields), state)
 

@@ -27,7 +27,7 @@ def first_gradient(toy: ModuleType, dtype: torch.dtype, **feed: int) -> tuple[di
         (record,) = here.run()
         loss += record.loss
         total = seen[0] if total is None else total + seen[0]
-    return here.state.flat.views(total), loss
+    return here.state.weights.flat.views(total), loss
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-9), (torch.float32, 1e-5)])
@@ -168,7 +168,7 @@ def test_a_step_that_is_not_finite_is_not_applied(toy: ModuleType, kind: str) ->
     assert not torch.equal(weights[3]["mix.weight"], weights[2]["mix.weight"])
     assert all(w.isfinite().all() for w in weights[-1].values())
     assert (here.state.step, here.state.skipped, here.state.skipped_in_row) == (5, 1, 0)
-    assert here.state.optimizer.n_updates == 4
+    assert here.state.weights.n_updates == 4
 
 
 def test_ten_in_a_row_end_the_run(toy: ModuleType) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from attnkit.data.order import EpochPlan, draw, plan_epoch, share
 from attnkit.data.pairs import PairBatch, Pairs
@@ -30,12 +31,36 @@ class Step(Generic[_Batch]):
 
     micro_batches: tuple[_Batch, ...]
     """This rank's slices, at most ``accumulate`` of them; empty slices are left out, so there may be none."""
+    n_idle: int
+    """How many of them, the last ones, are there only so that every rank computes as often: they count for nothing."""
     counts: Mapping[str, int]
     """For each loss term, what its sum is divided by: counted over the whole global batch."""
     n_tokens: int
     """Real tokens of the whole global batch, in and out; of text, end symbols included."""
     epoch: float
     """Epochs done when this step is done."""
+
+
+class Split(Protocol):
+    """Which share of each global batch a feed gives."""
+
+    rank: int
+    world: int
+    accumulate: int
+    even: bool
+
+
+def slices_of(
+    batch: npt.NDArray[Any], costs: npt.NDArray[np.int64], split: Split
+) -> tuple[list[npt.NDArray[Any]], int]:
+    """Return the slices of a global batch that a rank takes, none of them empty, and how many count for nothing."""
+    each = [
+        [part for part in share(batch, costs, rank, split.world, split.accumulate) if len(part)]
+        for rank in (range(split.world) if split.even else [split.rank])
+    ]
+    mine = each[split.rank] if split.even else each[0]
+    n_idle = max(map(len, each)) - len(mine)
+    return mine + [batch[:1]] * n_idle, n_idle
 
 
 @dataclass
@@ -55,6 +80,8 @@ class PairFeed:
     world: int = 1
     weights: tuple[float, ...] | None = None
     """How often an epoch uses the pairs of each corpus; see ``order.draw``."""
+    even: bool = False
+    """Whether every rank has to compute equally often, if on batches that count for nothing."""
     _planned: tuple[int, EpochPlan] | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -75,10 +102,11 @@ class PairFeed:
         batch = plan.batch(position.index)
         src_lengths, tgt_lengths = (lengths[batch] for lengths in self.pairs.lengths)
         costs = src_lengths.astype(np.int64) + tgt_lengths
-        mine = share(batch, costs, self.rank, self.world, self.accumulate)
+        mine, n_idle = slices_of(batch, costs, self)
         done = position.index + 1
         step = Step(
-            micro_batches=tuple(self.pairs.collate(indices) for indices in mine if len(indices)),
+            micro_batches=tuple(self.pairs.collate(indices) for indices in mine),
+            n_idle=n_idle,
             counts={"nll": int(tgt_lengths.sum())},
             n_tokens=int(costs.sum()),
             epoch=position.epoch + done / plan.n_batches,

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from attnkit.data.feed import Position, Step
-from attnkit.data.order import EpochPlan, plan_epoch, share
+from attnkit.data.feed import Position, Step, slices_of
+from attnkit.data.order import EpochPlan, plan_epoch
 from attnkit.data.shuffle import Words
 from attnkit.errors import RunError
 
@@ -52,6 +52,8 @@ class RowFeed:
     world: int = 1
     examples: Callable[[int, int], Words | None] | None = None
     """From seed and epoch the indices that this epoch uses, repeats allowed; None, here or found: all of them once."""
+    even: bool = False
+    """Whether every rank has to compute equally often, if on batches that count for nothing."""
     _planned: tuple[int, EpochPlan] | None = field(default=None, init=False, repr=False)
 
     def step_at(self, position: Position) -> tuple[Step[Any], Position]:
@@ -67,10 +69,11 @@ class RowFeed:
         batch = plan.batch(position.index)
         came_in, come_out = (lengths[batch].astype(np.int64) for lengths in self.rows.lengths)
         costs = came_in + come_out
-        mine = share(batch, costs, self.rank, self.world, self.accumulate)
+        mine, n_idle = slices_of(batch, costs, self)
         done = position.index + 1
         step: Step[Any] = Step(
-            micro_batches=tuple(self.rows.batch(indices, self.seed, epoch) for indices in mine if len(indices)),
+            micro_batches=tuple(self.rows.batch(indices, self.seed, epoch) for indices in mine),
+            n_idle=n_idle,
             counts=self.rows.counts(batch, self.seed, epoch),
             n_tokens=int(costs.sum()),
             epoch=epoch + done / plan.n_batches,

@@ -152,3 +152,8 @@ class DecoderLayer(nn.Module):
         x = self.around_attention.leave(x, self.attention(self.around_attention.enter(x), own))
         x = self.around_cross.leave(x, self.cross(self.around_cross.enter(x), cross))
         return self.around_feed_forward.leave(x, self.feed_forward(self.around_feed_forward.enter(x)))
+
+
+def blocks_of(model: nn.Module) -> list[nn.Module]:
+    """Return the layers of a model, each of which computes by itself; none for models without such layers."""
+    return [part for part in model.modules() if isinstance(part, (EncoderLayer, DecoderLayer))]

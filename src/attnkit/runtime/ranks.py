@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime
 import os
+import re
 import signal
 import threading
 import time
@@ -23,6 +24,7 @@ from attnkit.errors import AttnkitError, LostPeerError, StoppedError, SystemFail
 
 TIMEOUT = 120.0
 """Seconds after which a process that does not answer is taken for dead."""
+_EXCHANGE = re.compile(r"gloo|NCCL|Connection (closed|reset)|[Tt]imed out waiting")
 _PULSE = 1.0  # seconds; so long, at most, a rank at work does not know that another was asked to stop
 
 
@@ -66,6 +68,22 @@ class Ranks:
             raise
         except RuntimeError as error:
             self._refuse_to_go_on(time.monotonic() - began, error)
+
+    @contextmanager
+    def exchanging(self) -> Iterator[None]:
+        """Raise as ``reduce`` does where torch's own exchanges fail, which a model that is shared out makes.
+
+        Raises:
+            SystemFailure: another process has gone or is silent.
+        """
+        try:
+            yield
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as error:
+            if not _EXCHANGE.search(str(error)):
+                raise
+            self._refuse_to_go_on(self.timeout if "imed out" in str(error) else 0.0, error)
 
     @contextmanager
     def together(self) -> Iterator[None]:

@@ -14,6 +14,7 @@ import torch
 
 from attnkit.data.feed import Position
 from attnkit.data.rows import RowFeed, Rows
+from attnkit.data.shuffle import Words
 from attnkit.errors import DivergedError, UsageError
 from attnkit.runs.folder import RunFolder
 from attnkit.runtime.devices import choose_device, choose_precision, set_threads
@@ -25,6 +26,7 @@ from attnkit.tasks.keeping import Keeper
 from attnkit.tasks.kinds import KINDS
 from attnkit.tasks.load import load_into
 from attnkit.tasks.run_config import RunConfig
+from attnkit.tasks.sharing import lay_weights, shared_scores, shares_out
 from attnkit.tasks.stops import stopped
 from attnkit.tasks.task import Evaluation, Prepared, Sample, Task, task_of
 from attnkit.tasks.tensorboard import Board
@@ -134,16 +136,16 @@ def _train(
     prepared = yield from _prepare(task, config, keeper, ranks)
     known = len(keeper.warnings)
     with ranks.together():
-        said, state = _build(task, config, keeper, device, prepared, opened)
+        said, state = _build(task, config, keeper, device, prepared, opened, ranks)
         board = Board(keeper.folder.path / "tensorboard" if config.tensorboard and keeper.writes else None, state.step)
-    model = state.flat.model
+    model = state.weights.model
     yield from [*said, *map(Warned, keeper.warnings[known:])]
     stop = None if request.stop is None else ranks.asked
     evaluation = task.evaluation(config, prepared, device, stop)
     job = task.job(config, model, prepared, evaluation, ranks, stop)
     yield Begun(
         step=state.step,
-        n_parameters=sum(parameter.numel() for parameter in state.flat.model.parameters()),
+        n_parameters=sum(parameter.numel() for parameter in model.parameters()),
         counts=prepared.counts,
         device=device.type,
         precision=str(choose_precision(config.precision, device)).removeprefix("torch."),
@@ -162,7 +164,7 @@ def _train(
     if (n_averaged := keeper.standing.n_averaged()) > 1:
         yield Stage(f"averaging the last {n_averaged} checkpoints")
         scores = shared_scores(evaluation, ranks, config.metrics)
-        keeper.average(state, lambda: _scores_or_stop(scores(model), state.step))
+        keeper.average(state, lambda shown: _scores_or_stop(scores(shown), state.step))
     keeper.finish(state)
     yield Finished(str(state.finished), state.step, keeper.standing.best, keeper.standing.best_scores())
 
@@ -181,6 +183,7 @@ def _build(
     device: torch.device,
     prepared: Prepared,
     opened: Sequence[Opened | None],
+    ranks: Ranks,
 ) -> tuple[list[Stage | Warned], TrainState]:
     """Return the model with all that training changes, as the run's newest checkpoint left it or fresh.
 
@@ -196,7 +199,7 @@ def _build(
     module = model.to(device)
     precision = choose_precision(config.precision, device)
     working: Precision = "bfloat16" if precision == torch.bfloat16 else "float32"
-    state = TrainState(module, config.optimization, Position(), working)
+    state = TrainState(lay_weights(module, config, working, ranks), Position())
     keeper.restore(state, prepared.fingerprint, prepared.texts)
     return said, state
 
@@ -204,7 +207,8 @@ def _build(
 def _fit(job: Job, state: TrainState, ranks: Ranks) -> Iterator[StepRecord | EvaluationRecord]:
     """Train; all ranks see in the same step that it diverges."""
     try:
-        yield from fit(job, state)
+        with ranks.exchanging():
+            yield from fit(job, state)
     except DivergedError:
         with ranks.together():
             raise
@@ -230,10 +234,20 @@ class Parts:
     loss: Callable[[Any], Mapping[str, Term]]
 
 
-def row_feed(config: RunConfig, rows: Rows, ranks: Ranks) -> RowFeed:
-    """Return the stream of this rank's training steps over rows."""
-    optimization = config.optimization
-    return RowFeed(rows, config.seed, optimization.max_tokens, optimization.accumulate, ranks.rank, ranks.world)
+def row_feed(
+    config: RunConfig, rows: Rows, ranks: Ranks, examples: Callable[[int, int], Words | None] | None = None
+) -> RowFeed:
+    """Return the stream of this rank's training steps over rows, of which an epoch may use ``examples`` only."""
+    return RowFeed(
+        rows,
+        config.seed,
+        config.optimization.max_tokens,
+        config.optimization.accumulate,
+        ranks.rank,
+        ranks.world,
+        examples,
+        shares_out(config, ranks),
+    )
 
 
 def make_job(
@@ -251,27 +265,3 @@ def make_job(
         reduce=ranks.reduce if ranks.world > 1 else None,
         stop=stop,
     )
-
-
-def shared_scores(
-    evaluation: Evaluation, ranks: Ranks, metrics: tuple[str, ...]
-) -> Callable[[Any], Mapping[str, float] | None]:
-    """Let rank 0 score and tell the others: one answer, whatever machine they run on; None if it was given up."""
-    names = sorted(metrics)  # the order in which a run that goes on reads them from its checkpoint
-
-    def scores(model: Any) -> Mapping[str, float] | None:
-        found: Mapping[str, float] | None = None
-        with ranks.together():
-            if ranks.rank == 0:
-                found = evaluation(model)
-        if ranks.world == 1:
-            return found
-        # As Ranks itself does: gloo, which all devices but CUDA's go by, sums on the CPU.
-        where = evaluation.device if evaluation.device.type == "cuda" else torch.device("cpu")
-        mine = [0.0] * (len(names) + 1) if found is None else [1.0, *(found[name] for name in names)]
-        values = torch.tensor(mine, dtype=torch.float64, device=where)
-        ranks.reduce(values)
-        done, *shared = values.tolist()
-        return dict(zip(names, shared, strict=True)) if done else None
-
-    return scores

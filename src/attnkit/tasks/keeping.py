@@ -32,6 +32,7 @@ from attnkit.tasks.task import task_of
 from attnkit.tasks.weights import MODEL, OPTIMIZER, read_tensors
 from attnkit.training.loop import EvaluationRecord, StepRecord
 from attnkit.training.state import TrainState
+from attnkit.training.weights import Tensors
 
 _LOG_EVERY = 10  # steps
 
@@ -144,9 +145,9 @@ class Keeper:
                 where=str(self.folder.data_path),
                 help="put the old text back, or start anew with --overwrite",
             )
-        owned = zip((MODEL, OPTIMIZER), state.tensors(), strict=True)
-        model, optimizer = (read_tensors(checkpoint, file, own) for file, own in owned)
-        state.restore(model, optimizer, stored["counters"])
+        shapes = state.weights.shapes()
+        read = (read_tensors(checkpoint, file, own) for file, own in zip((MODEL, OPTIMIZER), shapes, strict=True))
+        state.restore(*read, stored["counters"])
         self._saved = state.step
         if self.writes:
             self.warnings.extend(self.folder.truncate_metrics(stored["metrics_size"]))
@@ -159,38 +160,41 @@ class Keeper:
         every = self.config.checkpoints.save_every
         if isinstance(record, EvaluationRecord):
             self.standing.scores[record.step] = record.metrics
+            tensors = state.tensors()
             with self.ranks.together():
                 if self.writes:
-                    self._keep_scores(record, state)
+                    self._keep_scores(record, state, tensors)
             return
         logs = record.step % _LOG_EVERY == 0 or record.skipped
         saves = every is not None and record.step % every == 0
         if logs or saves:  # on every rank or on none
+            tensors = state.tensors() if saves else None
             with self.ranks.together():
                 if logs and self.writes:
                     kept = {key: value for key, value in record._asdict().items() if key != "progress"}
                     self.folder.append_metrics({"kind": "step", **kept})
-                if saves and self.writes:
-                    self._save(state)
+                if tensors is not None and self.writes:
+                    self._save(state, tensors)
 
-    def _keep_scores(self, record: EvaluationRecord, state: TrainState) -> None:
+    def _keep_scores(self, record: EvaluationRecord, state: TrainState, tensors: Tensors) -> None:
         self.folder.append_metrics({"kind": "evaluation", "step": record.step, "epoch": record.epoch, **record.metrics})
         self.folder.append_timings({"step": record.step, "minutes": state.minutes, "tokens": state.tokens})
-        self._save(state)
+        self._save(state, tensors)
         if record.improved:
             self.folder.set_best(f"step-{record.step}")
 
     def save(self, state: TrainState) -> None:
         """Write a checkpoint of this moment, then drop what retention lets go."""
+        tensors = state.tensors()
         with self.ranks.together():
             if self.writes:
-                self._save(state)
+                self._save(state, tensors)
 
-    def _save(self, state: TrainState) -> None:
+    def _save(self, state: TrainState, tensors: Tensors) -> None:
         scores = self.standing.scores
         if self._saved == state.step and state.finished in (None, "stopped") and not scores.get(state.step):
             return
-        model, optimizer = state.tensors()
+        model, optimizer = tensors
         stored = {
             "counters": state.counters(),
             "fingerprint": self._fingerprint,
@@ -221,17 +225,14 @@ class Keeper:
             lower_is_better=not limits.higher_is_better,
         )
 
-    def average(self, state: TrainState, evaluate: Callable[[], Mapping[str, float]]) -> None:
+    def average(self, state: TrainState, evaluate: Callable[[torch.nn.Module], Mapping[str, float]]) -> None:
         """Save the mean of the newest checkpoints, and make it the best if its metric is."""
         with self.ranks.together():
             steps = self.standing.planned()[-self.config.checkpoints.average :]
-            own = state.tensors()[0]
-            mean = mean_of((self.folder.checkpoint(f"step-{step}")[0] for step in steps), own)
-            flat = torch.zeros_like(state.flat.master)
-            for name, view in state.flat.views(flat).items():
-                view.copy_(mean[name])
-        with torch.no_grad(), state.flat.showing(flat):
-            metrics = dict(evaluate())
+            checkpoints = (self.folder.checkpoint(f"step-{step}")[0] for step in steps)
+            mean = mean_of(checkpoints, state.weights.shapes()[0])
+        with torch.no_grad(), state.weights.showing(mean) as model:
+            metrics = dict(evaluate(model))
         with self.ranks.together():
             if not self.writes:
                 return

@@ -9,14 +9,13 @@ from typing import Literal
 
 import torch
 
-from attnkit.data.rows import RowFeed
 from attnkit.models.bert import Bert
 from attnkit.models.gpt import Gpt
 from attnkit.runs.checkpoint import Checkpoint
 from attnkit.runs.folder import RunFolder
 from attnkit.runtime.ranks import Ranks
 from attnkit.tasks.card import About
-from attnkit.tasks.course import Parts, make_job
+from attnkit.tasks.course import Parts, make_job, row_feed
 from attnkit.tasks.encoded import Stage, Warned, is_made
 from attnkit.tasks.load import given_tokenizer, read_tokenizer
 from attnkit.tasks.plan import Plan, outline
@@ -62,17 +61,8 @@ def _job(
     ranks: Ranks,
     stop: Stop | None = None,
 ) -> Job:
-    optimization = config.optimization
-    feed = RowFeed(
-        prepared.train,
-        config.seed,
-        optimization.max_tokens,
-        optimization.accumulate,
-        ranks.rank,
-        ranks.world,
-        prepared.train.draw,
-    )
-    loss = language_loss(model, evaluation.device, optimization.label_smoothing)
+    feed = row_feed(config, prepared.train, ranks, prepared.train.draw)
+    loss = language_loss(model, evaluation.device, config.optimization.label_smoothing)
     return make_job(config, Parts(model, feed, loss), evaluation, ranks, stop)
 
 

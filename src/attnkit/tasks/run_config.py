@@ -54,6 +54,9 @@ class RunConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribu
     """Threads of one operation; none leaves it to torch, or shares the CPUs among the processes of torchrun."""
     rank_timeout: float = Field(default=120.0, ge=1, le=604_800)
     """Seconds after which one of several processes is taken for dead that does not answer."""
+    sharded: bool = False
+    """Let each process of torchrun hold a share of weights, gradients and moments (FSDP2), rather than all of them:
+    less memory, more to exchange. What is saved is the same."""
     tensorboard: bool = False
     """Write event files for TensorBoard into the run folder (needs attnkit[tensorboard])."""
 
@@ -81,7 +84,7 @@ class RunConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribu
 
 FREE_TO_CHANGE = (
     *(f"limits.{name}" for name in ("steps", "epochs", "tokens", "minutes", "patience")),
-    *("checkpoints.", "tensorboard", "evaluation.samples", "preset", "rank_timeout"),
+    *("checkpoints.", "tensorboard", "evaluation.samples", "preset", "rank_timeout", "sharded"),
 )
 """Keys that a resumed run may have changed: limits, output, and a name whose choices are keys of their own. Anything
 else would be another run; ``limits.metric`` too, since what was best by one metric says nothing about another."""

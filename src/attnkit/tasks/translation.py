@@ -23,6 +23,7 @@ from attnkit.tasks.likelihood import pairs_loss
 from attnkit.tasks.load import build_fitting, given_vocabularies, read_tokenizers, refuse_misfit
 from attnkit.tasks.plan import plan
 from attnkit.tasks.prepare import Prepared, open_prepared, prepare
+from attnkit.tasks.sharing import shares_out
 from attnkit.tasks.task import Stop, Task
 from attnkit.tasks.vocabularies import Vocabularies
 from attnkit.training.loop import Job
@@ -48,6 +49,7 @@ def make_job(
         ranks.rank,
         ranks.world,
         config.data.weights,
+        shares_out(config, ranks),
     )
     return course.make_job(config, Parts(model, feed, loss), evaluation, ranks, stop)
 

@@ -33,6 +33,10 @@ class Step(Protocol):
         """This rank's parts, perhaps none."""
 
     @property
+    def n_idle(self) -> int:
+        """How many of the parts, the last ones, count for nothing: every rank computes as often where they share."""
+
+    @property
     def counts(self) -> Mapping[str, int]:
         """For each loss term what its sum is divided by, counted over all parts and ranks."""
 
@@ -173,7 +177,7 @@ def _limit_reached(limits: LimitsConfig, state: TrainState) -> str | None:
 
 
 def _check(job: Job, state: TrainState) -> None:
-    if state.flat.model is not job.model:
+    if state.weights.model is not job.model:
         raise ValueError("the state was built for another model than the job's")
     needs = {
         "limits.patience": job.config.limits.patience is not None,
@@ -190,15 +194,12 @@ def _train(job: Job, state: TrainState, started: float) -> StepRecord:
     before = progress(job.config.limits, state)
     rate = optimization.learning_rate * state.rate_scale * factor(optimization, state.step + 1, before)
     local = _backward(job, state, step)
-    state.flat.share(job.reduce)
+    state.weights.share(job.reduce)
     totals = _exchange(job, state, local, started)
     applied = math.isfinite(totals.objective) and math.isfinite(totals.norm)
     if applied:
-        state.optimizer.clip(totals.norm)
-        state.optimizer.step(rate)
-        if state.average is not None:
-            state.average.update(state.flat.master, state.optimizer.n_updates)
-    state.flat.clear()
+        state.weights.update(rate, totals.norm)
+    state.weights.clear()
     evaluation_before = _evaluations_until(job, state)
     state.step += 1
     state.position, state.epoch = after, step.epoch
@@ -225,29 +226,31 @@ def _train(job: Job, state: TrainState, started: float) -> StepRecord:
 
 def _backward(job: Job, state: TrainState, step: Step) -> list[Tensor]:
     """Accumulate the gradient of this rank's micro-batches; return the sums of objective and reported loss."""
-    device = state.flat.gradient.device
+    device = state.weights.device
     sums = [torch.zeros((), device=device), torch.zeros((), device=device)]
     job.model.train()
+    n_counted = len(step.micro_batches) - step.n_idle
     for i, batch in enumerate(step.micro_batches):
         # Dropout is keyed by where it happens, so that nothing about random state needs saving.
         torch.manual_seed(int(np.random.SeedSequence([job.seed, state.step, i, job.rank]).generate_state(1)[0]))
         objective: Tensor | None = None
         for name, term in job.loss(batch).items():
-            share = term.weight / max(1, step.counts[name])
+            share = term.weight / max(1, step.counts[name]) if i < n_counted else 0.0
             part = term.total * share
             reported = term.total if term.reported is None else term.reported
             sums[0], sums[1] = sums[0] + part.detach(), sums[1] + reported.detach() * share
             objective = part if objective is None else objective + part
         if objective is not None:
             objective.backward()  # type: ignore[no-untyped-call]
-        state.flat.accumulate()
+        state.weights.accumulate()
     return sums
 
 
 def _exchange(job: Job, state: TrainState, local: list[Tensor], started: float) -> _Totals:
     """Sum over ranks what a step needs to know besides the gradient; wait for the device once."""
-    device = state.flat.gradient.device
-    norm = state.flat.norm() if job.rank == 0 else torch.zeros((), device=device)
+    device = state.weights.device
+    norm = state.weights.norm()  # rank 0's is taken
+    norm = norm if job.rank == 0 else torch.zeros_like(norm)
     dtype = torch.float32 if device.type == "mps" else torch.float64
     stop = float(job.stop is not None and job.stop())
     minutes = (job.clock() - started) / 60 if job.rank == 0 else 0.0

@@ -12,10 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from attnkit.errors import RunError
-from attnkit.training.averaging import MovingAverage
 from attnkit.training.config import OptimizationConfig
-from attnkit.training.flat import FlatParameters, Precision
-from attnkit.training.optimizer import AdamW
+from attnkit.training.weights import Tensors, Weights
 
 _COUNTERS = (
     *("step", "epoch", "tokens", "minutes", "skipped", "skipped_in_row"),
@@ -24,17 +22,13 @@ _COUNTERS = (
 
 
 class TrainState:
-    """The state of a run between two steps. Building it moves the model's parameters into flat buffers.
+    """The state of a run between two steps.
 
     Two states with equal tensors and counters go on to bit-identical weights, given the same job.
     """
 
-    def __init__(
-        self, model: nn.Module, config: OptimizationConfig, position: Any, precision: Precision = "float32"
-    ) -> None:
-        self.flat = FlatParameters(model, precision)
-        self.optimizer = AdamW(self.flat, config)
-        self.average = None if config.ema_decay is None else MovingAverage(self.flat.master, config.ema_decay)
+    def __init__(self, weights: Weights, position: Any) -> None:
+        self.weights = weights
         self.position = position
         """Where the feed goes on: a frozen dataclass of plain values, otherwise opaque."""
         self.step = 0
@@ -66,7 +60,7 @@ class TrainState:
 
     def inference(self) -> AbstractContextManager[nn.Module]:
         """Let the model compute with the weights that are saved: full precision, the moving average if there is one."""
-        return self.flat.showing(self._inference_weights())
+        return self.weights.inference()
 
     def note_metric(
         self, value: float, higher_is_better: bool, config: OptimizationConfig, loss: float | None = None
@@ -91,23 +85,19 @@ class TrainState:
             self.plateau_wait = 0
         return False
 
-    def tensors(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Return (model, optimizer) as name -> tensor, views that hold until the next step.
+    def tensors(self) -> Tensors:
+        """Return (model, optimizer) as name -> tensor, on rank 0; it holds until the next step.
 
         ``model`` has the weights for inference, each tied parameter once, and the model's persistent buffers.
         ``optimizer`` has what only training needs: ``exp_avg.*``, ``exp_avg_sq.*`` and, with a moving average,
-        ``weights.*``, the weights being trained.
+        ``weights.*``, the weights being trained. With several ranks it is called on all of them.
         """
-        model = self.flat.views(self._inference_weights()) | _buffers(self.flat.model)
-        optimizer: dict[str, Tensor] = {}
-        for kind, flat in self._optimizer_buffers().items():
-            optimizer |= {f"{kind}.{name}": view for name, view in self.flat.views(flat).items()}
-        return model, optimizer
+        return self.weights.tensors()
 
     def counters(self) -> dict[str, Any]:
         """Return all that is not a tensor, ready for JSON."""
         found = {name: getattr(self, name) for name in _COUNTERS}
-        return found | {"updates": self.optimizer.n_updates, "position": dataclasses.asdict(self.position)}
+        return found | {"updates": self.weights.n_updates, "position": dataclasses.asdict(self.position)}
 
     def restore(
         self, model: Mapping[str, Tensor], optimizer: Mapping[str, Tensor], counters: Mapping[str, Any]
@@ -120,32 +110,13 @@ class TrainState:
         missing = [name for name in (*_COUNTERS, "updates", "position") if name not in counters]
         if missing:
             raise RunError(f"the checkpoint's state lacks '{missing[0]}'")
-        own_model, own_optimizer = self.tensors()
+        own_model, own_optimizer = self.weights.shapes()
         _check(own_model, model, "model")
         _check(own_optimizer, optimizer, "optimizer")
-        with torch.no_grad():
-            for name, tensor in own_model.items():
-                tensor.copy_(model[name])
-            for name, tensor in own_optimizer.items():
-                tensor.copy_(optimizer[name])
-        self.flat.publish()
-        self.flat.clear()
+        self.weights.restore(model, optimizer, counters["updates"])
         for name in _COUNTERS:
             setattr(self, name, counters[name])
-        self.optimizer.set_updates(counters["updates"])
         self.position = type(self.position)(**counters["position"])
-
-    def _inference_weights(self) -> Tensor:
-        return self.flat.master if self.average is None else self.average.weights
-
-    def _optimizer_buffers(self) -> dict[str, Tensor]:
-        buffers = {"exp_avg": self.optimizer.exp_avg, "exp_avg_sq": self.optimizer.exp_avg_sq}
-        return buffers if self.average is None else buffers | {"weights": self.flat.master}
-
-
-def _buffers(model: nn.Module) -> dict[str, Tensor]:
-    """Return the persistent buffers: what a state dict has beside parameters."""
-    return {n: t for n, t in model.state_dict(keep_vars=True).items() if not isinstance(t, nn.Parameter)}
 
 
 def _check(own: Mapping[str, Tensor], saved: Mapping[str, Tensor], what: str) -> None:
