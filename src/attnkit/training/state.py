@@ -30,9 +30,14 @@ class TrainState:
     """
 
     def __init__(
-        self, model: nn.Module, config: OptimizationConfig, position: Any, precision: Precision = "float32"
+        self,
+        model: nn.Module,
+        config: OptimizationConfig,
+        position: Any,
+        precision: Precision = "float32",
+        rates: Mapping[str, float] | None = None,
     ) -> None:
-        self.flat = FlatParameters(model, precision)
+        self.flat = FlatParameters(model, precision, rates)
         self.optimizer = AdamW(self.flat, config)
         self.average = None if config.ema_decay is None else MovingAverage(self.flat.master, config.ema_decay)
         self.position = position
