@@ -8,6 +8,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field, model_validator
 
 from attnkit.data.labeled_config import QuestionsConfig, TaggedConfig, TextsConfig
+from attnkit.data.windows_config import WindowSizes
 from attnkit.models.language_config import LANGUAGE_SIZES, BertConfig
 from attnkit.tasks.pretrain_config import SCALES
 from attnkit.tasks.run_config import RunConfig
@@ -108,7 +109,8 @@ class TagConfig(FinetuneConfig, frozen=True):
     def metrics(self) -> tuple[str, ...]:
         """Return the names of what evaluation reports: ``loss`` in nats a word, the others in percent.
 
-        ``precision``, ``recall`` and ``f1`` are of whole entities, ``accuracy`` of words.
+        ``accuracy`` is of words; ``precision``, ``recall`` and ``f1`` are of whole entities, and where tags name none
+        all are accuracy.
         """
         return ("loss", "accuracy", "precision", "recall", "f1")
 
@@ -124,16 +126,25 @@ class AnswerConfig(FinetuneConfig, frozen=True):
     @model_validator(mode="after")
     def _rows_fit_the_positions(self) -> AnswerConfig:
         self.refuse_longer("data.windows.max_length", self.data.windows.max_length)
+        self.data.windows.within(self.model.longest)
         return self
+
+    @property
+    def windows(self) -> WindowSizes:
+        """Return how long what is read of a context is."""
+        return self.data.windows.within(self.model.longest)
 
     @property
     def longest(self) -> int:
         """Return the most tokens of a row."""
-        return self.data.windows.max_length
+        return self.windows.max_length
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """Return the names of what evaluation reports: ``loss`` in nats a window, the others in percent."""
+        """Return the names of what evaluation reports: ``loss`` in nats a window, the others in percent.
+
+        ``exact`` and ``f1`` are those of SQuAD's scripts, of version 2.0 where a question has no answer.
+        """
         return ("loss", "exact", "f1")
 
 
