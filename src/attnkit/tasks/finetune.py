@@ -7,7 +7,7 @@ pretraining knew next sentences, its pooler becomes the classifier's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import torch
@@ -49,7 +49,7 @@ def take(config: FinetuneConfig, model: nn.Module, source: Checkpoint) -> None:
     """Give a fresh model a pretrained run's encoder, or all weights of a run of its own kind (``Task.take``)."""
     if config.finetuning.from_scratch:
         return
-    if read_run_config(source).task == config.task:
+    if begun(config, source):
         load_into(model, source)
         return
     own = tensors_of(model)
@@ -88,24 +88,24 @@ def rates(config: FinetuneConfig, model: Headed) -> dict[str, float]:
     return found
 
 
-def refuse_misfit(checkpoint: Checkpoint, config: FinetuneConfig, n_head: int = 0) -> None:
-    """Raise ``RunError`` where a checkpoint's weights are not those of such an encoder, before it is built.
+def begun(config: FinetuneConfig, source: Checkpoint) -> bool:
+    """Return whether a run goes on with the head of a checkpoint, which is of its own kind then."""
+    return not config.finetuning.from_scratch and read_run_config(source).task == config.task
+
+
+def refuse_misfit(checkpoint: Checkpoint, config: FinetuneConfig) -> None:
+    """Raise ``RunError`` where a run cannot begin with a checkpoint's weights, or has not trained them.
 
     Args:
-        checkpoint: of this run, of another of its kind, or of a pretrained one.
-        config: this run's.
-        n_head: weights of the task's head.
+        checkpoint: of a pretrained run, or of one of this kind.
+        config: of the run that begins, or that is opened.
     """
     stored = read_run_config(checkpoint)
     vocab_size = read_tokenizer(checkpoint).vocab_size
-    if isinstance(stored, MlmConfig):
-        refuse_fewer(checkpoint, stored.model.least_weights(vocab_size))
-    if config.finetuning.from_scratch and stored.task != config.task:
-        return
-    _refuse_other_encoder(stored.model.model_dump(), config, str(checkpoint.path))
-    if stored.task == config.task:
-        alone = config.model.model_copy(update={"tied": True})
-        refuse_fewer(checkpoint, alone.least_weights(vocab_size) + n_head)
+    alone = stored.model if isinstance(stored, MlmConfig) else stored.model.model_copy(update={"tied": True})
+    refuse_fewer(checkpoint, alone.least_weights(vocab_size))
+    if not config.finetuning.from_scratch:
+        _refuse_other_encoder(stored.model.model_dump(), config, str(checkpoint.path))
 
 
 def _refuse_other_encoder(stored: Mapping[str, object], config: FinetuneConfig, where: str) -> None:
@@ -121,9 +121,13 @@ def label_weights(config: LabelingConfig, counts: Sequence[int]) -> Tensor | Non
     return torch.tensor(class_weights(counts), dtype=torch.float32) if config.class_weights == "balanced" else None
 
 
-def fitted(
-    checkpoint: Checkpoint, config: FinetuneConfig, build: Callable[[int], nn.Module], n_head: int = 0
-) -> nn.Module:
-    """Return a model for a checkpoint of its own kind (``Task.fitting``); ``build`` takes the vocabulary's size."""
-    refuse_misfit(checkpoint, config, n_head)
-    return build(read_tokenizer(checkpoint).vocab_size)
+def fitted(checkpoint: Checkpoint, config: FinetuneConfig, n_head: int = 0) -> int:
+    """Return the size of the vocabulary of a checkpoint that a model is to be built for (``Task.fitting``).
+
+    Raises:
+        RunError: it has too few weights, ``n_head`` being those of the task's head.
+    """
+    vocab_size = read_tokenizer(checkpoint).vocab_size
+    alone = config.model.model_copy(update={"tied": True})
+    refuse_fewer(checkpoint, alone.least_weights(vocab_size) + n_head)
+    return vocab_size
