@@ -123,3 +123,33 @@ def test_further_pretraining_begins_with_weights_and_vocabulary(call: Call, work
     assert own == other
     code, _, err = call("pretrain-clm", text, "-o", tmp_path / "third", "--init-from", tmp_path / "first")
     assert code == 4 and "'mlm', not a language model" in err
+
+
+SHAPES = {
+    "learned": (["positions=learned"], ""),
+    "sinusoidal": (["positions=sinusoidal", "max_length=8"], ""),
+    "rotary": (["positions=rotary"], "model.positions"),
+    "alibi, pre-norm": (["positions=alibi", "norm=pre"], "model.norm"),
+    "gated": (["gated=true", "activation=silu"], "model.gated"),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("command", ["pretrain-mlm", pytest.param("pretrain-clm", marks=pytest.mark.slow)])
+def test_positions_norms_and_units_train_and_are_exported_or_refused(
+    call: Call, workshop: Any, tmp_path: Path, command: str, shape: str
+) -> None:
+    given, refused = SHAPES[shape]
+    refused = {"alibi, pre-norm": "model.positions"}.get(shape, refused) if command == "pretrain-clm" else refused
+    sets = [word for one in given for word in ("--set", f"model.{one}")]
+    code, _, err = call(*arguments(command, workshop.file("text.txt"), tmp_path / "run", "--max-steps", "3", *sets))
+    assert code == 0, err
+    code, out, err = call("export", tmp_path / "run", "--to", "huggingface", tmp_path / "hub")
+    if refused:
+        assert (code, out) == (4, "") and refused in err and "help: it takes" in err, err
+        assert not (tmp_path / "hub").exists()
+        return
+    assert code == 0, err
+    described = json.loads((tmp_path / "hub/config.json").read_text())
+    # Rows of 24 tokens were trained on, so that many are taken.
+    assert described["max_position_embeddings" if command == "pretrain-mlm" else "n_positions"] == 24

@@ -74,6 +74,19 @@ def test_counts_are_those_of_the_batch(store: Store, units: str) -> None:
             assert rows.counts(indices, 1, epoch) == {"nll": len(batch.targets)}
 
 
+@pytest.mark.parametrize("units", ["tokens", "words", "spans"])
+def test_nothing_but_words_is_ever_hidden_and_each_epoch_hides_others(store: Store, units: str) -> None:
+    rows = masked(store, units=units, share=0.5)
+    found = []
+    for epoch in range(20):
+        batch = rows.batch(np.arange(len(rows)), 1, epoch)
+        read = batch.ids.numpy().copy().reshape(-1)
+        read[batch.chosen.numpy()] = batch.targets.numpy()
+        assert batch.targets.min() > 4 and (batch.ids.reshape(-1)[read <= 4].numpy() == read[read <= 4]).all()
+        found.append(tuple(batch.chosen.tolist()))
+    assert len(set(found)) == 20
+
+
 def test_a_step_masks_alike_for_any_number_of_ranks(store: Store) -> None:
     rows = masked(store, share=0.3)
     steps = [RowFeed(rows, 3, 48, rank=rank, world=2).step_at(Position(1, 1))[0] for rank in range(2)]

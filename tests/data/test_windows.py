@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
 from attnkit.data.store import write_store
 from attnkit.data.windows import NO_ANSWER, Held, WindowRows, cut_windows
-from attnkit.data.windows_config import WindowsConfig
+from attnkit.data.windows_config import WindowsConfig, WindowSizes
 from attnkit.text.tokenizer import BOS_ID, EOS_ID, PAD_ID
 
 
@@ -30,7 +29,7 @@ def test_every_token_is_in_a_window_and_best_in_one(contexts: list[tuple[int, in
         assert all(0 <= begin <= end <= length and end - begin == min(room, length) for begin, end in spans)
         assert all(0 < after[0] - before[0] <= stride for before, after in itertools.pairwise(spans))
         assert len(spans) == max(1, 1 + -(-(length - room) // stride))
-        owners = [[] for _ in range(length)]
+        owners: list[list[int]] = [[] for _ in range(length)]
         for number, row in enumerate(mine):
             for token in range(found.best_begins[row], found.best_ends[row]):
                 owners[token].append(number)
@@ -61,8 +60,8 @@ def rows_of(
         first = drawn.randrange(len(contexts[context]))
         last = min(len(contexts[context]) - 1, first + drawn.randrange(4))
         answers.append(NO_ANSWER if drawn.random() < 0.2 else (first, last))
-    config = WindowsConfig(max_length=max_length, stride=5, max_question=6)
-    rows = WindowRows(Held(questions), Held(contexts), np.array(of), config, np.array(answers))
+    sizes = WindowSizes(max_length, stride=5, max_question=6, max_answer=30)
+    rows = WindowRows(Held(questions), Held(contexts), np.array(of), sizes, np.array(answers))
     return rows, questions, [contexts[context] for context in of], answers
 
 
@@ -121,7 +120,7 @@ def test_a_store_serves_as_memory_does(tmp_path: Path) -> None:
         write_store(tmp_path / "q", [questions], 99),
         write_store(tmp_path / "c", [contexts], 99),
         rows._context_of,
-        WindowsConfig(max_length=24, stride=5, max_question=6),
+        WindowSizes(24, stride=5, max_question=6, max_answer=30),
         np.array(answers),
     )
     indices = np.arange(len(rows))[::-1].copy()
@@ -130,14 +129,25 @@ def test_a_store_serves_as_memory_does(tmp_path: Path) -> None:
 
 def test_the_fingerprint_sees_every_change() -> None:
     def fingerprint(question: int = 5, context: int = 6, stride: int = 4, answer: int = 1) -> str:
-        config = WindowsConfig(max_length=12, stride=stride, max_question=4)
+        sizes = WindowSizes(12, stride, max_question=4, max_answer=30)
         given = Held([[question]]), Held([[context] * 20])
-        return WindowRows(*given, np.array([0]), config, np.array([[0, answer]])).fingerprint
+        return WindowRows(*given, np.array([0]), sizes, np.array([[0, answer]])).fingerprint
 
     assert len({fingerprint(), fingerprint(7), fingerprint(5, 7), fingerprint(5, 6, 5), fingerprint(5, 6, 4, 2)}) == 5
     assert fingerprint() == fingerprint()
 
 
 def test_settings_that_leave_tokens_out_are_refused() -> None:
-    with pytest.raises(ValidationError, match="leaves 61 tokens for the context beside a question"):
-        WindowsConfig(max_length=128, stride=100)
+    with pytest.raises(ValueError, match="leaves 61 tokens for the context beside a question of max_question=64"):
+        WindowsConfig(max_length=128, stride=100, max_question=64).within(None)
+
+
+@pytest.mark.parametrize("longest", [None, 8, 9, 24, 128, 200, 384, 512, 10_000])
+def test_windows_fit_the_model_where_nobody_says_otherwise(longest: int | None) -> None:
+    sizes = WindowsConfig().within(longest)
+    assert sizes.max_length == min(384, longest or 384)
+    assert 0 < sizes.stride <= sizes.max_length - 3 - sizes.max_question
+    if sizes.max_length == 384:
+        assert (sizes.stride, sizes.max_question) == (128, 64)
+    if sizes.max_length == 128:  # 77 beside the longest question, and three quarters of it
+        assert (sizes.max_question, sizes.stride) == (48, 57)

@@ -23,11 +23,14 @@ from attnkit.models.bert import Bert
 from attnkit.models.gpt import Gpt
 from attnkit.models.passages import Layout
 from attnkit.runs.folder import RunFolder
+from attnkit.tasks.course import Finished, Request, train
 from attnkit.tasks.export_huggingface import export_huggingface
 from attnkit.tasks.import_huggingface import import_huggingface
 from attnkit.tasks.import_vocabulary import read_vocabulary
+from attnkit.tasks.initial import inherited
 from attnkit.tasks.load import read_tokenizer
 from attnkit.tasks.opened import open_run
+from attnkit.tasks.resolve import resolve
 from attnkit.tasks.verify import verify_run
 
 NEAR: dict[str, Any] = {"rtol": 0, "atol": 1e-5}
@@ -363,3 +366,25 @@ def test_a_run_is_never_overwritten(hub: Path, tmp_path: Path) -> None:
         import_huggingface(hub, tmp_path / "other")
     with pytest.raises(RunError, match="there is no folder"):
         import_huggingface(tmp_path / "none", tmp_path / "third")
+
+
+@pytest.mark.parametrize("name", ["bert", "roberta", pytest.param("gpt2", marks=pytest.mark.slow)])
+def test_what_was_imported_is_pretrained_further(name: str, tmp_path: Path) -> None:
+    make, changes = FOLDERS[name]
+    make(tmp_path / "hub", **changes)
+    import_huggingface(tmp_path / "hub", tmp_path / "run")
+    (tmp_path / "text").write_text("".join(f"{line}\n" for line in TEXT * 3))
+    task, other = ("clm", "mlm") if name == "gpt2" else ("mlm", "clm")
+    flags = {"task": task, "data.files": [str(tmp_path / "text")], "device": "cpu", "limits.steps": 2}
+    given = resolve(
+        {**flags, "data.length": 24}, preset_name="tiny", fixed=inherited(tmp_path / "run", tmp_path / "more")
+    )
+    done = list(train(Request(given.config, tmp_path / "more", init_from=tmp_path / "run")))[-1]
+    begun, ended = (open_run(tmp_path / run, task, device="cpu") for run in ("run", "more"))
+    assert isinstance(done, Finished) and done.metrics.keys() >= {"loss", "accuracy"}
+    assert ended.config.model == begun.config.model
+    assert read_tokenizer(ended.checkpoint).to_json() == read_tokenizer(begun.checkpoint).to_json()
+    moved = ended.model.embedding.weight - begun.model.embedding.weight
+    assert 0 < float(moved.detach().abs().max()) < 0.05, "two steps from there, and not from elsewhere"
+    with pytest.raises(RunError, match=f"'{task}', not a language model"):
+        resolve({**flags, "task": other}, fixed=inherited(tmp_path / "run", tmp_path / "third"))

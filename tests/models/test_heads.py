@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from attnkit.models.bert import Bert
-from attnkit.models.heads import Classifier, Reader, Tagger, best_span, freeze, layers_of, unused
+from attnkit.models.heads import Classifier, Reader, Tagger, best_span, encoder_alone, freeze, layers_of
 from attnkit.models.language_config import BertConfig
 
 V = 40
@@ -75,13 +75,18 @@ def test_the_best_span_is_a_plain_loops(longest: int) -> None:
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
 def test_every_parameter_is_of_one_layer_or_of_prediction(norm: str) -> None:
-    encoder = Bert(config(norm=norm, tied=False), V)
+    encoder = Bert(encoder_config(norm), V)
     groups = layers_of(encoder)
     assert len(groups) == 1 + 3 + (norm == "pre")
-    seen = [id(parameter) for group in groups for parameter in group] + [id(parameter) for parameter in unused(encoder)]
-    assert sorted(seen) == sorted(id(parameter) for parameter in encoder.parameters())
-    names = {name for name, parameter in encoder.named_parameters() if any(parameter is p for p in unused(encoder))}
-    assert names == {name for name, _ in encoder.named_parameters() if name.startswith(("predictor.", "output."))}
+    seen = {id(parameter) for group in groups for parameter in group}
+    names = {name for name, parameter in encoder.named_parameters() if id(parameter) in seen}
+    others = {name for name, _ in encoder.named_parameters()} - names
+    assert {name.split(".")[0] for name in others} == {"predictor", "output", "next_sentence"}
+    assert {name for name, _ in encoder_alone(encoder_config(norm), V).named_parameters()} == names
+
+
+def encoder_config(norm: str) -> BertConfig:
+    return config(norm=norm, tied=False, next_sentence=True)
 
 
 @pytest.mark.parametrize("n", [0, 1, 3])

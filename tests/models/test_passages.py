@@ -64,6 +64,25 @@ def test_each_passage_of_a_packed_row_is_what_it_is_alone(make: Any, positions: 
             torch.testing.assert_close(found[here], alone, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("make", [bert, gpt])
+def test_no_pair_of_functions_sees_a_neighbour(make: Any) -> None:
+    """But for alignments that score places of a row, which such rows are refused with."""
+    rows, other = ids(3, 12), ids(3, 12).roll(1, 1)
+    for align, distribute in PAIRS:
+        if align in ("location", "feature"):
+            continue
+        model = make(alignment=align, distribution=distribute, n_layers=1)
+        packed = model.hidden(rows, Layout.packed(1, PASSAGES))
+        changed = torch.where(PASSAGES == 1, other, rows)
+        again = model.hidden(changed, Layout.packed(1, PASSAGES))
+        assert torch.equal(again[PASSAGES != 1], packed[PASSAGES != 1]), (align, distribute)
+        for number in range(4):
+            here = PASSAGES[2] == number
+            alone = model.hidden(rows[2][here][None], Layout.whole(1))[0]
+            torch.testing.assert_close(packed[2][here], alone, rtol=1e-9, atol=1e-9, msg=f"{align} {distribute}")
+
+
 @pytest.mark.parametrize("make", [bert, gpt])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_passage_does_not_see_its_neighbours_bit_for_bit(make: Any, dtype: torch.dtype) -> None:

@@ -116,6 +116,42 @@ def test_what_cannot_be_is_told(tmp_path: Path, sets: list[str], lines: int, err
     assert isinstance(caught.value, error)
 
 
+@pytest.mark.parametrize(
+    ("sets", "useless"),
+    [([], "[MASK]"), (["data.alpha=0.0"], "[MASK]"), (["model.next_sentence=true"], "word")],
+)
+@pytest.mark.parametrize("where", ["train", "valid"])
+def test_a_file_of_nothing_to_learn_from_is_refused(tmp_path: Path, sets: list[str], useless: str, where: str) -> None:
+    full = write(tmp_path / "full", *(f"line number {n % 7} of them" for n in range(50)))
+    empty = write(tmp_path / "empty", *[useless] * 30)
+    files = [full, empty] if where == "train" else [full]
+    valid = [str(full), str(empty)] if where == "valid" else [str(full)]
+    config = configure("mlm", files, "vocabulary.kind=word", *sets, **{"data.valid_files": valid})
+    with pytest.raises(DataError, match="no document of this file is left") as caught:
+        prepare(config, tmp_path / "run")
+    assert caught.value.where == str(empty) and not (tmp_path / "run/data").exists()
+
+
+def test_a_few_held_out_words_are_scored_nevertheless(tmp_path: Path) -> None:
+    """Of two or three words in a row no one may be hidden; that would make a loss of 0, the best of all."""
+    for number in range(4):
+        lines = [f"{letter} again" for letter in "abcdefghij"]
+        path = write(tmp_path / f"text{number}", *lines, *["and so on"] * number)
+        config = configure("mlm", [path], "vocabulary.kind=word", "limits.steps=1", f"data.held_out_seed={number}")
+        done = list(train(Request(config, tmp_path / f"run{number}")))[-1]
+        assert done.metrics["loss"] > 1 and done.metrics["perplexity"] > 2
+
+
+@pytest.mark.parametrize("task", ["mlm", "clm"])
+def test_alignments_that_score_places_of_a_row_want_rows_of_their_own(tmp_path: Path, task: str) -> None:
+    path = write(tmp_path / "text", *(f"line {n}" for n in range(50)))
+    for name in ("location", "feature"):
+        with pytest.raises(UsageError, match=f"alignment {name} scores places of a row"):
+            configure(task, [path], f"model.alignment={name}")
+        configure(task, [path], f"model.alignment={name}", "data.isolated=false")
+    configure(task, [path], "model.alignment=feature", "model.attention_options.second_feature=square")
+
+
 def test_a_vocabulary_without_a_mask_is_refused(tmp_path: Path) -> None:
     from attnkit.text.config import VocabularyConfig
     from attnkit.text.vocabulary import train_vocabulary

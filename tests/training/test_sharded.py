@@ -21,19 +21,24 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "durability"))
 from rank_server import start
 
 N_STEPS, HALF = 8, 4
+RATES = {"embedding.weight": 0.5, "norm.bias": 0.25}
 
 
 def train(toy: ModuleType, ranks: Ranks, folder: Path, first: int, last: int) -> dict[str, Any]:
     """Train from step ``first``, where ``folder`` has what an earlier call has left, to ``last``; leave it there."""
+    from attnkit.training.flat_weights import FlatWeights
     from attnkit.training.sharded import ShardedWeights
     from attnkit.training.state import TrainState
 
     config = toy.make_config(optimization={"ema_decay": 0.9}, limits={"steps": last}, evaluation={"every_steps": 3})
     feed = toy.Feed(toy.make_pairs(65), size=32, accumulate=2, rank=ranks.rank, world=ranks.world, even=True)
     here = toy.setting(config, dtype=torch.float64, feed=None, rank=ranks.rank)
-    state = here.state
+    model = toy.Toy().to(torch.float64)
+    model.mix.bias.requires_grad_(False)
     if ranks.world > 1:
-        state = TrainState(ShardedWeights(toy.Toy().to(torch.float64), [], config.optimization), toy.Place())
+        state = TrainState(ShardedWeights(model, [model.mix], config.optimization, rates=RATES), toy.Place())
+    else:
+        state = TrainState(FlatWeights(model, config.optimization, rates=RATES), toy.Place())
     if first:
         saved = (safetensors.torch.load_file(folder / f"{name}-{first}.safetensors") for name in ("model", "optimizer"))
         state.restore(*saved, json.loads((folder / f"counters-{first}.json").read_text()))
@@ -47,7 +52,6 @@ def train(toy: ModuleType, ranks: Ranks, folder: Path, first: int, last: int) ->
         scores.append(float(found))
         return {"loss": float(found)}
 
-    model = state.weights.model
     job = dataclasses.replace(
         here.job, model=model, loss=toy.Loss(model), feed=feed, evaluate=evaluate,
         reduce=ranks.reduce if ranks.world > 1 else None,

@@ -106,10 +106,16 @@ def show(done: Finished, output: Path, use: str, json: bool) -> None:
 
 
 def show_plan(resolved: Resolved, init_from: Path | None, json: bool) -> None:
-    """Print the resolved configuration with the origin of each value, and what the run would take."""
+    """Print the resolved configuration with the origin of each value, and what the run would take.
+
+    What a run would refuse to begin with is refused here too.
+    """
+    from attnkit.tasks.embeddings import open_embeddings, refuse_beside
     from attnkit.tasks.task import task_of
     from attnkit.views.training import count, size
 
+    refuse_beside(resolved.config, init_from)
+    open_embeddings(resolved.config)
     found = task_of(resolved.config.task).plan(resolved.config, init_from)
     values = flatten(resolved.config.model_dump(mode="json"))
     if json:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from attnkit.data.windows_config import WindowsConfig
+from attnkit.data.windows_config import WindowSizes
 from attnkit.text.tokenizer import BOS_ID, EOS_ID, PAD_ID
 
 Longs = npt.NDArray[np.int64]
@@ -119,21 +119,21 @@ class WindowRows:
     """Windows with their questions; satisfies ``rows.Rows``."""
 
     def __init__(
-        self, questions: Texts, contexts: Texts, context_of: Longs, config: WindowsConfig, answers: Longs | None = None
+        self, questions: Texts, contexts: Texts, context_of: Longs, sizes: WindowSizes, answers: Longs | None = None
     ) -> None:
         """Take n questions, the contexts and which one each question is about (n,).
 
         Args:
-            questions: longer ones are cut to ``config.max_question``.
+            questions: longer ones are cut to ``sizes.max_question``.
             contexts: one may have several questions.
             context_of: (n,) the number of each question's context.
-            config: lengths.
+            sizes: of the windows.
             answers: (n, 2) first and last token of each question's answer, ``NO_ANSWER`` where there is none.
         """
         self._questions, self._contexts, self._context_of = questions, contexts, context_of
-        self._sizes = np.minimum(questions.lengths, config.max_question).astype(np.int64)
-        rooms = config.max_length - 3 - self._sizes
-        self.windows = cut_windows(contexts.lengths[context_of].astype(np.int64), rooms, config.stride)
+        self._sizes = np.minimum(questions.lengths, sizes.max_question).astype(np.int64)
+        rooms = sizes.max_length - 3 - self._sizes
+        self.windows = cut_windows(contexts.lengths[context_of].astype(np.int64), rooms, sizes.stride)
         self.questions: Longs = self.windows.contexts
         """(W,) the question of each row."""
         self._answers = np.full((len(context_of), 2), NO_ANSWER) if answers is None else answers

@@ -2,25 +2,48 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, Field, model_validator
+from dataclasses import dataclass
+
+from pydantic import BaseModel, Field
+
+_LONGEST, _STRIDE, _QUESTION = 384, 128, 64  # of Devlin et al. 2019, their code
+
+
+@dataclass(frozen=True)
+class WindowSizes:
+    """All of them in tokens, of one model."""
+
+    max_length: int
+    stride: int
+    max_question: int
+    max_answer: int
 
 
 class WindowsConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
     """Windows over contexts that are longer than a row, each beside its question (Devlin et al. 2019, their code)."""
 
-    max_length: int = Field(default=384, ge=8, le=1 << 20)
-    """Tokens of a row: question, window, and the three symbols around them."""
-    stride: int = Field(default=128, ge=1, le=1 << 20)
-    """How many tokens of the context the next window begins behind the one before."""
-    max_question: int = Field(default=64, ge=1, le=1 << 20)
-    """Tokens of a question that are read."""
+    max_length: int | None = Field(default=None, ge=8, le=1 << 20)
+    """Tokens of a row: question, window, and the three symbols around them. Null: 384, or as many as the model has
+    positions where these are fewer."""
+    stride: int | None = Field(default=None, ge=1, le=1 << 20)
+    """How many tokens of the context the next window begins behind the one before. Null: 128, or three quarters of what
+    a row has beside the longest question where that is less."""
+    max_question: int | None = Field(default=None, ge=1, le=1 << 20)
+    """Tokens of a question that are read. Null: 64, or three eighths of a row where that is less."""
     max_answer: int = Field(default=30, ge=1, le=1 << 20)
     """Tokens of the longest answer that is given."""
 
-    @model_validator(mode="after")
-    def _windows_overlap(self) -> WindowsConfig:
-        room = self.max_length - 3 - self.max_question
-        if room < self.stride:
-            what = f"max_length={self.max_length} leaves {max(0, room)} tokens for the context beside a question of"
-            raise ValueError(f"{what} max_question={self.max_question}, fewer than stride={self.stride}")
-        return self
+    def within(self, longest: int | None) -> WindowSizes:
+        """Return the sizes for a model of so many positions; None: it has no limit.
+
+        Raises:
+            ValueError: the windows would leave tokens out.
+        """
+        length = self.max_length or min(_LONGEST, longest or _LONGEST)
+        question = self.max_question or max(1, min(_QUESTION, 3 * length // 8))
+        room = length - 3 - question
+        stride = self.stride or max(1, min(_STRIDE, 3 * room // 4))
+        if room < stride:
+            what = f"max_length={length} leaves {max(0, room)} tokens for the context beside a question of"
+            raise ValueError(f"{what} max_question={question}, fewer than stride={stride}")
+        return WindowSizes(length, stride, question, self.max_answer)

@@ -49,6 +49,10 @@ class Bert(nn.Module):
         if config.tied:
             self.output.weight = self.embedding.weight
 
+    def word_vectors(self) -> list[Tensor]:
+        """Return the embeddings, (V, D)."""
+        return [self.embedding.weight]
+
     def embed(self, ids: Tensor, layout: Layout, segments: Tensor | None = None) -> Tensor:
         """Return what the first layer reads (B, T, D); segments (B, T) int64, None where all are the first one."""
         x = self.places(F.embedding(ids, self.embedding.weight), layout.places)

@@ -69,10 +69,21 @@ class Gpt(nn.Module):
         if config.tied:
             self.output.weight = self.embedding.weight
 
-    def hidden(self, ids: Tensor, layout: Layout, seen: Seen | None = None) -> Tensor:
-        """Return the features (B, T, D) of ids (B, T); each layer's weights (B, H, T, T) are added to seen."""
+    def word_vectors(self) -> list[Tensor]:
+        """Return the embeddings, (V, D)."""
+        return [self.embedding.weight]
+
+    def hidden(self, ids: Tensor, layout: Layout, seen: Seen | None = None, layers: int | None = None) -> Tensor:
+        """Return the features (B, T, D) of ids (B, T).
+
+        Args:
+            ids: the tokens.
+            layout: what they may see.
+            seen: each layer's attention weights (B, H, T, T) are added to it.
+            layers: stop after so many layers, 0 gives the embeddings; the last norm is left out then.
+        """
         x: Tensor = self.dropout(self.places(F.embedding(ids, self.embedding.weight), layout.places))
-        return self._through(x, [self.sight(x, layout, seen)] * len(self.layers))
+        return self._through(x, [self.sight(x, layout, seen)] * (len(self.layers) if layers is None else layers))
 
     def head(self, hidden: Tensor, ids: Tensor | None = None) -> Tensor:
         """Return the logits (..., V) of features (..., D), or only the columns of the given words."""
@@ -138,8 +149,11 @@ class Gpt(nn.Module):
         return features, state
 
     def _through(self, x: Tensor, mixes: list[Mix]) -> Tensor:
-        for layer, mix in zip(self.layers, mixes, strict=True):
+        """Return the features after as many layers as there are mixes; those of the last one are normed."""
+        for layer, mix in zip(self.layers, mixes, strict=False):
             x = layer(x, mix)
+        if len(mixes) < len(self.layers):
+            return x
         features: Tensor = self.norm(x)
         return features
 

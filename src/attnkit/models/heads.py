@@ -25,12 +25,19 @@ def _output(d_model: int, n_labels: int) -> Linear:
     return output
 
 
+def encoder_alone(config: BertConfig, vocab_size: int) -> Bert:
+    """Return an encoder without what only pretraining uses: the predictors of words and of next sentences."""
+    encoder = Bert(config.model_copy(update={"next_sentence": False, "tied": True}), vocab_size)
+    del encoder.predictor, encoder.output
+    return encoder
+
+
 class Classifier(nn.Module):
     """A label for each row, of one text or a pair of them."""
 
     def __init__(self, config: BertConfig, vocab_size: int, n_labels: int) -> None:
         super().__init__()
-        self.encoder = Bert(config, vocab_size)
+        self.encoder = encoder_alone(config, vocab_size)
         self.pooler = Pooler(config.d_model)
         self.dropout = Dropout(config.dropout)
         self.output = _output(config.d_model, n_labels)
@@ -47,7 +54,7 @@ class Tagger(nn.Module):
 
     def __init__(self, config: BertConfig, vocab_size: int, n_labels: int) -> None:
         super().__init__()
-        self.encoder = Bert(config, vocab_size)
+        self.encoder = encoder_alone(config, vocab_size)
         self.dropout = Dropout(config.dropout)
         self.output = _output(config.d_model, n_labels)
 
@@ -63,7 +70,7 @@ class Reader(nn.Module):
 
     def __init__(self, config: BertConfig, vocab_size: int) -> None:
         super().__init__()
-        self.encoder = Bert(config, vocab_size)
+        self.encoder = encoder_alone(config, vocab_size)
         self.dropout = Dropout(config.dropout)
         self.output = _output(config.d_model, 2)
 
@@ -84,7 +91,7 @@ class Reader(nn.Module):
 def layers_of(encoder: Bert) -> list[list[nn.Parameter]]:
     """Return the parameters of an encoder from the bottom up: embeddings, each layer, the norm at the top if any.
 
-    What only pretraining uses, the predictor of words, is left out.
+    What only pretraining uses is left out.
     """
     embeddings: list[nn.Module] = [encoder.embedding, encoder.places, encoder.embedding_norm]
     if encoder.segments is not None:
@@ -106,12 +113,6 @@ def freeze(encoder: Bert, n_layers: int) -> None:
     for group in layers_of(encoder)[: n_layers + 1 if n_layers else 0]:
         for parameter in group:
             parameter.requires_grad_(False)
-
-
-def unused(encoder: Bert) -> list[nn.Parameter]:
-    """Return the parameters of an encoder that only the prediction of words needs."""
-    own = {id(parameter) for group in layers_of(encoder) for parameter in group}
-    return [parameter for parameter in encoder.parameters() if id(parameter) not in own]
 
 
 def best_span(starts: Tensor, ends: Tensor, longest: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -26,6 +26,7 @@ from attnkit.models.config_parts import (
     MOST_WIDTH,
     SENTENCE,
     Sizes,
+    VectorsName,
     refuse_meaningless,
 )
 
@@ -71,6 +72,8 @@ class LanguageConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_at
     """Dropout after the feed-forward activation."""
     tied: bool = True
     """Whether the output layer is the embedding's matrix."""
+    embeddings: VectorsName | None = None
+    """Word vectors that the embeddings begin with: a run or a file of them."""
     max_length: int = Field(default=512, gt=1, le=MOST_POSITIONS)
     """Rows of the learned position table, in tokens; the other kinds of positions ignore it."""
 

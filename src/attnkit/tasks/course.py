@@ -24,7 +24,6 @@ from attnkit.tasks.embeddings import Opened, lay_embeddings, open_embeddings, re
 from attnkit.tasks.encoded import Checked, Stage, Warned
 from attnkit.tasks.keeping import Keeper
 from attnkit.tasks.kinds import KINDS
-from attnkit.tasks.load import load_into
 from attnkit.tasks.run_config import RunConfig
 from attnkit.tasks.sharing import lay_weights, shared_scores, shares_out
 from attnkit.tasks.stops import stopped
@@ -193,13 +192,14 @@ def _build(
     model = cast(torch.nn.Module, task.build(config, prepared))
     said: list[Stage | Warned] = []
     if keeper.source is not None:
-        load_into(model, keeper.source)
+        task.take(config, model, keeper.source)
     elif keeper.standing.checkpoint is None and any(opened):
         said += lay_embeddings(model, opened, prepared.texts)
     module = model.to(device)
     precision = choose_precision(config.precision, device)
     working: Precision = "bfloat16" if precision == torch.bfloat16 else "float32"
-    state = TrainState(lay_weights(module, config, working, ranks), Position())
+    rates = task.rates(config, module)
+    state = TrainState(lay_weights(module, config, working, ranks, rates), Position())
     keeper.restore(state, prepared.fingerprint, prepared.texts)
     return said, state
 

@@ -26,7 +26,8 @@ from attnkit.text.tokenizer import load as load_tokenizer
 from attnkit.text.vocabulary import train_vocabulary
 
 MOST_LABELS = 10_000
-_MOST_BYTES = 1 << 23  # of labels.json
+MOST_LABELS_BYTES = 1 << 23
+"""Of labels.json."""
 _CHUNK = 1024  # documents
 Labeled = tuple[str, str]
 Label = Annotated[str, Field(min_length=1, max_length=MOST_LABEL, pattern=r"^[^\n\r\t]+$")]
@@ -57,7 +58,7 @@ class Labels(BaseModel, extra="forbid", strict=True):
 
 def read_labels(checkpoint: Checkpoint) -> Labels:
     """Return the labels of a checkpoint."""
-    return Labels.parse(read_bounded(checkpoint, "labels.json", _MOST_BYTES), str(checkpoint.path))
+    return Labels.parse(read_bounded(checkpoint, "labels.json", MOST_LABELS_BYTES), str(checkpoint.path))
 
 
 @dataclass
@@ -215,6 +216,6 @@ def open_documents(config: ClassifyConfig, folder: Path) -> PreparedDocuments:
         train, valid = DocumentRows.open(folder / "train"), DocumentRows.open(folder / "valid")
         if not len(texts) == len(valid) == index["counts"].get("valid") or not len(train):
             raise ValueError("documents are missing")
-        labels = Labels.parse(read_plain(folder / "labels.json", _MOST_BYTES), str(folder))
+        labels = Labels.parse(read_plain(folder / "labels.json", MOST_LABELS_BYTES), str(folder))
         tokenizer = load_tokenizer(folder / "tokenizer.json")
         return PreparedDocuments(train, valid, texts, tokenizer, labels, index["counts"])

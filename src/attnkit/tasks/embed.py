@@ -1,31 +1,34 @@
-"""Codes and reconstructions of an auto-encoder, for lines or vectors from files: a row out for each row in."""
+"""A row out for each row in: codes and reconstructions of an auto-encoder for lines or vectors, vectors of lines."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from attnkit.data.arrays import Vectors, read_vectors
 from attnkit.errors import DataError, UsageError
-from attnkit.interop.npy import write_npy
+from attnkit.interop.word_vectors.formats import ENDINGS
+from attnkit.interop.word_vectors.table import Table
+from attnkit.runs.folder import RunFolder
 from attnkit.runtime.devices import set_threads
 from attnkit.tasks.autoencode_config import VECTORS
 from attnkit.tasks.autoencode_lines import encode_lines, reconstruct
 from attnkit.tasks.autoencode_vectors import explained
+from attnkit.tasks.embed_language import What, line_vectors, open_reader, static_rows
+from attnkit.tasks.embedded import Block, Numbers, empty
+from attnkit.tasks.language import holds_language
 from attnkit.tasks.load import read_tokenizer
 from attnkit.tasks.opened import Opened, open_run
 from attnkit.tasks.stream import complaints, patience_with, windows
+from attnkit.tasks.word_vectors.writing import write_vectors
 from attnkit.text.lines import LineReader
 
 _WINDOW = 4096
-Numbers = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -42,18 +45,10 @@ class Request:
     checkpoint: str | None = None
     strict: bool = False
     """Refuse bytes that are not UTF-8 instead of putting U+FFFD in their place."""
-
-
-@dataclass(frozen=True)
-class Block:
-    """Some rows: the codes, or what came back."""
-
-    numbers: Numbers | None
-    """(n, columns): codes, or vectors that came back; None where text did."""
-    texts: list[str] | None = None
-    """Lines that came back."""
-    inputs: list[str] | None = None
-    """The lines that went in."""
+    what: What | None = None
+    """Of a language model: which vectors; the mean of a line's tokens if nobody says it."""
+    layer: int | None = None
+    """After how many layers, 0 being the embeddings; the last if nobody says it."""
 
 
 @dataclass
@@ -106,18 +101,23 @@ def embed_stream(request: Request, totals: Totals, tell: Callable[[str], None]) 
     """Yield the rows in groups as they are ready; ``tell`` takes warnings, ``totals`` counts what came back.
 
     Raises:
-        RunError: the run is no auto-encoder's.
+        RunError: the run is neither an auto-encoder's nor a language model's.
+        UsageError: the run cannot do what is asked of it.
         DataError: vectors of another width than the model's, or files that are none; vectors for a run of lines.
     """
     set_threads(request.threads)
+    if holds_language(RunFolder(request.run).checkpoint(request.checkpoint)[0]):
+        yield from _of_language(request, tell)
+        return
     opened = open_run(request.run, "autoencode", device=request.device, checkpoint=request.checkpoint)
+    if request.what is not None or request.layer is not None:
+        flag = "--what" if request.what is not None else "--layer"
+        raise UsageError("an auto-encoder has its codes and nothing else", where=flag, help="leave it out")
     for warning in opened.warnings:
         tell(warning)
     totals.unit = "vectors" if opened.config.model.kind == "mlp" else "lines"
-    for path in request.files:
-        if totals.unit == "lines" and path.name.endswith(VECTORS) and path.exists():
-            help = "if it is text, give it another ending" if path.name.endswith(".csv") else None
-            raise DataError("this is a file of vectors, and the run reads lines", where=str(path), help=help)
+    if totals.unit == "lines":
+        _refuse_vectors(request.files)
     yield _nothing(opened, request.reconstruct)
     for path in request.files:
         if totals.unit == "vectors":
@@ -128,12 +128,55 @@ def embed_stream(request: Request, totals: Totals, tell: Callable[[str], None]) 
             yield from _lines(opened, path, request, totals, tell)
 
 
+def _refuse_vectors(paths: list[Path]) -> None:
+    for path in paths:
+        if path.name.endswith(VECTORS) and path.exists():
+            help = "if it is text, give it another ending" if path.name.endswith(".csv") else None
+            raise DataError("this is a file of vectors, and the run reads lines", where=str(path), help=help)
+
+
+def _of_language(request: Request, tell: Callable[[str], None]) -> Iterator[Block]:
+    if request.reconstruct:
+        raise UsageError("a language model brings nothing back", where="--reconstruct", help="leave it out")
+    reader = open_reader(request.run, request.layer, request.device, request.checkpoint)
+    for warning in reader.warnings:
+        tell(warning)
+    if request.what == "static":
+        yield from static_rows(reader, request.layer)
+        return
+    _refuse_vectors(request.files)
+    what = request.what or "mean"
+    yield empty(reader.width)
+    for path in request.files:
+        lines = LineReader(path, on_bad="refuse" if request.strict else "replace")
+        for window in windows(lines, _WINDOW, patience_with(path)):
+            yield Block(line_vectors(reader, window, what), inputs=window)
+        for message in complaints(lines.counts, path):
+            tell(message)
+
+
+def write_table(path: Path, blocks: Iterator[Block]) -> bool:
+    """Write a vocabulary's vectors in the format of word vectors that a file's ending names; False if it names none.
+
+    Raises:
+        UsageError: ``.csv``, in which pieces that are commas would be lost.
+    """
+    ending = path.suffix.lower()
+    if ending == ".csv":
+        raise UsageError("pieces may be commas, which .csv cannot keep", where="-o", help="choose .tsv or another name")
+    format = None if ending == ".tsv" else ENDINGS.get(ending)
+    if format is None:
+        return False
+    (block,) = blocks
+    assert block.numbers is not None and block.inputs is not None
+    write_vectors(path, Table(block.inputs, block.numbers), format)
+    return True
+
+
 def _nothing(opened: Opened, back: bool) -> Block:
-    """Return a block without rows, for where none follows."""
     if opened.config.model.kind != "mlp" and back:
         return Block(None, [], [])
-    width = opened.model.mean.numel() if back else opened.config.model.d_code
-    return Block(np.empty((0, width), np.float32))
+    return empty(opened.model.mean.numel() if back else opened.config.model.d_code)
 
 
 def _vectors(opened: Opened, vectors: Vectors, back: bool, totals: Totals) -> Block:
@@ -165,40 +208,3 @@ def _lines(
 
 def _blank_stays(texts: list[str], lines: list[str]) -> list[str]:
     return [text if line.strip() else "" for text, line in zip(texts, lines, strict=True)]
-
-
-def render(block: Block, separator: str, as_json: bool) -> list[str]:
-    """Return a line of text for each row: its numbers with a separator between them, its text, or JSON."""
-    inputs: list[dict[str, Any]] = [{"text": line} for line in block.inputs or ()]
-    if block.texts is not None:
-        if not as_json:
-            return block.texts
-        pairs = zip(inputs, block.texts, strict=True)
-        return [json.dumps({**given, "reconstruction": text}, ensure_ascii=False) for given, text in pairs]
-    assert block.numbers is not None
-    # Nine digits tell any two 32-bit numbers apart.
-    rows = [[format(number, ".9g") for number in row] for row in block.numbers.tolist()]
-    if not as_json:
-        return [separator.join(row) for row in rows]
-    inputs = inputs or [{} for _ in rows]
-    return [
-        json.dumps({**given, "numbers": [float(number) for number in row]}, ensure_ascii=False)
-        for given, row in zip(inputs, rows, strict=True)
-    ]
-
-
-def write_codes(stream: BinaryIO, blocks: Iterable[Block]) -> None:
-    """Write all rows as a ``.npy`` file, block by block.
-
-    Raises:
-        UsageError: they are text, or the stream is a pipe: the number of rows stands at the beginning.
-    """
-    if not stream.seekable():
-        raise UsageError("a .npy file cannot be written into a pipe", where="-o", help="name a file, or print text")
-    write_npy(stream, map(_numbers, blocks))
-
-
-def _numbers(block: Block) -> Numbers:
-    if block.numbers is None:
-        raise UsageError("lines are no numbers", where="--reconstruct", help="give another name than .npy to -o")
-    return block.numbers

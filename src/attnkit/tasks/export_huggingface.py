@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import safetensors.torch
 import torch
@@ -31,6 +31,7 @@ from attnkit.tasks.saved import read_run_config
 from attnkit.text.tokenizer import Tokenizer
 
 Tree = dict[str, Any]
+Language = TypeVar("Language", bound=LanguageConfig)
 LONGEST = 1024
 """Tokens of a side that an exported translation model takes; ours has no such limit."""
 
@@ -92,7 +93,7 @@ def _write_tree(path: Path, tree: Tree) -> None:
 
 def _make_mlm(run: Path, chosen: Checkpoint) -> Made:
     opened = open_run(run, "mlm", device="cpu", checkpoint=chosen.name)
-    config: BertConfig = opened.config.model
+    config: BertConfig = _long_enough(opened.config.model, opened.config.data.length)
     links = layout.bert_body(config) + layout.bert_head(config)
     links += layout.next_sentence() if config.next_sentence else []
     name = "BertForPreTraining" if config.next_sentence else "BertForMaskedLM"
@@ -139,7 +140,7 @@ def _make_clm(run: Path, chosen: Checkpoint) -> Made:
     if opened.config.direction != "left-to-right":
         help = "it takes direction left-to-right"
         raise RunError("transformers has no GPT-2 that reads from right to left", where="direction", help=help)
-    config = opened.config.model
+    config = _long_enough(opened.config.model, opened.config.data.length)
     configs.refuse_language(config)
     tokenizer = read_tokenizer(chosen)
     tensors = layout.to_theirs(layout.gpt_body(config) + layout.gpt_head(config), opened.model.state_dict())
@@ -150,6 +151,13 @@ def _make_clm(run: Path, chosen: Checkpoint) -> Made:
         use=_USES["GPT2LMHeadModel"],
         generation=configs.generation_json(),
     )
+
+
+def _long_enough(config: Language, length: int) -> Language:
+    """Return a configuration whose table of positions, where it is none of ours, holds rows as long as in training."""
+    if config.positions == "learned":
+        return config
+    return config.model_copy(update={"max_length": max(config.max_length, length)})
 
 
 def _tables(config: LanguageConfig, prefix: str) -> dict[str, Tensor]:

@@ -25,7 +25,7 @@ from attnkit.tasks.average import mean_of
 from attnkit.tasks.card import model_card
 from attnkit.tasks.load import to_bytes
 from attnkit.tasks.run_config import RunConfig
-from attnkit.tasks.saved import read_run_config, refuse_unreadable
+from attnkit.tasks.saved import refuse_other_kind, refuse_unreadable
 from attnkit.tasks.standing import Standing, weights_fingerprint
 from attnkit.tasks.stops import as_stop, launched
 from attnkit.tasks.task import task_of
@@ -113,7 +113,7 @@ class Keeper:
             self.origin = self.standing.stored.get("init_from")
         elif self.init_from is not None:
             self.source, warnings = RunFolder(self.init_from).checkpoint()
-            read_run_config(self.source, self.config.task)
+            refuse_other_kind(self.source, self.config.task)
             self.task.refuse_misfit(self.source, self.config)
             self.warnings.extend(warnings)
             self.origin = weights_fingerprint(self.source)

@@ -13,6 +13,17 @@ from typing import Any
 from attnkit.tasks.autoencode_config import AutoencodeConfig, autoencode_kind, autoencode_preset
 from attnkit.tasks.classify_config import ClassifyConfig, classify_kind, classify_preset
 from attnkit.tasks.config import TranslationConfig
+from attnkit.tasks.finetune_config import (
+    NOT_TAKEN,
+    AnswerConfig,
+    TagConfig,
+    TextClassifyConfig,
+    answer_preset,
+    classify_texts_preset,
+    finetune_kind,
+    fitting_preset,
+    tag_preset,
+)
 from attnkit.tasks.presets import AUTO, Auto, preset
 from attnkit.tasks.pretrain_config import (
     LANGUAGE_AUTO,
@@ -51,6 +62,12 @@ class Kind:
     """Keys that name files, which are read several times; the first one's lines choose the preset."""
     auto: Auto = AUTO
     """Which preset they choose; all that the task has are here."""
+    begins_with: tuple[str, ...] = ()
+    """Other kinds of runs that one of this kind may begin with, besides its own."""
+    not_taken: tuple[str, ...] = ()
+    """Keys of their models that it does not take over."""
+    fitting: Callable[[Mapping[str, Any]], str] | None = None
+    """(model of the run begun with): the preset for it, in place of the one for a number of lines."""
 
     @property
     def presets(self) -> tuple[str, ...]:
@@ -112,6 +129,48 @@ KINDS: dict[str, Kind] = {
         model=clm_kind,
         example="text: attnkit pretrain-clm FILE",
         auto=LANGUAGE_AUTO,
+    ),
+    "text-classify": Kind(
+        noun="a classifier of texts",
+        command="predict",
+        unit="texts",
+        module="finetune_classify",
+        config=TextClassifyConfig,
+        preset=classify_texts_preset,
+        model=finetune_kind,
+        example="texts and labels: attnkit finetune RUN --task classify --train FILE.tsv",
+        auto=LANGUAGE_AUTO,
+        begins_with=("mlm",),
+        not_taken=NOT_TAKEN,
+        fitting=fitting_preset,
+    ),
+    "tag": Kind(
+        noun="a tagger",
+        command="predict",
+        unit="sentences",
+        module="finetune_tag",
+        config=TagConfig,
+        preset=tag_preset,
+        model=finetune_kind,
+        example="tagged words: attnkit finetune RUN --task tag --train FILE",
+        auto=LANGUAGE_AUTO,
+        begins_with=("mlm",),
+        not_taken=NOT_TAKEN,
+        fitting=fitting_preset,
+    ),
+    "answer": Kind(
+        noun="a reader that answers questions",
+        command="predict",
+        unit="questions",
+        module="finetune_answer",
+        config=AnswerConfig,
+        preset=answer_preset,
+        model=finetune_kind,
+        example="questions: attnkit finetune RUN --task answer --train FILE.json",
+        auto=LANGUAGE_AUTO,
+        begins_with=("mlm",),
+        not_taken=NOT_TAKEN,
+        fitting=fitting_preset,
     ),
 }
 """Name -> task."""

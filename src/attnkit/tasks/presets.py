@@ -9,7 +9,7 @@ from attnkit.models.config import SIZES
 
 Preset = Literal["tiny", "mini", "small", "base", "big"]
 """Of all tasks; ``kinds.KINDS`` says which are a task's own."""
-TaskName = Literal["translation", "autoencode", "classify", "mlm", "clm"]
+TaskName = Literal["translation", "autoencode", "classify", "mlm", "clm", "text-classify", "tag", "answer"]
 """What can be trained; ``kinds.KINDS`` says how."""
 ModelName = Literal["transformer", "rnn", "mlp", "han", "bert", "gpt"]
 """The kinds of models of all tasks; each task's configuration says which are its own."""

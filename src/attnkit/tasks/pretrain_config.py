@@ -67,8 +67,10 @@ class MlmConfig(RunConfig, frozen=True, extra="forbid", strict=True, use_attribu
     """Which words are hidden, and how."""
 
     @model_validator(mode="after")
-    def _rows_fit_the_positions(self) -> MlmConfig:
+    def _rows_fit_the_model(self) -> MlmConfig:
         _refuse_short(self.model, self.data)
+        if not self.model.next_sentence:
+            _refuse_row_positions(self.model, self.data)
         return self
 
     @model_validator(mode="after")
@@ -100,8 +102,9 @@ class ClmConfig(RunConfig, frozen=True, extra="forbid", strict=True, use_attribu
     """The architecture."""
 
     @model_validator(mode="after")
-    def _rows_fit_the_positions(self) -> ClmConfig:
+    def _rows_fit_the_model(self) -> ClmConfig:
         _refuse_short(self.model, self.data)
+        _refuse_row_positions(self.model, self.data)
         return self
 
     @property
@@ -157,3 +160,18 @@ def _refuse_short(model: LanguageConfig, data: TextConfig) -> None:
             f"{model.limited_by} of {data.length} for rows of data.length={data.length} tokens; raise the one or lower "
             "the other"
         )
+
+
+def _refuse_row_positions(model: LanguageConfig, data: TextConfig) -> None:
+    """Refuse an alignment that scores places of a row, where the documents of a row are to know nothing of each other.
+
+    Such a model would learn other places than those it sees when it is used.
+    """
+    options = model.attention_options
+    placed = {"location"} | ({"feature"} if "position" in (options.first_feature, options.second_feature) else set())
+    for name, _ in model.heads:
+        if data.isolated and name in placed:
+            raise ValueError(
+                f"alignment {name} scores places of a row, which documents that share it would shift; set "
+                "data.isolated=false or choose another alignment"
+            )

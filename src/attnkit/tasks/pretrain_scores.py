@@ -33,6 +33,8 @@ _LOGITS = 1 << 24
 _SHOWN = 60  # tokens of a sample
 FIXED = -1
 """The epoch whose hidden tokens are those of every evaluation."""
+_TRIES = 50
+"""Epochs before it that are tried where that one hides none, as of a few short documents."""
 _MOST = 700.0  # of a loss, for its perplexity to be a number
 
 
@@ -103,7 +105,7 @@ class Guesses:
 
     def scores(self) -> dict[str, float]:
         """Return the metrics of ``pretrain_config``."""
-        loss = self.nll / max(1.0, float(self.n.sum()))
+        loss = self.nll / float(self.n.sum()) if self.n.any() else math.nan
         found = {"loss": loss, "perplexity": math.exp(min(loss, _MOST))}
         for name, right in (("accuracy", self.first), ("top_5", self.fifth)):
             found[name] = 100 * float(right.sum() / max(1.0, self.n.sum()))
@@ -125,19 +127,28 @@ class LanguageEvaluation:
     stop: Stop | None = None
     samples: list[Sample] = field(default_factory=list)
     """(what is read, the text, what the model makes of it)."""
+    epoch: int = FIXED
+    """The epoch whose hidden tokens are scored."""
 
     def __call__(self, model: Bert | Gpt) -> dict[str, float] | None:
-        """Return the metrics of the configuration."""
-        n = n_corpora(self.config.data)
-        guesses = Guesses(np.zeros(n), np.zeros(n), np.zeros(n))
+        """Return the metrics of the configuration; the loss is no number if no token of the text can be hidden."""
         try:
             with without_dropout(model), torch.inference_mode():
-                for batch in self._batches():
-                    self._judge(model, batch, guesses)
+                guesses = self._guess(model)
+                while not guesses.n.any() and self.epoch > FIXED - _TRIES:
+                    self.epoch -= 1
+                    guesses = self._guess(model)
                 self.samples = self._show(model)
         except Abandoned:
             return None
         return guesses.scores()
+
+    def _guess(self, model: Bert | Gpt) -> Guesses:
+        n = n_corpora(self.config.data)
+        guesses = Guesses(np.zeros(n), np.zeros(n), np.zeros(n))
+        for batch in self._batches():
+            self._judge(model, batch, guesses)
+        return guesses
 
     def _batches(self) -> Iterator[PassageBatch]:
         lengths = self.prepared.valid.lengths[0]
@@ -146,7 +157,7 @@ class LanguageEvaluation:
             yield self._batch(scored[np.asarray(places, np.int64)])
 
     def _batch(self, indices: npt.NDArray[np.int64]) -> PassageBatch:
-        return self.prepared.valid.batch(indices, self.config.data.held_out_seed, FIXED).to(self.device)
+        return self.prepared.valid.batch(indices, self.config.data.held_out_seed, self.epoch).to(self.device)
 
     def _judge(self, model: Bert | Gpt, batch: PassageBatch, guesses: Guesses) -> None:
         found, hidden = features(model, batch)

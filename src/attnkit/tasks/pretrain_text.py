@@ -144,17 +144,31 @@ class Encoder:
             rows = [[*ids[::step], EOS_ID] for ids in rows]
         return rows
 
-    def write(self, folder: Path, corpora: Iterable[Iterable[str]]) -> list[int]:
-        """Write a store of documents, corpus after corpus; return how many each has."""
+    @property
+    def least(self) -> int:
+        """Return how many ids a document has at least of which anything can be learnt."""
+        pairs = isinstance(self.config, MlmConfig) and self.config.model.next_sentence
+        return 2 if pairs or isinstance(self.config, ClmConfig) else 1
+
+    def write(self, folder: Path, corpora: Iterable[tuple[Path, Iterable[str]]]) -> list[int]:
+        """Write a store of documents, corpus after corpus, each with its file's name; return how many each has.
+
+        Raises:
+            DataError: there is nothing to learn from in a file.
+        """
         files.make_dirs(folder)
         sizes = []
         with writing(folder, self.tokenizer.vocab_size) as writer:
-            for documents in corpora:
-                n = 0
+            for path, documents in corpora:
+                n = n_useful = 0
                 for chunk in _chunks(documents):
                     rows = self.encode(chunk)
                     writer.add(rows)
                     n += len(rows)
+                    n_useful += sum(len(row) >= self.least for row in rows)
+                if not n_useful:
+                    what = "no document of this file is left to learn from or to validate on"
+                    raise DataError(what, where=str(path))
                 sizes.append(n)
         return sizes
 
@@ -171,11 +185,11 @@ def build_text(config: Config, folder: Path, given: Tokenizer | None, origin: st
         files.write_into(temporary / "tokenizer.json", given.to_json().encode())
         yield Stage("encoding the text")
         encoder = Encoder(given, config)
-        train = encoder.write(temporary / "train", map(documents.read, range(len(documents.paths))))
+        read = map(documents.read, range(len(documents.paths)))
+        train = encoder.write(temporary / "train", zip(documents.paths, read, strict=True))
         n_tokens, n_masks, n_unknown = encoder.n_tokens, encoder.n_masks, encoder.n_unknown
-        if not n_tokens:
-            raise DataError("no document is left to train on", where=config.data.files[0])
-        valid = encoder.write(temporary / "valid", documents.valid)
+        held_out = zip(documents.valid_paths or documents.paths, documents.valid, strict=True)
+        valid = encoder.write(temporary / "valid", held_out)
         sizes = _Sizes(train=train, valid=valid, unknown=encoder.n_unknown)
         files.write_into(temporary / "corpora.json", sizes.model_dump_json().encode())
         counts = {**documents.counts, "mask_symbols": n_masks, "train": sum(train), "valid": sum(valid)}

@@ -64,6 +64,7 @@ def resolve(
     layers = _layers(file, sets, {"preset": None if preset_name == "auto" else preset_name, **flags})
     given, _ = merge(layers)
     kind = _kind(given, fixed)
+    fixed = _adopted(fixed, kind)
     if not all(_at(given, key) for key in kind.needs):
         others = " or ".join(f"--task {name}" for name, other in KINDS.items() if "data.files" in other.needs)
         stray = _at(given, "data.files") and "data.files" not in kind.needs
@@ -81,7 +82,7 @@ def resolve(
     name = _at(given, "preset")
     if name in (None, "auto"):
         earlier = earlier if earlier in kind.presets else None
-        name, origin = (earlier, "the run") if earlier is not None else (_by_size(given, kind), "number of lines")
+        name, origin = (earlier, "the run") if earlier is not None else _chosen(given, fixed, kind)
         layers.append(Layer(origin, {"preset": name}))
     elif name not in kind.presets:
         help = f"choose one of auto, {', '.join(kind.presets)}"
@@ -133,16 +134,31 @@ def _kind(given: Tree, fixed: Layer | None) -> Kind:
     if not isinstance(name, str) or name not in KINDS:
         raise UsageError(f"there is no task '{str(name)[:40]}'", help=f"choose one of {', '.join(KINDS)}")
     begun = _at(fixed.tree, "task") if fixed else name
-    if fixed is not None and begun != name:
-        raise RunError(f"this run is of the kind '{str(begun)[:40]}', not {KINDS[name].noun}", where=fixed.origin)
+    allowed = (*KINDS[name].begins_with, name)
+    if fixed is not None and begun not in allowed:
+        nouns = " or ".join(KINDS[other].noun for other in allowed)
+        raise RunError(f"this run is of the kind '{str(begun)[:40]}', not {nouns}", where=fixed.origin)
     return KINDS[name]
 
 
-def _by_size(given: Tree, kind: Kind) -> str:
-    """Return the preset for the number of rows there are to train on."""
+def _adopted(fixed: Layer | None, kind: Kind) -> Layer | None:
+    """Return what a run takes over from another, less what one of another kind has for itself."""
+    if fixed is None or _at(fixed.tree, "task") not in kind.begins_with:
+        return fixed
+    tree = {key: value for key, value in fixed.tree.items() if key != "task"}
+    if isinstance(tree.get("model"), dict):
+        tree["model"] = {key: value for key, value in tree["model"].items() if key not in kind.not_taken}
+    return Layer(fixed.origin, tree)
+
+
+def _chosen(given: Tree, fixed: Layer | None, kind: Kind) -> tuple[str, str]:
+    """Return the preset for the model to begin with, or for the number of rows there are to train on; and which."""
+    model = _at(fixed.tree, "model") if fixed is not None else None
+    if kind.fitting is not None and isinstance(model, Mapping):
+        return kind.fitting(model), "width of the model"
     paths = _paths(given, kind.texts[0])
     n_rows = sum(count_rows(path) if path.suffix == ".npy" else count_lines(path) for path in paths)
-    return choose(n_rows, kind.auto)
+    return choose(n_rows, kind.auto), "number of lines"
 
 
 def _preset(name: str, given: Tree, fixed: Layer | None, kind: Kind) -> Tree:

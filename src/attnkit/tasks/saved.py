@@ -103,16 +103,16 @@ def read_averaged(checkpoint: Checkpoint) -> dict[str, Any]:
     return state
 
 
-def read_run_config(checkpoint: Checkpoint, task: str | None = None) -> RunConfig:
-    """Return the configuration stored in a checkpoint, of a ``task`` where one is asked for.
+def read_run_config(checkpoint: Checkpoint, *tasks: str) -> RunConfig:
+    """Return the configuration stored in a checkpoint, of one of the ``tasks`` where any is asked for.
 
     Raises:
         RunError: it is of another kind, or makes no sense.
     """
     tree = read_tree(checkpoint)
     found = str(tree.get("task"))[:40]
-    if found not in KINDS or task not in (None, found):
-        expected = KINDS[task].noun if task is not None else f"one of {', '.join(KINDS)}"
+    if found not in KINDS or (tasks and found not in tasks):
+        expected = " or ".join(KINDS[task].noun for task in tasks) or f"one of {', '.join(KINDS)}"
         command = KINDS[found].command if found in KINDS else OTHERS.get(found)
         help = None if command is None else f"attnkit {command} takes it"
         raise RunError(f"this run is of the kind '{found}', not {expected}", where=str(checkpoint.path), help=help)
@@ -122,6 +122,11 @@ def read_run_config(checkpoint: Checkpoint, task: str | None = None) -> RunConfi
         raise RunError(
             f"this run was made by another version of attnkit: {error.what}", where=str(checkpoint.path)
         ) from error
+
+
+def refuse_other_kind(checkpoint: Checkpoint, task: str) -> None:
+    """Raise ``RunError`` where no run of a task may begin with what a checkpoint holds."""
+    read_run_config(checkpoint, task, *KINDS[task].begins_with)
 
 
 def _metrics(checkpoint: Checkpoint) -> Set[str]:

@@ -22,19 +22,21 @@ def shares_out(config: RunConfig, ranks: Ranks) -> bool:
     return config.sharded and ranks.world > 1
 
 
-def lay_weights(module: torch.nn.Module, config: RunConfig, precision: Precision, ranks: Ranks) -> Weights:
-    """Return the weights as they lie on the ranks: all on each, or a share on each.
+def lay_weights(
+    module: torch.nn.Module, config: RunConfig, precision: Precision, ranks: Ranks, rates: Mapping[str, float] | None
+) -> Weights:
+    """Return the weights as they lie on the ranks: all on each, or a share on each. ``rates``: see ``FlatParameters``.
 
     Raises:
         UsageError: shares are asked for, and this kind of model has none.
     """
     if not shares_out(config, ranks):
-        return FlatWeights(module, config.optimization, precision)
+        return FlatWeights(module, config.optimization, precision, rates)
     from attnkit.training.sharded import ENTRY, ShardedWeights  # takes its time to import
 
     if not hasattr(module, ENTRY):
         raise UsageError("this kind of model cannot be shared out", where="sharded", help="leave it out")
-    return ShardedWeights(module, blocks_of(module), config.optimization, precision)
+    return ShardedWeights(module, blocks_of(module), config.optimization, precision, rates)
 
 
 def shared_scores(

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from attnkit.errors import AttnkitError, DataError, RunError, UsageError
 from attnkit.runtime.devices import set_threads
@@ -19,6 +19,7 @@ from attnkit.tasks.translate import Output, Translation, Translator, load_transl
 from attnkit.text.lines import LineCounts, LineReader, is_stream, read_lines
 
 _PATIENCE = 0.02  # seconds
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
@@ -131,50 +132,51 @@ def patience_with(source: Path) -> float | None:
     return _PATIENCE if is_stream(source) else None
 
 
-def windows(lines: Iterable[str], most: int, patience: float | None = _PATIENCE) -> Iterator[list[str]]:
-    """Group lines into lists of at most ``most``; a list ends early when none comes for ``patience`` seconds.
+def windows(items: Iterable[Item], most: int, patience: float | None = _PATIENCE) -> Iterator[list[Item]]:
+    """Group lines, or what else is read, into lists of at most ``most``.
 
-    The lines are read by a thread, since a blocked read cannot be given a time limit. Its errors are raised here.
+    A list ends early when nothing comes for ``patience`` seconds. What is read is read by a thread, since a blocked
+    read cannot be given a time limit. Its errors are raised here.
     """
     if patience is None:
-        yield from _full_windows(lines, most)
+        yield from _full_windows(items, most)
         return
-    waiting: queue.Queue[str | BaseException | None] = queue.Queue(maxsize=2 * most)
+    waiting: queue.Queue[tuple[Item] | BaseException | None] = queue.Queue(maxsize=2 * most)
 
     def read() -> None:
         try:
-            for line in lines:
-                waiting.put(line)
+            for item in items:
+                waiting.put((item,))
             waiting.put(None)
         except BaseException as error:
             waiting.put(error)
 
     threading.Thread(target=read, daemon=True, name="attnkit reader").start()
-    window: list[str] = []
+    window: list[Item] = []
     while True:
         try:
-            item = waiting.get(timeout=patience if window else None)
+            given = waiting.get(timeout=patience if window else None)
         except queue.Empty:
             yield window
             window = []
             continue
-        if isinstance(item, str):
-            window.append(item)
-        if window and (len(window) == most or not isinstance(item, str)):
+        if isinstance(given, tuple):
+            window.append(given[0])
+        if window and (len(window) == most or not isinstance(given, tuple)):
             yield window
             window = []
-        if isinstance(item, BaseException):
-            raise item
-        if item is None:
+        if isinstance(given, BaseException):
+            raise given
+        if given is None:
             return
 
 
-def _full_windows(lines: Iterable[str], most: int) -> Iterator[list[str]]:
-    """Group lines into lists of ``most``; those before an error come before it."""
-    window: list[str] = []
+def _full_windows(items: Iterable[Item], most: int) -> Iterator[list[Item]]:
+    """Group what is read into lists of ``most``; those before an error come before it."""
+    window: list[Item] = []
     try:
-        for line in lines:
-            window.append(line)
+        for item in items:
+            window.append(item)
             if len(window) == most:
                 yield window
                 window = []

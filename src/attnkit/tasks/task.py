@@ -19,6 +19,7 @@ from attnkit.runtime.ranks import Ranks
 from attnkit.tasks.card import About
 from attnkit.tasks.encoded import Checked, Stage, Warned
 from attnkit.tasks.kinds import KINDS
+from attnkit.tasks.load import load_into
 from attnkit.tasks.plan import Plan
 from attnkit.training.loop import Job
 
@@ -78,6 +79,16 @@ class Evaluation(Protocol):
         ...
 
 
+def take_all(config: Any, model: Any, source: Checkpoint) -> None:
+    """Give a model all weights of a run of its own kind."""
+    load_into(model, source)
+
+
+def one_rate(config: Any, model: Any) -> Mapping[str, float]:
+    """Let all parameters learn at the same rate."""
+    return {}
+
+
 @dataclass(frozen=True)
 class Task:
     """The functions of one kind of job. Each takes the run's configuration, which is of that kind."""
@@ -102,6 +113,11 @@ class Task:
     """(config, name of the run): what the model card says."""
     plan: Callable[[Any, Path | None], Plan]
     """(config, init_from): estimate a run without running it."""
+    take: Callable[[Any, Any, Checkpoint], None] = take_all
+    """(config, model, source): give a fresh model the weights that its run begins with; ``source`` is of its own kind
+    or of one that ``Kind.begins_with`` names, and ``refuse_misfit`` has let it pass."""
+    rates: Callable[[Any, Any], Mapping[str, float]] = one_rate
+    """(config, model): name of a parameter -> what the learning rate is multiplied by, where that is not 1."""
 
 
 def task_of(name: str) -> Task:

@@ -5,11 +5,13 @@ One buffer makes the optimizer three kernels, the gradient norm one read, and th
     master    [ decayed matrices | other trainable | frozen ]      float32 (float64 for a float64 model)
     working   [ the same in bfloat16, or master itself      ]      what the module computes with
     gradient  [ decayed matrices | other trainable ]               dtype of master, summed over micro-batches
+
+Parameters whose learning rates differ lie apart, in each of the first two for itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
@@ -35,30 +37,45 @@ class _Slot:
         return flat[self.start : self.start + self.parameter.numel()].view(self.parameter.shape)
 
 
+@dataclass(frozen=True)
+class Part:
+    """Neighbours that the optimizer treats alike."""
+
+    span: slice
+    decayed: bool
+    """Whether they are matrices."""
+    rate: float
+    """What the learning rate is multiplied by."""
+
+
 class FlatParameters:
     """Move the parameters of ``model`` into flat buffers, in place.
 
     The model must be on its device already; from then on its parameters must not be moved or cast by others. A
     parameter used in two places (tied weights) is there once. Gradients are accumulated in place by autograd into
-    views of a flat buffer, so they must be zeroed (``clear``), never set to None.
+    views of a flat buffer, so they must be zeroed (``clear``), never set to None. ``rates`` has the names of those
+    parameters whose learning rate is multiplied by another number than 1.
     """
 
-    def __init__(self, model: nn.Module, precision: Precision = "float32") -> None:
+    def __init__(
+        self, model: nn.Module, precision: Precision = "float32", rates: Mapping[str, float] | None = None
+    ) -> None:
         self.model = model
         named = list(model.named_parameters())  # each once, by identity
         if not named:
             raise ValueError("the model has no parameters")
-        groups = [
-            [(n, p) for n, p in named if p.requires_grad and p.dim() > 1],
-            [(n, p) for n, p in named if p.requires_grad and p.dim() <= 1],
-            [(n, p) for n, p in named if not p.requires_grad],
-        ]
-        self._slots, ends = _lay_out(groups)
-        self.decayed, self.undecayed = slice(0, ends[0]), slice(ends[0], ends[1])
-        self.n_trainable = ends[1]
+        trainable = [(n, p) for n, p in named if p.requires_grad]
+        rate_of = {n: 1.0 if rates is None else rates.get(n, 1.0) for n, _ in trainable}
+        kinds = [(decayed, rate) for decayed in (True, False) for rate in dict.fromkeys(rate_of.values())]
+        groups = [[(n, p) for n, p in trainable if (p.dim() > 1, rate_of[n]) == kind] for kind in kinds]
+        self._slots, ends = _lay_out([*groups, [(n, p) for n, p in named if not p.requires_grad]])
+        spans = map(slice, [0, *ends], ends)
+        self.parts = [Part(span, *kind) for span, kind in zip(spans, kinds, strict=False) if span.stop > span.start]
+        """What is trained, end to end."""
+        self.n_trainable = self.parts[-1].span.stop if self.parts else 0
         device = named[0][1].device
         dtype = torch.float64 if any(p.dtype == torch.float64 for _, p in named) else torch.float32
-        self.master = torch.zeros(ends[2], dtype=dtype, device=device)
+        self.master = torch.zeros(ends[-1], dtype=dtype, device=device)
         for slot in self._slots:
             slot.view(self.master).copy_(slot.parameter.detach())
         self.gradient = torch.zeros(self.n_trainable, dtype=dtype, device=device)

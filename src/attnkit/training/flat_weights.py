@@ -18,8 +18,14 @@ from attnkit.training.weights import Tensors, buffers_of
 class FlatWeights:
     """Weights and moments as ``Weights`` has it. Building it moves the model's parameters into flat buffers."""
 
-    def __init__(self, model: nn.Module, config: OptimizationConfig, precision: Precision = "float32") -> None:
-        self.flat = FlatParameters(model, precision)
+    def __init__(
+        self,
+        model: nn.Module,
+        config: OptimizationConfig,
+        precision: Precision = "float32",
+        rates: Mapping[str, float] | None = None,
+    ) -> None:
+        self.flat = FlatParameters(model, precision, rates)
         self.optimizer = AdamW(self.flat, config)
         self.average = None if config.ema_decay is None else MovingAverage(self.flat.master, config.ema_decay)
 

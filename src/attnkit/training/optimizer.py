@@ -10,15 +10,14 @@ from attnkit.training.flat import FlatParameters
 
 
 class AdamW:
-    """Decoupled weight decay with Adam (Loshchilov and Hutter 2019), as torch's fused kernel over two flat slices."""
+    """Decoupled weight decay with Adam (Loshchilov and Hutter 2019), as torch's fused kernel over a few flat slices."""
 
     def __init__(self, flat: FlatParameters, config: OptimizationConfig) -> None:
         self._flat = flat
         self._config = config
         self.exp_avg = torch.zeros_like(flat.gradient)
         self.exp_avg_sq = torch.zeros_like(flat.gradient)
-        self._groups = [(flat.decayed, config.weight_decay), (flat.undecayed, 0.0)]
-        self._steps = [torch.zeros((), device=flat.gradient.device) for _ in self._groups]
+        self._steps = [torch.zeros((), device=flat.gradient.device) for _ in flat.parts]
         self.n_updates = 0
 
     def set_updates(self, n_updates: int) -> None:
@@ -37,22 +36,21 @@ class AdamW:
     def step(self, learning_rate: float) -> None:
         """Update the master weights from the flat gradient and hand them to the module."""
         beta1, beta2 = self._config.betas
-        for (part, weight_decay), step in zip(self._groups, self._steps, strict=True):
-            if part.start == part.stop:
-                continue
+        for part, step in zip(self._flat.parts, self._steps, strict=True):
+            span = part.span
             adamw(
-                [self._flat.master[part]],
-                [self._flat.gradient[part]],
-                [self.exp_avg[part]],
-                [self.exp_avg_sq[part]],
+                [self._flat.master[span]],
+                [self._flat.gradient[span]],
+                [self.exp_avg[span]],
+                [self.exp_avg_sq[span]],
                 [],
                 [step],
                 fused=True,
                 amsgrad=False,
                 beta1=beta1,
                 beta2=beta2,
-                lr=learning_rate,
-                weight_decay=weight_decay,
+                lr=learning_rate * part.rate,
+                weight_decay=self._config.weight_decay if part.decayed else 0.0,
                 eps=self._config.eps,
                 maximize=False,
             )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
 import torch
 import torch.distributed
@@ -35,6 +36,7 @@ class ShardedWeights:
         blocks: its parts whose weights are gathered one after another.
         config: of the optimizer.
         precision: bfloat16 gathers and computes in it; gradients are summed in float32.
+        rates: what the learning rate of some parameters is multiplied by.
 
     Raises:
         ValueError: the model has no method ``hidden``.
@@ -46,6 +48,7 @@ class ShardedWeights:
         blocks: Iterable[nn.Module],
         config: OptimizationConfig,
         precision: Precision = "float32",
+        rates: Mapping[str, float] | None = None,
     ) -> None:
         if not hasattr(model, ENTRY):
             raise ValueError(f"{type(model).__name__} has no method '{ENTRY}'")
@@ -64,15 +67,8 @@ class ShardedWeights:
         register_fsdp_forward_method(model, ENTRY)
         self._named = dict(model.named_parameters())
         self._trained = {name: p for name, p in self._named.items() if p.requires_grad}
-        self._optimizer = torch.optim.AdamW(
-            [
-                {"params": [p for p in self._trained.values() if p.dim() > 1], "weight_decay": config.weight_decay},
-                {"params": [p for p in self._trained.values() if p.dim() <= 1], "weight_decay": 0.0},
-            ],
-            betas=config.betas,
-            eps=config.eps,
-            foreach=True,
-        )
+        self._rates = {name: 1.0 if rates is None else rates.get(name, 1.0) for name in self._trained}
+        self._optimizer = torch.optim.AdamW(self._groups(), betas=config.betas, eps=config.eps, foreach=True)
         for p in self._trained.values():
             moments = {name: torch.zeros_like(p) for name in ("exp_avg", "exp_avg_sq")}
             self._optimizer.state[p] = {"step": torch.zeros(()), **moments}
@@ -109,7 +105,7 @@ class ShardedWeights:
             elif limit is not None and norm > limit:
                 p.grad.mul_(limit / norm)
         for group in self._optimizer.param_groups:
-            group["lr"] = learning_rate
+            group["lr"] = learning_rate * group["rate"]
         self._optimizer.step()
         self.n_updates += 1
         if self._average is not None and self._config.ema_decay is not None:
@@ -167,6 +163,16 @@ class ShardedWeights:
         for p in self._trained.values():
             self._optimizer.state[p]["step"].fill_(n_updates)
         self.clear()
+
+    def _groups(self) -> list[dict[str, Any]]:
+        groups: dict[tuple[bool, float], list[Tensor]] = {}
+        for name, p in self._trained.items():
+            groups.setdefault((p.dim() > 1, self._rates[name]), []).append(p)
+        decay = self._config.weight_decay
+        return [
+            {"params": parts, "weight_decay": decay if decayed else 0.0, "rate": rate}
+            for (decayed, rate), parts in groups.items()
+        ]
 
     def _saved(self) -> dict[str, Tensor]:
         return {name: p.detach() for name, p in self._named.items()} if self._average is None else self._average

@@ -1,0 +1,151 @@
+"""Labels of texts and of pairs of texts, by a classifier that was fine-tuned: lines, or tables with a header."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from attnkit.data.texts import text_batch
+from attnkit.errors import DataError
+from attnkit.metrics.labels import confusion, label_scores
+from attnkit.tasks.documents import read_labels
+from attnkit.tasks.load import read_tokenizer
+from attnkit.tasks.opened import Opened
+from attnkit.tasks.predicting import (
+    WINDOW,
+    Format,
+    Request,
+    Tell,
+    Totals,
+    as_json,
+    in_batches,
+    rounded,
+    shares,
+    told_shares,
+    unknown_labels,
+)
+from attnkit.tasks.stream import complaints, patience_with, windows
+from attnkit.tasks.texts import TextReader
+from attnkit.text.labeled_text import LabeledText, read_labeled_texts
+from attnkit.text.lines import LineReader
+
+Shares = list[float]
+"""The probability of each label."""
+
+
+class TextClassifier:
+    """Texts in, labels out. A result depends on its own text alone."""
+
+    def __init__(self, opened: Opened, batch_tokens: int = 16384) -> None:
+        self.opened = opened
+        self.labels = read_labels(opened.checkpoint).labels
+        self.reader = TextReader(read_tokenizer(opened.checkpoint), opened.config.longest)
+        self._batch_tokens = batch_tokens
+
+    def classify(self, texts: Sequence[str], texts2: Sequence[str | None]) -> list[Shares]:
+        """Return the probabilities of the labels for each text, or pair of texts where there is a second one."""
+        rows = self.reader.encode(texts, texts2)
+
+        def compute(indices: list[int]) -> list[Shares]:
+            batch = text_batch([rows[i] for i in indices]).to(self.opened.device)
+            with torch.inference_mode():
+                logits = self.opened.model(*batch.inputs)
+                found: list[Shares] = logits.float().softmax(-1).tolist()
+            return found
+
+        return in_batches([len(row) for row in rows], self._batch_tokens, compute)
+
+
+@dataclass
+class ClassifyPredictor:
+    """What ``attnkit predict`` does with a classifier; satisfies ``predicting.Predictor``."""
+
+    opened: Opened
+    request: Request
+    tell: Tell
+    found: list[str] = field(default_factory=list)
+    """The labels of the texts so far, where it is known what is right."""
+    expected: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.classifier = TextClassifier(self.opened, self.request.batch_tokens)
+
+    def lines(self, path: Path, format: Format) -> Iterator[list[str]]:
+        """Yield a line for each text; the header of a table has none."""
+        if format == "table":
+            table = read_labeled_texts(path, labeled=self.request.gold)
+            for window in windows(table, WINDOW, patience_with(path)):
+                yield self._label(window)
+            return
+        reader = LineReader(path, on_bad="refuse" if self.request.strict else "replace")
+        read = _pairs if format == "pairs" else _singles
+        for texts in windows(read(reader, path, self.tell), WINDOW, patience_with(path)):
+            yield self._label(texts)
+        for message in complaints(reader.counts, path):
+            self.tell(message)
+
+    def _label(self, given: Sequence[LabeledText]) -> list[str]:
+        found = self.classifier.classify([one.text for one in given], [one.text2 for one in given])
+        return [self._line(one, row) for one, row in zip(given, found, strict=True)]
+
+    def _line(self, given: LabeledText, row: Shares) -> str:
+        labels = self.classifier.labels
+        best = max(range(len(row)), key=row.__getitem__)
+        if self.request.gold and given.label is not None:
+            self.found.append(labels[best])
+            self.expected.append(given.label)
+        if not self.request.as_json:
+            return told_shares(labels, row) if self.request.every else f"{labels[best]}\t{row[best]:.4f}"
+        tree: dict[str, Any] = {"label": labels[best], "probability": rounded(row[best])}
+        tree |= {"expected": given.label} if self.request.gold else {}
+        return as_json(tree | {"all": shares(labels, row)} if self.request.every else tree)
+
+    def complaints(self) -> list[str]:
+        """Return what is said of texts of which the end was not read, and of labels that the model does not know."""
+        n, known = self.classifier.reader.n_cut, set(self.classifier.labels)
+        whose = f"{n:,} text{'s have' if n > 1 else ' has'} more than {self.opened.config.longest:,} tokens"
+        cut = [f"{whose}; the rest was not read"] if n else []
+        return cut + unknown_labels(Counter(label for label in self.expected if label not in known))
+
+    def totals(self) -> Totals:
+        """Return accuracy, macro-averaged F1, and the scores of each label."""
+        n = len(self.expected)
+        if not n:
+            return Totals({"examples": 0}, "0 examples")
+        scores = label_scores(self.found, self.expected)
+        labels = list(dict.fromkeys([*self.classifier.labels, *sorted(set(self.expected))]))
+        taken = confusion(self.found, self.expected, labels)
+        plain = {
+            "examples": n,
+            "accuracy": scores.accuracy,
+            "macro_f1": scores.macro_f1,
+            "classes": {label: asdict(part) for label, part in taken.classes().items()},
+            "confusion": {"labels": labels, "counts": taken.counts.tolist()},
+        }
+        told = f"{n:,} examples, accuracy {scores.accuracy:.2f} %, macro F1 {scores.macro_f1:.2f} %"
+        return Totals(plain, told, confusion=taken)
+
+
+def _singles(lines: LineReader, path: Path, tell: Tell) -> Iterator[LabeledText]:
+    """Yield each line as a text, saying of the first tab that it means nothing."""
+    told = False
+    for number, line in enumerate(lines, 1):
+        if "\t" in line and not told:
+            told = True
+            tell(f"{path}:{number} holds a tab and is read as one text; --format pairs or table reads columns")
+        yield LabeledText(line, None, None, number)
+
+
+def _pairs(lines: LineReader, path: Path, tell: Tell) -> Iterator[LabeledText]:
+    """Yield each line as two texts. Raises ``DataError`` where it is not two; a blank one is two blank ones."""
+    for number, line in enumerate(lines, 1):
+        parts = line.split("\t") if line else ["", ""]
+        if len(parts) != 2:
+            what = f"this line has {len(parts)} column{'s'[: len(parts) != 1]}, not two"
+            raise DataError(what, where=f"{path}:{number}", help="a line is a text, a tab, and another text")
+        yield LabeledText(parts[0], parts[1], None, number)

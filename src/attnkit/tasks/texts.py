@@ -1,0 +1,226 @@
+"""Labeled texts on the way from tables to rows of an encoder, for training and for use alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from attnkit import files
+from attnkit.data.labeled_config import TextsConfig
+from attnkit.data.texts import Row, TextRows, join, write_texts
+from attnkit.errors import DataError
+from attnkit.reading import read_plain
+from attnkit.tasks.documents import MOST_LABELS, MOST_LABELS_BYTES, Labels
+from attnkit.tasks.encoded import (
+    Stage,
+    Warned,
+    choose_held_out,
+    count_first,
+    opening,
+    read_lines,
+    write_index,
+    write_lines,
+)
+from attnkit.tasks.finetune_config import TextClassifyConfig
+from attnkit.text.labeled_text import LabeledText, read_labeled_texts
+from attnkit.text.tokenizer import UNK_ID, Tokenizer
+from attnkit.text.tokenizer import load as load_tokenizer
+from attnkit.text.vocabulary import train_vocabulary
+
+_CHUNK = 1024  # texts
+_MOST_UNKNOWN = 0.01
+_HEADER = "begin each file with the same header: label<TAB>text or label<TAB>text<TAB>text2"
+
+
+@dataclass
+class TextReader:
+    """Turns texts into rows."""
+
+    tokenizer: Tokenizer
+    longest: int
+    """Most tokens of a row."""
+    n_cut: int = 0
+    """Rows so far of which the end was not read."""
+    n_tokens: int = 0
+    n_unknown: int = 0
+
+    def encode(self, texts: Sequence[str], texts2: Sequence[str | None]) -> list[list[int]]:
+        """Return the row of each text, or pair of texts where there is a second one."""
+        seconds = iter(self.tokenizer.encode([text for text in texts2 if text is not None]))
+        rows = []
+        for ids, text2 in zip(self.tokenizer.encode(texts), texts2, strict=True):
+            row, cut = join(ids, None if text2 is None else next(seconds), self.longest)
+            self.n_cut += cut
+            self.n_tokens += len(row)
+            self.n_unknown += row.count(UNK_ID)
+            rows.append(row)
+        return rows
+
+
+@dataclass(frozen=True)
+class PreparedTexts:
+    """Everything that the training of a classifier of texts reads."""
+
+    train: TextRows
+    valid: TextRows
+    valid_texts: list[str]
+    tokenizer: Tokenizer
+    labels: Labels
+    counts: dict[str, Any]
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes with any id, any border and any label."""
+        return self.train.fingerprint
+
+    @property
+    def texts(self) -> Mapping[str, bytes]:
+        """What a checkpoint holds besides weights."""
+        return {"tokenizer.json": self.tokenizer.to_json().encode(), "labels.json": self.labels.to_bytes()}
+
+
+class Tables:
+    """The lines of a run's files, read as often as they are asked for, and all labels that they have."""
+
+    def __init__(self, data: TextsConfig) -> None:
+        self.paths = [Path(name) for name in data.files]
+        self.valid_paths = [Path(name) for name in data.valid_files or ()]
+        self.counts = {"blank": 0, "held_out": 0, "repeats_of_held_out": 0}
+        self.pairs: bool | None = None
+        """Whether each line has two texts."""
+        labels, total = set(), 0
+        for _, line in self._read(self.paths):
+            labels.add(line.label or "")
+            total += 1
+            if len(labels) > MOST_LABELS:
+                raise DataError(f"there are more than {MOST_LABELS:,} labels", where=data.files[0])
+        if len(labels) < 2:
+            what = f"every text has the label '{next(iter(labels))}'" if labels else "there are no texts"
+            raise DataError(what, where=data.files[0], help="a classifier needs two labels or more")
+        self.labels = Labels(labels=sorted(labels))
+        self._held_out: set[int] = set()
+        if not self.valid_paths:
+            self._held_out = choose_held_out(total, data.held_out, data.held_out_seed, data.files[0])
+        self.valid = list(self._read_valid(labels))
+        if not self.valid:
+            where = str(self.valid_paths[0]) if self.valid_paths else None
+            raise DataError("no text is left to validate on", where=where, help="give --dev a file that has some")
+
+    def lines(self) -> Iterator[LabeledText]:
+        """Yield the lines to train on, counting what is left out."""
+        self.counts = dict.fromkeys(self.counts, 0)
+        known = set() if self.valid_paths else {(line.text, line.text2) for line in self.valid}
+        for number, (_, line) in enumerate(self._read(self.paths)):
+            left_out = {
+                "held_out": number in self._held_out,
+                "blank": is_blank(line),
+                "repeats_of_held_out": (line.text, line.text2) in known,
+            }
+            if not count_first(left_out, self.counts):
+                yield line
+
+    def _read_valid(self, labels: set[str]) -> Iterator[LabeledText]:
+        for number, (path, line) in enumerate(self._read(self.valid_paths or self.paths)):
+            if self.valid_paths and line.label not in labels:
+                where = f"{path}:{line.line}"
+                raise DataError(f"no text to train on has the label '{line.label}'", where=where)
+            if (self.valid_paths or number in self._held_out) and not is_blank(line):
+                yield line
+
+    def _read(self, paths: Sequence[Path]) -> Iterator[tuple[Path, LabeledText]]:
+        for path in paths:
+            for line in read_labeled_texts(path):
+                pair = line.text2 is not None
+                if self.pairs is None:
+                    self.pairs = pair
+                if pair != self.pairs:
+                    kinds = "pairs of texts", "single texts"
+                    what = f"this file has {kinds[not pair]}, {self.paths[0]} has {kinds[pair]}"
+                    raise DataError(what, where=f"{path}:1", help=_HEADER)
+                yield path, line
+
+
+def is_blank(line: LabeledText) -> bool:
+    """Return whether there is nothing to read."""
+    return not line.text.strip() and not (line.text2 or "").strip()
+
+
+def build_texts(
+    config: TextClassifyConfig, folder: Path, given: Tokenizer | None, origin: str | None, labels: Labels | None
+) -> Iterator[Stage | Warned]:
+    """Encode the texts into RUN/data; ``labels`` are those of the weights that the run begins with."""
+    with files.new_folder(folder) as temporary:
+        yield Stage("reading the texts")
+        tables = Tables(config.data)
+        if labels is not None and labels != tables.labels:
+            raise DataError("these texts have other labels than the run begun with", where=config.data.files[0])
+        if given is None:
+            yield Stage("building the vocabulary")
+            given = train_vocabulary(texts_of(tables.lines()), config.vocabulary)
+        files.write_into(temporary / "tokenizer.json", given.to_json().encode())
+        files.write_into(temporary / "labels.json", tables.labels.to_bytes())
+        yield Stage("encoding the texts")
+        reader = TextReader(given, config.longest)
+        n_train = _write(temporary / "train", tables.lines(), reader, tables.labels)
+        if not n_train:
+            raise DataError("no text is left to train on", where=config.data.files[0])
+        counts = {**tables.counts, "cut_short": reader.n_cut}
+        unknown = reader.n_unknown / reader.n_tokens
+        _write(temporary / "valid", iter(tables.valid), reader, tables.labels)
+        counts["cut_short_in_validation"] = reader.n_cut - counts["cut_short"]
+        write_lines(temporary / "valid.txt", map(shown, tables.valid))
+        counts |= {"labels": len(tables.labels.labels), "train": n_train, "valid": len(tables.valid)}
+        write_index(temporary, [*tables.paths, *tables.valid_paths], origin, counts)
+        if counts["cut_short"] + counts["cut_short_in_validation"]:
+            yield Warned(_told_cut(counts, config))
+        if unknown > _MOST_UNKNOWN:
+            yield Warned(f"{unknown:.1%} of the tokens are unknown to the vocabulary")
+
+
+def _told_cut(counts: Mapping[str, int], config: TextClassifyConfig) -> str:
+    train, valid = counts["cut_short"], counts["cut_short_in_validation"]
+    there = f"{train:,} of {counts['train']:,} texts, and {valid:,} of {counts['valid']:,} for validation,"
+    return f"{there} are longer than {config.longest} tokens: their end is not read"
+
+
+def texts_of(lines: Iterable[LabeledText]) -> Iterator[str]:
+    """Yield first and second texts."""
+    for line in lines:
+        yield line.text
+        if line.text2 is not None:
+            yield line.text2
+
+
+def shown(line: LabeledText) -> str:
+    """Return what people are shown of a line."""
+    return line.text if line.text2 is None else f"{line.text} ||| {line.text2}"
+
+
+def _write(folder: Path, lines: Iterator[LabeledText], reader: TextReader, labels: Labels) -> int:
+    """Write lines, and return how many there were."""
+    ids, n = {label: id for id, label in enumerate(labels.labels)}, 0
+
+    def encoded() -> Iterator[Row]:
+        nonlocal n
+        while chunk := list(islice(lines, _CHUNK)):
+            n += len(chunk)
+            rows = reader.encode([line.text for line in chunk], [line.text2 for line in chunk])
+            yield from ((row, ids[line.label or ""]) for row, line in zip(rows, chunk, strict=True))
+
+    write_texts(folder, encoded(), reader.tokenizer.vocab_size, len(ids))
+    return n
+
+
+def open_texts(config: TextClassifyConfig, folder: Path) -> PreparedTexts:
+    """Open what ``build_texts`` made. Raises ``RunError`` naming what is damaged."""
+    with opening(folder) as index:
+        texts = read_lines(folder / "valid.txt")
+        train, valid = TextRows.open(folder / "train"), TextRows.open(folder / "valid")
+        if not len(texts) == len(valid) == index["counts"].get("valid") or not len(train):
+            raise ValueError("texts are missing")
+        labels = Labels.parse(read_plain(folder / "labels.json", MOST_LABELS_BYTES), str(folder))
+        tokenizer = load_tokenizer(folder / "tokenizer.json")
+        return PreparedTexts(train, valid, texts, tokenizer, labels, index["counts"])

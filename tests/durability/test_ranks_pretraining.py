@@ -1,0 +1,58 @@
+"""Two processes pretrain what one does, whatever is guessed, and one goes on where two have stopped."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors.torch
+from rank_server import start
+
+# Adam would turn rounding into steps where the gradient is zero if eps did not drown it. How long the rate rises would
+# hang on the limit, which differs here.
+CHANGES: dict[str, Any] = {
+    **{"limits__steps": 8, "evaluation": {"every_steps": 4}, "optimization__schedule": "constant"},
+    "optimization__warmup_steps": 0,
+    **{"model__dropout": 0.0, "model__attention_dropout": 0.0, "optimization__eps": 1e-3},
+}
+
+
+def call(folder: Path) -> None:
+    """Be a rank that calls ``attnkit``."""
+    from attnkit.cli import main
+
+    sys.argv = ["attnkit", *json.loads((folder / "arguments.json").read_text())]
+    main()
+
+
+def weights(run: Path) -> dict[str, Any]:
+    found: dict[str, Any] = safetensors.torch.load_file(run / "checkpoints/step-8/model.safetensors")
+    return found
+
+
+def scores(run: Path) -> list[dict[str, Any]]:
+    records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [record for record in records if record.pop("kind") == "evaluation"]
+
+
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("pairs", "next words")]
+
+
+@pytest.mark.parametrize("name", ["hidden words", *SLOW])
+def test_two_processes_pretrain_what_one_does(workshop: Any, tmp_path: Path, name: str) -> None:
+    for steps, world in ((4, 2), (8, 1)):
+        folder = tmp_path / str(world)
+        folder.mkdir()
+        arguments = workshop.task_arguments(name, tmp_path / "both", **{**CHANGES, "limits__steps": steps})
+        (folder / "arguments.json").write_text(json.dumps(arguments))
+        group = start(call, world, folder)
+        assert group.codes() == [0] * world, group.said(0)
+    workshop.train(workshop.configure_task(name, **CHANGES), tmp_path / "alone")
+    expected, found = weights(tmp_path / "alone"), weights(tmp_path / "both")
+    for key, tensor in expected.items():
+        assert float((found[key] - tensor).norm()) <= 1e-5 * float(tensor.norm()), key
+    for mine, theirs in zip(scores(tmp_path / "both"), scores(tmp_path / "alone"), strict=True):
+        assert mine == pytest.approx(theirs, rel=1e-3)

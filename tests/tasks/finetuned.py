@@ -1,0 +1,95 @@
+"""Fine-tuned runs of random weights, written by hand, for the tests of what is done with such runs."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from attnkit.config import dump_yaml, validate
+from attnkit.models.heads import Classifier, Reader, Tagger
+from attnkit.runs.folder import RunFolder
+from attnkit.runs.logs import Status
+from attnkit.tasks.documents import Labels
+from attnkit.tasks.kinds import KINDS
+from attnkit.tasks.load import read_tokenizer, to_bytes
+from attnkit.tasks.opened import open_run
+from attnkit.tasks.predict import Predicting, open_predictor
+from attnkit.tasks.predicting import Request
+from attnkit.tasks.weights import tensors_of
+from attnkit.text.config import VocabularyConfig
+from attnkit.text.tokenizer import Tokenizer
+from attnkit.text.vocabulary import train_vocabulary
+
+TEXT = [
+    "the quick brown fox jumps over the lazy dog",
+    "ada lives in london, paris sleeps",
+    "who sleeps? the dog doesn't",
+    "größer als der größte hund",
+] * 4
+WORDS = [*TEXT[0].split(), *TEXT[1].replace(",", "").split(), *TEXT[3].split()]
+SIZES = {"d_model": 32, "n_heads": 4, "n_layers": 2, "d_ff": 64, "max_length": 24}
+
+
+def vocabulary() -> Tokenizer:
+    return train_vocabulary(TEXT, VocabularyConfig(kind="bpe", size=400))
+
+
+def random_run(path: Path, task: str, labels: Sequence[str] = (), data: dict[str, Any] | None = None) -> Path:
+    """Write a run whose random weights are strong enough that what it finds differs from text to text."""
+    torch.manual_seed(1)
+    words = vocabulary()
+    tree = KINDS[task].preset("tiny", "bert")
+    tree |= {
+        "task": task,
+        "data": {"files": ["train.txt"], **(data or {})},
+        "model": {**tree["model"], **SIZES},
+        "vocabulary": words.config.model_dump(mode="json"),
+    }
+    config = validate(KINDS[task].config, tree)
+    size, sizes = words.vocab_size, [len(labels)] if task != "answer" else []
+    kinds: dict[str, Any] = {"text-classify": Classifier, "tag": Tagger, "answer": Reader}
+    model = kinds[task](config.model, size, *sizes)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter), alpha=0.15)
+        model.output.weight.mul_(4)
+        model.encoder.embedding_norm.weight.mul_(6)  # words weigh more than what layers add
+    contents = {
+        "config.yaml": dump_yaml(config).encode(),
+        "tokenizer.json": words.to_json().encode(),
+        "model.safetensors": to_bytes(tensors_of(model)),
+    }
+    if labels:
+        contents["labels.json"] = Labels(labels=list(labels)).to_bytes()
+    folder = RunFolder(path)
+    with folder.lock():
+        folder.save(3, contents)
+        folder.write_status(Status(state="stopped", step=3))
+    return path
+
+
+@functools.cache
+def opened(run: Path, task: str) -> tuple[Any, Tokenizer]:
+    """Return the model and the vocabulary of a run."""
+    found = open_run(run, task, device="cpu")
+    return found.model, read_tokenizer(found.checkpoint)
+
+
+def predicting(run: Path, *paths: Path, told: list[str] | None = None, **asked: Any) -> Predicting:
+    """Open a run for predictions on files; what is told goes into a list."""
+    said = [] if told is None else told
+    return open_predictor(Request(run, list(paths), device="cpu", threads=1, **asked), said.append)
+
+
+def predicted(run: Path, *paths: Path, **asked: Any) -> list[str]:
+    """Return the output lines for files."""
+    return [line for lines in predicting(run, *paths, **asked) for line in lines]
+
+
+def write(path: Path, *lines: str) -> Path:
+    path.write_bytes("".join(line + "\n" for line in lines).encode())
+    return path

@@ -1,0 +1,121 @@
+"""A tag for each word, by a fine-tuned tagger: against the model itself, one sentence at a time."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+import torch
+from finetuned import WORDS, opened, predicted, predicting, random_run, write
+
+from attnkit.errors import DataError, UsageError
+from attnkit.metrics.spans import span_scores
+from attnkit.text.alignment import encode_words
+
+TAGS = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return random_run(tmp_path_factory.mktemp("tagger") / "run", "tag", TAGS)
+
+
+@pytest.fixture(scope="module")
+def sentences() -> list[list[str]]:
+    drawn = random.Random(2)
+    return [drawn.choices(WORDS, k=drawn.randint(1, 7)) for _ in range(40)]
+
+
+def alone(run: Path, words: list[str]) -> list[dict[str, float]]:
+    """Return the probabilities of each word's tags, of a row laid out by hand; the sentence fits into one."""
+    model, vocabulary = opened(run, "tag")
+    encoded = encode_words(vocabulary, [words])[0]
+    row = [1, *encoded.ids.tolist(), 2]
+    assert len(row) <= 24
+    with torch.no_grad():
+        logits = model(torch.tensor([row]), torch.ones(1, len(row), dtype=torch.bool))
+    shares = logits[0].softmax(-1)[1 + torch.from_numpy(encoded.firsts)].tolist()
+    return [dict(zip(TAGS, line, strict=True)) for line in shares]
+
+
+def test_each_word_gets_what_it_gets_in_its_sentence_alone(
+    run: Path, sentences: list[list[str]], tmp_path: Path
+) -> None:
+    path = write(tmp_path / "words.txt", *map(" ".join, sentences))
+    expected = [alone(run, words) for words in sentences]
+    best = [[max(row, key=row.__getitem__) for row in rows] for rows in expected]
+    assert len({tag for tags in best for tag in tags}) > 2, "the test needs a model that tells words apart"
+    for tokens in (1, 60, 16384):
+        assert predicted(run, path, batch_tokens=tokens) == [" ".join(tags) for tags in best]
+        found = [json.loads(line) for line in predicted(run, path, batch_tokens=tokens, as_json=True, every=True)]
+        for one, words, rows in zip(found, sentences, expected, strict=True):
+            assert one["words"] == words
+            assert one["all"] == [pytest.approx(row, abs=1.5e-6) for row in rows]
+            assert one["probabilities"] == [pytest.approx(max(row.values()), abs=1.5e-6) for row in rows]
+    backwards = write(tmp_path / "backwards.txt", *map(" ".join, reversed(sentences)))
+    assert predicted(run, backwards) == [" ".join(tags) for tags in reversed(best)]
+
+
+def test_every_word_of_long_and_odd_lines_gets_a_tag(run: Path, tmp_path: Path) -> None:
+    """A sentence may be longer than a row; of a word the vocabulary may make nothing."""
+    lines = ["", "  ", " ".join(WORDS * 20), "\u200b fox \ufeff", "日本語 😀\tfox", "fox"]
+    found = predicted(run, write(tmp_path / "words.txt", *lines))
+    assert [len(line.split()) for line in found] == [len(line.split()) for line in lines]
+    assert {tag for line in found for tag in line.split()} <= set(TAGS)
+
+
+def test_columns_get_one_more(run: Path, tmp_path: Path) -> None:
+    """N lines in, N lines out, and the words as they were."""
+    lines = ["-DOCSTART- O", "", "ada B-PER", "lives O", "", "", "london B-LOC"]
+    path = write(tmp_path / "a.conll", *lines)
+    tags = [
+        " ".join(max(row, key=row.__getitem__) for row in alone(run, words)) for words in (["ada", "lives"], ["london"])
+    ]
+    found = predicted(run, path, gold=True)
+    assert [line.rpartition(" ")[0] if line in found[2:4] + found[6:] else line for line in found] == lines
+    assert [found[2].split()[2] + " " + found[3].split()[2], found[6].split()[2]] == tags
+    tabs = write(tmp_path / "words.conll", "ada", "lives", "", "london")
+    assert [line.split(" ")[-1] for line in predicted(run, tabs, format="conll") if line] == " ".join(tags).split()
+    asked = predicted(run, path, gold=True, as_json=True)
+    assert [json.loads(line)["expected"] for line in asked] == [["B-PER", "O"], ["B-LOC"]]
+
+
+def test_scores_are_those_of_the_entities(run: Path, sentences: list[list[str]], tmp_path: Path) -> None:
+    """Whichever scheme the expected tags are written in."""
+    drawn = random.Random(5)
+    gold = [[drawn.choice(["O", "B-PER", "B-LOC"]) for _ in words] for words in sentences]
+    found = [line.split() for line in predicted(run, write(tmp_path / "words.txt", *map(" ".join, sentences)))]
+    expected = span_scores(found, gold)
+    singles = [[tag.replace("B-", "S-") for tag in tags] for tags in gold]
+    for given in (gold, singles):
+        rows = zip(sentences, given, strict=True)
+        text = [line for words, tags in rows for line in (*map(" ".join, zip(words, tags, strict=True)), "")]
+        asked = predicting(run, write(tmp_path / "gold.conll", *text), gold=True)
+        assert sum(len(lines) for lines in asked) == len(text)
+        totals = asked.predictor.totals()
+        assert totals.plain["f1"] == expected.all.f1 and totals.plain["accuracy"] == pytest.approx(expected.accuracy)
+        assert totals.plain["types"]["LOC"]["recall"] == expected.by_type["LOC"].recall
+        assert totals.plain["sentences"] == 40 and totals.plain["words"] == sum(map(len, sentences))
+        assert [row[0] for row in totals.rows] == ["", "entities", "LOC", "PER"]
+        assert totals.confusion is not None and totals.confusion.labels == tuple(TAGS)
+        assert asked.predictor.complaints() == []
+
+
+def test_entities_are_told_with_their_words(run: Path, tmp_path: Path) -> None:
+    (line,) = predicted(run, write(tmp_path / "words.txt", " ".join(WORDS)), as_json=True)
+    found = json.loads(line)
+    assert found["entities"], "the test needs a model that finds some"
+    for entity in found["entities"]:
+        words = WORDS[entity["begin"] : entity["end"]]
+        assert entity["text"] == " ".join(words)
+        assert {tag.split("-")[1] for tag in found["tags"][entity["begin"] : entity["end"]]} == {entity["type"]}
+
+
+def test_what_cannot_be_meant_is_refused(run: Path, tmp_path: Path) -> None:
+    path = write(tmp_path / "a.conll", "ada B-PER x", "lives O")
+    with pytest.raises(DataError, match="2 columns, the first one 3"):
+        predicted(run, path, gold=True)
+    with pytest.raises(UsageError, match="as JSON only"):
+        predicting(run, path, every=True)
