@@ -40,6 +40,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "pretrain-mlm": ("pretrain_mlm", "Pretrain BERT on raw text: guess hidden words."),
     "pretrain-clm": ("pretrain_clm", "Pretrain GPT on raw text: guess the next word."),
     "finetune": ("finetune", "Put a pretrained BERT to work: classify, tag, answer."),
+    "predict": ("predict", "Labels, tags and answers of a fine-tuned run."),
     "translate": ("translate", "Translate text with one run or an ensemble."),
     "align": ("align", "Link the words of two files; make a dictionary."),
     "attend": ("attend", "Show which words a model looks at."),
