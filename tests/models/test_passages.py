@@ -91,6 +91,24 @@ def test_the_last_layer_computes_the_asked_places_alone() -> None:
     assert n_rows == [36, 2]
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("positions", POSITIONS)
+@pytest.mark.parametrize("make", [bert, gpt])
+def test_in_bfloat16_a_passage_is_what_it_is_alone_and_bit_for_bit_what_it_is_beside_others(
+    make: Any, positions: str
+) -> None:
+    """There masks are added to scores; float32, with whole rows parted from mixed ones, is what it is near to."""
+    model, rows, others = make(positions=positions), ids(3, 12), ids(3, 12).flip(1)
+    narrow, layout = make(positions=positions).bfloat16(), Layout.packed(1, PASSAGES)
+    found, plain = narrow.hidden(rows, layout), model.float().hidden(rows, layout)
+    assert not found.isnan().any()
+    assert float((found.float() - plain).norm() / plain.norm()) < 0.03
+    first = PASSAGES == 0
+    changed = narrow.hidden(torch.where(first, rows, others), layout)
+    assert torch.equal(changed[first], found[first])
+    assert not torch.equal(changed[~first], found[~first])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("make", [bert, gpt])
 def test_no_pair_of_functions_sees_a_neighbour(make: Any) -> None:
