@@ -39,8 +39,10 @@ def command(
         console.result(dumps({"text": text, **parts}, ensure_ascii=False))
         return
     width = min(console.width(), 120)
-    for guessed in found:
+    for number, guessed in enumerate(found):
         n, pseudo = len(guessed.places), "pseudo-" if guessed.model == "BERT" else ""
+        if number:
+            console.result()
         console.result(f"{guessed.model} ({guessed.run}) guesses each token from {guessed.sees}; in percent")
         console.result(console.printable(contrast(guessed.places, width)))
-        console.result(f"  {guessed.n_right} of {n} right, {pseudo}perplexity {guessed.perplexity:.2f}\n")
+        console.result(f"  {guessed.n_right} of {n} right, {pseudo}perplexity {guessed.perplexity:.2f}")
