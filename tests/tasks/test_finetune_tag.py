@@ -20,6 +20,7 @@ from attnkit.tasks.opened import open_run
 from attnkit.tasks.tagged_text import open_tagged, rows_of_words, scheme_of
 from attnkit.tasks.tagging import find_tags, tag_loss
 from attnkit.text.tokenizer import BOS_ID, EOS_ID
+from attnkit.views.training import evaluation_line
 
 LEARNT = ("limits.epochs=4", "optimization.learning_rate=1e-2", "optimization.max_tokens=300")
 
@@ -89,6 +90,9 @@ def test_scores_are_those_counted_by_hand(taught: Any, tmp_path: Path) -> None:
 
 def test_what_is_kept_scores_as_training_said(taught: Any) -> None:
     opened, prepared, told = taught
+    assert list(told) == ["loss", "accuracy", "precision", "recall", "f1"], "the order in which they are shown"
+    line = evaluation_line(1000, {**dict.fromkeys(told, 100.0), "loss": 9.0}, True)
+    assert line.endswith("accuracy 100.0 %  P 100.0  R 100.0  F1 100.0 %  *") and len(line) <= 80
     evaluation = TASK.evaluation(opened.config, prepared, opened.device, None)
     assert evaluation(opened.model) == pytest.approx(dict(told))
     words, expected, found = evaluation.samples[0]
@@ -177,18 +181,16 @@ def test_tags_of_any_scheme(tmp_path: Path, case: str) -> None:
 
 
 def test_tags_without_entities_are_scored_by_words(tmp_path: Path) -> None:
-    text = "a DT\nb NN\n\nb NN\na DT\n\n" * 20
-    (tmp_path / "a").write_text(text)
-    config = configure(
-        "tag",
-        tmp_path / "a",
-        tmp_path / "a",
-        "limits.steps=20",
-        "optimization.learning_rate=3e-2",
-        "evaluation.every_steps=20",
-    )
-    scores = list(train(Request(config, tmp_path / "run")))[-1].metrics
-    assert scores["accuracy"] == scores["precision"] == scores["recall"] == scores["f1"] == 100
+    text = "a DT\nb NN\n\nb NN\na DT\nb NN\n\n" * 3
+    _, run = begin(tmp_path, text, valid=text)
+    config = configure("tag", tmp_path / "a.conll", tmp_path / "b.conll")
+    prepared = open_tagged(config, run / "data")
+    model = Tagger(config.model, prepared.tokenizer.vocab_size, 2)
+    with torch.no_grad():
+        model.output.bias += torch.tensor([0.0, 99.0])  # says NN of every word
+    scores = TASK.evaluation(config, prepared, torch.device("cpu"), None)(model)
+    assert scores is not None
+    assert [scores[name] for name in ("accuracy", "precision", "recall", "f1")] == [60] * 4
 
 
 def test_first_tokens_carry_the_tags(tmp_path: Path) -> None:
