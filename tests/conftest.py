@@ -155,6 +155,8 @@ LANGUAGE = {
     "model.d_ff": 32,
     "model.max_length": 24,
 }
+PAIRS = {"data.documents": "blocks", "model.next_sentence": True}
+TABLE = {"task": "text-classify", "data.files": "table.tsv"}
 TASKS: dict[str, dict[str, Any]] = {
     "lines": {
         "task": "autoencode",
@@ -183,8 +185,10 @@ TASKS: dict[str, dict[str, Any]] = {
         "model.d_attention": 16,
     },
     "hidden words": {"task": "mlm", **LANGUAGE, "masking": {"units": "words", "share": 0.3}},
-    "pairs": {"task": "mlm", **LANGUAGE, "data.documents": "blocks", "model.next_sentence": True},
+    "pairs": {"task": "mlm", **LANGUAGE, **PAIRS},
+    "pairs, two layers": {"task": "mlm", **LANGUAGE, **PAIRS, "model.n_layers": 2},
     "next words": {"task": "clm", **LANGUAGE, "direction": "right-to-left"},
+    "texts": {**{k: v for k, v in LANGUAGE.items() if k != "data.length"}, **TABLE},
 }
 """Tasks but translation, with the files that they read of the workshop."""
 
@@ -303,6 +307,7 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
     for name, lines in make_files("reverse", 160, 1, n_valid=8, n_test=40).items():
         write_lines(folder / name, lines)
     write_lines(folder / "documents.tsv", labeled_documents(160, seed=1))
+    write_lines(folder / "table.tsv", labeled_table(160, seed=3))
     write_lines(folder / "text.txt", told_lines(60, seed=2))
     save_vectors(folder / "vectors.npy", low_rank(200, 6, 2, seed=1))
     return Workshop(folder)
@@ -317,6 +322,17 @@ def labeled_documents(n: int, seed: int) -> list[str]:
         telling = drawn.choice(sentences)
         telling[drawn.randrange(len(telling))] = drawn.choice(VERDICTS[label])
         lines.append(" ".join(" ".join(words) + "." for words in sentences) + f"\t{label}")
+    return lines
+
+
+def labeled_table(n: int, seed: int) -> list[str]:
+    """Return a table of short texts, one word of which decides the label."""
+    drawn, lines = random.Random(seed), ["text\tlabel"]
+    for _ in range(n):
+        label = drawn.choice(sorted(VERDICTS))
+        words = drawn.choices(FILLERS, k=drawn.randint(2, 9))
+        words[drawn.randrange(len(words))] = drawn.choice(VERDICTS[label])
+        lines.append(" ".join(words) + f".\t{label}")
     return lines
 
 
@@ -368,6 +384,14 @@ def save_vectors(path: Path, vectors: Any) -> Path:
 
     np.save(path, vectors, allow_pickle=False)
     return path
+
+
+@pytest.fixture(scope="session")
+def pretrained(workshop: Workshop, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A BERT of two layers that has seen a few steps of pairs of segments."""
+    run = tmp_path_factory.mktemp("pretrained") / "run"
+    workshop.train(workshop.configure_task("pairs, two layers", limits__steps=3), run)
+    return run
 
 
 @pytest.fixture(scope="session")

@@ -146,4 +146,5 @@ def test_examples_are_valid_and_complete(path: Path, tmp_path: Path) -> None:
 def test_examples_are_listed_with_their_commands(path: Path) -> None:
     assert f"`{path.name}`" in read("examples/README.md")
     lines = commands_in(path.read_text(encoding="utf-8").split("\n\n")[0])
-    assert any(line.startswith(f"attnkit train --config examples/{path.name} ") for line in lines)
+    called = tuple(f"attnkit {name} --config examples/{path.name} " for name in ("train", "pretrain-mlm"))
+    assert any(line.startswith(called) for line in lines)

@@ -39,6 +39,11 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "train": ("train", "Train a model: translation, auto-encoder, classifier."),
     "pretrain-mlm": ("pretrain_mlm", "Pretrain BERT on raw text: guess hidden words."),
     "pretrain-clm": ("pretrain_clm", "Pretrain GPT on raw text: guess the next word."),
+    "finetune": ("finetune", "Put a pretrained BERT to work: classify, tag, answer."),
+    "predict": ("predict", "Labels, tags and answers of a fine-tuned run."),
+    "fill-mask": ("fill_mask", "Guess with BERT what stands where [MASK] does."),
+    "generate": ("generate", "Write on from a prompt with GPT."),
+    "compare-lm": ("compare_lm", "What BERT and GPT see and guess in one sentence."),
     "translate": ("translate", "Translate text with one run or an ensemble."),
     "align": ("align", "Link the words of two files; make a dictionary."),
     "attend": ("attend", "Show which words a model looks at."),
@@ -55,7 +60,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "word2vec": ("word2vec", "Train word vectors, ask them, convert and draw them."),
 }
 """Command -> (module in attnkit.commands that holds ``command``, the line shown in the list)."""
-TRAINING = [["train"], ["pretrain-mlm"], ["pretrain-clm"]]
+TRAINING = [["train"], ["pretrain-mlm"], ["pretrain-clm"], ["finetune"]]
 """Commands that several processes may run as one."""
 GROUPS = {"word2vec": WORD2VEC}
 """Commands that have commands of their own."""

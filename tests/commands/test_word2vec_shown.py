@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -144,3 +145,30 @@ def test_no_torch_is_loaded(vectors: Path, tmp_path: Path) -> None:
     code += "assert 'torch' not in sys.modules and 'numba' not in sys.modules"
     for asked in (["project", vectors, "-o", tmp_path / "page.html"], ["one-hot", "motel", "hotel", vectors]):
         subprocess.run([sys.executable, "-c", code, "word2vec", *map(str, asked)], check=True, timeout=60)
+
+
+def test_bert_beside_word_vectors_and_alone(call: Call, vectors: Path, workshop: Any, tmp_path: Path) -> None:
+    bert, lines = tmp_path / "bert", tmp_path / "lines"
+    workshop.train(workshop.configure_task("hidden words", limits__steps=1), bert)
+    sentences = ("the inn", "about the Inn again")
+    both = ("word2vec", "compare-context", vectors, *sentences, "--word", "inn", "--encoder", bert)
+    found = json.loads(call(*both, "--json")[1])
+    assert len(found["static"]) == 8 and [len(one) for one in found["contextual"]] == [16, 16]
+    assert found["pieces"] is None and -1 <= found["cosines"][0]["contextual"] < 1
+    other = json.loads(call(*both, "--json", "--layer", 0)[1])
+    assert other["contextual"] != found["contextual"] and other["static"] == found["static"]
+    alone = ("word2vec", "compare-context", bert, *sentences, "--word", "inn")
+    found = json.loads(call(*alone, "--json")[1])
+    assert len(found["static"]) == 16 and found["pieces"] and len(found["contextual"]) == 2
+    code, out, _ = call(*alone)
+    assert code == 0 and "contextual cosine" in out and "static: inn (i n n) = [" in out and "contextual, sentence 2:" in out
+    assert max(map(len, out.splitlines())) <= 120
+    workshop.train(workshop.configure_task("lines", limits__steps=1), lines)
+    for arguments, expected, said in (
+        ((*both[:-1], vectors), 4, "is no run that reads sentences"),
+        ((*both[:-1], lines), 4, "is no run that reads sentences"),
+        ((*both[:-2], "--layer", "1"), 2, "word vectors have no layers"),
+        ((*alone, "--layer", "2"), 2, "this model has no layer 2"),
+    ):
+        code, out, err = call(*arguments)
+        assert (code, out) == (expected, "") and said in err, err

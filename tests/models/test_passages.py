@@ -64,6 +64,51 @@ def test_each_passage_of_a_packed_row_is_what_it_is_alone(make: Any, positions: 
             torch.testing.assert_close(found[here], alone, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.parametrize("fields", [{"norm": "post"}, {"norm": "pre", "gated": True, "positions": "rotary"}])
+def test_features_at_places_are_those_of_the_whole_rows_and_so_are_their_gradients(fields: dict[str, Any]) -> None:
+    model, rows, layout = bert(**fields), ids(3, 12), Layout.packed(1, PASSAGES)
+    places = torch.tensor([0, 7, 11, 12, 20, 35])
+    wanted = torch.randn(len(places), SMALL["d_model"], dtype=torch.float64)
+    found = []
+    for make in (
+        lambda: model.hidden_at(places, rows, layout),
+        lambda: model.hidden(rows, layout).flatten(0, 1)[places],
+    ):
+        model.zero_grad()
+        features = make()
+        (features * wanted).sum().backward()
+        found.append([features.detach(), *(p.grad.clone() for p in model.parameters() if p.grad is not None)])
+    assert len(found[0]) == len(found[1])
+    for fast, plain in zip(*found, strict=True):
+        torch.testing.assert_close(fast, plain, rtol=1e-9, atol=1e-9)
+
+
+def test_the_last_layer_computes_the_asked_places_alone() -> None:
+    model, n_rows = bert(), list[int]()
+    for layer in model.layers:
+        layer.feed_forward.register_forward_pre_hook(lambda _, x: n_rows.append(x[0].numel() // SMALL["d_model"]))
+    model.hidden_at(torch.tensor([3, 30]), ids(3, 12), Layout.packed(1, PASSAGES))
+    assert n_rows == [36, 2]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("positions", POSITIONS)
+@pytest.mark.parametrize("make", [bert, gpt])
+def test_in_bfloat16_a_passage_is_what_it_is_alone_and_bit_for_bit_what_it_is_beside_others(
+    make: Any, positions: str
+) -> None:
+    """There masks are added to scores; float32, with whole rows parted from mixed ones, is what it is near to."""
+    model, rows, others = make(positions=positions), ids(3, 12), ids(3, 12).flip(1)
+    narrow, layout = make(positions=positions).bfloat16(), Layout.packed(1, PASSAGES)
+    found, plain = narrow.hidden(rows, layout), model.float().hidden(rows, layout)
+    assert not found.isnan().any()
+    assert float((found.float() - plain).norm() / plain.norm()) < 0.03
+    first = PASSAGES == 0
+    changed = narrow.hidden(torch.where(first, rows, others), layout)
+    assert torch.equal(changed[first], found[first])
+    assert not torch.equal(changed[~first], found[~first])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("make", [bert, gpt])
 def test_no_pair_of_functions_sees_a_neighbour(make: Any) -> None:

@@ -67,6 +67,7 @@ OTHERS |= {
     "hidden words": ("hidden words", DROPPED),
     "pairs, bfloat16": ("pairs", {"precision": "bfloat16", **DROPPED}),
     "next words, accumulated": ("next words", {"optimization__accumulate": 2, **DROPPED}),
+    "texts, bfloat16": ("texts", {"precision": "bfloat16", **DROPPED}),
 }
 LONG = ("lines, lstm, averaged", "documents, bfloat16")
 

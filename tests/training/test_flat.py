@@ -55,6 +55,35 @@ def test_steps_equal_torch_adamw_with_groups(toy: ModuleType, dtype: torch.dtype
     assert 0 < clipped < 8
 
 
+def test_rates_and_frozen_parameters_equal_torch_adamw_with_groups(toy: ModuleType) -> None:
+    ours, theirs = toy.Toy().double(), toy.Toy().double()
+    names = [name for name, _ in ours.named_parameters()]
+    frozen, rates = names[1], {name: 0.5**i for i, name in enumerate(names[2:])}
+    for model in (ours, theirs):
+        model.get_parameter(frozen).requires_grad_(False)
+    flat = FlatParameters(ours, rates=rates)
+    optimizer = AdamW(flat, CONFIG)
+    assert set(flat.views(optimizer.exp_avg)) == {*names} - {frozen}
+    reference = torch.optim.AdamW(
+        [{"params": [p], "name": name, "weight_decay": 0.3 * (p.dim() > 1)} for name, p in theirs.named_parameters()],
+        betas=CONFIG.betas,
+        eps=CONFIG.eps,
+    )
+    for step in range(4):
+        for group in reference.param_groups:
+            group["lr"] = 0.03 / (step + 1) * rates.get(group["name"], 1.0)
+        backward(toy, ours, step)
+        flat.accumulate()
+        optimizer.step(0.03 / (step + 1))
+        flat.clear()
+        reference.zero_grad()
+        backward(toy, theirs, step)
+        reference.step()
+    for (name, a), (_, b), (_, c) in zip(*(m.named_parameters() for m in (ours, theirs, toy.Toy())), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-15)
+        assert torch.equal(a, c.double()) == (name == frozen)
+
+
 def test_tied_weights_are_there_once(toy: ModuleType) -> None:
     model = toy.Toy()
     flat = FlatParameters(model)

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from attnkit.commands.training import Given, begin
+from attnkit.errors import UsageError
 from attnkit.tasks.pretrain_config import LanguagePreset
 
 KIND_OF = {"classify": "text-classify", "tag": "tag", "answer": "answer"}
@@ -16,7 +17,9 @@ KIND_OF = {"classify": "text-classify", "tag": "tag", "answer": "answer"}
 
 def command(
     run: Annotated[Path, typer.Argument(help="Run of pretrain-mlm, or of import.", metavar="RUN")],
-    task: Annotated[Literal["classify", "tag", "answer"], typer.Option(help="Texts or pairs, words, or questions.")],
+    task: Annotated[
+        Literal["classify", "tag", "answer"] | None, typer.Option(help="Texts or pairs, words, or questions.")
+    ] = None,
     train: Annotated[list[str] | None, typer.Option(help="Examples; repeatable.", metavar="FILE")] = None,
     dev: Annotated[
         list[str] | None, typer.Option(help="Examples for validation. [default: held out]", metavar="FILE")
@@ -60,6 +63,8 @@ def command(
       attnkit finetune bert --task classify --train train.tsv -o careful \\
         --set finetuning.frozen=1 --set finetuning.class_weights=balanced
     """
+    if task is None:
+        raise UsageError("it is not said what to fine-tune for", where="--task", help="give classify, tag or answer")
     flags = {
         "task": KIND_OF[task],
         "data.files": train or None,

@@ -24,6 +24,7 @@ def command(
     \b
     Examples:
       attnkit import huggingface bert-base-uncased -o bert
+      attnkit fill-mask bert "The cat sat on the [MASK]."
       attnkit pretrain-mlm more.txt -o own --init-from bert
     """
     from attnkit import console

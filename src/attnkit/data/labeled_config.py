@@ -37,7 +37,10 @@ class TaggedConfig(ExamplesConfig, frozen=True):
 
 
 class QuestionsConfig(ExamplesConfig, frozen=True):
-    """Questions on paragraphs, with answers that stand in them: the JSON of SQuAD."""
+    """Questions on paragraphs, with answers that stand in them: the JSON of SQuAD.
+
+    What is held out are paragraphs, with all their questions.
+    """
 
     windows: WindowsConfig = WindowsConfig()
     """How paragraphs that are too long for a row are read."""

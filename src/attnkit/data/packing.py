@@ -2,7 +2,8 @@
 
 Nothing is left out. A piece is a stretch of one document that lies in one row. Long documents fill rows of their own;
 what is left of them, and short documents, are put into rows best fit first: the longest piece into the fullest row that
-still has room (best-fit decreasing). A pure function of the lengths.
+still has room (best-fit decreasing), or, where that leaves more room than it has to, by looking ahead (``filling``). A
+pure function of the lengths.
 
 Letters: n documents, P pieces, R rows.
 """
@@ -15,8 +16,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from attnkit.data.filling import fill_rows
+
 Integers = npt.NDArray[np.integer[Any]]
 Counts = npt.NDArray[np.int64]
+_WASTE = 0.005
+"""Rows beyond those that full ones would be, as a share of them, from which on it is worth looking ahead."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +61,7 @@ def pack(lengths: Integers, room: int, more: int = 2) -> Packing:
     full = np.repeat(np.arange(len(lengths), dtype=np.uint32), n_full)
     within = np.arange(len(full)) - np.repeat(np.cumsum(n_full, dtype=np.int64) - n_full, n_full)
     short = np.flatnonzero(rest).astype(np.uint32)
-    rows = _best_fit(rest[short] + np.int32(more), room)
+    rows = _rows(rest[short] + np.int32(more), room)
     sizes = np.bincount(rows)
     order = np.argsort(rows, kind="stable")
     alone = sizes[rows[order]] == 1  # rows of one piece come first, full or not
@@ -70,6 +75,16 @@ def pack(lengths: Integers, room: int, more: int = 2) -> Packing:
         offsets=np.concatenate([within * most, n_full[kept] * np.int64(most)]),
         lengths=np.concatenate([np.full(len(full), most, np.int32), rest[kept]]),
     )
+
+
+def _rows(sizes: npt.NDArray[np.int32], room: int) -> npt.NDArray[np.int32]:
+    """Return the row of each piece."""
+    rows = _best_fit(sizes, room)
+    least = -(-int(sizes.sum(dtype=np.int64)) // room)
+    if len(sizes) and rows.max() + 1 > least * (1 + _WASTE) + 1:
+        others = fill_rows(sizes, room)
+        rows = others if others.max() < rows.max() else rows
+    return rows
 
 
 def _best_fit(sizes: npt.NDArray[np.int32], room: int) -> npt.NDArray[np.int32]:

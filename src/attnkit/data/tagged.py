@@ -11,6 +11,7 @@ import functools
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +22,8 @@ from attnkit.data.windows import Longs, Texts, cut_windows
 from attnkit.text.alignment import NONE, EncodedWords
 from attnkit.text.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 
+Said = TypeVar("Said")
+"""Of a word, whatever it is."""
 UNKNOWN = -1
 """The tag of a word that has none, or one that the model does not know."""
 _INSIDE, _FIRST = 0, 1  # marks of tokens; the first one of a word with the tag t has the mark _FIRST + 1 + t
@@ -87,6 +90,14 @@ class TaggedRows:
         for rows, marks, owners in self._marked():
             found[rows] = np.bincount(owners[marks > _FIRST], minlength=len(rows))
         return found
+
+    def count_words(self) -> list[int]:
+        """Return how many words each sentence has, whether or not their tags are known."""
+        found = np.zeros(len(self._texts.lengths), np.int64)
+        for rows, marks, owners in self._marked():
+            np.add.at(found, self.sentences[rows][owners[marks >= _FIRST]], 1)
+        counts: list[int] = found.tolist()
+        return counts
 
     def count_tags(self, n_tags: int) -> list[int]:
         """Return how many words have each tag."""
@@ -157,13 +168,13 @@ def with_tokens(words: EncodedWords) -> EncodedWords:
     return EncodedWords(ids, np.array(behind[:-1], np.int64) + before)
 
 
-def by_sentence(rows: TaggedRows, tags: Sequence[Sequence[int]]) -> Iterator[list[int]]:
-    """Yield the tags of each sentence's words, put together from those found in each row (W,)."""
-    found: list[int] = []
-    for row, (sentence, here) in enumerate(zip(rows.sentences.tolist(), tags, strict=True)):
+def by_sentence(rows: TaggedRows, found: Sequence[Sequence[Said]]) -> Iterator[list[Said]]:
+    """Yield what was found of each sentence's words, put together from what was of each row's (W,)."""
+    words: list[Said] = []
+    for row, (sentence, here) in enumerate(zip(rows.sentences.tolist(), found, strict=True)):
         if row and sentence != rows.sentences[row - 1]:
-            yield found
-            found = []
-        found = [*found, *here]
+            yield words
+            words = []
+        words = [*words, *here]
     if len(rows):
-        yield found
+        yield words

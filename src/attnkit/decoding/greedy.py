@@ -9,13 +9,15 @@ from attnkit.decoding.ensemble import Ensemble
 from attnkit.decoding.hypotheses import History
 from attnkit.decoding.rules import Batch
 from attnkit.decoding.selection import argmax
-from attnkit.decoding.walk import walk
+from attnkit.decoding.walk import Told, walk
 
 
-def greedy_search(ensemble: Ensemble, batch: Batch, config: SearchConfig, history: History) -> int:
+def greedy_search(
+    ensemble: Ensemble, batch: Batch, config: SearchConfig, history: History, told: Told | None = None
+) -> int:
     """Walk along the likeliest words into the history. Returns the vocabulary's size."""
 
     def pick(logits: Tensor, step: int, places: Tensor) -> Tensor:
         return argmax(logits)
 
-    return walk(ensemble, batch, config, history, pick)
+    return walk(ensemble, batch, config, history, pick, told)

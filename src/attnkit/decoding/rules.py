@@ -35,6 +35,8 @@ class Sources:
     """What the samples of each sentence depend on besides the seed, as its line number; None: its place."""
     allowed: Sequence[NDArray[np.int32]] | None = None
     """The only ids that each sentence may use besides its end and its prefix; None: all of the vocabulary."""
+    before: Tensor | None = None
+    """Ids (B, T) that stand before the results, as of a text that goes on: rules that look back see them too."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,8 @@ class Batch:
     keys: list[int]
     """What the random numbers of each sentence depend on besides the seed."""
     device: torch.device
+    before: Tensor | None = None
+    """Words (B, T) that stand before the first step, or None."""
 
 
 def make_batch(sources: Sources, config: SearchConfig) -> Batch:
@@ -70,6 +74,8 @@ def make_batch(sources: Sources, config: SearchConfig) -> Batch:
         given = prefix != PAD
         if bool((given[:, 1:] & ~given[:, :-1]).any()) or bool(((prefix == BOS) | (prefix == EOS)).any()):
             raise ValueError("a prefix holds words only, and padding only at its end")
+    if sources.before is not None and (len(sources.before) != n_sentences or sources.allowed is not None):
+        raise ValueError("what stands before is one row a sentence, and goes with no shortlist")
     forced = [0] * n_sentences if prefix is None else given.sum(1).tolist()
     limits = []
     for length, n_forced in zip(lengths, forced, strict=True):
@@ -81,6 +87,7 @@ def make_batch(sources: Sources, config: SearchConfig) -> Batch:
         shortest_prefix=min(forced, default=0),
         keys=list(range(n_sentences)) if keys is None else list(keys),
         device=sources.ids.device,
+        before=sources.before,
     )
 
 
@@ -91,7 +98,10 @@ class Rules:
         self.config = config
         self.prefix = batch.prefix
         looks_back = config.no_repeat_ngram_size > 0 or config.repetition_penalty != 1
-        self.words = torch.empty(len(batch.limits), 1, 0, dtype=torch.long, device=batch.device) if looks_back else None
+        self.words: Tensor | None = None
+        if looks_back:
+            none = torch.empty(len(batch.limits), 0, dtype=torch.long, device=batch.device)
+            self.words = (none if batch.before is None else batch.before)[:, None]
 
     def penalize(self, logits: Tensor) -> Tensor:
         """Apply the repetition penalty to logits (B, K, V) in place: words used before become less likely."""

@@ -18,13 +18,13 @@ from attnkit.decoding.ensemble import Ensemble
 from attnkit.decoding.hypotheses import History
 from attnkit.decoding.rules import Batch
 from attnkit.decoding.selection import best
-from attnkit.decoding.walk import walk
+from attnkit.decoding.walk import Told, walk
 
 _FIRST_GUESS = 128
 """Words that are sorted at first for top_p; more are where they do not hold enough probability."""
 
 
-def sample(ensemble: Ensemble, batch: Batch, config: SearchConfig, history: History) -> int:
+def sample(ensemble: Ensemble, batch: Batch, config: SearchConfig, history: History, told: Told | None = None) -> int:
     """Draw ``num_hypotheses`` translations per sentence into the history. Returns the vocabulary's size."""
     noise = torch.from_numpy(uniform(config.seed, batch.keys, config.num_hypotheses, max(batch.limits)))
     # An Apple GPU has no float64, in which the distribution is inverted: there the processor draws.
@@ -36,7 +36,7 @@ def sample(ensemble: Ensemble, batch: Batch, config: SearchConfig, history: Hist
         words = draw(rows, noise[step, places.to(where)].view(-1), config.top_k, config.top_p)
         return words.view(logits.shape[:2]).to(logits.device)
 
-    return walk(ensemble, batch, config, history, pick)
+    return walk(ensemble, batch, config, history, pick, told)
 
 
 def uniform(seed: int, keys: Sequence[int], n_samples: int, n_steps: int) -> NDArray[np.float64]:

@@ -18,6 +18,7 @@ from attnkit.decoding.rules import Sources, make_batch
 from attnkit.decoding.sampling import sample
 from attnkit.decoding.shortlist import shorten
 from attnkit.decoding.tree import BeamTree
+from attnkit.decoding.walk import Told
 
 __all__ = ["Hypothesis", "Sources", "search"]
 
@@ -30,6 +31,7 @@ def search(
     *,
     record: bool = False,
     tree: BeamTree | None = None,
+    told: Told | None = None,
 ) -> list[list[Hypothesis]]:
     """Search for translations of a batch; several models vote with the mean of their probabilities.
 
@@ -41,6 +43,7 @@ def search(
         config: the settings.
         record: whether to return attention weights.
         tree: filled in with what a beam search keeps and drops; it chooses the same without.
+        told: is told the words of every step of a search without beams as they are chosen.
 
     Returns:
         Per sentence ``num_hypotheses`` of them, the best first (samples in the order of their number); fewer where the
@@ -48,12 +51,15 @@ def search(
 
     Raises:
         ValueError: shapes do not fit, a prefix holds BOS or EOS, the models' vocabularies differ in size, or attention
-            is needed and a model has none, or a tree is wanted of a search without beams.
+            is needed and a model has none, or a tree is wanted of a search without beams, or words as they come of
+            one with beams.
     """
     if not models:
         raise ValueError("a search needs a model")
     if tree is not None and (config.sampling or config.beam_size == 1 or sources.allowed is not None):
         raise ValueError("only a beam search has a tree, one over all words")
+    if told is not None and ((config.beam_size > 1 and not config.sampling) or sources.allowed is not None):
+        raise ValueError("words can be told as they come only by a search without beams, one over all words")
     if not len(sources.ids):
         return []
     shortlist, batch, config = shorten(sources, make_batch(sources, config), config)
@@ -67,7 +73,7 @@ def search(
     if config.beam_size > 1 and not config.sampling:
         vocab_size = beam_search(ensemble, batch, config, history, tree)
     else:
-        vocab_size = (sample if config.sampling else greedy_search)(ensemble, batch, config, history)
+        vocab_size = (sample if config.sampling else greedy_search)(ensemble, batch, config, history, told)
     found = history.hypotheses(config, vocab_size, record=record)
     if tree is not None:
         tree.finish(found)

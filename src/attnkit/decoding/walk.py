@@ -17,9 +17,13 @@ from attnkit.decoding.rules import BOS, EOS, Batch, Rules
 
 Pick = Callable[[Tensor, int, Tensor], Tensor]
 """Chooses words (B, N) from logits (B, N, V), given the step and the places (B,) of the sentences in the batch."""
+Told = Callable[[Tensor, Tensor], None]
+"""Is told each step's words (B, N) of the sentences at these places (B,) of the batch; EOS where a walk is over."""
 
 
-def walk(ensemble: Ensemble, batch: Batch, config: SearchConfig, history: History, pick: Pick) -> int:
+def walk(
+    ensemble: Ensemble, batch: Batch, config: SearchConfig, history: History, pick: Pick, told: Told | None = None
+) -> int:
     """Take ``num_hypotheses`` walks per sentence into the history. Return the size of the vocabulary."""
     rules = Rules(config, batch)
     limits = torch.tensor(batch.limits, device=batch.device)
@@ -37,6 +41,8 @@ def walk(ensemble: Ensemble, batch: Batch, config: SearchConfig, history: Histor
         rules.forbid(logits, step)
         words = pick(logits, step, history.alive)
         words = rules.force(words, step).masked_fill_(over, EOS)
+        if told is not None:
+            told(history.alive, words)
         if log_probs is None:
             totals.fill_(torch.nan)
         else:

@@ -89,6 +89,18 @@ class Bert(nn.Module):
         features: Tensor = self.norm(x)
         return features
 
+    def hidden_at(self, places: Tensor, ids: Tensor, layout: Layout, segments: Tensor | None = None) -> Tensor:
+        """Return the features (N, D) at places (N,) of the flattened rows alone.
+
+        Nobody reads the others, so the last layer makes these only: all tokens are its keys, few are its queries.
+        """
+        x = self.embed(ids, layout, segments)
+        mix = self.sight(x, layout)
+        for layer in list(self.layers)[:-1]:
+            x = layer(x, mix)
+        features: Tensor = self.norm(self.layers[-1](x, mix, places))
+        return features
+
     def predict(self, hidden: Tensor) -> Tensor:
         """Return what ``output`` turns into logits, (..., D), from features (..., D)."""
         features: Tensor = self.predictor(hidden)

@@ -42,10 +42,15 @@ class Classifier(nn.Module):
         self.dropout = Dropout(config.dropout)
         self.output = _output(config.d_model, n_labels)
 
+    def word_vectors(self) -> list[Tensor]:
+        """Return the embeddings, (V, D)."""
+        return self.encoder.word_vectors()
+
     def forward(self, ids: Tensor, real: Tensor, segments: Tensor | None = None) -> Tensor:
         """Return logits (B, L) of ids (B, T), of which real (B, T) are no padding."""
-        hidden = self.encoder.hidden(ids, Layout.padded(real), segments)
-        logits: Tensor = self.output(self.dropout(self.pooler(hidden)))
+        firsts = torch.arange(len(ids), device=ids.device) * ids.shape[1]  # what nobody reads is not made
+        hidden = self.encoder.hidden_at(firsts, ids, Layout.padded(real), segments)
+        logits: Tensor = self.output(self.dropout(self.pooler(hidden[:, None])))
         return logits
 
 
@@ -57,6 +62,10 @@ class Tagger(nn.Module):
         self.encoder = encoder_alone(config, vocab_size)
         self.dropout = Dropout(config.dropout)
         self.output = _output(config.d_model, n_labels)
+
+    def word_vectors(self) -> list[Tensor]:
+        """Return the embeddings, (V, D)."""
+        return self.encoder.word_vectors()
 
     def forward(self, ids: Tensor, real: Tensor, segments: Tensor | None = None) -> Tensor:
         """Return logits (B, T, L) of ids (B, T), of which real (B, T) are no padding."""
@@ -73,6 +82,10 @@ class Reader(nn.Module):
         self.encoder = encoder_alone(config, vocab_size)
         self.dropout = Dropout(config.dropout)
         self.output = _output(config.d_model, 2)
+
+    def word_vectors(self) -> list[Tensor]:
+        """Return the embeddings, (V, D)."""
+        return self.encoder.word_vectors()
 
     def forward(self, ids: Tensor, real: Tensor, segments: Tensor | None, allowed: Tensor) -> Tensor:
         """Return logits (2, B, T) of beginning and end, -inf where an answer cannot lie.

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from attnkit.models.attention.config import Alignments, AttentionOptions, Distributions
 from attnkit.models.attention.heads import Mix
-from attnkit.models.attention.multihead import MultiHeadAttention
+from attnkit.models.attention.multihead import MultiHeadAttention, take
 from attnkit.models.dropout import Dropout
 from attnkit.models.linear import Linear
 
@@ -129,9 +129,13 @@ class EncoderLayer(nn.Module):
         self.around_attention = Residual(config)
         self.around_feed_forward = Residual(config)
 
-    def forward(self, x: Tensor, own: Mix) -> Tensor:
-        """Return (B, T, D); own(heads, query, keys, values) mixes the sentence's positions."""
-        x = self.around_attention.leave(x, self.attention(self.around_attention.enter(x), own))
+    def forward(self, x: Tensor, own: Mix, places: Tensor | None = None) -> Tensor:
+        """Return (B, T, D); own(heads, query, keys, values) mixes the sentence's positions.
+
+        With places (N,) of the flattened rows, only what stands there is made: (N, D).
+        """
+        mixed = self.attention(self.around_attention.enter(x), own, places)
+        x = self.around_attention.leave(x if places is None else take(x, places), mixed)
         return self.around_feed_forward.leave(x, self.feed_forward(self.around_feed_forward.enter(x)))
 
 

@@ -8,6 +8,7 @@ Letters: B rows, T tokens of a row, H heads, d head width, D model width.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -15,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attnkit.models.attention.heads import Heads, Mix, looking
-from attnkit.models.attention.kernel import Scope
+from attnkit.models.attention.kernel import Scope, takes_plain_products
 from attnkit.models.language_config import LanguageConfig
 from attnkit.models.positions import AlibiBias, LearnedPositions, Rotation, distances, sinusoids
 
@@ -74,6 +75,11 @@ class Layout:
         return Layout(self.n_rows, self.n_whole, mask, places)
 
 
+def _all_see_themselves(layout: Layout) -> bool:
+    """Return whether no token sees nothing: a bias would make such a row NaN. In rows with padding one may."""
+    return layout.mask is None or layout.mask.shape[-2] > 1
+
+
 class Places(nn.Module):
     """The vectors of positions that are added to words; zeros are not added where the model has none."""
 
@@ -109,14 +115,19 @@ class Sight(nn.Module):
         self.rotary = config.positions == "rotary"
         self.d_head = config.d_model // config.n_heads
         self.bias = AlibiBias(config.n_heads) if config.positions == "alibi" else None
+        self.plain = config.plain_attention
 
     def forward(self, x: Tensor, layout: Layout, seen: Seen | None = None) -> Mix:
         """Return the mix of one pass over x (B, T, D); with a list, each layer's weights are added to it."""
         bias = None if self.bias is None else self.bias(distances(x.shape[1], x.device))
         dropout = self.dropout if self.training else 0.0
-        alone = Scope(None, self.causal, bias)
-        together = Scope(layout.mask, self.causal, bias)
         n_whole = layout.n_whole
+        if self.plain and takes_plain_products(x, x.shape[1] ** 2) and _all_see_themselves(layout):
+            # One cheap bias for all rows costs less than to part whole rows from mixed ones and join them again.
+            together, n_whole = Scope(None, False, self._as_bias(x, layout, bias)), 0
+        else:
+            together = Scope(layout.mask, self.causal, bias)
+        alone = Scope(None, self.causal, bias)
         turn = self.rotation(0, x.shape[1], x, layout.places) if self.rotary else None
 
         def mix(heads: Heads, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
@@ -124,13 +135,28 @@ class Sight(nn.Module):
             if n_whole == layout.n_rows or not n_whole:
                 return looking(together if not n_whole else alone, dropout, seen)(heads, *parts)
             found: tuple[Seen | None, Seen | None] = (None, None) if seen is None else ([], [])
-            first = looking(alone, dropout, found[0])(heads, *(part[:n_whole] for part in parts))
-            rest = looking(together, dropout, found[1])(heads, *(part[n_whole:] for part in parts))
+            # Split, not sliced: the gradient of two slices is two full tensors and their sum.
+            sides = zip(*(part.split((n_whole, layout.n_rows - n_whole)) for part in parts), strict=True)
+            first = looking(alone, dropout, found[0])(heads, *next(sides))
+            rest = looking(together, dropout, found[1])(heads, *next(sides))
             if seen is not None and found[0] and found[1]:
                 seen.append(torch.cat((found[0][0], found[1][0])))
             return torch.cat((first, rest))
 
         return mix
+
+    def _as_bias(self, x: Tensor, layout: Layout, bias: Tensor | None) -> Tensor | None:
+        """Return causality, mask and bias as one bias, -inf where nothing is seen; None where all of it is nothing."""
+        if layout.mask is not None:
+            shut = x.new_zeros(layout.n_rows, 1, *layout.mask.shape[2:])
+            shut[layout.n_whole :].masked_fill_(~layout.mask, -math.inf)
+        elif self.causal:
+            shut = x.new_zeros(x.shape[1], x.shape[1])
+        else:
+            return bias
+        if self.causal:
+            shut.masked_fill_(torch.ones(shut.shape[-2:], dtype=torch.bool, device=x.device).triu(1), -math.inf)
+        return shut if bias is None else shut + bias
 
     def rotation(self, start: int, stop: int, x: Tensor, places: Tensor | None = None) -> Rotation:
         """Return the rotation of positions start..stop, or of places (B, T), for heads of x (..., D)."""

@@ -62,7 +62,7 @@ class Asked:
 
     def __init__(self, paragraphs: Sequence[Paragraph], tokenizer: Tokenizer, sizes: WindowSizes) -> None:
         """Take paragraphs, of which some may have no questions; questions that nobody has answered get no answer."""
-        self.paragraphs = paragraphs
+        self.paragraphs, self.sizes = paragraphs, sizes
         self.questions = [question for paragraph in paragraphs for question in paragraph.questions]
         numbers = [number for number, paragraph in enumerate(paragraphs) for _ in paragraph.questions]
         self.context_of: Longs = np.array(numbers, np.int64)
@@ -96,21 +96,16 @@ class AskedCorpus:
         self.paths = [Path(name) for name in data.files]
         self.valid_paths = [Path(name) for name in data.valid_files or ()]
         self.counts = {"held_out": 0, "unlabeled": 0}
-        given = self._read(self.paths)
+        self.train = self._read(self.paths)
         if self.valid_paths:
-            self.train, self.valid = given, self._read(self.valid_paths)
+            self.valid = self._read(self.valid_paths)
         else:
-            contexts = list(dict.fromkeys(paragraph.context for paragraph in given))
+            contexts = list(dict.fromkeys(paragraph.context for paragraph in self.train))
             places = choose_held_out(len(contexts), data.held_out, data.held_out_seed, data.files[0])
             held = {contexts[place] for place in places}
-            self.train = [paragraph for paragraph in given if paragraph.context not in held]
-            self.valid = [paragraph for paragraph in given if paragraph.context in held]
+            self.valid = [paragraph for paragraph in self.train if paragraph.context in held]
+            self.train = [paragraph for paragraph in self.train if paragraph.context not in held]
             self.counts["held_out"] = n_questions(self.valid)
-        for paragraphs, path in ((self.train, self.paths[0]), (self.valid, (self.valid_paths or self.paths)[0])):
-            if not n_questions(paragraphs):
-                what = "no question of this file says what to answer"
-                raise DataError(what, where=str(path), help="a question has 'answers', or says 'is_impossible'")
-            refuse_twins(paragraphs)
 
     @property
     def refuses(self) -> bool:
@@ -119,21 +114,20 @@ class AskedCorpus:
 
     def _read(self, paths: Sequence[Path]) -> list[Paragraph]:
         found = []
+        ids = set[str]()
         for paragraph in (paragraph for path in paths for paragraph in read_squad(path)):
             known = tuple(question for question in paragraph.questions if question.labeled)
             self.counts["unlabeled"] += len(paragraph.questions) - len(known)
             if known:
                 found.append(Paragraph(paragraph.title, paragraph.context, known))
+            if twins := ids.intersection(question.id for question in known):
+                what = f"two files have a question of the id '{min(twins)[:60]}'"
+                raise DataError(what, where=str(paths[-1]), help="give each file once")
+            ids.update(question.id for question in known)
+        if not found:
+            what = "no question of this file says what to answer"
+            raise DataError(what, where=str(paths[0]), help="a question has 'answers', or says 'is_impossible'")
         return found
-
-
-def refuse_twins(paragraphs: Sequence[Paragraph]) -> None:
-    """Raise ``DataError`` where two questions of several files have one id."""
-    seen = set[str]()
-    for question in (question for paragraph in paragraphs for question in paragraph.questions):
-        if question.id in seen:
-            raise DataError(f"two files have a question of the id '{question.id[:60]}'", help="give each file once")
-        seen.add(question.id)
 
 
 def n_questions(paragraphs: Sequence[Paragraph]) -> int:

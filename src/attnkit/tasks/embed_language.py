@@ -18,16 +18,18 @@ import torch
 from torch import Tensor
 
 from attnkit.data.windows import Held, Longs, Windows, cut_windows
-from attnkit.errors import UsageError
+from attnkit.errors import DataError, UsageError
 from attnkit.interop.ctranslate2 import unique_names
 from attnkit.models.bert import Bert
 from attnkit.models.gpt import Gpt
 from attnkit.models.passages import Layout
 from attnkit.runs.folder import RunFolder
 from attnkit.tasks.embedded import Block
+from attnkit.tasks.language import LANGUAGES
 from attnkit.tasks.load import read_tokenizer
 from attnkit.tasks.opened import open_run
 from attnkit.tasks.saved import read_run_config
+from attnkit.text.alignment import align
 from attnkit.text.tokenizer import BOS_ID, EOS_ID, Tokenizer
 
 What = Literal["mean", "cls", "static"]
@@ -86,11 +88,11 @@ def open_reader(path: Path, layer: int | None = None, device: str = "auto", chec
     """Open a run of BERT, of GPT, or of what was made of them.
 
     Raises:
-        RunError: no run, no such checkpoint, or damaged.
+        RunError: no run, no such checkpoint, damaged, or of another kind.
         UsageError: the model has no such layer.
     """
     chosen, warnings = RunFolder(path).checkpoint(checkpoint)
-    config: Any = read_run_config(chosen)
+    config: Any = read_run_config(chosen, *LANGUAGES)
     n_layers = config.model.n_layers
     if layer is not None and not 0 <= layer <= n_layers:
         help = f"{n_layers} is the last one; 0 is what the first one reads"
@@ -144,6 +146,33 @@ def token_vectors(reader: Reader, ids: Sequence[int]) -> Floats:
         ):
             found[first:behind] = tokens[first - begin : behind - begin]
     return found
+
+
+def word_vector(reader: Reader, sentence: str, begin: int, end: int) -> Floats:
+    """Return the vector (D,) of what stands at characters ``begin`` up to ``end`` of a sentence: its pieces' mean.
+
+    Raises:
+        DataError: the vocabulary has nothing for it.
+    """
+    ids, place = _pieces(reader, sentence, begin, end)
+    found: Floats = token_vectors(reader, ids)[place].mean(0)
+    return found
+
+
+def static_vector(reader: Reader, word: str) -> tuple[list[str], Floats]:
+    """Return the pieces of a word, and the mean of their rows of the table (D,). Errors as ``word_vector``."""
+    ids, place = _pieces(reader, word, 0, len(word))
+    found: Floats = reader.table[ids[place]].mean(0)
+    return reader.tokenizer.pieces(ids[place]), found
+
+
+def _pieces(reader: Reader, sentence: str, begin: int, end: int) -> tuple[list[int], slice]:
+    """Return the ids of a sentence, and which of them stand for a part; a space of its own before it does not."""
+    (aligned,) = align(reader.tokenizer, [sentence])
+    found = aligned.pieces(begin, end)
+    if found is None:
+        raise DataError(f"the vocabulary leaves nothing of '{sentence[begin:end][:60]}'", where=sentence[:80])
+    return aligned.ids.tolist(), slice(*found)
 
 
 def read_texts(reader: Reader, texts: Sequence[Sequence[int]]) -> Iterator[Read]:

@@ -35,7 +35,6 @@ from attnkit.tasks.tagged_text import (
 )
 from attnkit.tasks.tagging import find_tags, tag_loss
 from attnkit.tasks.task import Abandoned, Sample, Stop, Task
-from attnkit.text.conll import convert
 from attnkit.text.vocabulary import train_vocabulary
 from attnkit.training.loop import Job
 
@@ -58,7 +57,7 @@ class TagsEvaluation:
         except Abandoned:
             return None
         scheme, labels = scheme_of(self.prepared.labels), self.prepared.labels.labels
-        found = [convert([labels[tag] for tag in tags], scheme) for tags in guessed.tags]
+        found = [[labels[tag] for tag in tags] for tags in guessed.tags]
         self.samples = [
             _sample(self.prepared.valid_sentences[i], found[i], scheme == "plain")
             for i in sample_places(len(found), self.n_samples)

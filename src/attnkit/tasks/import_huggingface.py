@@ -85,7 +85,7 @@ def import_huggingface(folder: Path, run: Path) -> Imported:
         model = Bert(config.model, size) if isinstance(config, MlmConfig) else Gpt(config.model, size)
         _fill(model, plan, opened, vocabulary.order)
     _write(RunFolder(run), config, vocabulary, model, folder)
-    command = "verify"
+    command = "fill-mask" if isinstance(config, MlmConfig) else "generate"
     n_parameters = sum(parameter.numel() for parameter in model.parameters())
     return Imported(run, command, n_parameters, size, plan.warnings)
 

@@ -110,7 +110,7 @@ KINDS: dict[str, Kind] = {
     ),
     "mlm": Kind(
         noun="a masked language model",
-        command="verify",
+        command="fill-mask",
         unit="documents",
         module="pretrain",
         config=MlmConfig,
@@ -121,7 +121,7 @@ KINDS: dict[str, Kind] = {
     ),
     "clm": Kind(
         noun="a language model",
-        command="verify",
+        command="generate",
         unit="documents",
         module="pretrain",
         config=ClmConfig,

@@ -11,11 +11,18 @@ from attnkit.tasks.kinds import KINDS
 from attnkit.tasks.saved import read_tree
 
 
-def holds_language(checkpoint: Checkpoint) -> bool:
-    """Return whether a checkpoint's model reads text as BERT and GPT do. Raises ``RunError`` for a damaged one."""
-    kind = KINDS.get(str(read_tree(checkpoint).get("task")))
-    model = None if kind is None else kind.config.model_fields["model"].annotation
+def _reads(name: str) -> bool:
+    model = KINDS[name].config.model_fields["model"].annotation
     return isinstance(model, type) and issubclass(model, LanguageConfig)
+
+
+LANGUAGES = tuple(filter(_reads, KINDS))
+"""The kinds of runs whose model reads text as BERT and GPT do."""
+
+
+def holds_language(checkpoint: Checkpoint) -> bool:
+    """Return whether a checkpoint is of one of ``LANGUAGES``. Raises ``RunError`` for a damaged one."""
+    return read_tree(checkpoint).get("task") in LANGUAGES
 
 
 def is_language(path: Path) -> bool:

@@ -32,7 +32,7 @@ from attnkit.tasks.predicting import (
 from attnkit.tasks.stream import complaints, patience_with, windows
 from attnkit.tasks.texts import TextReader
 from attnkit.text.labeled_text import LabeledText, read_labeled_texts
-from attnkit.text.lines import LineReader
+from attnkit.text.lines import STDIN, LineReader
 
 Shares = list[float]
 """The probability of each label."""
@@ -137,7 +137,8 @@ def _singles(lines: LineReader, path: Path, tell: Tell) -> Iterator[LabeledText]
     for number, line in enumerate(lines, 1):
         if "\t" in line and not told:
             told = True
-            tell(f"{path}:{number} holds a tab and is read as one text; --format pairs or table reads columns")
+            where = f"line {number} of standard input" if path == STDIN else f"{path}:{number}"
+            tell(f"{where} holds a tab and is read as one text; --format pairs or table reads columns")
         yield LabeledText(line, None, None, number)
 
 

@@ -82,13 +82,13 @@ def _about(config: Config, name: str) -> About:
             what="A masked language model (bert)",
             data=data,
             scored=", of held-out tokens that were hidden: nats; accuracies in percent.",
-            use=f"attnkit export {name} --to huggingface {name}-hf",
+            use=f'attnkit fill-mask {name} "The cat sat on the [MASK]."',
         )
     return About(
         what=f"A language model (gpt, {config.direction})",
         data=data,
         scored=", of held-out tokens: nats; accuracies in percent.",
-        use=f"attnkit export {name} --to huggingface {name}-hf",
+        use=f'attnkit generate {name} "The cat sat"',
     )
 
 

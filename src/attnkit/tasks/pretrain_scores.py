@@ -43,13 +43,15 @@ def layout_of(batch: PassageBatch) -> Layout:
     return Layout.whole(len(batch.ids)) if batch.passages is None else Layout.packed(batch.n_whole, batch.passages)
 
 
-def features(model: Bert | Gpt, batch: PassageBatch) -> tuple[Tensor, Tensor]:
-    """Return what ``output`` turns into the logits of the predicted tokens, (N, D), and all there is, (B, T, D)."""
-    if isinstance(model, Bert):
-        hidden = model.hidden(batch.ids, layout_of(batch), batch.segments)
-        return model.predict(_pick(hidden, batch)), hidden
-    hidden = model.hidden(batch.ids, layout_of(batch))
-    return _pick(hidden, batch), hidden
+def features(model: Bert | Gpt, batch: PassageBatch) -> tuple[Tensor, Tensor | None]:
+    """Return what ``output`` turns into the logits of the predicted tokens, (N, D), and of pairs all, (B, T, D)."""
+    layout = layout_of(batch)
+    if isinstance(model, Gpt):
+        return _pick(model.hidden(batch.ids, layout), batch), None
+    if batch.follows is None:
+        return model.predict(model.hidden_at(batch.chosen, batch.ids, layout, batch.segments)), None
+    hidden = model.hidden(batch.ids, layout, batch.segments)
+    return model.predict(_pick(hidden, batch)), hidden
 
 
 def _pick(hidden: Tensor, batch: PassageBatch) -> Tensor:
@@ -75,9 +77,9 @@ def language_loss(
     return loss
 
 
-def next_logits(model: Bert | Gpt, hidden: Tensor) -> Tensor:
+def next_logits(model: Bert | Gpt, hidden: Tensor | None) -> Tensor:
     """Return the logits (B, 2) of pairs: the second part follows, or does not."""
-    assert isinstance(model, Bert) and model.next_sentence is not None
+    assert isinstance(model, Bert) and model.next_sentence is not None and hidden is not None
     logits: Tensor = model.next_sentence(hidden)
     return logits
 

@@ -221,9 +221,9 @@ def open_tagged(config: TagConfig, folder: Path) -> PreparedTags:
         labels = Labels.parse(read_plain(folder / "labels.json", _MOST_BYTES), str(folder))
         sentences = _sentences(read_lines(folder / "valid.txt"))
         train, valid = (_open_rows(folder / name, config.longest, len(labels.labels)) for name in ("train", "valid"))
-        n_valid = int(valid.sentences[-1]) + 1 if len(valid) else 0
-        if not len(sentences) == n_valid == index["counts"].get("valid") or not len(train):
-            raise ValueError("sentences are missing")
+        counted = len(sentences) == index["counts"].get("valid") and bool(len(train))
+        if not counted or [len(words) for words, _ in sentences] != valid.count_words():
+            raise ValueError("sentences are missing, or words")
         tokenizer = load_tokenizer(folder / "tokenizer.json")
         return PreparedTags(train, valid, sentences, tokenizer, labels, index["counts"])
 

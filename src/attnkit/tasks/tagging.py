@@ -38,7 +38,7 @@ class FoundTags:
 
 def tag_logits(model: Tagger, batch: TagBatch) -> Tensor:
     """Return logits (N, L) of a batch's words, of float32 at least."""
-    logits = model(batch.ids, batch.real).flatten(0, 1).index_select(0, batch.firsts)
+    logits: Tensor = model(batch.ids, batch.real).flatten(0, 1).index_select(0, batch.firsts)
     return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 

@@ -20,7 +20,7 @@ MOST_LABELS = 24
 _MOST_MISTAKES = 20
 _STYLE = (
     "body{font:15px/1.4 system-ui,sans-serif;margin:2em;color:#1b1f24;background:#fff}"
-    "table{border-collapse:collapse}caption{text-align:left;padding-bottom:.6em}"
+    "table{border-collapse:collapse}caption{text-align:left;padding-bottom:.6em;white-space:nowrap}"
     "th,td{padding:.3em .6em;text-align:right;font-variant-numeric:tabular-nums}th{font-weight:600}"
     "thead th{vertical-align:bottom}tbody td.cell{border:1px solid #fff}"
     "td.share,tfoot td,tfoot th{color:#57606a}"

@@ -19,6 +19,9 @@ _SCORES = {
     "explained": "explained {:.1%}",
     "accuracy": "accuracy {:.1f} %",
     "macro_f1": "macro F1 {:.1f} %",
+    "precision": "P {:.1f}",
+    "recall": "R {:.1f}",
+    "f1": "F1 {:.1f} %",
     "top_5": "top 5 {:.1f} %",
     "next_accuracy": "next sentence {:.1f} %",
 }

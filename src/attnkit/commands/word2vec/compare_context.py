@@ -15,20 +15,37 @@ if TYPE_CHECKING:
 
 
 def command(
-    run: Annotated[Path, typer.Argument(help="Run of word2vec, or a file of vectors.", metavar="RUN")],
+    run: Annotated[Path, typer.Argument(help="Run of word2vec or BERT, or a file of vectors.", metavar="RUN")],
     sentences: Annotated[list[str], typer.Argument(help="Two or more that hold the word.", metavar="SENTENCE...")],
     word: Annotated[str, typer.Option(help="The word to compare.", metavar="WORD")],
+    encoder: Annotated[
+        Path | None, typer.Option(help="Run of BERT that reads the sentences. [default: RUN if it is one]")
+    ] = None,
+    layer: Annotated[
+        int | None, typer.Option(min=0, help="Of that: which; 0 is the embeddings. [default: the last]")
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Report as JSON, with every number.")] = False,
 ) -> None:
     """Show what a word is in each sentence: word vectors know one vector, whatever it means there.
 
+    BERT gives it one in each: the mean of the word's pieces. Of a run of BERT alone, the static vector is that
+    of its own embeddings.
+
     \b
-    Example:
+    Examples:
       attnkit word2vec compare-context vectors "I eat an apple." "Apple released iOS." --word apple
+      attnkit word2vec compare-context bert "I eat an apple." "Apple released iOS." --word apple
+      attnkit word2vec compare-context vectors "an apple" "Apple Inc." --word apple --encoder bert
     """
+    from attnkit.errors import RunError, UsageError
     from attnkit.tasks.word_vectors.contextual import compare_contexts, encoder_of
 
-    found = compare_contexts(run, sentences, word, encoder_of(run))
+    reads = encoder_of(encoder or run, layer)
+    if reads is None and encoder is not None:
+        raise RunError(f"{encoder} is no run that reads sentences", where="--encoder", help="attnkit pretrain-mlm")
+    if reads is None and layer is not None:
+        raise UsageError("word vectors have no layers", where="--layer", help="name a run of BERT with --encoder")
+    found = compare_contexts(run, sentences, word, reads)
     if json:
         console.result(dumps(found.as_dictionary(), ensure_ascii=False))
         return
@@ -41,7 +58,8 @@ def said(found: Compared, sentences: list[str]) -> str:
         [f"{number}", f"“{form}”", text]
         for number, (form, text) in enumerate(zip(found.found, sentences, strict=True), 1)
     ]
-    parts = [console.table(rows, ""), f"static: {found.word} = {short(found.static)}"]
+    made = "" if found.pieces is None else f" ({' '.join(found.pieces)})"
+    parts = [console.table(rows, ""), f"static: {found.word}{made} = {short(found.static)}"]
     alike = "sentences {0} and {1}: static cosine {2:.4f} (the same vector)"
     for cosine in found.cosines:
         text = alike.format(*cosine.sentences, cosine.static)
@@ -49,11 +67,12 @@ def said(found: Compared, sentences: list[str]) -> str:
     if found.contextual is None:
         parts.append(
             "This run has word vectors: one vector a word, the same in every sentence. A word that means two things "
-            "has\nboth in it. An encoder that reads the sentence (BERT) would give it one vector in each."
+            "has\nboth in it. An encoder that reads the sentence (BERT) gives it one in each: --encoder RUN."
         )
     else:
         rows = [[f"contextual, sentence {i}:", short(vector)] for i, vector in enumerate(found.contextual, 1)]
         parts.append(console.table(rows, ""))
+        parts.append("Static vectors do not know the sentence; the encoder has read it.")
     return "\n".join(parts)
 
 

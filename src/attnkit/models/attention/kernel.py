@@ -39,12 +39,23 @@ class Scope:
         return triangle if self.mask is None else triangle & self.mask
 
 
+def takes_plain_products(x: Tensor, n_scores: int) -> bool:
+    """Return whether ``scaled_dot`` takes the plain form for tensors like x with so many scores per head.
+
+    There a bias costs one pass over the scores, and a mask four: two on the way forward, two on the way back.
+    """
+    return _is_slow(x) and n_scores <= PLAIN_SCORES
+
+
+def _is_slow(x: Tensor) -> bool:
+    return x.device.type == "cpu" and x.dtype in (torch.bfloat16, torch.float16)
+
+
 def scaled_dot(query: Tensor, keys: Tensor, values: Tensor, scope: Scope, dropout: float = 0.0) -> Tensor:
     """Return the context (B, H, T, d) of softmax(q·k / √d + bias) over values; rows that see nothing give zeros."""
-    slow = query.device.type == "cpu" and query.dtype in (torch.bfloat16, torch.float16)
-    if slow and query.shape[-2] * keys.shape[-2] <= PLAIN_SCORES:
+    if takes_plain_products(query, query.shape[-2] * keys.shape[-2]):
         return _plain(query, keys, values, scope, dropout)
-    if slow:
+    if _is_slow(query):
         return _fused(query.float(), keys.float(), values.float(), scope, dropout).to(query.dtype)
     return _fused(query, keys, values, scope, dropout)
 
@@ -62,7 +73,8 @@ def _fused(query: Tensor, keys: Tensor, values: Tensor, scope: Scope, dropout: f
 def _plain(query: Tensor, keys: Tensor, values: Tensor, scope: Scope, dropout: float) -> Tensor:
     scores = (query * query.shape[-1] ** -0.5) @ keys.transpose(-1, -2)
     if scope.bias is not None:
-        scores = scores + scope.bias
+        same = scope.bias.dtype == scores.dtype
+        scores = scores.add_(scope.bias) if same else scores + scope.bias  # nobody else reads the product
     weights = softmax(scores, query, scope.allowed(query.shape[-2], keys.shape[-2], query.device))
     weights = weights.to(values.dtype)  # a float32 bias has widened the scores
     return F.dropout(weights, dropout) @ values if dropout else weights @ values

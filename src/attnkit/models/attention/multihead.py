@@ -50,15 +50,24 @@ class MultiHeadAttention(nn.Module):
         nn.init.xavier_uniform_(self.output.weight)
         nn.init.zeros_(self.output.bias)
 
-    def forward(self, x: Tensor, mix: Mix = FREELY) -> Tensor:
-        """Return (B, T, D) from x (B, T, D); mix is called with the heads and the n_parts projected parts of x."""
+    def forward(self, x: Tensor, mix: Mix = FREELY, places: Tensor | None = None) -> Tensor:
+        """Return (B, T, D) from x (B, T, D); mix is called with the heads and the n_parts projected parts of x.
+
+        With places (N,) of the flattened rows, only what stands there is projected back: (N, D).
+        """
         batch, length, width = x.shape
         parts = split_heads(self.projection(x), self.n_parts, self.n_heads)
         context = mix(self.heads, *parts.unbind(0))  # (B, H, T, d)
         # One copy mends order and precision.
         merged = context.transpose(1, 2).to(x.dtype, memory_format=torch.contiguous_format)
-        y: Tensor = self.output(merged.reshape(batch, length, width))
+        merged = merged.reshape(batch, length, width)
+        y: Tensor = self.output(merged if places is None else take(merged, places))
         return y
+
+
+def take(x: Tensor, places: Tensor) -> Tensor:
+    """Return what stands at places (N,) of the flattened rows of x (B, T, D): (N, D)."""
+    return x.flatten(0, 1).index_select(0, places)
 
 
 def split_heads(projected: Tensor, n_parts: int, n_heads: int) -> Tensor:

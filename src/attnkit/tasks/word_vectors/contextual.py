@@ -1,6 +1,7 @@
 """A word in several sentences: the one static vector that it has in all, and contextual ones where there is an encoder.
 
-Word vectors give a word one vector, whatever it means in a sentence; an encoder like BERT gives it one a sentence.
+Word vectors give a word one vector, whatever it means in a sentence; an encoder like BERT gives it one a sentence, and
+has a static one too, of its embeddings. Torch is loaded where there is an encoder to run.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnkit.errors import DataError, UsageError
+from attnkit.tasks.language import is_language
 from attnkit.tasks.word_vectors.lookup import known_words
 from attnkit.tasks.word_vectors.vectors import Vectors
 
@@ -42,6 +44,8 @@ class Compared:
     """As the vocabulary has it."""
     found: list[str]
     """As it stands in each sentence."""
+    pieces: list[str] | None
+    """Of an encoder's vocabulary, the mean of whose vectors is the static one; None where the word has its own."""
     static: list[float]
     contextual: list[list[float]] | None
     """One vector a sentence; None without an encoder."""
@@ -52,13 +56,27 @@ class Compared:
         return asdict(self)
 
 
-def encoder_of(path: Path) -> Encoder | None:
-    """Return what gives a word a vector in each sentence: nothing yet, for a run of word vectors has no such thing."""
-    return None
+def encoder_of(path: Path, layer: int | None = None) -> Encoder | None:
+    """Return what gives a word a vector in each sentence, after so many layers; None for a run of word vectors.
+
+    The vector of a word is the mean of its pieces'.
+    """
+    if not is_language(path):
+        return None
+    from attnkit.tasks.embed_language import open_reader, word_vector
+
+    reader = open_reader(path, layer)
+    return lambda sentence, start, stop: word_vector(reader, sentence, start, stop)
 
 
 def compare_contexts(path: Path, sentences: Sequence[str], word: str, encoder: Encoder | None = None) -> Compared:
     """Look a word up, and let an encoder, if there is one, say what it is in each sentence.
+
+    Args:
+        path: word vectors, or a run of BERT or GPT, whose embeddings are looked at.
+        sentences: two or more that hold the word.
+        word: in any case.
+        encoder: of ``encoder_of``.
 
     Raises:
         UsageError: fewer than two sentences.
@@ -69,8 +87,7 @@ def compare_contexts(path: Path, sentences: Sequence[str], word: str, encoder: E
             "two sentences are needed to compare", help='give two: "I eat an apple." "Apple released iOS."'
         )
     places = [place_of(word, sentence, number) for number, sentence in enumerate(sentences, 1)]
-    vectors = Vectors.load(path, mmap=True)
-    (known,) = known_words(vectors, [word])
+    known, pieces, static = _static(path, word)
     seen = None
     if encoder is not None:
         seen = [np.asarray(encoder(text, *place), np.float64) for text, place in zip(sentences, places, strict=True)]
@@ -81,10 +98,22 @@ def compare_contexts(path: Path, sentences: Sequence[str], word: str, encoder: E
     return Compared(
         word=known,
         found=[text[start:stop] for text, (start, stop) in zip(sentences, places, strict=True)],
-        static=np.asarray(vectors[known], np.float64).tolist(),
+        pieces=pieces,
+        static=np.asarray(static, np.float64).tolist(),
         contextual=None if seen is None else [vector.tolist() for vector in seen],
         cosines=cosines,
     )
+
+
+def _static(path: Path, word: str) -> tuple[str, list[str] | None, NDArray[np.float32]]:
+    """Return a word as the vocabulary has it, its pieces if it is made of such, and its vector."""
+    if is_language(path):
+        from attnkit.tasks.embed_language import open_reader, static_vector
+
+        return word, *static_vector(open_reader(path), word)
+    vectors = Vectors.load(path, mmap=True)
+    (known,) = known_words(vectors, [word])
+    return known, None, vectors[known]
 
 
 def place_of(word: str, sentence: str, number: int) -> tuple[int, int]:

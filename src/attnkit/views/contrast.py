@@ -1,0 +1,95 @@
+"""What a language model sees at each place of a text, and what it guesses there, as lines for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.cells import cell_len
+
+_BLANK = "___"
+_PIECE = 12
+"""Columns of the token that is there."""
+
+
+@dataclass(frozen=True)
+class Guess:
+    """A token that may be there."""
+
+    piece: str
+    probability: float
+
+
+@dataclass(frozen=True)
+class Place:
+    """A token of a text, and what a model guesses there."""
+
+    before: str
+    """What it sees before the token, space and all."""
+    after: str
+    """What it sees behind it."""
+    piece: str
+    """The token."""
+    probability: float
+    rank: int
+    """Of the token among all others, 1 for the likeliest."""
+    guesses: list[Guess]
+    """The likeliest first."""
+
+
+def contrast(places: Sequence[Place], width: int = 80) -> str:
+    """Draw a line a place: what is seen, what is there, what is guessed, as much as fits; in percent."""
+    room = max(10, (width - _PIECE - 12) // 2)
+    head = f"  {'sees':{room}}  {'is':{_PIECE + 6}}  guesses"
+    lines = [head]
+    for place in places:
+        seen = _padded(around(place.before, place.after, room), room)
+        there = f"{_padded(_cut(place.piece, _PIECE), _PIECE)} {percent(place.probability):>5}"
+        line = f"  {seen}  {there}  "
+        for guess in place.guesses:
+            told = f"{guess.piece} {percent(guess.probability)}  "
+            if cell_len(line + told.rstrip()) > width:
+                break
+            line += told
+        lines.append(line.rstrip())
+    return "\n".join(lines)
+
+
+def percent(probability: float) -> str:
+    """Return a probability in percent, in at most five characters.
+
+    >>> percent(0.12345), percent(1.0), percent(0.0)
+    ('12.3', '100.0', '0.0')
+    """
+    return f"{100 * probability:.1f}"
+
+
+def around(before: str, after: str, width: int) -> str:
+    """Return a blank between what stands before and behind it, and of these what is nearest to the blank.
+
+    >>> around("The ", " sat on the mat.", 20)
+    'The ___ sat on the …'
+    >>> around("The cat sat on the ", ".", 12)
+    '…on the ___.'
+    """
+    before, after = (" ".join(text.split("\n")) for text in (before, after))
+    room = width - len(_BLANK)
+    if cell_len(before) + cell_len(after) > room:
+        half = room // 2
+        left = min(cell_len(before), max(half, room - cell_len(after)))
+        before = _cut(before[::-1], left)[::-1]
+        after = _cut(after, room - cell_len(before))
+    return before + _BLANK + after
+
+
+def _cut(text: str, width: int) -> str:
+    """Return as many characters as fit into the columns, the last of them … where some do not."""
+    if cell_len(text) <= width:
+        return text
+    while text and cell_len(text) > width - 1:
+        text = text[: min(len(text) - 1, width)]
+    return text + "…" if width else ""
+
+
+def _padded(text: str, width: int) -> str:
+    return text + " " * (width - cell_len(text))

@@ -1,0 +1,100 @@
+"""``finetune`` as a user calls it, on texts; tagging and answering differ in their files alone."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from attnkit.commands import finetune
+
+Call = Callable[..., tuple[int, str, str]]
+STEADY = ["--precision", "float32", "--device", "cpu", "--threads", "1", "--set", "optimization.max_tokens=300"]
+
+
+def arguments(pretrained: Path, table: Path, run: Path, *more: object) -> list[object]:
+    return ["finetune", pretrained, "--task", "classify", "--train", table, "-o", run, *STEADY, *more]
+
+
+def test_from_a_pretrained_run_to_a_classifier(call: Call, workshop: Any, pretrained: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    words = arguments(pretrained, workshop.file("table.tsv"), run, "--max-steps", 3)
+    code, out, err = call(*words)
+    assert code == 0, err
+    assert "done: 3 steps" in out and "macro F1" in out and f"attnkit predict {run}" in out
+    assert "3 labels" in err and "texts: " in err
+    code, out, err = call(*words)
+    assert (code, err) == (0, "") and "is finished" in out
+    code, out, err = call(*arguments(pretrained, workshop.file("table.tsv"), run, "--max-steps", 4, "--json"))
+    assert code == 0 and json.loads(out)["step"] == 4
+    code, out, _ = call("verify", run)
+    assert code == 0 and "good" in out
+    card = (run / "README.md").read_text()
+    assert "A classifier of texts (bert)" in card and "attnkit predict run" in card and "table.tsv" in card
+    code, _, err = call(*words, "--from-scratch")
+    assert code == 2 and "finetuning.from_scratch: False -> True" in err
+
+
+def test_dry_run_shows_where_values_come_from(call: Call, workshop: Any, pretrained: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    code, out, err = call(*arguments(pretrained, workshop.file("table.tsv"), run, "--dry-run", "--json"))
+    shown = json.loads(out)
+    assert (code, err) == (0, "") and not run.exists()
+    values = shown["configuration"]
+    assert values["model.d_model"] == {"value": 16, "origin": f"--init-from {pretrained}"}
+    assert values["model.dropout"]["value"] == 0.1 and values["preset"]["origin"] == "width of the model"
+    assert shown["plan"]["unit"] == "texts" and shown["plan"]["n_examples"] == 160
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["BERT"], 2, "--task"),
+        (["BERT", "--task", "classify"], 2, "attnkit finetune RUN --task classify --train FILE"),
+        (["BERT", "--task", "sort"], 2, "sort"),
+        (["none", "--task", "classify", "--train", "good.tsv"], 4, "none"),
+        (["BERT", "--task", "classify", "--train", "none.tsv"], 2, "none.tsv"),
+        (["BERT", "--task", "classify", "--train", "alike.tsv"], 3, "every text has the label 'a'"),
+        (["BERT", "--task", "classify", "--train", "good.tsv", "--set", "model.n_heads=4"], 4, "model.n_heads is 4"),
+        (["BERT", "--task", "classify", "--train", "good.tsv", "--set", "finetuning.frozen=9"], 2, "of 2 layers"),
+    ],
+)
+def test_errors_are_short_and_say_what_to_do(
+    call: Call,
+    pretrained: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    words: list[str],
+    code: int,
+    said: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("alike.tsv").write_text("label\ttext\n" + "a\tsome film\n" * 9)
+    Path("good.tsv").write_text("label\ttext\n" + "a\tsome film\nb\tthe people\n" * 9)
+    found, out, err = call("finetune", *(str(pretrained) if word == "BERT" else word for word in words), "-o", "run")
+    assert (found, out) == (code, "") and said in err, err
+    assert len(err.strip().splitlines()) <= 4 and "Traceback" not in err
+
+
+def test_the_examples_of_its_help(
+    call: Call, workshop: Any, pretrained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that classify; as dry runs."""
+    monkeypatch.chdir(tmp_path)
+    Path("bert").symlink_to(pretrained)
+    for name in ("train.tsv", "dev.tsv"):
+        Path(name).symlink_to(workshop.file("table.tsv"))
+    help = inspect.cleandoc(finetune.command.__doc__ or "")
+    shown = help.split("Examples:")[1]
+    assert all(len(line) <= 78 for line in shown.splitlines())  # indented by two more
+    lines = shown.replace("\\\n", "").splitlines()
+    examples = [shlex.split(line) for line in lines if "--task classify" in line]
+    assert len(examples) == 2
+    for words in examples:
+        code, out, err = call(*words[1:], "--dry-run")
+        assert (code, err) == (0, "") and "text-classify" in out

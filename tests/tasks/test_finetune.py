@@ -1,0 +1,240 @@
+"""A pretrained encoder put to work: which weights are taken over, what learns how fast, what stays, what is refused."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from attnkit.data.texts import text_batch
+from attnkit.errors import AttnkitError, DataError, RunError, UsageError
+from attnkit.metrics.labels import class_weights
+from attnkit.models.heads import Classifier
+from attnkit.runs.folder import RunFolder
+from attnkit.tasks.course import Begun, Request, train
+from attnkit.tasks.encoded import Warned
+from attnkit.tasks.finetune import rates, take
+from attnkit.tasks.finetune_classify import TextsEvaluation, texts_loss
+from attnkit.tasks.finetune_config import TextClassifyConfig
+from attnkit.tasks.initial import layer_of
+from attnkit.tasks.opened import open_run
+from attnkit.tasks.resolve import resolve
+from attnkit.tasks.task import task_of
+
+STEADY = ["precision=float32", "device=cpu", "threads=1", "evaluation.samples=1", "optimization.max_tokens=300"]
+
+
+def finetuned(
+    pretrained: Path, table: Path, *sets: str, dev: Path | None = None, task: str = "text-classify"
+) -> TextClassifyConfig:
+    flags = {"task": task, "data.files": [str(table)], "data.valid_files": None if dev is None else [str(dev)]}
+    config = resolve(flags, sets=[*STEADY, *sets], fixed=layer_of(pretrained)).config
+    assert isinstance(config, TextClassifyConfig)
+    return config
+
+
+def weights_of(run: Path, step: int, file: str = "model") -> dict[str, Tensor]:
+    return safetensors.torch.load_file(run / f"checkpoints/step-{step}/{file}.safetensors")
+
+
+def fresh(config: TextClassifyConfig, vocab_size: int) -> Classifier:
+    torch.manual_seed(1)
+    return Classifier(config.model, vocab_size, 3)
+
+
+def test_the_encoder_and_the_pooler_are_taken_over_and_nothing_else(workshop: Any, pretrained: Path) -> None:
+    config, giver = finetuned(pretrained, workshop.file("table.tsv")), weights_of(pretrained, 3)
+    vocab_size = len(giver["embedding.weight"])
+    model, before = (fresh(config, vocab_size) for _ in range(2))
+    take(config, model, RunFolder(pretrained).checkpoint()[0])
+    for (name, now), old in zip(model.state_dict().items(), before.state_dict().values(), strict=True):
+        there = "next_sentence." + name if name.startswith("pooler.") else name.removeprefix("encoder.")
+        assert torch.equal(now, old if name.startswith("output.") else giver[there]), name
+    kept = {name for name in giver if name.startswith(("predictor.", "output.", "next_sentence.output."))}
+    assert len(model.state_dict()) == len(giver) - len(kept) + 2
+
+
+def test_from_scratch_takes_architecture_and_vocabulary_alone(workshop: Any, pretrained: Path, tmp_path: Path) -> None:
+    config = finetuned(pretrained, workshop.file("table.tsv"), "finetuning.from_scratch=true", "limits.steps=1")
+    model, before = (fresh(config, 300) for _ in range(2))
+    take(config, model, RunFolder(pretrained).checkpoint()[0])
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), before.parameters(), strict=True))
+    assert rates(config, model) == {}
+    list(train(Request(config, tmp_path / "run", init_from=pretrained)))
+    own, other = ((run / "tokenizer.json").read_bytes() for run in (tmp_path / "run", pretrained))
+    assert own == other and config.model.n_layers == 2
+
+
+def test_lower_layers_learn_slower(workshop: Any, pretrained: Path) -> None:
+    config = finetuned(pretrained, workshop.file("table.tsv"), "finetuning.layer_decay=0.5")
+    model = fresh(config, 300)
+    found = rates(config, model)
+    expected = {"embedding": 1 / 8, "places": 1 / 8, "segments": 1 / 8, "embedding_norm": 1 / 8}
+    for name, _ in model.named_parameters():
+        part, _, rest = name.removeprefix("encoder.").partition(".")
+        own = {"0": 1 / 4, "1": 1 / 2}[rest[0]] if part == "layers" else expected.get(part, 1.0)
+        assert found.get(name, 1.0) == own, name
+
+
+def test_stopping_and_going_on_changes_no_bit_of_a_partly_frozen_run(
+    workshop: Any, pretrained: Path, tmp_path: Path
+) -> None:
+    sets = ["finetuning.frozen=1", "finetuning.class_weights=balanced", "limits.steps=9", "evaluation.every_steps=4"]
+    config = finetuned(pretrained, workshop.file("table.tsv"), *sets)
+    whole = workshop.train(config, tmp_path / "whole", init_from=pretrained)
+    pieces = workshop.train(config, tmp_path / "pieces", stops=(2, 4), init_from=pretrained)
+    assert whole == pieces and whole.step == 9
+    for file in ("model", "optimizer"):
+        one, other = weights_of(tmp_path / "whole", 9, file), weights_of(tmp_path / "pieces", 9, file)
+        assert one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+    giver, found = weights_of(pretrained, 3), weights_of(tmp_path / "whole", 9)
+    still = {name for name in found if torch.equal(found[name], giver.get(name.removeprefix("encoder."), Tensor()))}
+    frozen = ("encoder.embedding", "encoder.places", "encoder.segments", "encoder.layers.0.")
+    assert still == {name for name in found if name.startswith(frozen)}
+    moments = {name.partition(".")[2] for name in weights_of(tmp_path / "whole", 9, "optimizer")}
+    assert moments == found.keys() - still
+
+
+def test_a_rare_label_counts_for_more_and_is_reported_as_it_is() -> None:
+    torch.manual_seed(2)
+    rows = [[1, 5, 6, 2], [1, 7, 2], [1, 8, 9, 9, 2], [1, 5, 2]]
+    model = Classifier(config_of_three(), 12, 3).double().eval()
+    batch = text_batch(rows)
+    batch = type(batch)(*batch.inputs, torch.tensor([0, 2, 0, 1]))
+    weights = class_weights([6, 3, 1])
+    assert weights == pytest.approx([10 / 18, 10 / 9, 10 / 3])
+    terms = texts_loss(model, torch.device("cpu"), weights=torch.tensor(weights))(batch)["nll"]
+    total = plain = 0.0
+    for row, label in zip(rows, batch.labels.tolist(), strict=True):
+        scores = model(torch.tensor([row]), torch.ones(1, len(row), dtype=torch.bool))[0].tolist()
+        nll = math.log(sum(math.exp(score) for score in scores)) - scores[label]
+        total, plain = total + weights[label] * nll, plain + nll
+    assert float(terms.total.detach()) == pytest.approx(total, rel=1e-6)
+    assert terms.reported is not None and float(terms.reported) == pytest.approx(plain, rel=1e-9)
+
+
+def config_of_three() -> Any:
+    from attnkit.models.language_config import BertConfig
+
+    return BertConfig(d_model=16, n_heads=2, n_layers=1, d_ff=32, max_length=16)
+
+
+@pytest.fixture(scope="module")
+def taught(workshop: Any, pretrained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A classifier of texts in which one word decides, and its events beside it."""
+    run = tmp_path_factory.mktemp("taught") / "run"
+    sets = ["limits.epochs=12", "optimization.learning_rate=0.01", "evaluation.every_epochs=6"]
+    config = finetuned(pretrained, workshop.file("table.tsv"), *sets, dev=workshop.file("table.tsv"))
+    done = workshop.train(config, run, init_from=pretrained)
+    assert done.metrics["accuracy"] > 97 and done.metrics["macro_f1"] > 97
+    return run
+
+
+def test_the_development_set_is_scored_as_by_hand(taught: Path) -> None:
+    opened = open_run(taught, "text-classify", device="cpu")
+    prepared = task_of("text-classify").open(opened.config, taught / "data")
+    found = TextsEvaluation(prepared, opened.device, 2)(opened.model)  # type: ignore[arg-type]
+    valid, right, nll = prepared.valid, 0, 0.0  # type: ignore[attr-defined]
+    for i in range(len(valid)):
+        batch = valid.batch(np.array([i]))
+        with torch.no_grad():
+            log_probs = opened.model(*batch.inputs)[0].double().log_softmax(-1)
+        right += int(log_probs.argmax()) == int(batch.labels)
+        nll -= float(log_probs[batch.labels])
+    assert found is not None and found["accuracy"] == pytest.approx(100 * right / len(valid))
+    assert found["loss"] == pytest.approx(nll / len(valid), rel=1e-5)
+
+
+def test_a_finetuned_run_begins_another_of_its_kind(workshop: Any, taught: Path, tmp_path: Path) -> None:
+    """With its head, if the labels are the same."""
+    config = finetuned(taught, workshop.file("table.tsv"), "limits.steps=1", "optimization.learning_rate=1e-6")
+    done = workshop.train(config, tmp_path / "run", init_from=taught)
+    assert done.metrics["accuracy"] > 90
+    others = table(tmp_path / "others.tsv", ["label\ttext"] + [f"{'xy'[i % 2]}\tthe film {i}" for i in range(40)])
+    with pytest.raises(DataError, match="other labels than the run begun with"):
+        list(train(Request(finetuned(taught, others), tmp_path / "other", init_from=taught)))
+
+
+def table(path: Path, lines: list[str]) -> Path:
+    path.write_text("".join(line + "\n" for line in lines))
+    return path
+
+
+GOOD = ["label\ttext"] + [f"{'ab'[i % 2]}\tthe film {i}" for i in range(40)]
+WRONG: dict[str, tuple[list[str], list[str], str, str]] = {
+    "one label": (["label\ttext"] + ["a\tthe film"] * 9, GOOD, "every text has the label 'a'", "train.tsv"),
+    "no texts": (["label\ttext"], GOOD, "there are no texts", "train.tsv"),
+    "blank texts": (["label\ttext", "a\t ", "b\t"], GOOD, "no text is left to train on", "train.tsv"),
+    "nothing to validate on": (GOOD, ["label\ttext", "a\t "], "no text is left to validate on", "dev.tsv"),
+    "unknown columns": (["a\tb\tc\td", *["1\t2\t3\t4"] * 3], GOOD, "3 columns beside the label", "train.tsv:1"),
+    "a label that is new": (GOOD, ["label\ttext", "a\tx", "c\ty"], "has the label 'c'", "dev.tsv:3"),
+    "pairs beside singles": (GOOD, ["label\ttext\ttext2", "a\tx\ty"], "this file has pairs of texts", "dev.tsv:1"),
+    "no header": (["a\tthe film", *GOOD[1:]], GOOD, "looks like an example", "train.tsv:1"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_tables_that_teach_nothing_are_refused(pretrained: Path, tmp_path: Path, case: str) -> None:
+    lines, dev, what, where = WRONG[case]
+    files = table(tmp_path / "train.tsv", lines), table(tmp_path / "dev.tsv", dev)
+    config = finetuned(pretrained, files[0], dev=files[1])
+    with pytest.raises(DataError) as caught:
+        list(train(Request(config, tmp_path / "run", init_from=pretrained)))
+    assert what in caught.value.what and str(caught.value.where).endswith(where)
+
+
+def test_long_and_blank_texts_are_counted(pretrained: Path, tmp_path: Path) -> None:
+    lines = [*GOOD, "a\t", f"b\t{'word ' * 60}", f"a\t{'word ' * 60}"]
+    files = table(tmp_path / "train.tsv", lines), table(tmp_path / "dev.tsv", [*GOOD[:5], f"b\t{'x ' * 99}"])
+    config = finetuned(pretrained, files[0], "limits.steps=1", dev=files[1])
+    events = list(train(Request(config, tmp_path / "run", init_from=pretrained)))
+    told = next(event.text for event in events if isinstance(event, Warned))
+    assert told.startswith("2 of 42 texts, and 1 of 5 for validation, are longer than 24 tokens")
+    counts = next(event.counts for event in events if isinstance(event, Begun))
+    assert {"blank": 1, "cut_short": 2, "cut_short_in_validation": 1, "train": 42, "valid": 5}.items() <= counts.items()
+
+
+def test_patience_ends_a_run(workshop: Any, pretrained: Path, tmp_path: Path) -> None:
+    sets = ["limits.patience=2", "limits.epochs=50", "evaluation.every_steps=1", "optimization.learning_rate=1e-12"]
+    done = workshop.train(
+        finetuned(pretrained, workshop.file("table.tsv"), *sets), tmp_path / "r", init_from=pretrained
+    )
+    assert done.reason == "patience" and done.step <= 8
+
+
+REFUSED: dict[str, tuple[list[str], type[AttnkitError], str]] = {
+    "more layers than there are": (["finetuning.frozen=3"], UsageError, "frozen=3 of 2 layers"),
+    "frozen and fresh": (["finetuning.frozen=1", "finetuning.from_scratch=true"], UsageError, "have to learn"),
+    "longer than the positions": (["data.max_length=99"], UsageError, "data.max_length=99"),
+    "another width": (["model.d_model=32"], RunError, "model.d_model is 32, but the encoder was trained with 16"),
+    "other heads": (["model.n_heads=4"], RunError, "model.n_heads is 4"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_settings_that_do_not_fit_the_encoder(workshop: Any, pretrained: Path, tmp_path: Path, case: str) -> None:
+    sets, kind, what = REFUSED[case]
+    with pytest.raises(kind, match=what):
+        config = finetuned(pretrained, workshop.file("table.tsv"), *sets)
+        list(train(Request(config, tmp_path / "run", init_from=pretrained)))
+    assert not (tmp_path / "run/checkpoints").exists()
+
+
+def test_only_runs_of_hidden_words_are_finetuned(trained: Path, workshop: Any) -> None:
+    with pytest.raises(RunError, match="'translation', not a masked language model or a classifier of texts"):
+        finetuned(trained, workshop.file("table.tsv"))
+
+
+def test_the_preset_is_the_encoders(pretrained: Path, workshop: Any) -> None:
+    found = resolve(
+        {"task": "text-classify", "data.files": [str(workshop.file("table.tsv"))]}, fixed=layer_of(pretrained)
+    )
+    assert found.config.preset == "tiny" and found.origin("preset") == "width of the model"
+    assert found.config.model.dropout == 0.1 and found.config.model.next_sentence is False
+    assert found.origin("model.d_model") == f"--init-from {pretrained}"

@@ -1,0 +1,251 @@
+"""Taggers learn places and persons; their scores are those of a count by hand; what they refuse."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from labeled import configure, tagged, write_tagged
+
+from attnkit.errors import AttnkitError, DataError
+from attnkit.models.heads import Tagger
+from attnkit.tasks.course import Begun, Request, train
+from attnkit.tasks.encoded import Warned
+from attnkit.tasks.finetune_tag import TASK
+from attnkit.tasks.opened import open_run
+from attnkit.tasks.tagged_text import open_tagged, rows_of_words, scheme_of
+from attnkit.tasks.tagging import find_tags, tag_loss
+from attnkit.text.tokenizer import BOS_ID, EOS_ID
+from attnkit.views.training import evaluation_line
+
+LEARNT = ("limits.epochs=4", "optimization.learning_rate=1e-2", "optimization.max_tokens=300")
+
+
+@pytest.fixture(scope="module")
+def taught(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A finished run, opened, with its data."""
+    folder = tmp_path_factory.mktemp("taught")
+    files = [write_tagged(folder / f"{name}.conll", tagged(n, seed)) for name, n, seed in (("a", 200, 1), ("b", 40, 2))]
+    config = configure("tag", files[0], files[1], *LEARNT, "evaluation.every_epochs=4")
+    done = list(train(Request(config, folder / "run")))[-1]
+    assert done.metrics["f1"] > 95
+    opened = open_run(folder / "run", "tag", device="cpu")
+    return opened, open_tagged(config, folder / "run" / "data"), done.metrics
+
+
+def by_hand(sentences: list[list[tuple[str, str]]]) -> set[tuple[int, str, int, int]]:
+    """Return the entities of sentences: number, type, first word, last word."""
+    found = set()
+    for number, words in enumerate(sentences):
+        for i, (_, tag) in enumerate(words):
+            if tag.startswith("B-"):
+                end = i
+                while end + 1 < len(words) and words[end + 1][1] == "I-" + tag[2:]:
+                    end += 1
+                found.add((number, tag[2:], i, end))
+    return found
+
+
+def test_scores_are_those_counted_by_hand(taught: Any, tmp_path: Path) -> None:
+    opened, prepared, _ = taught
+    torch.manual_seed(5)
+    model = Tagger(opened.config.model, prepared.tokenizer.vocab_size, len(prepared.labels.labels))
+    model.load_state_dict(opened.model.state_dict())
+    with torch.no_grad():
+        model.output.weight.add_(torch.randn_like(model.output.weight), alpha=0.42)  # some are wrong now
+    scores = TASK.evaluation(opened.config, prepared, opened.device, None)(model)
+    sentences, n, right, nll = tagged(40, 2), 0, 0, 0.0
+    guessed: list[list[tuple[str, str]]] = []
+    for words in sentences:
+        ids = [BOS_ID, *prepared.tokenizer.encode([" ".join(word for word, _ in words)])[0], EOS_ID]
+        with torch.no_grad():
+            logits = model.eval()(torch.tensor([ids]), torch.ones(1, len(ids), dtype=torch.bool))[0, 1:-1]
+        before = "O"
+        guessed.append([])
+        for (word, tag), row in zip(words, logits, strict=True):
+            found = prepared.labels.labels[int(row.argmax())]
+            right, n = right + (found == tag), n + 1
+            if found.startswith("I-") and before[2:] != found[2:]:
+                found = "B-" + found[2:]  # which begins an entity for conlleval
+            guessed[-1].append((word, found))
+            before = found
+            nll -= float(row.log_softmax(-1)[prepared.labels.labels.index(tag)])
+    ours, theirs = by_hand(guessed), by_hand(sentences)
+    both = len(ours & theirs)
+    assert 0 < both < len(theirs) and len(ours) != len(theirs), "the test needs faults of both kinds"
+    assert scores is not None
+    expected = {
+        "loss": nll / n,
+        "accuracy": 100 * right / n,
+        "precision": 100 * both / len(ours),
+        "recall": 100 * both / len(theirs),
+        "f1": 200 * both / (len(ours) + len(theirs)),
+    }
+    assert scores == pytest.approx(expected, rel=1e-5)
+
+
+def test_what_is_kept_scores_as_training_said(taught: Any) -> None:
+    opened, prepared, told = taught
+    assert list(told) == ["loss", "accuracy", "precision", "recall", "f1"], "the order in which they are shown"
+    line = evaluation_line(1000, {**dict.fromkeys(told, 100.0), "loss": 9.0}, True)
+    assert line.endswith("accuracy 100.0 %  P 100.0  R 100.0  F1 100.0 %  *") and len(line) <= 80
+    evaluation = TASK.evaluation(opened.config, prepared, opened.device, None)
+    assert evaluation(opened.model) == pytest.approx(dict(told))
+    words, expected, found = evaluation.samples[0]
+    assert words == " ".join(word for word, _ in tagged(40, 2)[0])
+    assert expected == found and ("place: " in expected or "person: " in expected)
+
+
+def test_a_stop_gives_an_evaluation_up(taught: Any) -> None:
+    opened, prepared, _ = taught
+    assert TASK.evaluation(opened.config, prepared, opened.device, lambda: True)(opened.model) is None
+
+
+def test_sentences_longer_than_the_positions_are_tagged_to_the_last_word(taught: Any) -> None:
+    opened, prepared, _ = taught
+    sentences = [[pair for words in tagged(12, seed) for pair in words] for seed in (7, 8)]
+    rows = rows_of_words(prepared.tokenizer, [[word for word, _ in words] for words in sentences], 40)
+    assert len(rows) > 4
+    found = find_tags(opened.model, rows, opened.device)
+    for tags, sure, words in zip(found.tags, found.probabilities, sentences, strict=True):
+        names = [prepared.labels.labels[tag] for tag in tags]
+        assert len(names) == len(sure) == len(words) > 38
+        assert sum(name == tag for name, (_, tag) in zip(names, words, strict=True)) > 0.9 * len(words)
+    assert (found.nll, found.n_known) == (0, 0)
+
+
+def test_class_weights_and_smoothing_are_those_of_a_sum_over_words() -> None:
+    torch.manual_seed(1)
+    config = configure("tag", Path("a"), None).model
+    model = Tagger(config, 50, 3).double()
+    from attnkit.data.tagged import TagBatch
+
+    ids = torch.randint(4, 50, (2, 6))
+    batch = TagBatch(ids, torch.ones(2, 6, dtype=torch.bool), torch.tensor([1, 3, 8]), torch.tensor([2, 0, 2]))
+    weights, smoothing = torch.tensor([0.5, 1.0, 3.0]), 0.1
+    term = tag_loss(model, torch.device("cpu"), smoothing, weights)(batch)["nll"]
+    logits = model(ids, batch.real).detach()
+    total = plain = 0.0
+    for row, column, tag in ((0, 1, 2), (0, 3, 0), (1, 2, 2)):
+        log_probs = logits[row, column].log_softmax(-1)
+        plain -= float(log_probs[tag])
+        spread = sum(float(weights[k] * -log_probs[k]) for k in range(3)) / 3
+        total += (1 - smoothing) * float(weights[tag] * -log_probs[tag]) + smoothing * spread
+    assert float(term.total.detach()) == pytest.approx(total) and float(term.reported) == pytest.approx(plain)  # type: ignore[arg-type]
+    alone = tag_loss(model, torch.device("cpu"), 0.0)(batch)["nll"]
+    assert float(alone.total.detach()) == pytest.approx(plain)
+    assert float(F.cross_entropy(logits.flatten(0, 1)[batch.firsts], batch.tags, reduction="sum")) == pytest.approx(
+        plain
+    )
+
+
+def begin(path: Path, text: str, *sets: str, valid: str | None = None) -> tuple[list[Any], Path]:
+    """Prepare a run over a file; return what was said, and RUN."""
+    (path / "a.conll").write_text(text)
+    other = None
+    if valid is not None:
+        other = path / "b.conll"
+        other.write_text(valid)
+    said = []
+    for event in train(Request(configure("tag", path / "a.conll", other, "limits.steps=1", *sets), path / "run")):
+        said.append(event)
+        if isinstance(event, Begun):
+            break
+    return said, path / "run"
+
+
+SCHEMES = {
+    "bio": (["B-x I-x O B-y", "B-x B-x O"], "bio", "O B-x I-x B-y I-y"),
+    "iob1": (["I-x I-x O I-y", "I-x B-x O"], "bio", "O B-x I-x B-y I-y"),
+    "bioes": (["B-x E-x O S-y", "S-x O"], "bioes", "O B-x I-x E-x S-x B-y I-y E-y S-y"),
+    "types with hyphens": (["B-a-b I-a-b O"], "bio", "O B-a-b I-a-b"),
+    "plain": (["DT NN VB", "NN O"], "plain", "DT NN O VB"),
+}
+
+
+@pytest.mark.parametrize("case", SCHEMES)
+def test_tags_of_any_scheme(tmp_path: Path, case: str) -> None:
+    lines, scheme, labels = SCHEMES[case]
+    text = "\n".join("".join(f"w{i} {tag}\n" for i, tag in enumerate(line.split())) for line in lines * 3)
+    _, run = begin(tmp_path, text, valid=text)
+    prepared = open_tagged(configure("tag", tmp_path / "a.conll", None), run / "data")
+    assert prepared.labels.labels == labels.split() and scheme_of(prepared.labels) == scheme
+    batch = prepared.train.batch(np.array([0]))
+    written = {"iob1": "B-x I-x O B-y"}.get(case, lines[0]).split()
+    assert [prepared.labels.labels[tag] for tag in batch.tags.tolist()] == written
+    assert prepared.valid_sentences[0] == (tuple(f"w{i}" for i in range(len(written))), tuple(written))
+
+
+def test_tags_without_entities_are_scored_by_words(tmp_path: Path) -> None:
+    text = "a DT\nb NN\n\nb NN\na DT\nb NN\n\n" * 3
+    _, run = begin(tmp_path, text, valid=text)
+    config = configure("tag", tmp_path / "a.conll", tmp_path / "b.conll")
+    prepared = open_tagged(config, run / "data")
+    model = Tagger(config.model, prepared.tokenizer.vocab_size, 2)
+    with torch.no_grad():
+        model.output.bias += torch.tensor([0.0, 99.0])  # says NN of every word
+    scores = TASK.evaluation(config, prepared, torch.device("cpu"), None)(model)
+    assert scores is not None
+    assert [scores[name] for name in ("accuracy", "precision", "recall", "f1")] == [60] * 4
+
+
+def test_first_tokens_carry_the_tags(tmp_path: Path) -> None:
+    """Of words in several pieces each, in columns of which the middle one is nobody's concern."""
+    text = "lowering VBG O\nlowered VBD B-x\nnewest JJ I-x\n\nslow JJ O\n\n" * 5
+    sets = ("vocabulary.kind=char", "data.held_out=2")
+    said, run = begin(tmp_path, text, *sets)
+    config = configure("tag", tmp_path / "a.conll", None, *sets)
+    prepared = open_tagged(config, run / "data")
+    # One of ten is held out, and those that are like it are left out.
+    begun = said[-1]
+    assert begun.unit == "sentences" and begun.counts["held_out"] == 1 and begun.counts["repeats_of_held_out"] == 4
+    labels, batch = prepared.labels.labels, prepared.train.batch(np.array([0]))
+    shown = [prepared.tokenizer.pieces([id])[0] for id in batch.ids.flatten()[batch.firsts].tolist()]
+    found = list(zip(shown, [labels[tag] for tag in batch.tags.tolist()], strict=True))
+    assert found in ([("l", "O"), ("l", "B-x"), ("n", "I-x")], [("s", "O")])
+    assert batch.firsts.tolist() == ([1, 10, 18] if len(found) == 3 else [1])
+
+
+def test_unheard_of_tags_are_told_and_count_as_missed(tmp_path: Path) -> None:
+    said, run = begin(tmp_path, "a B-x\nb O\n\n" * 20, valid="a B-x\nc B-new\n\na B-x\nd O\n")
+    told = [event.text for event in said if isinstance(event, Warned)]
+    assert any("has the tag 'B-new'" in text for text in told)
+    prepared = open_tagged(configure("tag", tmp_path / "a.conll", tmp_path / "b.conll"), run / "data")
+    assert prepared.valid.batch(np.array([0])).tags.tolist() == [1, -1]
+    model = Tagger(configure("tag", Path("a"), None).model, prepared.tokenizer.vocab_size, 3)
+    with torch.no_grad():
+        model.output.bias += torch.tensor([0.0, 99.0, 0.0])  # says B-x of every word
+    scores = TASK.evaluation(configure("tag", Path("a"), None), prepared, torch.device("cpu"), None)(model)
+    assert scores is not None
+    assert (scores["precision"], scores["accuracy"]) == (50, 50)
+    assert scores["recall"] == pytest.approx(200 / 3), "an entity that it cannot find is missed all the same"
+    assert scores["loss"] == pytest.approx(33, rel=0.1), "of three words whose tag it knows, one is wrong by 99"
+
+
+WRONG: dict[str, tuple[str, type[AttnkitError], str]] = {
+    "empty": ("", DataError, "there are no sentences"),
+    "blank": ("\n\n \n", DataError, "there are no sentences"),
+    "no tags": ("one\ntwo\n", DataError, "this word has no tag"),
+    "a column less": ("one x B-a\ntwo O\n", DataError, "this line has 2 columns, the first one 3"),
+    "no entity": ("one O\ntwo O\n\nthree O\n", DataError, "every word has the tag 'O'"),
+    "an I after O": ("one B-a\ntwo I-a\n\nthree O\nfour I-b\n", DataError, "'I-b' cannot stand here in BIO"),
+    "one sentence": ("one B-a\ntwo O\n", DataError, "1 row cannot be trained on with one held out"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_files_that_teach_nothing_are_refused(tmp_path: Path, case: str) -> None:
+    text, kind, what = WRONG[case]
+    with pytest.raises(kind, match=what) as caught:
+        begin(tmp_path, text)
+    assert str(caught.value.where).startswith(str(tmp_path / "a.conll")) and not (tmp_path / "run" / "data").exists()
+
+
+def test_a_development_file_without_sentences_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no sentence to validate on") as caught:
+        begin(tmp_path, "a B-x\nb O\n\n" * 3, valid="\n")
+    assert caught.value.where == str(tmp_path / "b.conll")
