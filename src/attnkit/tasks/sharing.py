@@ -32,9 +32,9 @@ def lay_weights(
     """
     if not shares_out(config, ranks):
         return FlatWeights(module, config.optimization, precision, rates)
-    from attnkit.training.sharded import ENTRY, ShardedWeights  # takes its time to import
+    from attnkit.training.sharded import ShardedWeights, has_entry  # takes its time to import
 
-    if not hasattr(module, ENTRY):
+    if not has_entry(module):
         raise UsageError("this kind of model cannot be shared out", where="sharded", help="leave it out")
     return ShardedWeights(module, blocks_of(module), config.optimization, precision, rates)
 

@@ -22,8 +22,8 @@ from attnkit.training.config import OptimizationConfig
 from attnkit.training.flat import Precision
 from attnkit.training.weights import Tensors, buffers_of
 
-ENTRY = "hidden"
-"""The method by which a step enters a model; everything else of the model is called after it."""
+ENTRIES = ("hidden", "hidden_at")
+"""Methods, beside ``forward``, by which a step enters a model; whatever else of it is called is called after them."""
 
 
 class ShardedWeights:
@@ -39,7 +39,7 @@ class ShardedWeights:
         rates: what the learning rate of some parameters is multiplied by.
 
     Raises:
-        ValueError: the model has no method ``hidden``.
+        ValueError: a step enters the model by none of ``ENTRIES``, nor by ``forward``.
     """
 
     def __init__(
@@ -50,8 +50,8 @@ class ShardedWeights:
         precision: Precision = "float32",
         rates: Mapping[str, float] | None = None,
     ) -> None:
-        if not hasattr(model, ENTRY):
-            raise ValueError(f"{type(model).__name__} has no method '{ENTRY}'")
+        if not has_entry(model):
+            raise ValueError(f"{type(model).__name__} has none of the methods {', '.join(ENTRIES)}")
         self.model, self.n_updates, self._config = model, 0, config
         self._device = next(model.parameters()).device
         self._plain = _emptied(copy.deepcopy(model))
@@ -64,7 +64,9 @@ class ShardedWeights:
             if isinstance(part, FSDPModule):
                 part.set_gradient_divide_factor(1.0)  # losses are divided by counts over all ranks: gradients add up
                 part.set_force_sum_reduction_for_comms(True)
-        register_fsdp_forward_method(model, ENTRY)
+        for name in ENTRIES:
+            if hasattr(model, name):
+                register_fsdp_forward_method(model, name)
         self._named = dict(model.named_parameters())
         self._trained = {name: p for name, p in self._named.items() if p.requires_grad}
         self._rates = {name: 1.0 if rates is None else rates.get(name, 1.0) for name in self._trained}
@@ -198,6 +200,11 @@ class ShardedWeights:
         assert isinstance(share, DTensor)
         laid = distribute_tensor(whole.to(self._device), self._mesh, share.placements, src_data_rank=None)
         share.to_local().copy_(laid.to_local())
+
+
+def has_entry(model: nn.Module) -> bool:
+    """Return whether ``ShardedWeights`` can tell when a step enters a model."""
+    return type(model).forward is not nn.Module.forward or any(hasattr(model, name) for name in ENTRIES)
 
 
 def _emptied(model: nn.Module) -> nn.Module:
