@@ -14,9 +14,9 @@ nor fastText's reading: the row end-to-end counts all of that, from the start of
 once without any compiled code and once with it.
 
 Each system's learning rate is searched with seeds that are not used again, by the mean of its three scores: all rates
-of its grid with one seed, going up until two in a row are worse than the best; then those within CLOSE of the best with
-two more seeds, and the best mean of three is taken. Then systems take turns, seed by seed: A B C A B C. Their scores
-are compared by Welch's t: the lower bound of the one-sided 95 % interval of the mean difference must be -.015 or more.
+of GRID with one seed, going up until two in a row are worse than the best; then those within CLOSE of the best with
+two more seeds, and the best mean of three is taken; of n-grams, where a training takes minutes, one seed is all. Then
+systems take turns, seed by seed: A B C A B C. Their scores are compared by Welch's t: the lower bound of the one-sided 95 % interval of the mean difference must be -.015 or more.
 One code scores all (word2vec_quality.py); on the first seed it is checked against gensim's own functions.
 
 Rows: skip-gram, cbow, exact, deterministic, end-to-end, subwords (--subword-seeds), scaling. Skip-gram, exact and
@@ -47,8 +47,6 @@ RESULT = HERE / "results" / "word2vec.json"
 GRID = (0.025, 0.035, 0.05, 0.075, 0.1)
 SEARCH_SEEDS = (1000, 1001, 1002)
 """One alone picks by chance: of CBOW's scores the spread is as large as the steps from rate to rate."""
-SUBWORD_GRID = (0.025, 0.05, 0.1)
-"""A training of fastText takes minutes."""
 CLOSE = 0.01
 """Twice the spread of a mean score from seed to seed: what is further below the best is not the best by chance."""
 SHARED = {
@@ -131,26 +129,22 @@ class Experiment:
         print(f"{name}: {record['words/s']:,.0f} words/s, {record['wall']:.1f} s in all {scored}", file=sys.stderr)
         return record
 
-    def grid(self, system: System) -> list[float]:
-        """Return the learning rates that are tried."""
-        return self.options.grid or list(SUBWORD_GRID if system.subwords else GRID)
-
     def search(self, system: System) -> None:
         """Train with the rates of the grid, and once more and again with those that are close to the best."""
         found: dict[float, float] = {}
-        for alpha in self.grid(system):
+        for alpha in self.options.grid:
             found[alpha] = mean_score([self.train(system, alpha, SEARCH_SEEDS[0])])
             if len(found) > 2 and max(list(found.values())[-2:]) < max(found.values()):
                 break
         close = [alpha for alpha, score in found.items() if score >= max(found.values()) - CLOSE]
-        for seed in SEARCH_SEEDS[1:] if len(close) > 1 else ():
+        for seed in SEARCH_SEEDS[1:] if len(close) > 1 and not system.subwords else ():
             for alpha in close:
                 self.train(system, alpha, seed)
 
     def searched(self, system: System) -> dict[float, list[float]]:
         """Return the mean scores by learning rate and seed that a search has found by now, without training."""
         rows, found = self.rows(), {}
-        for alpha in self.grid(system):
+        for alpha in self.options.grid:
             known = [rows[name] for seed in SEARCH_SEEDS if (name := self.name(system, alpha, seed)) in rows]
             if known:
                 found[alpha] = [mean_score([record]) for record in known]
@@ -260,7 +254,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3, help="of cold starts and of scaling")
     parser.add_argument("--epochs", type=int, help=f"for all, instead of {EPOCHS}")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--grid", type=float, nargs="+", help=f"learning rates, instead of {GRID}")
+    parser.add_argument("--grid", type=float, nargs="+", default=list(GRID), help="learning rates")
     parser.add_argument("--share", type=float, default=1.0, help="of the text, its beginning, to try this script out")
     parser.add_argument("--report", action="store_true", help="print what is measured by now, and train nothing")
     add_options(parser)
