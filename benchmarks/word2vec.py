@@ -16,7 +16,8 @@ once without any compiled code and once with it.
 Each system's learning rate is searched with seeds that are not used again, by the mean of its three scores: all rates
 of GRID with one seed, going up until two in a row are worse than the best; then those within CLOSE of the best with
 two more seeds, and the best mean of three is taken; of n-grams, where a training takes minutes, one seed is all. Then
-systems take turns, seed by seed: A B C A B C. Their scores are compared by Welch's t: the lower bound of the one-sided 95 % interval of the mean difference must be -.015 or more.
+systems take turns, seed by seed: A B C A B C. Their scores are compared by Welch's t: the lower bound of the one-sided
+95 % interval of the mean difference must be -.015 or more.
 One code scores all (word2vec_quality.py); on the first seed it is checked against gensim's own functions.
 
 Rows: skip-gram, cbow, exact, deterministic, end-to-end, subwords (--subword-seeds), scaling. Skip-gram, exact and
