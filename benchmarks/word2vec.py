@@ -13,10 +13,11 @@ seconds that training takes. gensim's scan for the vocabulary is not counted, no
 nor fastText's reading: the row end-to-end counts all of that, from the start of the process to saved vectors, attnkit
 once without any compiled code and once with it.
 
-Each system's learning rate is searched on GRID with three seeds that are not used again, by the mean of their three
-scores, going up until two in a row are worse than the best. Then systems take turns, seed by seed: A B C A B C. Their
-scores are compared by Welch's t: the lower bound of the one-sided 95 % interval of the mean difference must be -.015
-or more.
+Each system's learning rate is searched with seeds that are not used again, by the mean of its three scores: all rates
+of GRID with one seed, going up until two in a row are worse than the best; then those within CLOSE of the best with
+two more seeds, and the best mean of three is taken; of n-grams, where a training takes minutes, one seed is all. Then
+systems take turns, seed by seed: A B C A B C. Their scores are compared by Welch's t: the lower bound of the one-sided
+95 % interval of the mean difference must be -.015 or more.
 One code scores all (word2vec_quality.py); on the first seed it is checked against gensim's own functions.
 
 Rows: skip-gram, cbow, exact, deterministic, end-to-end, subwords (--subword-seeds), scaling. Skip-gram, exact and
@@ -47,6 +48,8 @@ RESULT = HERE / "results" / "word2vec.json"
 GRID = (0.025, 0.035, 0.05, 0.075, 0.1)
 SEARCH_SEEDS = (1000, 1001, 1002)
 """One alone picks by chance: of CBOW's scores the spread is as large as the steps from rate to rate."""
+CLOSE = 0.01
+"""Twice the spread of a mean score from seed to seed: what is further below the best is not the best by chance."""
 SHARED = {
     "window": 5, "negative": 5, "sample": 1e-3, "min_count": 5, "min_alpha": 1e-4,
     "min_n": 3, "max_n": 6, "buckets": 2_000_000,
@@ -127,28 +130,33 @@ class Experiment:
         print(f"{name}: {record['words/s']:,.0f} words/s, {record['wall']:.1f} s in all {scored}", file=sys.stderr)
         return record
 
-    def search(self, system: System) -> dict[float, float]:
-        """Return the mean score by learning rate, up to where two in a row are worse than the best."""
+    def search(self, system: System) -> None:
+        """Train with the rates of the grid, and once more and again with those that are close to the best."""
         found: dict[float, float] = {}
         for alpha in self.options.grid:
-            found[alpha] = mean_score([self.train(system, alpha, seed) for seed in SEARCH_SEEDS])
+            found[alpha] = mean_score([self.train(system, alpha, SEARCH_SEEDS[0])])
             if len(found) > 2 and max(list(found.values())[-2:]) < max(found.values()):
                 break
-        return found
+        close = [alpha for alpha, score in found.items() if score >= max(found.values()) - CLOSE]
+        for seed in SEARCH_SEEDS[1:] if len(close) > 1 and not system.subwords else ():
+            for alpha in close:
+                self.train(system, alpha, seed)
 
-    def searched(self, system: System) -> dict[float, float]:
-        """Return what a search has found by now, without training."""
+    def searched(self, system: System) -> dict[float, list[float]]:
+        """Return the mean scores by learning rate and seed that a search has found by now, without training."""
         rows, found = self.rows(), {}
         for alpha in self.options.grid:
             known = [rows[name] for seed in SEARCH_SEEDS if (name := self.name(system, alpha, seed)) in rows]
             if known:
-                found[alpha] = mean_score(known)
+                found[alpha] = [mean_score([record]) for record in known]
         return found
 
     def alpha(self, system: System) -> float | None:
-        """Return the chosen learning rate, None before the search."""
+        """Return the chosen learning rate, None before the search: the best of those that were tried most often."""
         found = self.searched(system)
-        return max(found, key=lambda alpha: found[alpha]) if found else None
+        most = max(map(len, found.values()), default=0)
+        tried = {alpha: statistics.mean(scores) for alpha, scores in found.items() if len(scores) == most}
+        return max(tried, key=lambda alpha: tried[alpha]) if tried else None
 
     def trained(self, system: System, cold: bool = False) -> list[Message]:
         """Return the trainings after the search that are done, by seed."""
@@ -207,7 +215,7 @@ class Experiment:
         cold = self.trained(OWN, cold=True)
         systems = dict.fromkeys(system for row in pairs for system in PAIRS[row])
         parts = [
-            tables.search_table({system.name: self.searched(system) for system in systems}),
+            tables.search_table({system.name: (self.searched(system), self.alpha(system)) for system in systems}),
             tables.speed_table(pairs),
             tables.quality_table(pairs),
             tables.memory_table(pairs),

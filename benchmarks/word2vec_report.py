@@ -109,12 +109,12 @@ def memory_table(rows: dict[str, tuple[list[Message], list[Message]]]) -> str:
     return "\n".join(lines)
 
 
-def search_table(searches: dict[str, dict[float, float]]) -> str:
-    """Return the mean score of each learning rate that was tried."""
-    lines = ["| system | mean score by learning rate | chosen |", "|---|---|---|"]
-    for system, found in searches.items():
-        tried = ", ".join(f"{alpha:g}: {score:.4f}" for alpha, score in found.items())
-        lines.append(f"| {system} | {tried} | {max(found, key=lambda alpha: found[alpha]):g} |")
+def search_table(searches: dict[str, tuple[dict[float, list[float]], float | None]]) -> str:
+    """Return the mean score of each learning rate that was tried, how often, and which was chosen."""
+    lines = ["| system | mean score by learning rate (trainings) | chosen |", "|---|---|---|"]
+    for system, (found, chosen) in searches.items():
+        tried = ", ".join(f"{alpha:g}: {statistics.mean(each):.4f} ({len(each)})" for alpha, each in found.items())
+        lines.append(f"| {system} | {tried} | {'-' if chosen is None else format(chosen, 'g')} |")
     return "\n".join(lines)
 
 
