@@ -231,3 +231,20 @@ def test_thirty_payloads_are_harmless(browser: Browser, tmp_path: Path) -> None:
     assert browser.ask(f"document.querySelectorAll({ELEMENTS!r}).length") == 0
     assert browser.ask("location.href") == path.as_uri()
     quiet(browser)
+
+
+def test_a_map_of_another_size_is_never_seen_empty(browser: Browser, page: Path) -> None:
+    """An observer that comes after the page's own looks at the canvas before anybody else does."""
+    opened(browser, page)
+    seen = browser.ask(
+        """new Promise((done) => {
+          const [map, canvas] = [document.querySelector('#map'), document.querySelector('#canvas')];
+          let first = true;
+          new ResizeObserver(() => {
+            if (first) { first = false; map.style.height = '333px'; return; }
+            const drawn = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
+            done([canvas.clientHeight, drawn.filter((value) => value > 0).length]);
+          }).observe(map);
+        })"""
+    )
+    assert seen[0] == pytest.approx(333, abs=3) and seen[1] > 1000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,3 +28,28 @@ def test_a_dry_run_refuses_what_the_run_would(call: Call, workshop: Any, tmp_pat
         assert (code, out) == (2, "") and not run.exists()
         assert f"the vectors of {vectors} have 12 numbers, the model's embeddings 16\n  at model.embeddings\n" in err
         assert "help: --set model.d_model=12, or vectors of the model's width" in err
+
+
+def test_a_translator_begins_with_a_bert(call: Call, workshop: Any, tmp_path: Path) -> None:
+    bert, run = tmp_path / "bert", tmp_path / "run"
+    workshop.train(workshop.configure_task("hidden words", limits__steps=1), bert)
+    files = ["--src", workshop.file("train.src"), "--tgt", workshop.file("train.tgt")]
+    sets = ["limits.steps=2", "optimization.max_tokens=300", "device=cpu", "threads=1", "model.decoder_layers=1"]
+    words = ["train", *files, "-o", run, "--init-from", bert, "--preset", "tiny"]
+    words += [word for one in sets for word in ("--set", one)]
+    code, out, _ = call(*words, "--dry-run", "--json")
+    shown = json.loads(out)["configuration"]
+    assert code == 0 and shown["model.d_model"] == {"value": 16, "origin": f"--init-from {bert}"}
+    assert shown["model.embedding_norm"]["value"] is True and shown["joint_vocabulary"]["value"] is False
+    code, out, err = call(*words)
+    assert code == 0 and "building the target's vocabulary" in err, err
+    assert (run / "tokenizer.json").read_bytes() == (bert / "tokenizer.json").read_bytes()
+    code, out, _ = call("translate", run, "-i", workshop.file("valid.src"), "--beam-size", 1)
+    assert code == 0 and len(out.splitlines()) == 8
+    for more in ([], ["--dry-run"]):
+        code, out, err = call(*words[:5], "-o", tmp_path / "no", *words[7:], "--set", "model.n_heads=4", *more)
+        assert (code, out) == (2, "") and "model.n_heads is 4, but the encoder of" in err, err
+        assert not (tmp_path / "no/data").exists() and err.count("\n") == 3
+    for system in ("ctranslate2", "huggingface"):
+        code, _, err = call("export", run, "--to", system, tmp_path / system)
+        assert code == 4 and ("model.embedding_norm" in err or "model.positions" in err), err

@@ -50,6 +50,8 @@ def test_one_hot_vectors_in_short() -> None:
 def test_words_that_are_not_there(call: Call, vectors: Path) -> None:
     code, out, err = call("word2vec", "one-hot", "motl", "hotel", vectors)
     assert (code, out) == (3, "") and "there is no vector of 'motl'" in err and "motel" in err
+    code, _, err = call("word2vec", "one-hot", "motel", "hotel")
+    assert code == 2 and "there is no run or file hotel" in err and "vectors are named last" in err
     code, _, err = call("word2vec", "one-hot", "hotel", "Hotel", vectors)
     assert code == 2 and "two different words are needed" in err
 

@@ -16,7 +16,7 @@ import pytest
 Call = Callable[..., tuple[int, str, str]]
 LINES = [f"the {animal} {verb} in the {place} all day" for animal in ("dog", "cat", "owl", "fox")
          for verb in ("sleeps", "runs", "eats") for place in ("house", "garden", "wood")]  # fmt: skip
-TINY = ("--dim", 16, "--window", 2, "--negative", 2, "--epochs", 2, "--threads", 1)
+TINY = ("--dim", 20, "--window", 2, "--negative", 2, "--epochs", 2, "--threads", 1)
 
 
 @pytest.fixture
@@ -31,17 +31,17 @@ def test_text_becomes_vectors(call: Call, text: Path, tmp_path: Path) -> None:
     code, out, err = call("word2vec", "train", text, "-o", run, *TINY, "--json")
     assert code == 0, err
     found = json.loads(out)
-    assert (found["n_words"], found["dim"], found["already"]) == (14, 16, False)
+    assert (found["n_words"], found["dim"], found["already"]) == (14, 20, False)
     assert "2,304 words of text, 14 get a vector" in err
     code, out, err = call("word2vec", "train", text, "-o", run, *TINY)
-    assert code == 0 and f"{run} is finished: 14 vectors of 16 numbers" in out
+    assert code == 0 and f"{run} is finished: 14 vectors of 20 numbers" in out
     code, out, err = call("word2vec", "train", text, "-o", run, *TINY, "--dim", 8, "--seed", 3)
-    assert (code, out) == (2, "") and "dim: 16 -> 8; seed: 1 -> 3" in err
+    assert (code, out) == (2, "") and "dim: 20 -> 8; seed: 1 -> 3" in err
     assert call("verify", run)[0] == 0
     code, _, err = call("translate", run, "-i", text)
     assert code == 4 and "help: attnkit word2vec similar takes it" in err
     card = (run / "README.md").read_text()
-    assert "Word vectors of 16 numbers (skip-gram, 2 negatives)" in card and f"- {text}" in card
+    assert "Word vectors of 20 numbers (skip-gram, 2 negatives)" in card and f"- {text}" in card
 
 
 def test_compressed_text_and_standard_input_give_the_same(
@@ -65,7 +65,9 @@ def test_where_each_value_comes_from(call: Call, text: Path, tmp_path: Path) -> 
     arguments = (text, "-o", tmp_path / "run", "-c", file, "--set", "window=6", "--max-n", 4, "--dry-run", "--json")
     code, out, err = call("word2vec", "train", *arguments)
     assert code == 0, err
-    found = json.loads(out)["configuration"]
+    found, plan = json.loads(out)["configuration"], json.loads(out)["plan"]
+    assert (plan["n_raw"], plan["n_words"], plan["share"]) == (2304, 14, 1)
+    assert plan["memory"] > 4 * 2_000_014 * 112 and plan["disk"] > 4 * 2_000_014 * 100
     expected = {
         "method": ("cbow", str(file)),
         "context": ("sum", str(file)),
@@ -78,6 +80,17 @@ def test_where_each_value_comes_from(call: Call, text: Path, tmp_path: Path) -> 
     }
     assert {key: (found[key]["value"], found[key]["origin"]) for key in expected} == expected
     assert not (tmp_path / "run").exists()
+
+
+def test_a_plan_for_people_fits_a_terminal(call: Call, text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code, out, err = call("word2vec", "train", text, "--dry-run")
+    assert code == 0 and "\n2,304 words of text, 14 get a vector (from all text)\nabout " in out, err
+    assert max(map(len, out.split("\n\n")[1].splitlines())) < 80
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.read_bytes())))
+    code, out, _ = call("word2vec", "train", "-", "--dry-run")
+    assert code == 0 and "is not read now" in out and sys.stdin.buffer.tell() == 0
+    code, _, err = call("word2vec", "train", text, "--negative", 14, "--dry-run")
+    assert code == 2 and "cannot be drawn from the 13 others" in err
 
 
 def test_a_flag_for_subwords_leaves_what_a_file_says_of_them(call: Call, text: Path, tmp_path: Path) -> None:

@@ -95,7 +95,7 @@ def test_the_same_text_in_any_wrapping_is_encoded_alike(tmp_path: Path, monkeypa
     [
         (b"", "there is no text", "a.txt"),
         (b" \n\t\n", "there is no text", "a.txt"),
-        (b"a b c\nd e\n", "no word occurs 5 times: the most frequent, 'a', does 1 times", "a.txt"),
+        (b"a b c\nd e\n", "no word occurs 5 times: the most frequent, 'a', occurs once", "a.txt"),
         (b"a\nb\n" * 9, "no line holds two words", "a.txt"),
         (b"a b\nc \xffd\n", r"byte 0xFF is no UTF-8 \(byte 3 of the line\)", "a.txt:2"),
         (b"a b\nc d\xe6\xbc", r"byte 0xE6 is no UTF-8 \(byte 4 of the line\)", "a.txt:2"),
@@ -129,8 +129,9 @@ def test_files_that_are_missing_or_cut_off_are_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="there is no file"):
         encode_words(tmp_path / "e", [tmp_path / "a"], WordsConfig())
     (tmp_path / "a.gz").write_bytes(gzip.compress(make_text().encode())[:-20])
-    with pytest.raises(DataError, match="damaged or cut off"):
+    with pytest.raises(DataError, match="damaged or cut off") as caught:
         encode_words(tmp_path / "e", [tmp_path / "a.gz"], WordsConfig())
+    assert "fetch it again" in str(caught.value.help)
     assert not (tmp_path / "e").exists()
 
 

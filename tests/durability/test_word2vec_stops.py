@@ -17,7 +17,7 @@ from attnkit.errors import SystemFailure
 from attnkit.runs.lock import refuse_in_use
 
 CLOCKED = ("lock", "timings.jsonl", "status.json", "manifest.json", "prepared.json")
-SETTINGS = "--dim 16 --window 2 --negative 2 --epochs 3 --min-count 1 --save-every 0 --threads 1".split()  # noqa: SIM905
+SETTINGS = "--dim 20 --window 2 --negative 2 --epochs 3 --min-count 1 --save-every 0 --threads 1".split()  # noqa: SIM905
 CODE = """
 import os, time
 os.fsync = lambda descriptor: None  # no machine dies here

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
+import numpy as np
 import pytest
 
 import attnkit
@@ -67,7 +69,7 @@ PASSES: dict[str, list[str]] = {
         "embed codes {corpus}/test.src -o codes.npy --device cpu",
     ],
     "word2vec": [
-        "word2vec train {corpus}/train.src -o word-vectors --dim 8 --epochs 1 --min-count 1 --threads 1",
+        "word2vec train {corpus}/train.src -o word-vectors --dim 20 --epochs 1 --min-count 1 --threads 1",
         "word2vec convert word-vectors word-vectors.npy",
         "word2vec convert word-vectors projector",
         "word2vec cluster word-vectors -k 2 --top 5 -o classes",
@@ -112,12 +114,22 @@ class Event(NamedTuple):
         return files[0] if files else innermost
 
 
+def keep_loops(folder: Path) -> None:
+    """Put the loops of word vectors into another cache, as compiling each takes seconds."""
+    from attnkit.kernels import compiled, word2vec, word_table
+
+    word_table.compiled_loops()
+    word2vec.Loops(word2vec.Recipe(dim=20, exact=True), word2vec.Tables(np.empty(0, np.uint32)), np.uint16)
+    shutil.copytree(compiled.cache_folder() / compiled._sources(), folder / compiled._sources())
+
+
 def watched(commands: Any, tmp_path: Path) -> tuple[list[Event], set[str]]:
     """Run every command once and more; return what was seen and the files that there are at the end."""
     report, folder = tmp_path / "report", tmp_path / "folder"
     folder.mkdir()
     train = shlex.join(commands.train("transformer", Path("run"), limits__steps=4))
     environment = dict.fromkeys(("HOME", "TMPDIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME"), str(folder))
+    keep_loops(folder / "attnkit" / "numba")
     for name in COMMANDS:
         for text in PASSES[name]:
             argv = shlex.split(text.format(corpus=shlex.quote(str(commands.corpus)), train=train))

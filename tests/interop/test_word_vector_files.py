@@ -6,6 +6,7 @@ import io
 import json
 import struct
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -288,8 +289,40 @@ def test_broken_projector_rows() -> None:
         (b"\xba\x16\x4f\x2f" + bytes(60), "fastText's own format"),
         (b"\x80\x04\x95" + bytes(60), "a pickle"),
         (b"\x7fELF" + bytes(60), "no file of word vectors"),
+        (b"", "this file is empty"),
+        (b"-5 100\n" + packed(b"a", *range(1, 101)), "tells of -5 words of 100 numbers"),
+        (b"5 -3\na 1 2\n", "tells of 5 words of -3 numbers"),
+        (b"99999999999999999999 2\na 1 2\n", "tells of 99999999999999999999 words"),
     ],
 )
 def test_files_of_another_kind_are_named(begin: bytes, said: str) -> None:
     with pytest.raises(DataError, match=said):
         recognised(begin, "a")
+
+
+def test_numbers_are_words_too() -> None:
+    assert recognised(b"-5 100\n7 3\n", "a") == "glove"
+
+
+@pytest.mark.parametrize("begin", [b"\xff" * 60, b"king 1 2\n", b"2 3\nking 1 2 3\n", bytes(60)])
+def test_a_broken_file_of_arrays_is_not_taken_for_text(begin: bytes) -> None:
+    for name in ("a.safetensors", "dir/a.NPY"):
+        with pytest.raises(DataError, match="does not begin as one"):
+            recognised(begin, name)
+
+
+def test_tensors_with_a_senseless_header_are_told_as_such() -> None:
+    raw = tensors({"vectors": F32}, bytes(16))
+    assert recognised((1 << 40).to_bytes(8, "little") + raw[8:], "a") == "safetensors"
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
+def test_what_is_not_finite_is_never_written_on(number: float) -> None:
+    rows = np.ones((5, 2), np.float32)
+    rows[3, 1] = number
+    raw = b"5 2\n" + b"".join(packed(b"w%d" % i, *row) for i, row in enumerate(rows.tolist()))
+    table = replace(read_binary(raw, "a.bin"), name="a.bin")
+    for write in (write_lines, write_binary, write_tensors, projector.write_rows):
+        with pytest.raises(DataError, match="not finite") as found:
+            written(write, table)
+        assert found.value.where == "a.bin, vector 4"

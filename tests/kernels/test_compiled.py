@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from attnkit.kernels import compiled as module
-from attnkit.kernels import ibm1
+from attnkit.kernels import ibm1, word2vec
 from attnkit.kernels.compiled import cache_folder, compiled, fast
+from attnkit.kernels.word2vec import Loops, Recipe, Tables
 
 
 def triangle(n: int) -> int:
@@ -105,6 +109,13 @@ def test_a_fast_loop_is_compiled_elsewhere_and_only_once(cache: Path, children: 
     assert len(kept_files(cache)) == 2
 
 
+def test_of_several_that_want_a_loop_one_has_it_compiled(cache: Path, children: list[list[str]]) -> None:
+    with ThreadPoolExecutor(3) as pool:  # each opens the lock anew, as processes do
+        found = [pool.submit(fast, triangle, (3,), ["that.module"]) for _ in range(3)]
+    assert [loop.result()(4) for loop in found] == [10, 10, 10]
+    assert [words for words in children if words[1] != "missing"] == [["-m", "that.module"]]
+
+
 def test_what_no_child_compiles_is_compiled_here(cache: Path, children: list[list[str]]) -> None:
     assert fast(triangle, (3,), ["missing"])(100) == 5050
     for path in kept_files(cache):
@@ -123,9 +134,20 @@ def test_a_change_in_any_source_of_the_loops_is_a_new_cache(cache: Path, monkeyp
     assert {path.name for path in (cache / "attnkit" / "numba").iterdir()} == {before.name, "otherwise"}
 
 
-def test_the_childs_command_compiles_what_is_asked_for(cache: Path) -> None:
-    from attnkit.kernels.word2vec import Loops, Recipe, Tables
+def test_the_childs_command_compiles_what_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It finds in the cache what this process has put there: so it asks for the same, and would have put it there."""
+    asked: list[list[str]] = []
 
-    asked = Recipe(dim=16, exact=True)
-    loops = Loops(asked, Tables(np.empty(0, np.uint32)), np.uint16)
-    assert sum(loops._loop.stats.cache_hits.values()) == 1 and not loops._loop.stats.cache_misses
+    def watched(loop: Any, arguments: Any, words: list[str]) -> Any:
+        asked.append(words)
+        return fast(loop, arguments, words)
+
+    monkeypatch.setattr(word2vec, "fast", watched)
+    word2vec._compiled.cache_clear()
+    Loops(Recipe(dim=20, window=7, exact=True), Tables(np.empty(0, np.uint32)), np.uint16)
+    word2vec._compiled.cache_clear()
+    folder = cache_folder() / module._sources()
+    before = {path for path in folder.rglob("*.nbc") if "skip_gram._exact" in path.name}
+    environment = {**os.environ, "ATTNKIT_COMPILES": "1"}
+    subprocess.run([sys.executable, "-m", *asked[0]], env=environment, check=True, timeout=120)
+    assert before and {path for path in folder.rglob("*.nbc") if "skip_gram._exact" in path.name} == before

@@ -11,7 +11,7 @@ import pytest
 from attnkit import Vectors
 from attnkit.errors import DataError
 from attnkit.tasks.word_vectors.clusters import _mended, cluster
-from attnkit.tasks.word_vectors.evaluation import score_analogies, score_pairs
+from attnkit.tasks.word_vectors.evaluation import Known, score_analogies, score_pairs
 from attnkit.tasks.word_vectors.questions import Pair, Section, kind_of, read_analogies, read_pairs
 
 V, D = 60, 6
@@ -58,7 +58,7 @@ def test_analogies_equal_a_loop(vectors: Vectors, method: Any) -> None:
     right = sum(naive_answer(q, n, method == "mul") == q[3] for q in made)
     unknown = [("w1", "w2", "w3", "w55"), ("w1", "w2", "w3", "x")]
     sections = [Section("a", [*made, *unknown]), Section("gram1-b", made[:7]), Section("none", unknown[:1])]  # type: ignore[list-item]
-    found = score_analogies(vectors, sections, n, method=method)
+    found = score_analogies(vectors, sections, Known(n), method)
     assert (found.sections[0].right, found.sections[0].known, found.sections[0].unknown) == (right, len(made), 2)
     assert right >= len(made) // 2 and found.sections[2].accuracy is None
     assert [group.name for group in found.groups] == ["semantic", "syntactic"]
@@ -69,7 +69,7 @@ def test_case_is_folded_as_gensim_does() -> None:
     rows = np.array([[1, 0], [0, 1], [1, 0.1], [0.1, 1], [1, 1]], np.float32)
     vectors = Vectors(["King", "man", "king", "woman", "QUEEN"], rows)
     pairs = [Pair("king", "Man", 1.0), Pair("KING", "woman", 2.0), Pair("queen", "man", 3.0), Pair("x", "man", 9.0)]
-    folded, told = score_pairs(vectors, pairs), score_pairs(vectors, pairs, fold=False)
+    folded, told = score_pairs(vectors, pairs), score_pairs(vectors, pairs, Known(fold=False))
     assert (folded.known, folded.unknown) == (3, 1)
     assert folded.spearman == pytest.approx(1) and folded.pearson is not None  # "king" is the first of both: row 0
     assert (told.known, told.spearman) == (0, None)
@@ -80,12 +80,35 @@ def test_case_is_folded_as_gensim_does() -> None:
 
 def test_pairs_of_known_words_alone_count(vectors: Vectors) -> None:
     pairs = [Pair("w1", "w2", 1.0), Pair("w3", "w4", 5.0), Pair("w5", "w6", 2.0), Pair("w1", "w59", 3.0)]
-    found = score_pairs(vectors, pairs, top=30)
+    found = score_pairs(vectors, pairs, Known(30))
     cosines = [float(unit(ROWS[a]) @ unit(ROWS[b])) for a, b in ((1, 2), (3, 4), (5, 6))]
     assert found.pearson == pytest.approx(float(np.corrcoef(cosines, [1, 5, 2])[0, 1]))
     assert (found.known, found.unknown) == (3, 1)
     assert score_pairs(vectors, pairs[:1]).spearman is None
     assert score_pairs(vectors, [Pair("w1", "w2", 1.0), Pair("w3", "w4", 1.0)]).spearman is None
+
+
+def test_words_without_a_row_are_composed_where_that_is_known_how() -> None:
+    """Unseen words point in a direction by their first letter; what is asked for by hand is what comes out."""
+    rows = np.array([[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 0]], np.float32)
+    letters = {"a": np.array([0, 1, 1], np.float32), "k": np.array([2, 0, 0.2], np.float32)}
+    vectors = Vectors(["king", "man", "far", "aunt"], rows, unseen=lambda word: letters.get(word[0]))
+    pairs = [Pair("king", "man", 1), Pair("Kin", "king", 9), Pair("ant", "aunt", 4), Pair("king", "x", 5)]
+    left_out = score_pairs(vectors, pairs)
+    assert (left_out.known, left_out.composed, left_out.unknown) == (1, 0, 3)
+    found = score_pairs(vectors, pairs, Known(compose=True))
+    assert (found.known, found.composed, found.unknown) == (3, 2, 1)
+    cosines = [0.0, 2 / np.hypot(2, 0.2), float(unit([0, 1, 1]) @ unit([1, 1, 0]))]
+    assert found.pearson == pytest.approx(float(np.corrcoef(cosines, [1, 9, 4])[0, 1]))
+    # Beyond the first words one has its own row: nobody would compose that.
+    pairs = [Pair("king", "aunt", 1), Pair("man", "aunt", 2), Pair("kin", "man", 0)]
+    few = score_pairs(vectors, pairs, Known(2, compose=True))
+    assert (few.known, few.composed) == (3, 3)
+    assert few.pearson == pytest.approx(float(np.corrcoef([0.5**0.5, 0.5**0.5, 0], [1, 2, 0])[0, 1]))
+    # An answer must have a row among the first ones; "kin" - "king" + "man" is nearest to man itself, then to aunt.
+    questions = [("king", "kin", "man", "aunt"), ("king", "kin", "man", "ant"), ("king", "x", "man", "aunt")]
+    scores = score_analogies(vectors, [Section("a", questions)], Known(compose=True)).total
+    assert (scores.right, scores.known, scores.composed, scores.unknown) == (1, 1, 1, 2)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import lzma
 import subprocess
 import sys
 from collections.abc import Callable
@@ -214,6 +215,40 @@ def test_what_is_missing_or_something_else_is_told(tmp_path: Path) -> None:
         Vectors(WORDS, ROWS).save(tmp_path / "a.xyz")
     with pytest.raises(UsageError, match="no empty folder"):
         Vectors(WORDS, ROWS).save(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["a.bin", "a.npy", "a.safetensors"])
+def test_a_vector_that_is_not_finite_is_told_as_soon_as_it_is_used(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    Vectors(WORDS, ROWS).save(path)
+    place = path.read_bytes().index(ROWS[6].tobytes())
+    path.write_bytes(path.read_bytes()[: place + 4] + b"\0\0\xc0\x7f" + path.read_bytes()[place + 8 :])
+    vectors = Vectors.load(path)
+    assert vectors["w5"].tolist() == ROWS[5].tolist()  # what is mapped is not read before
+    uses: list[Callable[[], Any]] = [
+        lambda: vectors["w6"],
+        lambda: vectors.n_similarity(["w1"], ["w6", "w2"]),
+        lambda: vectors.most_similar("w1"),
+        lambda: vectors.save(tmp_path / "b.txt"),
+        lambda: Vectors.load(path, mmap=False),
+    ]
+    for use in uses:
+        with pytest.raises(DataError, match="not finite") as found:
+            use()
+        assert found.value.where == f"{path}, vector 7"
+    assert not (tmp_path / "b.txt").exists()
+
+
+@pytest.mark.parametrize("ending", ["txt.gz", "bin.gz", "txt.xz", "safetensors.xz", "vec.bz2"])
+def test_a_packed_file_that_is_cut_short_is_told(tmp_path: Path, ending: str) -> None:
+    pack = {"gz": gzip.compress, "xz": lzma.compress, "bz2": bz2.compress}[ending[-3:].strip(".")]
+    plain = tmp_path / f"a.{ending.rsplit('.', 1)[0]}"
+    Vectors(WORDS, ROWS).save(plain)
+    path = tmp_path / f"a.{ending}"
+    path.write_bytes(pack(plain.read_bytes())[:-30])
+    with pytest.raises(DataError, match="damaged or cut off") as found:
+        Vectors.load(path)
+    assert "fetch it again" in str(found.value.help)
 
 
 def saved_run(path: Path, **settings: Any) -> dict[str, Any]:

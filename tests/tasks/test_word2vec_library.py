@@ -16,7 +16,7 @@ from attnkit.errors import DataError, UsageError
 from attnkit.tasks.word_vectors.config import TextConfig
 from attnkit.tasks.word_vectors.sentences import count_words, encode_sentences
 
-TINY: dict[str, Any] = {"vector_size": 16, "window": 2, "negative": 2, "sg": 1, "workers": 1, "min_count": 1}
+TINY: dict[str, Any] = {"vector_size": 20, "window": 2, "negative": 2, "sg": 1, "workers": 1, "min_count": 1}
 SENTENCES = [f"{a} {v} {p}".split() for a in "abcd" for v in ("runs", "sleeps") for p in ("home", "away")] * 8
 
 
@@ -32,7 +32,7 @@ def same(found: attnkit.Vectors, expected: attnkit.Vectors) -> bool:
 
 def test_names_that_gensim_has(model: attnkit.Word2Vec) -> None:
     assert isinstance(model.wv, attnkit.Vectors)
-    assert model.wv["a"].shape == (model.wv.vector_size,) == (16,)
+    assert model.wv["a"].shape == (model.wv.vector_size,) == (20,)
     assert model.wv.index_to_key[:2] == ["runs", "home"]  # as often as others, and first
     assert len(model.wv.most_similar("a", topn=3)) == 3
     assert len(model.wv) == 8 and "zebra" not in model.wv

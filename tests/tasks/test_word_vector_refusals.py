@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from attnkit.errors import UsageError
 from attnkit.tasks.word_vectors import train as module
 from attnkit.tasks.word_vectors import work
+from attnkit.tasks.word_vectors.opening import width_at
 from attnkit.tasks.word_vectors.resolve import resolve
 from attnkit.tasks.word_vectors.train import Request, train
 
@@ -40,10 +43,28 @@ def test_what_is_missing_is_told_before_text_is_read(
     assert not request.path.exists()
     if case != "numba":  # nothing else is refused
         monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-        for name in ("none.vec", "text.txt"):
-            Path(name).write_text("a b\n")
+        Path("text.txt").write_text("a b\n")
+        Path("none.vec").write_text(f"a{' 1' * 100}\n")
         with pytest.raises(UsageError if case.endswith("again") else AssertionError):
             list(train(request))
+
+
+def test_vectors_of_another_width_are_told_before_text_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from attnkit import Vectors
+
+    monkeypatch.setattr(module, "encoded_text", None)
+    vectors = Vectors(["a", "b"], np.ones((2, 7), np.float32))
+    for name in ("a.bin", "a.txt", "a.glove", "a.npy", "a.safetensors", "folder", "a.txt.gz"):
+        path = tmp_path / name
+        vectors.save(tmp_path / name.removesuffix(".gz"))
+        if name.endswith(".gz"):
+            path.write_bytes(gzip.compress((tmp_path / "a.txt").read_bytes()))
+        assert width_at(path) == 7
+        request = Request(resolve({"data.files": ["text.txt"], "init_from": str(path)}).config, tmp_path / "run")
+        with pytest.raises(UsageError, match="have 7 numbers, not 100") as found:
+            list(train(request))
+        assert found.value.help == "--dim 7 takes them"
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(

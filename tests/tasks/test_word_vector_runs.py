@@ -23,7 +23,7 @@ from attnkit.tasks.word_vectors.saved import read_config, read_state, read_words
 from attnkit.tasks.word_vectors.train import Begun, Finished, Request, train
 
 CLOCKED = ("lock", "timings.jsonl", "status.json")
-TINY = {"dim": 16, "window": 2, "negative": 2, "epochs": 2, "threads": 1, "data.min_count": 1, "save_every": 0.0}
+TINY = {"dim": 20, "window": 2, "negative": 2, "epochs": 2, "threads": 1, "data.min_count": 1, "save_every": 0.0}
 
 
 @pytest.fixture(scope="module")
@@ -131,7 +131,7 @@ def test_a_finished_run_says_so_and_another_is_refused(text: Path, tmp_path: Pat
     before = outcome(request.path)
     again = work_off(request_of(text, request.path, epochs=1, save_every=3.0, threads=2))
     assert again == [replace(done, already=True)]
-    with pytest.raises(UsageError, match=r"dim: 16 -> 17; window: 2 -> 3") as refused:
+    with pytest.raises(UsageError, match=r"dim: 20 -> 17; window: 2 -> 3") as refused:
         work_off(request_of(text, request.path, epochs=1, dim=17, window=3))
     assert refused.value.exit_code == 2
     assert RunFolder(request.path).read_status().state == "finished"  # type: ignore[union-attr]
@@ -183,7 +183,7 @@ REFUSED: dict[str, tuple[bytes, dict[str, Any], type[AttnkitError], str]] = {
     "only rare words": (b"a b c d e f\n" * 4, {"data__min_count": 5}, DataError, "no word occurs 5 times"),
     "one word a line": (b"a\nb\nc\nd\n", {}, DataError, "no line holds two words"),
     "few words": (b"a b c\n" * 9, {"negative": 3}, UsageError, "negative=3 random words"),
-    "another width": (b"a b c d e f\n", {"init_from": "wide.txt"}, UsageError, "have 2 numbers, not 16"),
+    "another width": (b"a b c d e f\n", {"init_from": "wide.txt"}, UsageError, "have 2 numbers, not 20"),
 }
 
 
@@ -242,7 +242,7 @@ def test_words_begin_with_the_vectors_of_another_run(text: Path, tmp_path: Path)
     for word in ("w0", "w1", "w2"):
         for name in ("inputs", "outputs"):
             assert new[name][word] == pytest.approx(old[name][word], abs=1e-6)
-    assert np.abs(new["inputs"]["new"]).max() <= 0.5 / 16 + 1e-6
+    assert np.abs(new["inputs"]["new"]).max() <= 0.5 / 20 + 1e-6
     with pytest.raises(UsageError, match="with its own vectors"):
         work_off(request_of(more, request.path, init_from=str(request.path)))
 

@@ -41,7 +41,7 @@ def command(
     precision: Annotated[Literal["auto", "float32", "bfloat16"] | None, typer.Option(help="Of the arithmetic.")] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Of one operation.")] = None,
     init_from: Annotated[
-        Path | None, typer.Option(help="Begin with another run's weights and vocabulary.", metavar="RUN")
+        Path | None, typer.Option(help="Begin with another run's weights and vocabulary, or BERT's.", metavar="RUN")
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Move an old run of this name aside.")] = False,
     tensorboard: Annotated[bool | None, typer.Option("--tensorboard", help="Write event files.")] = None,
@@ -55,6 +55,7 @@ def command(
       attnkit train --src a.en --tgt a.de -o run
       attnkit train --src a.en --tgt a.de -o run --model rnn --max-minutes 40
       attnkit train --config examples/multi30k.yaml -o run --set seed=2 --dry-run
+      attnkit train --src a.en --tgt a.de -o run --init-from bert
       attnkit train --task autoencode --data lines.txt -o codes
       attnkit train --task classify --data reviews.tsv -o labels
     """

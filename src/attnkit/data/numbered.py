@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -18,11 +17,13 @@ from attnkit.errors import DataError
 from attnkit.kernels.words import LINE_END, TOO_LONG, NoTextError, Numberer, fastest
 from attnkit.runtime.processes import release_library
 from attnkit.text.alphabet import CONTINUED
-from attnkit.text.lines import LineCounts, guess, is_utf16, opened, read_lines
+from attnkit.text.lines import LineCounts, guess, is_utf16, opened
+from attnkit.text.parts import Part, read_parts
 from attnkit.text.tokenizer import UNK_ID, Tokenizer
 
 _BLOCK = 1 << 18
 _LINES = 1024
+_SIGNS = 1 << 20
 _BOM = "\ufeff".encode()
 
 
@@ -130,23 +131,45 @@ def number_tokens(
     """Number the tokens that a vocabulary makes of the lines: as its ids do, save that unknown text has no number.
 
     Raises:
-        DataError: A byte is no UTF-8, or a line has more bytes than ``text.lines.MAX_BYTES``.
+        DataError: A byte is no UTF-8, or a line has no space in ``text.lines.MAX_BYTES`` bytes.
         UsageError: A file does not exist.
     """
     size = tokenizer.vocab_size
     counts, n_words, n_bytes = np.zeros(size, np.int64), 0, 0
     for path in sources:
-        lines = (line.lower() if lower else line for line in read_lines(path))
-        while some := list(islice(lines, _LINES)):
-            rows = tokenizer.encode([line if line.strip() else "" for line in some])
-            numbers = np.array([id for row in rows for id in (*row, LINE_END)], np.int32)
+        for some in _batches(read_parts(path)):
+            rows = tokenizer.encode([encodable(part, lower, tokenizer) for part in some])
+            ends = [(LINE_END,) if part.ends else () for part in some]
+            numbers = np.array([id for row, end in zip(rows, ends, strict=True) for id in (*row, *end)], np.int32)
             n_words += int(np.count_nonzero(numbers != LINE_END))
-            n_bytes += sum(map(len, some))
+            n_bytes += sum(len(part.text) for part in some)
             numbers[numbers == UNK_ID] = TOO_LONG
             counts += np.bincount(numbers[numbers >= 0], minlength=size)
             spool.add(numbers)
             tell(f"read {n_words:,} tokens")
     return Numbered(spool, counts, np.arange(size), lambda ids: token_names(tokenizer, ids.tolist()), n_words, n_bytes)
+
+
+def _batches(parts: Iterator[Part]) -> Iterator[list[Part]]:
+    """Yield parts of lines that are encoded at a time."""
+    some: list[Part] = []
+    size = 0
+    for part in parts:
+        some.append(part)
+        size += len(part.text)
+        if len(some) == _LINES or size > _SIGNS:
+            yield some
+            some, size = [], 0
+    if some:
+        yield some
+
+
+def encodable(part: Part, lower: bool, tokenizer: Tokenizer) -> str:
+    """Return the text of a part; a vocabulary puts a space before the first word of what it encodes, or it does not."""
+    text = part.text.lower() if lower else part.text
+    if part.begins:
+        return "" if part.ends and not text.strip() else text
+    return text if tokenizer.config.kind in ("char", "gpt2") else text[1:]
 
 
 def token_names(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:

@@ -127,7 +127,8 @@ def _kept(text: Numbered, settings: WordsConfig, where: str) -> NDArray[np.int64
     if not len(kept):
         most = int(np.argmax(text.counts))
         name, n = text.names(np.array([most]))[0][:40], int(text.counts[most])
-        what = f"no word occurs {settings.min_count:,} times: the most frequent, {name!r}, does {n:,} times"
+        often = "once" if n == 1 else f"{n:,} times"
+        what = f"no word occurs {settings.min_count:,} times: the most frequent, {name!r}, occurs {often}"
         raise DataError(what, where=where, help=_TOKENS if _is_dense(text) else "ask for a lower --min-count")
     return kept[np.lexsort((text.first[kept], -text.counts[kept]))][: settings.max_vocab]
 

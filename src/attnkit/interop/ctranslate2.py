@@ -24,6 +24,7 @@ PAD, BOS, EOS, UNK = 0, 1, 2, 3
 SPECIALS = ("<pad>", "<s>", "</s>", "<unk>")
 N_POSITIONS = 2048
 """Rows of a written position table: the longest source or target, in tokens."""
+NORM_EPS = 1e-5
 POSITIONS = ("sinusoidal", "learned", "rotary", "relative", "none")
 
 
@@ -108,6 +109,10 @@ def require_known(config: ModelConfig) -> TransformerConfig:
         raise RunError(
             "CTranslate2 has no sparse patterns of attention", where="model.pattern", help="it takes pattern none"
         )
+    if config.embedding_norm or config.norm_eps != NORM_EPS:
+        key = "embedding_norm" if config.embedding_norm else "norm_eps"
+        help = f"it takes embedding_norm false and norm_eps {NORM_EPS}"
+        raise RunError(f"CTranslate2 has no such {key}: not what BERT's encoder has", where=f"model.{key}", help=help)
     if config.positions not in POSITIONS:
         raise RunError(
             f"CTranslate2 has no encoder with {config.positions} positions",

@@ -63,6 +63,10 @@ def refuse_translation(config: ModelConfig) -> None:
         raise refusal(where, "no Marian with another attention than scaled dot products with softmax", takes)
     if config.pattern != "none":
         raise refusal("model.pattern", "no Marian with sparse patterns of attention", "it takes pattern none")
+    if config.embedding_norm:
+        raise refusal("model.embedding_norm", "no Marian with norms on embeddings", "it takes embedding_norm false")
+    if config.norm_eps != 1e-5:
+        raise refusal("model.norm_eps", f"no Marian with norm_eps {config.norm_eps}", "it takes norm_eps 1e-5")
 
 
 def bert_json(config: BertConfig, vocab_size: int, architecture: str, labels: Sequence[str] = ()) -> Tree:

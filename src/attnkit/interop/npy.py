@@ -18,6 +18,7 @@ from attnkit.errors import DataError
 
 _MOST_HEADER = 10_000  # bytes
 _LENGTHS = {(1, 0): 2, (2, 0): 4}  # format version -> bytes that say how long the header is
+_AGAIN = "it is damaged or cut off: fetch or write the file again"
 _MALFORMED = (ValueError, TypeError, SyntaxError, OverflowError, RecursionError, MemoryError, tokenize.TokenError)
 
 
@@ -30,14 +31,15 @@ def map_npy(stream: BinaryIO, name: str) -> NDArray[Any]:
     try:
         shape, fortran, dtype, offset = _header(stream)
     except _MALFORMED as error:
-        raise DataError(f"this is no .npy file that can be read: {str(error)[:200]}", where=name) from error
+        what = f"this is no .npy file that can be read: {str(error)[:200]}"
+        raise DataError(what, where=name, help=_AGAIN) from error
     if dtype.hasobject or dtype.kind not in "fiub":
         raise DataError(f"this array holds {_shown(dtype)}, not numbers", where=name)
     if len(shape) != 2 or not all(0 < n < 1 << 48 for n in shape):
         raise DataError(f"this array has the shape {_shown(shape)}, not rows and columns", where=name)
     size, claimed = stream.seek(0, io.SEEK_END) - offset, math.prod(shape) * dtype.itemsize
     if size != claimed:
-        raise DataError(f"its header tells of {claimed:,} bytes, and there are {size:,}", where=name)
+        raise DataError(f"its header tells of {claimed:,} bytes, and there are {size:,}", where=name, help=_AGAIN)
     order: Any = "F" if fortran else "C"
     return np.memmap(stream, dtype, "r", offset, shape, order).view(np.ndarray)
 

@@ -8,14 +8,19 @@ with them.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
+
+from attnkit import files
+from attnkit.errors import SystemFailure
 
 FAST = {
     "nogil": True,
@@ -75,7 +80,7 @@ def fast(loop: Callable[..., Any], arguments: tuple[Any, ...], words: list[str])
 
     What the cache does not hold is compiled in another process, ``python -m WORDS``, which must call this function for
     the same loop: numba's compiler takes some 100 MB that a process never gives back. If that fails, or is where we
-    are, it is compiled here.
+    are, it is compiled here. Of processes that want the same loop at once one has it compiled, and the others wait.
     """
     numba = _numba()
     types = tuple(numba.typeof(argument) for argument in arguments)
@@ -84,7 +89,9 @@ def fast(loop: Callable[..., Any], arguments: tuple[Any, ...], words: list[str])
     try:
         kept = numba.njit(cache=True, **FAST)(loop)
         if not os.environ.get(_CHILD) and not _holds(kept, types):
-            subprocess.run([sys.executable, "-m", *words], env={**os.environ, _CHILD: "1"}, capture_output=True)
+            with _alone(words):
+                if not _holds(kept, types):
+                    subprocess.run([sys.executable, "-m", *words], env={**os.environ, _CHILD: "1"}, capture_output=True)
         kept.compile(types)
         return _closed(kept)
     except Exception:  # the cache cannot be written to, or is damaged
@@ -103,6 +110,19 @@ def _holds(function: Any, types: tuple[Any, ...]) -> bool:
     """Say whether numba's cache has the loop for these types, so that compiling it means loading it."""
     kept = function._cache
     return kept._cache_file.load(kept._index_key(types, function.targetctx.codegen())) is not None
+
+
+@contextmanager
+def _alone(words: list[str]) -> Iterator[None]:
+    """Let one process at a time compile the same, by a folder that it locks; where none can be, all at once."""
+    with ExitStack() as held:
+        with suppress(OSError, SystemFailure):
+            folder = cache_folder() / _sources() / sha256("\0".join(words).encode()).hexdigest()[:16]
+            files.make_dirs(folder)
+            descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+            held.callback(os.close, descriptor)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
 
 
 @cache
@@ -126,7 +146,8 @@ def compiled(loop: Callable[..., Any], signature: str) -> Callable[..., Any] | N
         kept = numba.njit(cache=True)(loop)
         # Where that folder cannot be written to, numba takes another one.
         if str(kept.stats.cache_path).startswith(folder):
-            kept.compile(signature)
+            with _alone([loop.__module__, loop.__qualname__, signature]):
+                kept.compile(signature)
             return _closed(kept)
     except Exception:  # its disk is full, or what lies there is damaged
         pass

@@ -9,6 +9,7 @@ import json
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from importlib import import_module
 from typing import Any, Literal
 
@@ -44,6 +45,18 @@ class Recipe:
     def width(self) -> int:
         """P, the floats of a row."""
         return -(-self.dim // LANES) * LANES
+
+    @property
+    def kind(self) -> Recipe:
+        """The plainest recipe that the same compiled loop runs by."""
+        sampled = self.output == "negative"
+        return Recipe(
+            method=self.method,
+            output=self.output,
+            dim=self.width,
+            exact=sampled and self.method == "skip-gram" and self.exact,
+            subwords=sampled and self.method == "cbow" and self.subwords,
+        )
 
 
 @dataclass
@@ -129,18 +142,7 @@ class Loops:
         knobs = (recipe.window, recipe.dynamic_window, recipe.negative, recipe.context == "mean")
         self._knobs = tuple(int(knob) for knob in knobs)
         self._lanes = (np.float32(0.0),) * (recipe.width // LANES)
-        self._ids = np.dtype(ids)
-        empty = Text(np.empty(0, self._ids), np.zeros(1, np.int64))
-        weights = Weights(rows(1, recipe.width), rows(1, recipe.width))
-        command = ["attnkit.kernels.word2vec", json.dumps(asdict(recipe)), self._ids.name]
-        self._loop = fast(loop_of(recipe), self._arguments(weights, empty, (0, 0, 0), (0.0, 0.0)), command)
-
-    def _arguments(
-        self, weights: Weights, text: Text, work: tuple[int, int, int], alphas: tuple[float, float]
-    ) -> tuple[Any, ...]:
-        where = (np.int64(work[0]), np.int64(work[1]), np.uint64(work[2]), np.float32(alphas[0]), np.float32(alphas[1]))
-        matrices = (weights.inputs, weights.outputs, self._lanes)
-        return matrices, (_read_only(text.ids), _read_only(text.starts)), where, self._knobs, self._tables
+        self._loop = _compiled(recipe.kind, np.dtype(ids).name)
 
     def piece(
         self, weights: Weights, text: Text, span: tuple[int, int], key: int, alphas: tuple[float, float]
@@ -150,8 +152,28 @@ class Loops:
         ``key`` is the epoch's (``sampling.key_of(seed, epoch)``), the same for all its pieces: with the positions it
         decides all that is random. The learning rate falls from alphas[0] to alphas[1] over the piece.
         """
-        loss, terms, words = self._loop(*self._arguments(weights, text, (*span, key), alphas))
+        matrices = (weights.inputs, weights.outputs, self._lanes)
+        work = _work((*span, key), alphas)
+        loss, terms, words = self._loop(matrices, _arrays(text), work, self._knobs, self._tables)
         return Tally(float(loss), int(terms), int(words))
+
+
+def _work(span: tuple[int, int, int], alphas: tuple[float, float]) -> tuple[Any, ...]:
+    return np.int64(span[0]), np.int64(span[1]), np.uint64(span[2]), np.float32(alphas[0]), np.float32(alphas[1])
+
+
+def _arrays(text: Text) -> tuple[NDArray[Any], ...]:
+    return _read_only(text.ids), _read_only(text.starts)
+
+
+@cache
+def _compiled(kind: Recipe, ids: str) -> Callable[..., Any]:
+    """Return the loop of all recipes of a kind, for ids of one type; loaded once a process."""
+    empty = Text(np.empty(0, ids), np.zeros(1, np.int64))
+    matrices = rows(1, kind.width), rows(1, kind.width), (np.float32(0.0),) * (kind.width // LANES)
+    tables = Tables(np.empty(0, np.uint32)).arrays()
+    given = matrices, _arrays(empty), _work((0, 0, 0), (0.0, 0.0)), (0, 0, 0, 0), tables
+    return fast(loop_of(kind), given, ["attnkit.kernels.word2vec", json.dumps(asdict(kind)), ids])
 
 
 def loop_of(recipe: Recipe) -> Callable[..., Any]:
@@ -165,4 +187,4 @@ def loop_of(recipe: Recipe) -> Callable[..., Any]:
 
 
 if __name__ == "__main__":  # the child process of compiled.fast
-    Loops(Recipe(**json.loads(sys.argv[1])), Tables(np.empty(0, np.uint32)), sys.argv[2])
+    _compiled(Recipe(**json.loads(sys.argv[1])), sys.argv[2])

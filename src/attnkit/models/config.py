@@ -41,7 +41,6 @@ ModelKind = Literal["transformer", "rnn"]
 class TransformerConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
     """An encoder-decoder Transformer (Vaswani et al. 2017)."""
 
-    norm_eps: ClassVar[float] = 1e-5
     gated: ClassVar[bool] = False
     kind: Literal["transformer"] = "transformer"
     """Which model: this one."""
@@ -57,6 +56,10 @@ class TransformerConfig(BaseModel, frozen=True, extra="forbid", strict=True, use
     """Width inside the feed-forward sublayer."""
     norm: Literal["post", "pre"] = "post"
     """LayerNorm after each residual sum, as in the paper, or before each sublayer and once more at the end."""
+    norm_eps: float = Field(default=1e-5, gt=0, lt=1)
+    """What LayerNorm adds to the variance."""
+    embedding_norm: bool = False
+    """LayerNorm on the source's embeddings too, as BERT has it where norms come after."""
     positions: Literal["sinusoidal", "learned", "rotary", "alibi", "relative", "none"] = "sinusoidal"
     """How the model knows the order of words; learned holds max_length of them, the others any length."""
     alignment: Alignments = "scaled_dot"
@@ -103,17 +106,13 @@ class TransformerConfig(BaseModel, frozen=True, extra="forbid", strict=True, use
         refuse_two_for_one(self.tied, self.target_embeddings)
         for name, given in (("alignment", self.alignment), ("distribution", self.distribution)):
             if not isinstance(given, str) and len(given) != self.n_heads:
-                raise ValueError(
-                    f"{name} names {len(given)} functions and n_heads is {self.n_heads}: name one for all heads or one "
-                    "for each"
-                )
+                what = f"{name} names {len(given)} functions and n_heads is {self.n_heads}"
+                raise ValueError(f"{what}: name one for all heads or one for each")
         for pair in self.heads:
             refuse_meaningless(*pair, self.attention_options)
         if self.positions in ("alibi", "relative") and "normalize" in spread(self.distribution, self.n_heads):
-            raise ValueError(
-                f"distribution normalize takes scores that are not negative, and positions {self.positions} add "
-                "numbers below zero to them"
-            )
+            what = f"scores that are not negative, and positions {self.positions} add numbers below zero to them"
+            raise ValueError(f"distribution normalize takes {what}")
         if self.pattern != "none" and (self.attention_dropout or not self.plain_attention):
             raise ValueError(
                 f"pattern {self.pattern} needs scaled_dot with softmax in all heads and attention_dropout 0"

@@ -32,9 +32,9 @@ Seen = list[Tensor]
 
 
 class Embedding(nn.Module):
-    """Word vectors times √D, plus positions where the model adds them, with dropout."""
+    """Word vectors times √D, plus positions where the model adds them, normed if asked for, with dropout."""
 
-    def __init__(self, config: TransformerConfig, vocab_size: int) -> None:
+    def __init__(self, config: TransformerConfig, vocab_size: int, normed: bool = False) -> None:
         super().__init__()
         self.words = nn.Embedding(vocab_size, config.d_model)
         nn.init.normal_(self.words.weight, std=config.d_model**-0.5)
@@ -42,11 +42,12 @@ class Embedding(nn.Module):
         self.sinusoidal = config.positions == "sinusoidal"
         learned = config.positions == "learned"
         self.positions = LearnedPositions(config.max_length, config.d_model) if learned else None
+        self.norm = nn.LayerNorm(config.d_model, eps=config.norm_eps) if normed else nn.Identity()
         self.dropout = Dropout(config.dropout)
 
     def forward(self, ids: Tensor, start: int = 0) -> Tensor:
         """Return (B, T, D) for ids (B, T) at positions start..start + T."""
-        x: Tensor = self.dropout(self.place(ids, start, start + ids.shape[1]))
+        x: Tensor = self.dropout(self.norm(self.place(ids, start, start + ids.shape[1])))
         return x
 
     def place(self, ids: Tensor, start: int, stop: int) -> Tensor:
@@ -123,10 +124,10 @@ class Encoder(nn.Module):
 
     def __init__(self, config: TransformerConfig, vocab_size: int) -> None:
         super().__init__()
-        self.embedding = Embedding(config, vocab_size)
+        self.embedding = Embedding(config, vocab_size, config.embedding_norm)
         self.own = Own(config, causal=False)
         self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.encoder_layers))
-        self.norm = nn.LayerNorm(config.d_model) if config.norm == "pre" else nn.Identity()
+        self.norm = nn.LayerNorm(config.d_model, eps=config.norm_eps) if config.norm == "pre" else nn.Identity()
 
     def forward(self, src: Tensor, src_mask: Tensor | None, seen: Seen | None = None) -> Tensor:
         """Return the memory (B, S, D)."""
@@ -147,7 +148,7 @@ class Decoder(nn.Module):
         self.embedding = Embedding(config, vocab_size)
         self.own = Own(config, causal=True)
         self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_layers))
-        self.norm = nn.LayerNorm(config.d_model) if config.norm == "pre" else nn.Identity()
+        self.norm = nn.LayerNorm(config.d_model, eps=config.norm_eps) if config.norm == "pre" else nn.Identity()
         # Keys and values of all layers in one product: rows 2l·D.. are layer l's keys, (2l+1)·D.. its values.
         self.memory = Linear(config.d_model, 2 * config.decoder_layers * config.d_model)
         initialise_parts(self.memory)

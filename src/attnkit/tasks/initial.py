@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -23,8 +24,7 @@ def layer_of(run: Path) -> Layer:
     Raises:
         RunError: no such run, or a damaged one.
     """
-    checkpoint = RunFolder(run).checkpoint()[0]
-    tree = read_tree(checkpoint)
+    tree = read_tree(RunFolder(run).checkpoint()[0])
     kept: dict[str, Any] = {
         key: tree[key] for key in ("task", "model", "vocabulary", "joint_vocabulary") if key in tree
     }
@@ -35,8 +35,23 @@ def layer_of(run: Path) -> Layer:
 
 def inherited(init_from: Path, run: Path | None) -> Layer:
     """Return what a run takes over from another; one that goes on has it in itself, and the other may be gone."""
-    own = RunFolder(run) if run is not None else None
-    return layer_of(run if run is not None and own is not None and own.exists() and own.steps() else init_from)
+    if run is None or not RunFolder(run).exists() or not RunFolder(run).steps():
+        return layer_of(init_from)
+    layer = layer_of(run)
+    return Layer(layer.origin, {**layer.tree, **_lengths(read_tree(RunFolder(run).checkpoint()[0]))})
+
+
+def _lengths(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """Return how long lines and translations may be in a run that may have them from the positions it began with."""
+    model = tree.get("model")
+    if not isinstance(model, dict) or model.get("positions") != "learned":
+        return {}
+    sections = {name: tree.get(name) for name in ("data", "decoding")}
+    return {
+        name: {"max_length": section["max_length"]}
+        for name, section in sections.items()
+        if isinstance(section, dict) and "max_length" in section
+    }
 
 
 def preset_of(run: Path) -> str | None:

@@ -13,6 +13,7 @@ from typing import Any
 from attnkit.tasks.autoencode_config import AutoencodeConfig, autoencode_kind, autoencode_preset
 from attnkit.tasks.classify_config import ClassifyConfig, classify_kind, classify_preset
 from attnkit.tasks.config import TranslationConfig
+from attnkit.tasks.encoder_config import adopt
 from attnkit.tasks.finetune_config import (
     NOT_TAKEN,
     AnswerConfig,
@@ -66,6 +67,8 @@ class Kind:
     """Other kinds of runs that one of this kind may begin with, besides its own."""
     not_taken: tuple[str, ...] = ()
     """Keys of their models that it does not take over."""
+    adopt: Callable[[Mapping[str, Any], Any], dict[str, Any]] | None = None
+    """(configuration of a run of another kind, kind of model asked for): what it takes over, where its keys differ."""
     fitting: Callable[[Mapping[str, Any]], str] | None = None
     """(model of the run begun with): the preset for it, in place of the one for a number of lines."""
 
@@ -87,6 +90,8 @@ KINDS: dict[str, Kind] = {
         needs=("data.src", "data.tgt"),
         example="two files: --src a.en --tgt a.de",
         texts=("data.src", "data.tgt", "data.valid_src", "data.valid_tgt"),
+        begins_with=("mlm",),
+        adopt=adopt,
     ),
     "autoencode": Kind(
         noun="an auto-encoder",

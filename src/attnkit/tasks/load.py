@@ -19,7 +19,7 @@ from attnkit.runs.folder import RunFolder
 from attnkit.runtime.devices import DTYPES, choose_device
 from attnkit.tasks.config import TranslationConfig
 from attnkit.tasks.run_config import RunConfig
-from attnkit.tasks.saved import read_bounded, read_run_config
+from attnkit.tasks.saved import read_bounded, read_run_config, read_tree
 from attnkit.tasks.vocabularies import Vocabularies
 from attnkit.tasks.weights import MODEL, read_tensors, refuse_small, tensors_of
 from attnkit.text.schema import MOST_BYTES
@@ -95,15 +95,24 @@ def read_tokenizers(checkpoint: Checkpoint) -> tuple[Tokenizer, Tokenizer]:
 def given_vocabularies(config: TranslationConfig, source: Checkpoint | None) -> Vocabularies | None:
     """Return vocabularies to use instead of making new ones: those of a checkpoint, or ``vocabulary_files``.
 
+    The one of BERT serves both sides where they are to have one; else it is ``given_source``.
+
     Raises:
         RunError: one of them is missing or damaged.
     """
     if source is not None:
-        return Vocabularies(*read_tokenizers(source))
+        return Vocabularies(*read_tokenizers(source)) if given_source(config, source) is None else None
     if config.vocabulary_files is None:
         return None
     loaded = [load_tokenizer(Path(name)) for name in config.vocabulary_files]
     return Vocabularies(loaded[0], loaded[-1])
+
+
+def given_source(config: TranslationConfig, source: Checkpoint | None) -> Tokenizer | None:
+    """Return the source's vocabulary where it alone is given: a BERT's, unless it is to serve both sides."""
+    if source is None or config.joint_vocabulary or read_tree(source).get("task") == config.task:
+        return None
+    return read_tokenizer(source)
 
 
 def given_tokenizer(config: RunConfig, source: Checkpoint | None) -> Tokenizer | None:

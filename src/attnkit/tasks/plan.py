@@ -15,11 +15,13 @@ from attnkit.models.build import build_model
 from attnkit.runs.folder import RunFolder
 from attnkit.runtime.devices import choose_device, choose_precision
 from attnkit.tasks.config import TranslationConfig
-from attnkit.tasks.load import given_vocabularies
+from attnkit.tasks.encoder_taken import refuse_misfit
+from attnkit.tasks.load import given_source, given_vocabularies
 from attnkit.tasks.run_config import RunConfig
 from attnkit.tasks.vocabularies import Vocabularies, refuse_two_givers
 from attnkit.text.lines import count_lines
 from attnkit.text.parallel import read_parallel
+from attnkit.text.tokenizer import Tokenizer
 from attnkit.text.vocabulary import train_vocabulary
 
 SAMPLE = 20_000
@@ -63,8 +65,12 @@ def plan(config: TranslationConfig, init_from: Path | None = None) -> Plan:
     samples = [list(islice(read_parallel(src, tgt), SAMPLE)) for src, tgt in files]  # which refuses what is no text
     counts = [count_lines(src) for src, _ in files]
     refuse_two_givers(config.vocabulary_files, init_from)
-    given = given_vocabularies(config, None if init_from is None else RunFolder(init_from).checkpoint()[0])
-    vocabularies = given or _of_samples(config, [pair for sample in samples for pair in sample])
+    checkpoint = None if init_from is None else RunFolder(init_from).checkpoint()[0]
+    if checkpoint is not None:
+        refuse_misfit(checkpoint, config)
+    given = given_vocabularies(config, checkpoint)
+    every = [pair for sample in samples for pair in sample]
+    vocabularies = given or _of_samples(config, every, given_source(config, checkpoint))
     whole = given is not None or max(counts) <= SAMPLE
     sides = (vocabularies.src, vocabularies.tgt)
     tokens = 0.0
@@ -96,7 +102,9 @@ def outline(
     )
 
 
-def _of_samples(config: TranslationConfig, pairs: list[tuple[str, str]]) -> Vocabularies:
+def _of_samples(config: TranslationConfig, pairs: list[tuple[str, str]], source: Tokenizer | None) -> Vocabularies:
+    if source is not None:
+        return Vocabularies(source, train_vocabulary((tgt for _, tgt in pairs), config.vocabulary))
     if config.joint_vocabulary:
         joint = train_vocabulary((text for pair in pairs for text in pair), config.vocabulary)
         return Vocabularies(joint, joint)

@@ -27,7 +27,7 @@ from attnkit.tasks.vocabularies import Vocabularies, load_vocabularies
 from attnkit.text.check import check_pair
 from attnkit.text.config import CheckConfig
 from attnkit.text.parallel import mismatch
-from attnkit.text.tokenizer import UNK_ID
+from attnkit.text.tokenizer import UNK_ID, Tokenizer
 from attnkit.text.vocabulary import train_vocabulary
 
 _CHUNK = 4096  # lines encoded at a time
@@ -62,6 +62,7 @@ def prepare(
     folder: Path,
     given: Callable[[], Vocabularies | None] = lambda: None,
     origin: str | None = None,
+    source: Callable[[], Tokenizer | None] = lambda: None,
 ) -> Iterator[Stage | Checked | Warned]:
     """Encode the training text into ``folder``, unless that has been done.
 
@@ -71,6 +72,7 @@ def prepare(
         given: asked for vocabularies to use instead of new ones, where there is nothing yet.
         origin: fingerprint of the weights that the run begins with. Text encoded for others is encoded anew: the ids
             of another vocabulary would mean nothing to these.
+        source: asked for the source's vocabulary, where both are not given.
 
     Raises:
         DataError: missing or undecodable files, different line counts, nothing left to train on.
@@ -82,7 +84,7 @@ def prepare(
         return
     yield Stage("checking the text")
     yield from _check(config)
-    yield from _build(config, folder, given(), origin)
+    yield from _build(config, folder, given(), source(), origin)
 
 
 def open_prepared(folder: Path) -> Prepared:
@@ -102,7 +104,7 @@ def open_prepared(folder: Path) -> Prepared:
 
 
 def _build(
-    config: TranslationConfig, folder: Path, given: Vocabularies | None, origin: str | None
+    config: TranslationConfig, folder: Path, given: Vocabularies | None, source: Tokenizer | None, origin: str | None
 ) -> Iterator[Stage | Warned]:
     data = config.data
     with files.new_folder(folder) as temporary:
@@ -110,8 +112,9 @@ def _build(
         if not corpora.valid:
             raise DataError("no pair of lines is left to validate on", help="give --valid-src and --valid-tgt")
         if given is None:
-            yield Stage("building the vocabulary" if config.joint_vocabulary else "building two vocabularies")
-            given = _train_vocabularies(config, corpora)
+            what = "two vocabularies" if source is None else "the target's vocabulary"
+            yield Stage(f"building {'the vocabulary' if config.joint_vocabulary else what}")
+            given = _train_vocabularies(config, corpora, source)
         for name, content in given.files().items():
             files.write_into(temporary / name, content)
         yield Stage("encoding the text")
@@ -154,7 +157,9 @@ class Unknown:
         ]
 
 
-def _train_vocabularies(config: TranslationConfig, corpora: Corpora) -> Vocabularies:
+def _train_vocabularies(config: TranslationConfig, corpora: Corpora, source: Tokenizer | None) -> Vocabularies:
+    if source is not None:
+        return Vocabularies(source, train_vocabulary(corpora.lines(1), config.vocabulary))
     if config.joint_vocabulary:
         joint = train_vocabulary(corpora.lines(0, 1), config.vocabulary)
         return Vocabularies(joint, joint)

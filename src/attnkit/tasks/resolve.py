@@ -64,7 +64,7 @@ def resolve(
     layers = _layers(file, sets, {"preset": None if preset_name == "auto" else preset_name, **flags})
     given, _ = merge(layers)
     kind = _kind(given, fixed)
-    fixed = _adopted(fixed, kind)
+    fixed = _adopted(fixed, kind, given)
     if not all(_at(given, key) for key in kind.needs):
         others = " or ".join(f"--task {name}" for name, other in KINDS.items() if "data.files" in other.needs)
         stray = _at(given, "data.files") and "data.files" not in kind.needs
@@ -141,10 +141,12 @@ def _kind(given: Tree, fixed: Layer | None) -> Kind:
     return KINDS[name]
 
 
-def _adopted(fixed: Layer | None, kind: Kind) -> Layer | None:
+def _adopted(fixed: Layer | None, kind: Kind, given: Tree) -> Layer | None:
     """Return what a run takes over from another, less what one of another kind has for itself."""
     if fixed is None or _at(fixed.tree, "task") not in kind.begins_with:
         return fixed
+    if kind.adopt is not None:
+        return Layer(fixed.origin, kind.adopt(fixed.tree, _at(given, "model.kind")))
     tree = {key: value for key, value in fixed.tree.items() if key != "task"}
     if isinstance(tree.get("model"), dict):
         tree["model"] = {key: value for key, value in tree["model"].items() if key not in kind.not_taken}

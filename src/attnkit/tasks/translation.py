@@ -13,14 +13,14 @@ from attnkit.models.build import build_model
 from attnkit.models.translation import TranslationModel
 from attnkit.runs.checkpoint import Checkpoint
 from attnkit.runtime.ranks import Ranks
-from attnkit.tasks import course
+from attnkit.tasks import course, encoder_taken
 from attnkit.tasks.card import About
 from attnkit.tasks.config import TranslationConfig
 from attnkit.tasks.course import Begun, Event, Finished, Parts, Request, Scored, train
 from attnkit.tasks.encoded import Checked, Stage, Warned
 from attnkit.tasks.evaluate import Evaluation
 from attnkit.tasks.likelihood import pairs_loss
-from attnkit.tasks.load import build_fitting, given_vocabularies, read_tokenizers, refuse_misfit
+from attnkit.tasks.load import build_fitting, given_source, given_vocabularies, read_tokenizers, refuse_misfit
 from attnkit.tasks.plan import plan
 from attnkit.tasks.prepare import Prepared, open_prepared, prepare
 from attnkit.tasks.sharing import shares_out
@@ -57,7 +57,8 @@ def make_job(
 def _prepare(
     config: TranslationConfig, folder: Path, giver: Callable[[], Checkpoint | None], origin: str | None
 ) -> Iterator[Stage | Checked | Warned]:
-    return prepare(config, folder, lambda: given_vocabularies(config, giver()), origin)
+    given, source = (lambda: given_vocabularies(config, giver())), (lambda: given_source(config, giver()))
+    return prepare(config, folder, given, origin, source)
 
 
 def _open(config: TranslationConfig, folder: Path) -> Prepared:
@@ -78,7 +79,8 @@ def _fitting(checkpoint: Checkpoint, config: TranslationConfig) -> torch.nn.Modu
 
 
 def _refuse_misfit(checkpoint: Checkpoint, config: TranslationConfig) -> None:
-    refuse_misfit(checkpoint, config.model, Vocabularies(*read_tokenizers(checkpoint)))
+    if not encoder_taken.refuse_misfit(checkpoint, config):
+        refuse_misfit(checkpoint, config.model, Vocabularies(*read_tokenizers(checkpoint)))
 
 
 def _about(config: TranslationConfig, name: str) -> About:
@@ -100,4 +102,5 @@ TASK = Task(
     refuse_misfit=_refuse_misfit,
     about=_about,
     plan=plan,
+    take=encoder_taken.take,
 )

@@ -146,7 +146,7 @@ class LineReader:
     def __iter__(self) -> Iterator[str]:
         counts = self.counts
         with opened(self.path, counts) as raw_lines:
-            ahead, rest = _look_ahead(iter(partial(raw_lines.readline, MAX_BYTES + 1), b""))
+            ahead, rest = look_ahead(iter(partial(raw_lines.readline, MAX_BYTES + 1), b""))
             utf16 = is_utf16(b"".join(ahead)[:4096])
             for raw in chain(ahead, rest):
                 counts.n_lines += 1
@@ -224,11 +224,11 @@ def opened(path: Path, counts: LineCounts) -> Iterator[BinaryIO]:
             handle.close()
 
 
-def undecodable(path: Path, line: int, raw: bytes, error: UnicodeDecodeError) -> DataError:
-    """Return the error for bytes that are no UTF-8, with a guess at what the file is."""
-    byte = raw[error.start]
-    help = (guess(raw, error.encoding) if line == 1 else None) or "convert the file to UTF-8 (iconv), or mend the line"
-    what = f"byte 0x{byte:02X} is no UTF-8 (byte {error.start + 1} of the line)"
+def undecodable(path: Path, line: int, raw: bytes, error: UnicodeDecodeError, before: int = 0) -> DataError:
+    """Return the error for bytes that are no UTF-8, ``before`` of their line left out; guesses what the file is."""
+    known = guess(raw, error.encoding) if line == 1 and not before else None
+    help = known or "convert the file to UTF-8 (iconv), or mend the line"
+    what = f"byte 0x{raw[error.start]:02X} is no UTF-8 (byte {before + error.start + 1} of the line)"
     return DataError(what, where=f"{path}:{line}", help=help)
 
 
@@ -248,7 +248,7 @@ def guess(raw: bytes, encoding: str) -> str | None:
     return "the file looks binary: name a text file" if b"\0" in raw else None
 
 
-def _look_ahead(lines: Iterator[bytes]) -> tuple[list[bytes], Iterator[bytes]]:
+def look_ahead(lines: Iterator[bytes]) -> tuple[list[bytes], Iterator[bytes]]:
     """Return the first line, or the first few where it holds a NUL, and the others."""
     ahead = list(islice(lines, 1))
     while ahead and b"\0" in ahead[0] and len(ahead) < _FIRST and sum(map(len, ahead)) < 8 * _TELLING:
@@ -277,10 +277,10 @@ def _failure(path: Path, line: int, error: Exception) -> AttnkitError:
         return UsageError(f"there is no file {path}", help=hint)
     if isinstance(error, IsADirectoryError):
         return UsageError(f"{path} is a folder", help="name a text file in it")
-    if isinstance(error, _DAMAGE):
-        return DataError(f"the compressed file is damaged or cut off: {error}", where=f"{path}, after line {line}")
-    if isinstance(error, OSError) and path.suffix.lower() == ".bz2" and error.errno is None:
-        return DataError(f"the compressed file is damaged: {error}", where=f"{path}, after line {line}")
+    if isinstance(error, _DAMAGE) or (path.suffix.lower() == ".bz2" and getattr(error, "errno", 0) is None):
+        what = f"the compressed file is damaged or cut off: {error}"
+        where = f"{path}, after line {line}" if line else str(path)
+        return DataError(what, where=where, help="fetch it again, or pack the text again")
     if isinstance(error, OSError):
         return failure("read", path, error)
     return SystemFailure(f"cannot read {path}: {error}")

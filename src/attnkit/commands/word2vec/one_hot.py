@@ -22,8 +22,13 @@ def command(
     Example:
       attnkit word2vec one-hot motel hotel vectors
     """
+    from attnkit.errors import UsageError
     from attnkit.tasks.word_vectors.one_hot import drawn, one_hot
 
+    if not run.exists():
+        raise UsageError(
+            f"there is no run or file {run}", help="vectors are named last: attnkit word2vec one-hot motel hotel RUN"
+        )
     found = one_hot(run, words)
     if json:
         console.result(dumps(found.as_dictionary(), ensure_ascii=False))
@@ -35,5 +40,5 @@ def command(
         one, other = pair.words
         rows.append([f"{one} · {other}", str(pair.one_hot_dot), f"{pair.dot:.4f}"])
         rows.append([f"cos({one}, {other})", str(pair.one_hot_dot), f"{pair.cosine:.4f}"])
-    said = "As one-hot vectors any two words are at right angles: nothing tells that two of them are alike."
+    said = "As one-hot vectors any two words are at right angles:\nnothing tells that two of them are alike."
     console.result("\n\n".join([console.table(places, ""), console.table(rows, ""), said]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as codec
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -16,7 +17,7 @@ from attnkit.text.config import PhrasesConfig
 if TYPE_CHECKING:
     from attnkit.tasks.word_vectors.phrases import Report
 
-_SHOWN = 10
+_SHOWN, _COLUMNS = 10, 79
 
 
 def command(
@@ -105,5 +106,6 @@ def as_text(report: Report) -> str:
     for number, found in enumerate(report.phrases.passes, 1):
         best = sorted(found, key=lambda phrase: -phrase.count)[:_SHOWN]
         names = ", ".join(report.phrases.config.joiner.join(phrase.parts) for phrase in best)
-        lines.append(f"pass {number}: {len(found):,} phrases" + f", most frequent {names}" * bool(best))
+        lines.append(f"pass {number}: {len(found):,} phrases" + ", most frequent" * bool(best))
+        lines += textwrap.wrap(console.printable(names), _COLUMNS, initial_indent="  ", subsequent_indent="  ")
     return "\n".join(lines)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from attnkit.runtime.stops import StopRequests
     from attnkit.tasks.word_vectors.config import Word2VecConfig
     from attnkit.tasks.word_vectors.course import Progress
+    from attnkit.tasks.word_vectors.estimate import Estimate
     from attnkit.tasks.word_vectors.resolve import Resolved
     from attnkit.tasks.word_vectors.train import Begun, Event, Finished
 
@@ -101,11 +102,34 @@ def ended(done: Finished, output: Path) -> str:
 
 
 def show_plan(resolved: Resolved, json: bool) -> None:
-    """Print the resolved configuration with the origin of each value."""
+    """Print the resolved configuration with the origin of each value, and about what the run would take.
+
+    What a run would refuse to begin with is refused here too, as far as that can be seen without reading all text.
+    """
+    from attnkit.tasks.word_vectors.estimate import estimate
+
+    found = estimate(resolved.config)
     values = flatten(resolved.config.model_dump(mode="json"))
     if json:
         shown = {key: {"value": value, "origin": resolved.origin(key)} for key, value in values.items()}
-        console.result(dumps({"configuration": shown}, indent=1))
-    else:
-        rows = [(key, "null" if v is None else str(v), resolved.origin(key)) for key, v in values.items()]
-        console.result(console.table(rows))
+        console.result(dumps({"configuration": shown, "plan": None if found is None else asdict(found)}, indent=1))
+        return
+    rows = [(key, "null" if v is None else str(v), resolved.origin(key)) for key, v in values.items()]
+    console.result(f"{console.table(rows)}\n\n{planned(found)}")
+
+
+def planned(found: Estimate | None) -> str:
+    """Return about what a run would take, for people."""
+    from attnkit.views.training import count, duration, size
+
+    if found is None:
+        return "what can be read only once is not read now: nobody knows what it will take"
+    n_raw, n_words = (f"{n:,}" if found.share == 1 else f"about {count(n)}" for n in (found.n_raw, found.n_words))
+    looked = "all text" if found.share == 1 else f"the first {found.share:.2%} of the text"
+    took = "how long it takes depends on what is counted first"
+    if found.seconds is not None:
+        took = f"about {duration(found.seconds)} of training, give or take a factor of three"
+    return (
+        f"{n_raw} words of text, {n_words} get a vector (from {looked})\n"
+        f"about {size(found.memory)} of memory and {size(found.disk)} of disk\n{took}"
+    )

@@ -19,7 +19,7 @@ from attnkit.interop.word_vectors.table import (
     MOST_WORD,
     ScatteredRows,
     Table,
-    blocks,
+    finite_blocks,
     refuse_blanks,
     text_of,
 )
@@ -106,7 +106,7 @@ def write_binary(stream: BinaryIO, table: Table) -> None:
     refuse_blanks(table.words, " \t\r\n", FIT)
     width = table.rows.shape[1]
     stream.write(b"%d %d\n" % table.rows.shape)
-    for start, rows in blocks(table.rows):
+    for start, rows in finite_blocks(table):
         raw = rows.astype("<f4", copy=False).tobytes()
         words = table.words[start : start + len(rows)]
         rows_raw = (raw[4 * width * i : 4 * width * (i + 1)] for i in range(len(rows)))

@@ -22,8 +22,12 @@ ENDINGS: dict[str, Format] = {
     ".tsv": "projector",
 }
 """Ending of a name -> the format that is written under it; a name without one is a folder for the projector."""
+_ARRAYS = (".safetensors", ".npy")
+"""Endings of what cannot be mistaken for anything else."""
+_AGAIN = "fetch or write the file again"
 LOOKED_AT = 1 << 12
 """Bytes at the beginning of a file that tell what it is."""
+_SIZES = re.compile(rb"[-+]?[0-9]+[ \t]+[-+]?[0-9]+[ \t\r]*")
 _NUMBERS = re.compile(rb"[-+0-9.eEnNaAiIfF \t]*")
 
 
@@ -37,11 +41,13 @@ def format_of(path: Path) -> Format:
 
 
 def recognised(begin: bytes, name: str) -> Format:
-    """Return the format of a file by its first bytes; fastText's text is word2vec's.
+    """Return the format of a file by its first bytes; fastText's text is word2vec's. ``name`` is its path.
 
     Raises:
         DataError: it is none of them, with what it may be.
     """
+    if not begin:
+        raise DataError("this file is empty: it holds no vectors", where=name, help=_AGAIN)
     if begin.startswith(b"\x93NUMPY"):
         return "npy"
     if begin.startswith(b"\xba\x16\x4f\x2f"):
@@ -50,10 +56,18 @@ def recognised(begin: bytes, name: str) -> Format:
     if begin.startswith(b"\x80") and begin[1:2] in b"\x02\x03\x04\x05":
         help = "in gensim: model.wv.save_word2vec_format('vectors.bin', binary=True)"
         raise DataError("this is a pickle, which runs what it holds and is never opened", where=name, help=help)
-    if begin[8:9] == b"{" and int.from_bytes(begin[:8], "little") < 1 << 24:
+    if begin[8:9] == b"{" and b"\0" in begin[:8]:  # the size of a header, which is never text
         return "safetensors"
+    if (ending := Path(name).suffix.lower()) in _ARRAYS:
+        what = f"this is no {ending} file: it does not begin as one"
+        raise DataError(what, where=name, help=f"{_AGAIN}; if it is of another format, give it another ending")
     first, _, rest = begin.partition(b"\n")
     if (sizes := header(first)) is None:
+        # Rows of a single number may look like this too, but then the next one does as well.
+        if _SIZES.fullmatch(first) and len(rest.partition(b"\n")[0].split()) != 2:
+            n_words, width = (text.decode() for text in first.split())
+            what = f"the first line tells of {n_words[:20]} words of {width[:20]} numbers, which cannot be"
+            raise DataError(what, where=f"{name}:1", help=_AGAIN)
         if b"\0" in begin:
             raise DataError("this is no file of word vectors", where=name, help=f"formats are {', '.join(FORMATS)}")
         return "glove"

@@ -11,7 +11,7 @@ from functools import partial
 from typing import BinaryIO
 
 from attnkit.errors import DataError
-from attnkit.interop.word_vectors.table import MOST_WIDE, Floats, Table, blocks, refuse_blanks
+from attnkit.interop.word_vectors.table import MOST_WIDE, Floats, Table, finite_blocks, refuse_blanks
 from attnkit.interop.word_vectors.text import Growing, blame, parse_numbers
 
 VECTORS, METADATA = "vectors.tsv", "metadata.tsv"
@@ -62,7 +62,7 @@ def without_header(raw: bytes, n_rows: int) -> bytes:
 def write_rows(stream: BinaryIO, table: Table) -> None:
     """Write ``vectors.tsv``."""
     layout = "\t".join(["%.9g"] * table.rows.shape[1]) + "\n"
-    for _, rows in blocks(table.rows):
+    for _, rows in finite_blocks(table):
         stream.write("".join(layout % tuple(row) for row in rows.tolist()).encode())
 
 

@@ -54,20 +54,46 @@ class Table:
     rows: Rows
     counts: NDArray[np.int64] | None = None
     """(V,) how often each word occurs in the text that the vectors come from, where the file tells."""
+    name: str = "vectors"
+    """Where they come from, for messages."""
 
 
 def rows_at(rows: Rows, key: Any) -> Floats:
-    """Return rows as float32, whatever the file holds."""
+    """Return rows as float32, whatever the file holds: NaN too, since a mapped file is not read before it is asked."""
     with np.errstate(over="ignore"):
         found: Floats = np.asarray(rows[key], np.float32)
     return found
 
 
+def finite_rows_at(rows: Rows, key: Any, name: str) -> Floats:
+    """Return rows as float32. Raises ``DataError`` with the number of the first that is not finite."""
+    found = rows_at(rows, key)
+    if not np.isfinite(found).all():
+        numbers = np.atleast_1d(np.arange(len(rows))[key])
+        raise not_finite(name, int(numbers[np.argmin(np.isfinite(np.atleast_2d(found)).all(1))]))
+    return found
+
+
+def not_finite(name: str, number: int) -> DataError:
+    """Return the error for a row, counted from 0, that nothing can be computed with."""
+    what = "this vector holds a number that is not finite, or is too long for 32 bits"
+    help = "the file is damaged, or its training diverged: fetch it again, or train with a lower rate"
+    return DataError(what, where=f"{name}, vector {number + 1:,}", help=help)
+
+
 def blocks(rows: Rows) -> Iterator[tuple[int, Floats]]:
     """Yield all rows in groups of a few megabytes, each with the number of its first."""
+    return ((part.start, rows_at(rows, part)) for part in _parts(rows))
+
+
+def finite_blocks(table: Table) -> Iterator[tuple[int, Floats]]:
+    """Yield what ``blocks`` does. Raises ``DataError`` for a row that is not finite."""
+    return ((part.start, finite_rows_at(table.rows, part, table.name)) for part in _parts(table.rows))
+
+
+def _parts(rows: Rows) -> Iterator[slice]:
     step = max(1, _BLOCK // max(1, rows.shape[1]))
-    for start in range(0, len(rows), step):
-        yield start, rows_at(rows, slice(start, start + step))
+    return (slice(start, start + step) for start in range(0, len(rows), step))
 
 
 def refuse_blanks(words: Sequence[str], signs: str, fit: str) -> None:

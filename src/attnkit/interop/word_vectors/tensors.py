@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnkit.errors import DataError
-from attnkit.interop.word_vectors.table import MOST_WIDE, Table, blocks, refuse_blanks
+from attnkit.interop.word_vectors.table import MOST_WIDE, Table, finite_blocks, refuse_blanks
 from attnkit.reading import parse_json
 
 _MOST_HEADER = 1 << 24
@@ -41,7 +41,8 @@ def map_tensors(data: Buffer, name: str) -> dict[str, NDArray[Any]]:
         entries = [(key, entry) for key, entry in tree.items() if key != "__metadata__"]
         return {key: _tensor(data, 8 + size, entry) for key, entry in entries if entry["dtype"] in _TYPES}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DataError(f"this is no safetensors file that can be read: {str(error)[:200]}", where=name) from error
+        what = f"this is no safetensors file that can be read: {str(error)[:200]}"
+        raise DataError(what, where=name, help="it is damaged or cut off: fetch or write the file again") from error
 
 
 def _tensor(data: Buffer, base: int, entry: dict[str, Any]) -> NDArray[Any]:
@@ -132,6 +133,6 @@ def write_tensors(stream: BinaryIO, table: Table) -> None:
     head = json.dumps(tree).encode()
     head += b" " * (-len(head) % 8)
     stream.write(len(head).to_bytes(8, "little") + head + counts)
-    for _, rows in blocks(table.rows):
+    for _, rows in finite_blocks(table):
         stream.write(rows.astype("<f4", copy=False).tobytes())
     stream.write(words)

@@ -21,7 +21,7 @@ from attnkit.interop.word_vectors.table import (
     MOST_WORD,
     Floats,
     Table,
-    blocks,
+    finite_blocks,
     refuse_blanks,
     refuse_twice,
     text_of,
@@ -46,13 +46,9 @@ def read_text(stream: BinaryIO, name: str) -> Table:
     first = next(lines, None)
     if first is None:
         raise DataError("there are no vectors in this file", where=name)
-    claimed = header(first[1])
+    width, claimed = width_of(first[1], f"{name}:{first[0]}"), header(first[1])
     if claimed is None:
         lines = itertools.chain([first], lines)
-    width = claimed[1] if claimed else first[1].count(b" ")
-    if not 0 < width <= MOST_WIDE:
-        what = f"a row has {width:,} numbers, where 1 to {MOST_WIDE:,} can be"
-        raise DataError(what, where=f"{name}:{first[0]}", help="a line is a word and its numbers, spaces between them")
     words: list[str] = []
     rows = Growing(width)
     while group := list(itertools.islice(lines, max(1, _GROUP // width))):
@@ -76,6 +72,17 @@ def header(line: bytes) -> tuple[int, int] | None:
     return None
 
 
+def width_of(begin: bytes, where: str) -> int:
+    """Return the numbers of a row by the first line of a file. Raises ``DataError`` where they cannot be so many."""
+    line = _stripped(begin.lstrip(b"\r\n").partition(b"\n")[0])
+    claimed = header(line)
+    width = claimed[1] if claimed else line.count(b" ")
+    if not 0 < width <= MOST_WIDE:
+        what = f"a row has {width:,} numbers, where 1 to {MOST_WIDE:,} can be"
+        raise DataError(what, where=where, help="a line is a word and its numbers, spaces between them")
+    return width
+
+
 def write_lines(stream: BinaryIO, table: Table, *, head: bool = True) -> None:
     """Write word2vec's text format, or GloVe's, which has no header. Nine digits keep every float32 as it is.
 
@@ -86,7 +93,7 @@ def write_lines(stream: BinaryIO, table: Table, *, head: bool = True) -> None:
     if head:
         stream.write(b"%d %d\n" % table.rows.shape)
     layout = "%s" + " %.9g" * table.rows.shape[1] + "\n"
-    for start, rows in blocks(table.rows):
+    for start, rows in finite_blocks(table):
         words = table.words[start : start + len(rows)]
         text = (layout % (word, *row) for word, row in zip(words, rows.tolist(), strict=True))
         stream.write("".join(text).encode())
@@ -142,9 +149,12 @@ def _lines(stream: BinaryIO, name: str) -> Iterator[Line]:
     for number, raw in enumerate(iter(partial(stream.readline, _MOST_LINE + 1), b""), 1):
         if len(raw) > _MOST_LINE:
             raise DataError(f"this line has more than {_MOST_LINE:,} bytes", where=f"{name}:{number}")
-        text = raw.replace(b"\t", b" ").rstrip(b" \r\n")
-        if text:
+        if text := _stripped(raw):
             yield number, text
+
+
+def _stripped(raw: bytes) -> bytes:
+    return raw.replace(b"\t", b" ").rstrip(b" \r\n")
 
 
 def _parse(group: Sequence[Line], width: int, name: str) -> tuple[list[str], Floats]:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from attnkit.interop.word_vectors.table import Floats
 from attnkit.metrics.similarity import pearson, spearman
 from attnkit.tasks.word_vectors.questions import Pair, Section
+from attnkit.tasks.word_vectors.search import unit_vector
 
 if TYPE_CHECKING:
     from attnkit.tasks.word_vectors.vectors import Vectors
@@ -28,7 +29,9 @@ class PairScores:
     spearman: float | None
     pearson: float | None
     known: int
-    """Pairs whose words both have a vector."""
+    """Pairs that are scored: both words have a vector."""
+    composed: int
+    """How many of them have a word whose vector is composed of its n-grams alone."""
     unknown: int
     """Pairs that are left out."""
 
@@ -40,7 +43,9 @@ class SectionScores:
     name: str
     right: int
     known: int
-    """Questions whose four words all have a vector."""
+    """Questions that are asked: all four words have a vector."""
+    composed: int
+    """How many of them have a word whose vector is composed of its n-grams alone; an answer has a row."""
     unknown: int
     """Questions that are left out."""
 
@@ -60,34 +65,47 @@ class AnalogyScores:
     sections: tuple[SectionScores, ...]
 
 
-def score_pairs(vectors: Vectors, pairs: Sequence[Pair], top: int | None = None, fold: bool = True) -> PairScores:
-    """Score pairs by the first ``top`` words alone; ``fold`` takes no account of upper case, as gensim does."""
-    rows = Folded(vectors, top, fold)
-    known = [(a, b, pair.score) for pair in pairs if (a := rows[pair.a]) >= 0 and (b := rows[pair.b]) >= 0]
-    unknown = len(pairs) - len(known)
-    if len(known) < 2:
-        return PairScores(None, None, len(known), unknown)
-    first, second = (vectors.index.unit(np.array([pair[i] for pair in known], np.int64)) for i in (0, 1))
+@dataclass(frozen=True)
+class Known:
+    """Which words have a vector."""
+
+    top: int | None = None
+    """The first so many words alone."""
+    fold: bool = True
+    """Take no account of upper case, as gensim does."""
+    compose: bool = False
+    """Others too, by their n-grams, where the vectors have such."""
+
+
+def score_pairs(vectors: Vectors, pairs: Sequence[Pair], known: Known = Known()) -> PairScores:
+    """Score pairs of words that have vectors; errors as ``Index.norms``."""
+    rows = Asked(vectors, known)
+    found = [(a, b, pair.score) for pair in pairs if (a := rows[pair.a]) >= 0 and (b := rows[pair.b]) >= 0]
+    counts = len(found), sum(max(a, b) >= len(rows) for a, b, _ in found), len(pairs) - len(found)
+    if len(found) < 2:
+        return PairScores(None, None, *counts)
+    first, second = (rows.unit(np.array([pair[i] for pair in found], np.int64)) for i in (0, 1))
     cosines = (first.astype(np.float64) * second).sum(1)
-    scores = [pair[2] for pair in known]
+    scores = [pair[2] for pair in found]
     by_rank, by_value = (
-        None if np.isnan(found) else found for found in (f(cosines, scores) for f in (spearman, pearson))
+        None if np.isnan(value) else value for value in (f(cosines, scores) for f in (spearman, pearson))
     )
-    return PairScores(by_rank, by_value, len(known), unknown)
+    return PairScores(by_rank, by_value, *counts)
 
 
 def score_analogies(
-    vectors: Vectors, sections: Sequence[Section], top: int | None = None, fold: bool = True, method: Method = "add"
+    vectors: Vectors, sections: Sequence[Section], known: Known = Known(), method: Method = "add"
 ) -> AnalogyScores:
-    """Answer analogies by the first ``top`` words alone, by 3CosAdd or 3CosMul; errors as ``Index.norms``."""
-    rows = Folded(vectors, top, fold)
-    unit = vectors.index.unit(np.arange(len(rows)))
+    """Answer analogies by 3CosAdd or 3CosMul, by words that have a row; errors as ``Index.norms``."""
+    rows = Asked(vectors, known)
+    asked = [[(*(rows[word] for word in q[:3]), rows.find(q[3])) for q in section.questions] for section in sections]
+    unit = rows.unit(np.arange(rows.n_all))
     scores = []
-    for section in sections:
-        asked = [tuple(rows[word] for word in question) for question in section.questions]
-        known = np.array([question for question in asked if min(question) >= 0], np.int64).reshape(-1, 4)
-        right = sum(int((answer == part[:, 3]).sum()) for part, answer in _answers(unit, known, rows, method))
-        scores.append(SectionScores(section.name, right, len(known), len(asked) - len(known)))
+    for section, questions in zip(sections, asked, strict=True):
+        parts = np.array([question for question in questions if min(question) >= 0], np.int64).reshape(-1, 4)
+        right = sum(int((answer == part[:, 3]).sum()) for part, answer in _answers(unit, parts, rows, method))
+        composed = int((parts >= len(rows)).any(1).sum())
+        scores.append(SectionScores(section.name, right, len(parts), composed, len(questions) - len(parts)))
     syntactic = [found for found, section in zip(scores, sections, strict=True) if section.is_syntactic]
     semantic = [found for found, section in zip(scores, sections, strict=True) if not section.is_syntactic]
     groups = (_sum("semantic", semantic), _sum("syntactic", syntactic)) if semantic and syntactic else ()
@@ -95,47 +113,82 @@ def score_analogies(
 
 
 def _sum(name: str, scores: Sequence[SectionScores]) -> SectionScores:
-    return SectionScores(name, *(sum(getattr(s, key) for s in scores) for key in ("right", "known", "unknown")))
+    keys = "right", "known", "composed", "unknown"
+    return SectionScores(name, *(sum(getattr(score, key) for score in scores) for key in keys))
 
 
-class Folded:
-    """Rows of the first words of some vectors, by the words without regard to case; the more frequent one counts."""
+class Asked:
+    """The rows of words, numbered as in the vectors; the more frequent one counts where case does not.
 
-    def __init__(self, vectors: Vectors, top: int | None, fold: bool) -> None:
-        words = vectors.index_to_key[: top or None]
-        self._fold = fold
+    Words whose vectors are composed have the numbers behind.
+    """
+
+    def __init__(self, vectors: Vectors, known: Known) -> None:
+        words = vectors.index_to_key[: known.top or None]
+        self._vectors, self._fold = vectors, known.fold
+        self._composes = known.compose and vectors.unseen is not None
         self._rows: dict[str, int] = {}
+        self._composed: list[Floats] = []
         self.same: dict[int, list[int]] = {}
         """Row -> the others of the same word, written in another case."""
         self._n = len(words)
         for row, word in enumerate(words):
-            first = self._rows.setdefault(word.lower() if fold else word, row)
+            first = self._rows.setdefault(word.lower() if known.fold else word, row)
             if first != row:
                 self.same.setdefault(first, []).append(row)
 
     def __len__(self) -> int:
         return self._n
 
-    def __getitem__(self, word: str) -> int:
+    @property
+    def n_all(self) -> int:
+        """Rows, and words whose vectors were composed so far."""
+        return self._n + len(self._composed)
+
+    def find(self, word: str) -> int:
         """Return the row of a word, -1 where it has none."""
-        return self._rows.get(word.lower() if self._fold else word, -1)
+        row = self._rows.get(word.lower() if self._fold else word, -1)
+        return row if row < self._n else -1
+
+    def __getitem__(self, word: str) -> int:
+        """Return the number of a word, -1 where it has no vector."""
+        form = word.lower() if self._fold else word
+        if form not in self._rows and self._composes and (vector := self._compose(form)) is not None:
+            self._rows[form] = self.n_all
+            self._composed.append(unit_vector(vector))
+        return self._rows.get(form, -1)
+
+    def _compose(self, word: str) -> Floats | None:
+        # One that is not among the first words may have a row all the same.
+        assert self._vectors.unseen is not None
+        return self._vectors[word] if word in self._vectors else self._vectors.unseen(word)
+
+    def unit(self, numbers: NDArray[np.int64]) -> Floats:
+        """Return the vectors (n, D) of some words, of length 1."""
+        own = numbers < self._n
+        found = np.empty((len(numbers), self._vectors.vector_size), np.float32)
+        found[own] = self._vectors.index.unit(numbers[own])
+        if not own.all():
+            found[~own] = np.stack(self._composed)[numbers[~own] - self._n]
+        return found
 
 
 def _answers(
-    unit: Floats, known: NDArray[np.int64], rows: Folded, method: Method
+    unit: Floats, known: NDArray[np.int64], rows: Asked, method: Method
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
     """Yield questions in batches, each with the rows (n,) that answer them: of no word of the question."""
+    answers = unit[: len(rows)]
     others = {row: first for first, found in rows.same.items() for row in found}
     for start in range(0, len(known), _BATCH):
         part = known[start : start + _BATCH]
         a, b, c = part[:, 0], part[:, 1], part[:, 2]
         if method == "add":
-            scores = (unit[b] - unit[a] + unit[c]) @ unit.T
+            scores = (unit[b] - unit[a] + unit[c]) @ answers.T
         else:
-            near = [(1 + unit[column] @ unit.T) / 2 for column in (b, c, a)]
+            near = [(1 + unit[column] @ answers.T) / 2 for column in (b, c, a)]
             scores = near[0] * near[1] / (near[2] + _SMALL)
-        scores[np.arange(len(part))[:, None], part[:, :3]] = -np.inf
+        which, words = np.nonzero(part[:, :3] < len(rows))
+        scores[which, part[which, words]] = -np.inf
         for i, question in enumerate(part[:, :3].tolist() if rows.same else ()):
             scores[i, [row for first in question for row in rows.same.get(first, ())]] = -np.inf
-        answers = scores.argmax(1)
-        yield part, np.array([others.get(row, row) for row in answers.tolist()], np.int64)
+        yield part, np.array([others.get(row, row) for row in scores.argmax(1).tolist()], np.int64)

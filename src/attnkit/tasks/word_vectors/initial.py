@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnkit.errors import UsageError
-from attnkit.interop.word_vectors.table import Rows, rows_at
+from attnkit.interop.word_vectors.table import Rows, finite_rows_at
 from attnkit.runs.folder import RunFolder
 from attnkit.tasks.word_vectors.config import Word2VecConfig
 from attnkit.tasks.word_vectors.matrices import INPUTS, OUTPUTS, Floats, Matrices, read, shapes, wanted
+from attnkit.tasks.word_vectors.opening import width_at
 from attnkit.tasks.word_vectors.saved import read_config, read_words
-from attnkit.text.lines import open_binary, refuse_streams
 from attnkit.text.words import WordList
 
 _BLOCK = 1 << 12  # words
@@ -35,9 +35,12 @@ def begin_from(config: Word2VecConfig, words: WordList, matrices: Matrices) -> I
     for begin in range(0, len(words), _BLOCK):
         places = given.places(words.words[begin : begin + _BLOCK])
         there = np.flatnonzero(places >= 0)
-        inputs[begin + there, : config.dim] = rows_at(given.inputs, places[there])
+        rows = finite_rows_at(given.inputs, places[there], str(path))
         if given.outputs is not None:
             matrices[OUTPUTS][begin + there, : config.dim] = given.outputs[places[there]]
+        elif config.method == "glove":
+            rows = _halved(rows, inputs, matrices[OUTPUTS], begin + there)
+        inputs[begin + there, : config.dim] = rows
         n_found += len(there)
     if given.buckets is not None:
         inputs[len(words) :, : config.dim] = given.buckets
@@ -46,11 +49,25 @@ def begin_from(config: Word2VecConfig, words: WordList, matrices: Matrices) -> I
     yield f"{path}: {n_found:,} of {len(words):,} words ({share:.1%}){more} begin with its vectors"
 
 
-def refuse_missing(config: Word2VecConfig) -> None:
-    """Raise ``UsageError`` where there is nothing to begin with; asked before any text is read."""
-    if config.init_from is not None and not (path := Path(config.init_from)).is_dir():
-        refuse_streams([path])
-        open_binary(path).close()
+def _halved(rows: Floats, inputs: Floats, outputs: Floats, places: NDArray[np.int64]) -> Floats:
+    """Return inputs that add up to given rows with the outputs, which are changed to that: W + W' are GloVe's vectors.
+
+    Half of what was drawn stays in both, so that the two do not begin alike.
+    """
+    width = rows.shape[1]
+    apart = (inputs[places, :width] - outputs[places, :width]) / 2
+    outputs[places, :width] = rows / 2 - apart
+    return rows - outputs[places, :width]
+
+
+def refuse_unfit(config: Word2VecConfig) -> None:
+    """Refuse vectors that a run cannot begin with; asked before any text is read, and they are not read either.
+
+    Raises:
+        UsageError: there are none, or they have another width.
+    """
+    if config.init_from is not None:
+        _refuse_width(config, width_at(Path(config.init_from)))
 
 
 @dataclass(frozen=True)

@@ -7,23 +7,23 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeAlias
+from typing import BinaryIO, TypeAlias
 
 import numpy as np
 
 from attnkit.errors import DataError, RunError
 from attnkit.interop.npy import map_npy
-from attnkit.interop.word_vectors import projector, tensors
+from attnkit.interop.word_vectors import projector, tensors, text
 from attnkit.interop.word_vectors.binary import read_binary
 from attnkit.interop.word_vectors.formats import LOOKED_AT, Format, recognised
 from attnkit.interop.word_vectors.table import Floats, Table
-from attnkit.interop.word_vectors.text import read_text
 from attnkit.runs.checkpoint import Checkpoint, open_checkpoint
 from attnkit.runs.folder import RunFolder
 from attnkit.runs.manifest import FILE_NAME as MANIFEST
-from attnkit.text.lines import open_binary, refuse_streams
+from attnkit.text.lines import LineCounts, opened, refuse_streams
 
 Unseen: TypeAlias = Callable[[str], "Floats | None"]
 """Gives the vector of a word that has no row, None where it has none either."""
@@ -60,8 +60,7 @@ def open_vectors(path: Path, checkpoint: str | None = None) -> Opened:
             what = f"there are no word vectors in the folder {path}"
             raise RunError(what, help="name a run of attnkit word2vec train, or a file of vectors")
         chosen, warnings = RunFolder(path).checkpoint(checkpoint)
-        opened = of_checkpoint(chosen)
-        return Opened(opened.table, opened.unseen, tuple(warnings))
+        return replace(of_checkpoint(chosen), warnings=tuple(warnings))
     return Opened(open_table(path))
 
 
@@ -71,7 +70,7 @@ def open_table(path: Path, format: Format | None = None) -> Table:
     if format is None and path.suffix.lower() == ".tsv":
         format = "projector"
     if format is None:
-        with open_binary(path) as stream:
+        with _stream(path) as stream:
             format = recognised(stream.read(LOOKED_AT), str(path))
     if format == "projector":
         return _of_projector(path / projector.VECTORS if path.is_dir() else path)
@@ -82,8 +81,23 @@ def open_table(path: Path, format: Format | None = None) -> Table:
         return table or Table(_words_beside(path, len(rows)), rows)
     if format == "word2vec-binary":
         return read_binary(_mapped(path), str(path))
-    with open_binary(path) as stream:
-        return read_text(stream, str(path))
+    with _stream(path) as stream:
+        return text.read_text(stream, str(path))
+
+
+def width_at(path: Path) -> int:
+    """Return D, the numbers of the vectors at a path, as quickly as can be. Errors as ``open_vectors``."""
+    if path.is_dir() and not (path / projector.VECTORS).exists() and RunFolder(path).exists():
+        from attnkit.tasks.word_vectors.saved import read_config
+
+        return read_config(RunFolder(path).checkpoint()[0]).dim
+    if not path.is_dir():
+        refuse_streams([path])
+        with _stream(path) as stream:
+            begin = stream.read(LOOKED_AT)
+            if recognised(begin, str(path)) in ("word2vec", "glove", "word2vec-binary"):
+                return text.width_of(begin + stream.readline(), str(path))
+    return int(open_vectors(path).table.rows.shape[1])
 
 
 def of_checkpoint(checkpoint: Checkpoint) -> Opened:
@@ -109,7 +123,7 @@ def of_checkpoint(checkpoint: Checkpoint) -> Opened:
 
 
 def _of_npy(path: Path) -> Table:
-    with open_binary(path) as stream:
+    with _stream(path) as stream:
         rows = map_npy(stream, str(path))
     tensors.check_shape(rows, str(path))
     return Table(_words_beside(path, len(rows)), rows)
@@ -120,7 +134,7 @@ def _of_projector(path: Path) -> Table:
     if beside == path or not beside.is_file():
         what = f"the words of {path.name} are missing: TensorBoard keeps them in metadata.tsv"
         raise DataError(what, where=str(path), help=f"put {projector.METADATA} beside it")
-    with open_binary(path) as stream:
+    with _stream(path) as stream:
         rows = projector.read_rows(stream, str(path))
     raw = projector.without_header(_read(beside), len(rows))
     return Table(tensors.words_of(raw, len(rows), str(beside)), rows)
@@ -136,14 +150,18 @@ def _words_beside(path: Path, n_words: int) -> list[str]:
     raise DataError(what, where=str(path), help=f"write one word a line into {path.with_suffix('.words.txt')}")
 
 
+def _stream(path: Path) -> AbstractContextManager[BinaryIO]:
+    return opened(path, LineCounts())
+
+
 def _read(path: Path) -> bytes:
-    with open_binary(path) as stream:
+    with _stream(path) as stream:
         return stream.read()
 
 
 def _mapped(path: Path) -> tensors.Buffer:
     """Return the bytes of a file, mapped unless they have to be unpacked."""
-    with open_binary(path) as stream:
+    with _stream(path) as stream:
         if path.suffix.lower() in PACKED:
             return stream.read()
         try:

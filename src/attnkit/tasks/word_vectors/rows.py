@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -11,7 +12,7 @@ import numpy as np
 
 from attnkit.errors import DataError
 from attnkit.interop.word_vectors.formats import Format, format_of
-from attnkit.interop.word_vectors.table import Floats, Rows, Table, rows_at
+from attnkit.interop.word_vectors.table import Floats, Rows, Table, finite_blocks, finite_rows_at
 from attnkit.tasks.word_vectors.opening import Opened, Unseen, open_table, open_vectors
 from attnkit.tasks.word_vectors.search import Index, unit_vector
 from attnkit.tasks.word_vectors.spelling import near
@@ -82,8 +83,8 @@ class WordRows:
 
     @classmethod
     def _of(cls, opened: Opened, name: str, mmap: bool) -> Self:
-        table = opened.table
-        rows = table.rows if mmap else np.array(rows_at(table.rows, slice(None)))
+        table = replace(opened.table, name=name)
+        rows = table.rows if mmap else np.concatenate([block for _, block in finite_blocks(table)])
         found = cls(table.words, rows, counts=table.counts, name=name, unseen=opened.unseen)
         found.warnings = opened.warnings
         return found
@@ -100,7 +101,7 @@ class WordRows:
         """Return words and rows as the writers take them: all, or the first ``top``."""
         counts = self.counts if self.counts is None else self.counts[:top]
         rows = self.vectors if top is None or top >= len(self) else self.vectors[:top]
-        return Table(self.index_to_key[:top], rows, counts)
+        return Table(self.index_to_key[:top], rows, counts, self.name)
 
     # --- words and their vectors
 
@@ -162,6 +163,7 @@ class WordRows:
 
         Raises:
             UnknownWordError: it has neither.
+            DataError: it is not finite.
         """
         row = self.get_index(word) if isinstance(word, str) else word
         if row is None:
@@ -170,8 +172,11 @@ class WordRows:
             if vector is None:
                 raise self.unknown(word)
         else:
-            vector = np.array(row, np.float32) if isinstance(row, np.ndarray) else rows_at(self.vectors, int(row))
+            vector = np.array(row, np.float32) if isinstance(row, np.ndarray) else self._row(int(row))
         return unit_vector(vector) if norm else vector
+
+    def _row(self, number: int) -> Floats:
+        return finite_rows_at(self.vectors, number, self.name)
 
     def unknown(self, word: str) -> UnknownWordError:
         """Return the error for a word that has no vector, with words that are spelt like it."""

@@ -8,8 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from attnkit.errors import DataError
-from attnkit.interop.word_vectors.table import Floats, Rows, blocks, rows_at
+from attnkit.interop.word_vectors.table import Floats, Rows, blocks, not_finite, rows_at
 
 Longs = NDArray[np.int64]
 
@@ -69,8 +68,7 @@ def norms_of(rows: Floats, numbers: Longs, name: str) -> Floats:
         found[odd] = np.sqrt((wide * wide).sum(1))
         bad = np.flatnonzero(~np.isfinite(found))
         if len(bad):
-            what = "this vector holds a number that is not finite, or is too long for 32 bits"
-            raise DataError(what, where=f"{name}, vector {int(numbers[bad[0]]) + 1:,}")
+            raise not_finite(name, int(numbers[bad[0]]))
     return found
 
 

@@ -47,7 +47,9 @@ def count_words(sentences: Sentences, config: TextConfig) -> tuple[WordList, int
         n_sentences += 1
     kept = [(word, n) for word, n in found.most_common(config.max_vocab) if n >= config.min_count]
     if not kept:
-        most = f"the most frequent of {len(found):,} occurs {max(found.values()):,} times" if found else "none is there"
+        n = max(found.values(), default=0)
+        often = "once" if n == 1 else f"{n:,} times"
+        most = f"the most frequent of {len(found):,} occurs {often}" if found else "none is there"
         raise DataError(f"no word occurs min_count={config.min_count} times: {most}", help="lower min_count")
     for word, _ in kept:
         _refuse_unwritable(word)

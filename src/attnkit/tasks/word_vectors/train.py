@@ -14,7 +14,7 @@ from attnkit.tasks.stops import stopped
 from attnkit.tasks.word_vectors import matrices as mats
 from attnkit.tasks.word_vectors.config import Word2VecConfig
 from attnkit.tasks.word_vectors.course import Progress, course
-from attnkit.tasks.word_vectors.initial import begin_from, refuse_missing
+from attnkit.tasks.word_vectors.initial import begin_from, refuse_unfit
 from attnkit.tasks.word_vectors.keep import Keeper
 from attnkit.tasks.word_vectors.saved import State
 from attnkit.tasks.word_vectors.text import encoded_text
@@ -98,7 +98,7 @@ def _go_on(request: Request, keeper: Keeper) -> Iterator[Event]:
     config, folder = request.config, keeper.folder
     refuse_unavailable(config)
     if keeper.checkpoint is None:
-        refuse_missing(config)
+        refuse_unfit(config)
     if not folder.data_path.exists():
         yield Stage("counting and encoding the words")
     encoded = encoded_text(config.data, folder.data_path, request.tell)

@@ -164,19 +164,19 @@ class Vectors(WordRows):
         self, pairs: str | Path, restrict_vocab: int = 300_000, case_insensitive: bool = True
     ) -> PairScores:
         """Return how well cosines agree with people's judgements in a file (WordSim-353, SimLex-999)."""
-        from attnkit.tasks.word_vectors.evaluation import score_pairs
+        from attnkit.tasks.word_vectors.evaluation import Known, score_pairs
         from attnkit.tasks.word_vectors.questions import read_pairs
 
-        return score_pairs(self, read_pairs(Path(pairs)), restrict_vocab, case_insensitive)
+        return score_pairs(self, read_pairs(Path(pairs)), Known(restrict_vocab, case_insensitive))
 
     def evaluate_word_analogies(
         self, analogies: str | Path, restrict_vocab: int = 300_000, case_insensitive: bool = True
     ) -> AnalogyScores:
         """Return how many analogies of a file (questions-words) are solved, in all and by section."""
-        from attnkit.tasks.word_vectors.evaluation import score_analogies
+        from attnkit.tasks.word_vectors.evaluation import Known, score_analogies
         from attnkit.tasks.word_vectors.questions import read_analogies
 
-        return score_analogies(self, read_analogies(Path(analogies)), restrict_vocab, case_insensitive)
+        return score_analogies(self, read_analogies(Path(analogies)), Known(restrict_vocab, case_insensitive))
 
     def _unit(self, keys: Sequence[Key]) -> Floats:
         rows = np.stack([self.get_vector(key) for key in keys]).astype(np.float32)

@@ -140,7 +140,7 @@ def begin_work(config: Word2VecConfig, encoded: Encoded, folder: Path, tell: Cal
     Raises:
         UsageError: the text cannot be trained on as is asked for.
     """
-    refuse_few(config, encoded)
+    refuse_few(config, len(encoded.words))
     if config.method == "glove":
         from attnkit.tasks.word_vectors.glove import GloveWork
 
@@ -169,9 +169,9 @@ def threads(config: Word2VecConfig) -> str:
     return "1 thread" if config.threads == 1 else f"{config.threads} thread{several}"
 
 
-def refuse_few(config: Word2VecConfig, encoded: Encoded) -> None:
+def refuse_few(config: Word2VecConfig, n_words: int) -> None:
     """Raise ``UsageError`` where there are fewer words than random ones are to be drawn for each neighbour."""
-    n_others = len(encoded.words) - 1
+    n_others = n_words - 1
     if config.method != "glove" and config.loss == "negative" and config.negative > n_others:
         raise UsageError(
             f"negative={config.negative} random words cannot be drawn from the {n_others} others of the vocabulary",

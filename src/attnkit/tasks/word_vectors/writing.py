@@ -11,7 +11,7 @@ from attnkit.interop.npy import write_npy
 from attnkit.interop.word_vectors import projector
 from attnkit.interop.word_vectors.binary import write_binary
 from attnkit.interop.word_vectors.formats import Format
-from attnkit.interop.word_vectors.table import Table, blocks
+from attnkit.interop.word_vectors.table import Table, finite_blocks
 from attnkit.interop.word_vectors.tensors import words_text, write_tensors
 from attnkit.interop.word_vectors.text import write_lines
 
@@ -37,7 +37,7 @@ def write_vectors(path: Path, table: Table, format: Format) -> None:
 
 def _write(stream: BinaryIO, table: Table, format: Format) -> None:
     if format == "npy":
-        write_npy(stream, (rows for _, rows in blocks(table.rows)))
+        write_npy(stream, (rows for _, rows in finite_blocks(table)))
     elif format == "safetensors":
         write_tensors(stream, table)
     elif format == "word2vec-binary":

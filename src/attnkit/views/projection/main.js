@@ -4,16 +4,16 @@ const NEIGHBOURS = 12;
 const now = { word: -1, near: [], pointed: -1, drawn: null, found: [], place: -1 };
 let waiting = 0;
 
-function redraw() {
-  if (waiting) return;
-  waiting = requestAnimationFrame(() => {
-    waiting = 0;
-    now.drawn = paintMap(now.word, now.near, now.pointed);
-    canvas.labels = now.drawn.labels; // for whoever looks on: where the names lie
-    const count = (number) => number.toLocaleString("en");
-    byId("note").textContent = `${data.note} ${count(now.drawn.seen)} of ${count(data.words.length)} words are in sight, ${count(now.drawn.labels.length)} by name.`;
-  });
+function paint() {
+  cancelAnimationFrame(waiting);
+  waiting = 0;
+  now.drawn = paintMap(now.word, now.near, now.pointed);
+  canvas.labels = now.drawn.labels; // for whoever looks on: where the names lie
+  const count = (number) => number.toLocaleString("en");
+  byId("note").textContent = `${data.note} ${count(now.drawn.seen)} of ${count(data.words.length)} words are in sight, ${count(now.drawn.labels.length)} by name.`;
 }
+
+function redraw() { waiting ||= requestAnimationFrame(paint); }
 
 function choose(word, go) {
   const found = word < 0 ? [] : nearest(word, NEIGHBOURS);
@@ -174,13 +174,13 @@ async function begin() {
   await readVectors();
   fit();
   wholeMap();
-  redraw();
+  paint();
   dark.addEventListener("change", redraw);
   new ResizeObserver(() => {
     const before = scaleOf(box);
     fit();
     view.scale = bounded((view.scale * scaleOf(box)) / before);
-    redraw();
+    paint(); // at once: a canvas of another size is empty, and would be seen so
   }).observe(byId("map"));
 }
 begin();

@@ -1,0 +1,82 @@
+"""What a dry run says of a run: counts of all text that is short, and of more as it begins."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from attnkit.data.words import encode_words
+from attnkit.errors import DataError, UsageError
+from attnkit.tasks.word_vectors import estimate as module
+from attnkit.tasks.word_vectors.estimate import Estimate, estimate
+from attnkit.tasks.word_vectors.resolve import resolve
+
+
+def told(path: Path | str, **changes: Any) -> Estimate | None:
+    given = {key.replace("__", "."): value for key, value in changes.items()}
+    return estimate(resolve({"data.files": [str(path)], "threads": 1, **given}).config)
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Some 40,000 words as unevenly frequent as in real text."""
+    drawn = np.random.default_rng(3).zipf(1.3, (4000, 10))
+    path = tmp_path_factory.mktemp("estimate") / "text.txt"
+    path.write_text("".join(" ".join(f"W{n}" for n in line if n < 10**6) + "\n" for line in drawn))
+    return path
+
+
+def test_short_text_is_counted(path: Path, tmp_path: Path) -> None:
+    found = told(path, data__lower=True, dim=50)
+    config = resolve({"data.files": [str(path)], "data.lower": True}).config.data
+    encoded = encode_words(tmp_path / "words", [path], config)
+    assert found is not None and found.share == 1
+    assert (found.n_raw, found.n_words) == (encoded.n_raw, len(encoded.words))
+    assert told(path, data__max_vocab=20).n_words == 20  # type: ignore[union-attr]
+
+
+def test_long_text_is_told_by_its_beginning(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, packed = told(path), tmp_path / "text.txt.gz"
+    packed.write_bytes(gzip.compress(path.read_bytes() * 6))
+    assert whole is not None
+    monkeypatch.setattr(module, "SAMPLE", 60_000)
+    found = told(path)
+    assert found is not None and 0.1 < found.share < 0.6
+    assert found.n_raw == pytest.approx(whole.n_raw, rel=0.05)
+    assert found.n_words == pytest.approx(whole.n_words, rel=0.35)
+    monkeypatch.setattr(module, "SAMPLE", 500_000)
+    found = told(packed)  # the reader is always some ahead of what it has unpacked
+    assert found is not None and found.share < 0.9
+    assert found.n_raw == pytest.approx(6 * whole.n_raw, rel=0.35)
+
+
+def test_more_of_everything_takes_more(path: Path) -> None:
+    base = told(path)
+    assert base is not None and base.seconds
+    for changes in ({"dim": 200}, {"subwords.buckets": 500_000}, {"deterministic": True, "threads": 2}):
+        found = told(path, **changes)
+        assert found is not None and found.memory > base.memory and found.disk >= base.disk
+    for changes in ({"epochs": 50}, {"window": 20}, {"exact": True}, {"loss": "full"}, {"method": "cbow", "dim": 900}):
+        found = told(path, **changes)
+        assert found is not None and found.seconds and found.seconds > base.seconds, changes
+    glove = told(path, method="glove", glove__memory=2.0)
+    assert glove is not None and glove.seconds is None and glove.memory > 2e9
+
+
+def test_what_a_run_would_refuse_is_refused(path: Path, tmp_path: Path) -> None:
+    (tmp_path / "wide.txt").write_text("1 2\na 0.5 0.25\n")
+    (tmp_path / "few.txt").write_text("a b\n" * 9)
+    (tmp_path / "cut.gz").write_bytes(gzip.compress(path.read_bytes())[:3000])
+    with pytest.raises(UsageError, match="have 2 numbers, not 100"):
+        told(path, init_from=str(tmp_path / "wide.txt"))
+    with pytest.raises(UsageError, match="random words cannot be drawn from the 1 others"):
+        told(tmp_path / "few.txt")
+    with pytest.raises(UsageError, match="there is no file"):
+        told(tmp_path / "none.txt")
+    with pytest.raises(DataError, match="damaged or cut off"):
+        told(tmp_path / "cut.gz")
+    assert told("-") is None
