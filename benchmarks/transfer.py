@@ -210,19 +210,18 @@ def shown(run: Path, alpha: float) -> Message:
     config = read_run_config(RunFolder(run).checkpoint()[0])
     assert isinstance(config, MlmConfig)
     rows = open_text(config, run / "data").train
-    lengths = rows.lengths[0]
     counts = np.zeros(2)
     for epoch in range(EPOCHS):
         drawn = rows.draw(config.seed, epoch)
-        numbers = np.arange(len(lengths)) if drawn is None else np.asarray(drawn, np.int64)
-        np.add.at(counts, rows.corpus(numbers), lengths[numbers])
+        numbers = np.arange(len(rows)) if drawn is None else np.asarray(drawn, np.int64)
+        counts += np.bincount(rows.corpus(numbers), rows.n_free(numbers), minlength=2)
     corpora = rows.corpora
     tokens = [int(corpora.store.lengths[span].sum()) for span in corpora.spans]
     return {
         "tokens": tokens,
         "share of all": [size / sum(tokens) for size in tokens],
         "p^alpha": shares(tokens, alpha),
-        "share of rows": (counts / counts.sum()).tolist(),
+        "share of what was shown": (counts / counts.sum()).tolist(),
     }
 
 
