@@ -95,6 +95,8 @@ def test_the_plan_counts_the_tokens_that_training_reads(call: Call, workshop: An
         (["pretrain-mlm", "text.txt", "--set", "masking.mask=1.5"], 2, "masking.mask"),
         (["pretrain-mlm", "text.txt", "--set", "masking.random=0.5"], 2, "shares of one whole"),
         (["pretrain-mlm", "empty.txt"], 3, "empty"),
+        (["pretrain-mlm", "text.txt", "--valid", "none.txt", "--dry-run"], 2, "none.txt"),
+        (["pretrain-clm", "text.txt", "--valid", "empty.txt", "--dry-run"], 3, "no document to validate on"),
         (["pretrain-mlm", "blank.txt"], 3, "held out"),
         (["pretrain-mlm", "bytes.txt"], 3, "no UTF-8"),
         (["pretrain-clm", "text.txt", "--direction", "up"], 2, "up"),

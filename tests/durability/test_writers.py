@@ -120,7 +120,8 @@ def keep_loops(folder: Path) -> None:
 
     word_table.compiled_loops()
     word2vec.Loops(word2vec.Recipe(dim=20, exact=True), word2vec.Tables(np.empty(0, np.uint32)), np.uint16)
-    shutil.copytree(compiled.cache_folder() / compiled._sources(), folder / compiled._sources())
+    if (kept := compiled.cache_folder() / compiled._sources()).is_dir():  # what others are writing now is left out
+        shutil.copytree(kept, folder / compiled._sources(), ignore=shutil.ignore_patterns("*.tmp.*"))
 
 
 def watched(commands: Any, tmp_path: Path) -> tuple[list[Event], set[str]]:

@@ -200,7 +200,7 @@ def test_a_body_alone_comes_with_a_warning(tmp_path: Path) -> None:
     bert_folder(tmp_path / "hub", transformers.BertModel)
     done = import_huggingface(tmp_path / "hub", tmp_path / "run")
     assert any("no head that predicts words" in text for text in done.warnings)
-    bert_folder(tmp_path / "labels", transformers.BertForTokenClassification)
+    bert_folder(tmp_path / "labels", transformers.BertForMultipleChoice)
     done = import_huggingface(tmp_path / "labels", tmp_path / "tagger")
     assert any("its head 'classifier' was left there" in text for text in done.warnings)
     bodies = [open_run(tmp_path / name, "mlm", device="cpu").model.state_dict() for name in ("run", "tagger")]

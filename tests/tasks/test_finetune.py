@@ -60,6 +60,19 @@ def test_the_encoder_and_the_pooler_are_taken_over_and_nothing_else(workshop: An
     assert len(model.state_dict()) == len(giver) - len(kept) + 2
 
 
+def test_random_features_of_attention_are_taken_over(workshop: Any, tmp_path: Path) -> None:
+    """They are no parameters, but what the encoder was trained with."""
+    run = tmp_path / "run"
+    changes = {"model__alignment": "kernel", "model__distribution": "normalize", "limits__steps": 1}
+    workshop.train(workshop.configure_task("hidden words", **changes), run)
+    config, giver = finetuned(run, workshop.file("table.tsv")), weights_of(run, 1)
+    name = next(name for name in giver if name.endswith("directions"))
+    model = Classifier(config.model, len(giver["embedding.weight"]), 3)
+    model.get_buffer(f"encoder.{name}").zero_()
+    take(config, model, RunFolder(run).checkpoint()[0])
+    assert torch.equal(model.state_dict()[f"encoder.{name}"], giver[name])
+
+
 def test_from_scratch_takes_architecture_and_vocabulary_alone(workshop: Any, pretrained: Path, tmp_path: Path) -> None:
     config = finetuned(pretrained, workshop.file("table.tsv"), "finetuning.from_scratch=true", "limits.steps=1")
     model, before = (fresh(config, 300) for _ in range(2))

@@ -16,9 +16,12 @@ from attnkit.errors import StoppedError
 from attnkit.runs.folder import RunFolder
 from attnkit.tasks.verify import verify_run
 from attnkit.tasks.word_vectors import glove, legs, plan
+from attnkit.tasks.word_vectors import matrices as mats
+from attnkit.tasks.word_vectors.initial import begin_from
 from attnkit.tasks.word_vectors.resolve import resolve
 from attnkit.tasks.word_vectors.train import Begun, Finished, Request, train
 from attnkit.tasks.word_vectors.vectors import Vectors
+from attnkit.text.words import WordList
 
 GROUPS = ["king queen castle crown throne prince", "apple pear plum cherry peach fig", "car bus train tram bike ship"]
 GLOVE = {"method": "glove", "dim": 12, "epochs": 3, "window": 4, "threads": 1, "data.min_count": 1, "save_every": 0.0}
@@ -108,3 +111,22 @@ def test_counts_are_kept_for_resuming(text: Path, tmp_path: Path, monkeypatch: p
         run(text, tmp_path / "run", stop_at=2)
     monkeypatch.setattr(cooccurrence, "Counter", None)
     assert isinstance(run(text, tmp_path / "run")[-1], Finished)
+
+
+def test_it_begins_with_other_vectors_as_the_sum_of_both_matrices(tmp_path: Path) -> None:
+    rows = np.random.default_rng(4).normal(size=(2, 12)).astype(np.float32)
+    Vectors(["b", "far"], rows).save(tmp_path / "other.bin")
+    config = resolve({"data.files": ["-"], **GLOVE, "init_from": str(tmp_path / "other.bin")}).config
+    words = WordList(["a", "b", "c"], np.array([5, 4, 3]))
+    found = mats.shapes(config, 3)
+    drawn = mats.empty(found)
+    for number, name in enumerate((mats.INPUTS, mats.OUTPUTS)):
+        mats.draw(drawn[name], 12, number)
+    begun = mats.copied(drawn)
+    assert "1 of 3 words" in next(begin_from(config, words, begun))
+    inputs, outputs = begun[mats.INPUTS], begun[mats.OUTPUTS]
+    np.testing.assert_allclose(mats.wanted(config, inputs, outputs)[1, :12], rows[0], atol=1e-6)
+    apart = drawn[mats.INPUTS][1] - drawn[mats.OUTPUTS][1]
+    np.testing.assert_allclose(inputs[1] - outputs[1], apart, atol=1e-6)  # or both would learn the same
+    for name in (mats.INPUTS, mats.OUTPUTS):
+        assert (begun[name][[0, 2]] == drawn[name][[0, 2]]).all() and not begun[name][:, 12:].any()

@@ -42,7 +42,7 @@ def choices() -> list[tuple[str, str, Any]]:
 def test_the_choices_are_found() -> None:
     names = {name for _, name, _ in choices()}
     assert names == {
-        *("norm", "positions", "pattern", "activation", "tied"),
+        *("norm", "embedding_norm", "positions", "pattern", "activation", "tied"),
         *("cell", "bidirectional", "alignment", "distribution", "query", "input_feeding", "start"),
     }
 

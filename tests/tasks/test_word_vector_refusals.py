@@ -54,9 +54,10 @@ def test_vectors_of_another_width_are_told_before_text_is_read(tmp_path: Path, m
 
     monkeypatch.setattr(module, "encoded_text", None)
     vectors = Vectors(["a", "b"], np.ones((2, 7), np.float32))
-    for name in ("a.bin", "a.txt", "a.glove", "a.npy", "a.safetensors", "folder", "a.txt.gz"):
+    for name in ("a.bin", "a.txt", "a.glove", "a.npy", "a.safetensors", "folder", "folder/vectors.tsv", "a.txt.gz"):
         path = tmp_path / name
-        vectors.save(tmp_path / name.removesuffix(".gz"))
+        if not path.exists():
+            vectors.save(tmp_path / name.removesuffix(".gz"))
         if name.endswith(".gz"):
             path.write_bytes(gzip.compress((tmp_path / "a.txt").read_bytes()))
         assert width_at(path) == 7

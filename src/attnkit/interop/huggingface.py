@@ -128,21 +128,32 @@ def next_sentence() -> list[Link]:
 
 def classifier(config: BertConfig) -> list[Link]:
     """Return the links of an encoder that labels rows."""
-    head = linked("pooler.linear", "bert.pooler.dense") + linked("output", "classifier")
-    return _within("encoder", bert_body(config)) + head
+    return within("encoder", bert_body(config)) + head_of("text-classify", "bert")
 
 
 def tagger(config: BertConfig) -> list[Link]:
     """Return the links of an encoder that labels tokens."""
-    return _within("encoder", bert_body(config)) + linked("output", "classifier")
+    return within("encoder", bert_body(config)) + head_of("tag", "bert")
 
 
 def reader(config: BertConfig) -> list[Link]:
     """Return the links of an encoder that finds answers."""
-    return _within("encoder", bert_body(config)) + linked("output", "qa_outputs")
+    return within("encoder", bert_body(config)) + head_of("answer", "bert")
 
 
-def _within(name: str, links: Sequence[Link]) -> list[Link]:
+def head_of(task: str, kind: str) -> list[Link]:
+    """Return the links of a fine-tuned model's head alone; RoBERTa's classifier holds its own pooler."""
+    if task == "answer":
+        return linked("output", "qa_outputs")
+    if task == "tag":
+        return linked("output", "classifier")
+    if kind == "roberta":
+        return linked("pooler.linear", "classifier.dense") + linked("output", "classifier.out_proj")
+    return linked("pooler.linear", "bert.pooler.dense") + linked("output", "classifier")
+
+
+def within(name: str, links: Sequence[Link]) -> list[Link]:
+    """Return the links of what is a part of a model of ours."""
     return [Link(f"{name}.{link.ours}", link.theirs, link.turned) for link in links]
 
 

@@ -27,6 +27,8 @@ from attnkit.tasks.saved import read_run_config
 from attnkit.tasks.weights import MODEL, read_tensors, refuse_fewer, tensors_of
 
 PREFIX = "encoder."
+LEFT = ("predictor.", "output.", "next_sentence.")
+"""Where the names of a pretrained model begin that are not of its encoder."""
 POOLER = "next_sentence.pooler."
 """Of a pretrained model; a classifier's is called ``pooler.``."""
 
@@ -64,9 +66,8 @@ def _encoder_weights(source: Checkpoint) -> dict[str, Tensor]:
     config = read_run_config(source, "mlm")
     with torch.device("meta"), Undrawn():
         giver = Bert(config.model, read_tokenizer(source).vocab_size)
-    layers = {id(parameter) for group in layers_of(giver) for parameter in group}
     expected = tensors_of(giver)
-    kept = {name: PREFIX + name for name, tensor in expected.items() if id(tensor) in layers}
+    kept = {name: PREFIX + name for name in expected if not name.startswith(LEFT)}
     kept |= {name: "pooler." + name.removeprefix(POOLER) for name in expected if name.startswith(POOLER)}
     found = read_tensors(source, MODEL, expected)
     return {target: found[name] for name, target in kept.items()}
@@ -81,7 +82,7 @@ def rates(config: FinetuneConfig, model: Headed) -> dict[str, float]:
     if config.finetuning.from_scratch or decay == 1:
         return {}
     names = {id(parameter): name for name, parameter in model.encoder.named_parameters()}
-    found = {}
+    found: dict[str, float] = {}
     for place, group in enumerate(layers_of(model.encoder)):  # the norm at the top goes with the highest layer
         rate = decay ** (n_layers + 1 - min(place, n_layers))
         found |= {PREFIX + names[id(parameter)]: rate for parameter in group}
@@ -110,8 +111,8 @@ def refuse_misfit(checkpoint: Checkpoint, config: FinetuneConfig) -> None:
 
 def _refuse_other_encoder(stored: Mapping[str, object], config: FinetuneConfig, where: str) -> None:
     asked = config.model.model_dump()
-    for key in asked.keys() - {*NOT_TAKEN, *VECTORS}:
-        if stored.get(key) != asked[key]:
+    for key in asked:
+        if key not in (*NOT_TAKEN, *VECTORS) and stored.get(key) != asked[key]:
             what = f"model.{key} is {asked[key]}, but the encoder was trained with {stored.get(key)}"
             raise RunError(what, where=where, help=f"leave model.{key} out, or take none of the weights: from scratch")
 

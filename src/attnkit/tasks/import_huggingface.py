@@ -22,17 +22,22 @@ from attnkit.interop import huggingface_config as configs
 from attnkit.interop import huggingface_weights as weights
 from attnkit.models.bert import Bert
 from attnkit.models.gpt import Gpt
+from attnkit.models.heads import Classifier, Reader, Tagger
 from attnkit.models.language_config import BertConfig, GptConfig
 from attnkit.runs.folder import RunFolder
 from attnkit.runs.kind import refuse_other
 from attnkit.runs.logs import Status
+from attnkit.tasks.finetune_config import FinetuneConfig
+from attnkit.tasks.import_heads import Head, find_head
 from attnkit.tasks.import_vocabulary import Vocabulary, read_tree, read_vocabulary
+from attnkit.tasks.kinds import KINDS
 from attnkit.tasks.load import to_bytes
 from attnkit.tasks.plan import Undrawn
 from attnkit.tasks.pretrain_config import ClmConfig, MlmConfig, clm_preset, mlm_preset
 from attnkit.tasks.weights import MODEL, tensors_of
 
-Config = MlmConfig | ClmConfig
+Config = MlmConfig | ClmConfig | FinetuneConfig
+Model = Bert | Gpt | Classifier | Tagger | Reader
 _Part = tuple[str, list[layout.Link]]
 _TOGETHER = "check that config.json and the weights belong together"
 PICKLES = ("pytorch_model.bin", "tf_model.h5", "flax_model.msgpack")
@@ -60,6 +65,8 @@ class _Plan:
     names: Mapping[str, str]
     """What a tensor is called today -> in the file."""
     warnings: tuple[str, ...]
+    head: Head | None = None
+    """What it was fine-tuned for, if it was."""
 
 
 def import_huggingface(folder: Path, run: Path) -> Imported:
@@ -74,20 +81,21 @@ def import_huggingface(folder: Path, run: Path) -> Imported:
     refuse_other(run)
     if RunFolder(run).exists():
         raise UsageError("there is a run here already", where=str(run), help="name a new folder with -o")
-    described = configs.read(read_tree(folder / "config.json"), str(folder / "config.json"))
+    tree = read_tree(folder / "config.json")
+    described = configs.read(tree, str(folder / "config.json"))
     path = _weights_path(folder)
     with weights.opened(path) as opened:
-        plan = _plan(described, opened.entries, str(path))
+        plan = _plan(described, tree, opened.entries, str(path))
         vocabulary = read_vocabulary(folder, described.kind, described.vocab_size)
-        config = _run_config(folder, described, vocabulary, _has_next_sentence(plan.links))
+        config = _run_config(folder, plan, vocabulary)
         torch.manual_seed(config.seed)
         size = vocabulary.tokenizer.vocab_size
-        model = Bert(config.model, size) if isinstance(config, MlmConfig) else Gpt(config.model, size)
+        model = _build(plan.head, config.model, size)
         _fill(model, plan, opened, vocabulary.order)
-    _write(RunFolder(run), config, vocabulary, model, folder)
-    command = "fill-mask" if isinstance(config, MlmConfig) else "generate"
+    texts = {"tokenizer.json": vocabulary.tokenizer.to_json().encode(), **(plan.head.texts if plan.head else {})}
+    _write(RunFolder(run), config, texts, model, folder)
     n_parameters = sum(parameter.numel() for parameter in model.parameters())
-    return Imported(run, command, n_parameters, size, plan.warnings)
+    return Imported(run, KINDS[config.task].command, n_parameters, size, plan.warnings)
 
 
 def _weights_path(folder: Path) -> Path:
@@ -104,24 +112,28 @@ def _weights_path(folder: Path) -> Path:
     raise RunError(f"there is no model.safetensors in {folder}", help="name a folder that save_pretrained wrote")
 
 
-def _plan(described: configs.Described, entries: Mapping[str, weights.Entry], where: str) -> _Plan:
+def _plan(
+    described: configs.Described, tree: Mapping[str, Any], entries: Mapping[str, weights.Entry], where: str
+) -> _Plan:
     """Decide what is read, from names and shapes alone. Raises ``RunError`` where they are not what they should be."""
     names = {layout.today(name): name for name in entries}
+    head = find_head(tree, described, names)
     body, parts = _parts(described, names)
     links, warnings = list(body), list[str]()
-    for what, part in parts:
+    for what, part in parts if head is None else ():
         if part and {name for link in part for name in link.theirs} <= names.keys():
             links += part
         elif part:
             warnings.append(what)
-    outline = _outline(described, _has_next_sentence(links))
-    expected = layout.their_shapes(links, outline)
+    if head is not None:
+        links = layout.within("encoder", links) + head.links
+    expected = layout.their_shapes(links, _outline(described, head, _has_next_sentence(links)))
     if isinstance(described.config, BertConfig) and described.config.n_segments == 1:
         expected[_segments(described, names)] = (1, described.config.d_model)
     _refuse_wrong(expected, {name: entries[names[name]] for name in names}, where)
     left = [name for name in names.keys() - expected.keys() if not _is_read_already(name, described)]
     warnings += _told(sorted(left), described, where)
-    return _Plan(described, links, names, tuple(warnings))
+    return _Plan(described, links, names, tuple(warnings), head)
 
 
 def _told(left: list[str], described: configs.Described, where: str) -> list[str]:
@@ -167,15 +179,20 @@ def _has_next_sentence(links: list[layout.Link]) -> bool:
     return any(link.ours.startswith("next_sentence.") for link in links)
 
 
-def _outline(described: configs.Described, next_sentence: bool) -> dict[str, Tensor]:
+def _outline(described: configs.Described, head: Head | None, next_sentence: bool) -> dict[str, Tensor]:
     """Return our tensors without numbers, of as many words and positions as theirs have."""
-    config = described.config
-    positions = {"max_length": config.max_length + described.skipped}
+    config, changes = described.config, {}
+    if isinstance(config, BertConfig):
+        changes = {"max_length": config.max_length + described.skipped, "next_sentence": next_sentence}
     with torch.device("meta"), Undrawn():
-        if isinstance(config, GptConfig):
-            return Gpt(config, described.vocab_size).state_dict()
-        changed = config.model_copy(update={**positions, "next_sentence": next_sentence})
-        return Bert(changed, described.vocab_size).state_dict()
+        return _build(head, config.model_copy(update=changes), described.vocab_size).state_dict()
+
+
+def _build(head: Head | None, config: BertConfig | GptConfig, vocab_size: int) -> Model:
+    """Return a model of fresh weights."""
+    if isinstance(config, GptConfig):
+        return Gpt(config, vocab_size)
+    return Bert(config, vocab_size) if head is None else head.build(config, vocab_size)
 
 
 def _segments(described: configs.Described, names: Mapping[str, str]) -> str:
@@ -196,31 +213,33 @@ def _refuse_wrong(expected: Mapping[str, layout.Shape], entries: Mapping[str, we
         raise RunError(what, where=where, help=_TOGETHER)
 
 
-def _run_config(folder: Path, described: configs.Described, vocabulary: Vocabulary, next_sentence: bool) -> Config:
+def _run_config(folder: Path, plan: _Plan, vocabulary: Vocabulary) -> Config:
     """Return the configuration of a run that would have begun with these weights."""
-    mlm = isinstance(described.config, BertConfig)
-    tree = (mlm_preset if mlm else clm_preset)("base", described.config.kind)
-    model = described.config.model_dump(mode="json")
-    tree |= {
-        "data": {"files": [str(folder)], "length": min(512, described.config.max_length)},
-        "model": {**model, "next_sentence": next_sentence} if mlm else model,
-        "vocabulary": vocabulary.tokenizer.config.model_dump(mode="json"),
-        "preset": "base",
-    }
+    model = plan.described.config.model_dump(mode="json")
+    words = vocabulary.tokenizer.config.model_dump(mode="json")
+    mlm = isinstance(plan.described.config, BertConfig)
     try:
+        if plan.head is not None:
+            return plan.head.configure(folder, model, words)
+        tree = (mlm_preset if mlm else clm_preset)("base", plan.described.config.kind)
+        tree |= {
+            "data": {"files": [str(folder)], "length": min(512, plan.described.config.max_length)},
+            "model": {**model, "next_sentence": _has_next_sentence(plan.links)} if mlm else model,
+            "vocabulary": words,
+            "preset": "base",
+        }
         return validate(MlmConfig, tree) if mlm else validate(ClmConfig, tree)
     except UsageError as error:
         raise RunError(f"the model cannot be imported: {error.what}", where=str(folder / "config.json")) from error
 
 
-def _fill(model: Bert | Gpt, plan: _Plan, opened: weights.Weights, order: list[int | None]) -> None:
+def _fill(model: Model, plan: _Plan, opened: weights.Weights, order: list[int | None]) -> None:
     """Copy their numbers into our places."""
-    own, described = tensors_of(model), plan.described
+    own, described, near = tensors_of(model), plan.described, "" if plan.head is None else "encoder."
+    words = [f"{near}embedding.weight", *(["output.weight", "output.bias"] if plan.head is None else [])]
     changes: dict[str, Callable[[Tensor], Tensor]] = {
-        "embedding.weight": lambda tensor: _reordered(tensor, order),
-        "output.weight": lambda tensor: _reordered(tensor, order),
-        "output.bias": lambda tensor: _reordered(tensor, order),
-        "places.table.table": lambda tensor: tensor[described.skipped :],
+        **dict.fromkeys(words, lambda tensor: _reordered(tensor, order)),
+        f"{near}places.table.table": lambda tensor: tensor[described.skipped :],
     }
     with torch.no_grad():
         for link in plan.links:
@@ -228,10 +247,10 @@ def _fill(model: Bert | Gpt, plan: _Plan, opened: weights.Weights, order: list[i
             change = changes.get(link.ours)
             tensor = link.join(found)
             own[link.ours].copy_(tensor if change is None else change(tensor))
-        if isinstance(model, Bert) and model.segments is None:
+        if isinstance(described.config, BertConfig) and described.config.n_segments == 1:
             # Every token has this vector; so has every position.
             segment = opened.read(plan.names[_segments(described, plan.names)])
-            own["places.table.table"].add_(segment)
+            own[f"{near}places.table.table"].add_(segment)
 
 
 def _reordered(rows: Tensor, order: list[int | None]) -> Tensor:
@@ -244,16 +263,10 @@ def _reordered(rows: Tensor, order: list[int | None]) -> Tensor:
     return found
 
 
-def _write(run: RunFolder, config: Config, vocabulary: Vocabulary, model: Bert | Gpt, folder: Path) -> None:
+def _write(run: RunFolder, config: Config, given: Mapping[str, bytes], model: Model, folder: Path) -> None:
     """Write the run as a checkpoint of its step 0, at which there is nothing of an optimizer yet."""
-    texts = {"config.yaml": dump_yaml(config).encode(), "tokenizer.json": vocabulary.tokenizer.to_json().encode()}
-    state = {
-        "counters": _COUNTERS,
-        "fingerprint": "",
-        "init_from": None,
-        "metrics_size": 0,
-        "scores": {},
-    }
+    texts = {"config.yaml": dump_yaml(config).encode(), **given}
+    state = {"counters": _COUNTERS, "fingerprint": "", "init_from": None, "metrics_size": 0, "scores": {}}
     contents = {
         **texts,
         "state.json": json.dumps(state, sort_keys=True).encode(),
@@ -263,7 +276,9 @@ def _write(run: RunFolder, config: Config, vocabulary: Vocabulary, model: Bert |
         run.save(0, contents)
         for name, content in texts.items():
             run.write_copy(name, content)
-        run.write_copy("README.md", _CARD.format(name=run.path.name, kind=config.model.kind, folder=folder).encode())
+        run.write_copy(
+            "README.md", _CARD.format(name=run.path.name, kind=KINDS[config.task].noun, folder=folder).encode()
+        )
         run.write_status(Status(state="stopped", step=0, reason=f"imported from {folder}", exit_code=0))
 
 
@@ -275,6 +290,6 @@ _COUNTERS: dict[str, Any] = {
 _CARD = """\
 # {name}
 
-A language model ({kind}) imported by attnkit from the Hugging Face folder `{folder}`. It was not trained here; the
+Imported by attnkit as {kind} from the Hugging Face folder `{folder}`. It was not trained here; the
 whole configuration is in `config.yaml`.
 """

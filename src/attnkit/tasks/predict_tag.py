@@ -157,16 +157,16 @@ class TagPredictor:
 
     def totals(self) -> Totals:
         """Return the scores: of entities where the tags name such, else of tags."""
-        words = [list(chain.from_iterable(part)) for part in (self.found, self.expected)]
-        counts = {"sentences": len(self.expected), "words": len(words[1])}
+        found, expected = (list(chain.from_iterable(part)) for part in (self.found, self.expected))
+        counts = {"sentences": len(self.expected), "words": len(expected)}
         told = f"{counts['sentences']:,} sentences, {counts['words']:,} words"
         if not self.expected:
             return Totals(counts, told)
-        taken = confusion(*words, list(dict.fromkeys([*self.tagger.labels.labels, *words[1]])))
+        taken = confusion(found, expected, list(dict.fromkeys([*self.tagger.labels.labels, *expected])))
         plain: dict[str, Any] = {**counts, "accuracy": taken.accuracy}
         where = {"confusion": {"labels": list(taken.labels), "counts": taken.counts.tolist()}}
         if self.scheme == "plain":
-            macro = label_scores(*words).macro_f1
+            macro = label_scores(found, expected).macro_f1
             told = f"{told}, accuracy {taken.accuracy:.2f} %, macro F1 {macro:.2f} %"
             return Totals({**plain, "macro_f1": macro, **where}, told, confusion=taken)
         scores = span_scores(self.found, self.expected)

@@ -9,6 +9,7 @@ from typing import Literal
 
 import torch
 
+from attnkit.errors import DataError
 from attnkit.models.bert import Bert
 from attnkit.models.gpt import Gpt
 from attnkit.runs.checkpoint import Checkpoint
@@ -103,10 +104,14 @@ class _Looked:
     """Of its characters that are in the sample."""
 
 
+def _documents(path: Path, shape: Shape | Literal["auto"]) -> Iterator[str]:
+    return read_documents(path, shape_of(path) if shape == "auto" else shape)
+
+
 def _look(path: Path, shape: Shape | Literal["auto"]) -> _Looked:
     sample: list[str] = []
     n = size = held = 0
-    for text in read_documents(path, shape_of(path) if shape == "auto" else shape):
+    for text in _documents(path, shape):
         if held < _SAMPLE:
             sample.append(text)
             held += len(text)
@@ -117,6 +122,9 @@ def _look(path: Path, shape: Shape | Literal["auto"]) -> _Looked:
 def _plan(config: Config, init_from: Path | None = None) -> Plan:
     source = None if init_from is None else RunFolder(init_from).checkpoint()[0]
     data = config.data
+    for path in map(Path, data.valid_files or ()):
+        if next(_documents(path, data.documents), None) is None:
+            raise DataError("there is no document to validate on", where=str(path))
     files = [_look(Path(name), data.documents) for name in data.files]
     texts = [text for file in files for text in file.sample]
     given = given_tokenizer(config, source)

@@ -63,11 +63,12 @@ def said(found: Compared, sentences: list[str]) -> str:
     alike = "sentences {0} and {1}: static cosine {2:.4f} (the same vector)"
     for cosine in found.cosines:
         text = alike.format(*cosine.sentences, cosine.static)
-        parts.append(text if cosine.contextual is None else f"{text}, contextual cosine {cosine.contextual:.4f}")
+        parts.append(text if cosine.contextual is None else f"{text}\n  contextual cosine {cosine.contextual:.4f}")
     if found.contextual is None:
         parts.append(
-            "This run has word vectors: one vector a word, the same in every sentence. A word that means two things "
-            "has\nboth in it. An encoder that reads the sentence (BERT) gives it one in each: --encoder RUN."
+            "This run has word vectors: one vector a word, the same in every sentence.\n"
+            "A word that means two things has both in it. An encoder that reads the\n"
+            "sentence (BERT) gives it one in each: --encoder RUN."
         )
     else:
         rows = [[f"contextual, sentence {i}:", short(vector)] for i, vector in enumerate(found.contextual, 1)]
@@ -76,7 +77,7 @@ def said(found: Compared, sentences: list[str]) -> str:
     return "\n".join(parts)
 
 
-def short(vector: list[float], n: int = 6) -> str:
+def short(vector: list[float], n: int = 3) -> str:
     """Return the first numbers of a vector, how many there are, and its length."""
     numbers = " ".join(f"{number:.4f}" for number in vector[:n])
     length = sum(number * number for number in vector) ** 0.5

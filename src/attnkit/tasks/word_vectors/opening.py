@@ -91,7 +91,7 @@ def width_at(path: Path) -> int:
         from attnkit.tasks.word_vectors.saved import read_config
 
         return read_config(RunFolder(path).checkpoint()[0]).dim
-    if not path.is_dir():
+    if not path.is_dir() and path.suffix.lower() != ".tsv":
         refuse_streams([path])
         with _stream(path) as stream:
             begin = stream.read(LOOKED_AT)
