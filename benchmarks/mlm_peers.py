@@ -211,8 +211,10 @@ def train(spec: Message) -> Message:
     done = {"seconds": clock.seconds(), "all seconds": clock.times[-1] - clock.times[0], "text tokens": n_text,
             "steps": trainer.state.global_step, "real tokens": n_real, "padding": 1 - n_real / n_places}  # fmt: skip
     if spec["held out"]:
-        done["own loss"] = held_out(model, spec)
-        save(model, Path(spec["model"]), Path(spec["out"]) / "model")
+        folder = Path(spec["out"]) / "model"
+        save(model, Path(spec["model"]), folder)
+        # Loaded anew: what the Trainer trained computes in bfloat16 from now on.
+        done["own loss"] = held_out(AutoModelForMaskedLM.from_pretrained(folder), spec)
     return done
 
 
