@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 import time
 from collections.abc import Iterator
@@ -35,6 +36,8 @@ from transformers import (
 
 Message = dict[str, Any]
 PAD, BEGIN, END = 0, 1, 2
+WARM_UP = 5
+"""Steps whose time does not count."""
 SPECIAL = 3
 """Ids below this one are no text."""
 
@@ -94,17 +97,24 @@ class Counting(Trainer):
 
 
 class Clock(TrainerCallback):
-    """Seconds from the beginning of training to the end of its last step."""
+    """When training began, and when each step ended."""
 
-    begun = ended = 0.0
+    def __init__(self) -> None:
+        self.times: list[float] = []
 
     def on_train_begin(self, *arguments: Any, **keywords: Any) -> None:
         """Start."""
-        self.begun = time.perf_counter()
+        self.times.append(time.perf_counter())
 
     def on_step_end(self, *arguments: Any, **keywords: Any) -> None:
-        """Stop, for now."""
-        self.ended = time.perf_counter()
+        """Note the time."""
+        self.times.append(time.perf_counter())
+
+    def seconds(self) -> float:
+        """Return the time of all steps, the first ones counted as the mean of the others: they may compile."""
+        n = len(self.times) - 1
+        first = WARM_UP if n > 2 * WARM_UP else 0
+        return (self.times[-1] - self.times[first]) * n / (n - first)
 
 
 def documents(spec: Message) -> Iterator[list[int]]:
@@ -174,7 +184,8 @@ def held_out(model: Any, spec: Message) -> float:
         for begin in range(0, len(found["ids"]), 32):
             part = slice(begin, begin + 32)
             ids, passages, labels = (found[name][part] for name in ("ids", "passages", "labels"))
-            mask = (passages[:, :, None] == passages[:, None, :])[:, None]
+            apart = (passages[:, :, None] != passages[:, None, :])[:, None]
+            mask = apart * torch.finfo(torch.float32).min  # added to scores, which every kind of attention takes
             logits = model(input_ids=ids, attention_mask=mask, position_ids=found["places"][part]).logits
             chosen = labels >= 0
             total += F.cross_entropy(logits[chosen].float(), labels[chosen], reduction="sum").item()
@@ -197,13 +208,22 @@ def train(spec: Message) -> Message:
     )  # fmt: skip
     trainer.train()
     n_text, n_real, n_places = trainer.counts.tolist()
-    done = {"seconds": clock.ended - clock.begun, "steps": trainer.state.global_step, "text tokens": n_text,
-            "real tokens": n_real, "padding": 1 - n_real / n_places}  # fmt: skip
+    done = {"seconds": clock.seconds(), "all seconds": clock.times[-1] - clock.times[0], "text tokens": n_text,
+            "steps": trainer.state.global_step, "real tokens": n_real, "padding": 1 - n_real / n_places}  # fmt: skip
     if spec["held out"]:
-        done["own loss"] = held_out(model, spec)
-        model.save_pretrained(Path(spec["out"]) / "model")
-        tokenizer.save_pretrained(Path(spec["out"]) / "model")
+        folder = Path(spec["out"]) / "model"
+        save(model, Path(spec["model"]), folder)
+        # Loaded anew: what the Trainer trained computes in bfloat16 from now on.
+        done["own loss"] = held_out(AutoModelForMaskedLM.from_pretrained(folder), spec)
     return done
+
+
+def save(model: Any, source: Path, folder: Path) -> None:
+    """Write the weights, beside the configuration and the tokenizer that training began with."""
+    model.save_pretrained(folder)
+    for path in source.iterdir():
+        if path.name != "model.safetensors":
+            shutil.copyfile(path, folder / path.name)
 
 
 def main() -> None:

@@ -35,7 +35,7 @@ def probe_table(probed: dict[str, Message]) -> str:
     lines = ["| the Trainer, bfloat16, no dropout | text tokens/s | padding |", "|---|---|---|"]
     fastest = max(row["tokens/s"] for row in probed.values())
     for name, row in probed.items():
-        speed = f"{row['tokens/s']:,.0f}"
+        speed = "failed" if "failed" in row else f"{row['tokens/s']:,.0f}"
         lines.append(f"| {name} | {f'**{speed}**' if row['tokens/s'] == fastest else speed} | {row['padding']:.1%} |")
     return "\n".join(lines)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -40,6 +41,8 @@ def test_ngrams_reach_back_before_the_first_step() -> None:
 def test_words_before_go_with_their_sentences_and_with_no_shortlist() -> None:
     with pytest.raises(ValueError, match="one row a sentence"):
         make_batch(Sources(torch.ones(3, 1), before=BEFORE), SearchConfig())
+    with pytest.raises(ValueError, match="no shortlist"):
+        make_batch(Sources(torch.ones(2, 1), before=BEFORE, allowed=[np.arange(9, dtype=np.int32)] * 2), SearchConfig())
     rules = rules_of(repetition_penalty=2.0)
     rules.keep(torch.tensor([1]))
     assert rules.words is not None and rules.words.tolist() == [[[8, 8, 5]]]

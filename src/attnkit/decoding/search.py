@@ -51,15 +51,9 @@ def search(
 
     Raises:
         ValueError: shapes do not fit, a prefix holds BOS or EOS, the models' vocabularies differ in size, or attention
-            is needed and a model has none, or a tree is wanted of a search without beams, or words as they come of
-            one with beams.
+            is needed and a model has none, or a tree or words as they come of a search that has none.
     """
-    if not models:
-        raise ValueError("a search needs a model")
-    if tree is not None and (config.sampling or config.beam_size == 1 or sources.allowed is not None):
-        raise ValueError("only a beam search has a tree, one over all words")
-    if told is not None and ((config.beam_size > 1 and not config.sampling) or sources.allowed is not None):
-        raise ValueError("words can be told as they come only by a search without beams, one over all words")
+    _refuse(models, config, sources, tree, told)
     if not len(sources.ids):
         return []
     shortlist, batch, config = shorten(sources, make_batch(sources, config), config)
@@ -78,3 +72,20 @@ def search(
     if tree is not None:
         tree.finish(found)
     return found if shortlist is None else shortlist.widen(found)
+
+
+def _refuse(
+    models: Sequence[SteppedModel],
+    config: SearchConfig,
+    sources: Sources,
+    tree: BeamTree | None,
+    told: Told | None,
+) -> None:
+    """Raise ``ValueError`` for a search without models, and for what this kind of search cannot tell."""
+    if not models:
+        raise ValueError("a search needs a model")
+    beams = config.beam_size > 1 and not config.sampling
+    if tree is not None and (not beams or sources.allowed is not None):
+        raise ValueError("only a beam search has a tree, one over all words")
+    if told is not None and (beams or sources.allowed is not None):
+        raise ValueError("words can be told as they come only by a search without beams, one over all words")

@@ -27,7 +27,7 @@ from attnkit.text.joints import ordinary
 from attnkit.text.lines import STDIN, LineReader
 from attnkit.text.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer
 
-_AT_ONCE, _BATCH_TOKENS = 256, 4096
+_AT_ONCE, _BATCH_TOKENS = 256, 2048
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,8 @@ class Filler:
         for batch in make_batches([len(row) for row in rows], Batching(_BATCH_TOKENS, "tokens")):
             some = [rows[i] for i in batch]
             masks = [[place for place, id in enumerate(row) if id == self.predictor.mask] for row in some]
-            probabilities = self.predictor.probabilities(some, masks).split([len(places) for places in masks])
+            sizes = [len(places) for places in masks]
+            probabilities = torch.split(self.predictor.probabilities(some, masks), sizes)
             for i, part in zip(batch, probabilities, strict=True):
                 found[i] = self._told(lines[i], part)
         return [filled for filled in found if filled is not None]

@@ -99,7 +99,7 @@ def configure(request: Request) -> SearchConfig:
     if greedy:
         given = {name: value for name, value in given.items() if name not in chance}
     sampling = bool(chance or request.n > 1) and not greedy
-    origins = {name: f"--{name.replace('_', '-')}" for name in given}
+    origins = {name: f"--{name.replace('_', '-')}" for name in given} | {"max_length": "--max-new-tokens"}
     return validate(SearchConfig, {"beam_size": 1, **given, "sampling": sampling}, origins)
 
 
@@ -146,7 +146,7 @@ class Generator:
         """
         assert not self.backwards
         row = self.read(prompt)
-        self.n_cut += len(row) > self.window
+        self.n_cut += number == 0 and len(row) > self.window
         growing = GrowingText(self.tokenizer)
         tell(growing.add(row[1:]))
 
