@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
+from safetensors.numpy import load_file
 from torch.utils.data import Dataset
 from transformers import (
     AutoModelForMaskedLM,
@@ -119,7 +120,7 @@ class Clock(TrainerCallback):
 
 def documents(spec: Message) -> Iterator[list[int]]:
     """Yield the ids of each document, as attnkit encoded it."""
-    found = np.load(spec["ids"])
+    found = load_file(spec["ids"])
     ids, ends = found["ids"], np.cumsum(found["lengths"])
     for begin, end in zip(ends - found["lengths"], ends, strict=True):
         yield ids[begin:end].tolist()
@@ -142,7 +143,7 @@ def alone(spec: Message) -> Rows:
 
 def packed(spec: Message) -> Rows:
     """Return rows of several pieces: the ones that attnkit trains on."""
-    found = np.load(spec["ids"])
+    found = load_file(spec["ids"])
     texts = list(documents(spec))
     rows, pieces = [], []
     for begin, end in zip(found["row_starts"][:-1], found["row_starts"][1:], strict=True):
@@ -177,7 +178,7 @@ def arguments(spec: Message) -> TrainingArguments:
 
 def held_out(model: Any, spec: Message) -> float:
     """Return the mean negative log-likelihood of the hidden tokens of the development set, by transformers alone."""
-    found = {name: torch.from_numpy(part) for name, part in np.load(spec["held out"]).items()}
+    found = {name: torch.from_numpy(part) for name, part in load_file(spec["held out"]).items()}
     model.eval()
     total = 0.0
     with torch.inference_mode():

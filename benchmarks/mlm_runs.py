@@ -105,7 +105,7 @@ class Place:
         key = hashlib.sha256(f"{data.resolve()} {share:g} {shared.documents}".encode()).hexdigest()[:8]
         self.folder, self.data, self.share, self.python, self.shared = HOME / key, data, share, python, shared
         self.train, self.valid = self.folder / "train.txt", self.folder / "valid.txt"
-        self.ids = self.folder / "ids.npz"
+        self.ids = self.folder / "ids.safetensors"
 
     def prepare(self) -> None:
         """Make text, vocabulary, and what the peer reads."""
@@ -143,7 +143,7 @@ class Place:
 
     def held_out(self, table: str) -> Path:
         """Return the rows that are scored."""
-        path = self.folder / f"held-out-{table}.npz"
+        path = self.folder / f"held-out-{table}.safetensors"
         if not path.exists():
             from mlm_side import write_held_out
 
@@ -163,9 +163,9 @@ class Place:
         return known[f"{table} {layout}"]
 
     def _text_of_a_row(self, layout: str) -> float:
-        import numpy as np
+        from safetensors.numpy import load_file
 
-        found = np.load(self.ids)
+        found = load_file(self.ids)
         lengths = found["lengths"]
         n_text = int(lengths.sum())
         if layout == "across":

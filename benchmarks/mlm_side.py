@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from peers import Message
+from safetensors.numpy import save_file
 
 from attnkit.data.passages import MaskedRows, PassageBatch
 from attnkit.data.rows import RowFeed
@@ -37,15 +38,15 @@ def write_ids(run: Path, path: Path) -> None:
     n = len(lengths)
     ids = rows.store.gather_parts(np.arange(n), np.zeros(n, np.int64), lengths)
     packing = rows.packing
-    np.savez(path, ids=ids, lengths=lengths, row_starts=packing.row_starts, documents=packing.documents,
-             offsets=packing.offsets, sizes=packing.lengths)  # fmt: skip
+    save_file({"ids": ids, "lengths": lengths, "row_starts": packing.row_starts, "documents": packing.documents,
+             "offsets": packing.offsets, "sizes": packing.lengths}, path)  # fmt: skip
 
 
 def write_held_out(run: Path, table: str, path: Path) -> None:
     """Write the rows that every evaluation scores: what is read, what sees what, where it stands, what is hidden."""
     config, text = opened(run, table)
     parts = [_as_arrays(batch, config.data.length) for batch in evaluation(config, text)._batches()]
-    np.savez(path, **{name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
+    save_file({name: np.concatenate([part[name] for part in parts]) for name in parts[0]}, path)
 
 
 def evaluation(config: MlmConfig, text: PreparedText) -> LanguageEvaluation:
