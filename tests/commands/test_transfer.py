@@ -30,6 +30,16 @@ def test_a_dry_run_refuses_what_the_run_would(call: Call, workshop: Any, tmp_pat
         assert "help: --set model.d_model=12, or vectors of the model's width" in err
 
 
+def test_a_dry_run_of_one_that_goes_on_reads_no_vectors(call: Call, workshop: Any, tmp_path: Path) -> None:
+    vectors, run = tmp_path / "vectors.safetensors", tmp_path / "run"
+    Vectors(list("0123456789"), np.ones((10, 16), np.float32)).save(vectors)
+    words = [*workshop.arguments("transformer", run, limits__steps=1), "--set", f"model.embeddings={vectors}"]
+    assert call(*words)[0] == 0
+    vectors.unlink()
+    assert call(*words, "--dry-run")[0] == 0
+    assert call(*words, "--dry-run", "--overwrite")[0] == 2
+
+
 def test_a_translator_begins_with_a_bert(call: Call, workshop: Any, tmp_path: Path) -> None:
     bert, run = tmp_path / "bert", tmp_path / "run"
     workshop.train(workshop.configure_task("hidden words", limits__steps=1), bert)

@@ -60,7 +60,7 @@ def begin(flags: Mapping[str, Any], given: Given) -> None:
             help="0 makes none",
         )
     if given.dry_run:
-        show_plan(resolved, init_from, given.json)
+        show_plan(resolved, given)
         return
     from attnkit.runs.launch import refuse_repeat
 
@@ -105,20 +105,22 @@ def show(done: Finished, output: Path, use: str, json: bool) -> None:
         console.result(f"{said}\n{scores(done.metrics)}\ntry: {console.command(use, output)}")
 
 
-def show_plan(resolved: Resolved, init_from: Path | None, json: bool) -> None:
+def show_plan(resolved: Resolved, given: Given) -> None:
     """Print the resolved configuration with the origin of each value, and what the run would take.
 
     What a run would refuse to begin with is refused here too.
     """
+    from attnkit.runs.folder import RunFolder
     from attnkit.tasks.embeddings import open_embeddings, refuse_beside
     from attnkit.tasks.task import task_of
     from attnkit.views.training import count, size
 
-    refuse_beside(resolved.config, init_from)
-    open_embeddings(resolved.config)
-    found = task_of(resolved.config.task).plan(resolved.config, init_from)
+    refuse_beside(resolved.config, given.init_from)
+    if given.overwrite or not RunFolder(given.output).steps():  # a run that goes on has them in its weights
+        open_embeddings(resolved.config)
+    found = task_of(resolved.config.task).plan(resolved.config, given.init_from)
     values = flatten(resolved.config.model_dump(mode="json"))
-    if json:
+    if given.json:
         values = {key: {"value": value, "origin": resolved.origin(key)} for key, value in values.items()}
         shown = {"preset": resolved.config.preset, "configuration": values, "plan": asdict(found)}
         console.result(dumps(shown, indent=1))
