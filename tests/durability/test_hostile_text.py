@@ -252,9 +252,9 @@ def test_compressed_files(attnkit: Any, tmp_path: Path, name: str) -> None:
     path, content, code, words = PACKED[name]
     (tmp_path / path).write_bytes(content)
     (tmp_path / "b").write_bytes(WHOLE)
-    attnkit(["check", path, "b"], tmp_path).check(code, words, *([f"at {path}, after line "] if code else []))
+    attnkit(["check", path, "b"], tmp_path).check(code, words, *([f"at {path}"] if code else []))
     ended = attnkit(["vocab", path, "-o", "v.json"], tmp_path)
-    ended.check(code, *([f"at {path}, after line "] if code else ["3,000 lines"]))
+    ended.check(code, *([f"at {path}"] if code else ["3,000 lines"]))
     assert (tmp_path / "v.json").exists() == (code == 0)
 
 

@@ -63,6 +63,11 @@ PASSES: dict[str, list[str]] = {
     "pretrain-clm": [
         "pretrain-clm {corpus}/train.src -o clm --preset tiny --max-steps 2 --device cpu --set vocabulary.size=300"
     ],
+    "fill-mask": ["fill-mask mlm '1 [MASK] 3' --device cpu"],
+    "generate": ["generate clm '1 2' --max-new-tokens 3 --device cpu"],
+    "compare-lm": ["compare-lm mlm clm '1 2 3' --device cpu"],
+    "finetune": ["finetune mlm --task classify --train {texts} --dev {texts} -o labeler --max-steps 2 --device cpu"],
+    "predict": ["predict labeler {texts} --gold --confusion confusion.html --device cpu"],
     "toy-corpus": ["toy-corpus reverse -o digits --pairs 20 --valid 2 --test 2"],
     "embed": [
         "train --task autoencode --data {corpus}/train.src -o codes --max-steps 2 --device cpu",
@@ -129,11 +134,13 @@ def watched(commands: Any, tmp_path: Path) -> tuple[list[Event], set[str]]:
     report, folder = tmp_path / "report", tmp_path / "folder"
     folder.mkdir()
     train = shlex.join(commands.train("transformer", Path("run"), limits__steps=4))
+    texts = tmp_path / "texts.tsv"
+    texts.write_text("label\ttext\n" + "odd\t1 2 3\neven\t2 2 4\n" * 9)
     environment = dict.fromkeys(("HOME", "TMPDIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME"), str(folder))
     keep_loops(folder / "attnkit" / "numba")
     for name in COMMANDS:
         for text in PASSES[name]:
-            argv = shlex.split(text.format(corpus=shlex.quote(str(commands.corpus)), train=train))
+            argv = shlex.split(text.format(corpus=shlex.quote(str(commands.corpus)), train=train, texts=texts))
             asked = {"watch": str(report), "folder": str(folder), "environment": environment, "quick": True}
             commands.done(*argv, **asked, small_demo=name == "demo")
     events = [Event(**json.loads(line)) for line in report.read_text().splitlines()]

@@ -26,6 +26,7 @@ from attnkit.text.apart import signals_held
 from attnkit.text.tokenizer import EOS_ID, PAD_ID, Tokenizer
 
 Found = list[list[Hypothesis]]
+_NOTICE = 0.05  # seconds
 _PATIENCE = 5.0  # seconds
 
 
@@ -122,11 +123,12 @@ class PoolSearcher:
     def close(self) -> None:
         """End the processes, whatever they are doing."""
         if self._pool is not None:
-            for process in self._processes:
-                process.kill()
             # One that was killed in the middle of an answer leaves its reader, a thread of the pool, waiting for ever.
             end = threading.Thread(target=self._pool.shutdown, kwargs={"cancel_futures": True}, daemon=True)
             end.start()
+            end.join(_NOTICE)  # that thread stumbles over a death that it meets before it knows of the end
+            for process in self._processes:
+                process.kill()
             end.join(_PATIENCE)
             self._pool = None  # and with it its semaphores
 
