@@ -158,12 +158,13 @@ class Experiment:
         tried = {alpha: statistics.mean(scores) for alpha, scores in found.items() if len(scores) == most}
         return max(tried, key=lambda alpha: tried[alpha]) if tried else None
 
-    def trained(self, system: System, cold: bool = False) -> list[Message]:
-        """Return the trainings after the search that are done, by seed."""
+    def trained(self, system: System, cold: bool = False, again: bool = False) -> list[Message]:
+        """Return the trainings after the search that are done, by seed; ``again``: later ones, for the memory alone."""
         alpha, rows = self.alpha(system), self.rows()
         if alpha is None:
             return []
         names = (self.name(system, alpha, seed, cold) for seed in range(1, self.options.seeds + 1))
+        names = (f"{name} | again" for name in names) if again else names
         return [rows[name] for name in names if name in rows]
 
     def compare(self, wanted: list[str]) -> None:
@@ -218,7 +219,9 @@ class Experiment:
             tables.search_table({system.name: (self.searched(system), self.alpha(system)) for system in systems}),
             tables.speed_table(pairs),
             tables.quality_table(pairs),
-            tables.memory_table(pairs),
+            tables.memory_table(
+                {row: (peer, self.trained(PAIRS[row][1], again=True) or own) for row, (peer, own) in pairs.items()}
+            ),
         ]
         if cold and peer:
             parts.append(tables.end_to_end_table(peer, cold, own))
