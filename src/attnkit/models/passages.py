@@ -136,7 +136,8 @@ class Sight(nn.Module):
                 return looking(together if not n_whole else alone, dropout, seen)(heads, *parts)
             found: tuple[Seen | None, Seen | None] = (None, None) if seen is None else ([], [])
             # Split, not sliced: the gradient of two slices is two full tensors and their sum.
-            sides = zip(*(part.split((n_whole, layout.n_rows - n_whole)) for part in parts), strict=True)
+            sizes = (n_whole, layout.n_rows - n_whole)
+            sides = zip(*(torch.split(part, sizes) for part in parts), strict=True)
             first = looking(alone, dropout, found[0])(heads, *next(sides))
             rest = looking(together, dropout, found[1])(heads, *next(sides))
             if seen is not None and found[0] and found[1]:
