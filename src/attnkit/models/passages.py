@@ -136,7 +136,7 @@ class Sight(nn.Module):
                 return looking(together if not n_whole else alone, dropout, seen)(heads, *parts)
             found: tuple[Seen | None, Seen | None] = (None, None) if seen is None else ([], [])
             # Split, not sliced: the gradient of two slices is two full tensors and their sum.
-            sizes = (n_whole, layout.n_rows - n_whole)
+            sizes = [n_whole, layout.n_rows - n_whole]
             sides = zip(*(torch.split(part, sizes) for part in parts), strict=True)
             first = looking(alone, dropout, found[0])(heads, *next(sides))
             rest = looking(together, dropout, found[1])(heads, *next(sides))

@@ -146,8 +146,8 @@ class Keeper:
                 help="put the old text back, or start anew with --overwrite",
             )
         shapes = state.weights.shapes()
-        read = (read_tensors(checkpoint, file, own) for file, own in zip((MODEL, OPTIMIZER), shapes, strict=True))
-        state.restore(*read, stored["counters"])
+        model, optimizer = map(read_tensors, [checkpoint] * 2, (MODEL, OPTIMIZER), shapes)
+        state.restore(model, optimizer, stored["counters"])
         self._saved = state.step
         if self.writes:
             self.warnings.extend(self.folder.truncate_metrics(stored["metrics_size"]))
@@ -168,13 +168,13 @@ class Keeper:
         logs = record.step % _LOG_EVERY == 0 or record.skipped
         saves = every is not None and record.step % every == 0
         if logs or saves:  # on every rank or on none
-            tensors = state.tensors() if saves else None
+            saved = state.tensors() if saves else None
             with self.ranks.together():
                 if logs and self.writes:
                     kept = {key: value for key, value in record._asdict().items() if key != "progress"}
                     self.folder.append_metrics({"kind": "step", **kept})
-                if tensors is not None and self.writes:
-                    self._save(state, tensors)
+                if saved is not None and self.writes:
+                    self._save(state, saved)
 
     def _keep_scores(self, record: EvaluationRecord, state: TrainState, tensors: Tensors) -> None:
         self.folder.append_metrics({"kind": "evaluation", "step": record.step, "epoch": record.epoch, **record.metrics})
