@@ -159,8 +159,7 @@ class Keeper:
         """Log a record; save where the configuration says so."""
         every = self.config.checkpoints.save_every
         if isinstance(record, EvaluationRecord):
-            self.standing.scores[record.step] = record.metrics
-            tensors = state.tensors()
+            tensors, self.standing.scores[record.step] = state.tensors(), record.metrics
             with self.ranks.together():
                 if self.writes:
                     self._keep_scores(record, state, tensors)
