@@ -51,7 +51,7 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
     return run
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [NAMES[0], pytest.param(NAMES[1], marks=pytest.mark.slow)])
 def test_a_killed_command_ends_in_the_same_bits(
     commands: Any, wholes: dict[str, Any], tmp_path: Path, name: str
 ) -> None:

@@ -175,6 +175,7 @@ def go_on(workshop: Any, folder: Path, step: int) -> None:
     assert finished.stderr.count(f"going on from step {step}") == 1
 
 
+@pytest.mark.slow
 def test_a_signal_to_one_rank_stops_both_and_the_same_command_goes_on(
     workshop: Any, whole: Path, tmp_path: Path
 ) -> None:

@@ -47,7 +47,7 @@ def looks_right(model: Recurrent, src: Tensor, tgt: Tensor) -> float:
 @pytest.mark.parametrize(
     ("cell", "alignment", "query", "feeding"),
     [
-        ("gru", "additive", "previous", False),
+        pytest.param("gru", "additive", "previous", False, marks=pytest.mark.slow),
         pytest.param("gru", "dot", "current", False, marks=pytest.mark.slow),
         pytest.param("lstm", "general", "current", True, marks=pytest.mark.slow),
     ],

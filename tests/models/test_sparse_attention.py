@@ -229,6 +229,7 @@ def peak(name: str, causal: bool, heads: int) -> int:
     return int(ended.stdout)
 
 
+@pytest.mark.slow
 def test_sixteen_thousand_tokens_take_less_than_a_gigabyte() -> None:
     """One matrix of scores alone would take 1.07 GB."""
     assert peak("window", False, 1) < 1e9

@@ -64,6 +64,7 @@ def train(toy: ModuleType, ranks: Ranks, folder: Path, first: int, last: int) ->
             whole = {key: tensor.contiguous() for key, tensor in part.items()}
             safetensors.torch.save_file(whole, folder / f"{name}-{last}.safetensors")
         (folder / f"counters-{last}.json").write_text(json.dumps(state.counters()))
+    ranks.reduce(torch.zeros(()))  # nobody reads what is not yet written
     steps = [r for r in records if hasattr(r, "loss")]
     said = {"losses": [r.loss for r in steps], "norms": [r.grad_norm for r in steps], "scores": scores}
     return said | {"held": shares, "saved": sum(map(len, tensors)), "idle": feed.step_at(toy.Place(0, 2))[0].n_idle}
