@@ -8,19 +8,18 @@ from __future__ import annotations
 import datetime
 import os
 import re
-import signal
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from types import FrameType, TracebackType
-from typing import Any, NoReturn
+from types import TracebackType
+from typing import NoReturn
 
 import torch
 import torch.distributed
 
 from attnkit.errors import AttnkitError, LostPeerError, StoppedError, SystemFailure, ToldError, exit_code
+from attnkit.runtime.waiting import Gate, Pulse
 
 TIMEOUT = 120.0
 """Seconds after which a process that does not answer is taken for dead."""
@@ -47,7 +46,7 @@ class Ranks:
     """Whether a block of ``together`` has failed."""
     _told: bool = field(default=False, init=False)
     """Whether another process has said that it was asked to stop."""
-    _gate: _Gate = field(default_factory=lambda: _Gate(), init=False)
+    _gate: Gate = field(default_factory=Gate, init=False)
 
     def asked(self) -> bool:
         """Return whether a process was asked to stop: this one, or another while this one was at work."""
@@ -101,7 +100,7 @@ class Ranks:
             return
         failure: BaseException | None = None
         self._gate.may_ask = True
-        pulse = _Pulse(self._answer, min(_PULSE, self.timeout / 3))
+        pulse = Pulse(self._answer, min(_PULSE, self.timeout / 3))
         try:
             with self._gate.opened():
                 yield
@@ -186,102 +185,6 @@ class Ranks:
                 torch.distributed.destroy_process_group()  # or its threads abort the process as it ends
         elif error is None or isinstance(error, StoppedError):
             torch.distributed.destroy_process_group()  # elsewhere it might wait for ranks that wait for this one
-
-
-class _Gate:
-    """Lets SIGTERM and SIGINT do what they did before it was taken, but only while it is open; shut, it keeps one."""
-
-    def __init__(self) -> None:
-        self.waiting: int | None = None
-        """The signal that has come while it was shut."""
-        self.may_ask = True
-        """Whether ``ask`` has still to send its one signal."""
-        self._open = True
-        self._previous: dict[int, Any] = {}
-
-    def take(self) -> None:
-        """Shut it. Outside the main thread, which alone may, nothing is done."""
-        if threading.current_thread() is not threading.main_thread():
-            return
-        self._open = False
-        for number in (signal.SIGTERM, signal.SIGINT):
-            if signal.getsignal(number) != signal.SIG_IGN:  # as in a job that a shell has put in the background
-                self._previous[number] = signal.signal(number, self._handle)
-
-    def give_back(self) -> None:
-        """Leave it open for good."""
-        self._open = True
-        for number, handler in self._previous.items():
-            if signal.getsignal(number) == self._handle:
-                signal.signal(number, handler)
-
-    @contextmanager
-    def opened(self) -> Iterator[None]:
-        """Let signals through in a block, one that waits at once."""
-        self._open = True
-        try:
-            self.deliver()
-            yield
-        finally:
-            self._open = not self._previous
-
-    def deliver(self) -> None:
-        """Let the signal come that waits, if one does."""
-        if self.waiting is not None:
-            number, self.waiting = self.waiting, None
-            signal.raise_signal(number)
-
-    def code(self) -> int:
-        """Return what the process would end with for the signal that waits; 0 for none."""
-        return 0 if self.waiting is None else 128 + self.waiting
-
-    def ask(self) -> None:
-        """Let the main thread get a signal, once, of a kind that raises there."""
-        raising = [number for number, handler in self._previous.items() if callable(handler)]
-        thread = threading.main_thread().ident
-        if self.may_ask and raising and thread is not None:
-            self.may_ask = False
-            signal.pthread_kill(thread, raising[0])
-
-    def _handle(self, number: int, frame: FrameType | None) -> None:
-        previous = self._previous.get(number)
-        if not self._open:
-            self.waiting = number
-        elif callable(previous):
-            previous(number, frame)
-        else:  # the system's own way: the process ends
-            signal.signal(number, signal.SIG_DFL)
-            signal.raise_signal(number)
-
-
-class _Pulse:
-    """Answers for a process at work, time and again, to those that wait for it: so they know a long wait from a death.
-
-    Every rank takes part in every meeting once, its thread or this one. Nobody who waits is ever not in a meeting, so
-    the answer of the last to come ends all waits at once.
-    """
-
-    def __init__(self, answer: Callable[[], object], period: float) -> None:
-        self._answer = answer
-        self._period = period
-        self._over = threading.Event()
-        self._failure: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name="attnkit pulse", daemon=True)
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End it, between two answers. Raises what ``answer`` has raised."""
-        self._over.set()
-        self._thread.join()
-        if self._failure is not None:
-            raise self._failure
-
-    def _run(self) -> None:
-        try:
-            while not self._over.wait(self._period):
-                self._answer()
-        except BaseException as error:
-            self._failure = error
 
 
 def join_ranks(device: str, timeout: float = TIMEOUT, stop: Callable[[], bool] | None = None) -> Ranks:

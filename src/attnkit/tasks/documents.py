@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -59,6 +59,24 @@ class Labels(BaseModel, extra="forbid", strict=True):
 def read_labels(checkpoint: Checkpoint) -> Labels:
     """Return the labels of a checkpoint."""
     return Labels.parse(read_bounded(checkpoint, "labels.json", MOST_LABELS_BYTES), str(checkpoint.path))
+
+
+def count_labels(found: Iterable[str], unit: str, where: str) -> tuple[set[str], int]:
+    """Return all labels that a classifier has to learn, and how many examples have one.
+
+    Raises:
+        DataError: there are fewer than two, or too many.
+    """
+    labels, total = set[str](), 0
+    for label in found:
+        labels.add(label)
+        total += 1
+        if len(labels) > MOST_LABELS:
+            raise DataError(f"there are more than {MOST_LABELS:,} labels", where=where)
+    if len(labels) < 2:
+        what = f"every {unit} has the label '{next(iter(labels))}'" if labels else f"there are no {unit}s"
+        raise DataError(what, where=where, help="a classifier needs two labels or more")
+    return labels, total
 
 
 @dataclass
@@ -118,15 +136,7 @@ class Corpus:
         self.paths = [Path(name) for name in data.files]
         self.valid_paths = [Path(name) for name in data.valid_files or ()]
         self.counts = {"blank": 0, "held_out": 0, "repeats_of_held_out": 0}
-        labels, total = set(), 0
-        for _, label in _read(self.paths):
-            labels.add(label)
-            total += 1
-            if len(labels) > MOST_LABELS:
-                raise DataError(f"there are more than {MOST_LABELS:,} labels", where=data.files[0])
-        if len(labels) < 2:
-            what = f"every document has the label '{next(iter(labels))}'" if labels else "there are no documents"
-            raise DataError(what, where=data.files[0], help="a classifier needs two labels or more")
+        labels, total = count_labels((label for _, label in _read(self.paths)), "document", data.files[0])
         self.labels = Labels(labels=sorted(labels))
         self._held_out: set[int] = set()
         if not self.valid_paths:

@@ -13,7 +13,7 @@ from attnkit.data.labeled_config import TextsConfig
 from attnkit.data.texts import Row, TextRows, join, write_texts
 from attnkit.errors import DataError
 from attnkit.reading import read_plain
-from attnkit.tasks.documents import MOST_LABELS, MOST_LABELS_BYTES, Labels
+from attnkit.tasks.documents import MOST_LABELS_BYTES, Labels, count_labels
 from attnkit.tasks.encoded import (
     Stage,
     Warned,
@@ -91,15 +91,7 @@ class Tables:
         self.counts = {"blank": 0, "held_out": 0, "repeats_of_held_out": 0}
         self.pairs: bool | None = None
         """Whether each line has two texts."""
-        labels, total = set(), 0
-        for _, line in self._read(self.paths):
-            labels.add(line.label or "")
-            total += 1
-            if len(labels) > MOST_LABELS:
-                raise DataError(f"there are more than {MOST_LABELS:,} labels", where=data.files[0])
-        if len(labels) < 2:
-            what = f"every text has the label '{next(iter(labels))}'" if labels else "there are no texts"
-            raise DataError(what, where=data.files[0], help="a classifier needs two labels or more")
+        labels, total = count_labels((line.label or "" for _, line in self._read(self.paths)), "text", data.files[0])
         self.labels = Labels(labels=sorted(labels))
         self._held_out: set[int] = set()
         if not self.valid_paths:

@@ -17,12 +17,16 @@ class MovingAverage:
 
     @torch.no_grad()
     def update(self, weights: Tensor, n_updates: int) -> None:
-        """Move towards ``weights`` after optimizer step number ``n_updates`` (from 1).
+        """Move towards ``weights`` after optimizer step number ``n_updates`` (from 1)."""
+        self.weights.lerp_(weights, 1 - decay_at(self._decay, n_updates))
 
-        Early on the decay is only (1 + n) / (10 + n), so that the initial weights are forgotten in time.
-        """
-        decay = min(self._decay, (1 + n_updates) / (10 + n_updates))
-        self.weights.lerp_(weights, 1 - decay)
+
+def decay_at(decay: float, n_updates: int) -> float:
+    """Return what the average keeps of itself after optimizer step number ``n_updates`` (from 1).
+
+    Early on it is only (1 + n) / (10 + n), so that the initial weights are forgotten in time.
+    """
+    return min(decay, (1 + n_updates) / (10 + n_updates))
 
 
 def average(checkpoints: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]:

@@ -18,6 +18,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
 from torch.distributed.tensor import DTensor, distribute_tensor
 
+from attnkit.training.averaging import decay_at
 from attnkit.training.config import OptimizationConfig
 from attnkit.training.flat import Precision
 from attnkit.training.weights import Tensors, buffers_of
@@ -111,7 +112,7 @@ class ShardedWeights:
         self._optimizer.step()
         self.n_updates += 1
         if self._average is not None and self._config.ema_decay is not None:
-            decay = min(self._config.ema_decay, (1 + self.n_updates) / (10 + self.n_updates))
+            decay = decay_at(self._config.ema_decay, self.n_updates)
             for name, mean in self._average.items():
                 mean.lerp_(self._named[name].detach(), 1 - decay)
 
