@@ -124,7 +124,8 @@ def _go_on(
         keeper.settle()
         yield Finished(reason, standing.step, standing.best, standing.best_scores(), already=True)
         return
-    yield from _train(request, keeper, device, ranks, opened)
+    with ranks.exchanging():
+        yield from _train(request, keeper, device, ranks, opened)
 
 
 def _train(
@@ -135,7 +136,7 @@ def _train(
     prepared = yield from _prepare(task, config, keeper, ranks)
     known = len(keeper.warnings)
     with ranks.together():
-        said, state = _build(task, config, keeper, device, prepared, opened, ranks)
+        said, state = _build(task, keeper, device, prepared, opened, ranks)
         board = Board(keeper.folder.path / "tensorboard" if config.tensorboard and keeper.writes else None, state.step)
     model = state.weights.model
     yield from [*said, *map(Warned, keeper.warnings[known:])]
@@ -177,7 +178,6 @@ def _scores_or_stop(scores: Mapping[str, float] | None, step: int) -> Mapping[st
 
 def _build(
     task: Task,
-    config: RunConfig,
     keeper: Keeper,
     device: torch.device,
     prepared: Prepared,
@@ -188,6 +188,7 @@ def _build(
 
     Before it stands what there is to say of the vectors that a fresh one begins with.
     """
+    config = keeper.config
     torch.manual_seed(config.seed)
     model = cast(torch.nn.Module, task.build(config, prepared))
     said: list[Stage | Warned] = []
@@ -207,8 +208,7 @@ def _build(
 def _fit(job: Job, state: TrainState, ranks: Ranks) -> Iterator[StepRecord | EvaluationRecord]:
     """Train; all ranks see in the same step that it diverges."""
     try:
-        with ranks.exchanging():
-            yield from fit(job, state)
+        yield from fit(job, state)
     except DivergedError:
         with ranks.together():
             raise
