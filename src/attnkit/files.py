@@ -33,6 +33,8 @@ _KEPT = os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 def _naming(action: str, path: Path | str) -> Iterator[None]:
     try:
         yield
+    except BrokenPipeError:
+        raise  # a reader of standard output went away: that is not what is named here
     except OSError as error:
         raise failure(action, path, error) from error
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import random
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -94,3 +96,14 @@ def test_what_cannot_be_done_is_said(
     assert found == code and text_of_error in err
     assert text.read_bytes() == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.txt", "bad.txt", "empty.txt"]
+
+
+def test_a_reader_that_goes_away_is_no_failure(text: Path) -> None:
+    """As with ``| head``: nothing is said of the disk, where the words lie that are still to be written."""
+    text.write_text("new york is a city\n" * 50_000)
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "attnkit", "word2vec", "phrases", text]
+    ended = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writing)
+    assert ended.returncode in (0, 141) and "error" not in ended.stderr, ended.stderr

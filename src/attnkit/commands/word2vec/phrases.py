@@ -45,7 +45,7 @@ def command(
     Examples:
       attnkit word2vec phrases text.txt -o joined.txt --passes 2
       attnkit word2vec phrases text.txt -o joined.txt --connector of --save p.tsv
-      attnkit word2vec phrases other.txt --with p.tsv | attnkit word2vec train -
+      attnkit word2vec phrases b.txt --with p.tsv | attnkit word2vec train - -o b
 
     `attnkit word2vec train --phrases 2` does the same without writing the text.
     """
