@@ -1,10 +1,11 @@
 # Two commands: `make demo` shows the toolkit at work, `make test` checks it. Each makes its own environment.
+# `make durability` kills and stops a great many commands, `make browser` looks at pages: .ci/run does both too.
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 STAMP = $(VENV)/.installed
 
-.PHONY: demo test lint types unit browser clean
+.PHONY: demo test lint types unit durability browser clean
 
 $(STAMP): pyproject.toml constraints.txt
 	@test -d $(VENV) || $(PYTHON) -m venv $(VENV)
@@ -26,7 +27,10 @@ types: $(STAMP)
 	$(BIN)/mypy
 
 unit: $(STAMP)
-	$(BIN)/pytest -n 3 --dist loadscope --no-loadscope-reorder -m 'not slow and not browser'
+	$(BIN)/pytest -n 3 --dist loadscope --no-loadscope-reorder -m 'not slow and not browser and not durable'
+
+durability: $(STAMP)
+	$(BIN)/pytest -n 3 --dist loadscope --no-loadscope-reorder -m 'durable and not slow' tests/durability
 
 browser: $(STAMP)
 	$(BIN)/pytest -m 'browser and not slow' tests/browser

@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 from stage import Case, Stage, make, perform
 
+pytestmark = pytest.mark.durable
+
 if TYPE_CHECKING:
     from tests.conftest import Workshop
 

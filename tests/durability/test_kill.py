@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.durable
+
 TAILS: dict[str, dict[str, Any]] = {
     "the only save": {"limits__steps": 1, "checkpoints": {"average": 0}},
     "one to drop": {"limits__steps": 2, "checkpoints": {"keep_last": 1, "keep_best": 0, "average": 0}},

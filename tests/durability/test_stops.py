@@ -17,6 +17,8 @@ from attnkit.runs.folder import RunFolder
 from attnkit.tasks.translation import Finished, Request, Scored, train
 from attnkit.training.loop import StepRecord
 
+pytestmark = pytest.mark.durable
+
 
 @pytest.fixture(scope="module")
 def signals() -> Any:

@@ -16,6 +16,8 @@ import pytest
 from attnkit.errors import SystemFailure
 from attnkit.runs.lock import refuse_in_use
 
+pytestmark = pytest.mark.durable
+
 CLOCKED = ("lock", "timings.jsonl", "status.json", "manifest.json", "prepared.json")
 SETTINGS = "--dim 20 --window 2 --negative 2 --epochs 3 --min-count 1 --save-every 0 --threads 1".split()  # noqa: SIM905
 CODE = """

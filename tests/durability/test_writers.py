@@ -22,6 +22,8 @@ from attnkit.models.config import TransformerConfig
 from attnkit.tasks.load import load_run
 from attnkit.tasks.plan import plan
 
+pytestmark = pytest.mark.durable
+
 if TYPE_CHECKING:
     from tests.conftest import Workshop
 
