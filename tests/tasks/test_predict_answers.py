@@ -14,8 +14,11 @@ from finetuned import WORDS, opened, predicted, predicting, random_run, write
 
 from attnkit.errors import DataError, UsageError
 from attnkit.metrics.answers import answer_scores
-from attnkit.tasks.predict_answer import read_question
+from attnkit.tasks.opened import open_run
+from attnkit.tasks.predict_answer import Answerer, read_question
+from attnkit.tasks.predicting import Totals
 from attnkit.text.alignment import align
+from attnkit.text.squad import Paragraph, Question
 
 WINDOWS = {"windows": {"max_length": 24, "stride": 4, "max_question": 8, "max_answer": 5}}
 
@@ -33,6 +36,12 @@ def asked() -> list[dict[str, str]]:
         question, context = ("  ".join(drawn.choices(WORDS, k=n)) for n in (3, drawn.randint(1, 6)))
         found.append({"question": question, "context": f" {context} "})
     return found
+
+
+def totals_of(run: Path, path: Path, **options: Any) -> Totals:
+    found = predicting(run, path, gold=True, **options)
+    assert list(found)
+    return found.predictor.totals()
 
 
 def alone(run: Path, question: str, context: str) -> tuple[str, int | None, int | None, float]:
@@ -139,6 +148,29 @@ def test_a_reader_may_find_no_answer(tmp_path: Path, asked: list[dict[str, str]]
     assert [line.count("\t") for line in plain] == [3] * 26 and plain[-1] == "\t1.0000\t\t"
 
 
+def test_the_threshold_decides_how_sure_a_reader_has_to_be(tmp_path: Path, asked: list[dict[str, str]]) -> None:
+    run = random_run(tmp_path / "may", "answer", ["answer", "no answer"], data=WINDOWS)
+    loaded = open_run(run, "answer", device="cpu")
+    paragraphs = [Paragraph("", one["context"], (Question("", one["question"], (), False),)) for one in asked]
+    usual = Answerer(loaded).answer(paragraphs)
+    assert {one.text == "" for one in usual} == {True, False}
+    for threshold in (-1e6, sorted(one.surety for one in usual)[7], 1e6):
+        found = Answerer(loaded, threshold=threshold).answer(paragraphs)
+        assert [one.text for one in found] == ["" if one.surety > threshold else one.best for one in usual]
+    # Known answers are those of the surest: then the best threshold is where the others begin.
+    sure = sorted(usual, key=lambda one: one.surety)[9].surety
+    lines = [
+        json.dumps({**one, "answers": [found.best] if found.surety <= sure else []})
+        for one, found in zip(asked, usual, strict=True)
+    ]
+    path = write(tmp_path / "gold.jsonl", *lines)
+    totals = totals_of(run, path)
+    assert totals.plain["best"] == {"questions": len(asked), "exact": 100.0, "f1": 100.0}
+    assert sure <= totals.plain["best_threshold"] < sure + 1e-6 and "--no-answer-threshold" in totals.headline
+    again = totals_of(run, path, no_answer_threshold=totals.plain["best_threshold"])
+    assert again.plain["f1"] == 100.0 > totals.plain["f1"]
+
+
 @pytest.mark.parametrize(
     ("answers", "expected"),
     [
@@ -183,3 +215,5 @@ def test_a_line_that_asks_nothing_is_refused(run: Path, tmp_path: Path, line: st
 def test_what_a_reader_has_not_is_refused(run: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="too many"):
         predicting(run, tmp_path / "a.jsonl", every=True)
+    with pytest.raises(UsageError, match="answers every question"):
+        predicting(run, tmp_path / "a.jsonl", no_answer_threshold=1.0)

@@ -30,6 +30,9 @@ def command(
         Path | None, typer.Option(help="With --gold: a page that shows what was taken for what.", metavar="FILE.html")
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="The probability of every label.")] = False,
+    no_answer_threshold: Annotated[
+        float | None, typer.Option(help="How much likelier than the best answer it has to be that there is none.")
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON object a result, and one for totals.")] = False,
     batch_tokens: Annotated[
         int, typer.Option(min=1, max=1 << 24, help="Tokens computed together; never what comes out.")
@@ -44,7 +47,9 @@ def command(
     A classifier gives label and probability. It reads lines, or pairs: two texts with a tab between; with --gold a
     table, whose first line names its columns: text, text2, label. A tagger turns lines of words into lines of tags, and
     adds a column to CoNLL's, which it reads with --gold. A reader gives answer, probability, and where the answer
-    begins and ends; it reads JSON lines with question and context, and of the name FILE.json SQuAD.
+    begins and ends; it reads JSON lines with question and context, and of the name FILE.json SQuAD. If it has learned
+    that some have none, --no-answer-threshold, a difference of logits, says how sure of that it has to be; with --gold
+    the best one is told.
 
     \b
     Examples:
@@ -66,7 +71,10 @@ def command(
     from attnkit.tasks.predict import open_predictor
     from attnkit.tasks.predicting import Request
 
-    request = Request(run, sources, format, gold, every, json, strict, batch_tokens, device, threads, checkpoint)
+    request = Request(
+        *(run, sources, format, gold, every, json, strict, batch_tokens, device, threads, checkpoint),
+        no_answer_threshold=no_answer_threshold,
+    )
     predicting = open_predictor(request, console.warn)
     if confusion is not None and predicting.task == "answer":
         raise UsageError("answers are not taken for each other", where="--confusion", help="leave it out")

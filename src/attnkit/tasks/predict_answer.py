@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from attnkit.errors import DataError, UsageError
-from attnkit.metrics.answers import AnswerScores, answer_scores
+from attnkit.metrics.answers import AnswerScores, answer_scores, best_threshold
 from attnkit.reading import parse_json
 from attnkit.tasks.answering import FoundAnswer, find_answers
 from attnkit.tasks.asked_text import Asked
@@ -61,13 +61,25 @@ class Answered:
     """Its first character in the context."""
     end: int | None
     """The one behind its last."""
+    best: str
+    """The best answer, whether or not it is given."""
+    surety: float
+    """How much likelier it is that there is none, as a difference of logits."""
+
+
+_SUREST = 1e9
+"""A surety beyond which there is nothing to choose from."""
 
 
 class Answerer:
-    """Questions on paragraphs in, answers out. A result depends on its own question and paragraph alone."""
+    """Questions on paragraphs in, answers out. A result depends on its own question and paragraph alone.
 
-    def __init__(self, opened: Opened, batch_tokens: int = 16384) -> None:
-        self.opened, self._batch_tokens = opened, batch_tokens
+    Where there may be no answer, none is given if it is likelier than the best answer by more than a threshold, a
+    difference of logits (Rajpurkar et al. 2018; Devlin et al. 2019, section 4.3).
+    """
+
+    def __init__(self, opened: Opened, batch_tokens: int = 16384, threshold: float = 0.0) -> None:
+        self.opened, self._batch_tokens, self._threshold = opened, batch_tokens, threshold
         self._tokenizer = read_tokenizer(opened.checkpoint)
         self.refuses = "labels.json" in opened.checkpoint.manifest.files
         """Whether it may find that there is no answer."""
@@ -81,16 +93,16 @@ class Answerer:
         return [self._answered(asked, question, answer) for question, answer in enumerate(found.answers)]
 
     def _answered(self, asked: Asked, question: int, found: FoundAnswer) -> Answered:
-        if self.refuses and found.surety > 0:
+        text, surety = asked.cut(question, found.first, found.behind), found.surety
+        if self.refuses and surety > self._threshold:
             none = 1 / (1 + math.exp(min(700.0, found.log_sum - found.no_answer)))
-            return Answered("", none, None, None)
-        text = asked.cut(question, found.first, found.behind)
+            return Answered("", none, None, None, text, surety)
         if not text:  # nothing but spaces, or nothing to choose from
-            return Answered("", found.probability(self.refuses), None, None)
+            return Answered("", found.probability(self.refuses), None, None, text, surety)
         number = int(asked.context_of[question])
         context, begin = asked.paragraphs[number].context, int(asked.aligned[number].begins[found.first])
         begin = context.index(text, begin)  # behind the space that is its first token's
-        return Answered(text, found.probability(self.refuses), begin, begin + len(text))
+        return Answered(text, found.probability(self.refuses), begin, begin + len(text), text, surety)
 
 
 @dataclass
@@ -100,14 +112,18 @@ class AnswerPredictor:
     opened: Opened
     request: Request
     tell: Tell
-    found: list[str] = field(default_factory=list)
+    found: list[Answered] = field(default_factory=list)
     """The answers so far to questions of which it is known what to answer."""
     expected: list[list[str]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         if self.request.every:
             raise UsageError("answers are too many to give the probability of each", where="--all", help="leave it out")
-        self.answerer = Answerer(self.opened, self.request.batch_tokens)
+        threshold = self.request.no_answer_threshold
+        self.answerer = Answerer(self.opened, self.request.batch_tokens, threshold or 0.0)
+        if threshold is not None and not self.answerer.refuses:
+            what = "this reader answers every question: each one that it was trained on has an answer"
+            raise UsageError(what, where="--no-answer-threshold", help="leave it out")
 
     def lines(self, path: Path, format: Format) -> Iterator[list[str]]:
         """Yield a line for each question, in their order."""
@@ -126,8 +142,8 @@ class AnswerPredictor:
         questions = [question for paragraph in paragraphs for question in paragraph.questions]
         found = self.answerer.answer(paragraphs)
         if self.request.gold:
-            known = [(one.text, q) for one, q in zip(found, questions, strict=True) if q.labeled]
-            self.found += [text for text, _ in known]
+            known = [(one, q) for one, q in zip(found, questions, strict=True) if q.labeled]
+            self.found += [one for one, _ in known]
             self.expected += [[answer.text for answer in question.answers] for _, question in known]
         return [self._line(one, question) for one, question in zip(found, questions, strict=True)]
 
@@ -149,7 +165,8 @@ class AnswerPredictor:
         """Return exact match and F1, of all questions, and of those with and without an answer."""
         if not self.expected:
             return Totals({"questions": 0}, "0 questions")
-        scores = answer_scores(self.found, self.expected, "1.1" if all(self.expected) else "2.0")
+        given = [one.text for one in self.found]
+        scores = answer_scores(given, self.expected, "1.1" if all(self.expected) else "2.0")
         headline = (
             f"{scores.all.n_questions:,} questions, exact match {scores.all.exact:.2f} %, F1 {scores.all.f1:.2f} %"
         )
@@ -158,6 +175,11 @@ class AnswerPredictor:
         plain = {**_plain(scores.all), **{name: _plain(part) for name, part in kinds.items()}}
         if len(kinds) < 2:
             return Totals(plain, headline)
+        if self.answerer.refuses:
+            best, sure = [one.best for one in self.found], [one.surety for one in self.found]
+            threshold, highest = best_threshold(best, self.expected, [min(one, _SUREST) for one in sure])
+            plain |= {"best_threshold": threshold, "best": _plain(highest.all)}
+            headline += f"; F1 {highest.all.f1:.2f} with --no-answer-threshold {threshold:.4g}, the best here"
         table = [("questions", "", "exact match", "F1")]
         names = {"answered": "with an answer", "unanswered": "without one"}
         table += [(names[n], f"{p.n_questions:,}", f"{p.exact:.2f}", f"{p.f1:.2f}") for n, p in kinds.items()]

@@ -44,6 +44,8 @@ class Request:
     threads: int | None = None
     checkpoint: str | None = None
     """A checkpoint by name; without it the best."""
+    no_answer_threshold: float | None = None
+    """How much likelier no answer has to be than the best one to be given, as a difference of logits; None: more."""
 
 
 @dataclass(frozen=True)
