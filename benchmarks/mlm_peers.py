@@ -105,10 +105,22 @@ class Clock(TrainerCallback):
 
     def on_train_begin(self, *arguments: Any, **keywords: Any) -> None:
         """Start."""
-        self.times.append(time.perf_counter())
+        self.note()
 
     def on_step_end(self, *arguments: Any, **keywords: Any) -> None:
         """Note the time."""
+        self.note()
+
+    def on_train_end(self, *arguments: Any, **keywords: Any) -> None:
+        """Wait for what a GPU was given to do: the last step ends then."""
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+            self.times[-1] = time.perf_counter()
+
+    def note(self) -> None:
+        """Note the time."""
+        if len(self.times) <= WARM_UP and torch.cuda.is_available():
+            torch.cuda.synchronize()  # where the clock begins to count
         self.times.append(time.perf_counter())
 
     def seconds(self) -> float:
@@ -169,7 +181,7 @@ def arguments(spec: Message) -> TrainingArguments:
         output_dir=spec["out"], per_device_train_batch_size=spec["rows"], max_steps=spec["steps"], seed=spec["seed"],
         learning_rate=spec["learning_rate"], lr_scheduler_type="linear", warmup_steps=spec["warmup"],
         adam_beta1=spec["betas"][0], adam_beta2=spec["betas"][1], weight_decay=spec["weight_decay"],
-        max_grad_norm=spec["clip"], bf16=spec["precision"] == "bfloat16", use_cpu=True, report_to=[],
+        max_grad_norm=spec["clip"], bf16=spec["precision"] == "bfloat16", use_cpu=spec["device"] == "cpu", report_to=[],
         save_strategy="no", logging_strategy="no", disable_tqdm=True, remove_unused_columns=False,
         dataloader_num_workers=spec["workers"], dataloader_persistent_workers=spec["workers"] > 0,
         **chosen, **compiled,

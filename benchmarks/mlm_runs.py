@@ -9,7 +9,7 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +18,9 @@ from word2vec_runs import UNSET, measured
 
 HERE = Path(__file__).resolve().parent
 HOME = WORK / "mlm"
-LENGTH = 128
-MODEL = {"d_model": 256, "n_heads": 4, "n_layers": 4, "d_ff": 1024}
-VOCABULARY = 8000
+MINI = {"d_model": 256, "n_heads": 4, "n_layers": 4, "d_ff": 1024}
 VALID_ROWS = 512
 """Of the held-out text, that are scored."""
-BATCH = 4096
-"""Places of a step of attnkit; the peer's rows are as many as hold the same text."""
 CLOSE = 1e-3
 """How far the peer's own loss may be from attnkit's of the same weights: beyond it they are not the same function."""
 
@@ -67,6 +63,10 @@ class Case:
     way: Way | None = None
     steps: int | None = None
     minutes: float | None = None
+    marks: int | None = None
+    """Steps between evaluations of attnkit, at which its clock is read; the time before the first does not count."""
+    sets: tuple[str, ...] = ()
+    """Further keys of attnkit."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +79,13 @@ class Shared:
     threads: int
     documents: str
     """``lines`` (paragraphs) or ``blocks`` (articles)."""
+    length: int = 128
+    """Tokens of a row."""
+    vocabulary: int = 8000
+    batch: int = 4096
+    """Places of a step of attnkit; the peer's rows are as many as hold the same text."""
+    device: str = "cpu"
+    sizes: dict[str, int] = field(default_factory=lambda: dict(MINI))
     betas: tuple[float, float] = (0.9, 0.98)
     weight_decay: float = 0.01
     clip: float = 1.0
@@ -102,7 +109,8 @@ class Place:
     """Where things are: the text's parts, the vocabulary, initial weights, the ids for the peer. Made when needed."""
 
     def __init__(self, data: Path, share: float, python: Path, shared: Shared) -> None:
-        key = hashlib.sha256(f"{data.resolve()} {share:g} {shared.documents}".encode()).hexdigest()[:8]
+        parts = [data.resolve(), share, shared.documents, shared.length, shared.vocabulary, shared.sizes]
+        key = hashlib.sha256(" ".join(map(str, parts)).encode()).hexdigest()[:8]
         self.folder, self.data, self.share, self.python, self.shared = HOME / key, data, share, python, shared
         self.train, self.valid = self.folder / "train.txt", self.folder / "valid.txt"
         self.ids = self.folder / "ids.safetensors"
@@ -115,7 +123,16 @@ class Place:
                 path.with_suffix(".tmp").write_bytes(b"".join(articles(self.data / f"{path.name}.xz", share)))
                 path.with_suffix(".tmp").replace(path)
         if not (self.folder / "vocab.json").exists():
-            attnkit("vocab", self.train, "-o", self.folder / "vocab.json", "--size", VOCABULARY, "--symbol", "[MASK]")
+            attnkit(
+                "vocab",
+                self.train,
+                "-o",
+                self.folder / "vocab.json",
+                "--size",
+                self.shared.vocabulary,
+                "--symbol",
+                "[MASK]",
+            )
         if not self.ids.exists():
             from mlm_side import write_ids
 
@@ -126,9 +143,11 @@ class Place:
         run = self.folder / f"initial-{seed}-{dropout:g}"
         if not (run / "README.md").exists():
             shutil.rmtree(run, ignore_errors=True)
-            sets = [f"model.{name}={value}" for name, value in MODEL.items()]
-            sets += [f"model.dropout={dropout}", f"model.attention_dropout={dropout}", f"data.length={LENGTH}"]
-            sets += [f"model.max_length={LENGTH}", "optimization.learning_rate=1e-30"]
+            sets = [f"model.{name}={value}" for name, value in self.shared.sizes.items()]
+            sets += [f"model.dropout={dropout}", f"model.attention_dropout={dropout}"]
+            sets += [f"data.length={self.shared.length}", f"model.max_length={self.shared.length}"]
+            sets += ["model.positions=learned"]  # as the peer's BERT has them
+            sets += ["optimization.learning_rate=1e-30"]
             sets += [f"data.valid_rows={VALID_ROWS}", f"data.documents={self.shared.documents}", "evaluation.samples=0"]
             attnkit("pretrain-mlm", self.train, "-o", run, "--valid", self.valid, "--preset", "mini",
                     "--vocab", self.folder / "vocab.json", "--seed", seed, "--max-steps", 1, *_sets(sets))  # fmt: skip
@@ -167,10 +186,10 @@ class Place:
 
         found = load_file(self.ids)
         lengths = found["lengths"]
-        n_text = int(lengths.sum())
+        n_text, length = int(lengths.sum()), self.shared.length
         if layout == "across":
-            return n_text / ((n_text + 2 * len(lengths)) / LENGTH)
-        n_rows = len(found["row_starts"]) - 1 if layout == "packed" else int((-(-lengths // (LENGTH - 2))).sum())
+            return n_text / ((n_text + 2 * len(lengths)) / length)
+        n_rows = len(found["row_starts"]) - 1 if layout == "packed" else int((-(-lengths // (length - 2))).sum())
         return n_text / n_rows
 
 
@@ -207,26 +226,29 @@ def _own(case: Case, place: Place, now: Path) -> Message:
     limit = ["--max-minutes", case.minutes] if case.minutes is not None else ["--max-steps", case.steps]
     sets = [
         f"data.isolated={str(case.table == 'isolated').lower()}", f"data.valid_rows={VALID_ROWS}",
-        f"data.length={LENGTH}", f"data.documents={shared.documents}",
+        f"data.length={shared.length}", f"data.documents={shared.documents}",
         f"optimization.learning_rate={shared.learning_rate}",
-        f"optimization.warmup_steps={shared.warmup}", f"optimization.max_tokens={BATCH}", "limits.epochs=null",
+        f"optimization.warmup_steps={shared.warmup}", f"optimization.max_tokens={shared.batch}", "limits.epochs=null",
         f"optimization.betas={list(shared.betas)}", f"optimization.weight_decay={shared.weight_decay}",
         f"optimization.clip_norm={shared.clip}", "optimization.schedule=linear", "optimization.warmup_share=1.0",
-        "evaluation.every_steps=1000000", "evaluation.samples=0",
+        f"evaluation.every_steps={case.marks or 1_000_000}", "evaluation.samples=0", *case.sets,
     ]  # fmt: skip
     printed, record = attnkit(
         "pretrain-mlm", place.train, "-o", now / "run", "--valid", place.valid, "--preset", "mini",
         "--init-from", place.initial(case.seed, system.dropout), "--seed", case.seed, "--threads", shared.threads,
-        "--precision", system.precision, *limit, "--json", *_sets(sets),
+        "--precision", system.precision, "--device", shared.device, *limit, "--json", *_sets(sets),
     )  # fmt: skip
     told = json.loads(printed)
-    timing = json.loads((now / "run" / "timings.jsonl").read_text().splitlines()[-1])
+    timings = [json.loads(line) for line in (now / "run" / "timings.jsonl").read_text().splitlines()]
+    first, timing = ({"minutes": 0.0, "step": 0} if case.marks is None else timings[0]), timings[-1]
     from mlm_side import counted
 
     done = counted(now / "run", case.table, told["step"], case.seed)
     if done["real tokens"] != timing["tokens"]:
         sys.exit(f"{timing['tokens']} tokens were trained on, {done['real tokens']} were planned")
-    return {**record, **done, "seconds": 60 * timing["minutes"], "loss": told["metrics"]["loss"]}
+    share = timing["step"] / (timing["step"] - first["step"])  # as if all steps took as long as those that count
+    seconds = 60 * (timing["minutes"] - first["minutes"]) * share
+    return {**record, **done, "seconds": seconds, "loss": told["metrics"]["loss"]}
 
 
 def _peer(case: Case, place: Place, now: Path, scores: bool) -> Message:
@@ -234,7 +256,7 @@ def _peer(case: Case, place: Place, now: Path, scores: bool) -> Message:
     assert way is not None
     spec = {
         **asdict(shared), **asdict(way), "model": str(place.exported(case.seed)), "ids": str(place.ids),
-        "out": str(now / "out"), "length": LENGTH, "rows": place.rows(case.table, way.layout), "seed": case.seed,
+        "out": str(now / "out"), "rows": place.rows(case.table, way.layout), "seed": case.seed,
         "precision": system.precision, "dropout": system.dropout, "steps": case.steps,
         "held out": str(place.held_out(case.table)) if scores else None,
     }  # fmt: skip

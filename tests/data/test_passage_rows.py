@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
+import torch
 
 from attnkit.data.feed import Position
 from attnkit.data.laying import Corpora
@@ -62,7 +65,17 @@ def test_whole_rows_come_first(store: Store) -> None:
     alone = [len(set(numbers.tolist())) == 1 for numbers in batch.passages]
     assert alone == [i < batch.n_whole for i in range(len(rows))] and 0 < batch.n_whole < len(rows)
     whole = rows.batch(np.arange(batch.n_whole), 1, 0)
-    assert whole.passages is None and whole.n_whole == batch.n_whole
+    assert whole.passages is None and whole.n_whole == batch.n_whole and whole.bounds is None
+
+
+@pytest.mark.parametrize("make", [masked, NextRows])
+def test_bounds_are_where_passages_begin_and_the_last_one_ends(store: Store, make: Any) -> None:
+    rows = make(store) if make is masked else make(Corpora(store, room=12))
+    batch = rows.batch(np.arange(len(rows)), 1, 0)
+    assert batch.bounds is not None and batch.bounds.dtype == torch.int32 and batch.passages is not None
+    flat = [(row, number) for row, numbers in enumerate(batch.passages.tolist()) for number in numbers]
+    begins = [at for at in range(len(flat)) if at == 0 or flat[at] != flat[at - 1]]
+    assert batch.bounds.tolist() == [*begins, len(flat)]
 
 
 @pytest.mark.parametrize("units", ["tokens", "words", "spans"])

@@ -76,6 +76,20 @@ def test_records_of_a_run(toy: ModuleType) -> None:
     assert list(fit(here.job, here.state)) == []
 
 
+def test_reading_ahead_changes_nothing(toy: ModuleType) -> None:
+    config = toy.make_config(limits={"steps": 7}, evaluation={"every_steps": 3})
+    found = []
+    for ahead in (False, True):
+        asked = []
+        here = toy.setting(config, evaluate=toy.held_out_loss, ahead=ahead)
+        step_at, feed = here.job.feed.step_at, here.job.feed
+        here.job.feed.step_at = lambda place, step_at=step_at, asked=asked: (asked.append(place), step_at(place))[1]
+        found.append(here.run())
+        places = [toy.Place(n // 3, n % 3) for n in range(8)]
+        assert asked == places[: 8 if ahead else 7] and feed is here.job.feed
+    assert found[0] == found[1]
+
+
 def test_training_learns(toy: ModuleType) -> None:
     """A target letter is one of its source's few, shifted: knowing that leaves far less than ln 29 = 3.4 nats."""
     config = toy.make_config(optimization={"learning_rate": 0.03, "schedule": "cosine"}, limits={"steps": 90})

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 import torch
@@ -40,14 +41,17 @@ class PassageBatch:
     """(B, T) int64 the segment of each token of a pair, None where there are no pairs."""
     follows: Tensor | None = None
     """(B,) int64, 0 where the second segment of a pair follows the first in its text, else 1."""
+    bounds: Tensor | None = None
+    """(P + 1,) int32, where each passage begins in the flattened rows, and where the last one ends; None if all rows
+    are whole."""
 
     def to(self, device: torch.device | str) -> PassageBatch:
         """Return the batch on another device."""
-        parts = (self.ids, self.passages, self.chosen, self.targets, self.segments, self.follows)
-        moved = [None if part is None else part.to(device, non_blocking=True) for part in parts]
-        ids, passages, chosen, targets, segments, follows = moved
-        assert ids is not None and chosen is not None and targets is not None
-        return PassageBatch(ids, self.n_whole, passages, chosen, targets, self.numbers, segments, follows)
+        held: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
+        for name, part in held.items():
+            if isinstance(part, Tensor):
+                held[name] = part.to(device, non_blocking=True)
+        return PassageBatch(**held)
 
 
 class MaskedRows(PackedRows):
@@ -134,5 +138,9 @@ class NextRows(PackedRows):
 def make_batch(laid: Laid, ids: Ids, chosen: Ids, targets: Ids) -> PassageBatch:
     """Return a batch of rows that were laid out: what is read, and what is predicted."""
     read, numbers, places, words = (torch.from_numpy(part) for part in (ids, laid.passages, chosen, targets))
-    passages = None if laid.n_whole == len(ids) else numbers
-    return PassageBatch(read, laid.n_whole, passages, places, words, laid.numbers)
+    if laid.n_whole == len(ids):
+        return PassageBatch(read, laid.n_whole, None, places, words, laid.numbers)
+    begins = np.ones(laid.passages.shape, np.bool_)
+    begins[:, 1:] = laid.passages[:, 1:] != laid.passages[:, :-1]
+    bounds = torch.from_numpy(np.append(np.flatnonzero(begins), begins.size).astype(np.int32))
+    return PassageBatch(read, laid.n_whole, numbers, places, words, laid.numbers, bounds=bounds)

@@ -1,7 +1,8 @@
 """Where the passages of packed rows lie, and how the tokens of each see their own passage alone.
 
-A row that is one passage takes attention without any mask; rows of several take a block-diagonal one. Both give what
-each passage gives in a row of its own. Knows no words.
+A row that is one passage takes attention without any mask; rows of several take a block-diagonal one, or where there is
+a kernel for passages of many lengths, all rows take that. Each gives what a passage gives in a row of its own. Knows no
+words.
 
 Letters: B rows, T tokens of a row, H heads, d head width, D model width.
 """
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 
 from attnkit.models.attention.heads import Heads, Mix, looking
 from attnkit.models.attention.kernel import Scope, takes_plain_products
+from attnkit.models.attention.varlen import takes_varlen
 from attnkit.models.language_config import LanguageConfig
 from attnkit.models.positions import AlibiBias, LearnedPositions, Rotation, distances, sinusoids
 
@@ -35,6 +37,8 @@ class Layout:
     """Of the other rows: bool, True = may attend, broadcastable to (B - n_whole, H, T, T)."""
     places: Tensor | None = None
     """(B, T) int64, where each token stands in its passage; None where all count from the row's beginning."""
+    bounds: Tensor | None = None
+    """(P + 1,) int32, where each passage begins in the flattened rows, and where the last one ends; None if unknown."""
 
     @staticmethod
     def whole(n_rows: int) -> Layout:
@@ -49,13 +53,14 @@ class Layout:
         return Layout(len(real), 0, real[:, None, None, :])
 
     @staticmethod
-    def packed(n_whole: int, passages: Tensor) -> Layout:
+    def packed(n_whole: int, passages: Tensor, bounds: Tensor | None = None) -> Layout:
         """Return the layout of rows of several passages.
 
         Args:
             n_whole: rows at the beginning that are one passage each.
             passages: (B, T) int, the number of each token's passage; neighbours of one number are one passage, and
                 padding is a passage too.
+            bounds: as ``Layout`` has it, if it is known: to find it on an accelerator means to wait for it.
         """
         n_rows, length = passages.shape
         if n_whole == n_rows:
@@ -65,14 +70,15 @@ class Layout:
         at = torch.arange(length, device=passages.device)
         begins = F.pad(passages[:, 1:] != passages[:, :-1], (1, 0), value=True)
         first = torch.where(begins, at, 0).cummax(dim=1).values
-        return Layout(n_rows, n_whole, mask, at - first)
+        return Layout(n_rows, n_whole, mask, at - first, bounds)
 
     def to(self, device: torch.device | str) -> Layout:
         """Return the layout on another device."""
-        mask, places = (
-            None if part is None else part.to(device, non_blocking=True) for part in (self.mask, self.places)
+        mask, places, bounds = (
+            None if part is None else part.to(device, non_blocking=True)
+            for part in (self.mask, self.places, self.bounds)
         )
-        return Layout(self.n_rows, self.n_whole, mask, places)
+        return Layout(self.n_rows, self.n_whole, mask, places, bounds)
 
 
 def _all_see_themselves(layout: Layout) -> bool:
@@ -122,7 +128,10 @@ class Sight(nn.Module):
         bias = None if self.bias is None else self.bias(distances(x.shape[1], x.device))
         dropout = self.dropout if self.training else 0.0
         n_whole = layout.n_whole
-        if self.plain and takes_plain_products(x, x.shape[1] ** 2) and _all_see_themselves(layout):
+        ragged = self.plain and self.bias is None and seen is None and takes_varlen(x, self.d_head, dropout)
+        if layout.bounds is not None and ragged:
+            together, n_whole = Scope(None, self.causal, None, layout.bounds), 0
+        elif self.plain and takes_plain_products(x, x.shape[1] ** 2) and _all_see_themselves(layout):
             # One cheap bias for all rows costs less than to part whole rows from mixed ones and join them again.
             together, n_whole = Scope(None, False, self._as_bias(x, layout, bias)), 0
         else:

@@ -20,6 +20,7 @@ from attnkit.runs.folder import RunFolder
 from attnkit.runtime.devices import choose_device, choose_precision, set_threads
 from attnkit.runtime.processes import release_free_memory
 from attnkit.runtime.ranks import Ranks, join_ranks
+from attnkit.tasks.compiling import compile_layers, compiling
 from attnkit.tasks.embeddings import Opened, lay_embeddings, open_embeddings, refuse_beside
 from attnkit.tasks.encoded import Checked, Stage, Warned
 from attnkit.tasks.keeping import Keeper
@@ -30,8 +31,9 @@ from attnkit.tasks.stops import stopped
 from attnkit.tasks.task import Evaluation, Prepared, Sample, Task, task_of
 from attnkit.tasks.tensorboard import Board
 from attnkit.tasks.vocabularies import refuse_two_givers
+from attnkit.training.feed import Feed
 from attnkit.training.flat import Precision
-from attnkit.training.loop import EvaluationRecord, Feed, Job, StepRecord, fit
+from attnkit.training.loop import EvaluationRecord, Job, StepRecord, fit
 from attnkit.training.losses import Term
 from attnkit.training.state import TrainState
 
@@ -152,7 +154,7 @@ def _train(
         unit=KINDS[config.task].unit,
     )
     with board:
-        for record in _fit(job, state, ranks):
+        for record in _fit(config, job, state, ranks):
             keeper.keep(record, state)
             board.add(record)
             if record.step % _RELEASE_EVERY == 0:
@@ -202,13 +204,15 @@ def _build(
     rates = task.rates(config, module)
     state = TrainState(lay_weights(module, config, working, ranks, rates), Position())
     keeper.restore(state, prepared.fingerprint, prepared.texts)
+    compile_layers(module, config)
     return said, state
 
 
-def _fit(job: Job, state: TrainState, ranks: Ranks) -> Iterator[StepRecord | EvaluationRecord]:
+def _fit(config: RunConfig, job: Job, state: TrainState, ranks: Ranks) -> Iterator[StepRecord | EvaluationRecord]:
     """Train; all ranks see in the same step that it diverges."""
     try:
-        yield from fit(job, state)
+        with compiling(config):
+            yield from fit(job, state)
     except DivergedError:
         with ranks.together():
             raise
@@ -264,4 +268,5 @@ def make_job(
         rank=ranks.rank,
         reduce=ranks.reduce if ranks.world > 1 else None,
         stop=stop,
+        ahead=evaluation.device.type == "cuda",
     )

@@ -40,7 +40,9 @@ _MOST = 700.0  # of a loss, for its perplexity to be a number
 
 def layout_of(batch: PassageBatch) -> Layout:
     """Return what the tokens of a batch may see."""
-    return Layout.whole(len(batch.ids)) if batch.passages is None else Layout.packed(batch.n_whole, batch.passages)
+    if batch.passages is None:
+        return Layout.whole(len(batch.ids))
+    return Layout.packed(batch.n_whole, batch.passages, batch.bounds)
 
 
 def features(model: Bert | Gpt, batch: PassageBatch) -> tuple[Tensor, Tensor | None]:

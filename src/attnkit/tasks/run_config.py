@@ -57,6 +57,8 @@ class RunConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribu
     sharded: bool = False
     """Let each process of torchrun hold a share of weights, gradients and moments (FSDP2), rather than all of them:
     less memory, more to exchange. What is saved is the same."""
+    compiled: bool = False
+    """Compile the model's layers when they first compute (torch.compile): half a minute that pays on a GPU."""
     tensorboard: bool = False
     """Write event files for TensorBoard into the run folder (needs attnkit[tensorboard])."""
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -17,43 +17,13 @@ from torch import Tensor, nn
 
 from attnkit.errors import DivergedError, UsageError
 from attnkit.training.config import LimitsConfig, TrainingConfig
+from attnkit.training.feed import Feed, Reader, Step
 from attnkit.training.losses import Term
 from attnkit.training.schedules import factor
 from attnkit.training.state import TrainState
 
 _MOST_SKIPPED = 10
 _ROUNDING = 1e-9  # of a sum of epochs
-
-
-class Step(Protocol):
-    """One global batch, of which this rank holds a share."""
-
-    @property
-    def micro_batches(self) -> Sequence[Any]:
-        """This rank's parts, perhaps none."""
-
-    @property
-    def n_idle(self) -> int:
-        """How many of the parts, the last ones, count for nothing: every rank computes as often where they share."""
-
-    @property
-    def counts(self) -> Mapping[str, int]:
-        """For each loss term what its sum is divided by, counted over all parts and ranks."""
-
-    @property
-    def n_tokens(self) -> int:
-        """Real tokens of the global batch."""
-
-    @property
-    def epoch(self) -> float:
-        """Epochs done when this step is done."""
-
-
-class Feed(Protocol):
-    """Batches as a pure function of a position."""
-
-    def step_at(self, position: Any, /) -> tuple[Step, Any]:
-        """Return the step at a position and the position after it."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +48,8 @@ class Job:
     """Asked once a step; if one rank says yes, all stop after that step."""
     clock: Callable[[], float] = time.monotonic
     """Seconds."""
+    ahead: bool = False
+    """Read the next step while the device computes this one: where it does so by itself."""
 
 
 class StepRecord(NamedTuple):
@@ -134,7 +106,7 @@ def fit(job: Job, state: TrainState) -> Iterator[StepRecord | EvaluationRecord]:
         UsageError: The configuration needs a metric that evaluation does not give.
     """
     _check(job, state)
-    started = job.clock() - 60 * state.minutes
+    started, feed = job.clock() - 60 * state.minutes, Reader(job.feed, job.ahead)
     state.finished = _limit_reached(job.config.limits, state)
     while True:
         if state.skipped_in_row >= _MOST_SKIPPED:
@@ -150,7 +122,7 @@ def fit(job: Job, state: TrainState) -> Iterator[StepRecord | EvaluationRecord]:
                 yield record
         if state.finished:
             return
-        yield _train(job, state, started)
+        yield _train(job, state, started, feed)
 
 
 def progress(limits: LimitsConfig, state: TrainState) -> float:
@@ -188,13 +160,14 @@ def _check(job: Job, state: TrainState) -> None:
             raise UsageError(f"{what} needs validation data")
 
 
-def _train(job: Job, state: TrainState, started: float) -> StepRecord:
-    step, after = job.feed.step_at(state.position)
+def _train(job: Job, state: TrainState, started: float, feed: Reader) -> StepRecord:
+    step, after = feed.step_at(state.position)
     optimization = job.config.optimization
     before = progress(job.config.limits, state)
     rate = optimization.learning_rate * state.rate_scale * factor(optimization, state.step + 1, before)
     local = _backward(job, state, step)
     state.weights.share(job.reduce)
+    feed.look(after)
     totals = _exchange(job, state, local, started)
     applied = math.isfinite(totals.objective) and math.isfinite(totals.norm)
     if applied:

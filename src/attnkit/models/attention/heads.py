@@ -53,7 +53,7 @@ class Group(nn.Module):
             part if part is None or part.dim() < 3 or part.shape[-3] == 1 else self.pick(part)
             for part in (scope.mask, scope.bias)
         )
-        return Scope(mask, scope.causal, bias)
+        return Scope(mask, scope.causal, bias, scope.bounds)
 
 
 class Heads(nn.Module):

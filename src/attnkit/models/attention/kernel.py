@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from attnkit.models.attention.distribution import softmax
+from attnkit.models.attention.varlen import varlen_attention
 
 # PyTorch's fused CPU kernel computes bfloat16 products without oneDNN: forward and backward of a batch of captions
 # (B 160, H 4, T 14, d 64) take 35 ms, against 4 ms for plain batched products and 7.5 ms in float32. Up to this many
@@ -30,6 +31,9 @@ class Scope:
     """Query i sees keys 0..i only."""
     bias: Tensor | None = None
     """Added to the scores, broadcastable to (B, H, T, S)."""
+    bounds: Tensor | None = None
+    """(P + 1,) int32, the passages of flattened rows, in place of a mask: for ``scaled_dot`` where the kernel serves
+    (``takes_varlen``)."""
 
     def allowed(self, n_queries: int, n_keys: int, device: torch.device) -> Tensor | None:
         """Return mask and causality as one bool tensor, None where all is allowed."""
@@ -53,6 +57,8 @@ def _is_slow(x: Tensor) -> bool:
 
 def scaled_dot(query: Tensor, keys: Tensor, values: Tensor, scope: Scope, dropout: float = 0.0) -> Tensor:
     """Return the context (B, H, T, d) of softmax(q·k / √d + bias) over values; rows that see nothing give zeros."""
+    if scope.bounds is not None:
+        return varlen_attention(query, keys, values, scope.bounds, scope.causal)
     if takes_plain_products(query, query.shape[-2] * keys.shape[-2]):
         return _plain(query, keys, values, scope, dropout)
     if _is_slow(query):

@@ -1,0 +1,51 @@
+"""Attention among the tokens of a passage, passages of many lengths lying end to end: one kernel call, no mask.
+
+PyTorch has such a kernel (FlashAttention-2, Dao 2023) on CUDA alone, in half precision, without dropout and without a
+bias on scores. Where it serves, products between tokens that do not see each other are never made.
+
+Letters: B rows, H heads, T tokens of a row, d head width, P passages.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.attention import varlen
+
+_WIDEST = 256
+"""What a head may be wide at most."""
+_MULTIPLE = 8
+"""What its width is a multiple of."""
+_CAUSAL = (-1, 0)
+_FREE = (-1, -1)
+
+_kernel: Callable[..., Any] = varlen.varlen_attn
+_EXISTS = "window_size" in inspect.signature(varlen.varlen_attn).parameters
+"""Whether this PyTorch's kernel says causality as a window; older ones differ, and a mask serves there."""
+
+
+def takes_varlen(x: Tensor, d_head: int, dropout: float) -> bool:
+    """Return whether the kernel serves tensors like x with heads so wide."""
+    fits = d_head <= _WIDEST and d_head % _MULTIPLE == 0 and x.dtype in (torch.bfloat16, torch.float16)
+    return _EXISTS and fits and not dropout and x.device.type == "cuda"
+
+
+def varlen_attention(query: Tensor, keys: Tensor, values: Tensor, bounds: Tensor, causal: bool) -> Tensor:
+    """Return the context (B, H, T, d) of softmax(q·k / √d) over the values of each token's own passage.
+
+    Args:
+        query: (B, H, T, d).
+        keys: (B, H, T, d).
+        values: (B, H, T, d).
+        bounds: (P + 1,) int32, where each passage begins in the flattened rows, and where the last one ends. No
+            passage is longer than a row.
+        causal: a token sees none behind it.
+    """
+    batch, n_heads, length, width = query.shape
+    q, k, v = (part.transpose(1, 2).reshape(batch * length, n_heads, width) for part in (query, keys, values))
+    context: Tensor = _kernel(q, k, v, bounds, bounds, length, length, window_size=_CAUSAL if causal else _FREE)
+    return context.view(batch, length, n_heads, width).transpose(1, 2)
