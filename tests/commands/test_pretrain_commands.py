@@ -132,7 +132,7 @@ def test_further_pretraining_begins_with_weights_and_vocabulary(call: Call, work
 SHAPES = {
     "learned": (["positions=learned"], ""),
     "sinusoidal": (["positions=sinusoidal", "max_length=8"], ""),
-    "rotary": (["positions=rotary"], "model.positions"),
+    "rotary": (["positions=rotary", "max_length=8"], ""),
     "alibi, pre-norm": (["positions=alibi", "norm=pre"], "model.norm"),
     "gated": (["gated=true", "activation=silu"], "model.gated"),
 }
@@ -144,7 +144,8 @@ def test_positions_norms_and_units_train_and_are_exported_or_refused(
     call: Call, workshop: Any, tmp_path: Path, command: str, shape: str
 ) -> None:
     given, refused = SHAPES[shape]
-    refused = {"alibi, pre-norm": "model.positions"}.get(shape, refused) if command == "pretrain-clm" else refused
+    for_gpt = {"alibi, pre-norm": "model.positions", "rotary": "model.positions"}
+    refused = for_gpt.get(shape, refused) if command == "pretrain-clm" else refused
     sets = [word for one in given for word in ("--set", f"model.{one}")]
     code, _, err = call(*arguments(command, workshop.file("text.txt"), tmp_path / "run", "--max-steps", "3", *sets))
     assert code == 0, err

@@ -62,9 +62,9 @@ def vocabulary(kind: str = "bpe", **options: Any) -> Tokenizer:
 
 
 def shaken(model: nn.Module) -> nn.Module:
-    """Return a model in which every number is random: norms, biases, all."""
+    """Return a model in which every number is random: norms, biases, all that is trained."""
     with torch.no_grad():
-        for parameter in model.parameters():
+        for parameter in (each for each in model.parameters() if each.requires_grad):
             parameter.add_(torch.randn_like(parameter), alpha=0.15)
     return model.eval()
 

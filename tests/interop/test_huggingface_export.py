@@ -41,14 +41,17 @@ from attnkit.tasks.export_huggingface import export_huggingface
 
 NEAR: dict[str, Any] = {"rtol": 0, "atol": 1e-5}
 BERTS: dict[str, dict[str, Any]] = {
-    "as published": {},
-    "next sentence": {"next_sentence": True},
-    "untied": {"tied": False},
+    "as published": {"positions": "learned"},
+    "next sentence": {"positions": "learned", "next_sentence": True},
+    "untied": {"positions": "learned", "tied": False},
     "sinusoidal": {"positions": "sinusoidal"},
-    "one segment": {"n_segments": 1},
-    "relu, another eps": {"activation": "relu", "norm_eps": 1e-3},
-    "gelu by tanh": {"activation": "gelu_tanh"},
-    "silu": {"activation": "silu"},
+    "one segment": {"positions": "learned", "n_segments": 1},
+    "relu, another eps": {"positions": "learned", "activation": "relu", "norm_eps": 1e-3},
+    "rotary": {},
+    "rotary, gelu by tanh": {"activation": "gelu_tanh"},
+    "rotary, silu": {"activation": "silu"},
+    "rotary, one segment": {"n_segments": 1},
+    "rotary, next sentence, untied": {"next_sentence": True, "tied": False},
 }
 GPTS: dict[str, dict[str, Any]] = {
     "as published": {},
@@ -64,9 +67,12 @@ def test_bert_predicts_the_same_words(name: str, tmp_path: Path) -> None:
     torch.manual_seed(1)
     config = configure("mlm", WORDS, **BERTS[name])
     model: Any = shaken(Bert(config.model, V))
-    folder = export_huggingface(save_run(tmp_path / "run", config, model, WORDS), tmp_path / "hub").path
-    theirs, told = AutoModelForMaskedLM.from_pretrained(folder, output_loading_info=True)
+    exported = export_huggingface(save_run(tmp_path / "run", config, model, WORDS), tmp_path / "hub")
+    rotary = config.model.positions == "rotary"
+    assert any("next sentences" in said for said in exported.warnings) is (rotary and config.model.next_sentence)
+    theirs, told = AutoModelForMaskedLM.from_pretrained(exported.path, output_loading_info=True)
     assert not told["missing_keys"] and not told["mismatched_keys"]
+    assert type(theirs).__name__ == ("RoFormerForMaskedLM" if rotary else "BertForMaskedLM")
     ids, real = padded(random_rows(V))
     pair = torch.arange(ids.shape[1]).ge(4).long().expand_as(ids) if config.model.n_segments > 1 else None
     with torch.no_grad():
@@ -78,7 +84,7 @@ def test_bert_predicts_the_same_words(name: str, tmp_path: Path) -> None:
 
 def test_the_next_sentence_is_judged_the_same(tmp_path: Path) -> None:
     torch.manual_seed(2)
-    config = configure("mlm", WORDS, next_sentence=True)
+    config = configure("mlm", WORDS, next_sentence=True, positions="learned")
     model: Any = shaken(Bert(config.model, V))
     folder = export_huggingface(save_run(tmp_path / "run", config, model, WORDS), tmp_path / "hub").path
     theirs = AutoModelForPreTraining.from_pretrained(folder)
@@ -99,17 +105,19 @@ HEADS: dict[str, tuple[Any, Any, Any]] = {
 }
 
 
+@pytest.mark.parametrize("body", ["bert", "roformer"])
 @pytest.mark.parametrize("name", HEADS)
-def test_heads_say_the_same(name: str, tmp_path: Path) -> None:
+def test_heads_say_the_same(name: str, body: str, tmp_path: Path) -> None:
     torch.manual_seed(3)
     kind, links, auto = HEADS[name]
-    config, labels = BertConfig(**SIZES), [] if kind is Reader else ["O", "B-x", "I-x"]
+    positions: Any = "learned" if body == "bert" else "rotary"
+    config, labels = BertConfig(**SIZES, positions=positions), [] if kind is Reader else ["O", "B-x", "I-x"]
     model: Any = shaken(kind(config, V, *([3] if labels else [])))
     tensors = layout.to_theirs(links(config), model.state_dict())
     (tmp_path / "model.safetensors").write_bytes(safetensors.torch.save(tensors, metadata={"format": "pt"}))
-    (tmp_path / "config.json").write_text(json.dumps(bert_json(config, V, name, labels)))
+    (tmp_path / "config.json").write_text(json.dumps(bert_json(config, body, V, name, labels)))
     theirs, told = auto.from_pretrained(tmp_path, output_loading_info=True)
-    assert not told["missing_keys"] and not told["unexpected_keys"]
+    assert {*told["missing_keys"]} <= {"roformer.encoder.embed_positions.weight"} and not told["unexpected_keys"]
     ids, real = padded(random_rows(V))
     segments = torch.zeros_like(ids)
     with torch.no_grad():
@@ -169,7 +177,7 @@ def test_marian_scores_the_same_words(tied: Any, tmp_path: Path) -> None:
 
 REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
     ("mlm", {"norm": "pre"}, "model.norm", "no BERT with norms"),
-    ("mlm", {"positions": "rotary"}, "model.positions", "rotary positions"),
+    ("clm", {"positions": "rotary"}, "model.positions", "no GPT-2 with rotary positions"),
     ("mlm", {"positions": "alibi"}, "model.positions", "alibi positions"),
     ("mlm", {"gated": True}, "model.gated", "gated units"),
     ("mlm", {"alignment": "additive"}, "model.alignment, model.distribution", "scaled dot products"),

@@ -12,7 +12,7 @@ import torch
 pytest.importorskip("transformers")  # which needs Python 3.11
 
 import transformers
-from test_huggingface_import import NEAR, bert_folder, roberta_folder
+from test_huggingface_import import NEAR, bert_folder, roberta_folder, roformer_folder
 
 from attnkit.tasks.documents import read_labels
 from attnkit.tasks.export_huggingface import export_huggingface
@@ -28,13 +28,17 @@ TUNED: dict[str, tuple[str, Any]] = {
     "RobertaForTokenClassification": ("tag", {}),
     "BertForQuestionAnswering": ("answer", {}),
     "RobertaForQuestionAnswering": ("answer", {}),
+    "RoFormerForSequenceClassification": ("text-classify", {}),
+    "RoFormerForTokenClassification": ("tag", {}),
+    "RoFormerForQuestionAnswering": ("answer", {}),
 }
+FOLDERS = {"Bert": bert_folder, "Roberta": roberta_folder, "RoFormer": roformer_folder}
 
 
 @pytest.mark.parametrize("name", TUNED)
 def test_what_was_fine_tuned_there_predicts_here(name: str, tmp_path: Path) -> None:
     task, labels = TUNED[name]
-    make = bert_folder if name.startswith("Bert") else roberta_folder
+    make = next(folder for kind, folder in FOLDERS.items() if name.startswith(kind))
     theirs = make(tmp_path / "hub", getattr(transformers, name), **labels)
     done = import_huggingface(tmp_path / "hub", tmp_path / "run")
     assert done.command == "predict" and done.warnings == ()

@@ -95,6 +95,12 @@ def roberta_folder(folder: Path, kind: Any = transformers.RobertaForMaskedLM, **
     return saved(folder, kind(config), tokenizer)
 
 
+def roformer_folder(folder: Path, kind: Any = transformers.RoFormerForMaskedLM, **changes: Any) -> Any:
+    tokenizer = bert_tokenizer(folder, do_lower_case=True)
+    shape = {**SHAPE, "max_position_embeddings": 40, **changes}
+    return saved(folder, kind(transformers.RoFormerConfig(vocab_size=len(WORDS) + 3, **shape)), tokenizer)
+
+
 def gpt2_folder(folder: Path, kind: Any = transformers.GPT2LMHeadModel, **changes: Any) -> Any:
     tokenizer = gpt2_tokenizer()
     config = transformers.GPT2Config(
@@ -109,6 +115,8 @@ FOLDERS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "bert untied, cased": (bert_folder, {"tie_word_embeddings": False, "do_lower_case": False, "hidden_act": "relu"}),
     "roberta": (roberta_folder, {}),
     "roberta untied": (roberta_folder, {"tie_word_embeddings": False}),
+    "roformer": (roformer_folder, {}),
+    "roformer untied": (roformer_folder, {"tie_word_embeddings": False, "hidden_act": "relu"}),
     "gpt2": (gpt2_folder, {}),
     "gpt2 untied": (gpt2_folder, {"tie_word_embeddings": False, "activation_function": "relu", "n_inner": 48}),
 }
@@ -215,10 +223,14 @@ def test_half_precision_is_read(tmp_path: Path) -> None:
     assert torch.equal(model.norm.weight, theirs.transformer.ln_f.weight.float())
 
 
-@pytest.mark.parametrize("task", ["mlm", "clm"])
-def test_there_and_back_changes_no_bit(task: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("task", "changes"),
+    [("mlm", {"positions": "learned"}), ("mlm", {}), ("mlm", {"n_segments": 1}), ("clm", {})],
+    ids=str,
+)
+def test_there_and_back_changes_no_bit(task: str, changes: dict[str, Any], tmp_path: Path) -> None:
     words = vocabulary()
-    config = configure(task, words)
+    config = configure(task, words, **changes)
     torch.manual_seed(6)
     model: Any = shaken((Bert if task == "mlm" else Gpt)(config.model, words.vocab_size))  # type: ignore[arg-type]
     save_run(tmp_path / "run", config, model, words)
@@ -244,6 +256,22 @@ def test_what_was_imported_can_be_exported(tmp_path: Path) -> None:
         order = read_vocabulary(tmp_path / "hub", "roberta", was.shape[-1]).order
         assert [order[id] for id in second.input_ids[0].tolist()] == first.input_ids[0].tolist()
         torch.testing.assert_close(mine, was[..., torch.tensor(order)], **NEAR)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"rotary_value": True}, "no roformer with rotary_value True"),
+        ({"embedding_size": 16}, "no roformer with embedding_size 16"),
+        ({"type_vocab_size": 1}, "whose only segment has a vector"),
+    ],
+    ids=str,
+)
+def test_a_roformer_that_is_none_of_ours_is_refused(changes: dict[str, Any], said: str, tmp_path: Path) -> None:
+    roformer_folder(tmp_path / "hub", **changes)
+    with pytest.raises(RunError, match=said):
+        import_huggingface(tmp_path / "hub", tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def rewrite(folder: Path, name: str = "config.json", **changes: Any) -> None:

@@ -26,7 +26,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("contrast")
     found = {}
     for name, kind, task, options in (
-        ("bert", "bpe", "mlm", {}),
+        ("bert", "bpe", "mlm", {"positions": "learned"}),
         ("gpt", "wordpiece", "clm", {}),
         ("back", "bpe", "clm", {"direction": "right-to-left"}),
     ):

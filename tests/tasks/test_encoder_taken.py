@@ -66,7 +66,8 @@ def bert(workshop: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A BERT of digits, with positions for 24 tokens."""
     run = tmp_path_factory.mktemp("bert") / "run"
     path = workshop.named("train.src")
-    given = {"optimization__learning_rate": 0.3, "limits__steps": 2, "data__documents": "lines"}
+    given: dict[str, Any] = {"optimization__learning_rate": 0.3, "limits__steps": 2, "data__documents": "lines"}
+    given["model__positions"] = "learned"
     config = workshop.configure_task("hidden words", **given)
     config = config.model_copy(update={"data": config.data.model_copy(update={"files": tuple(path)})})
     workshop.train(config, run)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -73,22 +74,26 @@ def test_guesses_are_shown_in_their_line(tmp_path: Path) -> None:
     filled = Filler(open_run(save(tmp_path / "run"), "mlm", device="cpu"), top=2).fill([f"the {MASK} dog {MASK}."])[0]
     first, second = filled.masks
     for guess in first:
-        text = chr(int(guess.piece[3:5], 16)) if guess.piece.startswith("<0x") else guess.piece.replace("▁", " ")
+        text = re.sub("<0x(..)>", lambda found: chr(int(found[1], 16)), guess.piece.replace("▁", " "))
         assert guess.text == f"the{text} dog {MASK}."
     assert filled.text == f"the {MASK} dog {MASK}." and MASK in second[0].text and MASK not in filled.filled
     assert filled.filled.startswith(first[0].text.split(" dog")[0])
 
 
 def test_lines_that_cannot_be_guessed(tmp_path: Path) -> None:
-    run = save(tmp_path / "run")
+    run = save(tmp_path / "run", positions="learned")
     filler = Filler(open_run(run, "mlm", device="cpu"))
     with pytest.raises(DataError, match=r"there is no \[MASK\] in this line") as error:
         filler.fill([LINES[0], "no mask"], 7, "standard input")
     assert error.value.where == "standard input, line 8"
     longest = f"{MASK}" + " the" * 37  # and both ends: 40 positions
     assert filler.fill([longest])[0].text == longest
-    with pytest.raises(DataError, match="41 tokens with its ends, and the model has positions for 40"):
+    with pytest.raises(DataError, match="41 tokens with its ends, and the model reads 40 at most"):
         filler.fill([longest + " the"])
+    far = Filler(open_run(save(tmp_path / "far", positions="rotary"), "mlm", device="cpu"))
+    assert far.fill([longest + " the"])[0].text == longest + " the"
+    with pytest.raises(DataError, match=r"and the model reads 4,096 at most"):
+        far.fill([longest + " the" * 4058])
     with pytest.raises(RunError, match="not a masked language model"):
         torch.manual_seed(1)
         words = vocabulary()

@@ -102,7 +102,7 @@ def test_several_files_share_an_epoch_as_they_should(tmp_path: Path) -> None:
     ("sets", "lines", "error", "words"),
     [
         (["vocabulary.symbols=[]"], 50, UsageError, "needs \\[MASK\\]"),
-        (["data.length=32"], 50, UsageError, "max_length"),
+        (["data.length=32", "model.positions=learned"], 50, UsageError, "max_length"),
         (["data.documents=blocks"], 50, DataError, "cannot be trained on with one held out"),
         ([], 1, DataError, "cannot be trained on with one held out"),
         (["model.kind=gpt"], 50, UsageError, "model.kind"),

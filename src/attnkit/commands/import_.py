@@ -16,11 +16,12 @@ def command(
     output: Annotated[Path, typer.Option("-o", "--output", help="Run folder to make.", metavar="RUN")],
     json: Annotated[bool, typer.Option("--json", help="Report as JSON.")] = False,
 ) -> None:
-    """Make a run of a model that another system has trained: BERT, RoBERTa or GPT-2 of Hugging Face's transformers.
+    """Make a run of a model that another system has trained.
 
-    The folder is what save_pretrained writes: config.json, model.safetensors and a tokenizer. Nothing is downloaded,
-    and no pickle is read. The run is one that has yet to train: another begins with it, by --init-from or finetune. Of
-    what was fine-tuned there to classify, to tag or to answer, the head and its labels come along, for predict.
+    That is BERT, RoFormer, RoBERTa or GPT-2 of Hugging Face's transformers. The folder is what save_pretrained
+    writes: config.json, model.safetensors and a tokenizer. Nothing is downloaded, and no pickle is read. The run is
+    one that has yet to train: another begins with it, by --init-from or finetune. Of what was fine-tuned there to
+    classify, to tag or to answer, the head and its labels come along, for predict.
 
     \b
     Examples:

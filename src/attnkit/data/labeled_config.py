@@ -25,15 +25,14 @@ class TextsConfig(ExamplesConfig, frozen=True):
 
     max_length: int | None = Field(default=None, ge=8, le=1 << 20)
     """Tokens of a row, with the symbols around its texts; the end of longer ones is not read, and they are counted.
-    Null: as many as the model has positions, 512 where it has no limit."""
+    Null: as many as the model learned from, at most 512."""
 
 
 class TaggedConfig(ExamplesConfig, frozen=True):
     """Sentences of tagged words: a word a line, its tag in the last column, a blank line after each sentence."""
 
     max_length: int | None = Field(default=None, ge=8, le=1 << 20)
-    """Tokens of a row, with the symbols around its words. Null: as many as the model has positions, 512 where it has
-    no limit."""
+    """Tokens of a row, with the symbols around its words. Null: as many as the model learned from, at most 512."""
 
 
 class QuestionsConfig(ExamplesConfig, frozen=True):

@@ -23,8 +23,8 @@ class WindowsConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_att
     """Windows over contexts that are longer than a row, each beside its question (Devlin et al. 2019, their code)."""
 
     max_length: int | None = Field(default=None, ge=8, le=1 << 20)
-    """Tokens of a row: question, window, and the three symbols around them. Null: 384, or as many as the model has
-    positions where these are fewer."""
+    """Tokens of a row: question, window, and the three symbols around them. Null: 384, or as many as the model
+    learned from where these are fewer."""
     stride: int | None = Field(default=None, ge=1, le=1 << 20)
     """How many tokens of the context the next window begins behind the one before. Null: 128, or three quarters of what
     a row has beside the longest question where that is less."""
@@ -33,13 +33,13 @@ class WindowsConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_att
     max_answer: int = Field(default=30, ge=1, le=1 << 20)
     """Tokens of the longest answer that is given."""
 
-    def within(self, longest: int | None) -> WindowSizes:
-        """Return the sizes for a model of so many positions; None: it has no limit.
+    def within(self, usual: int) -> WindowSizes:
+        """Return the sizes for a model whose rows usually have at most so many tokens.
 
         Raises:
             ValueError: the windows would leave tokens out.
         """
-        length = self.max_length or min(_LONGEST, longest or _LONGEST)
+        length = self.max_length or min(_LONGEST, usual)
         question = self.max_question or max(1, min(_QUESTION, 3 * length // 8))
         room = length - 3 - question
         stride = self.stride or max(1, min(_STRIDE, 3 * room // 4))

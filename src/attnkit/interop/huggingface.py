@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -16,13 +16,17 @@ from attnkit.models.language_config import BertConfig, GptConfig
 
 Tensors = Mapping[str, Tensor]
 Shape = tuple[int, ...]
-PREFIXES = {"bert": "bert.", "roberta": "roberta.", "gpt2": "transformer."}
+PREFIXES = {"bert": "bert.", "roberta": "roberta.", "roformer": "roformer.", "gpt2": "transformer."}
 """What stands before the names of a body that has a head."""
 POSITIONS = {"bert": "embeddings.position_embeddings.weight", "gpt2": "wpe.weight"}
 SEGMENTS = "embeddings.token_type_embeddings.weight"
-HARMLESS = re.compile(r"(.*\.)?position_ids|(.*\.)?h\.\d+\.attn\.(masked_)?bias")
-"""Buffers that older files hold: the numbers of positions, and masks."""
-OTHER_HEADS = re.compile(r"(classifier|qa_outputs|score|pooler|(bert|roberta)\.pooler|cls|lm_head)\..*")
+ROTATION = "encoder.embed_positions.weight"
+"""RoFormer's table of sines and cosines, which is no weight."""
+HARMLESS = re.compile(
+    r"(.*\.)?position_ids|(.*\.)?h\.\d+\.attn\.(masked_)?bias|(roformer\.)?encoder\.embed_positions\..*"
+)
+"""Buffers that files hold: the numbers of positions, masks, the sines that turn queries and keys."""
+OTHER_HEADS = re.compile(r"(classifier|qa_outputs|score|pooler|(bert|roberta|roformer)\.pooler|cls|lm_head)\..*")
 """What a body can do without."""
 
 
@@ -35,16 +39,23 @@ class Link:
     """Of several, ours is one after another along the first axis."""
     turned: bool = False
     """Theirs is transposed, as the weights of GPT-2's maps are."""
+    heads: int = 0
+    """Of RoFormer's queries, keys and values: so many heads. What is turned together lies side by side in theirs, half
+    a head apart in ours."""
 
     def split(self, tensor: Tensor) -> dict[str, Tensor]:
         """Return their tensors from ours."""
         parts = tensor.chunk(len(self.theirs)) if len(self.theirs) > 1 else (tensor,)
-        laid = (part.t() if self.turned else part for part in parts)
+        laid = [part.t() if self.turned else part for part in parts]
+        if self.heads:
+            laid[:2] = [_rearranged(part, (self.heads, 2, -1)) for part in laid[:2]]
         return dict(zip(self.theirs, (part.contiguous() for part in laid), strict=True))
 
     def join(self, found: Tensors) -> Tensor:
         """Return our tensor from theirs."""
         parts = [found[name].t() if self.turned else found[name] for name in self.theirs]
+        if self.heads:
+            parts[:2] = [_rearranged(part, (self.heads, -1, 2)) for part in parts[:2]]
         return torch.cat(parts) if len(parts) > 1 else parts[0]
 
     def shapes(self, shape: Sequence[int]) -> dict[str, Shape]:
@@ -53,17 +64,33 @@ class Link:
         return dict.fromkeys(self.theirs, part[::-1] if self.turned else part)
 
 
-def linked(ours: str, *theirs: str, turned: bool = False) -> list[Link]:
+def _rearranged(part: Tensor, shape: Sequence[int]) -> Tensor:
+    """Return outputs (H · d, ...) whose heads are seen as tables, each turned over."""
+    return part.reshape(*shape, *part.shape[1:]).transpose(1, 2).reshape(part.shape)
+
+
+def linked(ours: str, *theirs: str, turned: bool = False, heads: int = 0) -> list[Link]:
     """Return the links of what has a weight and a bias: a linear map, a fused one, a norm."""
     return [
-        Link(f"{ours}.{kind}", tuple(f"{name}.{kind}" for name in theirs), turned and kind == "weight")
+        Link(f"{ours}.{kind}", tuple(f"{name}.{kind}" for name in theirs), turned and kind == "weight", heads)
         for kind in ("weight", "bias")
     ]
 
 
-def bert_body(config: BertConfig, prefix: str = "bert.") -> list[Link]:
-    """Return the links of embeddings and layers; positions and segments only where they are tables of ours."""
-    near = f"{prefix}embeddings"
+def body_kind(config: BertConfig) -> str:
+    """Return which of their architectures an encoder is: BERT, or with rotary positions RoFormer (Su et al. 2021)."""
+    return "roformer" if config.positions == "rotary" else "bert"
+
+
+def bert_body(config: BertConfig, prefix: str | None = None) -> list[Link]:
+    """Return the links of embeddings and layers; positions and segments only where they are tables of ours.
+
+    Args:
+        config: the model.
+        prefix: what stands before their names, None for that of a body that has a head.
+    """
+    prefix = PREFIXES[body_kind(config)] if prefix is None else prefix
+    near, heads = f"{prefix}embeddings", config.n_heads if config.positions == "rotary" else 0
     found = [
         Link("embedding.weight", (f"{near}.word_embeddings.weight",)),
         *linked("embedding_norm", f"{near}.LayerNorm"),
@@ -75,7 +102,7 @@ def bert_body(config: BertConfig, prefix: str = "bert.") -> list[Link]:
     for i in range(config.n_layers):
         ours, theirs = f"layers.{i}", f"{prefix}encoder.layer.{i}"
         parts = [f"{theirs}.attention.self.{part}" for part in ("query", "key", "value")]
-        found += linked(f"{ours}.attention.projection", *parts)
+        found += linked(f"{ours}.attention.projection", *parts, heads=heads)
         found += linked(f"{ours}.attention.output", f"{theirs}.attention.output.dense")
         found += linked(f"{ours}.around_attention.norm", f"{theirs}.attention.output.LayerNorm")
         found += linked(f"{ours}.feed_forward.up", f"{theirs}.intermediate.dense")
@@ -119,7 +146,7 @@ def other_bias(name: str) -> str:
 
 
 def next_sentence() -> list[Link]:
-    """Return the links of what says if a sentence follows another; 0 is that it does, on both sides."""
+    """Return the links of what says if a sentence follows another, in BERT; 0 is that it does, on both sides."""
     return [
         *linked("next_sentence.pooler.linear", "bert.pooler.dense"),
         *linked("next_sentence.output", "cls.seq_relationship"),
@@ -128,7 +155,7 @@ def next_sentence() -> list[Link]:
 
 def classifier(config: BertConfig) -> list[Link]:
     """Return the links of an encoder that labels rows."""
-    return within("encoder", bert_body(config)) + head_of("text-classify", "bert")
+    return within("encoder", bert_body(config)) + head_of("text-classify", body_kind(config))
 
 
 def tagger(config: BertConfig) -> list[Link]:
@@ -142,19 +169,19 @@ def reader(config: BertConfig) -> list[Link]:
 
 
 def head_of(task: str, kind: str) -> list[Link]:
-    """Return the links of a fine-tuned model's head alone; RoBERTa's classifier holds its own pooler."""
+    """Return the links of a fine-tuned model's head alone; RoBERTa's and RoFormer's classifiers hold their pooler."""
     if task == "answer":
         return linked("output", "qa_outputs")
     if task == "tag":
         return linked("output", "classifier")
-    if kind == "roberta":
+    if kind in ("roberta", "roformer"):
         return linked("pooler.linear", "classifier.dense") + linked("output", "classifier.out_proj")
     return linked("pooler.linear", "bert.pooler.dense") + linked("output", "classifier")
 
 
 def within(name: str, links: Sequence[Link]) -> list[Link]:
     """Return the links of what is a part of a model of ours."""
-    return [Link(f"{name}.{link.ours}", link.theirs, link.turned) for link in links]
+    return [replace(link, ours=f"{name}.{link.ours}") for link in links]
 
 
 def gpt_body(config: GptConfig, prefix: str = "transformer.") -> list[Link]:

@@ -1,4 +1,4 @@
-"""``config.json`` of BERT, RoBERTa, GPT-2 and Marian, both ways, and what they have no counterpart for. Torch-free."""
+"""``config.json`` of BERT, RoFormer, RoBERTa, GPT-2 and Marian, both ways, and what they do not have. Torch-free."""
 
 from __future__ import annotations
 
@@ -27,6 +27,8 @@ UNITS: dict[str, UnitName] = {
 }
 """Their name -> ours."""
 PAD, BOS, EOS, UNK = 0, 1, 2, 3
+Kind = Literal["bert", "roberta", "roformer", "gpt2"]
+"""The types of models that can be imported."""
 
 
 def refusal(key: str, what: str, help: str) -> RunError:
@@ -36,11 +38,13 @@ def refusal(key: str, what: str, help: str) -> RunError:
 
 def refuse_language(config: LanguageConfig) -> None:
     """Raise ``RunError``, naming the key, where a model is none that transformers has as BERT or GPT-2."""
-    name, norm = ("BERT", "post") if isinstance(config, BertConfig) else ("GPT-2", "pre")
+    bert = isinstance(config, BertConfig)
+    name, norm = ("BERT", "post") if bert else ("GPT-2", "pre")
     if config.norm != norm:
         raise refusal("model.norm", f"no {name} with norms of the kind '{config.norm}'", f"it takes norm {norm}")
-    if config.positions not in ("learned", "sinusoidal"):
-        takes = "it takes learned and sinusoidal positions"
+    kinds = ("learned", "sinusoidal", *(["rotary"] if bert else []))
+    if config.positions not in kinds:
+        takes = f"it takes {', '.join(kinds[:-1])} and {kinds[-1]} positions"
         raise refusal("model.positions", f"no {name} with {config.positions} positions", takes)
     if config.gated:
         raise refusal("model.gated", f"no {name} with gated units", "it takes gated false")
@@ -69,11 +73,11 @@ def refuse_translation(config: ModelConfig) -> None:
         raise refusal("model.norm_eps", f"no Marian with norm_eps {config.norm_eps}", "it takes norm_eps 1e-5")
 
 
-def bert_json(config: BertConfig, vocab_size: int, architecture: str, labels: Sequence[str] = ()) -> Tree:
-    """Return the configuration of a BERT; labels in the order of the outputs."""
+def bert_json(config: BertConfig, kind: str, vocab_size: int, architecture: str, labels: Sequence[str] = ()) -> Tree:
+    """Return the configuration of a model of the kind bert or roformer; labels in the order of the outputs."""
     return {
         "architectures": [architecture],
-        "model_type": "bert",
+        "model_type": kind,
         "vocab_size": vocab_size,
         "hidden_size": config.d_model,
         "num_hidden_layers": config.n_layers,
@@ -87,6 +91,7 @@ def bert_json(config: BertConfig, vocab_size: int, architecture: str, labels: Se
         "layer_norm_eps": config.norm_eps,
         "tie_word_embeddings": config.tied,
         "pad_token_id": PAD,
+        **({"embedding_size": config.d_model, "rotary_value": False} if kind == "roformer" else {}),
         **_labelled(labels),
     }
 
@@ -172,7 +177,7 @@ def _labelled(labels: Sequence[str]) -> Tree:
 
 
 class _Bert(BaseModel, extra="ignore", strict=True):
-    """What we read of BERT's and RoBERTa's, with the defaults that they have there."""
+    """What we read of BERT's, RoBERTa's and RoFormer's, with the defaults that they have there."""
 
     vocab_size: int = Field(gt=0, le=1 << 20)
     hidden_size: int = Field(default=768, gt=0, le=MOST_WIDTH)
@@ -189,6 +194,8 @@ class _Bert(BaseModel, extra="ignore", strict=True):
     tie_word_embeddings: bool = True
     is_decoder: bool = False
     position_embedding_type: str = "absolute"
+    rotary_value: bool = False
+    embedding_size: int | None = None
 
 
 class _Gpt(BaseModel, extra="ignore", strict=True):
@@ -214,7 +221,7 @@ class _Gpt(BaseModel, extra="ignore", strict=True):
 class Described:
     """What a ``config.json`` says."""
 
-    kind: Literal["bert", "roberta", "gpt2"]
+    kind: Kind
     config: BertConfig | GptConfig
     vocab_size: int
     skipped: int = 0
@@ -228,9 +235,9 @@ def read(tree: Any, where: str) -> Described:
         RunError: another architecture, a size that makes no sense, or something that we have no counterpart for.
     """
     kind = tree.get("model_type") if isinstance(tree, Mapping) else None
-    if kind not in ("bert", "roberta", "gpt2"):
+    if kind not in ("bert", "roberta", "roformer", "gpt2"):
         what = "this names no model_type" if kind is None else f"attnkit has no model of the type '{str(kind)[:40]}'"
-        raise RunError(what, where=where, help="it imports the types bert, roberta and gpt2")
+        raise RunError(what, where=where, help="it imports the types bert, roberta, roformer and gpt2")
     try:
         return _gpt(_Gpt.model_validate(tree)) if kind == "gpt2" else _bert(_Bert.model_validate(tree), kind)
     except ValidationError as error:
@@ -243,17 +250,19 @@ def read(tree: Any, where: str) -> Described:
         raise RunError(f"attnkit has no activation {error}", where=where, help=help) from error
 
 
-def _bert(found: _Bert, kind: Literal["bert", "roberta"]) -> Described:
+def _bert(found: _Bert, kind: Kind) -> Described:
     for key, value, wanted in (
         ("is_decoder", found.is_decoder, False),
         ("position_embedding_type", found.position_embedding_type, "absolute"),
+        ("rotary_value", found.rotary_value, False),
+        ("embedding_size", found.embedding_size or found.hidden_size, found.hidden_size),
     ):
         if value != wanted:
             raise RunError(f"attnkit has no {kind} with {key} {value}", where=key, help=f"it takes {wanted}")
     if kind == "roberta" and found.hidden_act != "gelu":  # its head has gelu whatever the layers have
         what = f"attnkit has no roberta with hidden_act {found.hidden_act}"
         raise RunError(what, where="hidden_act", help="it takes gelu")
-    skipped = 0 if kind == "bert" else (1 if found.pad_token_id is None else found.pad_token_id) + 1
+    skipped = 0 if kind != "roberta" else (1 if found.pad_token_id is None else found.pad_token_id) + 1
     config = BertConfig(
         d_model=found.hidden_size,
         n_heads=found.num_attention_heads,
@@ -264,6 +273,7 @@ def _bert(found: _Bert, kind: Literal["bert", "roberta"]) -> Described:
         dropout=float(found.hidden_dropout_prob),
         attention_dropout=float(found.attention_probs_dropout_prob),
         tied=found.tie_word_embeddings,
+        positions="rotary" if kind == "roformer" else "learned",
         max_length=found.max_position_embeddings - skipped,
         n_segments=found.type_vocab_size,
     )

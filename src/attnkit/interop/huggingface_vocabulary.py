@@ -14,8 +14,10 @@ from attnkit.errors import RunError
 
 Tree = Mapping[str, Any]
 SPECIALS = ("<pad>", "<s>", "</s>", "<unk>")
+_BERT = {"pad": "[PAD]", "cls": "[CLS]", "sep": "[SEP]", "unk": "[UNK]", "mask": "[MASK]"}
 DEFAULTS: dict[str, dict[str, str]] = {
-    "bert": {"pad": "[PAD]", "cls": "[CLS]", "sep": "[SEP]", "unk": "[UNK]", "mask": "[MASK]"},
+    "bert": _BERT,
+    "roformer": _BERT,
     "roberta": {"pad": "<pad>", "cls": "<s>", "sep": "</s>", "unk": "<unk>", "mask": "<mask>"},
     "gpt2": {"bos": "<|endoftext|>", "eos": "<|endoftext|>", "unk": "<|endoftext|>"},
 }

@@ -40,7 +40,7 @@ class Bert(nn.Module):
         self.norm = nn.Identity() if post else nn.LayerNorm(width, eps=config.norm_eps)
         self.predictor = Predictor(config)
         self.output = Linear(width, vocab_size)
-        self.next_sentence = NextSentence(width) if config.next_sentence else None
+        self.next_sentence = NextSentence(config) if config.next_sentence else None
         nn.init.normal_(self.embedding.weight, std=STD)
         nn.init.normal_(self.output.weight, std=STD)
         nn.init.zeros_(self.output.bias)
@@ -141,26 +141,31 @@ class Predictor(nn.Module):
 
 
 class Pooler(nn.Module):
-    """The first token's feature through a linear map and tanh: one vector for a row, as in Devlin's code."""
+    """The first token's feature through a linear map and tanh: one vector for a row, as in Devlin's code.
 
-    def __init__(self, d_model: int) -> None:
+    With rotary positions the layers' activation stands for tanh, as in RoFormer's (Su et al. 2021).
+    """
+
+    def __init__(self, config: BertConfig) -> None:
         super().__init__()
-        self.linear = Linear(d_model, d_model)
+        self.linear = Linear(config.d_model, config.d_model)
+        self.activation = ACTIVATIONS[config.activation] if config.positions == "rotary" else torch.tanh
         nn.init.normal_(self.linear.weight, std=STD)
         nn.init.zeros_(self.linear.bias)
 
     def forward(self, hidden: Tensor) -> Tensor:
         """Return (B, D) of features (B, T, D)."""
-        return torch.tanh(self.linear(hidden[:, 0]))
+        pooled: Tensor = self.activation(self.linear(hidden[:, 0]))
+        return pooled
 
 
 class NextSentence(nn.Module):
     """Says of a pair of segments whether the second one follows the first in its text."""
 
-    def __init__(self, d_model: int) -> None:
+    def __init__(self, config: BertConfig) -> None:
         super().__init__()
-        self.pooler = Pooler(d_model)
-        self.output = Linear(d_model, 2)
+        self.pooler = Pooler(config)
+        self.output = Linear(config.d_model, 2)
         nn.init.normal_(self.output.weight, std=STD)
         nn.init.zeros_(self.output.bias)
 

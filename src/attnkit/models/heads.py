@@ -38,7 +38,7 @@ class Classifier(nn.Module):
     def __init__(self, config: BertConfig, vocab_size: int, n_labels: int) -> None:
         super().__init__()
         self.encoder = encoder_alone(config, vocab_size)
-        self.pooler = Pooler(config.d_model)
+        self.pooler = Pooler(config)
         self.dropout = Dropout(config.dropout)
         self.output = _output(config.d_model, n_labels)
 

@@ -32,6 +32,7 @@ from attnkit.models.config_parts import (
 
 LanguageKind = Literal["bert", "gpt"]
 PositionName = Literal["learned", "sinusoidal", "rotary", "alibi"]
+_LONGEST_TEXT = 4096
 UnitName = Literal["relu", "gelu", "gelu_tanh", "silu"]
 
 
@@ -75,7 +76,7 @@ class LanguageConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_at
     embeddings: VectorsName | None = None
     """Word vectors that the embeddings begin with: a run or a file of them."""
     max_length: int = Field(default=512, gt=1, le=MOST_POSITIONS)
-    """Rows of the learned position table, in tokens; the other kinds of positions ignore it."""
+    """Rows of the learned position table, in tokens; with other positions rows have no more unless somebody asks."""
 
     @model_validator(mode="after")
     def _heads_fit(self) -> LanguageConfig:
@@ -115,6 +116,16 @@ class LanguageConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_at
         if "location" in spread(self.alignment, self.n_heads):
             limits.append(self.attention_options.max_source)
         return min(limits, default=None)
+
+    @property
+    def usual_length(self) -> int:
+        """Return the most tokens of a row where nobody asks for more: it has learned from rows so long."""
+        return min(self.max_length, self.longest or self.max_length)
+
+    @property
+    def longest_text(self) -> int:
+        """Return the most tokens of a text that is read at once: what memory is for, where positions have no end."""
+        return self.longest or max(_LONGEST_TEXT, self.max_length)
 
     @property
     def limited_by(self) -> str:

@@ -41,6 +41,11 @@ def sinusoids(start: int, stop: int, like: Tensor) -> Tensor:
     return _interleaved(_rounded(stop), like.shape[-1], like.dtype, like.device)[start:stop]
 
 
+def rotations(n: int, width: int) -> Tensor:
+    """Return what turns heads of a width at positions 0..n, (n, width): sines, then cosines."""
+    return torch.cat(_angles(n, width, torch.float32, torch.device("cpu")), dim=-1)
+
+
 class LearnedPositions(nn.Module):
     """A trained vector for each of max_length positions."""
 

@@ -104,7 +104,7 @@ def _task(run: Path, checkpoint: str | None) -> str:
 def _by_bert(opened: Opened, request: Request) -> Guessed:
     tokenizer = read_tokenizer(opened.checkpoint)
     ids = tokenizer.encode([request.text])[0]
-    refuse_longer(len(ids) + 2, opened.config.model.longest, str(opened.path))
+    refuse_longer(len(ids) + 2, opened.config.model.longest_text, str(opened.path))
     predictor = Predictor(opened.model, tokenizer, opened.device)
     rows = [[BOS_ID, *ids[:place], predictor.mask, *ids[place + 1 :], EOS_ID] for place in range(len(ids))]
     size = max(1, _BATCH_TOKENS // (len(ids) + 2))
@@ -122,7 +122,7 @@ def _by_bert(opened: Opened, request: Request) -> Guessed:
 def _by_gpt(opened: Opened, request: Request) -> Guessed:
     tokenizer, backwards = read_tokenizer(opened.checkpoint), opened.config.direction == "right-to-left"
     ids = tokenizer.encode([request.text])[0]
-    refuse_longer(len(ids) + 1, opened.config.model.longest, str(opened.path))
+    refuse_longer(len(ids) + 1, opened.config.model.longest_text, str(opened.path))
     read = [BOS_ID, *(reversed(ids) if backwards else ids)][:-1]
     hidden = opened.model.hidden(torch.tensor([read], device=opened.device), Layout.whole(1))[0]
     probabilities = opened.model.head(hidden).double().softmax(-1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,7 +19,7 @@ from attnkit.interop import huggingface_config as configs
 from attnkit.interop import huggingface_tokenizer as tokens
 from attnkit.interop.huggingface_marian import to_marian
 from attnkit.models.language_config import BertConfig, LanguageConfig
-from attnkit.models.positions import sinusoids
+from attnkit.models.positions import rotations, sinusoids
 from attnkit.runs.checkpoint import Checkpoint
 from attnkit.runs.folder import RunFolder
 from attnkit.tasks.convert import Exported, refuse_taken
@@ -32,6 +32,7 @@ from attnkit.text.tokenizer import Tokenizer
 
 Tree = dict[str, Any]
 Language = TypeVar("Language", bound=LanguageConfig)
+_NO_JUDGE = "what judges next sentences stays here: transformers' RoFormer has none"
 LONGEST = 1024
 """Tokens of a side that an exported translation model takes; ours has no such limit."""
 
@@ -48,10 +49,14 @@ class Made:
     generation: Tree | None = None
     target: dict[str, Tree] = field(default_factory=dict)
     """The tokenizer of the target side, where it has its own."""
+    warnings: tuple[str, ...] = ()
+    """What is not in the folder."""
 
 
 def export_huggingface(run: Path, folder: Path, *, checkpoint: str | None = None) -> Exported:
     """Write a run of BERT, of what was made of one, of GPT or of a Transformer that translates.
+
+    A BERT with rotary positions is transformers' RoFormer, which has nothing that judges next sentences.
 
     Raises:
         RunError: the run is missing or damaged, or transformers has no such model.
@@ -68,7 +73,7 @@ def export_huggingface(run: Path, folder: Path, *, checkpoint: str | None = None
     with files.new_folder(folder.absolute()) as temporary:
         _write(temporary, made, chosen.name)
     n_bytes = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-    return Exported(folder, chosen.name, n_bytes, tuple(warnings))
+    return Exported(folder, chosen.name, n_bytes, (*warnings, *made.warnings))
 
 
 def _write(folder: Path, made: Made, checkpoint: str) -> None:
@@ -95,9 +100,11 @@ def _make_mlm(run: Path, chosen: Checkpoint) -> Made:
     opened = open_run(run, "mlm", device="cpu", checkpoint=chosen.name)
     config: BertConfig = _long_enough(opened.config.model, opened.config.data.length)
     links = layout.bert_body(config) + layout.bert_head(config)
-    links += layout.next_sentence() if config.next_sentence else []
-    name = "BertForPreTraining" if config.next_sentence else "BertForMaskedLM"
-    return _make_bert(chosen, config, links, opened.model, name)
+    follows = config.next_sentence and layout.body_kind(config) == "bert"
+    links += layout.next_sentence() if follows else []
+    made = _make_bert(chosen, config, links, opened.model, "PreTraining" if follows else "MaskedLM")
+    left = config.next_sentence and not follows
+    return replace(made, warnings=(_NO_JUDGE,)) if left else made
 
 
 def _make_labeled(task: str, links: Callable[[BertConfig], list[layout.Link]], name: str) -> Callable[..., Made]:
@@ -121,17 +128,18 @@ def _make_bert(
     labels: Sequence[str] = (),
 ) -> Made:
     configs.refuse_language(config)
-    tokenizer = read_tokenizer(chosen)
+    tokenizer, kind = read_tokenizer(chosen), layout.body_kind(config)
     tensors = layout.to_theirs(links, model.state_dict())
-    tensors |= _tables(config, "bert.")
+    tensors |= _tables(config, layout.PREFIXES[kind])
     for bias in [name for name in tensors if name.endswith(".decoder.bias")]:
         tensors[layout.other_bias(bias)] = tensors[bias].clone()  # idle, but looked for
     roles = tokens.BERT if config.n_segments > 1 else tokens.BERT.without_segments()
+    architecture = f"{'RoFormer' if kind == 'roformer' else 'Bert'}For{name}"
     return Made(
-        config=configs.bert_json(config, tokenizer.vocab_size, name, labels),
+        config=configs.bert_json(config, kind, tokenizer.vocab_size, architecture, labels),
         tensors=tensors,
         tokenizer=tokenizer_files(tokenizer, roles, config.max_length),
-        use=_USES[name],
+        use=_USES[f"BertFor{name}"],
     )
 
 
@@ -161,8 +169,10 @@ def _long_enough(config: Language, length: int) -> Language:
 
 
 def _tables(config: LanguageConfig, prefix: str) -> dict[str, Tensor]:
-    """Return the tables that are none of ours: sinusoidal positions, the vector of the only segment."""
+    """Return the tables that are none of ours: sinusoidal positions, rotations, the vector of the only segment."""
     found = {}
+    if config.positions == "rotary":
+        found[prefix + layout.ROTATION] = rotations(config.max_length, config.d_model // config.n_heads)
     if config.positions == "sinusoidal":
         table = sinusoids(0, config.max_length, like=torch.empty(0, config.d_model)).clone()
         found[prefix + layout.POSITIONS["bert" if isinstance(config, BertConfig) else "gpt2"]] = table
@@ -204,9 +214,9 @@ def words_of(tokenizer: Tokenizer) -> tokens.Words:
 _MAKERS: dict[str, Callable[[Path, Checkpoint], Made]] = {
     "mlm": _make_mlm,
     "clm": _make_clm,
-    "text-classify": _make_labeled("text-classify", layout.classifier, "BertForSequenceClassification"),
-    "tag": _make_labeled("tag", layout.tagger, "BertForTokenClassification"),
-    "answer": _make_labeled("answer", layout.reader, "BertForQuestionAnswering"),
+    "text-classify": _make_labeled("text-classify", layout.classifier, "SequenceClassification"),
+    "tag": _make_labeled("tag", layout.tagger, "TokenClassification"),
+    "answer": _make_labeled("answer", layout.reader, "QuestionAnswering"),
     "translation": _make_translation,
 }
 """Task -> what makes a folder of a run and its checkpoint."""

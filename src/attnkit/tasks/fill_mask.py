@@ -83,14 +83,14 @@ class Filler:
         """
         self.tokenizer, self.top = read_tokenizer(opened.checkpoint), top
         self.predictor = Predictor(opened.model, self.tokenizer, opened.device)
-        self.longest: int | None = opened.config.model.longest
+        self.longest: int = opened.config.model.longest_text
         self._places = torch.from_numpy(ordinary(self.tokenizer)).to(opened.device)
 
     def fill(self, lines: Sequence[str], first: int = 1, source: str = "texts") -> list[Filled]:
         """Return the guesses for lines, which are those from number ``first`` on of a source.
 
         Raises:
-            DataError: a line has no mask, or more tokens than the model has positions.
+            DataError: a line has no mask, or more tokens than are read at once.
         """
         rows = [self._read(line, f"{source}, line {number}") for number, line in enumerate(lines, first)]
         found: list[Filled | None] = [None] * len(rows)
@@ -148,10 +148,10 @@ class Predictor:
         return logits.double().softmax(-1)
 
 
-def refuse_longer(n_tokens: int, longest: int | None, where: str) -> None:
-    """Raise ``DataError`` for a row of more tokens, its ends included, than a model has positions."""
-    if longest is not None and n_tokens > longest:
-        what = f"this text has {n_tokens:,} tokens with its ends, and the model has positions for {longest:,}"
+def refuse_longer(n_tokens: int, longest: int, where: str) -> None:
+    """Raise ``DataError`` for a row of more tokens, its ends included, than are read at once."""
+    if n_tokens > longest:
+        what = f"this text has {n_tokens:,} tokens with its ends, and the model reads {longest:,} at most"
         raise DataError(what, where=where, help="shorten it")
 
 

@@ -14,7 +14,7 @@ from attnkit.tasks.pretrain_config import SCALES
 from attnkit.tasks.run_config import RunConfig
 
 LONGEST = 512
-"""Tokens of a row where neither the model nor anybody has a limit."""
+"""Tokens of a row at most, where nobody asks for more."""
 NOT_TAKEN = ("dropout", "attention_dropout", "activation_dropout", "next_sentence", "tied")
 """Keys of a pretrained model that a fine-tuned one does not take over: long pretraining may go without dropout, few
 examples may not; the others are of the language-model head, which stays behind."""
@@ -61,7 +61,7 @@ class FinetuneConfig(RunConfig, frozen=True, extra="forbid", strict=True, use_at
     def longest(self) -> int:
         """Return the most tokens of a row."""
         most: int | None = self.data.max_length
-        return most or min(LONGEST, self.model.longest or LONGEST)
+        return most or min(LONGEST, self.model.usual_length)
 
     def refuse_longer(self, key: str, given: int | None) -> None:
         """Raise ``ValueError`` where a key asks for rows that are longer than the model has positions."""
@@ -126,13 +126,13 @@ class AnswerConfig(FinetuneConfig, frozen=True):
     @model_validator(mode="after")
     def _rows_fit_the_positions(self) -> AnswerConfig:
         self.refuse_longer("data.windows.max_length", self.data.windows.max_length)
-        self.data.windows.within(self.model.longest)
+        self.data.windows.within(self.model.usual_length)
         return self
 
     @property
     def windows(self) -> WindowSizes:
         """Return how long what is read of a context is."""
-        return self.data.windows.within(self.model.longest)
+        return self.data.windows.within(self.model.usual_length)
 
     @property
     def longest(self) -> int:

@@ -63,7 +63,7 @@ def find_head(tree: Mapping[str, Any], described: Described, names: Mapping[str,
     architectures = tree.get("architectures")
     name = architectures[0] if isinstance(architectures, list) and architectures else ""
     task = next((task for end, task in _TASKS.items() if str(name).endswith(end)), None)
-    if task is None or described.kind not in ("bert", "roberta"):
+    if task is None or described.kind == "gpt2":
         return None
     links = layout.head_of(task, described.kind)
     if not {name for link in links for name in link.theirs} <= names.keys():

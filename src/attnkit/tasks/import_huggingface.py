@@ -1,4 +1,4 @@
-"""Take a BERT, RoBERTa or GPT-2 from a Hugging Face folder: a run that has not begun to train, ready to be used.
+"""Take a BERT, RoBERTa, RoFormer or GPT-2 from a Hugging Face folder: a run that has yet to train, ready to be used.
 
 Weights come from safetensors alone. What is to be read is known by name and shape before any of it is: from
 ``config.json``, and from the outline of our own model of that configuration.
@@ -142,7 +142,7 @@ def _told(left: list[str], described: configs.Described, where: str) -> list[str
     if strange:
         what = f"the weights hold '{strange[0][:80]}', which no {described.kind} of this config.json has"
         raise RunError(what, where=where, help=_TOGETHER)
-    heads = sorted({name.split(".")[0] for name in left} - {"bert", "roberta"})
+    heads = sorted({name.split(".")[0] for name in left} - {"bert", "roberta", "roformer"})
     return [f"its head '{head}' was left there" for head in heads]
 
 
@@ -248,9 +248,12 @@ def _fill(model: Model, plan: _Plan, opened: weights.Weights, order: list[int | 
             tensor = link.join(found)
             own[link.ours].copy_(tensor if change is None else change(tensor))
         if isinstance(described.config, BertConfig) and described.config.n_segments == 1:
-            # Every token has this vector; so has every position.
             segment = opened.read(plan.names[_segments(described, plan.names)])
-            own[f"{near}places.table.table"].add_(segment)
+            if described.config.positions == "learned":
+                own[f"{near}places.table.table"].add_(segment)  # every token has this vector; so has every position
+            elif bool(segment.any()):
+                what = "attnkit has no roformer whose only segment has a vector"
+                raise RunError(what, where="type_vocab_size", help="it takes two segments, or one of zeros")
 
 
 def _reordered(rows: Tensor, order: list[int | None]) -> Tensor:

@@ -52,6 +52,10 @@ SCALES: dict[str, dict[str, Any]] = {
 }
 DROPOUT = {"tiny": 0.1, "mini": 0.0, "small": 0.0, "base": 0.1}
 """One or few passes over much text need none, and are faster for it (Geiping and Goldstein 2022)."""
+ATTENTION_DROPOUT = {**DROPOUT, "base": 0.0}
+"""On a GPU the kernel for passages of many lengths knows none."""
+BERT_POSITIONS = "rotary"
+"""With learned ones a small BERT stays at the frequencies of words for millions of tokens: LOG.md, 2026-11-22."""
 
 
 class MlmConfig(RunConfig, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
@@ -132,14 +136,15 @@ def mlm_preset(name: str, kind: str) -> dict[str, Any]:
 def clm_preset(name: str, kind: str) -> dict[str, Any]:
     """Return the configuration tree of a preset."""
     scale = SCALES[name]
-    dropout = {"dropout": DROPOUT[name], "attention_dropout": DROPOUT[name]}
+    seen = {"positions": BERT_POSITIONS} if kind == "bert" else {}
+    dropout = {"dropout": DROPOUT[name], "attention_dropout": ATTENTION_DROPOUT[name]}
     positions = {"max_length": scale["data"]["length"]}  # no more than are trained
     sizes = LANGUAGE_SIZES.get(kind, {}).get(name)
     return {
         **scale,
         "optimization": {"schedule": "linear", "warmup_share": 0.2, "label_smoothing": 0.0, **scale["optimization"]},
         "limits": {"metric": "loss", **scale["limits"]},
-        "model": {"kind": kind, **({} if sizes is None else {**sizes, **positions, **dropout})},
+        "model": {"kind": kind, **({} if sizes is None else {**sizes, **positions, **seen, **dropout})},
     }
 
 
