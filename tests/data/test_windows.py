@@ -137,6 +137,23 @@ def test_the_fingerprint_sees_every_change() -> None:
     assert fingerprint() == fingerprint()
 
 
+@pytest.mark.parametrize("n_question", [1, 12, 25, 38])
+@pytest.mark.parametrize("n_answer", [1, 15, 30])
+def test_by_default_answers_are_whole_in_the_window_they_belong_to(n_question: int, n_answer: int) -> None:
+    """Rows of 128 tokens, which small models learn from, and answers anywhere in a context of 400."""
+    sizes, context = WindowsConfig().within(128), Held([[9] * 400])
+    rows = WindowRows(Held([[8] * n_question]), context, np.array([0]), sizes)
+    found = rows.windows
+    for first in range(400 - n_answer + 1):
+        owner = np.flatnonzero((found.best_begins <= first) & (first < found.best_ends))
+        assert len(owner) == 1 and first + n_answer <= found.ends[owner[0]], first
+
+
+def test_a_stride_that_is_asked_for_is_kept() -> None:
+    rows = WindowRows(Held([[8] * 9]), Held([[9] * 400]), np.array([0]), WindowsConfig(stride=50).within(128))
+    assert rows.windows.begins.tolist()[:5] == [0, 50, 100, 150, 200]
+
+
 def test_settings_that_leave_tokens_out_are_refused() -> None:
     with pytest.raises(ValueError, match="leaves 61 tokens for the context beside a question of max_question=64"):
         WindowsConfig(max_length=128, stride=100, max_question=64).within(512)

@@ -54,14 +54,22 @@ def test_the_threshold_is_the_best_of_all(seed: int) -> None:
     n = drawn.randint(1, 8)
     found = [drawn.choice(words) for _ in range(n)]
     expected = [[] if drawn.random() < 0.4 else [drawn.choice(words)] for _ in range(n)]
-    surety = [drawn.randrange(4) / 4 for _ in range(n)]  # with ties
+    surety = [drawn.randrange(4) / 4 + near * (seed % 3 - 1) for near in drawn.choices((0, 1e-9), k=n)]  # with ties
 
     def scored(limit: float) -> float:
-        given = [answer if sure < limit else "" for answer, sure in zip(found, surety, strict=True)]
+        given = ["" if sure > limit else answer for answer, sure in zip(found, surety, strict=True)]
         return answer_scores(given, expected).all.f1
 
     threshold, scores = best_threshold(found, expected, surety)
-    assert scores.all.f1 == scored(threshold) == max(scored(limit / 8) for limit in range(-1, 9))
+    assert scores.all.f1 == scored(threshold) == max(scored(limit) for limit in [-1.0, *surety])
+
+
+@pytest.mark.parametrize(
+    ("surety", "told"), [((0.5, 7.2), 4.0), ((0.51, 0.6), 0.55), ((12.3456, 12.3457), 12.3456), ((0.5, 0.5), -1.0)]
+)
+def test_the_threshold_has_few_digits(surety: tuple[float, float], told: float) -> None:
+    """One that lies between: the first answer is right, the second question has none."""
+    assert best_threshold(["red", "red"], [["red"], []], surety)[0] == told
 
 
 def test_misuse_is_refused() -> None:

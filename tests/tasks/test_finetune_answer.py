@@ -17,13 +17,15 @@ from attnkit.data.windows_config import WindowSizes
 from attnkit.errors import AttnkitError, DataError, UsageError
 from attnkit.models.heads import Reader
 from attnkit.tasks.answering import FoundAnswer, answer_loss, find_answers, log_sums
-from attnkit.tasks.asked_text import Asked, open_asked
+from attnkit.tasks.asked_text import Asked, answer_tokens, open_asked
 from attnkit.tasks.course import Begun, Request, train
+from attnkit.tasks.encoded import Warned
 from attnkit.tasks.finetune_answer import TASK, answer_texts
 from attnkit.tasks.opened import open_run
 from attnkit.tasks.resolve import resolve
+from attnkit.text.alignment import Aligned
 from attnkit.text.config import VocabularyConfig
-from attnkit.text.squad import Paragraph, Question, read_squad
+from attnkit.text.squad import Answer, Paragraph, Question
 from attnkit.text.tokenizer import Tokenizer
 from attnkit.text.vocabulary import train_vocabulary
 
@@ -280,16 +282,22 @@ def test_files_with_the_same_question_are_refused(tmp_path: Path) -> None:
         list(train(Request(config, tmp_path / "run")))
 
 
-def test_answers_that_the_vocabulary_does_not_see_are_counted(tmp_path: Path) -> None:
-    tree = asked(3, seed=5)
-    tree["data"][0]["paragraphs"].append(
-        tree_of("Ada  lives", id="9", answers=[{"text": " ", "answer_start": 3}])["data"][0]["paragraphs"][0]
+def test_an_answer_that_the_vocabulary_drops_has_no_tokens() -> None:
+    """As BERT's own vocabularies drop control characters; the first answer that has any is taught."""
+    context = Aligned(np.array([5, 6]), np.array([0, 4]), np.array([3, 9]))
+    dropped, kept = Answer("\x00", 3), Answer("lives", 4)
+    assert answer_tokens(Question("1", "who", (dropped,), False), context) is None
+    assert answer_tokens(Question("1", "who", (dropped, kept), False), context) == (1, 1)
+
+
+def test_questions_without_an_answer_that_nobody_can_learn_are_told(tmp_path: Path) -> None:
+    train_file, dev = write_asked(tmp_path / "a.json", asked(3, seed=5)), tmp_path / "dev.json"
+    write_asked(dev, tree_of("Ada lives", id="9", answers=[], is_impossible=True))
+    config = configure("answer", train_file, dev, "limits.steps=1", "model.max_length=24")
+    said = [event.text for event in train(Request(config, tmp_path / "run")) if isinstance(event, Warned)]
+    assert any(
+        text.startswith("1 of the questions to validate on have no answer, and none to train on") for text in said
     )
-    path = write_asked(tmp_path / "a.json", tree)
-    assert len(read_squad(path)) == 4
-    config = configure("answer", path, path, "limits.steps=1", "model.max_length=24")
-    begun = next(event for event in train(Request(config, tmp_path / "run")) if isinstance(event, Begun))
-    assert (begun.counts["without_tokens"], begun.counts["train"], begun.counts["valid"]) in {(1, 9, 10), (0, 10, 10)}
 
 
 def test_windows_that_do_not_fit_are_refused_before_training() -> None:

@@ -49,7 +49,7 @@ def command(
     adds a column to CoNLL's, which it reads with --gold. A reader gives answer, probability, and where the answer
     begins and ends; it reads JSON lines with question and context, and of the name FILE.json SQuAD. If it has learned
     that some have none, --no-answer-threshold, a difference of logits, says how sure of that it has to be; with --gold
-    the best one is told.
+    the best one is told. With a threshold an imported reader finds that too.
 
     \b
     Examples:

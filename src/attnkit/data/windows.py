@@ -66,23 +66,24 @@ class Windows:
     """The tokens between are those that this window is the best for. Each token of a context has one best window."""
 
 
-def cut_windows(lengths: Longs, rooms: Longs, stride: int) -> Windows:
+def cut_windows(lengths: Longs, rooms: Longs, stride: int | Longs) -> Windows:
     """Return the windows over contexts of so many tokens (n,), none longer than its room (n,).
 
-    A window begins ``stride`` tokens behind the one before; the last one ends where its context does, so that all are
-    full. A token is best in the window where the smaller of what stands before and behind it is largest, in the earlier
-    one if two are alike. An empty context has one empty window.
+    A window begins ``stride`` tokens, or (n,), behind the one before; the last one ends where its context does, so
+    that all are full. A token is best in the window where the smaller of what stands before and behind it is largest,
+    in the earlier one if two are alike. An empty context has one empty window.
 
     Raises:
         ValueError: a room is smaller than the stride: there would be tokens in no window.
     """
-    if stride < 1 or (rooms < stride).any():
-        raise ValueError(f"windows of {rooms.min(initial=0)} tokens, the next {stride} behind, leave tokens out")
-    n_windows = 1 + np.maximum(0, -((rooms - lengths) // stride))
+    strides = np.broadcast_to(np.asarray(stride, np.int64), lengths.shape)
+    if (strides < 1).any() or (rooms < strides).any():
+        raise ValueError(f"windows of {rooms.min(initial=0)} tokens, the next {strides.max()} behind, leave tokens out")
+    n_windows = 1 + np.maximum(0, -((rooms - lengths) // strides))
     contexts = np.repeat(np.arange(len(lengths)), n_windows)
     numbers = _ranges(np.zeros_like(n_windows), n_windows)
     length, room = lengths[contexts], rooms[contexts]
-    begins = np.minimum(numbers * stride, np.maximum(0, length - room))
+    begins = np.minimum(numbers * strides[contexts], np.maximum(0, length - room))
     ends = np.minimum(begins + room, length)
     best_begins, best_ends = np.zeros_like(begins), length.copy()
     follows = np.flatnonzero(contexts[1:] == contexts[:-1])
@@ -133,7 +134,7 @@ class WindowRows:
         self._questions, self._contexts, self._context_of = questions, contexts, context_of
         self._sizes = np.minimum(questions.lengths, sizes.max_question).astype(np.int64)
         rooms = sizes.max_length - 3 - self._sizes
-        self.windows = cut_windows(contexts.lengths[context_of].astype(np.int64), rooms, sizes.stride)
+        self.windows = cut_windows(contexts.lengths[context_of].astype(np.int64), rooms, _strides(rooms, sizes))
         self.questions: Longs = self.windows.contexts
         """(W,) the question of each row."""
         self._answers = np.full((len(context_of), 2), NO_ANSWER) if answers is None else answers
@@ -193,6 +194,17 @@ class WindowRows:
         """Return the tokens of the context, first and behind last, at places ``first`` to ``last`` of a row."""
         shift = int(self.windows.begins[row]) - 2 - int(self._sizes[self.questions[row]])
         return first + shift, last + shift + 1
+
+
+def _strides(rooms: Longs, sizes: WindowSizes) -> Longs:
+    """Return how far windows of some rooms (n,) lie apart.
+
+    An answer belongs to the window that is best for its first token, and its last one has to be there too. Borders lie
+    in the middle of what two windows share: so they share two answers.
+    """
+    if sizes.fixed:
+        return np.full_like(rooms, sizes.stride)
+    return np.minimum(sizes.stride, np.maximum(rooms - 2 * sizes.max_answer, -(-rooms // 4)))
 
 
 def _ranges(starts: npt.NDArray[Any], lengths: npt.NDArray[Any]) -> Longs:

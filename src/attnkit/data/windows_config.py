@@ -15,8 +15,11 @@ class WindowSizes:
 
     max_length: int
     stride: int
+    """How far behind the one before a window begins, at most."""
     max_question: int
     max_answer: int
+    fixed: bool = True
+    """Whether a window always begins so far behind, full ones at least; or less far, where that keeps answers whole."""
 
 
 class WindowsConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
@@ -27,7 +30,8 @@ class WindowsConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_att
     learned from where these are fewer."""
     stride: int | None = Field(default=None, ge=1, le=1 << 20)
     """How many tokens of the context the next window begins behind the one before. Null: 128, or three quarters of what
-    a row has beside the longest question where that is less."""
+    a row has beside the longest question where that is less; and less for a question where two windows would share
+    fewer tokens than two answers take, but for a quarter of what its rows have."""
     max_question: int | None = Field(default=None, ge=1, le=1 << 20)
     """Tokens of a question that are read. Null: 64, or three eighths of a row where that is less."""
     max_answer: int = Field(default=30, ge=1, le=1 << 20)
@@ -46,4 +50,4 @@ class WindowsConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_att
         if room < stride:
             what = f"max_length={length} leaves {max(0, room)} tokens for the context beside a question of"
             raise ValueError(f"{what} max_question={question}, fewer than stride={stride}")
-        return WindowSizes(length, stride, question, self.max_answer)
+        return WindowSizes(length, stride, question, self.max_answer, self.stride is not None)

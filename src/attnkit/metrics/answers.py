@@ -83,7 +83,9 @@ def answer_scores(found: Sequence[str], expected: Sequence[Sequence[str]], versi
 def best_threshold(
     found: Sequence[str], expected: Sequence[Sequence[str]], surety: Sequence[float]
 ) -> tuple[float, AllScores]:
-    """Return from which surety on to give no answer, so that F1 as 2.0 counts it is highest, and the scores then.
+    """Return beyond which surety to give no answer, so that F1 as 2.0 counts it is highest, and the scores then.
+
+    Where several do, the one with the fewest digits.
 
     Args:
         found: the best answer to each question, whether or not it would be given.
@@ -93,14 +95,29 @@ def best_threshold(
     gains = [f1(answer, refs) - (not refs) for answer, refs in zip(found, expected, strict=True)]
     order = sorted(range(len(found)), key=surety.__getitem__)
     best = total = 0.0
-    threshold = surety[order[0]] if order else 0.0
-    for number, i in enumerate(order):
+    n_given = 0
+    for number, i in enumerate(order, 1):
         total += gains[i]
-        after = order[number + 1] if number + 1 < len(order) else None
-        if total > best and (after is None or surety[after] > surety[i]):
-            best, threshold = total, math.nextafter(surety[i], math.inf)
-    given = [answer if sure < threshold else "" for answer, sure in zip(found, surety, strict=True)]
+        if total > best and (number == len(order) or surety[order[number]] > surety[i]):
+            best, n_given = total, number
+    bounds = [-math.inf, *(surety[i] for i in order), math.inf]
+    threshold = _between(bounds[n_given], bounds[n_given + 1])
+    given = ["" if sure > threshold else answer for answer, sure in zip(found, surety, strict=True)]
     return threshold, answer_scores(given, expected)
+
+
+def _between(low: float, high: float) -> float:
+    """Return a number of few digits from low, included, to high, which is not."""
+    if low == -math.inf:
+        return 0.0 if high == math.inf else math.floor(high) - 1.0
+    if high == math.inf:
+        return float(math.ceil(low))
+    middle = low + (high - low) / 2
+    for digits in range(17):
+        rounded = round(middle, digits)
+        if low <= rounded < high:
+            return rounded
+    return middle if middle < high else low
 
 
 def _references(references: Sequence[str], version: Version) -> Sequence[str]:

@@ -95,6 +95,9 @@ def _prepare(
     tokenizer = given_tokenizer(config, giver())
     yield Stage("reading the questions")
     corpus = AskedCorpus(config.data)
+    n_without = sum(question.impossible for paragraph in corpus.valid for question in paragraph.questions)
+    if n_without and not corpus.refuses:
+        yield Warned(f"{n_without:,} of the questions to validate on have no answer, and none to train on: all get one")
     if tokenizer is None:
         yield Stage("building the vocabulary")
         tokenizer = train_vocabulary(_texts(corpus.train), config.vocabulary)

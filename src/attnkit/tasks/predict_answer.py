@@ -74,15 +74,15 @@ _SUREST = 1e9
 class Answerer:
     """Questions on paragraphs in, answers out. A result depends on its own question and paragraph alone.
 
-    Where there may be no answer, none is given if it is likelier than the best answer by more than a threshold, a
-    difference of logits (Rajpurkar et al. 2018; Devlin et al. 2019, section 4.3).
+    Where there may be no answer, or a threshold is given, there is none if that is likelier than the best answer by
+    more than the threshold (else 0), a difference of logits (Rajpurkar et al. 2018; Devlin et al. 2019, section 4.3).
     """
 
-    def __init__(self, opened: Opened, batch_tokens: int = 16384, threshold: float = 0.0) -> None:
-        self.opened, self._batch_tokens, self._threshold = opened, batch_tokens, threshold
+    def __init__(self, opened: Opened, batch_tokens: int = 16384, threshold: float | None = None) -> None:
+        self.opened, self._batch_tokens, self._threshold = opened, batch_tokens, threshold or 0.0
         self._tokenizer = read_tokenizer(opened.checkpoint)
-        self.refuses = "labels.json" in opened.checkpoint.manifest.files
-        """Whether it may find that there is no answer."""
+        self.refuses = "labels.json" in opened.checkpoint.manifest.files or threshold is not None
+        """Whether it may find that there is no answer: it has learned so, or is asked to."""
 
     def answer(self, paragraphs: Sequence[Paragraph]) -> list[Answered]:
         """Return the answer to each question of each paragraph."""
@@ -119,11 +119,7 @@ class AnswerPredictor:
     def __post_init__(self) -> None:
         if self.request.every:
             raise UsageError("answers are too many to give the probability of each", where="--all", help="leave it out")
-        threshold = self.request.no_answer_threshold
-        self.answerer = Answerer(self.opened, self.request.batch_tokens, threshold or 0.0)
-        if threshold is not None and not self.answerer.refuses:
-            what = "this reader answers every question: each one that it was trained on has an answer"
-            raise UsageError(what, where="--no-answer-threshold", help="leave it out")
+        self.answerer = Answerer(self.opened, self.request.batch_tokens, self.request.no_answer_threshold)
 
     def lines(self, path: Path, format: Format) -> Iterator[list[str]]:
         """Yield a line for each question, in their order."""
@@ -179,7 +175,7 @@ class AnswerPredictor:
             best, sure = [one.best for one in self.found], [one.surety for one in self.found]
             threshold, highest = best_threshold(best, self.expected, [min(one, _SUREST) for one in sure])
             plain |= {"best_threshold": threshold, "best": _plain(highest.all)}
-            headline += f"; F1 {highest.all.f1:.2f} with --no-answer-threshold {threshold:.4g}, the best here"
+            headline += f"; F1 {highest.all.f1:.2f} with --no-answer-threshold {threshold!r}, the best here"
         table = [("questions", "", "exact match", "F1")]
         names = {"answered": "with an answer", "unanswered": "without one"}
         table += [(names[n], f"{p.n_questions:,}", f"{p.exact:.2f}", f"{p.f1:.2f}") for n, p in kinds.items()]

@@ -45,7 +45,8 @@ class Request:
     checkpoint: str | None = None
     """A checkpoint by name; without it the best."""
     no_answer_threshold: float | None = None
-    """How much likelier no answer has to be than the best one to be given, as a difference of logits; None: more."""
+    """How much likelier it has to be that there is no answer than the best one, as a difference of logits; None: any,
+    of a reader that has learned that there may be none."""
 
 
 @dataclass(frozen=True)
