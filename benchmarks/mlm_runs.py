@@ -63,8 +63,6 @@ class Case:
     way: Way | None = None
     steps: int | None = None
     minutes: float | None = None
-    marks: int | None = None
-    """Steps between evaluations of attnkit, at which its clock is read; the time before the first does not count."""
     sets: tuple[str, ...] = ()
     """Further keys of attnkit."""
 
@@ -231,7 +229,7 @@ def _own(case: Case, place: Place, now: Path) -> Message:
         f"optimization.warmup_steps={shared.warmup}", f"optimization.max_tokens={shared.batch}", "limits.epochs=null",
         f"optimization.betas={list(shared.betas)}", f"optimization.weight_decay={shared.weight_decay}",
         f"optimization.clip_norm={shared.clip}", "optimization.schedule=linear", "optimization.warmup_share=1.0",
-        f"evaluation.every_steps={case.marks or 1_000_000}", "evaluation.samples=0", *case.sets,
+        "evaluation.every_steps=1000000", "evaluation.samples=0", *case.sets,
     ]  # fmt: skip
     printed, record = attnkit(
         "pretrain-mlm", place.train, "-o", now / "run", "--valid", place.valid, "--preset", "mini",
@@ -239,16 +237,13 @@ def _own(case: Case, place: Place, now: Path) -> Message:
         "--precision", system.precision, "--device", shared.device, *limit, "--json", *_sets(sets),
     )  # fmt: skip
     told = json.loads(printed)
-    timings = [json.loads(line) for line in (now / "run" / "timings.jsonl").read_text().splitlines()]
-    first, timing = ({"minutes": 0.0, "step": 0} if case.marks is None else timings[0]), timings[-1]
+    timing = json.loads((now / "run" / "timings.jsonl").read_text().splitlines()[-1])
     from mlm_side import counted
 
     done = counted(now / "run", case.table, told["step"], case.seed)
     if done["real tokens"] != timing["tokens"]:
         sys.exit(f"{timing['tokens']} tokens were trained on, {done['real tokens']} were planned")
-    share = timing["step"] / (timing["step"] - first["step"])  # as if all steps took as long as those that count
-    seconds = 60 * (timing["minutes"] - first["minutes"]) * share
-    return {**record, **done, "seconds": seconds, "loss": told["metrics"]["loss"]}
+    return {**record, **done, "seconds": 60 * timing["minutes"], "loss": told["metrics"]["loss"]}
 
 
 def _peer(case: Case, place: Place, now: Path, scores: bool) -> Message:

@@ -133,7 +133,7 @@ def test_both_models_side_by_side(call: Call, runs: dict[str, Path]) -> None:
         (["fill-mask", "none", "[MASK]"], 4, "none"),
         (["fill-mask", "gpt", "[MASK]"], 4, "attnkit generate takes it"),
         (["fill-mask", "bert", "nothing"], 3, "no [MASK] in this line"),
-        (["fill-mask", "bert", "the " * 5000 + "[MASK]"], 3, "reads 4,096 at most"),
+        (["fill-mask", "bert", "the " * 600 + "[MASK]"], 3, "reads 512 at most"),
         (["fill-mask", "bert", "[MASK]", "--json", "--fill"], 2, "--fill"),
         (["fill-mask", "bert", "[MASK]", "--top", "0"], 2, "--top"),
         (["generate", "bert", "x"], 4, "attnkit fill-mask takes it"),

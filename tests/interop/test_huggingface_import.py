@@ -274,6 +274,13 @@ def test_a_roformer_that_is_none_of_ours_is_refused(changes: dict[str, Any], sai
     assert not (tmp_path / "run").exists()
 
 
+def test_a_roformer_whose_words_jieba_finds_is_refused(tmp_path: Path) -> None:
+    roformer_folder(tmp_path / "hub")
+    rewrite(tmp_path / "hub", "tokenizer_config.json", tokenizer_class="RoFormerTokenizer")
+    with pytest.raises(RunError, match="finds words by jieba"):
+        import_huggingface(tmp_path / "hub", tmp_path / "run")
+
+
 def rewrite(folder: Path, name: str = "config.json", **changes: Any) -> None:
     tree = json.loads((folder / name).read_text())
     (folder / name).write_text(json.dumps({**tree, **changes}))

@@ -110,11 +110,18 @@ def test_a_cpu_never_takes_it() -> None:
         (torch.bfloat16, 264, 0.0, False),
     ],
 )
-def test_where_it_serves(x: torch.dtype, d_head: int, dropout: float, taken: bool) -> None:
+def test_where_it_serves(
+    x: torch.dtype, d_head: int, dropout: float, taken: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class OnCuda:
         dtype, device = x, torch.device("cuda")
 
-    assert varlen.takes_varlen(OnCuda(), d_head, dropout) is taken  # type: ignore[arg-type]
+    for capability in ((9, 0), (7, 5)):
+        varlen._is_served.cache_clear()
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _, found=capability: found)
+        served = taken and capability == (9, 0)
+        assert varlen.takes_varlen(OnCuda(), d_head, dropout) is served  # type: ignore[arg-type]
+    varlen._is_served.cache_clear()
 
 
 @pytest.mark.parametrize("causal", [False, True])

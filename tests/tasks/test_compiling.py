@@ -12,6 +12,10 @@ from torch import nn
 from torch._dynamo.utils import counters
 
 from attnkit.errors import SystemFailure, UsageError
+from attnkit.models.attention.multihead import FREELY
+from attnkit.models.language_config import BertConfig
+from attnkit.models.layers import EncoderLayer
+from attnkit.tasks.compiling import uncompiled
 
 STILL = {"model__dropout": 0.0, "model__attention_dropout": 0.0}
 STEPS = {"limits__steps": 10, "precision": "float32", **STILL}
@@ -22,9 +26,9 @@ def backend(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Follow the code as a compiler does, and generate none, which takes long; return the kinds of what is compiled."""
     given, compiled = nn.Module.compile, list[str]()
 
-    def compile(self: nn.Module) -> None:
+    def compile(self: nn.Module, dynamic: bool) -> None:
         compiled.append(type(self).__name__)
-        given(self, backend="eager")
+        given(self, backend="eager", dynamic=dynamic)
 
     monkeypatch.setattr(nn.Module, "compile", compile)
     torch._dynamo.reset()
@@ -48,13 +52,34 @@ def test_the_training_is_the_same(workshop: Any, tmp_path: Path, backend: list[s
         assert bool(backend) is compiled
     assert len(found[True]) > 1 and found[True] == pytest.approx(found[False], rel=1e-4)
     assert set(backend) <= {"EncoderLayer", "DecoderLayer"}
-    # Layers alike share compilations, and batches of all sizes do: not one for each step and layer.
-    assert 0 < counters["stats"]["unique_graphs"] < 20
+    # Layers alike share compilations, and batches of all sizes do; scoring has none. Nothing falls back.
+    assert 0 < counters["stats"]["unique_graphs"] <= 4 and not counters["graph_break"], counters
 
 
-def test_a_model_without_layers_is_refused(workshop: Any, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no layers to compile"):
-        workshop.train(workshop.configure("rnn", compiled=True, limits__steps=1), tmp_path / "run")
+@pytest.mark.parametrize("norm", ["post", "pre"])
+def test_a_layer_is_one_graph_with_dropout(norm: Any) -> None:
+    torch._dynamo.reset()
+    layer = EncoderLayer(BertConfig(d_model=16, n_heads=2, d_ff=32, norm=norm)).train()
+    layer.compile(backend="eager", dynamic=True, fullgraph=True)  # which raises where there would be two
+    for n in (3, 5):
+        assert layer(torch.randn(n, 4, 16), FREELY).shape == (n, 4, 16)
+
+
+def test_what_was_compiled_is_not_computed_with(workshop: Any) -> None:
+    """Else scores of batches of all kinds would take what variants there are from training."""
+    torch._dynamo.reset()
+    counters.clear()
+    layer, x = EncoderLayer(BertConfig(d_model=16, n_heads=2, d_ff=32)), torch.randn(2, 4, 16)
+    layer.compile(backend="eager")
+    uncompiled(lambda model: model(x, FREELY), workshop.configure_task("hidden words", compiled=True))(layer)
+    assert not counters["stats"]
+    layer(x, FREELY)
+    assert counters["stats"]["unique_graphs"] == 1
+
+
+def test_a_model_without_layers_is_refused(workshop: Any) -> None:
+    with pytest.raises(UsageError, match="compiled is for models with layers"):
+        workshop.configure("rnn", compiled=True)
 
 
 def test_a_compiler_that_fails_is_told_of(workshop: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,7 +87,7 @@ def test_a_compiler_that_fails_is_told_of(workshop: Any, tmp_path: Path, monkeyp
         raise RuntimeError("no compiler here")
 
     given = nn.Module.compile
-    monkeypatch.setattr(nn.Module, "compile", lambda self: given(self, backend=broken))
+    monkeypatch.setattr(nn.Module, "compile", lambda self, dynamic: given(self, backend=broken, dynamic=dynamic))
     torch._dynamo.reset()
     with pytest.raises(SystemFailure, match="could not compile the model") as failed:
         workshop.train(workshop.configure_task("hidden words", compiled=True, **STEPS), tmp_path / "run")

@@ -92,8 +92,8 @@ def test_lines_that_cannot_be_guessed(tmp_path: Path) -> None:
         filler.fill([longest + " the"])
     far = Filler(open_run(save(tmp_path / "far", positions="rotary"), "mlm", device="cpu"))
     assert far.fill([longest + " the"])[0].text == longest + " the"
-    with pytest.raises(DataError, match=r"and the model reads 4,096 at most"):
-        far.fill([longest + " the" * 4058])
+    with pytest.raises(DataError, match=r"and the model reads 512 at most"):
+        far.fill([longest + " the" * 480])
     with pytest.raises(RunError, match="not a masked language model"):
         torch.manual_seed(1)
         words = vocabulary()

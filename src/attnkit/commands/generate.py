@@ -31,7 +31,7 @@ def command(
     n: Annotated[int, typer.Option("--n", min=1, max=1024, help="Texts of each prompt, drawn at random.")] = 1,
     seed: Annotated[int | None, typer.Option(min=0, help="Draw at random; another one draws others. [1]")] = None,
     window: Annotated[
-        int | None, typer.Option(min=2, help="Most tokens the model sees at once. [default: its positions]")
+        int | None, typer.Option(min=2, help="Most tokens the model sees at once. [default: what it learned from]")
     ] = None,
     stream: Annotated[
         bool | None, typer.Option("--stream/--no-stream", help="Show text as it comes. [default: on a terminal]")

@@ -78,6 +78,8 @@ def command(
     predicting = open_predictor(request, console.warn)
     if confusion is not None and predicting.task == "answer":
         raise UsageError("answers are not taken for each other", where="--confusion", help="leave it out")
+    if no_answer_threshold is not None and (predicting.task != "answer" or no_answer_threshold != no_answer_threshold):
+        raise UsageError("a number is for readers, nothing else", where="--no-answer-threshold", help="leave it out")
     with files.open_output(output) as stream:
         for lines in predicting:
             stream.writelines(line + "\n" for line in (() if summary else lines))

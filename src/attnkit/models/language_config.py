@@ -32,7 +32,7 @@ from attnkit.models.config_parts import (
 
 LanguageKind = Literal["bert", "gpt"]
 PositionName = Literal["learned", "sinusoidal", "rotary", "alibi"]
-_LONGEST_TEXT = 4096
+_LONGEST_TEXT = 512
 UnitName = Literal["relu", "gelu", "gelu_tanh", "silu"]
 
 
@@ -124,7 +124,7 @@ class LanguageConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_at
 
     @property
     def longest_text(self) -> int:
-        """Return the most tokens of a text that is read at once: what memory is for, where positions have no end."""
+        """Return the most tokens of a text that is read at once, whatever the model learned from."""
         return self.longest or max(_LONGEST_TEXT, self.max_length)
 
     @property

@@ -76,7 +76,7 @@ def compare(request: Request, tell: Callable[[str], None]) -> tuple[Guessed, Gue
 
     Raises:
         RunError: the runs are not one of each.
-        DataError: there is no text, it holds a mask, or it is longer than a model has positions.
+        DataError: there is no text, it holds a mask, or it is longer than a model reads at once.
     """
     if not request.text.strip():
         raise DataError("there is no text to compare on", help='for example: "The cat sat on the mat."')
@@ -122,7 +122,7 @@ def _by_bert(opened: Opened, request: Request) -> Guessed:
 def _by_gpt(opened: Opened, request: Request) -> Guessed:
     tokenizer, backwards = read_tokenizer(opened.checkpoint), opened.config.direction == "right-to-left"
     ids = tokenizer.encode([request.text])[0]
-    refuse_longer(len(ids) + 1, opened.config.model.longest_text, str(opened.path))
+    refuse_longer(len(ids), opened.config.model.longest_text, str(opened.path))  # the last one is only guessed
     read = [BOS_ID, *(reversed(ids) if backwards else ids)][:-1]
     hidden = opened.model.hidden(torch.tensor([read], device=opened.device), Layout.whole(1))[0]
     probabilities = opened.model.head(hidden).double().softmax(-1)

@@ -2,31 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
+import torch
 from torch import nn
 
-from attnkit.errors import SystemFailure, UsageError
+from attnkit.errors import SystemFailure
 from attnkit.models.layers import blocks_of
 from attnkit.tasks.run_config import RunConfig
+
+_MOST_VARIANTS = 64
+"""Of the code of a layer: by what batches hold, training and precision there are a dozen at most."""
+_Found = TypeVar("_Found")
 
 
 def compile_layers(module: nn.Module, config: RunConfig) -> None:
     """Let the layers of a model be compiled when they first compute, if the configuration says so.
 
-    Each by itself: they are alike, so that one compilation serves them all. Names and weights stay as they are.
-
-    Raises:
-        UsageError: the model has no layers of this kind.
+    Each by itself: they are alike, so that one compilation serves them all, for sizes of any kind from the beginning.
+    So what a step computes does not depend on the steps before it. Names and weights stay as they are.
     """
     if not config.compiled:
         return
-    blocks = blocks_of(module)
-    if not blocks:
-        raise UsageError("this kind of model has no layers to compile", where="compiled", help="leave it out")
-    for block in blocks:
-        block.compile()
+    import torch._dynamo  # takes its time to import
+
+    torch._dynamo.config.recompile_limit = max(_MOST_VARIANTS, torch._dynamo.config.recompile_limit)
+    for block in blocks_of(module):
+        block.compile(dynamic=True)
+
+
+def uncompiled(call: Callable[[nn.Module], _Found], config: RunConfig) -> Callable[[nn.Module], _Found]:
+    """Return a function of a model that computes without what was compiled: for scores, of batches of all sizes."""
+    if not config.compiled:
+        return call
+
+    def plain(model: nn.Module) -> _Found:
+        with torch.compiler.set_stance("force_eager"):
+            return call(model)
+
+    return plain
 
 
 @contextmanager

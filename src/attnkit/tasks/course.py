@@ -20,7 +20,7 @@ from attnkit.runs.folder import RunFolder
 from attnkit.runtime.devices import choose_device, choose_precision, set_threads
 from attnkit.runtime.processes import release_free_memory
 from attnkit.runtime.ranks import Ranks, join_ranks
-from attnkit.tasks.compiling import compile_layers, compiling
+from attnkit.tasks.compiling import compile_layers, compiling, uncompiled
 from attnkit.tasks.embeddings import Opened, lay_embeddings, open_embeddings, refuse_beside
 from attnkit.tasks.encoded import Checked, Stage, Warned
 from attnkit.tasks.keeping import Keeper
@@ -165,7 +165,7 @@ def _train(
         raise stopped(state.step)
     if (n_averaged := keeper.standing.n_averaged()) > 1:
         yield Stage(f"averaging the last {n_averaged} checkpoints")
-        scores = shared_scores(evaluation, ranks, config.metrics)
+        scores = uncompiled(shared_scores(evaluation, ranks, config.metrics), config)
         keeper.average(state, lambda shown: _scores_or_stop(scores(shown), state.step))
     keeper.finish(state)
     yield Finished(str(state.finished), state.step, keeper.standing.best, keeper.standing.best_scores())
@@ -263,7 +263,7 @@ def make_job(
         feed=parts.feed,
         loss=parts.loss,
         config=config.training,
-        evaluate=shared_scores(evaluation, ranks, config.metrics),
+        evaluate=uncompiled(shared_scores(evaluation, ranks, config.metrics), config),
         seed=config.seed,
         rank=ranks.rank,
         reduce=ranks.reduce if ranks.world > 1 else None,

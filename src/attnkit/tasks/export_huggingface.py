@@ -112,7 +112,7 @@ def _make_labeled(task: str, links: Callable[[BertConfig], list[layout.Link]], n
 
     def make(run: Path, chosen: Checkpoint) -> Made:
         opened = open_run(run, task, device="cpu", checkpoint=chosen.name)
-        config: BertConfig = opened.config.model
+        config: BertConfig = _long_enough(opened.config.model, opened.config.longest)
         labels = [] if task == "answer" else read_labels(chosen).labels
         return _make_bert(chosen, config, links(config), opened.model, name, labels)
 

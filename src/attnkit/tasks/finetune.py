@@ -111,8 +111,9 @@ def refuse_misfit(checkpoint: Checkpoint, config: FinetuneConfig) -> None:
 
 def _refuse_other_encoder(stored: Mapping[str, object], config: FinetuneConfig, where: str) -> None:
     asked = config.model.model_dump()
+    free = (*NOT_TAKEN, *VECTORS, *(["max_length"] if config.model.longest is None else []))
     for key in asked:
-        if key not in (*NOT_TAKEN, *VECTORS) and stored.get(key) != asked[key]:
+        if key not in free and stored.get(key) != asked[key]:
             what = f"model.{key} is {asked[key]}, but the encoder was trained with {stored.get(key)}"
             raise RunError(what, where=where, help=f"leave model.{key} out, or take none of the weights: from scratch")
 

@@ -41,6 +41,10 @@ def read_vocabulary(folder: Path, model: str, n_rows: int) -> Vocabulary:
         RunError: there is none, or one of another kind.
     """
     settings, declared = (_optional(folder / name) for name in ("tokenizer_config.json", "special_tokens_map.json"))
+    cut_by_jieba = str(settings.get("tokenizer_class", "")).startswith("RoFormer")
+    if model == "roformer" and (cut_by_jieba or not (folder / "tokenizer.json").exists()):
+        what = "RoFormer's own tokenizer finds words by jieba, which attnkit does not have"
+        raise RunError(what, where=str(folder), help="it takes a RoFormer with a tokenizer.json of BERT's kind")
     tree, where = _tree(folder, settings)
     names = vocabularies.special_names(model, settings, declared)
     try:

@@ -30,7 +30,17 @@ def layer_of(run: Path) -> Layer:
     }
     if isinstance(kept.get("model"), dict):  # its weights have taken in the vectors that it began with
         kept["model"] = {key: value for key, value in kept["model"].items() if key not in VECTORS}
+        kept["model"] |= _learned_from(kept["model"], tree.get("data"))
     return Layer(f"--init-from {run}", kept)
+
+
+def _learned_from(model: Mapping[str, Any], data: Any) -> dict[str, Any]:
+    """Return how long the rows of a language model were, where its positions have no table that says it."""
+    length = data.get("length") if isinstance(data, dict) else None
+    known = model.get("max_length")
+    if model.get("positions") == "learned" or not isinstance(length, int) or not isinstance(known, int):
+        return {}
+    return {"max_length": max(known, length)}
 
 
 def inherited(init_from: Path, run: Path | None) -> Layer:

@@ -20,6 +20,9 @@ from attnkit.training.config import (
     TrainingConfig,
 )
 
+LAYERED = ("transformer", "bert", "gpt")
+"""Kinds of models whose layers can be compiled."""
+
 
 class RunConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
     """Everything that decides a run, whatever its task; ``attnkit train --dry-run`` shows it."""
@@ -78,6 +81,12 @@ class RunConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribu
         )
 
     @model_validator(mode="after")
+    def _compiled_model_has_layers(self) -> RunConfig:
+        if self.compiled and self.model.kind not in LAYERED:
+            raise ValueError(f"compiled is for models with layers ({', '.join(LAYERED)}), not for {self.model.kind}")
+        return self
+
+    @model_validator(mode="after")
     def _metric_exists(self) -> RunConfig:
         if self.limits.metric not in self.metrics:
             raise ValueError(f"limits.metric cannot be '{self.limits.metric}'; choose one of {', '.join(self.metrics)}")
@@ -86,7 +95,7 @@ class RunConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribu
 
 FREE_TO_CHANGE = (
     *(f"limits.{name}" for name in ("steps", "epochs", "tokens", "minutes", "patience")),
-    *("checkpoints.", "tensorboard", "evaluation.samples", "preset", "rank_timeout", "sharded"),
+    *("checkpoints.", "tensorboard", "evaluation.samples", "preset", "rank_timeout", "sharded", "compiled"),
 )
 """Keys that a resumed run may have changed: limits, output, and a name whose choices are keys of their own. Anything
 else would be another run; ``limits.metric`` too, since what was best by one metric says nothing about another."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -31,7 +32,13 @@ _EXISTS = "window_size" in inspect.signature(varlen.varlen_attn).parameters
 def takes_varlen(x: Tensor, d_head: int, dropout: float) -> bool:
     """Return whether the kernel serves tensors like x with heads so wide."""
     fits = d_head <= _WIDEST and d_head % _MULTIPLE == 0 and x.dtype in (torch.bfloat16, torch.float16)
-    return _EXISTS and fits and not dropout and x.device.type == "cuda"
+    return fits and not dropout and x.device.type == "cuda" and _is_served(x.device)
+
+
+@lru_cache
+def _is_served(device: torch.device) -> bool:
+    """Return whether PyTorch has the kernel for a GPU: Nvidia's from Ampere on."""
+    return _EXISTS and torch.version.hip is None and torch.cuda.get_device_capability(device) >= (8, 0)
 
 
 def varlen_attention(query: Tensor, keys: Tensor, values: Tensor, bounds: Tensor, causal: bool) -> Tensor:
