@@ -9,7 +9,9 @@ attnkit attends by the kernel for passages of many lengths, the Trainer has one 
 length. Across: both attend without any mask.
 
 Speeds are without the first steps, which compile and warm up: of attnkit by the difference of two trainings, one of a
-fifth of the steps; of the Trainer by its clock after five steps. The share of the GPU is the arithmetic that the model needs, over what the GPU is sold for (PEAKS), and over what a
+fifth of the steps; of the Trainer by its clock after five steps.
+
+The share of the GPU is the arithmetic that the model needs, over what the GPU is sold for (PEAKS), and over what a
 product of two large bfloat16 matrices reaches here. Needed are six operations for each weight and token (two forward,
 four backward; embeddings looked up cost none, the output layer counts for hidden tokens alone) and twelve for each pair
 of tokens that see each other, feature and layer. Padding and what is computed twice do not count.
