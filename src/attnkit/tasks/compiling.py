@@ -60,9 +60,9 @@ def compiling(config: RunConfig) -> Iterator[None]:
     try:
         yield
     except TorchDynamoException as error:
-        reason = next((line for line in reversed(str(error).splitlines()) if line.strip()), type(error).__name__)
+        said = [line.strip() for line in str(error).splitlines() if line.strip()]  # which system, then what it says
         raise SystemFailure(
-            f"torch could not compile the model: {reason.strip()[:200]}",
+            f"torch could not compile the model: {' '.join(said[:2])[:200]}",
             where="compiled",
             help="set compiled to false, or install what torch compiles with (a C++ compiler; Triton on a GPU)",
         ) from error
