@@ -95,7 +95,7 @@ class Experiment:
 
     def pretrain(self) -> None:
         """Pretrain, or go on with it; keep the curve."""
-        if "pretraining" in self.rows():
+        if "pretraining" in self.rows() and (self.run / "README.md").exists():
             return
         text = self.options.data / "wikipedia-en"
         sets = [part for value in self.options.sets for part in ("--set", value)]
