@@ -56,6 +56,20 @@ def test_a_type_keeps_its_hyphens_and_may_be_missing() -> None:
     assert entities(["B-creative-work", "I-creative-work", "B"]) == [Entity("creative-work", 0, 2), Entity("", 2, 3)]
 
 
+def test_last_and_unit_are_read_as_end_and_single() -> None:
+    # Neither goes on: an I after an L, and a U after a B, begin entities.
+    assert entities(["B-PER", "L-PER", "I-PER", "O", "U-LOC", "U-LOC", "B-LOC", "U-LOC", "L-LOC"]) == [
+        *(Entity("PER", 0, 2), Entity("PER", 2, 3), Entity("LOC", 4, 5), Entity("LOC", 5, 6)),
+        *(Entity("LOC", 6, 7), Entity("LOC", 7, 8), Entity("LOC", 8, 9)),
+    ]
+    scores = span_scores(split("B-PER L-PER O U-LOC"), split("B-PER E-PER O S-LOC"))
+    assert (scores.all.right, scores.all.f1, scores.accuracy) == (2, 100, 50)
+
+
+def test_other_letters_name_no_entities() -> None:
+    assert entities(["0", "B-PER", "NN-PER", "I-PER", "X", "-"]) == [Entity("PER", 1, 2), Entity("PER", 3, 4)]
+
+
 @pytest.mark.parametrize("seed", range(10))
 def test_well_formed_tags_give_the_entities_they_were_made_of(seed: int) -> None:
     drawn = random.Random(seed)

@@ -38,7 +38,13 @@ def vocabulary() -> Tokenizer:
     return train_vocabulary(TEXT, VocabularyConfig(kind="bpe", size=400))
 
 
-def random_run(path: Path, task: str, labels: Sequence[str] = (), data: dict[str, Any] | None = None) -> Path:
+def random_run(
+    path: Path,
+    task: str,
+    labels: Sequence[str] = (),
+    data: dict[str, Any] | None = None,
+    columns: Sequence[str] | None = None,
+) -> Path:
     """Write a run whose random weights are strong enough that what it finds differs from text to text."""
     torch.manual_seed(1)
     words = vocabulary()
@@ -64,7 +70,9 @@ def random_run(path: Path, task: str, labels: Sequence[str] = (), data: dict[str
         "model.safetensors": to_bytes(tensors_of(model)),
     }
     if labels:
-        contents["labels.json"] = Labels(labels=list(labels)).to_bytes()
+        contents["labels.json"] = Labels(
+            labels=list(labels), columns=None if columns is None else list(columns)
+        ).to_bytes()
     folder = RunFolder(path)
     with folder.lock():
         folder.save(3, contents)

@@ -18,7 +18,8 @@ from attnkit.metrics.labels import class_weights
 from attnkit.models.heads import Classifier
 from attnkit.runs.folder import RunFolder
 from attnkit.tasks.course import Begun, Request, train
-from attnkit.tasks.encoded import Warned
+from attnkit.tasks.documents import Labels, read_labels
+from attnkit.tasks.encoded import Stage, Warned
 from attnkit.tasks.finetune import rates, take
 from attnkit.tasks.finetune_classify import TextsEvaluation, texts_loss
 from attnkit.tasks.finetune_config import TextClassifyConfig
@@ -26,6 +27,7 @@ from attnkit.tasks.initial import layer_of
 from attnkit.tasks.opened import open_run
 from attnkit.tasks.resolve import resolve
 from attnkit.tasks.task import task_of
+from attnkit.tasks.texts import refuse_other
 
 STEADY = ["precision=float32", "device=cpu", "threads=1", "evaluation.samples=1", "optimization.max_tokens=300"]
 
@@ -174,6 +176,40 @@ def test_a_finetuned_run_begins_another_of_its_kind(workshop: Any, taught: Path,
         list(train(Request(finetuned(taught, others), tmp_path / "other", init_from=taught)))
 
 
+def test_columns_are_told_and_kept(pretrained: Path, tmp_path: Path) -> None:
+    """As they were named in the first file; those of others may be named otherwise."""
+    rows = [f"{i}\t{'ab'[i % 2]}\tthe film {i}\tsome people" for i in range(40)]
+    files = (
+        table(tmp_path / "train.tsv", ["idx\tgold\tPremise\thypothesis", *rows]),
+        table(tmp_path / "dev.tsv", ["label\ttext\ttext2", *(row.partition("\t")[2] for row in rows[:4])]),
+    )
+    config = finetuned(pretrained, files[0], "limits.steps=1", dev=files[1])
+    events = list(train(Request(config, tmp_path / "run", init_from=pretrained)))
+    told = [event.text for event in events if isinstance(event, Stage) and "is the text" in event.text]
+    assert told == [
+        "'Premise' is the text, 'hypothesis' is the text2, 'gold' the label; not read: 'idx'",
+        "'text' is the text, 'text2' is the text2, 'label' the label",
+    ]
+    labels = read_labels(RunFolder(tmp_path / "run").checkpoint()[0])
+    assert labels == Labels(labels=["a", "b"], columns=["gold", "Premise", "hypothesis"]) and labels.pairs is True
+    singles = table(tmp_path / "singles.tsv", [row.rpartition("\t")[0] for row in ["idx\tgold\ttext\t", *rows]])
+    with pytest.raises(DataError, match="has single texts, and the run begun with was taught pairs of texts") as caught:
+        list(train(Request(finetuned(tmp_path / "run", singles), tmp_path / "other", init_from=tmp_path / "run")))
+    assert caught.value.where == f"{singles}:1"
+
+
+def test_a_classifier_of_which_no_columns_are_known_takes_both_kinds() -> None:
+    """One of an older attnkit, or of the Hugging Face Hub."""
+    known, older = Labels(labels=["a", "b"], columns=["label", "text"]), Labels(labels=["a", "b"])
+    assert b"columns" not in older.to_bytes() and Labels.parse(older.to_bytes(), "here") == older
+    for found in (known, Labels(labels=["a", "b"], columns=["label", "text", "text2"])):
+        refuse_other(older, found, "here")
+    with pytest.raises(DataError, match="other labels"):
+        refuse_other(older, Labels(labels=["a", "c"]), "here")
+    with pytest.raises(RunError, match=r"labels.json makes no sense"):
+        Labels.parse(b'{"format": "attnkit labels", "labels": ["a", "b"], "columns": ["label"]}', "here")
+
+
 def table(path: Path, lines: list[str]) -> Path:
     path.write_text("".join(line + "\n" for line in lines))
     return path
@@ -185,7 +221,7 @@ WRONG: dict[str, tuple[list[str], list[str], str, str]] = {
     "no texts": (["label\ttext"], GOOD, "there are no texts", "train.tsv"),
     "blank texts": (["label\ttext", "a\t ", "b\t"], GOOD, "no text is left to train on", "train.tsv"),
     "nothing to validate on": (GOOD, ["label\ttext", "a\t "], "no text is left to validate on", "dev.tsv"),
-    "unknown columns": (["a\tb\tc\td", *["1\t2\t3\t4"] * 3], GOOD, "3 columns beside the label", "train.tsv:1"),
+    "unknown columns": (["a\tb\tc\td", *["1\t2\t3\t4"] * 3], GOOD, "not clear which of 'a', 'b'", "train.tsv:1"),
     "a label that is new": (GOOD, ["label\ttext", "a\tx", "c\ty"], "has the label 'c'", "dev.tsv:3"),
     "pairs beside singles": (GOOD, ["label\ttext\ttext2", "a\tx\ty"], "this file has pairs of texts", "dev.tsv:1"),
     "no header": (["a\tthe film", *GOOD[1:]], GOOD, "looks like an example", "train.tsv:1"),

@@ -162,6 +162,7 @@ SCHEMES = {
     "bio": (["B-x I-x O B-y", "B-x B-x O"], "bio", "O B-x I-x B-y I-y"),
     "iob1": (["I-x I-x O I-y", "I-x B-x O"], "bio", "O B-x I-x B-y I-y"),
     "bioes": (["B-x E-x O S-y", "S-x O"], "bioes", "O B-x I-x E-x S-x B-y I-y E-y S-y"),
+    "bilou": (["B-x L-x O U-y", "U-x O"], "bilou", "O B-x I-x L-x U-x B-y I-y L-y U-y"),
     "types with hyphens": (["B-a-b I-a-b O"], "bio", "O B-a-b I-a-b"),
     "plain": (["DT NN VB", "NN O"], "plain", "DT NN O VB"),
 }
@@ -232,7 +233,8 @@ WRONG: dict[str, tuple[str, type[AttnkitError], str]] = {
     "no tags": ("one\ntwo\n", DataError, "this word has no tag"),
     "a column less": ("one x B-a\ntwo O\n", DataError, "this line has 2 columns, the first one 3"),
     "no entity": ("one O\ntwo O\n\nthree O\n", DataError, "every word has the tag 'O'"),
-    "an I after O": ("one B-a\ntwo I-a\n\nthree O\nfour I-b\n", DataError, "'I-b' cannot stand here in BIO"),
+    "an odd tag": ("one B-a\ntwo I-a\n\nthree O\nfour 0\n", DataError, "the tag '0' names no entity"),
+    "white space": ("one\tO\ntwo\tB-big city\n", DataError, "holds white space"),
     "one sentence": ("one B-a\ntwo O\n", DataError, "1 row cannot be trained on with one held out"),
 }
 
@@ -243,6 +245,67 @@ def test_files_that_teach_nothing_are_refused(tmp_path: Path, case: str) -> None
     with pytest.raises(kind, match=what) as caught:
         begin(tmp_path, text)
     assert str(caught.value.where).startswith(str(tmp_path / "a.conll")) and not (tmp_path / "run" / "data").exists()
+
+
+def warnings(said: list[Any]) -> list[str]:
+    return [event.text for event in said if isinstance(event, Warned)]
+
+
+def test_one_odd_tag_among_many_is_named_with_its_line(tmp_path: Path) -> None:
+    text = "a B-PER\nb I-PER\nc O\n\n" * 1000
+    with pytest.raises(DataError, match="the tag '0' names no entity, as most tags do") as caught:
+        begin(tmp_path, text + "d O\ne 0\n", valid=text)
+    assert caught.value.where == f"{tmp_path / 'a.conll'}:4002" and "B-PER" in (caught.value.help or "")
+    with pytest.raises(DataError, match="the tag '0'") as caught:
+        begin(tmp_path, text, valid="a B-PER\n\nd O\ne 0\n")
+    assert caught.value.where == f"{tmp_path / 'b.conll'}:4"
+
+
+def test_it_is_told_where_f1_is_accuracy(tmp_path: Path) -> None:
+    for name, text, expected in (
+        ("speech", "a DT\nb NN\nc O\n\n" * 10, ["tags such as 'DT', 'NN' name no entities, as 'B-PER' does: F1 is"]),
+        ("entities", "a B-x\nb O\n\n" * 10, []),
+        ("bilou", "a U-x\nb O\n\nc B-y\nd L-y\n\n" * 10, []),
+    ):
+        (tmp_path / name).mkdir()
+        told = [text for text in warnings(begin(tmp_path / name, text, valid=text)[0]) if "unknown" not in text]
+        assert len(told) == len(expected) and all(map(str.startswith, told, expected)), told
+
+
+def test_tags_out_of_place_are_read_as_conlleval_does_and_told_once(tmp_path: Path) -> None:
+    text = "one B-a\ntwo I-a\n\nthree O\nfour I-b\n\n"
+    said, run = begin(tmp_path, text * 2, valid=text + "one B-a\nfour I-b\n")
+    assert [told for told in warnings(said) if "BIO" in told] == [
+        f"4 tags do not follow BIO and are read as conlleval does, the first: {tmp_path / 'a.conll'}:5: 'I-b' as 'B-b'"
+    ]
+    prepared = open_tagged(configure("tag", tmp_path / "a.conll", tmp_path / "b.conll"), run / "data")
+    labels = prepared.labels.labels
+    assert labels == ["O", "B-a", "I-a", "B-b", "I-b"]
+    assert [tags for _, tags in prepared.valid_sentences] == [("B-a", "I-a"), ("O", "B-b"), ("B-a", "B-b")]
+    assert [labels[tag] for tag in prepared.train.batch(np.array([1])).tags.tolist()] == ["O", "B-b"]
+
+
+def test_a_slip_in_the_development_file_alone_is_told(tmp_path: Path) -> None:
+    said, _ = begin(tmp_path, "a B-x\nb O\n\n" * 9, valid="b O\na I-x\n")
+    assert [told for told in warnings(said) if "BIO" in told] == [
+        f"1 tag does not follow BIO and is read as conlleval does: {tmp_path / 'b.conll'}:2: 'I-x' as 'B-x'"
+    ]
+
+
+def test_entities_in_bilou_are_scored_as_such(tmp_path: Path) -> None:
+    text = "a B-x\nb L-x\nc O\nd U-x\n\n" * 3
+    _, run = begin(tmp_path, text, valid=text)
+    config = configure("tag", tmp_path / "a.conll", tmp_path / "b.conll")
+    prepared = open_tagged(config, run / "data")
+    model = Tagger(config.model, prepared.tokenizer.vocab_size, 5)
+    with torch.no_grad():
+        model.output.bias += torch.tensor([0.0, 0.0, 0.0, 0.0, 99.0])  # says U-x of every word
+    evaluation = TASK.evaluation(config, prepared, torch.device("cpu"), None)
+    scores = evaluation(model)
+    assert scores is not None
+    # Four found, of which one is right; two expected.
+    assert [scores[name] for name in ("accuracy", "precision", "recall")] == [25, 25, 50]
+    assert evaluation.samples[0] == ("a b c d", "x: a b; x: d", "x: a; x: b; x: c; x: d")
 
 
 def test_a_development_file_without_sentences_is_refused(tmp_path: Path) -> None:

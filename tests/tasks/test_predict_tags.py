@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import lzma
 import random
+import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,7 +16,10 @@ from finetuned import WORDS, opened, predicted, predicting, random_run, write
 
 from attnkit.errors import DataError, UsageError
 from attnkit.metrics.spans import span_scores
+from attnkit.tasks.predict import choose_format
+from attnkit.tasks.predicting import Request
 from attnkit.text.alignment import encode_words
+from attnkit.text.conll import convert
 
 TAGS = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
 
@@ -101,6 +108,71 @@ def test_scores_are_those_of_the_entities(run: Path, sentences: list[list[str]],
         assert [row[0] for row in totals.rows] == ["", "entities", "LOC", "PER"]
         assert totals.confusion is not None and totals.confusion.labels == tuple(TAGS)
         assert asked.predictor.complaints() == []
+
+
+def test_expected_tags_may_be_in_bilou(run: Path, sentences: list[list[str]], tmp_path: Path) -> None:
+    found = [line.split() for line in predicted(run, write(tmp_path / "words.txt", *map(" ".join, sentences)))]
+    same = [convert(tags, "bilou") for tags in found]
+    assert {"U", "L"} & {tag[0] for tags in same for tag in tags}
+    rows = zip(sentences, same, strict=True)
+    text = [line for words, tags in rows for line in (*map(" ".join, zip(words, tags, strict=True)), "")]
+    asked = predicting(run, write(tmp_path / "gold.conll", *text), gold=True)
+    assert sum(map(len, asked)) == len(text)
+    assert asked.predictor.totals().plain["f1"] == 100 and asked.predictor.complaints() == []
+
+
+def test_an_expected_tag_that_names_no_entity_is_told(run: Path, tmp_path: Path) -> None:
+    asked = predicting(run, write(tmp_path / "odd.conll", "ada U-PER", "lives 0", "paris O"), gold=True, as_json=True)
+    (line,) = [line for lines in asked for line in lines]
+    assert json.loads(line)["expected"] == ["B-PER", "0", "O"]
+    assert len(asked.predictor.complaints()) == 1 and "'0', expected 1 times" in asked.predictor.complaints()[0]
+
+
+@pytest.mark.parametrize("name", ["a.conll", "a.bio", "a.IOB", "a.iob2", "a.bioes", "a.conll.gz", "a.b.bilou.xz"])
+def test_names_of_files_tell_columns(run: Path, tmp_path: Path, name: str) -> None:
+    lines = ["ada B-PER", "lives O", "", "london B-LOC"]
+    pack: Callable[[bytes], bytes] = {".gz": gzip.compress, ".xz": lzma.compress}.get(Path(name).suffix, bytes)
+    (tmp_path / name).write_bytes(pack("".join(line + "\n" for line in lines).encode()))
+    told: list[str] = []
+    found = [line for group in predicting(run, tmp_path / name, told=told) for line in group]
+    assert found == predicted(run, tmp_path / name, gold=True) and not told
+    assert [re.sub(r" (O|[BI]-(PER|LOC))$", "", line) for line in found] == lines
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.conllu", "conll", "-", "a.conll.txt"])
+def test_other_files_are_lines_of_words(name: str) -> None:
+    assert choose_format(Request(Path("run"), []), "tag", Path(name)) == "lines"
+    assert choose_format(Request(Path("run"), [], gold=True), "tag", Path(name)) == "conll"
+    assert choose_format(Request(Path("run"), [], format="lines"), "tag", Path("a.conll")) == "lines"
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        (["ada lives", "in\tlondon", "a\tb"], "words.txt:2 holds a tab and is read as a sentence; --format conll"),
+        (["ada B-PER", "lives O", "", "fox"], "words.txt end in a tag, as 'ada B-PER', and are read as sentences; --f"),
+        (["ada NNP x B-PER", "lives VBZ x O"], "words.txt end in a tag, as 'ada NNP x B-PER'"),
+        (["ada B-PER", "lives here", "", "fox", "group O"], None),  # not most
+        (["blood group O", "group O"], None),  # not of so many columns each
+        (["blood group O"], None),
+        (["O", "O"], None),
+        (["ada lives", "in london"], None),
+    ],
+)
+def test_columns_that_are_read_as_sentences_are_told_once(
+    run: Path, tmp_path: Path, lines: list[str], said: str | None
+) -> None:
+    told: list[str] = []
+    asked = predicting(run, write(tmp_path / "words.txt", *lines), told=told)
+    assert [len(line.split()) for group in asked for line in group] == [len(line.split()) for line in lines]
+    assert len(told) == (said is not None) and all(said in text for text in told if said), told
+
+
+def test_a_tab_far_down_is_told_with_its_line(run: Path, tmp_path: Path) -> None:
+    told: list[str] = []
+    asked = predicting(run, write(tmp_path / "words.txt", *["fox"] * 1500, "the\tfox"), told=told)
+    assert sum(map(len, asked)) == 1501
+    assert len(told) == 1 and told[0].startswith(f"{tmp_path / 'words.txt'}:1501 holds a tab")
 
 
 def test_entities_are_told_with_their_words(run: Path, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import io
 import json
 import random
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,12 @@ import pytest
 import torch
 from finetuned import WORDS, opened, predicted, predicting, random_run, write
 
+from attnkit.data.texts import join
 from attnkit.errors import DataError, UsageError
+from attnkit.tasks import stream
+from attnkit.tasks.texts import TextReader
+from attnkit.text import beginning
+from attnkit.text.tokenizer import Tokenizer
 
 LABELS = ["bad", "fine", "good"]
 ODD = ["", "   ", "\t", "the\u2028fox", "日本語 😀", "[MASK] </s>", "fox " * 60]
@@ -131,6 +137,98 @@ def test_a_label_that_the_model_never_saw_counts_as_wrong(run: Path, tmp_path: P
     totals = asked.predictor.totals()
     assert totals.confusion is not None and totals.confusion.labels == (*LABELS, "odd")
     assert totals.plain["classes"]["odd"]["expected"] == 2 and totals.plain["classes"]["odd"]["recall"] == 0
+
+
+@pytest.fixture(scope="module")
+def taught(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The same classifier as one that was taught single texts and as one that was taught pairs."""
+    folder = tmp_path_factory.mktemp("taught")
+    columns = {"singles": ["verdict", "remark"], "pairs": ["label", "premise", "hypothesis"]}
+    return {kind: random_run(folder / kind, "text-classify", LABELS, columns=columns[kind]) for kind in columns}
+
+
+def test_a_run_that_was_taught_pairs_reads_pairs(run: Path, taught: dict[str, Path], tmp_path: Path) -> None:
+    pairs = write(tmp_path / "pairs.txt", "the dog\tada lives", "", "fox\t")
+    found = predicted(taught["pairs"], pairs)
+    assert found == predicted(run, pairs, format="pairs") == predicted(taught["pairs"], pairs, format="pairs")
+    assert found != predicted(run, pairs), "the test needs texts of which it matters how they are read"
+    with pytest.raises(DataError, match="1 column, not two"):
+        predicted(taught["pairs"], write(tmp_path / "one.txt", "the dog"))
+    told: list[str] = []
+    assert predicted(taught["singles"], pairs, told=told) == predicted(run, pairs) and "holds a tab" in told[0]
+
+
+@pytest.mark.parametrize(("kind", "format", "other"), [("pairs", "lines", "pairs"), ("singles", "pairs", "lines")])
+def test_what_a_run_was_not_taught_is_refused(
+    taught: dict[str, Path], tmp_path: Path, kind: str, format: str, other: str
+) -> None:
+    texts = write(tmp_path / "texts.txt", "a\tb")
+    with pytest.raises(UsageError, match="this run was taught") as caught:
+        predicting(taught[kind], texts, format=format)
+    assert (caught.value.where, caught.value.help) == ("--format", f"give --format {other} or table")
+    header = {"pairs": "label\ttext", "singles": "text\ttext2"}[kind]
+    with pytest.raises(DataError, match="and the run was taught") as wrong:
+        predicted(taught[kind], write(tmp_path / "table.tsv", header, "a\tb"), format="table")
+    assert wrong.value.where == f"{tmp_path / 'table.tsv'}:1" and "text" in str(wrong.value.help)
+
+
+def test_tables_are_read_by_the_names_that_were_trained_on(taught: dict[str, Path], run: Path, tmp_path: Path) -> None:
+    """And what is right never goes into the model as a text."""
+    rows = [("bad", "the fox"), ("good", "ada lives")]
+    given = write(tmp_path / "test.tsv", "verdict\tremark", *map("\t".join, rows))
+    texts = write(tmp_path / "texts.txt", *(text for _, text in rows))
+    told: list[str] = []
+    expected = predicted(run, texts)
+    assert predicted(taught["singles"], given, format="table", told=told) == expected and not told
+    asked = predicting(taught["singles"], given, gold=True)
+    assert [line for lines in asked for line in lines] == expected and asked.predictor.totals().plain["examples"] == 2
+    with pytest.raises(DataError, match="not clear which of 'verdict', 'remark'"):
+        predicted(run, given, format="table")
+    glue = write(tmp_path / "glue.tsv", "idx\tsentence\tlabel", *(f"{i}\t{row[1]}\t" for i, row in enumerate(rows)))
+    assert predicted(run, glue, format="table", told=told) == expected, "labels that nobody asks for may be missing"
+    assert told == [f"{glue}:1: 'sentence' is the text, 'label' the label; not read: 'idx'"]
+
+
+def test_no_more_of_a_text_is_encoded_than_is_read(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows and what is told are those of the whole text."""
+    words = " ".join(random.Random(4).choices(WORDS, k=200_000))
+    texts = [words, "fox", words.replace(" ", ""), "fox " * 22, "fox " * 21 + "fox", "x" * 300_000]
+    path = write(tmp_path / "texts.txt", *texts)
+    seen: list[int] = []
+    encode = Tokenizer.encode
+
+    def spied(self: Tokenizer, lines: Sequence[str]) -> list[list[int]]:
+        seen.extend(map(len, lines))
+        return encode(self, lines)
+
+    asked = predicting(run, path, as_json=True, every=True)
+    monkeypatch.setattr(Tokenizer, "encode", spied)
+    found = [json.loads(line)["all"] for lines in asked for line in lines]
+    assert max(seen) <= 24 * 16 + (1 << 16) and len(seen) < 2 * len(texts)
+    monkeypatch.undo()
+    assert found == [pytest.approx(alone(run, text), abs=1.5e-6) for text in texts]
+    n_cut = sum(len(ids) > 22 for ids in opened(run, "text-classify")[1].encode(texts))
+    assert n_cut < len(texts)
+    assert asked.predictor.complaints() == [f"{n_cut} texts have more than 24 tokens; the rest was not read"]
+
+
+def test_rows_of_pairs_are_those_of_whole_texts(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever of the two is cut, or both; and as many are said to be cut."""
+    monkeypatch.setattr(beginning, "_PER_ID", 1)
+    drawn, words = random.Random(5), opened(run, "text-classify")[1]
+    one, two = ([" ".join(drawn.choices(WORDS, k=drawn.randint(0, 40))) for _ in range(200)] for _ in range(2))
+    reader = TextReader(words, 24)
+    expected = [join(*ids, 24) for ids in zip(words.encode(one), words.encode(two), strict=True)]
+    assert reader.encode(one, two) == [row for row, _ in expected]
+    assert 0 < reader.n_cut == sum(cut for _, cut in expected) < 200
+
+
+def test_windows_of_long_lines_are_short(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "ROOM", 1000)
+    for format, first in (("lines", []), ("table", ["text"]), ("pairs", [])):
+        lines = ["x" * 600 + "\t" * (format == "pairs")] * 6
+        groups = list(predicting(run, write(tmp_path / format, *first, *lines), format=format))
+        assert [len(group) for group in groups] == [2, 2, 2], format
 
 
 WRONG: list[tuple[dict[str, Any], str, str]] = [

@@ -17,6 +17,7 @@ import pytest
 import torch
 
 from attnkit.errors import DataError, RunError, UsageError
+from attnkit.tasks import stream as stream_module
 from attnkit.tasks.segments import split_line
 from attnkit.tasks.stream import Request, patience_with, translate_stream, windows
 from attnkit.tasks.translate import Translator, load_translator
@@ -197,6 +198,34 @@ def test_the_windows_of_a_file_are_full_however_slowly_it_is_read(tmp_path: Path
     assert patience_with(tmp_path / "pipe") is not None
     assert patience_with(tmp_path / "file") is None
     assert list(windows(slowly(), 2, None)) == [["a", "b"], ["c", "d"], ["e"]]
+
+
+@pytest.mark.parametrize("patience", [None, 60.0])
+def test_windows_of_long_lines_are_short(patience: float | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many lines a window may have, what is held at once has few characters."""
+    monkeypatch.setattr(stream_module, "ROOM", 10)
+    lines = ["a" * 4, "b" * 4, "c" * 2, "d" * 30, "e", "f" * 9, "g"]
+    assert list(windows(iter(lines), 100, patience)) == [lines[:3], lines[3:4], lines[4:6], lines[6:]]
+    pairs = [("a", "b" * 8), ("c", "d"), ("e" * 12, "")]
+    found = windows(iter(pairs), 100, patience, lambda pair: len(pair[0]) + len(pair[1]))
+    assert list(found) == [pairs[:2], pairs[2:]]
+
+
+def test_not_much_is_read_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream_module, "ROOM", 10)
+    n_read = 0
+
+    def lines() -> Iterator[str]:
+        nonlocal n_read
+        for _ in range(40):
+            n_read += 1
+            yield "x" * 6
+
+    groups = windows(lines(), 100, 60.0)
+    assert next(groups) == ["x" * 6] * 2
+    time.sleep(0.2)
+    assert n_read <= 5, "two in the window, two waiting, one that waits for room"
+    assert sum(map(len, groups)) == 38
 
 
 def test_runs_of_different_vocabularies_cannot_vote(workshop: Any, trained: Path, tmp_path: Path) -> None:

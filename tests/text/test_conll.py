@@ -10,7 +10,7 @@ import pytest
 from attnkit.errors import DataError
 from attnkit.metrics.spans import entities
 from attnkit.text import conll
-from attnkit.text.conll import Scheme, check_tags, convert, find_scheme, read_blocks, read_sentences, tag_faults
+from attnkit.text.conll import Scheme, Slips, convert, label_scheme, read_blocks, read_sentences, survey, tag_faults
 
 FILE = """-DOCSTART- -X- O
 
@@ -28,6 +28,7 @@ SAME: dict[Scheme, str] = {
     "bio": "B-PER I-PER B-PER O B-LOC",
     "iob1": "I-PER I-PER B-PER O I-LOC",
     "bioes": "B-PER E-PER S-PER O S-LOC",
+    "bilou": "B-PER L-PER U-PER O U-LOC",
 }
 
 
@@ -111,7 +112,7 @@ def test_neighbours_of_two_types_need_no_border_in_iob1() -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_any_tags_keep_their_entities_and_become_well_formed(seed: int) -> None:
     drawn = random.Random(seed)
-    tags = drawn.choices(["O", "B-A", "I-A", "E-A", "S-A", "B-B", "I-B"], k=12)
+    tags = drawn.choices(["O", "B-A", "I-A", "E-A", "S-A", "L-A", "U-A", "B-B", "I-B"], k=12)
     for scheme in SAME:
         changed = convert(tags, scheme)
         assert entities(changed) == entities(tags)
@@ -126,28 +127,67 @@ def test_any_tags_keep_their_entities_and_become_well_formed(seed: int) -> None:
         (["I-PER B-PER", "O I-LOC"], "iob1"),
         (["B-PER I-PER", "B-LOC O", "I-LOC O"], "bio"),  # one slip
         (["B-PER O", "I-LOC O"], "bio"),  # as many
-        (["B-PER", "O E-LOC"], "bioes"),
+        (["B-PER E-PER", "O E-LOC"], "bioes"),
         (["O S-LOC"], "bioes"),
+        (["B-PER I-PER O", "B-PER O", "S-PER O"], "bio"),  # one slip
+        (["U-PER O B-LOC L-LOC"], "bilou"),
+        (["U-PER O B-LOC L-LOC", "O U-PER", "S-PER"], "bilou"),  # one slip
         (["O O"], "plain"),
         (["NNP VBZ", "I-"], "plain"),
-        (["B-PER", "NN"], "plain"),
+        (["B-PER", "NN"], "bio"),  # half of them
+        (["B-PER B-PER", "NN", "VB"], "plain"),  # fewer, though more often
+        ([*["B-PER I-PER O"] * 1000, "0"], "bio"),
     ],
 )
-def test_schemes_are_told_apart(sentences: list[str], scheme: str) -> None:
-    assert find_scheme([sentence.split() for sentence in sentences]) == scheme
+def test_schemes_are_told_apart(tmp_path: Path, sentences: list[str], scheme: str) -> None:
+    text = "\n".join("".join(f"w {tag}\n" for tag in sentence.split()) for sentence in sentences)
+    assert survey([write(tmp_path, text)]).scheme() == scheme
 
 
-def test_a_tag_that_breaks_its_scheme_is_named(tmp_path: Path) -> None:
-    path = write(tmp_path, "a B-PER\nb O\n\nc O\nd I-PER\n")
-    first, second = read_sentences(path)
-    check_tags(path, first, "bio")
-    with pytest.raises(DataError, match="'I-PER' cannot stand here in BIO; 'B-PER' can") as caught:
-        check_tags(path, second, "bio")
-    assert caught.value.where == f"{path}:5"
-    with pytest.raises(DataError, match="'B-PER' cannot stand here in BIOES"):
-        check_tags(path, first, "bioes")
-    assert [fault for _, fault in tag_faults(["S-X", "X"], "bio")] == [
-        "'S-X' is no tag of BIO",
-        "'X' is no tag of BIO",
-    ]
-    assert not list(tag_faults(["NN"], "plain"))
+@pytest.mark.parametrize(
+    ("labels", "scheme"),
+    [
+        ("O B-x I-x", "bio"),
+        ("O B-x I-x I-y", "iob1"),  # no y touches another
+        ("O B-x I-x E-x S-x", "bioes"),
+        ("O B-x I-x L-x U-x", "bilou"),
+        ("0 B-x I-x O", "bio"),
+        ("DT NN VB O", "plain"),
+        ("O", "plain"),
+    ],
+)
+def test_labels_tell_their_scheme(labels: str, scheme: str) -> None:
+    assert label_scheme(labels.split()) == scheme
+
+
+def test_tags_that_break_their_scheme_are_counted_and_the_first_is_named(tmp_path: Path) -> None:
+    path = write(tmp_path, "a B-PER\nb O\n\nc O\nd I-PER\n\nI-LOC I-LOC\nI-LOC I-LOC\n\n0 S-LOC\n")
+    slips = survey([path]).slips
+    assert {scheme: found.n for scheme, found in slips.items()} == {"bio": 3, "iob1": 2, "bioes": 4, "bilou": 5}
+    assert slips["bio"].told("bio") == (
+        f"3 tags do not follow BIO and are read as conlleval does, the first: {path}:5: 'I-PER' as 'B-PER'"
+    )
+    one = Slips()
+    one.add("a:1", "E-x", "B-x")
+    assert one.told("bio") == "1 tag does not follow BIO and is read as conlleval does: a:1: 'E-x' as 'B-x'"
+    both = Slips() | one | slips["bio"]
+    assert (both.n, both.first) == (4, "a:1: 'E-x' as 'B-x'")
+
+
+def test_tags_that_name_no_entities_stay_and_are_named(tmp_path: Path) -> None:
+    path = write(tmp_path, "a I-PER\nb 0\n\nc X\nd 0\n")
+    assert convert(["I-PER", "0", "B", "I-PER"], "bio") == ["B-PER", "0", "B", "B-PER"]
+    found = survey([path])
+    assert found.tags == {"I-PER": f"{path}:1", "0": f"{path}:2", "X": f"{path}:4"} and found.odd() == ["0", "X"]
+    with pytest.raises(DataError, match="the tag '0' names no entity") as caught:
+        found.refuse_odd()
+    assert caught.value.where == f"{path}:2" and "B-PER" in (caught.value.help or "")
+    survey([write(tmp_path, "a I-PER\nb O\n")]).refuse_odd()
+
+
+@pytest.mark.parametrize("space", [" ", "\u00a0", "\u3000", "\u2028"])
+def test_white_space_in_tags_is_refused(tmp_path: Path, space: str) -> None:
+    path = write(tmp_path, f"a\tO\n\nYork\tB-big{space}city\n")
+    with pytest.raises(DataError, match="holds white space") as caught:
+        survey([path])
+    assert caught.value.where == f"{path}:3"

@@ -11,7 +11,15 @@ from typing import Any
 import pytest
 
 from attnkit.errors import DataError
-from attnkit.text.squad import Answer, Question, read_squad, split_paragraphs, write_squad
+from attnkit.text.squad import (
+    Answer,
+    Question,
+    lone_surrogate,
+    mend_surrogates,
+    read_squad,
+    split_paragraphs,
+    write_squad,
+)
 
 CONTEXT = "Zoë gave 😀 308 points in 1990."
 TREE: dict[str, Any] = {
@@ -95,6 +103,38 @@ def test_faults_are_named_with_their_place(tmp_path: Path, place: tuple[Any, ...
     with pytest.raises(DataError, match=said) as caught:
         read_squad(write(tmp_path, tree))
     assert caught.value.help and caught.value.where
+
+
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        (("data", 0, "title"), r"^data\[0\]: 'title' holds U\+D83D"),
+        ((*PARAGRAPH, "context"), r"^data\[0\].paragraphs\[0\]: 'context' holds"),
+        ((*QUESTION, "id"), r"^data\[0\].paragraphs\[0\].qas\[0\]: 'id' holds"),
+        ((*QUESTION, "question"), r"qas\[0\]: 'question' holds"),
+        ((*ANSWER, "text"), r"qas\[0\].answers\[0\]: 'text' holds"),
+    ],
+)
+def test_half_a_character_is_refused_with_its_place(tmp_path: Path, place: tuple[Any, ...], said: str) -> None:
+    """JSON can write it, UTF-8 cannot."""
+    tree = copy.deepcopy(TREE)
+    part: Any = tree
+    for name in place[:-1]:
+        part = part[name]
+    part[place[-1]] += "\ud83d!"
+    path = write(tmp_path, tree)
+    with pytest.raises(DataError, match=said) as caught:
+        read_squad(path)
+    assert caught.value.where == str(path) and "U+FFFD" in str(caught.value.help)
+    part[place[-1]] = part[place[-1]].replace("\ud83d", "😀")  # two halves that belong together
+    assert "\\ud83d\\ude00" in json.dumps(tree)
+    if place != (*ANSWER, "text"):
+        read_squad(write(tmp_path, tree))
+
+
+def test_halves_of_characters_are_found_and_mended() -> None:
+    assert lone_surrogate("a 😀 b") is None and lone_surrogate("a\udc00\ud800") == "U+DC00"
+    assert mend_surrogates("a\udc00😀\ud800") == "a\ufffd😀\ufffd"
 
 
 def test_what_is_no_json_is_refused_with_its_line(tmp_path: Path) -> None:

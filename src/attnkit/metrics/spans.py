@@ -1,6 +1,7 @@
 """Entities in tags, and their precision, recall and F1 as conlleval and seqeval count them. Strings in, percent out.
 
 A tag is ``O``, or ``B``, ``I``, ``E`` or ``S`` (begin, inside, end, single), a hyphen, and the type of the entity.
+``L`` and ``U`` (last, unit) are other letters for ``E`` and ``S``.
 An entity is found only if its type and both its ends are right (Tjong Kim Sang and De Meulder 2003, section 2.3).
 """
 
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 OUTSIDE = "O"
+_READ_AS = {"B": "B", "I": "I", "E": "E", "S": "S", "L": "E", "U": "S"}
 
 
 class Entity(NamedTuple):
@@ -68,11 +70,18 @@ def split_tag(tag: str) -> tuple[str, str]:
     return letter, type
 
 
+def names_entity(tag: str) -> bool:
+    """Return whether a tag is one of an entity: one of the letters, a hyphen and a type."""
+    letter, type = split_tag(tag)
+    return letter in _READ_AS and bool(type)
+
+
 def entities(tags: Sequence[str]) -> list[Entity]:
     """Return the entities of a sentence, whatever its tags are: what is not well-formed is read as conlleval does.
 
     A word goes on with the entity before it if that one is of its type and has not ended (its last tag is B or I), and
-    its own tag is I or E. So an I after O, or after another type, begins an entity; which is how IOB1 writes most.
+    its own tag is I, E or L. So an I after O, or after another type, begins an entity; which is how IOB1 writes most.
+    A tag with another letter names none, as ``O`` does.
 
     >>> entities(["O", "I-PER", "I-PER", "B-PER", "I-LOC"])
     [Entity(type='PER', begin=1, end=3), Entity(type='PER', begin=3, end=4), Entity(type='LOC', begin=4, end=5)]
@@ -81,6 +90,7 @@ def entities(tags: Sequence[str]) -> list[Entity]:
     before, type_before = OUTSIDE, ""
     for place, tag in enumerate(tags):
         letter, type = split_tag(tag)
+        letter = _READ_AS.get(letter, OUTSIDE)
         if letter != OUTSIDE:
             if before in ("B", "I") and letter in ("I", "E") and type == type_before:
                 found[-1] = found[-1]._replace(end=place + 1)

@@ -39,10 +39,18 @@ class Labels(BaseModel, extra="forbid", strict=True):
     format: Literal["attnkit labels"] = "attnkit labels"
     labels: list[Label] = Field(min_length=2, max_length=MOST_LABELS)
     """By their ids."""
+    columns: list[str] | None = Field(default=None, min_length=2, max_length=3)
+    """Of a classifier of texts: the names that the label's column and those of one text or two had in the table that it
+    was trained on. None where nobody knows."""
+
+    @property
+    def pairs(self) -> bool | None:
+        """Return whether it was taught pairs of texts; None where nobody knows."""
+        return None if self.columns is None else len(self.columns) == 3
 
     def to_bytes(self) -> bytes:
         """Return the content of the file."""
-        return (json.dumps(self.model_dump(), ensure_ascii=False) + "\n").encode()
+        return (json.dumps(self.model_dump(exclude_none=True), ensure_ascii=False) + "\n").encode()
 
     @staticmethod
     def parse(raw: bytes, where: str) -> Labels:

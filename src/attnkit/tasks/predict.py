@@ -28,8 +28,11 @@ FORMATS: dict[str, tuple[Format, ...]] = {
     "tag": ("lines", "conll"),
     "answer": ("jsonl", "squad"),
 }
-"""Of each kind of run what it reads: by default, by default where labels are asked for, and else."""
+"""Of each kind of run what it reads: by default, where labels are asked for or the name says so, and else."""
 _UNLABELED: tuple[Format, ...] = ("lines", "pairs")
+_BY_NAME = {"tag": (".conll", ".bio", ".iob", ".iob2", ".bioes", ".bilou"), "answer": (".json",)}
+"""Suffixes of files that are read as where labels are asked for."""
+_COMPRESSED = (".gz", ".xz", ".bz2")
 
 
 @dataclass(frozen=True)
@@ -70,10 +73,11 @@ def open_predictor(request: Request, tell: Tell) -> Predicting:
 
 
 def choose_format(request: Request, task: str, path: Path) -> Format:
-    """Return how a file is read. Raises ``UsageError`` where that makes no sense."""
+    """Return how a file is read, which its name may tell. Raises ``UsageError`` where that makes no sense."""
     known = FORMATS[task]
     if request.format == "auto":
-        return known[_is_json(path) if task == "answer" else request.gold]
+        named = _suffix(path) in _BY_NAME.get(task, ())
+        return known[named if task == "answer" else request.gold or named]
     if request.format not in known:
         what = f"a run of the kind '{task}' reads no {request.format}"
         raise UsageError(what, where="--format", help=f"it reads {', '.join(known)}")
@@ -83,7 +87,7 @@ def choose_format(request: Request, task: str, path: Path) -> Format:
     return request.format
 
 
-def _is_json(path: Path) -> bool:
-    """Return whether a file is one whole by its name; what is compressed has two suffixes."""
-    suffixes = [suffix.lower() for suffix in path.suffixes if suffix.lower() not in (".gz", ".xz", ".bz2")]
-    return suffixes[-1:] == [".json"]
+def _suffix(path: Path) -> str:
+    """Return the last suffix of a name but for that of what is compressed, in small letters."""
+    suffixes = [suffix.lower() for suffix in path.suffixes if suffix.lower() not in _COMPRESSED]
+    return suffixes[-1] if suffixes else ""

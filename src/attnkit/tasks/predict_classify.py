@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from attnkit.data.texts import text_batch
-from attnkit.errors import DataError
+from attnkit.errors import DataError, UsageError
 from attnkit.metrics.labels import confusion, label_scores
 from attnkit.tasks.documents import read_labels
 from attnkit.tasks.load import read_tokenizer
@@ -30,8 +30,8 @@ from attnkit.tasks.predicting import (
     unknown_labels,
 )
 from attnkit.tasks.stream import complaints, patience_with, windows
-from attnkit.tasks.texts import TextReader
-from attnkit.text.labeled_text import LabeledText, read_labeled_texts
+from attnkit.tasks.texts import TextReader, n_characters
+from attnkit.text.labeled_text import LabeledTable, LabeledText
 from attnkit.text.lines import STDIN, LineReader
 
 Shares = list[float]
@@ -43,7 +43,8 @@ class TextClassifier:
 
     def __init__(self, opened: Opened, batch_tokens: int = 16384) -> None:
         self.opened = opened
-        self.labels = read_labels(opened.checkpoint).labels
+        self.taught = read_labels(opened.checkpoint)
+        self.labels = self.taught.labels
         self.reader = TextReader(read_tokenizer(opened.checkpoint), opened.config.longest)
         self._batch_tokens = batch_tokens
 
@@ -74,20 +75,40 @@ class ClassifyPredictor:
 
     def __post_init__(self) -> None:
         self.classifier = TextClassifier(self.opened, self.request.batch_tokens)
+        pairs, asked = self.classifier.taught.pairs, self.request.format
+        if pairs is not None and asked == ("lines" if pairs else "pairs"):
+            what = f"this run was taught {_KINDS[pairs]}, and --format {asked} gives it {_KINDS[not pairs]}"
+            raise UsageError(what, where="--format", help=f"give --format {'pairs' if pairs else 'lines'} or table")
 
     def lines(self, path: Path, format: Format) -> Iterator[list[str]]:
         """Yield a line for each text; the header of a table has none."""
         if format == "table":
-            table = read_labeled_texts(path, labeled=self.request.gold)
-            for window in windows(table, WINDOW, patience_with(path)):
+            for window in windows(self._table(path), WINDOW, patience_with(path), n_characters):
                 yield self._label(window)
             return
+        if self.request.format == "auto" and self.classifier.taught.pairs:
+            format = "pairs"
         reader = LineReader(path, on_bad="refuse" if self.request.strict else "replace")
         read = _pairs if format == "pairs" else _singles
-        for texts in windows(read(reader, path, self.tell), WINDOW, patience_with(path)):
+        for texts in windows(read(reader, path, self.tell), WINDOW, patience_with(path), n_characters):
             yield self._label(texts)
         for message in complaints(reader.counts, path):
             self.tell(message)
+
+    def _table(self, path: Path) -> Iterator[LabeledText]:
+        """Yield the lines of a table, saying what is taken for what unless the names are those that are expected."""
+        taught = self.classifier.taught
+        table = LabeledTable(path, labeled=self.request.gold, taught=taught.columns or ())
+        columns = table.columns
+        pairs = len(columns.texts) == 2
+        if taught.pairs is not None and pairs != taught.pairs:
+            what = f"this table has {_KINDS[pairs]}, and the run was taught {_KINDS[taught.pairs]}: {columns.told()}"
+            help = "name the columns in the first line: " + "<TAB>".join(("text", "text2")[: 1 + taught.pairs])
+            raise DataError(what, where=f"{path}:1", help=help)
+        usual = {*_USUAL, *(taught.columns or ())}
+        if not {name.lower() for name in columns.names} <= {name.lower() for name in usual}:
+            self.tell(f"{_named(path, 1)}: {columns.told()}")
+        yield from table
 
     def _label(self, given: Sequence[LabeledText]) -> list[str]:
         found = self.classifier.classify([one.text for one in given], [one.text2 for one in given])
@@ -131,14 +152,21 @@ class ClassifyPredictor:
         return Totals(plain, told, confusion=taken)
 
 
+_KINDS = "single texts", "pairs of texts"
+_USUAL = "label", "text", "text2"
+
+
+def _named(path: Path, number: int) -> str:
+    return f"line {number} of standard input" if path == STDIN else f"{path}:{number}"
+
+
 def _singles(lines: LineReader, path: Path, tell: Tell) -> Iterator[LabeledText]:
     """Yield each line as a text, saying of the first tab that it means nothing."""
     told = False
     for number, line in enumerate(lines, 1):
         if "\t" in line and not told:
             told = True
-            where = f"line {number} of standard input" if path == STDIN else f"{path}:{number}"
-            tell(f"{where} holds a tab and is read as one text; --format pairs or table reads columns")
+            tell(f"{_named(path, number)} holds a tab and is read as one text; --format pairs or table reads columns")
         yield LabeledText(line, None, None, number)
 
 

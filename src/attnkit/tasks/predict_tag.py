@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -34,8 +34,8 @@ from attnkit.tasks.predicting import (
 from attnkit.tasks.stream import complaints, patience_with, windows
 from attnkit.tasks.tagged_text import rows_of_words, scheme_of
 from attnkit.tasks.tagging import tag_logits
-from attnkit.text.conll import Block, convert, find_scheme, read_blocks, write_tags
-from attnkit.text.lines import LineReader
+from attnkit.text.conll import Block, convert, read_blocks, write_tags
+from attnkit.text.lines import STDIN, LineReader
 
 Shares = npt.NDArray[np.float32]
 Words = Sequence[str]
@@ -113,7 +113,9 @@ class TagPredictor:
 
     def __post_init__(self) -> None:
         if self.request.every and not self.request.as_json:
-            raise UsageError("the probabilities of all tags are shown as JSON only", where="--all", help="add --json")
+            what = "the probabilities of all tags are shown as JSON only"
+            help = "add --json, which gives that of each tag found even without --all"
+            raise UsageError(what, where="--all", help=help)
         self.tagger = Tagger(self.opened, self.request.batch_tokens)
         self.scheme = scheme_of(self.tagger.labels)
 
@@ -125,7 +127,11 @@ class TagPredictor:
                 yield list(self._columns(window))
             return
         reader = LineReader(path, on_bad="refuse" if self.request.strict else "replace")
+        n_before, fault = 0, None
         for lines in windows(reader, WINDOW, patience_with(path)):
+            if fault is None and (fault := _columns_fault(lines, path, n_before, set(self.tagger.labels.labels))):
+                self.tell(fault)
+            n_before += len(lines)
             found = self.tagger.tag([line.split() for line in lines])
             yield [self._json(one) if self.request.as_json else " ".join(one.tags) for one in found]
         for message in complaints(reader.counts, path):
@@ -135,7 +141,7 @@ class TagPredictor:
         for block, one in zip(blocks, self.tagger.tag([block.words for block in blocks]), strict=True):
             if block.words and self.request.gold:
                 self.found.append(one.tags)
-                self.expected.append(self._as_ours(block.tags))
+                self.expected.append(convert(block.tags, self.scheme))
             if not self.request.as_json:
                 yield from write_tags(block, one.tags)
             elif block.words:
@@ -144,11 +150,6 @@ class TagPredictor:
     def _json(self, one: Tagged, expected: list[str] | None = None) -> str:
         plain = one.plain(self.tagger.labels.labels, self.request.every)
         return as_json(plain if expected is None else {**plain, "expected": expected})
-
-    def _as_ours(self, tags: Sequence[str]) -> list[str]:
-        """Return expected tags in the model's scheme, if they name entities at all."""
-        entity_tags = self.scheme != "plain" and find_scheme([tags]) != "plain"
-        return convert(tags, self.scheme) if entity_tags else list(tags)
 
     def complaints(self) -> list[str]:
         """Return what is said of tags that the model does not know."""
@@ -181,3 +182,18 @@ class TagPredictor:
         return Totals(
             {**plain, **where}, f"{told}, F1 {scores.all.f1:.2f} %, {taken.accuracy:.2f} % right", table, taken
         )
+
+
+def _columns_fault(lines: Sequence[str], path: Path, n_before: int, labels: Collection[str]) -> str | None:
+    """Return what is said of lines of words, so many behind the first, that hold a tab or end in tags, most of them."""
+    number = next((i for i, line in enumerate(lines, n_before + 1) if "\t" in line), None)
+    if number is not None:
+        where = f"line {number} of standard input" if path == STDIN else f"{path}:{number}"
+        return f"{where} holds a tab and is read as a sentence; --format conll reads columns"
+    rows = [words for line in lines if (words := line.split())]
+    tagged = [words for words in rows if len(words) > 1 and words[-1] in labels]
+    if len(tagged) < 2 or 2 * len(tagged) <= len(rows) or len(set(map(len, tagged))) > 1:
+        return None
+    shown = f"'{' '.join(tagged[0])}'"
+    whose = "standard input" if path == STDIN else str(path)
+    return f"lines of {whose} end in a tag, as {shown}, and are read as sentences; --format conll reads columns"

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from attnkit.errors import AttnkitError, DataError, RunError, UsageError
 from attnkit.runtime.devices import set_threads
@@ -18,6 +18,8 @@ from attnkit.tasks.shortlist import Shortlist, load_unknowns
 from attnkit.tasks.translate import Output, Translation, Translator, load_translator
 from attnkit.text.lines import LineCounts, LineReader, is_stream, read_lines
 
+ROOM = 1 << 22
+"""Characters of lines that are held at once, and those of one line more."""
 _PATIENCE = 0.02  # seconds
 Item = TypeVar("Item")
 
@@ -132,54 +134,92 @@ def patience_with(source: Path) -> float | None:
     return _PATIENCE if is_stream(source) else None
 
 
-def windows(items: Iterable[Item], most: int, patience: float | None = _PATIENCE) -> Iterator[list[Item]]:
-    """Group lines, or what else is read, into lists of at most ``most``.
+def windows(
+    items: Iterable[Item],
+    most: int,
+    patience: float | None = _PATIENCE,
+    size: Callable[[Item], int] | None = None,
+) -> Iterator[list[Item]]:
+    """Group lines, or what else is read, into lists of at most ``most``, ended early by ``ROOM`` characters.
 
-    A list ends early when nothing comes for ``patience`` seconds. What is read is read by a thread, since a blocked
+    A list ends too when nothing comes for ``patience`` seconds. What is read is read by a thread, since a blocked
     read cannot be given a time limit. Its errors are raised here.
+
+    Args:
+        size: the characters of an item; without it a line has its own, and nothing else any.
     """
+    measure = size or _characters
     if patience is None:
-        yield from _full_windows(items, most)
+        yield from _full_windows(items, most, measure)
         return
-    waiting: queue.Queue[tuple[Item] | BaseException | None] = queue.Queue(maxsize=2 * most)
-
-    def read() -> None:
-        try:
-            for item in items:
-                waiting.put((item,))
-            waiting.put(None)
-        except BaseException as error:
-            waiting.put(error)
-
-    threading.Thread(target=read, daemon=True, name="attnkit reader").start()
+    ahead = _Ahead(items, 2 * most, measure)
     window: list[Item] = []
+    n_characters = 0
     while True:
         try:
-            given = waiting.get(timeout=patience if window else None)
+            given = ahead.get(patience if window else None)
         except queue.Empty:
             yield window
-            window = []
+            window, n_characters = [], 0
             continue
         if isinstance(given, tuple):
             window.append(given[0])
-        if window and (len(window) == most or not isinstance(given, tuple)):
+            n_characters += measure(given[0])
+        if window and (len(window) == most or n_characters >= ROOM or not isinstance(given, tuple)):
             yield window
-            window = []
+            window, n_characters = [], 0
         if isinstance(given, BaseException):
             raise given
         if given is None:
             return
 
 
-def _full_windows(items: Iterable[Item], most: int) -> Iterator[list[Item]]:
-    """Group what is read into lists of ``most``; those before an error come before it."""
+class _Ahead(Generic[Item]):
+    """What a thread has read that nobody has taken yet: so many items, and not many more than ``ROOM`` characters."""
+
+    def __init__(self, items: Iterable[Item], most: int, measure: Callable[[Item], int]) -> None:
+        self._items, self._measure = items, measure
+        self._waiting: queue.Queue[tuple[Item] | BaseException | None] = queue.Queue(maxsize=most)
+        self._taken = threading.Condition()
+        self._n_characters = 0
+        threading.Thread(target=self._read, daemon=True, name="attnkit reader").start()
+
+    def get(self, timeout: float | None) -> tuple[Item] | BaseException | None:
+        """Return an item, in a tuple, or what ended them. Raises ``queue.Empty`` when none comes in time."""
+        given = self._waiting.get(timeout=timeout)
+        if isinstance(given, tuple):
+            with self._taken:
+                self._n_characters -= self._measure(given[0])
+                self._taken.notify()
+        return given
+
+    def _read(self) -> None:
+        try:
+            for item in self._items:
+                with self._taken:
+                    self._taken.wait_for(lambda: self._n_characters < ROOM)
+                    self._n_characters += self._measure(item)
+                self._waiting.put((item,))
+            self._waiting.put(None)
+        except BaseException as error:
+            self._waiting.put(error)
+
+
+def _characters(item: object) -> int:
+    return len(item) if isinstance(item, str) else 0
+
+
+def _full_windows(items: Iterable[Item], most: int, measure: Callable[[Item], int]) -> Iterator[list[Item]]:
+    """Group what is read into lists of ``most``, or of ``ROOM`` characters; those before an error come before it."""
     window: list[Item] = []
+    n_characters = 0
     try:
         for item in items:
             window.append(item)
-            if len(window) == most:
+            n_characters += measure(item)
+            if len(window) == most or n_characters >= ROOM:
                 yield window
-                window = []
+                window, n_characters = [], 0
     except AttnkitError:
         if window:
             yield window

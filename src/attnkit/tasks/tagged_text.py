@@ -1,12 +1,11 @@
 """Tagged sentences on the way from columns of text to rows of a tagger. Everything is in RUN/data.
 
-Whatever scheme its tags are in, a tagger learns BIO, or BIOES where the text has that; tags that name no entities, as
-parts of speech do not, it learns as they are.
+Whatever scheme its tags are in, a tagger learns BIO, or BIOES or BILOU where the text has that; tags that name no
+entities, as parts of speech do not, it learns as they are.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, islice
@@ -27,7 +26,7 @@ from attnkit.tasks.documents import MOST_LABELS, Labels
 from attnkit.tasks.encoded import Stage, Warned, choose_held_out, opening, read_lines, write_index, write_lines
 from attnkit.tasks.finetune_config import TagConfig
 from attnkit.text.alignment import EncodedWords, encode_words
-from attnkit.text.conll import Scheme, check_tags, convert, find_scheme, read_sentences
+from attnkit.text.conll import LETTERS, Scheme, Survey, convert, label_scheme, read_sentences, survey
 from attnkit.text.tokenizer import UNK_ID, Tokenizer
 from attnkit.text.tokenizer import load as load_tokenizer
 
@@ -36,7 +35,6 @@ Sentence = tuple[tuple[str, ...], tuple[str, ...]]
 _MOST_BYTES = 1 << 23  # of labels.json
 _CHUNK = 1024  # sentences
 _MOST_UNKNOWN = 0.01
-_LETTERS: dict[Scheme, str] = {"bio": "BI", "bioes": "BIES"}
 
 
 @dataclass(frozen=True)
@@ -62,8 +60,8 @@ class PreparedTags:
 
 
 def scheme_of(labels: Labels) -> Scheme:
-    """Return what the tags of a tagger are: ``bio``, ``bioes`` or ``plain``."""
-    return find_scheme([[label] for label in labels.labels])
+    """Return what the tags of a tagger are."""
+    return label_scheme(labels.labels)
 
 
 class TaggedCorpus:
@@ -73,19 +71,24 @@ class TaggedCorpus:
         self.paths = [Path(name) for name in data.files]
         self.valid_paths = [Path(name) for name in data.valid_files or ()]
         self.counts = {"held_out": 0, "repeats_of_held_out": 0}
-        n_sentences, tags = self._look()
-        self.labels = Labels(labels=self._known(tags, data.files[0]))
+        seen, seen_valid = survey(self.paths), survey(self.valid_paths)
+        self._told = _complaints(seen, seen_valid)
+        scheme = seen.scheme()
+        self._written: Scheme = "bio" if scheme == "iob1" else scheme
+        self.labels = Labels(labels=self._known(set(seen.tags), data.files[0]))
         self._held_out: set[int] = set()
         if not self.valid_paths:
-            self._held_out = choose_held_out(n_sentences, data.held_out, data.held_out_seed, data.files[0])
+            self._held_out = choose_held_out(seen.n_sentences, data.held_out, data.held_out_seed, data.files[0])
         self.valid = list(self._read_valid())
         if not self.valid:
             raise DataError("there is no sentence to validate on", where=str((self.valid_paths or self.paths)[0]))
 
-    @property
-    def strange(self) -> list[str]:
-        """Return tags to validate on that no sentence to train on has, in alphabetical order."""
-        return sorted({tag for _, tags in self.valid for tag in tags} - set(self.labels.labels))
+    def complaints(self) -> list[str]:
+        """Return what is said of tags: unheard-of ones, slips in their scheme, and that they name no entities."""
+        strange = sorted({tag for _, tags in self.valid for tag in tags} - set(self.labels.labels))
+        shown = ", ".join(f"'{tag}'" for tag in strange[:3])
+        text = f"no sentence to train on has the tag {shown}: words that have it will be tagged wrongly"
+        return [*([text] if strange else []), *self._told]
 
     def sentences(self) -> Iterator[Sentence]:
         """Yield the sentences to train on, counting what is left out."""
@@ -99,24 +102,6 @@ class TaggedCorpus:
             else:
                 yield words, tags
 
-    def _look(self) -> tuple[int, set[str]]:
-        """Find out which scheme the tags are in; return how many sentences there are, and all their tags."""
-        tags, n = set[str](), 0
-
-        def seen() -> Iterator[Sequence[str]]:
-            nonlocal n
-            for path in self.paths:
-                for block in read_sentences(path):
-                    tags.update(block.tags)
-                    n += 1
-                    yield block.tags
-
-        stream = seen()
-        self._scheme = find_scheme(stream)
-        deque(stream, maxlen=0)  # of plain tags it looks no further than the first
-        self._written: Scheme = "bio" if self._scheme == "iob1" else self._scheme
-        return n, tags
-
     def _known(self, tags: set[str], where: str) -> list[str]:
         if not tags:
             raise DataError("there are no sentences in this file", where=where)
@@ -126,7 +111,7 @@ class TaggedCorpus:
         found = sorted(tags)
         if self._written != "plain":
             types = sorted({split_tag(tag)[1] for tag in tags if tag != OUTSIDE})
-            found = [OUTSIDE, *(f"{letter}-{type}" for type in types for letter in _LETTERS[self._written])]
+            found = [OUTSIDE, *(f"{letter}-{type}" for type in types for letter in LETTERS[self._written])]
         if len(found) > MOST_LABELS:
             raise DataError(f"there are more than {MOST_LABELS:,} tags", where=where)
         return found
@@ -134,13 +119,24 @@ class TaggedCorpus:
     def _read(self, paths: Sequence[Path]) -> Iterator[Sentence]:
         for path in paths:
             for block in read_sentences(path):
-                check_tags(path, block, self._scheme)
                 yield block.words, tuple(convert(block.tags, self._written))
 
     def _read_valid(self) -> Iterator[Sentence]:
         for number, sentence in enumerate(self._read(self.valid_paths or self.paths)):
             if self.valid_paths or number in self._held_out:
                 yield sentence
+
+
+def _complaints(train: Survey, valid: Survey) -> list[str]:
+    """Return what is to be said of the tags of two sets of files. Raises ``DataError`` where one makes no sense."""
+    scheme = train.scheme()
+    if scheme == "plain":
+        shown = ", ".join(f"'{tag}'" for tag in sorted(train.odd())[:3])
+        return [f"tags such as {shown} name no entities, as 'B-PER' does: F1 is the accuracy of words here"]
+    for seen in (train, valid):
+        seen.refuse_odd()
+    slips = train.slips[scheme] | valid.slips[scheme]
+    return [slips.told(scheme)] if slips.n else []
 
 
 def encode_sentences(tokenizer: Tokenizer, sentences: Sequence[Sequence[str]]) -> list[EncodedWords]:
@@ -163,9 +159,7 @@ def build_tagged(
 ) -> Iterator[Stage | Warned]:
     """Encode the sentences into RUN/data."""
     with files.new_folder(folder) as temporary:
-        if corpus.strange:
-            shown = ", ".join(f"'{tag}'" for tag in corpus.strange[:3])
-            yield Warned(f"no sentence to train on has the tag {shown}: words that have it will be tagged wrongly")
+        yield from map(Warned, corpus.complaints())
         files.write_into(temporary / "tokenizer.json", tokenizer.to_json().encode())
         files.write_into(temporary / "labels.json", corpus.labels.to_bytes())
         yield Stage("encoding the sentences")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,9 @@ from attnkit.tasks.encoded import (
     write_lines,
 )
 from attnkit.tasks.finetune_config import TextClassifyConfig
-from attnkit.text.labeled_text import LabeledText, read_labeled_texts
+from attnkit.tasks.stream import windows
+from attnkit.text.beginning import encode_beginnings
+from attnkit.text.labeled_text import Columns, LabeledTable, LabeledText
 from attnkit.text.tokenizer import UNK_ID, Tokenizer
 from attnkit.text.tokenizer import load as load_tokenizer
 from attnkit.text.vocabulary import train_vocabulary
@@ -49,9 +50,11 @@ class TextReader:
 
     def encode(self, texts: Sequence[str], texts2: Sequence[str | None]) -> list[list[int]]:
         """Return the row of each text, or pair of texts where there is a second one."""
-        seconds = iter(self.tokenizer.encode([text for text in texts2 if text is not None]))
+        # More ids than a row has room for make the same row: of what follows nothing is encoded.
+        given = [text for text in texts2 if text is not None]
+        seconds = iter(encode_beginnings(self.tokenizer, given, self.longest))
         rows = []
-        for ids, text2 in zip(self.tokenizer.encode(texts), texts2, strict=True):
+        for ids, text2 in zip(encode_beginnings(self.tokenizer, texts, self.longest), texts2, strict=True):
             row, cut = join(ids, None if text2 is None else next(seconds), self.longest)
             self.n_cut += cut
             self.n_tokens += len(row)
@@ -89,10 +92,10 @@ class Tables:
         self.paths = [Path(name) for name in data.files]
         self.valid_paths = [Path(name) for name in data.valid_files or ()]
         self.counts = {"blank": 0, "held_out": 0, "repeats_of_held_out": 0}
-        self.pairs: bool | None = None
-        """Whether each line has two texts."""
+        self.columns: dict[Path, Columns] = {}
+        """Of each file, as it is read."""
         labels, total = count_labels((line.label or "" for _, line in self._read(self.paths)), "text", data.files[0])
-        self.labels = Labels(labels=sorted(labels))
+        self.labels = Labels(labels=sorted(labels), columns=list(self.columns[self.paths[0]].taken))
         self._held_out: set[int] = set()
         if not self.valid_paths:
             self._held_out = choose_held_out(total, data.held_out, data.held_out_seed, data.files[0])
@@ -122,17 +125,21 @@ class Tables:
             if (self.valid_paths or number in self._held_out) and not is_blank(line):
                 yield line
 
+    @property
+    def told(self) -> Iterator[str]:
+        """Yield in words which columns were taken for what, once for all files of which the same is true."""
+        yield from dict.fromkeys(columns.told() for columns in self.columns.values())
+
     def _read(self, paths: Sequence[Path]) -> Iterator[tuple[Path, LabeledText]]:
         for path in paths:
-            for line in read_labeled_texts(path):
-                pair = line.text2 is not None
-                if self.pairs is None:
-                    self.pairs = pair
-                if pair != self.pairs:
-                    kinds = "pairs of texts", "single texts"
-                    what = f"this file has {kinds[not pair]}, {self.paths[0]} has {kinds[pair]}"
-                    raise DataError(what, where=f"{path}:1", help=_HEADER)
-                yield path, line
+            table = LabeledTable(path)
+            self.columns[path] = table.columns
+            n, there = (len(self.columns[one].texts) for one in (path, self.paths[0]))
+            if n != there:
+                kinds = "single texts", "pairs of texts"
+                what = f"this file has {kinds[n - 1]}, {self.paths[0]} has {kinds[there - 1]}"
+                raise DataError(what, where=f"{path}:1", help=_HEADER)
+            yield from ((path, line) for line in table)
 
 
 def is_blank(line: LabeledText) -> bool:
@@ -147,8 +154,9 @@ def build_texts(
     with files.new_folder(folder) as temporary:
         yield Stage("reading the texts")
         tables = Tables(config.data)
-        if labels is not None and labels != tables.labels:
-            raise DataError("these texts have other labels than the run begun with", where=config.data.files[0])
+        yield from map(Stage, tables.told)
+        if labels is not None:
+            refuse_other(labels, tables.labels, config.data.files[0])
         if given is None:
             yield Stage("building the vocabulary")
             given = train_vocabulary(texts_of(tables.lines()), config.vocabulary)
@@ -172,6 +180,16 @@ def build_texts(
             yield Warned(f"{unknown:.1%} of the tokens are unknown to the vocabulary")
 
 
+def refuse_other(known: Labels, found: Labels, where: str) -> None:
+    """Raise ``DataError`` where texts are not of the kind that the run begun with was taught."""
+    if known.labels != found.labels:
+        raise DataError("these texts have other labels than the run begun with", where=where)
+    if known.pairs is not None and known.pairs != found.pairs:
+        kinds = "single texts", "pairs of texts"
+        what = f"this file has {kinds[bool(found.pairs)]}, and the run begun with was taught {kinds[known.pairs]}"
+        raise DataError(what, where=f"{where}:1", help=_HEADER)
+
+
 def _told_cut(counts: Mapping[str, int], config: TextClassifyConfig) -> str:
     train, valid = counts["cut_short"], counts["cut_short_in_validation"]
     there = f"{train:,} of {counts['train']:,} texts, and {valid:,} of {counts['valid']:,} for validation,"
@@ -186,6 +204,11 @@ def texts_of(lines: Iterable[LabeledText]) -> Iterator[str]:
             yield line.text2
 
 
+def n_characters(line: LabeledText) -> int:
+    """Return how long first and second text are."""
+    return len(line.text) + len(line.text2 or "")
+
+
 def shown(line: LabeledText) -> str:
     """Return what people are shown of a line."""
     return line.text if line.text2 is None else f"{line.text} ||| {line.text2}"
@@ -197,7 +220,7 @@ def _write(folder: Path, lines: Iterator[LabeledText], reader: TextReader, label
 
     def encoded() -> Iterator[Row]:
         nonlocal n
-        while chunk := list(islice(lines, _CHUNK)):
+        for chunk in windows(lines, _CHUNK, None, n_characters):
             n += len(chunk)
             rows = reader.encode([line.text for line in chunk], [line.text2 for line in chunk])
             yield from ((row, ids[line.label or ""]) for row, line in zip(rows, chunk, strict=True))

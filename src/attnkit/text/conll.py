@@ -1,27 +1,29 @@
 r"""Tagged words in columns: a word a line with its tag in the last column, a blank line after each sentence (CoNLL).
 
 Columns stand between tabs, or between spaces where a line has no tab. Lines of ``-DOCSTART-`` divide documents. Tags
-of entities come in three schemes: in BIO (IOB2) ``B`` begins every entity, in IOB1 only one that touches another of its
-type, in BIOES ``E`` ends it and ``S`` is one of a single word. Knows no tokens.
+of entities come in four schemes: in BIO (IOB2) ``B`` begins every entity, in IOB1 only one that touches another of its
+type, in BIOES ``E`` ends it and ``S`` is one of a single word, for which BILOU has ``L`` and ``U``. Knows no tokens.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import groupby, islice
 from pathlib import Path
 from typing import Literal
 
 from attnkit.errors import DataError
-from attnkit.metrics.spans import OUTSIDE, Entity, entities, split_tag
+from attnkit.metrics.spans import OUTSIDE, Entity, entities, names_entity, split_tag
 from attnkit.text.documents import label_fault
 from attnkit.text.lines import read_lines
 
-Scheme = Literal["bio", "iob1", "bioes", "plain"]
+Scheme = Literal["bio", "iob1", "bioes", "bilou", "plain"]
 """``plain`` tags name no entities, as parts of speech do not."""
 DOCUMENT = "-DOCSTART-"
-_LETTERS: dict[Scheme, str] = {"bio": "BI", "iob1": "BI", "bioes": "BIES"}
+LETTERS: dict[Scheme, str] = {"bio": "BI", "iob1": "BI", "bioes": "BIES", "bilou": "BILU"}
+"""Of the tags of each scheme that has entities; of those that fit as well as each other the first one is taken."""
 MOST_WORDS = 1 << 16
 """Of a sentence: a file with more has no blank lines, or is another kind of file."""
 
@@ -83,55 +85,104 @@ def write_tags(block: Block, tags: Sequence[str]) -> list[str]:
     return [f"{line}{space}{tag}" for line, space, tag in zip(lines, spaces, tags, strict=True)]
 
 
-def find_scheme(sentences: Iterable[Sequence[str]]) -> Scheme:
-    """Return the scheme that tags are written in; of BIO and IOB1 the one that fits more of them, BIO if both do.
+@dataclass
+class Slips:
+    """Tags that do not follow a scheme, though it is clear which entities they name."""
 
-    Tags are ``plain`` unless each one but ``O`` is a letter of a scheme, a hyphen and a type, and there is one.
-    """
-    n_bio = n_iob1 = 0
-    letters: set[str] = set()
-    for tags in sentences:
-        parts = [split_tag(tag) for tag in tags if tag != OUTSIDE]
-        if not all(letter in _LETTERS["bioes"] and type for letter, type in parts):
-            return "plain"
-        letters.update(letter for letter, _ in parts)
-        n_bio += sum(1 for _ in tag_faults(tags, "bio"))
-        n_iob1 += sum(1 for _ in tag_faults(tags, "iob1"))
-    if letters & {"E", "S"}:
+    n: int = 0
+    first: str = ""
+    """Where the first one is, what it is and what it is read as."""
+
+    def add(self, where: str, tag: str, right: str) -> None:
+        """Count one."""
+        self.n += 1
+        self.first = self.first or f"{where}: '{tag}' as '{right}'"
+
+    def __or__(self, other: Slips) -> Slips:
+        return Slips(self.n + other.n, self.first or other.first)
+
+    def told(self, scheme: Scheme) -> str:
+        """Return what is said of them; there is one at least."""
+        what = "1 tag does not follow" if self.n == 1 else f"{self.n:,} tags do not follow"
+        read = "is read as conlleval does" if self.n == 1 else "are read as conlleval does, the first"
+        return f"{what} {scheme.upper()} and {read}: {self.first}"
+
+
+@dataclass
+class Survey:
+    """What a pass over tagged sentences tells of their tags."""
+
+    n_sentences: int = 0
+    tags: dict[str, str] = field(default_factory=dict)
+    """Each with the place where it stands first."""
+    slips: dict[Scheme, Slips] = field(default_factory=lambda: {scheme: Slips() for scheme in LETTERS})
+    """From each scheme, if that were the one."""
+
+    def add(self, path: Path, block: Block) -> None:
+        """Look at a sentence. Raises ``DataError`` where a tag holds white space."""
+        self.n_sentences += 1
+        for place, tag in enumerate(block.tags):
+            if tag not in self.tags:
+                self.tags[tag] = where = f"{path}:{block.line + place}"
+                _refuse_space(tag, where)
+        if all(tag == OUTSIDE for tag in block.tags):
+            return
+        for scheme, slips in self.slips.items():
+            for place, right in tag_faults(block.tags, scheme):
+                slips.add(f"{path}:{block.line + place}", block.tags[place], right)
+
+    def scheme(self) -> Scheme:
+        """Return the scheme with the fewest slips; ``plain`` if fewer than half of the tags but ``O`` name entities."""
+        return "plain" if _name_nothing(self.tags) else min(LETTERS, key=lambda scheme: self.slips[scheme].n)
+
+    def odd(self) -> list[str]:
+        """Return the tags but ``O`` that name no entity, in the order in which they were first seen."""
+        return [tag for tag in self.tags if tag != OUTSIDE and not names_entity(tag)]
+
+    def refuse_odd(self) -> None:
+        """Raise ``DataError`` for the first tag that names no entity, where others do."""
+        for tag in self.odd():
+            what = f"the tag '{tag}' names no entity, as most tags do"
+            help = "write O, or B, I, E, S, L or U, a hyphen and a type, as in B-PER"
+            raise DataError(what, where=self.tags[tag], help=help)
+
+
+def survey(paths: Iterable[Path]) -> Survey:
+    """Return what the tags of files are. Raises ``DataError`` as ``read_blocks`` and ``Survey.add`` do."""
+    found = Survey()
+    for path in paths:
+        for block in read_sentences(path):
+            found.add(path, block)
+    return found
+
+
+def label_scheme(labels: Collection[str]) -> Scheme:
+    """Return the scheme of a list of all tags, which the letters in it tell."""
+    n = Counter(split_tag(label)[0] for label in labels if names_entity(label))
+    if _name_nothing(labels):
+        return "plain"
+    if n["E"] or n["S"]:
         return "bioes"
-    return "plain" if not letters else "bio" if n_bio <= n_iob1 else "iob1"
+    return "bilou" if n["L"] or n["U"] else "iob1" if n["I"] > n["B"] else "bio"
 
 
 def tag_faults(tags: Sequence[str], scheme: Scheme) -> Iterator[tuple[int, str]]:
-    """Yield the places of tags that their scheme does not allow there, with what is wrong, in words."""
-    if scheme == "plain":
-        return
+    """Yield the places of tags that their scheme does not allow there, with those that it has for the same entities."""
     for place, (tag, right) in enumerate(zip(tags, convert(tags, scheme), strict=True)):
-        letter, type = split_tag(tag)
-        if tag != OUTSIDE and (letter not in _LETTERS[scheme] or not type):
-            yield place, f"'{tag}' is no tag of {scheme.upper()}"
-        elif tag != right:
-            yield place, f"'{tag}' cannot stand here in {scheme.upper()}; '{right}' can"
-
-
-def check_tags(path: Path, block: Block, scheme: Scheme) -> None:
-    """Refuse a sentence whose tags do not follow their scheme.
-
-    Raises:
-        DataError: naming the line of the first such tag.
-    """
-    for place, fault in tag_faults(block.tags, scheme):
-        where = f"{path}:{block.line + place}"
-        raise DataError(f"the tag {fault}", where=where, help="mend the tag; BIO, IOB1 and BIOES are read")
+        if tag != right:
+            yield place, right
 
 
 def convert(tags: Sequence[str], scheme: Scheme) -> list[str]:
-    """Return the tags of the same entities in another scheme.
+    """Return the tags of the same entities in another scheme; tags that name none stay as they are.
 
     >>> convert(["I-PER", "I-PER", "B-PER", "O"], "bio")
     ['B-PER', 'I-PER', 'B-PER', 'O']
     """
-    return list(tags) if scheme == "plain" else write_entities(entities(tags), len(tags), scheme)
+    if scheme == "plain":
+        return list(tags)
+    written = write_entities(entities(tags), len(tags), scheme)
+    return [new if names_entity(old) else old for old, new in zip(tags, written, strict=True)]
 
 
 def write_entities(found: Sequence[Entity], n_words: int, scheme: Scheme) -> list[str]:
@@ -143,11 +194,23 @@ def write_entities(found: Sequence[Entity], n_words: int, scheme: Scheme) -> lis
         touches = before is not None and before.end == entity.begin and before.type == entity.type
         if scheme != "iob1" or touches:
             letters[0] = "B"
-        if scheme == "bioes":
-            letters[-1] = "E" if len(letters) > 1 else "S"
+        if scheme in ("bioes", "bilou"):
+            letters[-1] = LETTERS[scheme][2 if len(letters) > 1 else 3]
         tags[entity.begin : entity.end] = [f"{letter}-{entity.type}" for letter in letters]
         before = entity
     return tags
+
+
+def _name_nothing(tags: Collection[str]) -> bool:
+    """Return whether tags are no entities': fewer than half of those but ``O`` look like such, or there are none."""
+    n = sum(map(names_entity, tags))
+    return not n or 2 * n < len(set(tags) - {OUTSIDE})
+
+
+def _refuse_space(tag: str, where: str) -> None:
+    if any(character.isspace() for character in tag):
+        help = "take it out: the tags of a sentence are written with spaces between"
+        raise DataError(f"the tag '{tag}' holds white space", where=where, help=help)
 
 
 def _is_border(line: str) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from attnkit.text.lines import LineCounts, opened, undecodable
 MOST_BYTES = 1 << 28
 """Of a file, unpacked; the largest of SQuAD has 42 MB."""
 _HELP = "the file should be JSON as SQuAD has it: data > paragraphs > context, qas > id, question, answers"
+_SURROGATE = re.compile("[\ud800-\udfff]")
 Checked = TypeVar("Checked")
 
 
@@ -60,7 +62,8 @@ def read_squad(path: Path) -> list[Paragraph]:
     """Return the paragraphs of a file, which may be compressed, in their order.
 
     Raises:
-        DataError: it is no such JSON, an answer does not stand where it says, or two questions have one id.
+        DataError: it is no such JSON, an answer does not stand where it says, two questions have one id, or a text
+            holds half a character.
     """
     tree = _parse(path)
     reader = _Reader(path)
@@ -114,6 +117,21 @@ def _question(question: Question, second: bool) -> dict[str, Any]:
     return {"id": question.id, "question": question.text, "answers": answers, **kind}
 
 
+def lone_surrogate(text: str) -> str | None:
+    """Return the first half of a character that stands alone, as JSON can write it; None if there is none.
+
+    >>> lone_surrogate("a\\ud83d")
+    'U+D83D'
+    """
+    found = _SURROGATE.search(text)
+    return None if found is None else f"U+{ord(found[0]):04X}"
+
+
+def mend_surrogates(text: str) -> str:
+    """Return a text with U+FFFD in the place of each half of a character."""
+    return _SURROGATE.sub("\ufffd", text)
+
+
 def _key(context: str, seed: int) -> bytes:
     return hashlib.sha256(f"{seed}:{context}".encode("utf-8", "surrogatepass")).digest()
 
@@ -149,19 +167,23 @@ class _Reader:
         found = tree.get(name) if isinstance(tree, dict) else None
         if not isinstance(found, kind) or (kind is int and isinstance(found, bool)):
             raise self.fault(f"{where} has no '{name}', or it is not {_KINDS[kind]}")
+        if isinstance(found, str) and (half := lone_surrogate(found)) is not None:
+            what = f"{where}: '{name}' holds {half}, half a character without its other half"
+            raise self.fault(what, help="write the whole character there, or U+FFFD")
         return found
 
-    def fault(self, what: str) -> DataError:
+    def fault(self, what: str, help: str = _HELP) -> DataError:
         """Return the error for what is wrong at a place."""
-        return DataError(what, where=str(self.path), help=_HELP)
+        return DataError(what, where=str(self.path), help=help)
 
     def paragraph(self, article: Any, tree: Any, where: str) -> Paragraph:
         """Return a paragraph."""
         context = self.part(tree, "context", str, where)
         trees = self.part(tree, "qas", list, where)
         questions = tuple(self.question(one, context, f"{where}.qas[{i}]") for i, one in enumerate(trees))
-        title = article.get("title", "")
-        return Paragraph(title if isinstance(title, str) else "", context, questions)
+        titled = isinstance(article.get("title"), str)
+        title = self.part(article, "title", str, where.partition(".")[0]) if titled else ""
+        return Paragraph(title, context, questions)
 
     def question(self, tree: Any, context: str, where: str) -> Question:
         """Return a question."""
