@@ -46,6 +46,18 @@ def test_a_threshold_lets_any_reader_find_no_answer(run: Path, asked: list[dict[
         assert {bool(json.loads(line)["answer"]) for line in lines} == given
 
 
+def test_half_a_character_is_mended_unless_that_is_refused(run: Path, tmp_path: Path) -> None:
+    line = '{"id": null, "question": "the \\ud83d fox", "context": "the fox \\ude00 dog"}'
+    assert json.loads(line)["question"] == "the \ud83d fox"
+    paragraph = read_question(line, "here")
+    assert (paragraph.questions[0].id, paragraph.questions[0].text) == ("", "the \ufffd fox")
+    assert paragraph.context == "the fox \ufffd dog"
+    assert len(predicted(run, write(tmp_path / "half.jsonl", line))) == 1
+    with pytest.raises(DataError, match=r"holds U\+D83D, half a character") as caught:
+        read_question(line, "file:7", strict=True)
+    assert caught.value.where == "file:7"
+
+
 def totals_of(run: Path, path: Path, **options: Any) -> Totals:
     found = predicting(run, path, gold=True, **options)
     assert list(found)

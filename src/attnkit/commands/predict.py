@@ -44,13 +44,13 @@ def command(
 ) -> None:
     """Print what a fine-tuned model finds: N lines in, N lines out; totals go to stderr.
 
-    A classifier gives label and probability. It reads lines, or pairs: two texts with a tab between; with --gold a
-    table, whose first line names its columns: text, text2, label. A tagger turns lines of words into lines of tags, and
-    adds a column to CoNLL's, which it reads with --gold and of names as FILE.conll or FILE.iob; --json gives the
-    probability of each tag. A reader gives answer, probability, and where the answer
-    begins and ends; it reads JSON lines with question and context, and of the name FILE.json SQuAD. If it has learned
-    that some have none, --no-answer-threshold, a difference of logits, says how sure of that it has to be; with --gold
-    the best one is told. With a threshold an imported reader finds that too.
+    A classifier gives label and probability. It reads lines, or if it was taught pairs two texts with a tab between;
+    with --gold a table, whose first line names its columns: text, text2, label. A tagger turns lines of words into
+    lines of tags, and adds a column to CoNLL's, which it reads with --gold and of names as FILE.conll or FILE.iob;
+    --json gives the probability of each tag. A reader gives answer, probability, and where the answer begins and ends;
+    it reads JSON lines with question and context, and of the name FILE.json SQuAD. If it has learned that some have
+    none, --no-answer-threshold, a difference of logits, says how sure of that it has to be; with --gold the best one
+    is told. With a threshold an imported reader finds that too.
 
     \b
     Examples:

@@ -18,20 +18,21 @@ from attnkit.tasks.opened import Opened
 from attnkit.tasks.predicting import Format, Request, Tell, Totals, as_json, rounded
 from attnkit.tasks.stream import complaints, patience_with, windows
 from attnkit.text.lines import LineReader
-from attnkit.text.squad import Answer, Paragraph, Question, read_squad
+from attnkit.text.squad import Answer, Paragraph, Question, lone_surrogate, mend_surrogates, read_squad
 
 _AT_ONCE = 256  # questions
 _HELP = 'a line is an object with two texts: {"question": "Who ...?", "context": "It was ..."}'
 
 
-def read_question(line: str, where: str) -> Paragraph:
+def read_question(line: str, where: str, strict: bool = False) -> Paragraph:
     """Return what a line of JSON asks, as a paragraph of one question.
 
     ``answers``, which may be missing, is a list of texts or of objects with a ``text``, as SQuAD has it, or an object
-    with a list under ``text``, as the Hugging Face Hub has it; none of them with answers means that there is none.
+    with a list under ``text``, as the Hugging Face Hub has it; none of them with answers means that there is none. Half
+    a character, as JSON can write it, becomes U+FFFD.
 
     Raises:
-        DataError: it is no such line.
+        DataError: it is no such line, or if this is strict it holds half a character.
     """
     try:
         tree = parse_json(line.encode("utf-8", "surrogatepass"))
@@ -45,9 +46,15 @@ def read_question(line: str, where: str) -> Paragraph:
     if (given is not None and not isinstance(given, list)) or not all(isinstance(text, str) for text in texts):
         help = '"answers": ["one", "another"], or [] where there is none'
         raise DataError("the answers of this line are no list of texts", where=where, help=help)
-    known = tuple(Answer(str(text), 0) for text in texts)
-    question = Question(str(tree.get("id", "")), tree["question"], known, given is not None and not known)
-    return Paragraph("", tree["context"], (question,))
+    id = "" if tree.get("id") is None else str(tree["id"])
+    whole = [id, tree["question"], tree["context"], *map(str, texts)]
+    if strict and (half := next(filter(None, map(lone_surrogate, whole)), None)):
+        help = "write the whole character there, or leave out --strict"
+        raise DataError(f"this line holds {half}, half a character without its other half", where=where, help=help)
+    id, asked, context, *mended = map(mend_surrogates, whole)
+    known = tuple(Answer(text, 0) for text in mended)
+    question = Question(id, asked, known, given is not None and not known)
+    return Paragraph("", context, (question,))
 
 
 @dataclass(frozen=True)
@@ -128,8 +135,9 @@ class AnswerPredictor:
                 yield self._answer(paragraphs)
             return
         reader = LineReader(path, on_bad="refuse" if self.request.strict else "replace")
-        asked = (read_question(line, f"{path}:{number}") for number, line in enumerate(reader, 1))
-        for paragraphs in windows(asked, _AT_ONCE, patience_with(path)):
+        strict = self.request.strict
+        asked = (read_question(line, f"{path}:{number}", strict) for number, line in enumerate(reader, 1))
+        for paragraphs in windows(asked, _AT_ONCE, patience_with(path), _n_characters):
             yield self._answer(paragraphs)
         for message in complaints(reader.counts, path):
             self.tell(message)
@@ -180,6 +188,10 @@ class AnswerPredictor:
         names = {"answered": "with an answer", "unanswered": "without one"}
         table += [(names[n], f"{p.n_questions:,}", f"{p.exact:.2f}", f"{p.f1:.2f}") for n, p in kinds.items()]
         return Totals(plain, headline, table)
+
+
+def _n_characters(paragraph: Paragraph) -> int:
+    return len(paragraph.context) + sum(len(question.text) for question in paragraph.questions)
 
 
 def _plain(scores: AnswerScores) -> dict[str, Any]:

@@ -123,7 +123,7 @@ class TagPredictor:
         """Yield a line of tags for each line of words, or columns with a further one."""
         if format == "conll":
             blocks = read_blocks(path, tagged=self.request.gold)
-            for window in windows(blocks, WINDOW, patience_with(path)):
+            for window in windows(blocks, WINDOW, patience_with(path), lambda block: sum(map(len, block.words))):
                 yield list(self._columns(window))
             return
         reader = LineReader(path, on_bad="refuse" if self.request.strict else "replace")
