@@ -27,10 +27,10 @@ types: $(STAMP)
 	$(BIN)/mypy
 
 unit: $(STAMP)
-	$(BIN)/pytest -n 3 --dist loadscope --no-loadscope-reorder -m 'not slow and not browser and not durable'
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadscope --no-loadscope-reorder -m 'not slow and not browser and not durable'
 
 durability: $(STAMP)
-	$(BIN)/pytest -n 3 --dist loadscope --no-loadscope-reorder -m 'durable and not slow' tests/durability
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadscope --no-loadscope-reorder -m 'durable and not slow' tests/durability
 
 browser: $(STAMP)
 	$(BIN)/pytest -m 'browser and not slow' tests/browser
