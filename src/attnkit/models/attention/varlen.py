@@ -15,7 +15,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.attention import varlen
 
 _WIDEST = 256
 """What a head may be wide at most."""
@@ -23,10 +22,6 @@ _MULTIPLE = 8
 """What its width is a multiple of."""
 _CAUSAL = (-1, 0)
 _FREE = (-1, -1)
-
-_kernel: Callable[..., Any] = varlen.varlen_attn
-_EXISTS = "window_size" in inspect.signature(varlen.varlen_attn).parameters
-"""Whether this PyTorch's kernel says causality as a window; older ones differ, and a mask serves there."""
 
 
 def takes_varlen(x: Tensor, d_head: int, dropout: float) -> bool:
@@ -37,8 +32,19 @@ def takes_varlen(x: Tensor, d_head: int, dropout: float) -> bool:
 
 @lru_cache
 def _is_served(device: torch.device) -> bool:
-    """Return whether PyTorch has the kernel for a GPU: Nvidia's from Ampere on."""
-    return _EXISTS and torch.version.hip is None and torch.cuda.get_device_capability(device) >= (8, 0)
+    """Return whether PyTorch has the kernel for a GPU, Nvidia's from Ampere on, and says causality as a window.
+
+    Older ones say it otherwise; a mask serves there.
+    """
+    fits = torch.version.hip is None and torch.cuda.get_device_capability(device) >= (8, 0)
+    return fits and "window_size" in inspect.signature(_kernel()).parameters
+
+
+def _kernel() -> Callable[..., Any]:
+    """Return PyTorch's kernel, which is imported here since it brings the compiler with it."""
+    from torch.nn.attention.varlen import varlen_attn
+
+    return varlen_attn
 
 
 def varlen_attention(query: Tensor, keys: Tensor, values: Tensor, bounds: Tensor, causal: bool) -> Tensor:
@@ -54,5 +60,5 @@ def varlen_attention(query: Tensor, keys: Tensor, values: Tensor, bounds: Tensor
     """
     batch, n_heads, length, width = query.shape
     q, k, v = (part.transpose(1, 2).reshape(batch * length, n_heads, width) for part in (query, keys, values))
-    context: Tensor = _kernel(q, k, v, bounds, bounds, length, length, window_size=_CAUSAL if causal else _FREE)
+    context: Tensor = _kernel()(q, k, v, bounds, bounds, length, length, window_size=_CAUSAL if causal else _FREE)
     return context.view(batch, length, n_heads, width).transpose(1, 2)
