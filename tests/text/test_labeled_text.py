@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from attnkit.errors import DataError
-from attnkit.text.labeled_text import find_columns, read_labeled_texts
+from attnkit.text.labeled_text import LabeledTable, find_columns
 
 
 def table(folder: Path, content: str) -> Path:
@@ -92,10 +92,10 @@ def test_nothing_is_guessed_where_nobody_says_what_is_right(tmp_path: Path, head
     """Two columns may be two texts, or a text and what is right."""
     path = table(tmp_path, "\t".join(header.split()) + "\nx\ty\n")
     if header == "sentiment verdict":
-        assert [line.text for line in read_labeled_texts(path, labeled=False)] == ["y"]
+        assert [line.text for line in LabeledTable(path, labeled=False)] == ["y"]
         return
     with pytest.raises(DataError, match=r"not clear which of|no column is named 'text'") as caught:
-        list(read_labeled_texts(path, labeled=False))
+        list(LabeledTable(path, labeled=False))
     assert caught.value.where == f"{path}:1" and "text2" in str(caught.value.help)
 
 
@@ -121,19 +121,19 @@ def test_nothing_is_guessed_where_nobody_says_what_is_right(tmp_path: Path, head
 def test_headers_that_say_too_little_are_refused(tmp_path: Path, header: str, said: str) -> None:
     path = table(tmp_path, "\t".join(header.split()) + "\nx\ty\n")
     with pytest.raises(DataError, match=said) as caught:
-        list(read_labeled_texts(path))
+        list(LabeledTable(path))
     assert caught.value.where == f"{path}:1" and caught.value.help
 
 
 def test_lines_are_read_as_they_stand(tmp_path: Path) -> None:
     path = table(tmp_path, 'text\tlabel\tid\n"a" | b \t pos \t1\r\n\tneg\t2\n')
-    first, second = read_labeled_texts(path)
+    first, second = LabeledTable(path)
     assert (first.text, first.text2, first.label, first.line) == ('"a" | b ', None, "pos", 2)
     assert (second.text, second.label, second.line) == ("", "neg", 3)
 
 
 def test_pairs_are_read(tmp_path: Path) -> None:
-    (only,) = read_labeled_texts(table(tmp_path, "label\ttext\ttext2\nyes\tOne.\tTwo.\n"))
+    (only,) = LabeledTable(table(tmp_path, "label\ttext\ttext2\nyes\tOne.\tTwo.\n"))
     assert (only.label, only.text, only.text2) == ("yes", "One.", "Two.")
 
 
@@ -152,7 +152,7 @@ def test_pairs_are_read(tmp_path: Path) -> None:
 def test_wrong_lines_are_named(tmp_path: Path, content: str, line: int, said: str) -> None:
     path = table(tmp_path, content)
     with pytest.raises(DataError, match=said) as caught:
-        list(read_labeled_texts(path))
+        list(LabeledTable(path))
     assert caught.value.where == f"{path}:{line}" and caught.value.help
 
 
@@ -164,17 +164,17 @@ def test_a_header_that_comes_from_a_pipe_is_refused_at_once(tmp_path: Path) -> N
     try:
         os.write(end, b"pos\tgood\n")
         with pytest.raises(DataError, match="the header is not understood"):
-            list(read_labeled_texts(path))
+            list(LabeledTable(path))
     finally:
         os.close(end)
 
 
 def test_an_empty_file_is_refused_and_a_header_alone_is_not(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="empty"):
-        list(read_labeled_texts(table(tmp_path, "")))
-    assert list(read_labeled_texts(table(tmp_path, "label\ttext\n"))) == []
+        list(LabeledTable(table(tmp_path, "")))
+    assert list(LabeledTable(table(tmp_path, "label\ttext\n"))) == []
 
 
 def test_a_class_may_be_called_label(tmp_path: Path) -> None:
-    (only,) = read_labeled_texts(table(tmp_path, "label\ttext\nlabel\tx\n"))
+    (only,) = LabeledTable(table(tmp_path, "label\ttext\nlabel\tx\n"))
     assert only.label == "label"

@@ -31,7 +31,7 @@ from attnkit.tasks.plan import SAMPLE, Plan, outline
 from attnkit.tasks.searching import Batching, make_batches
 from attnkit.tasks.task import Abandoned, Sample, Stop, Task, unless
 from attnkit.tasks.texts import PreparedTexts, TextReader, build_texts, open_texts, texts_of
-from attnkit.text.labeled_text import read_labeled_texts
+from attnkit.text.labeled_text import LabeledTable
 from attnkit.text.lines import count_lines
 from attnkit.text.vocabulary import train_vocabulary
 from attnkit.training.loop import Job
@@ -157,7 +157,7 @@ def _plan(config: TextClassifyConfig, init_from: Path | None = None) -> Plan:
     if source is not None:
         refuse_misfit(source, config)
     paths = [Path(name) for name in config.data.files]
-    samples = [list(islice(read_labeled_texts(path), SAMPLE)) for path in paths]
+    samples = [list(islice(LabeledTable(path), SAMPLE)) for path in paths]
     counts = [count_lines(path) - 1 for path in paths]
     lines = [line for sample in samples for line in sample]
     given = given_tokenizer(config, source)

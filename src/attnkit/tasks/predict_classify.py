@@ -24,6 +24,7 @@ from attnkit.tasks.predicting import (
     Totals,
     as_json,
     in_batches,
+    named,
     rounded,
     shares,
     told_shares,
@@ -32,7 +33,7 @@ from attnkit.tasks.predicting import (
 from attnkit.tasks.stream import complaints, patience_with, windows
 from attnkit.tasks.texts import TextReader, n_characters
 from attnkit.text.labeled_text import LabeledTable, LabeledText
-from attnkit.text.lines import STDIN, LineReader
+from attnkit.text.lines import LineReader
 
 Shares = list[float]
 """The probability of each label."""
@@ -107,7 +108,7 @@ class ClassifyPredictor:
             raise DataError(what, where=f"{path}:1", help=help)
         usual = {*_USUAL, *(taught.columns or ())}
         if not {name.lower() for name in columns.names} <= {name.lower() for name in usual}:
-            self.tell(f"{_named(path, 1)}: {columns.told()}")
+            self.tell(f"{named(path, 1)}: {columns.told()}")
         yield from table
 
     def _label(self, given: Sequence[LabeledText]) -> list[str]:
@@ -156,17 +157,13 @@ _KINDS = "single texts", "pairs of texts"
 _USUAL = "label", "text", "text2"
 
 
-def _named(path: Path, number: int) -> str:
-    return f"line {number} of standard input" if path == STDIN else f"{path}:{number}"
-
-
 def _singles(lines: LineReader, path: Path, tell: Tell) -> Iterator[LabeledText]:
     """Yield each line as a text, saying of the first tab that it means nothing."""
     told = False
     for number, line in enumerate(lines, 1):
         if "\t" in line and not told:
             told = True
-            tell(f"{_named(path, number)} holds a tab and is read as one text; --format pairs or table reads columns")
+            tell(f"{named(path, number)} holds a tab and is read as one text; --format pairs or table reads columns")
         yield LabeledText(line, None, None, number)
 
 

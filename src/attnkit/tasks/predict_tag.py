@@ -27,6 +27,7 @@ from attnkit.tasks.predicting import (
     Totals,
     as_json,
     in_batches,
+    named,
     rounded,
     shares,
     unknown_labels,
@@ -188,8 +189,7 @@ def _columns_fault(lines: Sequence[str], path: Path, n_before: int, labels: Coll
     """Return what is said of lines of words, so many behind the first, that hold a tab or end in tags, most of them."""
     number = next((i for i, line in enumerate(lines, n_before + 1) if "\t" in line), None)
     if number is not None:
-        where = f"line {number} of standard input" if path == STDIN else f"{path}:{number}"
-        return f"{where} holds a tab and is read as a sentence; --format conll reads columns"
+        return f"{named(path, number)} holds a tab and is read as a sentence; --format conll reads columns"
     rows = [words for line in lines if (words := line.split())]
     tagged = [words for words in rows if len(words) > 1 and words[-1] in labels]
     if len(tagged) < 2 or 2 * len(tagged) <= len(rows) or len(set(map(len, tagged))) > 1:

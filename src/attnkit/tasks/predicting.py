@@ -13,6 +13,7 @@ from typing import Any, Literal, Protocol, TypeVar
 
 from attnkit.metrics.labels import Confusion
 from attnkit.tasks.searching import Batching, make_batches
+from attnkit.text.lines import STDIN
 
 Format = Literal["auto", "lines", "pairs", "table", "conll", "jsonl", "squad"]
 """How a file holds what is to be predicted; ``auto`` is what the kind of run usually has."""
@@ -59,6 +60,11 @@ class Totals:
     rows: Sequence[tuple[str, ...]] = ()
     """A table for people, its header first."""
     confusion: Confusion | None = None
+
+
+def named(path: Path, number: int) -> str:
+    """Return a line's name, by which it is told of."""
+    return f"line {number} of standard input" if path == STDIN else f"{path}:{number}"
 
 
 class Predictor(Protocol):

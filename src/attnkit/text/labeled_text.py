@@ -233,11 +233,6 @@ class LabeledTable:
         return DataError(what, where=f"{self.path}:1", help=_HEADER)
 
 
-def read_labeled_texts(path: Path, *, labeled: bool = True) -> Iterator[LabeledText]:
-    """Yield the lines of a table, for callers that need no columns. Raises ``DataError`` as ``LabeledTable`` does."""
-    yield from LabeledTable(path, labeled=labeled)
-
-
 _HEADER = "begin the file with a line that names its columns: label<TAB>text or label<TAB>text<TAB>text2"
 _RENAME = "name the columns in the first line: label, text and perhaps text2; columns of other names are not read then"
 
