@@ -33,7 +33,7 @@ from attnkit.metrics.labels import confusion, label_scores
 from attnkit.metrics.spans import span_scores
 from attnkit.text.conll import read_sentences
 from attnkit.text.documents import space_words
-from attnkit.text.labeled_text import LabeledText, read_labeled_texts
+from attnkit.text.labeled_text import LabeledTable, LabeledText
 from attnkit.text.squad import Paragraph, Question, read_squad, split_paragraphs
 
 RESULT = Path(__file__).parent / "results" / "baselines.json"
@@ -114,7 +114,7 @@ def _solve(product: Callable[[Floats], Floats], right: Floats) -> Floats:
 
 def sentiment(folder: Path) -> Message:
     """Fit and score the bag of words."""
-    train, dev, test = (list(read_labeled_texts(folder / f"{part}.tsv")) for part in ("train", "dev", "test"))
+    train, dev, test = (list(LabeledTable(folder / f"{part}.tsv")) for part in ("train", "dev", "test"))
     labels = sorted({str(text.label) for text in train})
     signs = np.array([1.0 if text.label == labels[1] else -1.0 for text in train])
     best: tuple[float, Message] | None = None

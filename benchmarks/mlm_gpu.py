@@ -8,8 +8,7 @@ sides from the same weights on the same text, as mlm.py has it, with as many tok
 attnkit attends by the kernel for passages of many lengths, the Trainer has one piece of a document a row, grouped by
 length. Across: both attend without any mask.
 
-Speeds are without the first steps, which compile and warm up: of attnkit by the difference of two trainings, one of a
-fifth of the steps; of the Trainer by its clock after five steps.
+Speeds are without the first five steps of either side, which compile and warm up.
 
 The share of the GPU is the arithmetic that the model needs, over what the GPU is sold for (PEAKS), and over what a
 product of two large bfloat16 matrices reaches here. Needed are six operations for each weight and token (two forward,
@@ -27,7 +26,7 @@ import signal
 import statistics
 import subprocess
 import sys
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 
 from mlm_runs import MINI, Case, Place, Shared, System, Way, train
@@ -116,11 +115,8 @@ class Experiment:
         (system, compiled), steps = SYSTEMS[name], self.options.steps
         way = Way(LAYOUTS[table], table == "isolated", 4, compiled=compiled) if system.peer else None
         sets = () if system.peer else (f"compiled={str(compiled).lower()}",)
-        case = Case(system, table, 1, way, steps, sets=sets)
         try:
-            row = train(case, place, scores=False)
-            if not system.peer:  # whose clock leaves its first steps out
-                row = less(row, train(replace(case, steps=max(1, steps // 5)), place, scores=False))
+            row = train(Case(system, table, 1, way, steps, sets=sets, clocked=True), place, scores=False)
             row["sees"] = seen(place, table)
         except SystemExit as failed:
             if not isinstance(failed.code, str):  # somebody wants this script to end
@@ -158,18 +154,6 @@ class Experiment:
                     lines.append(f"| {name} | {median_and_range(mine, 0)} | {ratio} | {' | '.join(shares)} |")
                 parts.append("\n".join(lines))
         return "\n\n".join(parts)
-
-
-def less(row: Message, first: Message) -> Message:
-    """Return the figures of the steps that a longer training takes beyond a shorter one: no compilation, no caches."""
-    seconds, names = row["seconds"] - first["seconds"], ("text tokens", "real tokens", "steps")
-    found = {
-        **row,
-        "seconds": seconds,
-        "all seconds": row["seconds"],
-        **{name: row[name] - first[name] for name in names},
-    }
-    return {**found, "tokens/s": round(found["text tokens"] / seconds, 1)}
 
 
 def seen(place: Place, table: str) -> float:

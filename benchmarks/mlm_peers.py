@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
+from peers import WARM_UP, without_warm_up
 from safetensors.numpy import load_file
 from torch.utils.data import Dataset
 from transformers import (
@@ -37,8 +38,6 @@ from transformers import (
 
 Message = dict[str, Any]
 PAD, BEGIN, END = 0, 1, 2
-WARM_UP = 5
-"""Steps whose time does not count."""
 SPECIAL = 3
 """Ids below this one are no text."""
 
@@ -93,7 +92,8 @@ class Counting(Trainer):
 
     def training_step(self, model: Any, inputs: Message, *rest: Any, **keywords: Any) -> torch.Tensor:
         """Take one step."""
-        self.counts = self.counts + inputs.pop("counts")
+        counts = inputs.pop("counts")  # on the device by now; nobody waits for it
+        self.counts = self.counts.to(counts.device) + counts
         return super().training_step(model, inputs, *rest, **keywords)
 
 
@@ -122,12 +122,6 @@ class Clock(TrainerCallback):
         if len(self.times) <= WARM_UP and torch.cuda.is_available():
             torch.cuda.synchronize()  # where the clock begins to count
         self.times.append(time.perf_counter())
-
-    def seconds(self) -> float:
-        """Return the time of all steps, the first ones counted as the mean of the others: they may compile."""
-        n = len(self.times) - 1
-        first = WARM_UP if n > 2 * WARM_UP else 0
-        return (self.times[-1] - self.times[first]) * n / (n - first)
 
 
 def documents(spec: Message) -> Iterator[list[int]]:
@@ -221,8 +215,11 @@ def train(spec: Message) -> Message:
     )  # fmt: skip
     trainer.train()
     n_text, n_real, n_places = trainer.counts.tolist()
-    done = {"seconds": clock.seconds(), "all seconds": clock.times[-1] - clock.times[0], "text tokens": n_text,
-            "steps": trainer.state.global_step, "real tokens": n_real, "padding": 1 - n_real / n_places}  # fmt: skip
+    done = {
+        "seconds": without_warm_up(clock.times), "all seconds": clock.times[-1] - clock.times[0],
+        "text tokens": n_text, "steps": trainer.state.global_step, "real tokens": n_real,
+        "padding": 1 - n_real / n_places,
+    }  # fmt: skip
     if spec["held out"]:
         folder = Path(spec["out"]) / "model"
         save(model, Path(spec["model"]), folder)

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from peers import WORK, Message
+from peers import WORK, Message, without_warm_up
 from word2vec_runs import UNSET, measured
 
 HERE = Path(__file__).resolve().parent
@@ -65,6 +65,8 @@ class Case:
     minutes: float | None = None
     sets: tuple[str, ...] = ()
     """Further keys of attnkit."""
+    clocked: bool = False
+    """attnkit's first steps are counted as the mean of the others, as the peer's are: they may compile."""
 
 
 @dataclass(frozen=True)
@@ -201,9 +203,10 @@ def environment() -> dict[str, str]:
     return {**kept, "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
 
 
-def attnkit(*arguments: object) -> tuple[str, Message]:
-    """Run a command of the toolkit; return what it prints, with time and memory."""
-    command = [sys.executable, "-m", "attnkit", *arguments]
+def attnkit(*arguments: object, times: Path | None = None) -> tuple[str, Message]:
+    """Run a command of the toolkit; return what it prints, with time and memory. It may note the times of its steps."""
+    program: list[object] = ["-m", "attnkit"] if times is None else [HERE / "mlm_clock.py", times]
+    command = [sys.executable, *program, *arguments]
     return measured(command, environment(), HOME / f"attnkit-{arguments[0]}.log")
 
 
@@ -235,6 +238,7 @@ def _own(case: Case, place: Place, now: Path) -> Message:
         "pretrain-mlm", place.train, "-o", now / "run", "--valid", place.valid, "--preset", "mini",
         "--init-from", place.initial(case.seed, system.dropout), "--seed", case.seed, "--threads", shared.threads,
         "--precision", system.precision, "--device", shared.device, *limit, "--json", *_sets(sets),
+        times=now / "times.json" if case.clocked else None,
     )  # fmt: skip
     told = json.loads(printed)
     timing = json.loads((now / "run" / "timings.jsonl").read_text().splitlines()[-1])
@@ -243,7 +247,9 @@ def _own(case: Case, place: Place, now: Path) -> Message:
     done = counted(now / "run", case.table, told["step"], case.seed)
     if done["real tokens"] != timing["tokens"]:
         sys.exit(f"{timing['tokens']} tokens were trained on, {done['real tokens']} were planned")
-    return {**record, **done, "seconds": 60 * timing["minutes"], "loss": told["metrics"]["loss"]}
+    seconds = 60 * timing["minutes"]
+    counted_seconds = without_warm_up(json.loads((now / "times.json").read_text())) if case.clocked else seconds
+    return {**record, **done, "seconds": counted_seconds, "all seconds": seconds, "loss": told["metrics"]["loss"]}
 
 
 def _peer(case: Case, place: Place, now: Path, scores: bool) -> Message:

@@ -30,6 +30,20 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--result", type=Path, help="the result file, if not the one under benchmarks/results")
 
 
+WARM_UP = 5
+"""Steps of a training whose time does not count, where the first ones may compile."""
+
+
+def without_warm_up(times: list[float]) -> float:
+    """Return the seconds of all steps, given when the first one began and each ended.
+
+    The first ones are counted as the mean of the others, if there are enough of those.
+    """
+    n = len(times) - 1
+    first = WARM_UP if n > 2 * WARM_UP else 0
+    return (times[-1] - times[first]) * n / (n - first)
+
+
 def peers_python(given: Path | None, pins: str = "peers.txt") -> Path:
     """Return the interpreter of the peers' environment, which is made the first time; each list of pins has its own."""
     if given is not None:

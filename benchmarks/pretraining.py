@@ -219,7 +219,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--minutes", type=float, default=60, help="of pretraining, evaluation included")
-    parser.add_argument("--most-minutes", type=float, default=3, help="of a fine-tuning")
+    parser.add_argument("--most-minutes", type=float, default=1.5, help="of a fine-tuning")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--only", nargs="+", choices=[task.data for task in TASKS], help="fine-tune for these alone")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import importlib
+import pkgutil
 import re
 import subprocess
 import sys
@@ -58,6 +60,19 @@ def test_imports_run_down(path: Path) -> None:
     assert here in FLOOR, f"{here} is no room of the design"
     for room in imported_rooms(path) & set(FLOOR) - {here, "__init__"}:
         assert FLOOR[room] < FLOOR[here], f"{here} must not import {room}"
+
+
+def test_what_benchmarks_import_is_there() -> None:
+    """Nothing else runs most of them."""
+    missing = []
+    for path in sorted((SOURCES.parents[1] / "benchmarks").glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "attnkit":
+                found = importlib.import_module(str(node.module))
+                parts = {module.name for module in pkgutil.iter_modules(getattr(found, "__path__", []))}
+                names = [alias.name for alias in node.names if alias.name not in parts]
+                missing += [f"{path.name}: {name}" for name in names if not hasattr(found, name)]
+    assert missing == []
 
 
 def test_torch_free_rooms_stay_free() -> None:

@@ -49,7 +49,7 @@ def test_the_average_is_the_mean(run: Path, tmp_path: Path, n: int | None, names
     for name, tensor in expected.items():
         torch.testing.assert_close(found[name], tensor, rtol=0, atol=1e-7)
     assert (path / "best").read_text() == "averaged\n"
-    loaded = load_run(path)
+    loaded = load_run(path, device="cpu")
     assert loaded.checkpoint == "averaged"
     for name, tensor in tensors_of(loaded.model).items():
         assert torch.equal(tensor, found[name])

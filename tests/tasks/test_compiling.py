@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +96,20 @@ def test_a_compiler_that_fails_is_told_of(workshop: Any, tmp_path: Path, monkeyp
     with pytest.raises(SystemFailure, match=r"could not compile the model: .*no compiler here") as failed:
         workshop.train(workshop.configure_task("hidden words", compiled=True, **STEPS), tmp_path / "run")
     assert failed.value.where == "compiled" and "compiled to false" in str(failed.value.help)
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux")
+def test_what_compiles_does_not_hear_the_signal_to_stop() -> None:
+    """Sent to a whole group of processes, it would leave the training to wait forever for what is compiled."""
+    code = (
+        "from pathlib import Path; from attnkit.tasks import compiling; compiling._start_workers()\n"
+        "from torch._inductor.async_compile import AsyncCompile; pool = AsyncCompile.process_pool().process.pid\n"
+        "for name in ('self', pool): print(Path(f'/proc/{name}/status').read_text().split('SigBlk:')[1].split()[0])"
+    )
+    environment = {**os.environ, "TORCHINDUCTOR_COMPILE_THREADS": "2"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    own, pool = (int(mask, 16) >> signal.SIGTERM - 1 & 1 for mask in done.stdout.split())
+    assert (own, pool) == (0, 1)
 
 
 @pytest.mark.slow

@@ -24,7 +24,9 @@ def command(
     method: Annotated[
         Method, typer.Option(help="Links of one direction, or how those of both become one.")
     ] = "grow-diag-final-and",
-    run: Annotated[Path | None, typer.Option(help="Align the tokens of a run's vocabularies.", metavar="RUN")] = None,
+    run: Annotated[
+        Path | None, typer.Option("--run", help="Align the tokens of a run's vocabularies.", metavar="RUN")
+    ] = None,
     vocab: Annotated[
         Path | None, typer.Option(help="Align the tokens of a vocabulary, not words.", metavar="FILE")
     ] = None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
@@ -28,9 +29,26 @@ def compile_layers(module: nn.Module, config: RunConfig) -> None:
         return
     import torch._dynamo  # takes its time to import
 
+    _start_workers()
     torch._dynamo.config.recompile_limit = max(_MOST_VARIANTS, torch._dynamo.config.recompile_limit)
     for block in blocks_of(module):
         block.compile(dynamic=True)
+
+
+def _start_workers() -> None:
+    """Start the processes that torch compiles in so that they do not hear SIGTERM.
+
+    It often goes to a whole group of processes. Without them the training would wait forever for what they compile,
+    rather than stop after its step. They end when their parent does.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM}) if hasattr(signal, "pthread_sigmask") else None
+    try:
+        from torch._inductor.async_compile import AsyncCompile
+
+        AsyncCompile.warm_pool()
+    finally:
+        if before is not None:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def uncompiled(call: Callable[[nn.Module], _Found], config: RunConfig) -> Callable[[nn.Module], _Found]:

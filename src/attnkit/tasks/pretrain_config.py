@@ -45,7 +45,7 @@ SCALES: dict[str, dict[str, Any]] = {
     "base": {
         "vocabulary": {"size": 32000},
         "data": {"length": 512},
-        "optimization": {"learning_rate": 1e-4, "warmup_steps": 10_000, "max_tokens": 131_072, "accumulate": 8},
+        "optimization": {"learning_rate": 1e-4, "warmup_steps": 10_000, "max_tokens": 131_072, "accumulate": 4},
         "limits": {"steps": 1_000_000},
         "evaluation": {"every_steps": 5000},
     },

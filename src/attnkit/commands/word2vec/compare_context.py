@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def command(
     run: Annotated[Path, typer.Argument(help="Run of word2vec or BERT, or a file of vectors.", metavar="RUN")],
     sentences: Annotated[list[str], typer.Argument(help="Two or more that hold the word.", metavar="SENTENCE...")],
-    word: Annotated[str, typer.Option(help="The word to compare.", metavar="WORD")],
+    word: Annotated[str, typer.Option("--word", help="The word to compare.", metavar="WORD")],
     encoder: Annotated[
         Path | None, typer.Option(help="Run of BERT that reads the sentences. [default: RUN if it is one]")
     ] = None,
