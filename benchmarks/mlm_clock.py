@@ -2,7 +2,8 @@
 
     PYTHONPATH=src python benchmarks/mlm_clock.py TIMES.json pretrain-mlm TEXT -o RUN
 
-The file has seconds of one clock. A step ends when the loop gives its record, for which it waits for the device.
+The file has seconds of one clock. A step ends when the loop gives its record: it has waited for the gradient by
+then, not for the update.
 """
 
 from __future__ import annotations

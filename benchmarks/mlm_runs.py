@@ -21,7 +21,7 @@ HOME = WORK / "mlm"
 MINI = {"d_model": 256, "n_heads": 4, "n_layers": 4, "d_ff": 1024}
 VALID_ROWS = 512
 """Of the held-out text, that are scored."""
-CLOSE = 1e-3
+CLOSE = 2e-5
 """How far the peer's own loss may be from attnkit's of the same weights: beyond it they are not the same function."""
 
 
@@ -173,13 +173,14 @@ class Place:
         """Return how many rows of the peer hold as much text as a step of attnkit."""
         path = self.folder / "rows.json"
         known: dict[str, int] = json.loads(path.read_text()) if path.exists() else {}
-        if f"{table} {layout}" not in known:
+        name = f"{table} {layout} {self.shared.batch}"
+        if name not in known:
             from mlm_side import counted
 
-            epoch = counted(self.initial(1, 0.0), table)
-            known[f"{table} {layout}"] = round(epoch["text tokens"] / epoch["steps"] / self._text_of_a_row(layout))
+            epoch = counted(self.initial(1, 0.0), table, max_tokens=self.shared.batch)
+            known[name] = round(epoch["text tokens"] / epoch["steps"] / self._text_of_a_row(layout))
             path.write_text(json.dumps(known))
-        return known[f"{table} {layout}"]
+        return known[name]
 
     def _text_of_a_row(self, layout: str) -> float:
         from safetensors.numpy import load_file

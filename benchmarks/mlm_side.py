@@ -79,12 +79,17 @@ def score(run: Path, text_run: Path, table: str) -> Message:
     return dict(found)
 
 
-def counted(run: Path, table: str, steps: int | None = None, seed: int = 1) -> Message:
-    """Return how many tokens of text, and tokens and places in all, so many steps of a seed train on; or an epoch."""
+def counted(
+    run: Path, table: str, steps: int | None = None, seed: int = 1, max_tokens: int | None = None
+) -> Message:
+    """Return how many tokens of text, and tokens and places in all, so many steps of a seed train on; or an epoch.
+
+    A step is as large as the run's, or of ``max_tokens``.
+    """
     config, text = opened(run, table)
     rows = text.train
     assert isinstance(rows, MaskedRows)
-    feed = RowFeed(rows, seed, config.optimization.max_tokens)
+    feed = RowFeed(rows, seed, max_tokens or config.optimization.max_tokens)
     found = np.zeros(3, np.int64)
     n_done = epoch = 0
     while steps is None or n_done < steps:

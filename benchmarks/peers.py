@@ -37,7 +37,7 @@ WARM_UP = 5
 def without_warm_up(times: list[float]) -> float:
     """Return the seconds of all steps, given when the first one began and each ended.
 
-    The first ones are counted as the mean of the others, if there are enough of those.
+    The first ones are counted as the mean of the others where at least as many of those follow.
     """
     n = len(times) - 1
     first = WARM_UP if n > 2 * WARM_UP else 0

@@ -7,7 +7,8 @@ DIR holds wikipedia-en, sentence-polarity, wnut17 and xquad. First `attnkit pret
 --minutes long; its held-out perplexity is kept as it goes. Then `attnkit finetune` for three tasks, from the pretrained
 encoder and --from-scratch (same architecture and vocabulary), --seeds seeds each, and `attnkit predict --gold` on the
 test sets. Each of the two beginnings gets the learning rate of RATES whose development score is best, with a seed that
-is not used again; epochs are the same for both, at most --most-minutes a run. xquad is split by paragraph as
+is not used again. A run ends after Task.epochs or --most-minutes, which come first on two cores of today: the schedule
+falls to its end by then, and a faster machine takes more steps. xquad is split by paragraph as
 baselines.py splits it, and the figures of baselines.py stand beside (benchmarks/results/baselines.json).
 
 Resumable: pretraining goes on from its newest checkpoint, a fine-tuning under way begins anew. Figures go to
@@ -173,8 +174,8 @@ class Experiment:
         """Return the tables of all there is."""
         rows = self.rows()
         parts = [curve_table(rows["pretraining"]["curve"])] if "pretraining" in rows else []
-        lines = ["| test set | score | simple baseline | from scratch | pretrained | gain | minutes a run |",
-                 "|---|---|---|---|---|---|---|"]  # fmt: skip
+        lines = ["| test set | score | simple baseline | from scratch | pretrained | gain | minutes a run | steps |",
+                 "|---|---|---|---|---|---|---|---|"]  # fmt: skip
         baselines = json.loads(BASELINES.read_text())["rows"]
         for task in TASKS:
             done = {start: self.trained(task, start) for start in STARTS}
@@ -209,9 +210,10 @@ def task_line(task: Task, done: dict[str, list[Message]], baseline: Message) -> 
     scores = {start: [row["test"][task.score] for row in rows] for start, rows in done.items()}
     gain = statistics.mean(scores["pretrained"]) - statistics.mean(scores["from scratch"])
     minutes = max(row["minutes"] for rows in done.values() for row in rows)
+    steps = [row["steps"] for rows in done.values() for row in rows]
     cells = [f"{task.data} ({task.name})", task.baseline, f"{baseline[task.baseline]:.1f}"]
     cells += [median_and_range(scores[start], 1) for start in ("from scratch", "pretrained")]
-    return f"| {' | '.join(cells)} | {gain:+.1f} | {minutes:.1f} |"
+    return f"| {' | '.join(cells)} | {gain:+.1f} | {minutes:.1f} | {min(steps):,}-{max(steps):,} |"
 
 
 def main() -> None:

@@ -190,7 +190,12 @@ class Workplace:
         keys += [f"data.max_length={config['data']['max_length']}"]
         keys += [f"decoding.max_length={config['decoding']['max_length']}"]
         both = ["--vocab", begun / "tokenizer.json", "--vocab", begun / "tokenizer.target.json"]
-        return self.train(f"encoder-{digest([name, seed])}", *self.pair(seed), *both, *self.sets(*keys))
+        drawn = self.home / f"encoder-{digest([name, seed])}"
+        found = self.train(drawn.name, *self.pair(seed), *both, *self.sets(*keys))
+        model = read_run_config(RunFolder(drawn).checkpoint()[0]).model_dump(mode="json")["model"]
+        if model != config["model"]:
+            sys.exit(f"the two translators differ: {model}, {config['model']}")
+        return found
 
     def languages(self, alpha: float, seed: int) -> Message:
         """Pretrain one encoder for English and a quarter of the German, and count what it is shown."""

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from torch._dynamo.utils import counters
 
-from attnkit.errors import SystemFailure, UsageError
+from attnkit.errors import StoppedError, SystemFailure, UsageError
 from attnkit.models.attention.multihead import FREELY
 from attnkit.models.language_config import BertConfig
 from attnkit.models.layers import EncoderLayer
@@ -101,15 +101,45 @@ def test_a_compiler_that_fails_is_told_of(workshop: Any, tmp_path: Path, monkeyp
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux")
 def test_what_compiles_does_not_hear_the_signal_to_stop() -> None:
     """Sent to a whole group of processes, it would leave the training to wait forever for what is compiled."""
-    code = (
-        "from pathlib import Path; from attnkit.tasks import compiling; compiling._start_workers()\n"
-        "from torch._inductor.async_compile import AsyncCompile; pool = AsyncCompile.process_pool().process.pid\n"
-        "for name in ('self', pool): print(Path(f'/proc/{name}/status').read_text().split('SigBlk:')[1].split()[0])"
-    )
-    environment = {**os.environ, "TORCHINDUCTOR_COMPILE_THREADS": "2"}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
-    own, pool = (int(mask, 16) >> signal.SIGTERM - 1 & 1 for mask in done.stdout.split())
-    assert (own, pool) == (0, 1)
+    code = """if True:
+        from pathlib import Path
+        from types import SimpleNamespace
+        import torch
+        from attnkit.tasks.compiling import compile_layers
+        compile_layers(torch.nn.Linear(1, 1), SimpleNamespace(compiled=True), torch.device("cuda"))
+        from torch._inductor.async_compile import AsyncCompile
+        assert AsyncCompile.process_pool.cache_info().currsize == 1
+        for name in ("self", AsyncCompile.process_pool().process.pid):
+            print(Path(f"/proc/{name}/status").read_text().split("SigBlk:")[1].split()[0])
+    """
+    environment = {**os.environ, "TORCHINDUCTOR_COMPILE_THREADS": "2", "TORCHINDUCTOR_WORKER_START": "subprocess"}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=120)
+    own, workers = (int(mask, 16) >> signal.SIGTERM - 1 & 1 for mask in done.stdout.split())
+    assert (own, workers) == (0, 1)
+
+
+def test_a_stop_that_ends_the_compiler_too_is_a_stop(
+    workshop: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def ended(*_: Any) -> Any:
+        asked.append(True)
+        raise RuntimeError("the compiler was killed")
+
+    given = nn.Module.compile
+    config = workshop.configure_task("hidden words", compiled=True, **STEPS)
+    with monkeypatch.context() as patch:
+        patch.setattr(nn.Module, "compile", lambda self, dynamic: given(self, backend=ended, dynamic=dynamic))
+        torch._dynamo.reset()
+        with pytest.raises(StoppedError, match="stopped at step 0"):
+            workshop.train(config, tmp_path / "run", stop=lambda: bool(asked))
+    torch._dynamo.reset()
+    monkeypatch.setattr(nn.Module, "compile", lambda self, dynamic: given(self, backend="eager", dynamic=dynamic))
+    workshop.train(config, tmp_path / "run")
+    workshop.train(config, tmp_path / "whole")
+    assert losses(tmp_path / "run") == losses(tmp_path / "whole")
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TypeVar
 
 import torch
@@ -19,7 +19,11 @@ _MOST_VARIANTS = 64
 _Found = TypeVar("_Found")
 
 
-def compile_layers(module: nn.Module, config: RunConfig) -> None:
+class CompilerFailure(SystemFailure):
+    """What torch compiles with is missing or failed, or was ended by a signal that came to all processes."""
+
+
+def compile_layers(module: nn.Module, config: RunConfig, device: torch.device) -> None:
     """Let the layers of a model be compiled when they first compute, if the configuration says so.
 
     Each by itself: they are alike, so that one compilation serves them all, for sizes of any kind from the beginning.
@@ -29,7 +33,8 @@ def compile_layers(module: nn.Module, config: RunConfig) -> None:
         return
     import torch._dynamo  # takes its time to import
 
-    _start_workers()
+    if device.type != "cpu":  # where it compiles in threads of this process
+        _start_workers()
     torch._dynamo.config.recompile_limit = max(_MOST_VARIANTS, torch._dynamo.config.recompile_limit)
     for block in blocks_of(module):
         block.compile(dynamic=True)
@@ -43,9 +48,10 @@ def _start_workers() -> None:
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM}) if hasattr(signal, "pthread_sigmask") else None
     try:
-        from torch._inductor.async_compile import AsyncCompile
+        with suppress(ImportError, AttributeError):  # torch's own names; without them it starts the processes later
+            from torch._inductor.async_compile import AsyncCompile
 
-        AsyncCompile.warm_pool()
+            AsyncCompile.warm_pool()
     finally:
         if before is not None:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
@@ -68,7 +74,7 @@ def compiling(config: RunConfig) -> Iterator[None]:
     """Tell of a compiler that is missing or fails in the words of a user.
 
     Raises:
-        SystemFailure: in place of what the compiler raises.
+        CompilerFailure: in place of what the compiler raises.
     """
     if not config.compiled:
         yield
@@ -79,7 +85,7 @@ def compiling(config: RunConfig) -> Iterator[None]:
         yield
     except TorchDynamoException as error:
         said = [line.strip() for line in str(error).splitlines() if line.strip()]  # which system, then what it says
-        raise SystemFailure(
+        raise CompilerFailure(
             f"torch could not compile the model: {' '.join(said[:2])[:200]}",
             where="compiled",
             help="set compiled to false, or install what torch compiles with (a C++ compiler; Triton on a GPU)",

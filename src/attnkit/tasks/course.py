@@ -20,7 +20,7 @@ from attnkit.runs.folder import RunFolder
 from attnkit.runtime.devices import choose_device, choose_precision, set_threads
 from attnkit.runtime.processes import release_free_memory
 from attnkit.runtime.ranks import Ranks, join_ranks
-from attnkit.tasks.compiling import compile_layers, compiling, uncompiled
+from attnkit.tasks.compiling import CompilerFailure, compile_layers, compiling, uncompiled
 from attnkit.tasks.embeddings import Opened, lay_embeddings, open_embeddings, refuse_beside
 from attnkit.tasks.encoded import Checked, Stage, Warned
 from attnkit.tasks.keeping import Keeper
@@ -204,15 +204,23 @@ def _build(
     rates = task.rates(config, module)
     state = TrainState(lay_weights(module, config, working, ranks, rates), Position())
     keeper.restore(state, prepared.fingerprint, prepared.texts)
-    compile_layers(module, config)
+    compile_layers(module, config, device)
     return said, state
 
 
 def _fit(config: RunConfig, job: Job, state: TrainState, ranks: Ranks) -> Iterator[StepRecord | EvaluationRecord]:
-    """Train; all ranks see in the same step that it diverges."""
+    """Train; all ranks see in the same step that it diverges.
+
+    A signal that asks for a stop may end what compiles, too: then the step that waited for it is not taken.
+    """
     try:
         with compiling(config):
             yield from fit(job, state)
+    except CompilerFailure:
+        if ranks.world > 1 or job.stop is None or not job.stop():
+            raise
+        state.weights.clear()
+        state.finished = "stopped"
     except DivergedError:
         with ranks.together():
             raise
