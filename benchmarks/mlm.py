@@ -8,7 +8,8 @@ on the same documents (paragraphs of 110 tokens on average, or with --documents 
 encoding (8,000 entries, made by attnkit), in rows of 128 tokens, from the same initial weights (attnkit's, exported),
 with the same AdamW, clipping and 80/10/10 masking, on as many tokens of text a step, with --threads threads. Each takes
 its own linear schedule: both rise for a tenth of the steps; attnkit's then is the smaller of that rise and of the share
-that is left, the Trainer's falls from its peak, so that its rates add up to 9 % more. Each training is a process of its own; systems take turns, seed by seed.
+that is left, the Trainer's falls from its peak, so that its rates add up to 9 % more. Each training is a process of its
+own; systems take turns, seed by seed.
 
 Two tables. Across: tokens of a row see each other whatever document they are of; the Trainer's rows are cut from all
 documents behind each other. Isolated: a document sees itself alone; the Trainer's rows are one piece of a document
@@ -16,9 +17,9 @@ each, padded, or packed ones with a four-dimensional mask.
 
 - hf default: float32, dropout .1, batches drawn at random, as the Trainer and BERT's configuration have it;
 - hf best: bfloat16, no dropout, in the way that is fastest in a probe of WAYS, --probe steps each;
-- attnkit: as `--preset mini` has it, which is bfloat16 where the machine has it, without dropout, but for positions: both
-  sides learn them, as BERT does, where the preset's are rotary. So the row of hf best differs in nothing but the system,
-  the row of hf default in precision and dropout as well;
+- attnkit: as `--preset mini` has it, which is bfloat16 where the machine has it, without dropout, but for positions:
+  both sides learn them, as BERT does, where the preset's are rotary. So the row of hf best differs in nothing but the
+  system, the row of hf default in precision and dropout as well;
 - attnkit, same minutes: for as long as hf best took, with the schedule of that many minutes;
 - attnkit dropout and hf dropout (--only dropout): both in bfloat16 with dropout .1.
 
@@ -53,8 +54,13 @@ OWN = System("attnkit", False, "auto", 0.0)
 TIMED = System("attnkit, same minutes", False, "auto", 0.0)
 OWN_DROPOUT = System("attnkit dropout", False, "bfloat16", 0.1)
 WAYS = {
-    "across": [Way("across"), Way("across", workers=1), Way("across", attention="eager"), Way("across", compiled=True),
-               Way("across", attention="eager", compiled=True)],  # fmt: skip
+    "across": [
+        Way("across"),
+        Way("across", workers=1),
+        Way("across", attention="eager"),
+        Way("across", compiled=True),
+        Way("across", attention="eager", compiled=True),
+    ],
     "isolated": [
         Way("alone", grouped=True),
         Way("alone", grouped=True, workers=1),

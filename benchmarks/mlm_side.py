@@ -79,9 +79,7 @@ def score(run: Path, text_run: Path, table: str) -> Message:
     return dict(found)
 
 
-def counted(
-    run: Path, table: str, steps: int | None = None, seed: int = 1, max_tokens: int | None = None
-) -> Message:
+def counted(run: Path, table: str, steps: int | None = None, seed: int = 1, max_tokens: int | None = None) -> Message:
     """Return how many tokens of text, and tokens and places in all, so many steps of a seed train on; or an epoch.
 
     A step is as large as the run's, or of ``max_tokens``.

@@ -37,7 +37,7 @@ def test_a_whole_run_is_good(call: Call, run: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in run.rglob("*")}
     code, out, err = call("verify", run)
     assert (code, err) == (0, "")
-    rows = [line.split(maxsplit=2) for line in out.splitlines() if line.startswith(("good", "BAD"))]
+    rows = [line.split(maxsplit=2) for line in out.splitlines() if line.startswith(("good ", "BAD "))]
     assert [row[:2] for row in rows] == [
         ["good", name]
         for name in (
