@@ -242,7 +242,8 @@ def describe(error: BaseException) -> tuple[list[str], int]:
     elif hasattr(error, "format_message"):  # click's own errors: wrong flags and arguments
         context = getattr(error, "ctx", None)
         path = context.command_path if context else "attnkit"
-        lines, code = [f"error: {error.format_message()}", f"help: {path} --help"], 2
+        message = error.format_message().replace("Value error, ", "")  # which is how pydantic names its kind
+        lines, code = [f"error: {message}", f"help: {path} --help"], 2
     elif (failed := system_failure(error)) is not None:
         lines, code = failed.lines(), failed.exit_code
     else:

@@ -72,7 +72,7 @@ def test_the_table_is_a_file_of_word_vectors(call: Call, bert: Path, tmp_path: P
     ("arguments", "code", "said"),
     [
         (["BERT", "{text}", "--layer", "7"], 2, "this model has no layer 7"),
-        (["BERT", "{text}", "--layer", "-1"], 2, "--layer"),
+        (["BERT", "{text}", "--layer", "-1"], 2, "greater than or equal to 0"),
         (["BERT", "{text}", "--what", "all"], 2, "all"),
         (["BERT", "{text}", "--what", "static"], 2, "of the vocabulary, not of lines"),
         (["BERT", "--what", "static", "--layer", "1"], 2, "before any layer"),

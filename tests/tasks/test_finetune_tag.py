@@ -181,16 +181,23 @@ def test_tags_of_any_scheme(tmp_path: Path, case: str) -> None:
     assert prepared.valid_sentences[0] == (tuple(f"w{i}" for i in range(len(written))), tuple(written))
 
 
-def test_tags_without_entities_are_scored_by_words(tmp_path: Path) -> None:
-    text = "a DT\nb NN\n\nb NN\na DT\nb NN\n\n" * 3
+def scored(tmp_path: Path, text: str, said: str) -> tuple[dict[str, float], list[Any]]:
+    """Return the scores and samples of a model that says one tag of every word."""
     _, run = begin(tmp_path, text, valid=text)
     config = configure("tag", tmp_path / "a.conll", tmp_path / "b.conll")
     prepared = open_tagged(config, run / "data")
-    model = Tagger(config.model, prepared.tokenizer.vocab_size, 2)
+    labels = prepared.labels.labels
+    model = Tagger(config.model, prepared.tokenizer.vocab_size, len(labels))
     with torch.no_grad():
-        model.output.bias += torch.tensor([0.0, 99.0])  # says NN of every word
-    scores = TASK.evaluation(config, prepared, torch.device("cpu"), None)(model)
+        model.output.bias[labels.index(said)] += 99
+    evaluation = TASK.evaluation(config, prepared, torch.device("cpu"), None)
+    scores = evaluation(model)
     assert scores is not None
+    return dict(scores), evaluation.samples
+
+
+def test_tags_without_entities_are_scored_by_words(tmp_path: Path) -> None:
+    scores, _ = scored(tmp_path, "a DT\nb NN\n\nb NN\na DT\nb NN\n\n" * 3, "NN")
     assert [scores[name] for name in ("accuracy", "precision", "recall", "f1")] == [60] * 4
 
 
@@ -293,19 +300,10 @@ def test_a_slip_in_the_development_file_alone_is_told(tmp_path: Path) -> None:
 
 
 def test_entities_in_bilou_are_scored_as_such(tmp_path: Path) -> None:
-    text = "a B-x\nb L-x\nc O\nd U-x\n\n" * 3
-    _, run = begin(tmp_path, text, valid=text)
-    config = configure("tag", tmp_path / "a.conll", tmp_path / "b.conll")
-    prepared = open_tagged(config, run / "data")
-    model = Tagger(config.model, prepared.tokenizer.vocab_size, 5)
-    with torch.no_grad():
-        model.output.bias += torch.tensor([0.0, 0.0, 0.0, 0.0, 99.0])  # says U-x of every word
-    evaluation = TASK.evaluation(config, prepared, torch.device("cpu"), None)
-    scores = evaluation(model)
-    assert scores is not None
+    scores, samples = scored(tmp_path, "a B-x\nb L-x\nc O\nd U-x\n\n" * 3, "U-x")
     # Four found, of which one is right; two expected.
     assert [scores[name] for name in ("accuracy", "precision", "recall")] == [25, 25, 50]
-    assert evaluation.samples[0] == ("a b c d", "x: a b; x: d", "x: a; x: b; x: c; x: d")
+    assert samples[0] == ("a b c d", "x: a b; x: d", "x: a; x: b; x: c; x: d")
 
 
 def test_a_development_file_without_sentences_is_refused(tmp_path: Path) -> None:

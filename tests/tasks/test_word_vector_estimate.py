@@ -41,7 +41,7 @@ def test_short_text_is_counted(path: Path, tmp_path: Path) -> None:
 
 def test_long_text_is_told_by_its_beginning(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole, packed = told(path), tmp_path / "text.txt.gz"
-    packed.write_bytes(gzip.compress(path.read_bytes() * 6))
+    packed.write_bytes(gzip.compress(path.read_bytes() * 12))
     assert whole is not None
     monkeypatch.setattr(module, "SAMPLE", 60_000)
     found = told(path)
@@ -50,8 +50,8 @@ def test_long_text_is_told_by_its_beginning(path: Path, tmp_path: Path, monkeypa
     assert found.n_words == pytest.approx(whole.n_words, rel=0.35)
     monkeypatch.setattr(module, "SAMPLE", 500_000)
     found = told(packed)  # the reader is always some ahead of what it has unpacked
-    assert found is not None and found.share < 1
-    assert found.n_raw == pytest.approx(6 * whole.n_raw, rel=0.35)
+    assert found is not None and found.share < 0.9
+    assert found.n_raw == pytest.approx(12 * whole.n_raw, rel=0.35)
 
 
 def test_more_of_everything_takes_more(path: Path) -> None:
