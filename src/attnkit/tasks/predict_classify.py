@@ -32,7 +32,7 @@ from attnkit.tasks.predicting import (
 )
 from attnkit.tasks.stream import complaints, patience_with, windows
 from attnkit.tasks.texts import TextReader, n_characters
-from attnkit.text.labeled_text import LabeledTable, LabeledText
+from attnkit.text.labeled_text import KINDS, LabeledTable, LabeledText
 from attnkit.text.lines import LineReader
 
 Shares = list[float]
@@ -78,7 +78,7 @@ class ClassifyPredictor:
         self.classifier = TextClassifier(self.opened, self.request.batch_tokens)
         pairs, asked = self.classifier.taught.pairs, self.request.format
         if pairs is not None and asked == ("lines" if pairs else "pairs"):
-            what = f"this run was taught {_KINDS[pairs]}, and --format {asked} gives it {_KINDS[not pairs]}"
+            what = f"this run was taught {KINDS[pairs]}, and --format {asked} gives it {KINDS[not pairs]}"
             raise UsageError(what, where="--format", help=f"give --format {'pairs' if pairs else 'lines'} or table")
 
     def lines(self, path: Path, format: Format) -> Iterator[list[str]]:
@@ -103,7 +103,7 @@ class ClassifyPredictor:
         columns = table.columns
         pairs = len(columns.texts) == 2
         if taught.pairs is not None and pairs != taught.pairs:
-            what = f"this table has {_KINDS[pairs]}, and the run was taught {_KINDS[taught.pairs]}: {columns.told()}"
+            what = f"this table has {KINDS[pairs]}, and the run was taught {KINDS[taught.pairs]}: {columns.told()}"
             help = "name the columns in the first line: " + "<TAB>".join(("text", "text2")[: 1 + taught.pairs])
             raise DataError(what, where=f"{path}:1", help=help)
         usual = {*_USUAL, *(taught.columns or ())}
@@ -153,7 +153,6 @@ class ClassifyPredictor:
         return Totals(plain, told, confusion=taken)
 
 
-_KINDS = "single texts", "pairs of texts"
 _USUAL = "label", "text", "text2"
 
 

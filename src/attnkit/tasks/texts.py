@@ -26,7 +26,7 @@ from attnkit.tasks.encoded import (
 from attnkit.tasks.finetune_config import TextClassifyConfig
 from attnkit.tasks.stream import windows
 from attnkit.text.beginning import encode_beginnings
-from attnkit.text.labeled_text import Columns, LabeledTable, LabeledText
+from attnkit.text.labeled_text import KINDS, Columns, LabeledTable, LabeledText
 from attnkit.text.tokenizer import UNK_ID, Tokenizer
 from attnkit.text.tokenizer import load as load_tokenizer
 from attnkit.text.vocabulary import train_vocabulary
@@ -136,8 +136,7 @@ class Tables:
             self.columns[path] = table.columns
             n, there = (len(self.columns[one].texts) for one in (path, self.paths[0]))
             if n != there:
-                kinds = "single texts", "pairs of texts"
-                what = f"this file has {kinds[n - 1]}, {self.paths[0]} has {kinds[there - 1]}"
+                what = f"this file has {KINDS[n - 1]}, {self.paths[0]} has {KINDS[there - 1]}"
                 raise DataError(what, where=f"{path}:1", help=_HEADER)
             yield from ((path, line) for line in table)
 
@@ -185,8 +184,7 @@ def refuse_other(known: Labels, found: Labels, where: str) -> None:
     if known.labels != found.labels:
         raise DataError("these texts have other labels than the run begun with", where=where)
     if known.pairs is not None and known.pairs != found.pairs:
-        kinds = "single texts", "pairs of texts"
-        what = f"this file has {kinds[bool(found.pairs)]}, and the run begun with was taught {kinds[known.pairs]}"
+        what = f"this file has {KINDS[bool(found.pairs)]}, and the run begun with was taught {KINDS[known.pairs]}"
         raise DataError(what, where=f"{where}:1", help=_HEADER)
 
 

@@ -41,6 +41,8 @@ _IDS = (
     *("#", "number", "", "unnamed: 0"),  # the last two are pandas' index
 )
 _ID_ENDINGS = ("_id", "-id", " id", "_idx", "_index")
+KINDS = "single texts", "pairs of texts"
+"""What a table holds, in words: not pairs, pairs."""
 _EXAMPLES = 1000
 """Lines that a header's words are looked for in, where it makes no sense: it may be an example itself."""
 _SHOWN = 6  # columns
