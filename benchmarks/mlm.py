@@ -167,6 +167,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=150, help="of every training but the one for as many minutes")
     parser.add_argument("--probe", type=int, default=25, help="steps of each way of the peer")
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--without-default", action="store_true", help="leave out the slowest of all, hf default")
     parser.add_argument("--learning-rate", type=float, default=1e-3)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--report", action="store_true", help="print what is measured by now, and train nothing")
@@ -181,7 +182,7 @@ def main() -> None:
         experiment.place.prepare()
         for row in options.only:
             if row != "dropout":
-                experiment.compare(row, TURNS)
+                experiment.compare(row, TURNS[options.without_default :])
         if "dropout" in options.only:
             for table in WAYS:
                 experiment.compare(table, (DROPOUT, OWN_DROPOUT))

@@ -152,8 +152,10 @@ class Workplace:
             {k: v for k, v in line.items() if k != "kind"} for line in lines if line["kind"] == "evaluation"
         ]
         clock = [json.loads(line) for line in (run / "timings.jsonl").read_text().splitlines()]
-        found = {"curve": curve, "minutes": clock[-1]["minutes"]}
-        return found if not kept.exists() else {**found, "vectors": kept.read_text().splitlines()}
+        found: Message = {"curve": curve, "minutes": clock[-1]["minutes"]}
+        if kept.exists():
+            found["vectors"] = kept.read_text().replace(f"{self.home}/", "").splitlines()
+        return found
 
     def bert(self, name: str, seed: int) -> Message:
         """Pretrain a BERT."""
@@ -187,8 +189,8 @@ class Workplace:
             return found
         config = read_run_config(RunFolder(begun).checkpoint()[0]).model_dump(mode="json")
         keys = [f"model.{key}={json.dumps(value)}" for key, value in config["model"].items() if value is not None]
-        keys += [f"data.max_length={config['data']['max_length']}"]
-        keys += [f"decoding.max_length={config['decoding']['max_length']}"]
+        lengths = {f"{part}.max_length": config[part]["max_length"] for part in ("data", "decoding")}
+        keys += [f"{key}={value}" for key, value in lengths.items() if value is not None]
         both = ["--vocab", begun / "tokenizer.json", "--vocab", begun / "tokenizer.target.json"]
         drawn = self.home / f"encoder-{digest([name, seed])}"
         found = self.train(drawn.name, *self.pair(seed), *both, *self.sets(*keys))
