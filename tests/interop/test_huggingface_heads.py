@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -14,12 +15,21 @@ pytest.importorskip("transformers")  # which needs Python 3.11
 import transformers
 from test_huggingface_import import NEAR, bert_folder, roberta_folder, roformer_folder
 
+from attnkit.tasks.asked_text import Asked
+from attnkit.tasks.course import Request, train
 from attnkit.tasks.documents import read_labels
 from attnkit.tasks.export_huggingface import export_huggingface
+from attnkit.tasks.fill_mask import Filler
 from attnkit.tasks.import_huggingface import import_huggingface
 from attnkit.tasks.import_vocabulary import read_vocabulary
+from attnkit.tasks.initial import layer_of
+from attnkit.tasks.load import read_tokenizer
 from attnkit.tasks.opened import open_run
+from attnkit.tasks.predict_answer import Answerer
+from attnkit.tasks.predict_classify import TextClassifier
+from attnkit.tasks.resolve import resolve
 from attnkit.tasks.verify import verify_run
+from attnkit.text.squad import Paragraph, Question
 
 TUNED: dict[str, tuple[str, Any]] = {
     "BertForSequenceClassification": ("text-classify", {"id2label": {0: "no", 1: "yes", 2: "who knows"}}),
@@ -67,6 +77,97 @@ def test_what_was_fine_tuned_there_predicts_here(name: str, tmp_path: Path) -> N
     assert json.loads((again / "config.json").read_text())["id2label"] == {
         str(i): n for i, n in theirs.config.id2label.items()
     }
+
+
+QUESTION, CONTEXT = "over?", "the quick fox jumps"
+
+
+@pytest.mark.parametrize("kind", FOLDERS)
+def test_pairs_are_read_as_they_are_there(kind: str, tmp_path: Path) -> None:
+    """RoBERTa has two ends between two texts, BERT one."""
+    hub, run = tmp_path / "hub", tmp_path / "run"
+    theirs = FOLDERS[kind](hub, getattr(transformers, f"{kind}ForSequenceClassification"), num_labels=3)
+    import_huggingface(hub, run)
+    opened = open_run(run, "text-classify", device="cpu")
+    order = read_vocabulary(hub, theirs.config.model_type, theirs.config.vocab_size).order
+    inputs = transformers.AutoTokenizer.from_pretrained(hub)(QUESTION, CONTEXT, return_tensors="pt")
+    classifier = TextClassifier(opened)
+    rows = classifier.reader.encode([QUESTION], [CONTEXT])
+    assert [order[id] for id in rows[0]] == inputs.input_ids[0].tolist()
+    with torch.no_grad():
+        expected = theirs(**inputs).logits[0].softmax(-1)
+    assert classifier.classify([QUESTION], [CONTEXT])[0] == pytest.approx(expected.tolist(), abs=1e-5)
+    again = transformers.AutoTokenizer.from_pretrained(export_huggingface(run, tmp_path / "again").path)
+    assert again(QUESTION, CONTEXT).input_ids == rows[0]
+    import_huggingface(tmp_path / "again", tmp_path / "back")
+    assert (
+        TextClassifier(open_run(tmp_path / "back", "text-classify", device="cpu")).reader.encode([QUESTION], [CONTEXT])
+        == rows
+    )
+
+
+@pytest.mark.parametrize("kind", FOLDERS)
+def test_questions_are_read_as_they_are_there(kind: str, tmp_path: Path) -> None:
+    """In one window; the answer is cut out of the text where their logits have it."""
+    hub, run = tmp_path / "hub", tmp_path / "run"
+    theirs = FOLDERS[kind](hub, getattr(transformers, f"{kind}ForQuestionAnswering"))
+    import_huggingface(hub, run)
+    opened: Any = open_run(run, "answer", device="cpu")
+    order = read_vocabulary(hub, theirs.config.model_type, theirs.config.vocab_size).order
+    inputs = transformers.AutoTokenizer.from_pretrained(hub)(
+        QUESTION, CONTEXT, return_tensors="pt", return_offsets_mapping=True
+    )
+    offsets, firsts = (
+        inputs.pop("offset_mapping")[0].tolist(),
+        torch.tensor([part == 1 for part in inputs.sequence_ids()]),
+    )
+    words = read_tokenizer(opened.checkpoint)
+    paragraph = Paragraph("", CONTEXT, (Question("a", QUESTION, (), False),))
+    batch = Asked([paragraph], words, opened.config.windows).rows.batch(np.array([0]))
+    assert [order[id] for id in batch.ids[0].tolist()] == inputs.input_ids[0].tolist()
+    assert torch.equal(batch.context[0], firsts)
+    with torch.no_grad():
+        found = theirs(**inputs)
+    scores = found.start_logits[0, :, None] + found.end_logits[0, None, :]
+    allowed = torch.ones_like(scores, dtype=torch.bool).triu() & firsts[:, None] & firsts
+    first, last = divmod(int(scores.masked_fill(~allowed, -torch.inf).argmax()), len(scores))
+    answer = Answerer(opened).answer([paragraph])[0]
+    assert answer.text == CONTEXT[offsets[first][0] : offsets[last][1]].strip()
+
+
+@pytest.mark.parametrize("kind", ["Bert", "Roberta"])
+def test_what_was_imported_fills_masks_and_is_put_to_work(kind: str, tmp_path: Path) -> None:
+    hub, run = tmp_path / "hub", tmp_path / "run"
+    theirs = FOLDERS[kind](hub, getattr(transformers, f"{kind}ForMaskedLM"))
+    import_huggingface(hub, run)
+    order = read_vocabulary(hub, theirs.config.model_type, theirs.config.vocab_size).order
+    tokenizer = transformers.AutoTokenizer.from_pretrained(hub)
+    inputs = tokenizer(f"the quick {tokenizer.mask_token}, dog", return_tensors="pt")
+    with torch.no_grad():
+        logits = theirs(**inputs).logits[0, inputs.input_ids[0].tolist().index(tokenizer.mask_token_id)]
+    expected = logits.double().softmax(-1)
+    opened = open_run(run, "mlm", device="cpu")
+    filler = Filler(opened, top=3)
+    guesses = filler.fill(["the quick [MASK], dog"])[0].masks[0]
+    own = {piece: id for id, piece in enumerate(filler.tokenizer.pieces(range(len(order))))}
+    for guess in guesses:
+        assert guess.probability == pytest.approx(float(expected[order[own[guess.piece]]]), rel=1e-3)
+    lines = [f"{'ab'[i % 2]}\tthe {'fox' if i % 2 else 'dog'} {i}\tit jumps" for i in range(40)]
+    table = tmp_path / "table.tsv"
+    table.write_text("\n".join(["label\ttext\ttext2", *lines]) + "\n")
+    sets = ["limits.steps=2", "device=cpu", "precision=float32", "threads=1"]
+    flags = {"task": "text-classify", "data.files": [str(table)]}
+    config = resolve(flags, sets=sets, fixed=layer_of(run)).config
+    list(train(Request(config, tmp_path / "tuned", init_from=run)))
+    tuned = open_run(tmp_path / "tuned", "text-classify", device="cpu")
+    assert tuned.config.model.separators == (2 if kind == "Roberta" else 1)  # type: ignore[union-attr]
+    assert len(TextClassifier(tuned).classify(["the fox"], ["it jumps"])[0]) == 2
+
+
+def test_tags_with_spaces_are_left_there(tmp_path: Path) -> None:
+    bert_folder(tmp_path / "hub", transformers.BertForTokenClassification, id2label={0: "O", 1: "B-big city"})
+    done = import_huggingface(tmp_path / "hub", tmp_path / "run")
+    assert any("its head 'classifier' was left there" in text for text in done.warnings)
 
 
 @pytest.mark.parametrize("changes", [{"problem_type": "multi_label_classification"}, {"num_labels": 1}])

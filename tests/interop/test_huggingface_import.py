@@ -18,11 +18,13 @@ from hub_runs import ODD, TEXT, configure, save_run, shaken, vocabulary
 from tokenizers import AddedToken, decoders, models, pre_tokenizers, processors, trainers
 from tokenizers import Tokenizer as Engine
 
-from attnkit.errors import AttnkitError, RunError, UsageError
+from attnkit.errors import AttnkitError, DataError, RunError, UsageError
 from attnkit.models.bert import Bert
 from attnkit.models.gpt import Gpt
 from attnkit.models.passages import Layout
 from attnkit.runs.folder import RunFolder
+from attnkit.tasks import compare_lm
+from attnkit.tasks.compare_lm import compare
 from attnkit.tasks.course import Finished, Request, train
 from attnkit.tasks.export_huggingface import export_huggingface
 from attnkit.tasks.import_huggingface import import_huggingface
@@ -166,6 +168,15 @@ def test_entries_that_they_lack_are_never_likely(tmp_path: Path) -> None:
         shares = model.head(model.hidden(ids, Layout.whole(4))).softmax(-1)
     assert shares[..., [0, 3]].max() <= 1 / shares.shape[-1]
     torch.testing.assert_close(shares[..., 1], shares[..., 2])  # GPT-2's one entry begins and ends texts
+
+
+def test_a_text_of_which_the_vocabulary_leaves_nothing_is_refused(tmp_path: Path) -> None:
+    bert_folder(tmp_path / "bert-hub")
+    gpt2_folder(tmp_path / "gpt-hub")
+    for name in ("bert", "gpt"):
+        import_huggingface(tmp_path / f"{name}-hub", tmp_path / name)
+    with pytest.raises(DataError, match="leaves nothing of this text"):
+        compare(compare_lm.Request((tmp_path / "bert", tmp_path / "gpt"), "\u200b", device="cpu"), print)
 
 
 def older(folder: Path) -> None:
@@ -403,7 +414,7 @@ def test_a_run_is_never_overwritten(hub: Path, tmp_path: Path) -> None:
         import_huggingface(tmp_path / "none", tmp_path / "third")
 
 
-@pytest.mark.parametrize("name", ["bert", "roberta", pytest.param("gpt2", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["bert", "roberta", "gpt2"])
 def test_what_was_imported_is_pretrained_further(name: str, tmp_path: Path) -> None:
     make, changes = FOLDERS[name]
     make(tmp_path / "hub", **changes)
@@ -421,5 +432,5 @@ def test_what_was_imported_is_pretrained_further(name: str, tmp_path: Path) -> N
     assert read_tokenizer(ended.checkpoint).to_json() == read_tokenizer(begun.checkpoint).to_json()
     moved = ended.model.embedding.weight - begun.model.embedding.weight
     assert 0 < float(moved.detach().abs().max()) < 0.05, "two steps from there, and not from elsewhere"
-    with pytest.raises(RunError, match=f"'{task}', not a language model"):
+    with pytest.raises(RunError, match=f"'{task}', not a (masked )?language model"):
         resolve({**flags, "task": other}, fixed=inherited(tmp_path / "run", tmp_path / "third"))

@@ -27,7 +27,7 @@ from attnkit.tasks.initial import layer_of
 from attnkit.tasks.opened import open_run
 from attnkit.tasks.resolve import resolve
 from attnkit.tasks.task import task_of
-from attnkit.tasks.texts import refuse_other
+from attnkit.tasks.texts import taught_labels
 
 STEADY = ["precision=float32", "device=cpu", "threads=1", "evaluation.samples=1", "optimization.max_tokens=300"]
 
@@ -172,8 +172,28 @@ def test_a_finetuned_run_begins_another_of_its_kind(workshop: Any, taught: Path,
     done = workshop.train(config, tmp_path / "run", init_from=taught)
     assert done.metrics["accuracy"] > 90
     others = table(tmp_path / "others.tsv", ["label\ttext"] + [f"{'xy'[i % 2]}\tthe film {i}" for i in range(40)])
-    with pytest.raises(DataError, match="other labels than the run begun with"):
+    with pytest.raises(DataError, match="the run begun with does not know the label 'x' and 1 more") as caught:
         list(train(Request(finetuned(taught, others), tmp_path / "other", init_from=taught)))
+    assert "it knows " in str(caught.value.help)
+
+
+def test_labels_keep_the_numbers_of_the_run_begun_with(
+    workshop: Any, taught: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As those of an imported classifier, whose order is its own; the files may lack some."""
+    known = read_labels(RunFolder(taught).checkpoint()[0])
+    turned = Labels(labels=known.labels[::-1], columns=known.columns)
+    monkeypatch.setattr("attnkit.tasks.finetune_classify.read_labels", lambda checkpoint: turned)
+    lines = workshop.file("table.tsv").read_text().splitlines()
+    some = table(tmp_path / "some.tsv", [line for line in lines if known.labels[0] not in line.split("\t")])
+    for name, file in (("all", workshop.file("table.tsv")), ("some", some)):
+        config = finetuned(taught, file, "limits.steps=1", "finetuning.class_weights=balanced")
+        task_of("text-classify").plan(config, taught)
+        list(train(Request(config, tmp_path / name, init_from=taught)))
+        prepared: Any = task_of("text-classify").open(config, tmp_path / name / "data")
+        assert prepared.labels.labels == turned.labels
+        counts = dict(zip(turned.labels, prepared.train.label_counts(3), strict=True))
+        assert [label for label, n in counts.items() if not n] == ([] if name == "all" else [known.labels[0]])
 
 
 def test_columns_are_told_and_kept(pretrained: Path, tmp_path: Path) -> None:
@@ -203,9 +223,9 @@ def test_a_classifier_of_which_no_columns_are_known_takes_both_kinds() -> None:
     known, older = Labels(labels=["a", "b"], columns=["label", "text"]), Labels(labels=["a", "b"])
     assert b"columns" not in older.to_bytes() and Labels.parse(older.to_bytes(), "here") == older
     for found in (known, Labels(labels=["a", "b"], columns=["label", "text", "text2"])):
-        refuse_other(older, found, "here")
-    with pytest.raises(DataError, match="other labels"):
-        refuse_other(older, Labels(labels=["a", "c"]), "here")
+        assert taught_labels(older, found, "here") == found
+    with pytest.raises(DataError, match="does not know the label 'c'"):
+        taught_labels(older, Labels(labels=["a", "c"]), "here")
     with pytest.raises(RunError, match=r"labels.json makes no sense"):
         Labels.parse(b'{"format": "attnkit labels", "labels": ["a", "b"], "columns": ["label"]}', "here")
 

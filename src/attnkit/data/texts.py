@@ -1,4 +1,5 @@
-"""Labeled texts and pairs of texts as rows for an encoder: ``[CLS] text [SEP]`` or ``[CLS] text [SEP] text2 [SEP]``.
+"""Labeled texts and pairs of texts as rows for an encoder: ``[CLS] text [SEP]`` or ``[CLS] text [SEP] text2 [SEP]``,
+with one more ``[SEP]`` between the two for RoBERTa.
 
 A row is stored as it is read, its symbols included; where the first text ends tells the second one's segment. Its label
 is a row of one id. Letters: B rows, T tokens of a row.
@@ -104,21 +105,24 @@ def write_texts(folder: Path, rows: Iterable[Row], vocab_size: int, n_labels: in
             labels.add([[label]])
 
 
-def join(text: Sequence[int], text2: Sequence[int] | None, longest: int) -> tuple[list[int], bool]:
+def join(text: Sequence[int], text2: Sequence[int] | None, longest: int, separators: int = 1) -> tuple[list[int], bool]:
     """Return the row of a text, or of two, and whether the end of any was left out so that the row fits.
 
-    Of two texts the longer one is cut first, as in Devlin et al.'s code.
+    Of two texts the longer one is cut first, as in Devlin et al.'s code; ``separators`` ends stand between them.
 
     >>> join([7, 7, 7, 7], [8], longest=7)
     ([1, 7, 7, 7, 2, 8, 2], True)
+    >>> join([7, 7], [8], longest=7, separators=2)
+    ([1, 7, 7, 2, 2, 8, 2], False)
     """
     if text2 is None:
         n = min(len(text), longest - 2)
         return [BOS_ID, *text[:n], EOS_ID], n < len(text)
-    room = longest - 3
+    room = longest - 2 - separators
     n = min(len(text), max(room - len(text2), (room + 1) // 2))
     n2 = min(len(text2), room - n)
-    return [BOS_ID, *text[:n], EOS_ID, *text2[:n2], EOS_ID], n < len(text) or n2 < len(text2)
+    between = [EOS_ID] * separators
+    return [BOS_ID, *text[:n], *between, *text2[:n2], EOS_ID], n < len(text) or n2 < len(text2)
 
 
 def text_batch(rows: Sequence[Sequence[int]]) -> TextBatch:

@@ -1,7 +1,8 @@
 """Questions beside windows over contexts that may be longer than a row, and the answers found in them.
 
-A row is ``[CLS] question [SEP] window [SEP]``. The windows of a context overlap; each token of it lies in at least one,
-and best in the one that shows most of what stands around it. Letters: n contexts, W windows, B rows, T tokens of a row.
+A row is ``[CLS] question [SEP] window [SEP]``, with two ``[SEP]`` in between for RoBERTa. The windows of a context
+overlap; each token of it lies in at least one, and best in the one that shows most of what stands around it. Letters: n
+contexts, W windows, B rows, T tokens of a row.
 """
 
 from __future__ import annotations
@@ -132,8 +133,9 @@ class WindowRows:
             answers: (n, 2) first and last token of each question's answer, ``NO_ANSWER`` where there is none.
         """
         self._questions, self._contexts, self._context_of = questions, contexts, context_of
+        self._separators, self._n_symbols = sizes.separators, sizes.n_symbols
         self._sizes = np.minimum(questions.lengths, sizes.max_question).astype(np.int64)
-        rooms = sizes.max_length - 3 - self._sizes
+        rooms = sizes.max_length - sizes.n_symbols - self._sizes
         self.windows = cut_windows(contexts.lengths[context_of].astype(np.int64), rooms, _strides(rooms, sizes))
         self.questions: Longs = self.windows.contexts
         """(W,) the question of each row."""
@@ -152,7 +154,7 @@ class WindowRows:
     @functools.cached_property
     def lengths(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
         """(W,) tokens of each row, and nothing more."""
-        sizes = 3 + self._sizes[self.questions] + self.windows.ends - self.windows.begins
+        sizes = self._n_symbols + self._sizes[self.questions] + self.windows.ends - self.windows.begins
         return sizes.astype(np.int32), np.zeros(len(self), np.int32)
 
     @functools.cached_property
@@ -167,16 +169,17 @@ class WindowRows:
         windows, question = self.windows, self.questions[indices]
         begins, n_question = windows.begins[indices], self._sizes[question]
         n_context = windows.ends[indices] - begins
-        at = 2 + n_question  # where the window begins in its row
+        at = 1 + n_question + self._separators  # where the window begins in its row
         columns = np.arange(int((at + n_context).max()) + 1)
         ids = np.full((len(indices), len(columns)), PAD_ID, np.int64)
-        asked = (columns >= 1) & (columns < at[:, None] - 1)
+        asked = (columns >= 1) & (columns < 1 + n_question[:, None])
+        between = (columns > n_question[:, None]) & (columns < at[:, None])
         context = (columns >= at[:, None]) & (columns < (at + n_context)[:, None])
         ids[asked] = self._questions.gather_parts(question, np.zeros_like(question), n_question)
         ids[context] = self._contexts.gather_parts(self._context_of[question], begins, n_context)
         ids[:, 0] = BOS_ID
         rows = np.arange(len(indices))
-        ids[rows, at - 1] = ids[rows, at + n_context] = EOS_ID
+        ids[between] = ids[rows, at + n_context] = EOS_ID
         shift = at - begins  # from places in the context to places in the row
         best_begins, best_ends = windows.best_begins[indices] + shift, windows.best_ends[indices] + shift
         best = (columns >= best_begins[:, None]) & (columns < best_ends[:, None])
@@ -192,7 +195,7 @@ class WindowRows:
 
     def in_context(self, row: int, first: int, last: int) -> tuple[int, int]:
         """Return the tokens of the context, first and behind last, at places ``first`` to ``last`` of a row."""
-        shift = int(self.windows.begins[row]) - 2 - int(self._sizes[self.questions[row]])
+        shift = int(self.windows.begins[row]) - 1 - self._separators - int(self._sizes[self.questions[row]])
         return first + shift, last + shift + 1
 
 

@@ -11,6 +11,7 @@ text that is nothing but a symbol has the symbol's entry alone; here the one of 
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -43,7 +44,12 @@ class Roles:
     def without_segments(self) -> Roles:
         """Return the same for a model that knows no segments."""
         inputs = tuple(name for name in self.inputs if name != "token_type_ids")
-        return Roles(self.names, self.tokens, self.single, self.pair, inputs)
+        return dataclasses.replace(self, inputs=inputs)
+
+    def with_separators(self, n: int) -> Roles:
+        """Return the same with so many ends between two texts."""
+        at = self.pair.index("$B")
+        return dataclasses.replace(self, pair=(*self.pair[: at - 1], *self.pair[at - 1 : at] * n, *self.pair[at:]))
 
 
 BERT = Roles(

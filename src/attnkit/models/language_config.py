@@ -162,6 +162,8 @@ class BertConfig(LanguageConfig, frozen=True):
     """Which model: this one."""
     n_segments: int = Field(default=2, ge=1, le=16)
     """Kinds of segments that have a vector of their own: the two parts of a pair."""
+    separators: int = Field(default=1, ge=1, le=2)
+    """Ends that stand between the two parts of a pair: one in BERT, two in RoBERTa (Liu et al. 2019, their code)."""
     next_sentence: bool = False
     """Whether the model also learns to say if the second part of a pair follows the first."""
 
@@ -169,6 +171,8 @@ class BertConfig(LanguageConfig, frozen=True):
     def _pairs_have_segments(self) -> BertConfig:
         if self.next_sentence and self.n_segments < 2:
             raise ValueError("next_sentence needs n_segments of 2 or more: the two parts of a pair")
+        if self.next_sentence and self.separators > 1:
+            raise ValueError("next_sentence needs separators=1: its pairs are BERT's")
         return self
 
 

@@ -1,8 +1,8 @@
 """Where the passages of packed rows lie, and how the tokens of each see their own passage alone.
 
-A row that is one passage takes attention without any mask; rows of several take a block-diagonal one, or where there is
-a kernel for passages of many lengths, all rows take that. Each gives what a passage gives in a row of its own. Knows no
-words.
+A row that is one passage takes attention without any mask; rows of several take a block-diagonal one. All rows of a
+batch take one path where that is faster: a kernel for passages of many lengths, or where scores are computed plainly
+one mask that hides nothing in rows of one passage. Each gives what a passage gives in a row of its own. Knows no words.
 
 Letters: B rows, T tokens of a row, H heads, d head width, D model width.
 """

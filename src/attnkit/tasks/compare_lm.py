@@ -100,10 +100,18 @@ def _task(run: Path, checkpoint: str | None) -> str:
     return str(read_tree(RunFolder(run).checkpoint(checkpoint)[0]).get("task"))
 
 
+def _encode(tokenizer: Tokenizer, request: Request, opened: Opened) -> list[int]:
+    ids = tokenizer.encode([request.text])[0]
+    if not ids:
+        what = "the vocabulary leaves nothing of this text"
+        raise DataError(what, where=str(opened.path), help="give one with letters in it")
+    return ids
+
+
 @torch.inference_mode()
 def _by_bert(opened: Opened, request: Request) -> Guessed:
     tokenizer = read_tokenizer(opened.checkpoint)
-    ids = tokenizer.encode([request.text])[0]
+    ids = _encode(tokenizer, request, opened)
     refuse_longer(len(ids) + 2, opened.config.model.longest_text, str(opened.path))
     predictor = Predictor(opened.model, tokenizer, opened.device)
     rows = [[BOS_ID, *ids[:place], predictor.mask, *ids[place + 1 :], EOS_ID] for place in range(len(ids))]
@@ -121,7 +129,7 @@ def _by_bert(opened: Opened, request: Request) -> Guessed:
 @torch.inference_mode()
 def _by_gpt(opened: Opened, request: Request) -> Guessed:
     tokenizer, backwards = read_tokenizer(opened.checkpoint), opened.config.direction == "right-to-left"
-    ids = tokenizer.encode([request.text])[0]
+    ids = _encode(tokenizer, request, opened)
     refuse_longer(len(ids), opened.config.model.longest_text, str(opened.path))  # the last one is only guessed
     read = [BOS_ID, *(reversed(ids) if backwards else ids)][:-1]
     hidden = opened.model.hidden(torch.tensor([read], device=opened.device), Layout.whole(1))[0]

@@ -133,7 +133,8 @@ def _make_bert(
     tensors |= _tables(config, layout.PREFIXES[kind])
     for bias in [name for name in tensors if name.endswith(".decoder.bias")]:
         tensors[layout.other_bias(bias)] = tensors[bias].clone()  # idle, but looked for
-    roles = tokens.BERT if config.n_segments > 1 else tokens.BERT.without_segments()
+    roles = tokens.BERT.with_separators(config.separators)
+    roles = roles if config.n_segments > 1 else roles.without_segments()
     architecture = f"{'RoFormer' if kind == 'roformer' else 'Bert'}For{name}"
     return Made(
         config=configs.bert_json(config, kind, tokenizer.vocab_size, architecture, labels),

@@ -30,7 +30,7 @@ from attnkit.tasks.load import given_tokenizer
 from attnkit.tasks.plan import SAMPLE, Plan, outline
 from attnkit.tasks.searching import Batching, make_batches
 from attnkit.tasks.task import Abandoned, Sample, Stop, Task, unless
-from attnkit.tasks.texts import PreparedTexts, TextReader, build_texts, open_texts, texts_of
+from attnkit.tasks.texts import PreparedTexts, Tables, TextReader, build_texts, open_texts, taught_labels, texts_of
 from attnkit.text.labeled_text import LabeledTable
 from attnkit.text.lines import count_lines
 from attnkit.text.vocabulary import train_vocabulary
@@ -157,14 +157,16 @@ def _plan(config: TextClassifyConfig, init_from: Path | None = None) -> Plan:
     if source is not None:
         refuse_misfit(source, config)
     paths = [Path(name) for name in config.data.files]
+    tables, known = Tables(config.data), _given_labels(config, source)
+    labels = tables.labels if known is None else taught_labels(known, tables.labels, config.data.files[0])
     samples = [list(islice(LabeledTable(path), SAMPLE)) for path in paths]
     counts = [count_lines(path) - 1 for path in paths]
     lines = [line for sample in samples for line in sample]
     given = given_tokenizer(config, source)
     tokenizer = given or train_vocabulary(texts_of(lines), config.vocabulary)
     size = tokenizer.vocab_size if given or max(counts) <= SAMPLE else config.vocabulary.size
-    n_labels = len({line.label for line in lines})
-    reader, tokens = TextReader(tokenizer, config.longest), 0.0
+    n_labels = len(labels.labels)
+    reader, tokens = TextReader(tokenizer, config.longest, config.model.separators), 0.0
     for sample, n_lines in zip(samples, counts, strict=True):
         rows = reader.encode([line.text for line in sample], [line.text2 for line in sample])
         tokens += sum(map(len, rows)) * n_lines / max(1, len(sample))

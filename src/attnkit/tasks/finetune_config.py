@@ -126,13 +126,13 @@ class AnswerConfig(FinetuneConfig, frozen=True):
     @model_validator(mode="after")
     def _rows_fit_the_positions(self) -> AnswerConfig:
         self.refuse_longer("data.windows.max_length", self.data.windows.max_length)
-        self.data.windows.within(self.model.usual_length)
+        self.data.windows.within(self.model.usual_length, self.model.separators)
         return self
 
     @property
     def windows(self) -> WindowSizes:
         """Return how long what is read of a context is."""
-        return self.data.windows.within(self.model.usual_length)
+        return self.data.windows.within(self.model.usual_length, self.model.separators)
 
     @property
     def longest(self) -> int:

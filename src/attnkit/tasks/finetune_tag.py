@@ -9,7 +9,6 @@ from pathlib import Path
 
 import torch
 
-from attnkit.errors import DataError
 from attnkit.metrics.spans import entities, span_scores
 from attnkit.models.heads import Tagger
 from attnkit.runs.checkpoint import Checkpoint
@@ -19,7 +18,7 @@ from attnkit.tasks import finetune
 from attnkit.tasks.card import About
 from attnkit.tasks.course import Parts, make_job, row_feed
 from attnkit.tasks.development import sample_places
-from attnkit.tasks.documents import read_labels
+from attnkit.tasks.documents import keep_order, read_labels
 from attnkit.tasks.encoded import Stage, Warned, is_made
 from attnkit.tasks.finetune_config import TagConfig
 from attnkit.tasks.load import given_tokenizer
@@ -89,12 +88,17 @@ def _prepare(
     tokenizer = given_tokenizer(config, source)
     yield Stage("reading the sentences")
     corpus = TaggedCorpus(config.data)
-    if source is not None and finetune.begun(config, source) and read_labels(source) != corpus.labels:
-        raise DataError("these sentences have other tags than the run begun with", where=config.data.files[0])
+    _take_tags(config, corpus, source)
     if tokenizer is None:
         yield Stage("building the vocabulary")
         tokenizer = train_vocabulary((" ".join(words) for words, _ in corpus.sentences()), config.vocabulary)
     yield from build_tagged(corpus, folder, tokenizer, origin)
+
+
+def _take_tags(config: TagConfig, corpus: TaggedCorpus, source: Checkpoint | None) -> None:
+    """Number tags as the weights that the run begins with do, if these know any."""
+    if source is not None and finetune.begun(config, source):
+        corpus.labels = keep_order(read_labels(source), corpus.labels, config.data.files[0], "tag")
 
 
 def _build(config: TagConfig, prepared: PreparedTags) -> Tagger:
@@ -140,6 +144,7 @@ def _plan(config: TagConfig, init_from: Path | None = None) -> Plan:
     if source is not None:
         finetune.refuse_misfit(source, config)
     corpus = TaggedCorpus(config.data)
+    _take_tags(config, corpus, source)
     sample = [words for words, _ in islice(corpus.sentences(), SAMPLE)]
     n_sentences = sum(1 for _ in corpus.sentences())
     given = given_tokenizer(config, source)

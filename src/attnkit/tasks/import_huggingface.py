@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from attnkit import files
 from attnkit.config import dump_yaml, validate
 from attnkit.errors import RunError, UsageError
 from attnkit.interop import huggingface as layout
@@ -93,7 +94,7 @@ def import_huggingface(folder: Path, run: Path) -> Imported:
         model = _build(plan.head, config.model, size)
         _fill(model, plan, opened, vocabulary.order)
     texts = {"tokenizer.json": vocabulary.tokenizer.to_json().encode(), **(plan.head.texts if plan.head else {})}
-    _write(RunFolder(run), config, texts, model, folder)
+    _write(run, config, texts, model, folder)
     n_parameters = sum(parameter.numel() for parameter in model.parameters())
     return Imported(run, KINDS[config.task].command, n_parameters, size, plan.warnings)
 
@@ -218,6 +219,8 @@ def _run_config(folder: Path, plan: _Plan, vocabulary: Vocabulary) -> Config:
     model = plan.described.config.model_dump(mode="json")
     words = vocabulary.tokenizer.config.model_dump(mode="json")
     mlm = isinstance(plan.described.config, BertConfig)
+    if mlm and vocabulary.tokenizer.config.kind == "gpt2":  # RoBERTa's, also where we have exported it
+        model["separators"] = 2
     try:
         if plan.head is not None:
             return plan.head.configure(folder, model, words)
@@ -266,23 +269,20 @@ def _reordered(rows: Tensor, order: list[int | None]) -> Tensor:
     return found
 
 
-def _write(run: RunFolder, config: Config, given: Mapping[str, bytes], model: Model, folder: Path) -> None:
-    """Write the run as a checkpoint of its step 0, at which there is nothing of an optimizer yet."""
+def _write(path: Path, config: Config, given: Mapping[str, bytes], model: Model, origin: Path) -> None:
+    """Make a run, all of it or nothing: a checkpoint of its step 0, at which there is nothing of an optimizer yet."""
     texts = {"config.yaml": dump_yaml(config).encode(), **given}
     state = {"counters": _COUNTERS, "fingerprint": "", "init_from": None, "metrics_size": 0, "scores": {}}
-    contents = {
-        **texts,
-        "state.json": json.dumps(state, sort_keys=True).encode(),
-        MODEL: to_bytes(tensors_of(model)),
-    }
-    with run.lock():
-        run.save(0, contents)
-        for name, content in texts.items():
-            run.write_copy(name, content)
-        run.write_copy(
-            "README.md", _CARD.format(name=run.path.name, kind=KINDS[config.task].noun, folder=folder).encode()
-        )
-        run.write_status(Status(state="stopped", step=0, reason=f"imported from {folder}", exit_code=0))
+    contents = {"state.json": json.dumps(state, sort_keys=True).encode(), MODEL: to_bytes(tensors_of(model))}
+    card = _CARD.format(name=path.name, kind=KINDS[config.task].noun, folder=origin)
+    files.make_dirs(path.parent)
+    with files.new_folder(path) as temporary:
+        run = RunFolder(temporary)
+        with run.lock():
+            run.save(0, {**texts, **contents})
+            for name, content in {**texts, "README.md": card.encode()}.items():
+                run.write_copy(name, content)
+            run.write_status(Status(state="stopped", step=0, reason=f"imported from {origin}", exit_code=0))
 
 
 _COUNTERS: dict[str, Any] = {

@@ -46,7 +46,8 @@ class TextClassifier:
         self.opened = opened
         self.taught = read_labels(opened.checkpoint)
         self.labels = self.taught.labels
-        self.reader = TextReader(read_tokenizer(opened.checkpoint), opened.config.longest)
+        config = opened.config
+        self.reader = TextReader(read_tokenizer(opened.checkpoint), config.longest, config.model.separators)
         self._batch_tokens = batch_tokens
 
     def classify(self, texts: Sequence[str], texts2: Sequence[str | None]) -> list[Shares]:

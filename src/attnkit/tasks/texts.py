@@ -12,7 +12,7 @@ from attnkit.data.labeled_config import TextsConfig
 from attnkit.data.texts import Row, TextRows, join, write_texts
 from attnkit.errors import DataError
 from attnkit.reading import read_plain
-from attnkit.tasks.documents import MOST_LABELS_BYTES, Labels, count_labels
+from attnkit.tasks.documents import MOST_LABELS_BYTES, Labels, count_labels, few, keep_order
 from attnkit.tasks.encoded import (
     Stage,
     Warned,
@@ -43,6 +43,8 @@ class TextReader:
     tokenizer: Tokenizer
     longest: int
     """Most tokens of a row."""
+    separators: int = 1
+    """Ends that stand between two texts."""
     n_cut: int = 0
     """Rows so far of which the end was not read."""
     n_tokens: int = 0
@@ -55,7 +57,7 @@ class TextReader:
         seconds = iter(encode_beginnings(self.tokenizer, given, self.longest))
         rows = []
         for ids, text2 in zip(encode_beginnings(self.tokenizer, texts, self.longest), texts2, strict=True):
-            row, cut = join(ids, None if text2 is None else next(seconds), self.longest)
+            row, cut = join(ids, None if text2 is None else next(seconds), self.longest, self.separators)
             self.n_cut += cut
             self.n_tokens += len(row)
             self.n_unknown += row.count(UNK_ID)
@@ -121,7 +123,8 @@ class Tables:
         for number, (path, line) in enumerate(self._read(self.valid_paths or self.paths)):
             if self.valid_paths and line.label not in labels:
                 where = f"{path}:{line.line}"
-                raise DataError(f"no text to train on has the label '{line.label}'", where=where)
+                what = f"no text to train on has the label '{line.label}'"
+                raise DataError(what, where=where, help=f"those to train on have {few(sorted(labels))}")
             if (self.valid_paths or number in self._held_out) and not is_blank(line):
                 yield line
 
@@ -155,14 +158,14 @@ def build_texts(
         tables = Tables(config.data)
         yield from map(Stage, tables.told)
         if labels is not None:
-            refuse_other(labels, tables.labels, config.data.files[0])
+            tables.labels = taught_labels(labels, tables.labels, config.data.files[0])
         if given is None:
             yield Stage("building the vocabulary")
             given = train_vocabulary(texts_of(tables.lines()), config.vocabulary)
         files.write_into(temporary / "tokenizer.json", given.to_json().encode())
         files.write_into(temporary / "labels.json", tables.labels.to_bytes())
         yield Stage("encoding the texts")
-        reader = TextReader(given, config.longest)
+        reader = TextReader(given, config.longest, config.model.separators)
         n_train = _write(temporary / "train", tables.lines(), reader, tables.labels)
         if not n_train:
             raise DataError("no text is left to train on", where=config.data.files[0])
@@ -179,13 +182,17 @@ def build_texts(
             yield Warned(f"{unknown:.1%} of the tokens are unknown to the vocabulary")
 
 
-def refuse_other(known: Labels, found: Labels, where: str) -> None:
-    """Raise ``DataError`` where texts are not of the kind that the run begun with was taught."""
-    if known.labels != found.labels:
-        raise DataError("these texts have other labels than the run begun with", where=where)
+def taught_labels(known: Labels, found: Labels, where: str) -> Labels:
+    """Return the labels of the run begun with, as ``keep_order`` does.
+
+    Raises:
+        DataError: it does not know one of them, or texts are not of the kind that it was taught.
+    """
+    labels = keep_order(known, found, where)
     if known.pairs is not None and known.pairs != found.pairs:
         what = f"this file has {KINDS[bool(found.pairs)]}, and the run begun with was taught {KINDS[known.pairs]}"
         raise DataError(what, where=f"{where}:1", help=_HEADER)
+    return labels
 
 
 def _told_cut(counts: Mapping[str, int], config: TextClassifyConfig) -> str:
