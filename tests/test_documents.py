@@ -39,9 +39,10 @@ def tree_paths(block: str) -> list[str]:
 
 
 def commands_in(text: str) -> list[str]:
-    """Return every ``attnkit …`` between backticks, in a fence, or in a comment of YAML, continued lines joined."""
-    shown = "\n".join(blocks(text)) or re.sub(r"^# ?", "", text, flags=re.MULTILINE)
-    whole = re.findall(r"^ *(attnkit .+)$", re.sub(r"\\\n *", "", shown), re.MULTILINE)
+    """Return every ``attnkit …`` in backticks, fences, indented blocks or comments of YAML, continued lines joined."""
+    indented = re.findall(r"^ {4}.+$", text, re.MULTILINE)
+    shown = "\n".join([*blocks(text), *indented]) or re.sub(r"^# ?", "", text, flags=re.MULTILINE)
+    whole = re.findall(r"^ *(?:echo .*\| )?(attnkit .+)$", re.sub(r"\\\n *", "", shown), re.MULTILINE)
     return [*whole, *re.findall(r"`(attnkit [^`\n]+)`", text)]
 
 
@@ -65,6 +66,11 @@ def test_table_of_commands_is_the_command_lines() -> None:
     rows = re.findall(r"^\| `([\w-]+)` \|.*\| `attnkit ([\w-]+)", read("README.md"), re.MULTILINE)
     assert sorted(name for name, _ in rows) == sorted(COMMANDS)
     assert all(name == called for name, called in rows)
+
+
+def test_commands_of_indented_blocks_are_found() -> None:
+    found = {line.split()[1] for line in commands_in(read("README.md"))}
+    assert {"pretrain-mlm", "pretrain-clm", "finetune", "predict", "embed", "fill-mask", "generate", "import"} <= found
 
 
 @pytest.mark.parametrize("name", [*DOCUMENTS, *(f"examples/{path.name}" for path in EXAMPLES)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import importlib.util
 import pkgutil
 import re
 import subprocess
@@ -223,3 +224,8 @@ def test_writes_go_through_files() -> None:
     """Nobody but files.py opens for writing; ``durability/test_writers.py`` watches every command at work."""
     paths = [path for path in SOURCES.rglob("*.py") if path != SOURCES / "files.py"]
     assert [f"{path}: {call}" for path in paths for call in writes_in(path.read_text())] == []
+
+
+def test_what_formulas_are_checked_against_is_installed() -> None:
+    """Where it can be: else those tests would be skipped, and nobody would know."""
+    assert sys.version_info < (3, 11) or importlib.util.find_spec("transformers") is not None

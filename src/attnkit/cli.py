@@ -47,7 +47,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "translate": ("translate", "Translate text with one run or an ensemble."),
     "align": ("align", "Link the words of two files; make a dictionary."),
     "attend": ("attend", "Show which words a model looks at."),
-    "embed": ("embed", "Codes of an auto-encoder, or what comes back."),
+    "embed": ("embed", "Lines as vectors, by BERT, GPT or an auto-encoder."),
     "classify": ("classify", "Label documents with a trained classifier."),
     "score": ("score", "Log-probability and perplexity of given pairs."),
     "score-bleu": ("score_bleu", "BLEU, chrF and TER with signature."),

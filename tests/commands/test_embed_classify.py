@@ -229,6 +229,11 @@ def test_a_translation_run_is_refused(call: Call, trained: Path, tmp_path: Path)
         (["embed", "RUN lines", "{vectors}"], 3, "a file of vectors, and the run reads lines"),
         (["embed", "RUN lines", "{documents}", "--summary"], 2, "add --reconstruct"),
         (["embed", "RUN vectors", "{wide}", "--reconstruct", "--summary", "-o", "x.npy"], 2, "holds no totals"),
+        (
+            ["embed", "RUN vectors", "{wide}", "--reconstruct", "--summary", "-o", "x.txt"],
+            2,
+            "add --json, or leave out",
+        ),
         (["classify", "RUN documents", "{documents}", "--summary"], 2, "add --labeled"),
         (["classify", "RUN documents", "{missing}", "--labeled"], 2, "there is no file"),
         (["train", "--data", "{documents}", "--model", "han"], 2, "--data needs --task autoencode or --task classify"),

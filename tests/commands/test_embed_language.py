@@ -32,10 +32,11 @@ def text(tmp_path: Path) -> Path:
 
 
 def test_all_formats_hold_the_same_numbers(call: Call, bert: Path, text: Path, tmp_path: Path) -> None:
-    for name in ("a.npy", "a.safetensors", "a.tsv", "a.csv"):
+    for name in ("a.npy", "a.safetensors", "a.tsv", "a.csv", "upper.NPY"):
         code, out, err = call("embed", bert, text, "-o", tmp_path / name)
         assert (code, out) == (0, "") and "carriage return" in err
     rows = np.load(tmp_path / "a.npy", allow_pickle=False)
+    assert (tmp_path / "upper.NPY").read_bytes() == (tmp_path / "a.npy").read_bytes()
     assert rows.shape == (6, 16) and rows.dtype == np.float32 and not rows[1].any() and rows[0].any()
     assert np.array_equal(load_file(tmp_path / "a.safetensors")["vectors"], rows)
     assert np.array_equal(np.loadtxt(tmp_path / "a.tsv", delimiter="\t", dtype=np.float32), rows)

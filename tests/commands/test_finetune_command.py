@@ -51,6 +51,16 @@ def test_dry_run_shows_where_values_come_from(call: Call, workshop: Any, pretrai
     assert shown["plan"]["unit"] == "texts" and shown["plan"]["n_examples"] == 160
 
 
+def test_a_folder_with_another_task_is_named(call: Call, workshop: Any, pretrained: Path, tmp_path: Path) -> None:
+    """As where -o is left out twice."""
+    run, columns = tmp_path / "run", tmp_path / "tags.conll"
+    columns.write_text("the O\nfilm B-x\n\n" * 20)
+    assert call(*arguments(pretrained, workshop.file("table.tsv"), run, "--max-steps", 1))[0] == 0
+    code, out, err = call("finetune", pretrained, "--task", "tag", "--train", columns, "-o", run)
+    assert (code, out) == (4, "") and "of the kind 'text-classify'" in err
+    assert f"at -o {run}" in err and "--overwrite" in err and "--init-from" not in err
+
+
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
@@ -60,6 +70,10 @@ def test_dry_run_shows_where_values_come_from(call: Call, workshop: Any, pretrai
         (["none", "--task", "classify", "--train", "good.tsv"], 4, "none"),
         (["BERT", "--task", "classify", "--train", "none.tsv"], 2, "none.tsv"),
         (["BERT", "--task", "classify", "--train", "alike.tsv"], 3, "every text has the label 'a'"),
+        (["BERT", "--task", "classify", "--train", "alike.tsv", "--dry-run"], 3, "every text has the label 'a'"),
+        (["BERT", "--task", "classify", "--train", "good.tsv", "--dev", "none.tsv", "--dry-run"], 2, "none.tsv"),
+        (["BERT", "--task", "classify", "--train", "good.tsv", "--dev", "other.tsv", "--dry-run"], 3, "have a, b"),
+        (["BERT", "--task", "classify", "--train", "good.tsv", "--dev", "other.tsv"], 3, "has the label 'c'"),
         (["BERT", "--task", "classify", "--train", "good.tsv", "--set", "model.n_heads=4"], 4, "model.n_heads is 4"),
         (["BERT", "--task", "classify", "--train", "good.tsv", "--set", "finetuning.frozen=9"], 2, "of 2 layers"),
     ],
@@ -75,6 +89,7 @@ def test_errors_are_short_and_say_what_to_do(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("alike.tsv").write_text("label\ttext\n" + "a\tsome film\n" * 9)
+    Path("other.tsv").write_text("label\ttext\n" + "c\tsome film\n" * 9)
     Path("good.tsv").write_text("label\ttext\n" + "a\tsome film\nb\tthe people\n" * 9)
     found, out, err = call("finetune", *(str(pretrained) if word == "BERT" else word for word in words), "-o", "run")
     assert (found, out) == (code, "") and said in err, err
@@ -84,17 +99,21 @@ def test_errors_are_short_and_say_what_to_do(
 def test_the_examples_of_its_help(
     call: Call, workshop: Any, pretrained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those that classify; as dry runs."""
+    """As dry runs."""
     monkeypatch.chdir(tmp_path)
     Path("bert").symlink_to(pretrained)
     for name in ("train.tsv", "dev.tsv"):
         Path(name).symlink_to(workshop.file("table.tsv"))
+    Path("train.conll").write_text("the O\nfilm B-x\n\n" * 20)
+    asked = {"question": "who", "answers": [{"text": "film", "answer_start": 4}]}
+    paragraphs = [{"context": f"the film {n}", "qas": [{"id": str(n), **asked}]} for n in range(9)]
+    Path("squad.json").write_text(json.dumps({"data": [{"title": "", "paragraphs": paragraphs}]}))
     help = inspect.cleandoc(finetune.command.__doc__ or "")
     shown = help.split("Examples:")[1]
     assert all(len(line) <= 78 for line in shown.splitlines())  # indented by two more
     lines = shown.replace("\\\n", "").splitlines()
-    examples = [shlex.split(line) for line in lines if "--task classify" in line]
-    assert len(examples) == 2
+    examples = [shlex.split(line) for line in lines if "attnkit" in line]
+    assert len(examples) == 4
     for words in examples:
         code, out, err = call(*words[1:], "--dry-run")
-        assert (code, err) == (0, "") and "text-classify" in out
+        assert (code, err) == (0, "") and "finetuning.layer_decay" in out, err

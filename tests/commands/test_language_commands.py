@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from attnkit.commands import compare_lm, fill_mask, generate
+from attnkit.text.growing import GrowingText
 
 Call = Callable[..., tuple[int, str, str]]
 LINES = "the cat\n\n  \nüñí 4\r\nto see it \nlast"
@@ -77,6 +78,41 @@ def test_guesses_for_lines_of_standard_input(call: Call, runs: dict[str, Path], 
     given(text)
     code, out, _ = call("fill-mask", runs["bert"], "--top", 2)
     assert code == 0 and out.splitlines()[0] == "the [MASK] film" and out.count("%") == 8 and "[MASK] 2" in out
+
+
+def test_lines_without_a_mask_stay_and_those_before_a_fault_are_filled(
+    call: Call, runs: dict[str, Path], given: Callable[[bytes], None]
+) -> None:
+    text = b"the [MASK] film\n\nno mask\n[MASK]\n"
+    for options, expected in ((["--fill"], 4), (["--json"], 4), ([], 1)):
+        given(text)
+        code, out, err = call("fill-mask", runs["bert"], *options)
+        assert code == 0 and "2 of 4 lines have no [MASK]" in err
+        lines = out.split("\n")[:-1]
+        if options == ["--json"]:
+            found = [json.loads(line) for line in lines]
+            assert [len(one["masks"]) for one in found] == [1, 0, 0, 1] and found[2]["filled"] == "no mask"
+            assert all(round(guess["probability"], 6) == guess["probability"] for guess in found[0]["masks"][0])
+        elif options:
+            assert len(lines) == expected and lines[1:3] == ["", "no mask"] and "[MASK]" not in out
+    given(text + b"the " * 600 + b"[MASK]\nlast\n")
+    code, out, err = call("fill-mask", runs["bert"], "--fill")
+    assert code == 3 and len(out.split("\n")) == 5 and "standard input, line 5" in err and "reads 512 at most" in err
+
+
+def test_streamed_texts_of_several_stay_on_their_lines(
+    call: Call, runs: dict[str, Path], given: Callable[[bytes], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(self: GrowingText, ids: list[int]) -> str:
+        return "a\nb "
+
+    monkeypatch.setattr(GrowingText, "add", broken)
+    given(b"one\ntwo\n")
+    ask = ["generate", runs["gpt"], "--max-new-tokens", "2", "--stream"]
+    code, out, _ = call(*ask)
+    assert code == 0 and len(out.split("\n")) == 3 and out.startswith("a b ")
+    code, out, _ = call(*ask[:2], "one", *ask[2:])
+    assert code == 0 and out.startswith("a\nb "), "one text alone has its own lines"
 
 
 @pytest.mark.parametrize("options", [[], ["--n", "2"], ["--json"], ["--stream"]])

@@ -155,6 +155,7 @@ def test_lines_go_through_and_totals_come_apart(call: Call, bench: Path, tmp_pat
         (["nowhere", "test.tsv"], 4, "no run folder nowhere"),
         (["run", "none.tsv"], 2, "there is no file none.tsv"),
         (["run", "test.tsv", "--summary"], 2, "without knowing what is right"),
+        (["run", "test.tsv", "--gold", "--summary", "-o", "totals.txt"], 2, "add --json, or leave out -o"),
         (["run", "test.tsv", "--confusion", "page.html"], 2, "--gold"),
         (["run", "test.conll", "--gold"], 3, "test.conll:"),
         (["run", "test.tsv", "--gold", "-o", "test.tsv"], 2, "one of the texts"),
@@ -175,6 +176,16 @@ def test_errors_are_short_and_say_what_to_do(
     assert not out or code == 3, "what stands before a line that is refused is answered"
     assert len(err.strip().splitlines()) <= 3 and "Traceback" not in err
     assert not Path("page.html").exists()
+
+
+def test_questions_that_are_cut_are_told(call: Call, bench: Path, tmp_path: Path) -> None:
+    asked = {"question": "who went home again " * 40, "context": "the film went home"}
+    (tmp_path / "asked.jsonl").write_text(
+        "".join(json.dumps(one) + "\n" for one in (asked, {**asked, "question": "?"}))
+    )
+    code, out, err = call("predict", bench / "reader", tmp_path / "asked.jsonl")
+    assert code == 0 and len(out.splitlines()) == 2
+    assert re.search(r"1 question has more than \d+ tokens; the rest was not read", err), err
 
 
 def test_other_commands_send_such_runs_here(call: Call, bench: Path) -> None:

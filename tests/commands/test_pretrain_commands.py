@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from attnkit.commands import pretrain_clm, pretrain_mlm
 
 Call = Callable[..., tuple[int, str, str]]
 SETS = ["data.length=24", "vocabulary.size=300", "optimization.max_tokens=300", "evaluation.every_steps=4"]
@@ -98,6 +101,7 @@ def test_the_plan_counts_the_tokens_that_training_reads(call: Call, workshop: An
         (["pretrain-mlm", "text.txt", "--valid", "none.txt", "--dry-run"], 2, "none.txt"),
         (["pretrain-clm", "text.txt", "--valid", "empty.txt", "--dry-run"], 3, "no document to validate on"),
         (["pretrain-mlm", "blank.txt"], 3, "held out"),
+        (["pretrain-mlm", "one.txt", "--dry-run"], 3, "1 row cannot be trained on with one held out"),
         (["pretrain-mlm", "bytes.txt"], 3, "no UTF-8"),
         (["pretrain-clm", "text.txt", "--direction", "up"], 2, "up"),
         (["pretrain-clm", "-"], 2, "only once"),
@@ -111,6 +115,7 @@ def test_errors_are_short_and_say_what_to_do(
     Path("text.txt").write_text("".join(f"line {n}\n" for n in range(50)))
     Path("empty.txt").write_text("")
     Path("blank.txt").write_text("\n \n\n")
+    Path("one.txt").write_text("one line\n")
     Path("bytes.txt").write_bytes(b"one\ntwo\n\xff\n")
     found, out, err = call(*words, "-o", "run")
     assert (found, out) == (code, "") and said in err, err
@@ -125,8 +130,38 @@ def test_further_pretraining_begins_with_weights_and_vocabulary(call: Call, work
     assert code == 0, err
     own, other = ((tmp_path / name / "tokenizer.json").read_bytes() for name in ("first", "second"))
     assert own == other
+    words = [*more, "--init-from", tmp_path / "first", "--vocab", tmp_path / "first/tokenizer.json"]
+    for way in ([], ["--dry-run"]):
+        code, _, err = call(*words, *way)
+        assert code == 2 and "fit no vocabulary but that run's own" in err
     code, _, err = call("pretrain-clm", text, "-o", tmp_path / "third", "--init-from", tmp_path / "first")
     assert code == 4 and "'mlm', not a language model" in err
+
+
+def test_further_pretraining_keeps_the_direction(call: Call, workshop: Any, tmp_path: Path) -> None:
+    text, first = workshop.file("text.txt"), tmp_path / "first"
+    assert call(*arguments("pretrain-clm", text, first, "--direction", "right-to-left"))[0] == 0
+    more = ["pretrain-clm", text, "-o", tmp_path / "second", "--init-from", first, "--dry-run", "--json"]
+    more += ["--set", "data.length=24"]
+    for way, expected in ([], "right-to-left"), (["--direction", "left-to-right"], "left-to-right"):
+        code, out, err = call(*more, *way)
+        assert code == 0, err
+        assert json.loads(out)["configuration"]["direction"]["value"] == expected
+
+
+@pytest.mark.parametrize("module", [pretrain_mlm, pretrain_clm])
+def test_the_examples_of_the_help(
+    call: Call, workshop: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: Any
+) -> None:
+    """As dry runs."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("text.txt", "a.en", "b.de"):
+        Path(name).symlink_to(workshop.file("text.txt"))
+    examples = re.findall(r"^ +(attnkit .+)$", module.command.__doc__ or "", re.MULTILINE)
+    assert len(examples) == 3
+    for line in examples:
+        code, out, err = call(*dict.fromkeys([*line.split()[1:], "--dry-run"]))
+        assert (code, err) == (0, "") and "documents, about" in out, line
 
 
 SHAPES = {

@@ -26,14 +26,15 @@ def call(folder: Path) -> None:
     main()
 
 
-@pytest.mark.slow
-def test_two_processes_finetune_what_one_does(workshop: Any, pretrained: Path, tmp_path: Path) -> None:
-    """Three steps by two and three by one, beside six by one."""
+@pytest.mark.parametrize("sharded", [False, True])
+def test_two_processes_finetune_what_one_does(workshop: Any, pretrained: Path, tmp_path: Path, sharded: bool) -> None:
+    """Three steps by two, each with all weights or with its share (FSDP2), and three by one, beside six by one."""
     for name, steps, world in (("both", 3, 2), ("both", 6, 1), ("alone", 6, 1)):
         folder = tmp_path / f"{name}-{steps}"
         folder.mkdir()
         train = ["finetune", str(pretrained), "--task", "classify", "--train", str(workshop.file("table.tsv"))]
         words = [*train, "-o", str(tmp_path / name), "--max-steps", str(steps), *STEADY]
+        words += ["--set", f"sharded={sharded and world > 1}".lower()]
         (folder / "arguments.json").write_text(json.dumps(words))
         group = start(call, world, folder)
         assert group.codes() == [0] * world, group.said(0)

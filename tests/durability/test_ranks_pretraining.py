@@ -11,6 +11,9 @@ import pytest
 import safetensors.torch
 from rank_server import start
 
+from attnkit.runs.folder import RunFolder
+from attnkit.tasks.saved import read_run_config
+
 # Adam would turn rounding into steps where the gradient is zero if eps did not drown it. How long the rate rises would
 # hang on the limit, which differs here.
 CHANGES: dict[str, Any] = {
@@ -39,19 +42,20 @@ def scores(run: Path) -> list[dict[str, Any]]:
     return [record for record in numbers if "accuracy" in record]
 
 
-SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("pairs", "next words")]
-
-
-@pytest.mark.parametrize("name", ["hidden words", *SLOW])
-def test_two_processes_pretrain_what_one_does(workshop: Any, tmp_path: Path, name: str) -> None:
-    """Four steps by two, then four by one."""
+@pytest.mark.parametrize("sharded", [False, True])
+@pytest.mark.parametrize("name", ["hidden words", "pairs", "next words"])
+def test_two_processes_pretrain_what_one_does(workshop: Any, tmp_path: Path, name: str, sharded: bool) -> None:
+    """Four steps by two, each with all weights or with its share (FSDP2), then four by one."""
     for steps, world in ((4, 2), (8, 1)):
         folder = tmp_path / str(world)
         folder.mkdir()
-        arguments = workshop.task_arguments(name, tmp_path / "both", **{**CHANGES, "limits__steps": steps})
+        changes = {**CHANGES, "limits__steps": steps, "sharded": sharded and world > 1}
+        arguments = workshop.task_arguments(name, tmp_path / "both", **changes)
         (folder / "arguments.json").write_text(json.dumps(arguments))
         group = start(call, world, folder)
         assert group.codes() == [0] * world, group.said(0)
+    config = read_run_config(RunFolder(tmp_path / "both").checkpoint("step-4")[0])
+    assert config.sharded is sharded, "or two processes did something else than they are said to"
     workshop.train(workshop.configure_task(name, **CHANGES), tmp_path / "alone")
     expected, found = weights(tmp_path / "alone"), weights(tmp_path / "both")
     assert found.keys() == expected.keys()

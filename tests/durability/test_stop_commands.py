@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from signal import SIGINT, SIGTERM
 from typing import Any
@@ -21,6 +21,9 @@ import signalled
 from attnkit import cli
 from attnkit.errors import DataError, UsageError
 from attnkit.runtime.signals import Signals
+from attnkit.tasks.export_huggingface import export_huggingface
+from attnkit.tasks.initial import layer_of
+from attnkit.tasks.resolve import resolve
 from attnkit.text import apart, vocabulary
 from attnkit.text.config import VocabularyConfig
 from attnkit.text.vocabulary import train_here, train_vocabulary
@@ -40,6 +43,9 @@ class Place:
 
     corpus: Path
     run: Path
+    bert: Path
+    film: Path
+    """A classifier that was begun with it."""
     folder: Path
 
     def own_run(self) -> Path:
@@ -84,6 +90,21 @@ CASES = {
         lambda place: ["toy-corpus", "reverse", "-o", place.folder, "--pairs", 2000, "--valid", 50, "--test", 50],
         ("train.src", "train.tgt", "valid.src", "valid.tgt", "test.src", "test.tgt"),
     ),
+    "predict": Case(
+        lambda place: ["predict", place.film, place.corpus / "lines", "-o", place.folder / "out", "--device", "cpu"],
+        ("out",),
+    ),
+    "embed": Case(
+        lambda place: ["embed", place.bert, place.corpus / "lines", "-o", place.folder / "out.npy", "--device", "cpu"],
+        ("out.npy",),
+    ),
+    "export to huggingface": Case(
+        lambda place: ["export", place.bert, place.folder / "out", "--to", "huggingface"], ("out",)
+    ),
+    "import": Case(
+        lambda place: ["import", "huggingface", place.corpus / "hub", "-o", place.folder / "out"],
+        ("out/checkpoints", "out/config.yaml", "out/tokenizer.json"),
+    ),
     "score-bleu": Case(
         lambda place: ["score-bleu", *[place.corpus / "lines"] * 2, "--against", place.corpus / "lines"],
         (),
@@ -93,13 +114,18 @@ SLOW = "translate, two workers"  # two seconds, in which torch is loaded
 
 
 @pytest.fixture(scope="module")
-def place(workshop: Any, trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Place:
+def place(workshop: Any, trained: Path, pretrained: Path, tmp_path_factory: pytest.TempPathFactory) -> Place:
     folder = tmp_path_factory.mktemp("commands")
+    flags = {"task": "text-classify", "data.files": [str(workshop.file("table.tsv"))]}
+    sets = ["limits.steps=1", "device=cpu", "precision=float32", "threads=1"]
+    config = resolve(flags, sets=sets, fixed=layer_of(pretrained)).config
+    workshop.train(config, folder / "film", init_from=pretrained)
+    export_huggingface(pretrained, folder / "hub")
     chance = random.Random(1)
     (folder / "lines").write_text("".join(f"{' '.join(chance.choices('0123456789', k=6))}\n" for _ in range(100)))
     words = ["".join(chance.choices("abcdefghij", k=5)) for _ in range(3000)]
     (folder / "long").write_text("".join(f"{' '.join(chance.choices(words, k=9))}\n" for _ in range(1000)))
-    return Place(folder, trained, folder)
+    return Place(folder, trained, pretrained, folder / "film", folder)
 
 
 def content(path: Path) -> Any:
@@ -111,7 +137,7 @@ def content(path: Path) -> Any:
 
 def fresh(place: Place, folder: Path) -> Place:
     folder.mkdir()
-    return Place(place.corpus, place.run, folder)
+    return replace(place, folder=folder)
 
 
 def stop(signals: Any, place: Place, case: Case, folder: Path, seeds: range) -> list[int]:

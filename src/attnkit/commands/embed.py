@@ -78,10 +78,12 @@ def _write(output: Path | None, request: Request, totals: Totals, summary: bool,
     from attnkit.tasks.embed import embed_stream, write_table
     from attnkit.tasks.embedded import BINARY, render, write_binary
 
-    ending = "" if output is None else output.suffix
+    ending = "" if output is None else output.suffix.lower()
     if ending in BINARY and (json or summary):
         flag, what = ("--json", "JSON") if json else ("--summary", "totals")
         raise UsageError(f"a {ending} file holds no {what}", where=flag, help="give another name to -o")
+    if summary and output is not None and not json:
+        raise UsageError("totals are for people to read", where=f"-o {output}", help="add --json, or leave out -o")
     blocks = embed_stream(request, totals, console.warn)
     static = request.what == "static"
     if output is not None and static and not json and write_table(output, blocks):

@@ -30,7 +30,7 @@ def command(
     """Guess with BERT what stands where [MASK] does, from both sides; each guess with its probability.
 
     A [MASK] is one token. Of several each is guessed while the others are hidden. --fill and --json: N lines in,
-    N lines out.
+    N lines out; lines of standard input that have none stay as they are.
 
     \b
     Examples:

@@ -93,7 +93,7 @@ def _answer(generator: Generator, request: Request, stream: bool, json: bool) ->
         ask()
         for prompts in prompts_of(request, console.warn):
             if stream:
-                _stream(generator, prompts, n_lines, request.n, out)
+                _stream(generator, prompts, n_lines, request, out)
             else:
                 for answer in generator.generate(prompts, request.n, n_lines):
                     out.writelines(line + "\n" for line in _lines(answer, json, request))
@@ -107,18 +107,25 @@ def _lines(answer: Answer, json: bool, request: Request) -> list[str]:
 
     if json:
         return [dumps(answer.as_dictionary(), ensure_ascii=False)]
-    alone = request.prompt is not None and request.n == 1
-    return [found.text if alone else one_line(found.text) for found in answer.texts]
+    return [found.text if _is_alone(request) else one_line(found.text) for found in answer.texts]
 
 
-def _stream(generator: Generator, prompts: list[str], first: int, n: int, out: TextIO) -> None:
+def _is_alone(request: Request) -> bool:
+    """Return whether there is one text, which may have lines of its own."""
+    return request.prompt is not None and request.n == 1
+
+
+def _stream(generator: Generator, prompts: list[str], first: int, request: Request, out: TextIO) -> None:
     from attnkit import console
+    from attnkit.tasks.generate import one_line
 
     def show(text: str) -> None:
+        text = text if _is_alone(request) else one_line(text)
         out.write(console.printable(text) if sys.stdout.isatty() else text)
         out.flush()
 
     for line, prompt in enumerate(prompts, first):
-        for number in range(n):
+        for number in range(request.n):
             generator.stream(prompt, show, line, number)
-            show("\n")
+            out.write("\n")
+            out.flush()

@@ -40,7 +40,9 @@ def command(
     checkpoint: Annotated[str | None, typer.Option(help="best, last, averaged or step-N. [default: best]")] = None,
     device: Annotated[Literal["auto", "cpu", "cuda", "mps"], typer.Option(help="Where to compute.")] = "auto",
     threads: Annotated[int | None, typer.Option(min=1, max=1024, help="Threads of one operation.")] = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Stop at bytes that are not UTF-8.")] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Stop at bytes that are not UTF-8, as tables, CoNLL and SQuAD do.")
+    ] = False,
 ) -> None:
     """Print what a fine-tuned model finds: N lines in, N lines out; totals go to stderr.
 
@@ -66,6 +68,8 @@ def command(
     for wrong, flag in ((summary and not gold, "--summary"), (confusion is not None and not gold, "--confusion")):
         if wrong:
             raise UsageError("without knowing what is right there are no totals", where=flag, help="add --gold")
+    if summary and output is not None and not json:
+        raise UsageError("totals are for people to read", where=f"-o {output}", help="add --json, or leave out -o")
     sources = inputs or [STDIN]
     for path in (output, confusion):
         refuse_overwriting(path, sources)  # before torch is loaded

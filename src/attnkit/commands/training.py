@@ -113,8 +113,10 @@ def show_plan(resolved: Resolved, given: Given) -> None:
     from attnkit.runs.folder import RunFolder
     from attnkit.tasks.embeddings import open_embeddings, refuse_beside
     from attnkit.tasks.task import task_of
+    from attnkit.tasks.vocabularies import refuse_two_givers
     from attnkit.views.training import count, size
 
+    refuse_two_givers(resolved.config.vocabulary_files, given.init_from)
     refuse_beside(resolved.config, given.init_from)
     if given.overwrite or not RunFolder(given.output).steps():  # a run that goes on has them in its weights
         open_embeddings(resolved.config)

@@ -68,6 +68,8 @@ class Asked:
         self.context_of: Longs = np.array(numbers, np.int64)
         self.aligned = align(tokenizer, [paragraph.context for paragraph in paragraphs])
         asked = Held(tokenizer.encode([question.text for question in self.questions]))
+        self.n_cut = int((asked.lengths > sizes.max_question).sum())
+        """Questions of which the end is not read."""
         contexts = Held([aligned.ids.tolist() for aligned in self.aligned])
         answers = [
             answer_tokens(question, self.aligned[number]) or NO_ANSWER

@@ -75,7 +75,7 @@ def write_binary(path: Path, stream: BinaryIO, blocks: Iterable[Block]) -> None:
     if not stream.seekable():
         what = f"a {path.suffix} file cannot be written into a pipe"
         raise UsageError(what, where="-o", help="name a file, or print text")
-    BINARY[path.suffix](stream, (_numbers(block, path) for block in blocks))
+    BINARY[path.suffix.lower()](stream, (_numbers(block, path) for block in blocks))
 
 
 def _numbers(block: Block, path: Path) -> Numbers:

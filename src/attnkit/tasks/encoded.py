@@ -151,7 +151,8 @@ def fingerprint(path: Path) -> str:
 def choose_held_out(total: int, held_out: int, seed: int, where: str) -> set[int]:
     """Return which of ``total`` rows, counted from 0, are kept for validation. Raises ``DataError`` below 2."""
     if total < 2:
-        raise DataError(f"{total} row{'s'[: total != 1]} cannot be trained on with one held out", where=where)
+        what = f"{total} row{'s'[: total != 1]} cannot be trained on with one held out"
+        raise DataError(what, where=where, help="add some, or name a file of its own to validate on")
     return set(random.Random(seed).sample(range(total), min(held_out, max(1, total // 20))))
 
 

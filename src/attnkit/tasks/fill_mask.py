@@ -19,6 +19,7 @@ from attnkit.models.passages import Layout
 from attnkit.runtime.devices import set_threads
 from attnkit.tasks.load import read_tokenizer
 from attnkit.tasks.opened import Opened, open_run
+from attnkit.tasks.predicting import rounded
 from attnkit.tasks.pretrain_config import MASK
 from attnkit.tasks.searching import Batching, make_batches
 from attnkit.tasks.stream import complaints, patience_with, windows
@@ -28,6 +29,8 @@ from attnkit.text.lines import STDIN, LineReader
 from attnkit.text.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer
 
 _AT_ONCE, _BATCH_TOKENS = 256, 2048
+_GUESSES = 100_000
+"""Of each mask of the lines that are held at once: every one has a line of text of its own."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +72,10 @@ class Filled:
 
     def as_dictionary(self) -> dict[str, Any]:
         """Return it as plain data for ``--json``."""
-        return asdict(self)
+        masks = [
+            [{**asdict(guess), "probability": rounded(guess.probability)} for guess in mask] for mask in self.masks
+        ]
+        return {"text": self.text, "filled": self.filled, "masks": masks}
 
 
 class Filler:
@@ -92,24 +98,40 @@ class Filler:
         Raises:
             DataError: a line has no mask, or more tokens than are read at once.
         """
-        rows = [self._read(line, f"{source}, line {number}") for number, line in enumerate(lines, first)]
-        found: list[Filled | None] = [None] * len(rows)
-        for batch in make_batches([len(row) for row in rows], Batching(_BATCH_TOKENS, "tokens")):
+        rows, refused = self.read(lines, first, source)
+        if refused is not None:
+            raise refused
+        if maskless := [number for number, row in enumerate(rows, first) if not row]:
+            where, help = f"{source}, line {maskless[0]}", f"put {MASK} where a word is missing"
+            raise DataError(f"there is no {MASK} in this line", where=where, help=help)
+        return self.guess(lines, rows)
+
+    def read(self, lines: Sequence[str], first: int, source: str) -> tuple[list[list[int]], DataError | None]:
+        """Return the row of each line, empty where it has no mask; of those before one that is refused, and why."""
+        rows: list[list[int]] = []
+        for number, line in enumerate(lines, first):
+            ids = encode_hidden(self.tokenizer, line, MASK)
+            row = [BOS_ID, *ids, EOS_ID] if self.predictor.mask in ids else []
+            try:
+                refuse_longer(len(row), self.longest, f"{source}, line {number}")
+            except DataError as error:
+                return rows, error
+            rows.append(row)
+        return rows, None
+
+    def guess(self, lines: Sequence[str], rows: Sequence[list[int]]) -> list[Filled]:
+        """Return the guesses for lines whose rows ``read`` returned; one without a mask stays as it is."""
+        found = [Filled(line, line, []) for line in lines]
+        kept = [i for i, row in enumerate(rows) if row]
+        for places in make_batches([len(rows[i]) for i in kept], Batching(_BATCH_TOKENS, "tokens")):
+            batch = [kept[place] for place in places]
             some = [rows[i] for i in batch]
             masks = [[place for place, id in enumerate(row) if id == self.predictor.mask] for row in some]
             sizes = [len(places) for places in masks]
             probabilities = torch.split(self.predictor.probabilities(some, masks), sizes)
             for i, part in zip(batch, probabilities, strict=True):
                 found[i] = self._told(lines[i], part)
-        return [filled for filled in found if filled is not None]
-
-    def _read(self, line: str, where: str) -> list[int]:
-        ids = encode_hidden(self.tokenizer, line, MASK)
-        if self.predictor.mask not in ids:
-            raise DataError(f"there is no {MASK} in this line", where=where, help=f"put {MASK} where a word is missing")
-        row = [BOS_ID, *ids, EOS_ID]
-        refuse_longer(len(row), self.longest, where)
-        return row
+        return found
 
     def _told(self, line: str, probabilities: Tensor) -> Filled:
         """Return the guesses for a line from the probabilities (N, V) at its masks."""
@@ -171,9 +193,16 @@ def fill_stream(request: Request, tell: Callable[[str], None]) -> Iterator[list[
     if request.texts is not None:
         yield filler.fill(request.texts)
         return
-    lines, n = LineReader(STDIN, on_bad="refuse" if request.strict else "replace"), 1
-    for window in windows(lines, _AT_ONCE, patience_with(STDIN)):
-        yield filler.fill(window, n, "standard input")
+    lines, n, n_maskless = LineReader(STDIN, on_bad="refuse" if request.strict else "replace"), 1, 0
+    at_once = max(1, min(_AT_ONCE, _GUESSES // request.top))
+    for window in windows(lines, at_once, patience_with(STDIN)):
+        rows, refused = filler.read(window, n, "standard input")
+        n_maskless += sum(not row for row in rows)
+        yield filler.guess(window[: len(rows)], rows)
+        if refused is not None:
+            raise refused
         n += len(window)
+    if n_maskless:
+        tell(f"{n_maskless:,} of {n - 1:,} lines have no {MASK}: they stay as they are")
     for message in complaints(lines.counts, STDIN):
         tell(message)

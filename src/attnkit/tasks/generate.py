@@ -30,6 +30,7 @@ from attnkit.text.lines import STDIN, LineReader
 from attnkit.text.tokenizer import BOS_ID, EOS_ID
 
 _AT_ONCE, _BATCH = 256, 64
+_DIGITS = 4  # of a log-probability: further ones change with what is generated beside it
 MOST_TEXTS = 1024
 """Of one prompt."""
 
@@ -78,7 +79,8 @@ class Answer:
 
     def as_dictionary(self) -> dict[str, Any]:
         """Return it as plain data for ``--json``."""
-        return asdict(self)
+        texts = [{**asdict(text), "log_prob": round(text.log_prob, _DIGITS)} for text in self.texts]
+        return {"prompt": self.prompt, "texts": texts}
 
 
 def configure(request: Request) -> SearchConfig:

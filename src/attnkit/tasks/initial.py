@@ -14,6 +14,8 @@ from attnkit.runs.folder import RunFolder
 from attnkit.tasks.presets import PRESETS
 from attnkit.tasks.saved import MOST_CONFIG, read_tree
 
+GOES_ON = "-o "
+"""How the origin begins of what a run has from itself."""
 VECTORS = ("embeddings", "target_embeddings")
 """Keys of a model that name word vectors."""
 
@@ -26,7 +28,7 @@ def layer_of(run: Path) -> Layer:
     """
     tree = read_tree(RunFolder(run).checkpoint()[0])
     kept: dict[str, Any] = {
-        key: tree[key] for key in ("task", "model", "vocabulary", "joint_vocabulary") if key in tree
+        key: tree[key] for key in ("task", "model", "vocabulary", "joint_vocabulary", "direction") if key in tree
     }
     if isinstance(kept.get("model"), dict):  # its weights have taken in the vectors that it began with
         kept["model"] = {key: value for key, value in kept["model"].items() if key not in VECTORS}
@@ -47,8 +49,7 @@ def inherited(init_from: Path, run: Path | None) -> Layer:
     """Return what a run takes over from another; one that goes on has it in itself, and the other may be gone."""
     if run is None or not RunFolder(run).exists() or not RunFolder(run).steps():
         return layer_of(init_from)
-    layer = layer_of(run)
-    return Layer(layer.origin, {**layer.tree, **_lengths(read_tree(RunFolder(run).checkpoint()[0]))})
+    return Layer(f"{GOES_ON}{run}", {**layer_of(run).tree, **_lengths(read_tree(RunFolder(run).checkpoint()[0]))})
 
 
 def _lengths(tree: Mapping[str, Any]) -> dict[str, Any]:

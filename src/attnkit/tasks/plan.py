@@ -18,7 +18,7 @@ from attnkit.tasks.config import TranslationConfig
 from attnkit.tasks.encoder_taken import refuse_misfit
 from attnkit.tasks.load import given_source, given_vocabularies
 from attnkit.tasks.run_config import RunConfig
-from attnkit.tasks.vocabularies import Vocabularies, refuse_two_givers
+from attnkit.tasks.vocabularies import Vocabularies
 from attnkit.text.lines import count_lines
 from attnkit.text.parallel import read_parallel
 from attnkit.text.tokenizer import Tokenizer
@@ -64,7 +64,6 @@ def plan(config: TranslationConfig, init_from: Path | None = None) -> Plan:
     files = list(zip(map(Path, config.data.src), map(Path, config.data.tgt), strict=True))
     samples = [list(islice(read_parallel(src, tgt), SAMPLE)) for src, tgt in files]  # which refuses what is no text
     counts = [count_lines(src) for src, _ in files]
-    refuse_two_givers(config.vocabulary_files, init_from)
     checkpoint = None if init_from is None else RunFolder(init_from).checkpoint()[0]
     if checkpoint is not None:
         refuse_misfit(checkpoint, config)

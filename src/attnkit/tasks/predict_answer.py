@@ -15,7 +15,7 @@ from attnkit.tasks.answering import FoundAnswer, find_answers
 from attnkit.tasks.asked_text import Asked
 from attnkit.tasks.load import read_tokenizer
 from attnkit.tasks.opened import Opened
-from attnkit.tasks.predicting import Format, Request, Tell, Totals, as_json, rounded
+from attnkit.tasks.predicting import Format, Request, Tell, Totals, as_json, named, rounded
 from attnkit.tasks.stream import complaints, patience_with, windows
 from attnkit.text.lines import LineReader
 from attnkit.text.squad import Answer, Paragraph, Question, lone_surrogate, mend_surrogates, read_squad
@@ -90,11 +90,14 @@ class Answerer:
         self._tokenizer = read_tokenizer(opened.checkpoint)
         self.refuses = "labels.json" in opened.checkpoint.manifest.files or threshold is not None
         """Whether it may find that there is no answer: it has learned so, or is asked to."""
+        self.n_cut = 0
+        """Questions so far of which the end was not read."""
 
     def answer(self, paragraphs: Sequence[Paragraph]) -> list[Answered]:
         """Return the answer to each question of each paragraph."""
         model, sizes = self.opened.model, self.opened.config.windows
         asked = Asked(paragraphs, self._tokenizer, sizes)
+        self.n_cut += asked.n_cut
         most, n_tokens = sizes.max_answer, self._batch_tokens
         found = find_answers(model, asked.rows, self.opened.device, most, n_tokens=n_tokens)
         return [self._answered(asked, question, answer) for question, answer in enumerate(found.answers)]
@@ -136,7 +139,7 @@ class AnswerPredictor:
             return
         reader = LineReader(path, on_bad="refuse" if self.request.strict else "replace")
         strict = self.request.strict
-        asked = (read_question(line, f"{path}:{number}", strict) for number, line in enumerate(reader, 1))
+        asked = (read_question(line, named(path, number), strict) for number, line in enumerate(reader, 1))
         for paragraphs in windows(asked, _AT_ONCE, patience_with(path), _n_characters):
             yield self._answer(paragraphs)
         for message in complaints(reader.counts, path):
@@ -162,8 +165,11 @@ class AnswerPredictor:
         return as_json(tree | expected if self.request.gold and question.labeled else tree)
 
     def complaints(self) -> list[str]:
-        """Return what is said of questions that nobody has answered, where scores were asked for."""
-        return [] if self.expected or not self.request.gold else ["no question says what to answer"]
+        """Return what is said of questions that are too long, and of those nobody has answered if scores are wanted."""
+        n, most = self.answerer.n_cut, self.opened.config.windows.max_question
+        whose = f"{n:,} question{'s have' if n > 1 else ' has'} more than {most:,} tokens"
+        cut = [f"{whose}; the rest was not read"] if n else []
+        return cut if self.expected or not self.request.gold else [*cut, "no question says what to answer"]
 
     def totals(self) -> Totals:
         """Return exact match and F1, of all questions, and of those with and without an answer."""

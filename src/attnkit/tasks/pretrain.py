@@ -17,7 +17,7 @@ from attnkit.runs.folder import RunFolder
 from attnkit.runtime.ranks import Ranks
 from attnkit.tasks.card import About
 from attnkit.tasks.course import Parts, make_job, row_feed
-from attnkit.tasks.encoded import Stage, Warned, is_made
+from attnkit.tasks.encoded import Stage, Warned, choose_held_out, is_made
 from attnkit.tasks.load import given_tokenizer, read_tokenizer
 from attnkit.tasks.plan import Plan, outline
 from attnkit.tasks.pretrain_config import ClmConfig, MlmConfig
@@ -126,6 +126,9 @@ def _plan(config: Config, init_from: Path | None = None) -> Plan:
         if next(_documents(path, data.documents), None) is None:
             raise DataError("there is no document to validate on", where=str(path))
     files = [_look(Path(name), data.documents) for name in data.files]
+    for name, file in zip(data.files, files, strict=True):
+        if not data.valid_files:
+            choose_held_out(file.n_documents, 1, data.held_out_seed, name)
     texts = [text for file in files for text in file.sample]
     given = given_tokenizer(config, source)
     tokenizer = given or train_vocabulary(texts, config.vocabulary)

@@ -74,10 +74,10 @@ class Documents:
         self.counts = {"held_out": 0, "repeats_of_held_out": 0}
         self._shape = data.documents
         self._held_out = [] if self.valid_paths else self._choose(data)
-        self.valid = [list(self._read_valid(number)) for number in range(len(self.valid_paths or self.paths))]
-        self._known = set() if self.valid_paths else {text for texts in self.valid for text in texts}
-        for path, texts in zip(self.valid_paths or self.paths, self.valid, strict=True):
-            if not texts:
+        numbers = range(len(self.valid_paths or self.paths))
+        self._known = set() if self.valid_paths else {text for number in numbers for text in self.read_valid(number)}
+        for number, path in enumerate(self.valid_paths or self.paths):
+            if next(self.read_valid(number), None) is None:
                 raise DataError("there is no document to validate on", where=str(path))
 
     def read(self, number: int) -> Iterator[str]:
@@ -107,7 +107,8 @@ class Documents:
         seed, each = data.held_out_seed, zip(sizes, self.paths, strict=True)
         return [choose_held_out(n, -(-data.held_out * n // sum(sizes)) if n else 1, seed, str(p)) for n, p in each]
 
-    def _read_valid(self, number: int) -> Iterator[str]:
+    def read_valid(self, number: int) -> Iterator[str]:
+        """Yield the documents of a file to validate on."""
         if self.valid_paths:
             yield from self._documents(self.valid_paths[number])
         else:
@@ -188,8 +189,9 @@ def build_text(config: Config, folder: Path, given: Tokenizer | None, origin: st
         read = map(documents.read, range(len(documents.paths)))
         train = encoder.write(temporary / "train", zip(documents.paths, read, strict=True))
         n_tokens, n_masks, n_unknown = encoder.n_tokens, encoder.n_masks, encoder.n_unknown
-        held_out = zip(documents.valid_paths or documents.paths, documents.valid, strict=True)
-        valid = encoder.write(temporary / "valid", held_out)
+        held_out = documents.valid_paths or documents.paths
+        read = map(documents.read_valid, range(len(held_out)))
+        valid = encoder.write(temporary / "valid", zip(held_out, read, strict=True))
         sizes = _Sizes(train=train, valid=valid, unknown=encoder.n_unknown)
         files.write_into(temporary / "corpora.json", sizes.model_dump_json().encode())
         counts = {**documents.counts, "mask_symbols": n_masks, "train": sum(train), "valid": sum(valid)}

@@ -11,6 +11,7 @@ from attnkit.config import Layer, Tree, flatten, load_yaml, merge, nest, parse_a
 from attnkit.data.arrays import count_rows
 from attnkit.errors import RunError, UsageError
 from attnkit.tasks.config import TranslationConfig
+from attnkit.tasks.initial import GOES_ON
 from attnkit.tasks.kinds import KINDS, Kind
 from attnkit.tasks.presets import choose
 from attnkit.tasks.run_config import FREE_TO_CHANGE, RunConfig
@@ -137,7 +138,9 @@ def _kind(given: Tree, fixed: Layer | None) -> Kind:
     allowed = (*KINDS[name].begins_with, name)
     if fixed is not None and begun not in allowed:
         nouns = " or ".join(KINDS[other].noun for other in allowed)
-        raise RunError(f"this run is of the kind '{str(begun)[:40]}', not {nouns}", where=fixed.origin)
+        own = fixed.origin.startswith(GOES_ON)
+        help = "name another folder, or add --overwrite" if own else "begin with another run"
+        raise RunError(f"this run is of the kind '{str(begun)[:40]}', not {nouns}", where=fixed.origin, help=help)
     return KINDS[name]
 
 

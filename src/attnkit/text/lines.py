@@ -128,7 +128,7 @@ def refuse_overwriting(output: Path | None, texts: Iterable[Path]) -> None:
         with suppress(OSError, ValueError, AttributeError):  # missing or closed, which is for its reader to tell
             found = os.fstat(sys.stdin.fileno()) if path == STDIN else path.stat()
             if os.path.samestat(found, output.stat()):
-                raise UsageError(f"{output} is one of the texts", help="give another name to -o")
+                raise UsageError(f"{output} is one of the texts", help="give the output another name")
 
 
 class LineReader:
