@@ -22,6 +22,9 @@ def read(name: str) -> str:
     return (ROOT / name).read_text(encoding="utf-8")
 
 
+TRAINING = ("train", "pretrain-mlm", "pretrain-clm", "finetune")
+
+
 def blocks(text: str) -> list[str]:
     """Return what stands between fences."""
     return re.findall(r"^ *```\w*\n(.*?)^ *```", text, re.DOTALL | re.MULTILINE)
@@ -145,12 +148,12 @@ def test_examples_are_valid_and_complete(path: Path, tmp_path: Path) -> None:
     flags = {key: [str(tmp_path / name)] for key, name in zip(needs, ("a", "b"), strict=False)}
     config = resolve(flags, file=path).config
     assert config.model.kind == load_yaml(path)["model"]["kind"]
-    assert "data" not in load_yaml(path)
+    assert not {"files", "valid_files", "src", "tgt"} & load_yaml(path).get("data", {}).keys(), "files are flags"
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_examples_are_listed_with_their_commands(path: Path) -> None:
     assert f"`{path.name}`" in read("examples/README.md")
     lines = commands_in(path.read_text(encoding="utf-8").split("\n\n")[0])
-    called = tuple(f"attnkit {name} --config examples/{path.name} " for name in ("train", "pretrain-mlm"))
+    called = tuple(f"attnkit {name} --config examples/{path.name} " for name in TRAINING)
     assert any(line.startswith(called) for line in lines)

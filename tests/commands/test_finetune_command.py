@@ -61,6 +61,27 @@ def test_a_folder_with_another_task_is_named(call: Call, workshop: Any, pretrain
     assert f"at -o {run}" in err and "--overwrite" in err and "--init-from" not in err
 
 
+def test_a_configuration_may_name_the_task(call: Call, workshop: Any, pretrained: Path, tmp_path: Path) -> None:
+    (tmp_path / "own.yaml").write_text("task: text-classify\nfinetuning:\n  frozen: 1\n")
+    words = [
+        "finetune",
+        pretrained,
+        "--train",
+        workshop.file("table.tsv"),
+        "-o",
+        tmp_path / "run",
+        "--dry-run",
+        "--json",
+    ]
+    code, out, err = call(*words, "--config", tmp_path / "own.yaml")
+    assert code == 0, err
+    shown = json.loads(out)["configuration"]
+    assert shown["task"]["value"] == "text-classify" and shown["finetuning.frozen"]["value"] == 1
+    (tmp_path / "own.yaml").write_text("task: mlm\n")
+    code, _, err = call(*words, "--config", tmp_path / "own.yaml")
+    assert code == 2 and "--task" in err
+
+
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from attnkit.commands.training import Given, begin
+from attnkit.config import load_yaml
 from attnkit.errors import UsageError
 from attnkit.tasks.pretrain_config import LanguagePreset
 
@@ -63,10 +64,8 @@ def command(
       attnkit finetune bert --task classify --train train.tsv -o careful \\
         --set finetuning.frozen=1 --set finetuning.class_weights=balanced
     """
-    if task is None:
-        raise UsageError("it is not said what to fine-tune for", where="--task", help="give classify, tag or answer")
     flags = {
-        "task": KIND_OF[task],
+        "task": _written(config) if task is None else KIND_OF[task],
         "data.files": train or None,
         "data.valid_files": dev or None,
         "finetuning.from_scratch": from_scratch,
@@ -81,3 +80,11 @@ def command(
         "tensorboard": tensorboard,
     }
     begin(flags, Given(output, config, preset, sets, run, overwrite, dry_run, json))
+
+
+def _written(config: Path | None) -> str:
+    """Return the kind of run that a file of configuration names. Raises ``UsageError`` where it names none of ours."""
+    name = None if config is None else load_yaml(config).get("task")
+    if name not in KIND_OF.values():
+        raise UsageError("it is not said what to fine-tune for", where="--task", help="give classify, tag or answer")
+    return str(name)
