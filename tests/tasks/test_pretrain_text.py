@@ -98,6 +98,23 @@ def test_several_files_share_an_epoch_as_they_should(tmp_path: Path) -> None:
     assert any(len({tuple(ids) for ids in batch.ids.tolist()}) > 1 for batch in again), "each coming is hidden anew"
 
 
+def test_pairs_of_several_files_share_an_epoch_too(tmp_path: Path) -> None:
+    """By the tokens of the pieces that pairs are made of."""
+    large = write(tmp_path / "large", *(f"the sheep {n} came home {'and ate ' * (n % 7)}" for n in range(400)))
+    small = write(tmp_path / "small", *(f"das Schaf {n} kam heim" for n in range(60)))
+    config = configure("mlm", [large, small], "data.alpha=0.3", "model.next_sentence=true")
+    prepare(config, tmp_path / "run")
+    rows: Any = open_text(config, tmp_path / "run/data").train
+    n_large = int((rows.corpus(np.arange(len(rows))) == 0).sum())
+    tokens = [int(rows.pieces.lengths[:n_large].sum()), int(rows.pieces.lengths[n_large:].sum())]
+    wanted = tokens[0] ** 0.3 / (tokens[0] ** 0.3 + tokens[1] ** 0.3)
+    found = np.zeros(2)
+    for epoch in range(5):
+        numbers = rows.draw(1, epoch).astype(np.int64)
+        found += np.bincount(rows.corpus(numbers), rows.pieces.lengths[rows.mixture.rows(numbers)])
+    assert tokens[0] > 5 * tokens[1] and found[0] / found.sum() == pytest.approx(wanted, abs=0.01)
+
+
 @pytest.mark.parametrize(
     ("sets", "lines", "error", "words"),
     [
