@@ -44,9 +44,9 @@ def tokenizer(run: Path) -> Tokenizer:
     return Tokenizer.from_json((run / "tokenizer.json").read_bytes())
 
 
-def said(config: Any, run: Path) -> list[Stage | Warned]:
+def said(config: Any, run: Path, what: str = "with a vector") -> list[Stage | Warned]:
     events = list(train(Request(config, run)))
-    return [event for event in events if isinstance(event, Stage | Warned) and "embeddings" in event.text]
+    return [event for event in events if isinstance(event, Stage | Warned) and what in event.text.replace("begin ", "")]
 
 
 def configured(workshop: Any, kind: str, **changes: Any) -> Any:
@@ -107,6 +107,36 @@ def test_each_side_has_its_own(workshop: Any, tmp_path: Path, kind: str, tied: s
         matrix = found[name] if name in found else found["output.weight"]
         for word, row in given.items():
             assert np.array_equal(matrix[known.encode([word])[0][0]], row)
+
+
+@pytest.mark.parametrize("kind", MATRICES)
+def test_vectors_are_scaled_to_the_spread_of_what_is_drawn(workshop: Any, tmp_path: Path, kind: str) -> None:
+    words = WORDS.get(kind, ["the", "film", "people", "home"])
+    given = vectors_of(words)
+    path = str(write(tmp_path / "vectors.txt", given))
+    config = configured(workshop, kind, model__embeddings=path, model__scale_embeddings=True)
+    assert said(config, tmp_path / "run", "spread by") == []
+    list(train(Request(configured(workshop, kind), tmp_path / "plain")))
+    name = next(name for name in MATRICES[kind] if name in weights(tmp_path / "run"))
+    found, plain, known = (
+        weights(tmp_path / "run")[name],
+        weights(tmp_path / "plain")[name],
+        tokenizer(tmp_path / "run"),
+    )
+    ids = {known.encode([word])[0][0]: word for word in words if len(known.encode([word])[0]) == 1}
+    rows = np.stack([given[word] for word in ids.values()])
+    # torch's deviation divides by n - 1
+    assert found[list(ids)] == pytest.approx(rows * (plain.std(ddof=1) / rows.std()), rel=1e-5)
+    assert found[list(ids)].std() == pytest.approx(plain.std(), rel=1e-3)
+
+
+def test_a_spread_of_another_order_is_told(workshop: Any, tmp_path: Path) -> None:
+    path = write(tmp_path / "vectors.txt", vectors_of(DIGITS))
+    (line,) = said(workshop.configure(**STILL, model__embeddings=str(path)), tmp_path / "run", "spread by")
+    assert line.text.startswith("model.embeddings: their numbers spread by 0.") and "scale_embeddings=true" in line.text
+    near = write(tmp_path / "near.txt", {word: row / 5 for word, row in vectors_of(DIGITS).items()})
+    config = workshop.configure(**STILL, model__embeddings=str(near))
+    assert config.model.d_model == 16 and said(config, tmp_path / "near", "spread by") == []
 
 
 def test_one_matrix_takes_one_file(workshop: Any, tmp_path: Path) -> None:

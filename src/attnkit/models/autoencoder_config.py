@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field, model_validator
 
-from attnkit.models.config_parts import MOST_LAYERS, MOST_WIDTH, Sizes, VectorsName
+from attnkit.models.config_parts import MOST_LAYERS, MOST_WIDTH, Scaled, Sizes, VectorsName
 
 
 class RnnAutoencoderConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
@@ -36,6 +36,7 @@ class RnnAutoencoderConfig(BaseModel, frozen=True, extra="forbid", strict=True, 
     """Whether embeddings and output layer are one matrix."""
     embeddings: VectorsName | None = None
     """Word vectors that the embeddings begin with: a run or a file of them."""
+    scale_embeddings: Scaled = False
 
     @model_validator(mode="after")
     def _parts_fit(self) -> RnnAutoencoderConfig:

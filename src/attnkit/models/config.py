@@ -27,6 +27,7 @@ from attnkit.models.config_parts import (
     MOST_POSITIONS,
     MOST_WIDTH,
     SENTENCE,
+    Scaled,
     Sizes,
     Tied,
     VectorsName,
@@ -88,6 +89,7 @@ class TransformerConfig(BaseModel, frozen=True, extra="forbid", strict=True, use
     """Word vectors that the source's embeddings begin with (with tied all: both sides'): a run or a file of them."""
     target_embeddings: VectorsName | None = None
     """The same for the target's."""
+    scale_embeddings: Scaled = False
     max_length: int = Field(default=1024, gt=0, le=MOST_POSITIONS)
     """Rows of the learned position table, in tokens; the other kinds of positions ignore it."""
 
@@ -114,9 +116,8 @@ class TransformerConfig(BaseModel, frozen=True, extra="forbid", strict=True, use
             what = f"scores that are not negative, and positions {self.positions} add numbers below zero to them"
             raise ValueError(f"distribution normalize takes {what}")
         if self.pattern != "none" and (self.attention_dropout or not self.plain_attention):
-            raise ValueError(
-                f"pattern {self.pattern} needs scaled_dot with softmax in all heads and attention_dropout 0"
-            )
+            what = "scaled_dot with softmax in all heads and attention_dropout 0"
+            raise ValueError(f"pattern {self.pattern} needs {what}")
         return self
 
     @property
@@ -218,6 +219,7 @@ class RnnConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribu
     """Word vectors that the source's embeddings begin with (with tied all: both sides'): a run or a file of them."""
     target_embeddings: VectorsName | None = None
     """The same for the target's."""
+    scale_embeddings: Scaled = False
 
     @model_validator(mode="after")
     def _parts_fit(self) -> RnnConfig:
@@ -291,7 +293,6 @@ RECURRENT: Sizes = {
     "base": {"d_model": 512, "d_hidden": 1024, "encoder_layers": 2, "decoder_layers": 2, "dropout": 0.2},
     "big": {"d_model": 512, "d_hidden": 1024, "encoder_layers": 4, "decoder_layers": 4, "dropout": 0.2},
 }
-
 
 ModelConfig = Annotated[TransformerConfig | RnnConfig, Field(discriminator="kind")]
 

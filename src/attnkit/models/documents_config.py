@@ -13,7 +13,7 @@ from attnkit.models.attention.config import (
     n_kept,
     n_weights,
 )
-from attnkit.models.config_parts import LOCATION_LIMIT, MOST_WIDTH, Sizes, VectorsName, refuse_meaningless
+from attnkit.models.config_parts import LOCATION_LIMIT, MOST_WIDTH, Scaled, Sizes, VectorsName, refuse_meaningless
 
 
 class HanConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
@@ -39,6 +39,7 @@ class HanConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribu
     """Dropout on embeddings, on the sentences and on the document."""
     embeddings: VectorsName | None = None
     """Word vectors that the embeddings begin with: a run or a file of them."""
+    scale_embeddings: Scaled = False
 
     @model_validator(mode="after")
     def _parts_fit(self) -> HanConfig:

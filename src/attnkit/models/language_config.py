@@ -25,6 +25,7 @@ from attnkit.models.config_parts import (
     MOST_POSITIONS,
     MOST_WIDTH,
     SENTENCE,
+    Scaled,
     Sizes,
     VectorsName,
     refuse_meaningless,
@@ -75,6 +76,7 @@ class LanguageConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_at
     """Whether the output layer is the embedding's matrix."""
     embeddings: VectorsName | None = None
     """Word vectors that the embeddings begin with: a run or a file of them."""
+    scale_embeddings: Scaled = False
     max_length: int = Field(default=512, gt=1, le=MOST_POSITIONS)
     """Rows of the learned position table, in tokens; with other positions rows have no more unless somebody asks."""
 

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 KEYS = VECTORS
 """Of the model's configuration: the source's, or the only ones; the target's."""
+FAR = 2
+"""From which ratio of spreads on it is worth telling that vectors can be scaled."""
 FEW = 0.5
 """Share of the words below which it is worth a warning that no more of them have a vector."""
 
@@ -37,6 +39,8 @@ class Opened:
     """The key that names them."""
     name: str
     vectors: Vectors
+    scaled: bool = False
+    """Whether they are scaled to the spread of the embeddings that were drawn."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +92,7 @@ def _opened(config: RunConfig, key: str) -> Opened | None:
             where=f"model.{key}",
             help=f"--set model.d_model={vectors.vector_size}, or vectors of the model's width",
         )
-    return Opened(f"model.{key}", name, vectors)
+    return Opened(f"model.{key}", name, vectors, config.model.scale_embeddings)
 
 
 def lay_embeddings(model: Any, opened: Sequence[Opened | None], texts: Mapping[str, bytes]) -> Iterator[Stage | Warned]:
@@ -115,20 +119,28 @@ def lay_embeddings(model: Any, opened: Sequence[Opened | None], texts: Mapping[s
                 where=given.key,
                 help="vectors of another language or of other pieces; attnkit word2vec train makes some of this text",
             )
-        _fill(model.word_vectors()[place], found.words, given)
+        drawn, spread = _fill(model.word_vectors()[place], found.words, given)
         text = said(found, given)
         yield from map(Warned, given.vectors.warnings)
         yield Warned(text) if len(found.words) < FEW * found.n_words else Stage(text)
+        if not given.scaled and not drawn / FAR <= spread <= drawn * FAR:
+            what = f"{given.key}: their numbers spread by {spread:.2g}, and those that are drawn by {drawn:.2g}"
+            yield Stage(f"{what}; --set model.scale_embeddings=true scales them, with which models have learnt faster")
 
 
-def _fill(weight: torch.Tensor, words: Mapping[int, str], given: Opened) -> None:
+def _fill(weight: torch.Tensor, words: Mapping[int, str], given: Opened) -> tuple[float, float]:
+    """Fill rows, and return how far the numbers that were drawn and the given ones spread: standard deviations."""
     rows = np.stack([np.asarray(given.vectors[word], np.float32) for word in words.values()])
     finite = np.isfinite(rows).all(1)
     if not finite.all():
         word = list(words.values())[int(np.argmin(finite))]
         raise DataError(f"the vector of '{word}' is not finite", where=given.name)
+    drawn, spread = float(weight.detach().std()), float(rows.std())
+    if given.scaled and spread:
+        rows *= np.float32(drawn / spread)
     with torch.no_grad():
         weight[torch.tensor(list(words))] = torch.from_numpy(rows).to(weight)
+    return drawn, spread
 
 
 def find_words(

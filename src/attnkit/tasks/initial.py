@@ -18,6 +18,8 @@ GOES_ON = "-o "
 """How the origin begins of what a run has from itself."""
 VECTORS = ("embeddings", "target_embeddings")
 """Keys of a model that name word vectors."""
+BEGUN_WITH = (*VECTORS, "scale_embeddings")
+"""Those that speak of the vectors that a model has begun with."""
 
 
 def layer_of(run: Path) -> Layer:
@@ -31,7 +33,7 @@ def layer_of(run: Path) -> Layer:
         key: tree[key] for key in ("task", "model", "vocabulary", "joint_vocabulary", "direction") if key in tree
     }
     if isinstance(kept.get("model"), dict):  # its weights have taken in the vectors that it began with
-        kept["model"] = {key: value for key, value in kept["model"].items() if key not in VECTORS}
+        kept["model"] = {key: value for key, value in kept["model"].items() if key not in BEGUN_WITH}
         kept["model"] |= _learned_from(kept["model"], tree.get("data"))
     return Layer(f"--init-from {run}", kept)
 
