@@ -2,6 +2,7 @@
 
     PYTHONPATH=src python benchmarks/transfer.py --data DIR
     PYTHONPATH=src python benchmarks/transfer.py --data DIR --only bert --seeds 1
+    PYTHONPATH=src python benchmarks/transfer.py --data DIR --report
 
 DIR holds multi30k and wikipedia-en. Four groups of short trainings, each of two to three minutes on two cores:
 
@@ -16,7 +17,8 @@ DIR holds multi30k and wikipedia-en. Four groups of short trainings, each of two
   share of each language in the rows of five epochs beside p^alpha, and the accuracy for hidden tokens of each.
 
 All runs of a group take the same vocabularies, order, steps and learning rate. A row holds the curve on the development
-set. Runs resume; figures go to benchmarks/results/transfer.json after each. --steps shortens all, to try it out.
+set. Runs resume; figures go to benchmarks/results/transfer.json after each; --report makes tables and curves (SVG) of
+them. --steps shortens all, to try it out.
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ from typing import Any
 import numpy as np
 import torch
 from peers import WORK, Message, digest, read_rows, update_rows
+from transfer_report import plots, report
 
 from attnkit import Vectors
 from attnkit.data.mixing import shares
@@ -242,7 +245,14 @@ def main() -> None:
     parser.add_argument("--paragraphs", type=int, default=40_000)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--result", type=Path, default=RESULT)
+    parser.add_argument("--report", action="store_true", help="print and draw what is measured, train nothing")
     given = parser.parse_args()
+    if given.report:
+        rows = read_rows(given.result, settings_of(given))
+        for group, drawn in plots(rows).items():
+            given.result.with_name(f"{given.result.stem}-{group}.svg").write_text(drawn)
+        print(report(rows))
+        return
     place = Workplace(given)
     kinds: dict[str, tuple[Any, list[Any]]] = {
         "bert": (place.bert, list(BERT)),
