@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -77,8 +78,16 @@ def test_a_configuration_may_name_the_task(call: Call, workshop: Any, pretrained
     assert code == 0, err
     shown = json.loads(out)["configuration"]
     assert shown["task"]["value"] == "text-classify" and shown["finetuning.frozen"]["value"] == 1
-    (tmp_path / "own.yaml").write_text("task: mlm\n")
-    code, _, err = call(*words, "--config", tmp_path / "own.yaml")
+    assert shown["task"]["origin"] == str(tmp_path / "own.yaml")
+    for text, said in (
+        ("task: classify\n", "names the task 'classify', and finetune knows text-classify"),
+        ("", "no task"),
+    ):
+        (tmp_path / "own.yaml").write_text(text)
+        code, _, err = call(*words, "--config", tmp_path / "own.yaml")
+        assert code == 2 and "--task" in err and said in err
+    os.mkfifo(tmp_path / "pipe")  # which is not opened, or this test would hang
+    code, _, err = call(*words, "--config", tmp_path / "pipe")
     assert code == 2 and "--task" in err
 
 

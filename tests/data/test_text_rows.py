@@ -21,15 +21,16 @@ def shortened(text: list[int], text2: list[int], room: int) -> tuple[list[int], 
     return text, text2
 
 
+@pytest.mark.parametrize("separators", [1, 2])
 @pytest.mark.parametrize("longest", [8, 9, 14])
-def test_the_longer_text_of_a_pair_is_cut(longest: int) -> None:
+def test_the_longer_text_of_a_pair_is_cut(longest: int, separators: int) -> None:
     for n, n2 in product(range(13), range(13)):
         text, text2 = list(range(10, 10 + n)), list(range(40, 40 + n2))
-        first, second = shortened(text, text2, longest - 3)
-        expected = [BOS_ID, *first, EOS_ID, *second, EOS_ID]
-        assert join(text, text2, longest) == (expected, (first, second) != (text, text2))
+        first, second = shortened(text, text2, longest - 2 - separators)
+        expected = [BOS_ID, *first, *[EOS_ID] * separators, *second, EOS_ID]
+        assert join(text, text2, longest, separators) == (expected, (first, second) != (text, text2))
         alone = text[: longest - 2]
-        assert join(text, None, longest) == ([BOS_ID, *alone, EOS_ID], alone != text)
+        assert join(text, None, longest, separators) == ([BOS_ID, *alone, EOS_ID], alone != text)
 
 
 def test_segments_and_padding() -> None:
@@ -43,6 +44,12 @@ def test_segments_and_padding() -> None:
     ]
     for ids, real, row in zip(batch.ids.tolist(), batch.real.tolist(), rows, strict=True):
         assert ids == row + [PAD_ID] * (8 - len(row)) and real == [True] * len(row) + [False] * (8 - len(row))
+
+
+def test_segments_behind_two_separators() -> None:
+    """Those are of the first one, as transformers has it; single texts have one end all the same."""
+    rows = [join([7, 8], [5], 20, 2)[0], join([7], None, 20, 2)[0], join([], [6], 20, 2)[0]]
+    assert text_batch(rows, 2).segments.tolist() == [[0, 0, 0, 0, 0, 1, 1], [0] * 7, [0, 0, 0, 1, 1, 0, 0]]
 
 
 def test_rows_come_back_with_their_labels(tmp_path: Path) -> None:

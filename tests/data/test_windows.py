@@ -49,7 +49,7 @@ def test_windows_worked_out_by_hand() -> None:
 
 
 def rows_of(
-    seed: int, max_length: int = 24
+    seed: int, max_length: int = 24, separators: int = 1
 ) -> tuple[WindowRows, list[list[int]], list[list[int]], list[tuple[int, int]]]:
     drawn = random.Random(seed)
     contexts = [[drawn.randrange(4, 99) for _ in range(drawn.randint(1, 50))] for _ in range(4)]
@@ -60,14 +60,15 @@ def rows_of(
         first = drawn.randrange(len(contexts[context]))
         last = min(len(contexts[context]) - 1, first + drawn.randrange(4))
         answers.append(NO_ANSWER if drawn.random() < 0.2 else (first, last))
-    sizes = WindowSizes(max_length, stride=5, max_question=6, max_answer=30)
+    sizes = WindowSizes(max_length, stride=5, max_question=6, max_answer=30, separators=separators)
     rows = WindowRows(Held(questions), Held(contexts), np.array(of), sizes, np.array(answers))
     return rows, questions, [contexts[context] for context in of], answers
 
 
+@pytest.mark.parametrize("separators", [1, 2])
 @pytest.mark.parametrize("seed", range(5))
-def test_rows_hold_question_and_window(seed: int) -> None:
-    rows, questions, contexts, answers = rows_of(seed)
+def test_rows_hold_question_and_window(seed: int, separators: int) -> None:
+    rows, questions, contexts, answers = rows_of(seed, separators=separators)
     indices = np.random.default_rng(seed).permutation(len(rows))
     batch = rows.batch(indices)
     answered = dict.fromkeys(range(len(questions)), 0)
@@ -75,12 +76,12 @@ def test_rows_hold_question_and_window(seed: int) -> None:
         question = int(rows.questions[row])
         begin, end = int(rows.windows.begins[row]), int(rows.windows.ends[row])
         asked, window = questions[question][:6], contexts[question][begin:end]
-        expected = [BOS_ID, *asked, EOS_ID, *window, EOS_ID]
+        expected = [BOS_ID, *asked, *[EOS_ID] * separators, *window, EOS_ID]
         n_padding = batch.ids.shape[1] - len(expected)
         assert batch.ids[place].tolist() == expected + [PAD_ID] * n_padding
         assert batch.real[place].tolist() == [True] * len(expected) + [False] * n_padding
         assert rows.lengths[0][row] == len(expected) <= 24
-        first = len(asked) + 2
+        first = len(asked) + 1 + separators
         segments = [0] * first + [1] * (len(window) + 1) + [0] * n_padding
         assert batch.segments[place].tolist() == segments
         assert batch.ids[place][batch.context[place]].tolist() == window

@@ -15,6 +15,8 @@ pytest.importorskip("transformers")  # which needs Python 3.11
 import transformers
 from test_huggingface_import import NEAR, bert_folder, roberta_folder, roformer_folder
 
+from attnkit.errors import DataError
+from attnkit.interop.huggingface_vocabulary import separators
 from attnkit.tasks.asked_text import Asked
 from attnkit.tasks.course import Request, train
 from attnkit.tasks.documents import read_labels
@@ -28,6 +30,7 @@ from attnkit.tasks.opened import open_run
 from attnkit.tasks.predict_answer import Answerer
 from attnkit.tasks.predict_classify import TextClassifier
 from attnkit.tasks.resolve import resolve
+from attnkit.tasks.task import task_of
 from attnkit.tasks.verify import verify_run
 from attnkit.text.squad import Paragraph, Question
 
@@ -162,6 +165,84 @@ def test_what_was_imported_fills_masks_and_is_put_to_work(kind: str, tmp_path: P
     tuned = open_run(tmp_path / "tuned", "text-classify", device="cpu")
     assert tuned.config.model.separators == (2 if kind == "Roberta" else 1)  # type: ignore[union-attr]
     assert len(TextClassifier(tuned).classify(["the fox"], ["it jumps"])[0]) == 2
+
+
+def test_labels_in_an_order_of_their_own_are_trained_further(tmp_path: Path) -> None:
+    """The outputs mean what they meant, though the files have two of the three."""
+    names = {0: "who knows", 1: "yes", 2: "no"}
+    bert_folder(tmp_path / "hub", transformers.BertForSequenceClassification, id2label=names)
+    import_huggingface(tmp_path / "hub", tmp_path / "run")
+    lines = [f"{'no' if i % 2 else 'yes'}\tthe {'fox' if i % 2 else 'dog'} {i}" for i in range(40)]
+    table = tmp_path / "table.tsv"
+    table.write_text("\n".join(["label\ttext", *lines]) + "\n")
+    sets = ["limits.steps=1", "optimization.learning_rate=1e-8", "device=cpu", "precision=float32", "threads=1"]
+    flags = {"task": "text-classify", "data.files": [str(table)]}
+    config = resolve(flags, sets=[*sets, "finetuning.class_weights=balanced"], fixed=layer_of(tmp_path / "run")).config
+    assert task_of("text-classify").plan(config, tmp_path / "run").n_examples == 40
+    list(train(Request(config, tmp_path / "more", init_from=tmp_path / "run")))
+    before, after = (
+        TextClassifier(open_run(tmp_path / name, "text-classify", device="cpu")) for name in ("run", "more")
+    )
+    assert before.labels == after.labels == list(names.values())
+    texts = ["the fox", "a dog", "ing"]
+    assert after.classify(texts, [None] * 3) == [
+        pytest.approx(row, abs=1e-4) for row in before.classify(texts, [None] * 3)
+    ]
+    prepared: Any = task_of("text-classify").open(config, tmp_path / "more/data")
+    assert prepared.train.label_counts(3)[0] == 0 and min(prepared.train.label_counts(3)[1:]) > 10
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        ({0: "I-x", 1: "O", 2: "B-x"}, ["O", "B-x", "I-x", "O", "B-x"]),
+        ({0: "E-x", 1: "S-x", 2: "O", 3: "I-x", 4: "B-x"}, ["O", "B-x", "E-x", "O", "S-x"]),
+        ({0: "B-x", 1: "O"}, None),
+    ],
+    ids=["its own order", "its own scheme", "a tag it lacks"],
+)
+def test_tags_of_their_own_are_trained_further(
+    tmp_path: Path, names: dict[int, str], expected: list[str] | None
+) -> None:
+    bert_folder(tmp_path / "hub", transformers.BertForTokenClassification, id2label=names)
+    import_huggingface(tmp_path / "hub", tmp_path / "run")
+    columns = tmp_path / "tags.conll"
+    columns.write_text("the O\nquick B-x\nfox I-x\nand O\ndog B-x\n\n" * 20)
+    flags = {"task": "tag", "data.files": [str(columns)], "data.valid_files": [str(columns)]}
+    sets = ["limits.steps=1", "device=cpu", "precision=float32", "threads=1"]
+    config = resolve(flags, sets=sets, fixed=layer_of(tmp_path / "run")).config
+    request = Request(config, tmp_path / "more", init_from=tmp_path / "run")
+    if expected is None:
+        with pytest.raises(DataError, match="does not know the tag 'I-x'"):
+            list(train(request))
+        return
+    list(train(request))
+    prepared: Any = task_of("tag").open(config, tmp_path / "more/data")
+    assert prepared.labels.labels == list(names.values())
+    tags = prepared.train.batch(np.array([0])).tags
+    assert [names[tag] for tag in tags.tolist()] == expected
+
+
+@pytest.mark.parametrize(
+    ("step", "expected"),
+    [
+        ({"type": "RobertaProcessing"}, (2, 2)),
+        ({"type": "BertProcessing"}, (1, 1)),
+        (None, (1, 2)),
+        ({"type": "ByteLevel"}, (1, 2)),
+        ({"type": "Sequence", "processors": [{"type": "ByteLevel"}, {"type": "RobertaProcessing"}]}, (2, 2)),
+        ({"type": "TemplateProcessing", "pair": "[CLS] $A [SEP]"}, (1, 2)),
+        ([], (1, 2)),
+    ],
+    ids=str,
+)
+def test_how_many_ends_stand_between_two_texts(step: Any, expected: tuple[int, int]) -> None:
+    tree = {"post_processor": step}
+    assert tuple(separators(tree, model) for model in ("bert", "roberta")) == expected
+    for n, found in ((0, 1), (1, 1), (2, 2), (3, 2)):
+        ends = [{"SpecialToken": {"id": "</s>", "type_id": 0}}] * n
+        pair = [{"Sequence": {"id": "A", "type_id": 0}}, *ends, {"Sequence": {"id": "B", "type_id": 1}}]
+        assert separators({"post_processor": {"type": "TemplateProcessing", "pair": pair}}, "roberta") == found
 
 
 def test_tags_with_spaces_are_left_there(tmp_path: Path) -> None:

@@ -170,6 +170,25 @@ def test_entries_that_they_lack_are_never_likely(tmp_path: Path) -> None:
     torch.testing.assert_close(shares[..., 1], shares[..., 2])  # GPT-2's one entry begins and ends texts
 
 
+@pytest.mark.parametrize("place", [".", "new", "deep/er", "empty", "locked", "link"])
+def test_a_run_is_made_where_nothing_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    """In a folder that is there already, too: with a lock that a killed process left, or by a link."""
+    bert_folder(tmp_path / "hub")
+    (tmp_path / "here/empty").mkdir(parents=True)
+    (tmp_path / "here/locked").mkdir()
+    (tmp_path / "here/locked/lock").touch()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "here/link").symlink_to(tmp_path / "elsewhere")
+    monkeypatch.chdir(tmp_path / "here")
+    if place == ".":
+        monkeypatch.chdir(tmp_path / "here/empty")
+    import_huggingface(tmp_path / "hub", Path(place))
+    assert verify_run(Path(place)).n_bad == 0
+    assert list(tmp_path.rglob(".tmp-*")) == []
+    name = "empty" if place == "." else Path(place).name
+    assert (Path(place) / "README.md").read_text().startswith(f"# {name}\n")
+
+
 def test_a_text_of_which_the_vocabulary_leaves_nothing_is_refused(tmp_path: Path) -> None:
     bert_folder(tmp_path / "bert-hub")
     gpt2_folder(tmp_path / "gpt-hub")

@@ -139,6 +139,12 @@ def test_a_spread_of_another_order_is_told(workshop: Any, tmp_path: Path) -> Non
     assert config.model.d_model == 16 and said(config, tmp_path / "near", "spread by") == []
 
 
+def test_what_is_not_there_cannot_be_scaled(workshop: Any, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no vectors to scale"):
+        list(train(Request(workshop.configure(model__scale_embeddings=True), tmp_path / "run")))
+    assert not (tmp_path / "run").exists()
+
+
 def test_one_matrix_takes_one_file(workshop: Any, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="target_embeddings need tied target or none"):
         workshop.configure(model__target_embeddings="v.txt")

@@ -177,23 +177,20 @@ def test_a_finetuned_run_begins_another_of_its_kind(workshop: Any, taught: Path,
     assert "it knows " in str(caught.value.help)
 
 
-def test_labels_keep_the_numbers_of_the_run_begun_with(
-    workshop: Any, taught: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_an_encoder_that_began_with_scaled_vectors_is_put_to_work(
+    workshop: Any, pretrained: Path, tmp_path: Path
 ) -> None:
-    """As those of an imported classifier, whose order is its own; the files may lack some."""
-    known = read_labels(RunFolder(taught).checkpoint()[0])
-    turned = Labels(labels=known.labels[::-1], columns=known.columns)
-    monkeypatch.setattr("attnkit.tasks.finetune_classify.read_labels", lambda checkpoint: turned)
-    lines = workshop.file("table.tsv").read_text().splitlines()
-    some = table(tmp_path / "some.tsv", [line for line in lines if known.labels[0] not in line.split("\t")])
-    for name, file in (("all", workshop.file("table.tsv")), ("some", some)):
-        config = finetuned(taught, file, "limits.steps=1", "finetuning.class_weights=balanced")
-        task_of("text-classify").plan(config, taught)
-        list(train(Request(config, tmp_path / name, init_from=taught)))
-        prepared: Any = task_of("text-classify").open(config, tmp_path / name / "data")
-        assert prepared.labels.labels == turned.labels
-        counts = dict(zip(turned.labels, prepared.train.label_counts(3), strict=True))
-        assert [label for label, n in counts.items() if not n] == ([] if name == "all" else [known.labels[0]])
+    """What its embeddings began with is no matter of the classifier's; nor how pairs are parted, which it never met."""
+    vectors = tmp_path / "vectors.txt"
+    vectors.write_text("2 16\n" + "".join(f"{word} {'0.5 -1 ' * 8}\n" for word in ("the", "film")))
+    given = {"model__embeddings": str(vectors), "model__scale_embeddings": True, "limits__steps": 1}
+    workshop.train(workshop.configure_task("hidden words", **given), tmp_path / "bert")
+    config = finetuned(tmp_path / "bert", workshop.file("table.tsv"), "limits.steps=1", "model.separators=2")
+    list(train(Request(config, tmp_path / "run", init_from=tmp_path / "bert")))
+    assert config.model.scale_embeddings is False and config.model.separators == 2
+    again = finetuned(tmp_path / "run", workshop.file("table.tsv"), "limits.steps=1", "model.separators=1")
+    with pytest.raises(RunError, match="separators is 1, but the encoder was trained with 2"):
+        list(train(Request(again, tmp_path / "other", init_from=tmp_path / "run")))
 
 
 def test_columns_are_told_and_kept(pretrained: Path, tmp_path: Path) -> None:

@@ -64,8 +64,10 @@ def command(
       attnkit finetune bert --task classify --train train.tsv -o careful \\
         --set finetuning.frozen=1 --set finetuning.class_weights=balanced
     """
+    if task is None:
+        _refuse_untold(config)
     flags = {
-        "task": _written(config) if task is None else KIND_OF[task],
+        "task": None if task is None else KIND_OF[task],
         "data.files": train or None,
         "data.valid_files": dev or None,
         "finetuning.from_scratch": from_scratch,
@@ -82,9 +84,13 @@ def command(
     begin(flags, Given(output, config, preset, sets, run, overwrite, dry_run, json))
 
 
-def _written(config: Path | None) -> str:
-    """Return the kind of run that a file of configuration names. Raises ``UsageError`` where it names none of ours."""
-    name = None if config is None else load_yaml(config).get("task")
+def _refuse_untold(config: Path | None) -> None:
+    """Raise ``UsageError`` where no file says what kind of run is wanted, or one of another command."""
+    help = "give classify, tag or answer"
+    if config is None or not config.is_file():  # a pipe can be read once, and is read by others
+        raise UsageError("it is not said what to fine-tune for", where="--task", help=help)
+    name = load_yaml(config).get("task")
     if name not in KIND_OF.values():
-        raise UsageError("it is not said what to fine-tune for", where="--task", help="give classify, tag or answer")
-    return str(name)
+        said = "names no task" if name is None else f"names the task '{str(name)[:40]}'"
+        what = f"{config} {said}, and finetune knows {', '.join(KIND_OF.values())}"
+        raise UsageError(what, where="--task", help=help)

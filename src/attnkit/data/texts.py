@@ -53,19 +53,20 @@ class TextBatch:
 class TextRows:
     """Texts and their labels; satisfies ``rows.Rows``."""
 
-    def __init__(self, texts: Store, labels: Store) -> None:
+    def __init__(self, texts: Store, labels: Store, separators: int = 1) -> None:
         if len(texts) != len(labels):
             raise ValueError(f"{len(texts)} texts for {len(labels)} labels")
         self.texts = texts
         self.labels = labels
+        self.separators = separators
 
     @classmethod
-    def open(cls, folder: Path) -> TextRows:
+    def open(cls, folder: Path, separators: int = 1) -> TextRows:
         """Open what ``write_texts`` wrote. Raises ``RunError`` naming the file that is wrong."""
         texts, labels = Store.open(folder / "texts"), Store.open(folder / "labels")
         if len(texts) != len(labels) or labels.lengths.tolist() != [1] * len(labels):
             raise RunError("the stored texts are damaged: there is not one label for each", where=str(folder))
-        return cls(texts, labels)
+        return cls(texts, labels, separators)
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -83,7 +84,7 @@ class TextRows:
     def batch(self, indices: Integers, seed: int = 0, epoch: int = 0) -> TextBatch:
         """Return the rows at ``indices``, in their order; they are the same in every epoch."""
         ids, lengths = self.texts.gather(indices)
-        return _collate(ids, lengths, self.labels.gather(indices)[0])
+        return _collate(ids, lengths, self.labels.gather(indices)[0], self.separators)
 
     def counts(self, indices: Integers, seed: int = 0, epoch: int = 0) -> Mapping[str, int]:
         """Return how many rows these are."""
@@ -125,17 +126,17 @@ def join(text: Sequence[int], text2: Sequence[int] | None, longest: int, separat
     return [BOS_ID, *text[:n], *between, *text2[:n2], EOS_ID], n < len(text) or n2 < len(text2)
 
 
-def text_batch(rows: Sequence[Sequence[int]]) -> TextBatch:
+def text_batch(rows: Sequence[Sequence[int]], separators: int = 1) -> TextBatch:
     """Return the batch of rows of ``join``, at least one, that nobody has labeled."""
     ids = np.array([id for row in rows for id in row], np.int64)
-    return _collate(ids, np.array([len(row) for row in rows], np.int64), np.empty(0, np.int64))
+    return _collate(ids, np.array([len(row) for row in rows], np.int64), np.empty(0, np.int64), separators)
 
 
-def _collate(ids: Integers, lengths: Integers, labels: Integers) -> TextBatch:
+def _collate(ids: Integers, lengths: Integers, labels: Integers, separators: int) -> TextBatch:
     real = np.arange(int(lengths.max())) < lengths[:, None]
     rows = np.full(real.shape, PAD_ID, np.int64)
     rows[real] = ids
     ends = rows == EOS_ID
-    ended = np.cumsum(ends, axis=1) - ends > 0  # behind the end of the first text
+    ended = np.cumsum(ends, axis=1) - ends >= separators  # behind what stands between the texts
     arrays = rows, real, (ended & real).astype(np.int64), labels
     return TextBatch(*(torch.from_numpy(array) for array in arrays))

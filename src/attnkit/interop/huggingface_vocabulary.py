@@ -105,6 +105,21 @@ def foreign(tree: Tree, model: str, names: Mapping[str, str], n_rows: int, mask:
     return Foreign(kind, lowercase, symbols, listed, merges, [*order, *rest])
 
 
+def separators(tree: Tree, model: str) -> int:
+    """Return how many ends a tokenizer puts between two texts, 1 or 2; what such models have where it does not say."""
+    usual = 2 if model == "roberta" else 1
+    step = _mapping(tree.get("post_processor"))
+    steps = step.get("processors") if step.get("type") == "Sequence" else [step]
+    for found in map(_mapping, steps if isinstance(steps, list) else []):
+        if found.get("type") in ("BertProcessing", "RobertaProcessing"):
+            return 2 if found["type"] == "RobertaProcessing" else 1
+        if found.get("type") == "TemplateProcessing" and isinstance(pair := found.get("pair"), list):
+            names = [_mapping(_mapping(part).get("Sequence")).get("id") for part in pair]
+            if "A" in names and "B" in names:
+                return min(2, max(1, names.index("B") - names.index("A") - 1))
+    return usual
+
+
 def _fixed(ids: Mapping[str, int], model: str, names: Mapping[str, str]) -> tuple[list[int | None], list[int]]:
     """Return their numbers of padding, begin, end and unknown, and of the mask if the model has one."""
     roles = ("pad", "bos", "eos", "unk") if model == "gpt2" else ("pad", "cls", "sep", "unk", "mask")

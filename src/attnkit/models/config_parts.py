@@ -16,10 +16,11 @@ SENTENCE = 32
 Sizes = dict[str, dict[str, Any]]
 """Preset -> what a model of that size is built from; other fields have their defaults."""
 VectorsName = Annotated[str, Field(min_length=1, max_length=4096)]
+"""Where word vectors lie: a name and no more to whoever builds a model."""
 Scaled = Annotated[
     bool, Field(description="Whether given vectors are scaled to the spread (std) of the embeddings that are drawn.")
 ]
-"""Where word vectors lie: a name and no more to whoever builds a model."""
+"""A choice about such vectors."""
 
 LOCATION_LIMIT = "location attention needs model.attention_options.max_source"
 

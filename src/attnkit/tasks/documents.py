@@ -69,19 +69,14 @@ def read_labels(checkpoint: Checkpoint) -> Labels:
     return Labels.parse(read_bounded(checkpoint, "labels.json", MOST_LABELS_BYTES), str(checkpoint.path))
 
 
-def keep_order(known: Labels, found: Labels, where: str, noun: str = "label") -> Labels:
-    """Return the labels of weights that are there already, by their ids, with the columns of what is to be learnt now.
-
-    Raises:
-        DataError: there is a label that these weights do not know.
-    """
-    strange = [label for label in found.labels if label not in known.labels]
+def refuse_unknown(known: Labels, found: Iterable[str], where: str, noun: str = "label") -> None:
+    """Raise ``DataError`` where there is a label that the weights which a run begins with do not know."""
+    strange = [label for label in found if label not in known.labels]
     if strange:
         more = f" and {len(strange) - 1:,} more" if strange[1:] else ""
         what = f"the run begun with does not know the {noun} '{strange[0]}'{more}"
         help = f"it knows {few(known.labels)}; name them alike, or begin with a pretrained run"
         raise DataError(what, where=where, help=help)
-    return Labels(labels=known.labels, columns=found.columns)
 
 
 def few(labels: Sequence[str]) -> str:
@@ -207,7 +202,8 @@ def build_documents(
         yield Stage("reading the documents")
         corpus = Corpus(config.data)
         if labels is not None:
-            corpus.labels = keep_order(labels, corpus.labels, config.data.files[0])
+            refuse_unknown(labels, corpus.labels.labels, config.data.files[0])
+            corpus.labels = labels
         if given is None:
             yield Stage("building the vocabulary")
             given = train_vocabulary(_sentences(corpus, config), config.vocabulary)

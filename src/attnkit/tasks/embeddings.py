@@ -74,8 +74,12 @@ def open_embeddings(config: RunConfig) -> list[Opened | None]:
     """Open the vectors that a model begins with, as ``KEYS`` has them; None where none are asked for.
 
     Raises:
-        UsageError: they are not as wide as the model's embeddings.
+        UsageError: they are not as wide as the model's embeddings, or are to be scaled and not there.
     """
+    model = config.model
+    if getattr(model, "scale_embeddings", False) and all(getattr(model, key, None) is None for key in KEYS):
+        help = "name them by model.embeddings, or leave this out"
+        raise UsageError("there are no vectors to scale", where="model.scale_embeddings", help=help)
     return [_opened(config, key) for key in KEYS]
 
 
@@ -125,7 +129,7 @@ def lay_embeddings(model: Any, opened: Sequence[Opened | None], texts: Mapping[s
         yield Warned(text) if len(found.words) < FEW * found.n_words else Stage(text)
         if not given.scaled and not drawn / FAR <= spread <= drawn * FAR:
             what = f"{given.key}: their numbers spread by {spread:.2g}, and those that are drawn by {drawn:.2g}"
-            yield Stage(f"{what}; --set model.scale_embeddings=true scales them, with which models have learnt faster")
+            yield Stage(f"{what}; --set model.scale_embeddings=true scales them")
 
 
 def _fill(weight: torch.Tensor, words: Mapping[int, str], given: Opened) -> tuple[float, float]:

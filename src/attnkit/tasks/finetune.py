@@ -19,7 +19,7 @@ from attnkit.models.bert import Bert
 from attnkit.models.heads import freeze, layers_of
 from attnkit.runs.checkpoint import Checkpoint
 from attnkit.tasks.finetune_config import NOT_TAKEN, FinetuneConfig, LabelingConfig
-from attnkit.tasks.initial import VECTORS
+from attnkit.tasks.initial import BEGUN_WITH
 from attnkit.tasks.load import load_into, read_tokenizer
 from attnkit.tasks.plan import Undrawn
 from attnkit.tasks.pretrain_config import MlmConfig
@@ -106,12 +106,15 @@ def refuse_misfit(checkpoint: Checkpoint, config: FinetuneConfig) -> None:
     alone = stored.model if isinstance(stored, MlmConfig) else stored.model.model_copy(update={"tied": True})
     refuse_fewer(checkpoint, alone.least_weights(vocab_size))
     if not config.finetuning.from_scratch:
-        _refuse_other_encoder(stored.model.model_dump(), config, str(checkpoint.path))
+        unread = ["separators"] if isinstance(stored, MlmConfig) else []  # which it has not met a pair with
+        _refuse_other_encoder(stored.model.model_dump(), config, str(checkpoint.path), unread)
 
 
-def _refuse_other_encoder(stored: Mapping[str, object], config: FinetuneConfig, where: str) -> None:
+def _refuse_other_encoder(
+    stored: Mapping[str, object], config: FinetuneConfig, where: str, unread: Sequence[str]
+) -> None:
     asked = config.model.model_dump()
-    free = (*NOT_TAKEN, *VECTORS, *(["max_length"] if config.model.longest is None else []))
+    free = (*NOT_TAKEN, *BEGUN_WITH, *unread, *(["max_length"] if config.model.longest is None else []))
     for key in asked:
         if key not in free and stored.get(key) != asked[key]:
             what = f"model.{key} is {asked[key]}, but the encoder was trained with {stored.get(key)}"

@@ -18,7 +18,7 @@ from attnkit.tasks import finetune
 from attnkit.tasks.card import About
 from attnkit.tasks.course import Parts, make_job, row_feed
 from attnkit.tasks.development import sample_places
-from attnkit.tasks.documents import keep_order, read_labels
+from attnkit.tasks.documents import read_labels
 from attnkit.tasks.encoded import Stage, Warned, is_made
 from attnkit.tasks.finetune_config import TagConfig
 from attnkit.tasks.load import given_tokenizer
@@ -87,18 +87,17 @@ def _prepare(
     source = giver()
     tokenizer = given_tokenizer(config, source)
     yield Stage("reading the sentences")
-    corpus = TaggedCorpus(config.data)
-    _take_tags(config, corpus, source)
+    corpus = _corpus(config, source)
     if tokenizer is None:
         yield Stage("building the vocabulary")
         tokenizer = train_vocabulary((" ".join(words) for words, _ in corpus.sentences()), config.vocabulary)
     yield from build_tagged(corpus, folder, tokenizer, origin)
 
 
-def _take_tags(config: TagConfig, corpus: TaggedCorpus, source: Checkpoint | None) -> None:
-    """Number tags as the weights that the run begins with do, if these know any."""
-    if source is not None and finetune.begun(config, source):
-        corpus.labels = keep_order(read_labels(source), corpus.labels, config.data.files[0], "tag")
+def _corpus(config: TagConfig, source: Checkpoint | None) -> TaggedCorpus:
+    """Return the files, with the tags of the weights that the run begins with, if these know any."""
+    begun = source is not None and finetune.begun(config, source)
+    return TaggedCorpus(config.data, read_labels(source) if begun and source is not None else None)
 
 
 def _build(config: TagConfig, prepared: PreparedTags) -> Tagger:
@@ -143,8 +142,7 @@ def _plan(config: TagConfig, init_from: Path | None = None) -> Plan:
     source = None if init_from is None else RunFolder(init_from).checkpoint()[0]
     if source is not None:
         finetune.refuse_misfit(source, config)
-    corpus = TaggedCorpus(config.data)
-    _take_tags(config, corpus, source)
+    corpus = _corpus(config, source)
     sample = [words for words, _ in islice(corpus.sentences(), SAMPLE)]
     n_sentences = sum(1 for _ in corpus.sentences())
     given = given_tokenizer(config, source)

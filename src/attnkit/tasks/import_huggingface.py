@@ -6,7 +6,6 @@ Weights come from safetensors alone. What is to be read is known by name and sha
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attnkit import files
-from attnkit.config import dump_yaml, validate
+from attnkit.config import validate
 from attnkit.errors import RunError, UsageError
 from attnkit.interop import huggingface as layout
 from attnkit.interop import huggingface_config as configs
@@ -27,17 +25,14 @@ from attnkit.models.heads import Classifier, Reader, Tagger
 from attnkit.models.language_config import BertConfig, GptConfig
 from attnkit.runs.folder import RunFolder
 from attnkit.runs.kind import refuse_other
-from attnkit.runs.logs import Status
-from attnkit.tasks.finetune_config import FinetuneConfig
 from attnkit.tasks.import_heads import Head, find_head
 from attnkit.tasks.import_vocabulary import Vocabulary, read_tree, read_vocabulary
+from attnkit.tasks.imported import Config, write_imported
 from attnkit.tasks.kinds import KINDS
-from attnkit.tasks.load import to_bytes
 from attnkit.tasks.plan import Undrawn
 from attnkit.tasks.pretrain_config import ClmConfig, MlmConfig, clm_preset, mlm_preset
-from attnkit.tasks.weights import MODEL, tensors_of
+from attnkit.tasks.weights import tensors_of
 
-Config = MlmConfig | ClmConfig | FinetuneConfig
 Model = Bert | Gpt | Classifier | Tagger | Reader
 _Part = tuple[str, list[layout.Link]]
 _TOGETHER = "check that config.json and the weights belong together"
@@ -94,7 +89,7 @@ def import_huggingface(folder: Path, run: Path) -> Imported:
         model = _build(plan.head, config.model, size)
         _fill(model, plan, opened, vocabulary.order)
     texts = {"tokenizer.json": vocabulary.tokenizer.to_json().encode(), **(plan.head.texts if plan.head else {})}
-    _write(run, config, texts, model, folder)
+    write_imported(run, config, texts, model, folder)
     n_parameters = sum(parameter.numel() for parameter in model.parameters())
     return Imported(run, KINDS[config.task].command, n_parameters, size, plan.warnings)
 
@@ -219,8 +214,8 @@ def _run_config(folder: Path, plan: _Plan, vocabulary: Vocabulary) -> Config:
     model = plan.described.config.model_dump(mode="json")
     words = vocabulary.tokenizer.config.model_dump(mode="json")
     mlm = isinstance(plan.described.config, BertConfig)
-    if mlm and vocabulary.tokenizer.config.kind == "gpt2":  # RoBERTa's, also where we have exported it
-        model["separators"] = 2
+    if mlm:
+        model["separators"] = vocabulary.separators
     try:
         if plan.head is not None:
             return plan.head.configure(folder, model, words)
@@ -267,32 +262,3 @@ def _reordered(rows: Tensor, order: list[int | None]) -> Tensor:
     found = rows[torch.tensor([0 if id is None else id for id in order])]
     found[torch.tensor([id is None for id in order])] = rows.mean(0)
     return found
-
-
-def _write(path: Path, config: Config, given: Mapping[str, bytes], model: Model, origin: Path) -> None:
-    """Make a run, all of it or nothing: a checkpoint of its step 0, at which there is nothing of an optimizer yet."""
-    texts = {"config.yaml": dump_yaml(config).encode(), **given}
-    state = {"counters": _COUNTERS, "fingerprint": "", "init_from": None, "metrics_size": 0, "scores": {}}
-    contents = {"state.json": json.dumps(state, sort_keys=True).encode(), MODEL: to_bytes(tensors_of(model))}
-    card = _CARD.format(name=path.name, kind=KINDS[config.task].noun, folder=origin)
-    files.make_dirs(path.parent)
-    with files.new_folder(path) as temporary:
-        run = RunFolder(temporary)
-        with run.lock():
-            run.save(0, {**texts, **contents})
-            for name, content in {**texts, "README.md": card.encode()}.items():
-                run.write_copy(name, content)
-            run.write_status(Status(state="stopped", step=0, reason=f"imported from {origin}", exit_code=0))
-
-
-_COUNTERS: dict[str, Any] = {
-    **{"step": 0, "epoch": 0.0, "tokens": 0, "minutes": 0.0, "skipped": 0, "skipped_in_row": 0},
-    **{"best": None, "best_step": None, "best_loss": None, "stale": 0, "plateau_wait": 0, "rate_scale": 1.0},
-    **{"due": False, "finished": "stopped", "updates": 0, "position": {"epoch": 0, "index": 0}},
-}
-_CARD = """\
-# {name}
-
-Imported by attnkit as {kind} from the Hugging Face folder `{folder}`. It was not trained here; the
-whole configuration is in `config.yaml`.
-"""

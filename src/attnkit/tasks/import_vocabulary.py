@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any, Literal
@@ -32,6 +32,8 @@ class Vocabulary:
     tokenizer: Tokenizer
     order: list[int | None]
     """For each of our ids theirs; None where they have no such entry."""
+    separators: int = 1
+    """Ends that stand between two texts."""
 
 
 def read_vocabulary(folder: Path, model: str, n_rows: int) -> Vocabulary:
@@ -48,9 +50,10 @@ def read_vocabulary(folder: Path, model: str, n_rows: int) -> Vocabulary:
     tree, where = _tree(folder, settings)
     names = vocabularies.special_names(model, settings, declared)
     try:
+        separators = vocabularies.separators(tree, model)
         own = _own(tree, n_rows)
         if own is not None:
-            return own
+            return replace(own, separators=separators)
         found = vocabularies.foreign(tree, model, names, n_rows, MASK)
         config = VocabularyConfig(
             kind=found.kind,
@@ -63,7 +66,7 @@ def read_vocabulary(folder: Path, model: str, n_rows: int) -> Vocabulary:
         if len(ids) != len(found.names):
             raise ValueError("two entries have one name")
         pipeline = engine.pipeline(config, engine.model_of(config, ids, found.merges))
-        return Vocabulary(Tokenizer(config, pipeline), found.order)
+        return Vocabulary(Tokenizer(config, pipeline), found.order, separators)
     except ValidationError as error:
         raise vocabularies.refused(ValueError(error.errors(include_url=False)[0]["msg"]), where) from error
     except ValueError as error:

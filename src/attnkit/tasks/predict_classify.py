@@ -55,7 +55,7 @@ class TextClassifier:
         rows = self.reader.encode(texts, texts2)
 
         def compute(indices: list[int]) -> list[Shares]:
-            batch = text_batch([rows[i] for i in indices]).to(self.opened.device)
+            batch = text_batch([rows[i] for i in indices], self.reader.separators).to(self.opened.device)
             with torch.inference_mode():
                 logits = self.opened.model(*batch.inputs)
                 found: list[Shares] = logits.float().softmax(-1).tolist()

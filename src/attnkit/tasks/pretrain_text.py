@@ -74,8 +74,8 @@ class Documents:
         self.counts = {"held_out": 0, "repeats_of_held_out": 0}
         self._shape = data.documents
         self._held_out = [] if self.valid_paths else self._choose(data)
-        numbers = range(len(self.valid_paths or self.paths))
-        self._known = set() if self.valid_paths else {text for number in numbers for text in self.read_valid(number)}
+        self._kept = [] if self.valid_paths else list(map(self._keep, range(len(self.paths))))
+        self._known = {text for texts in self._kept for text in texts}
         for number, path in enumerate(self.valid_paths or self.paths):
             if next(self.read_valid(number), None) is None:
                 raise DataError("there is no document to validate on", where=str(path))
@@ -109,11 +109,11 @@ class Documents:
 
     def read_valid(self, number: int) -> Iterator[str]:
         """Yield the documents of a file to validate on."""
-        if self.valid_paths:
-            yield from self._documents(self.valid_paths[number])
-        else:
-            held_out = self._held_out[number]
-            yield from (text for i, text in enumerate(self._documents(self.paths[number])) if i in held_out)
+        return iter(self._kept[number]) if self._kept else self._documents(self.valid_paths[number])
+
+    def _keep(self, number: int) -> list[str]:
+        held_out = self._held_out[number]
+        return [text for i, text in enumerate(self._documents(self.paths[number])) if i in held_out]
 
 
 @dataclass

@@ -22,7 +22,7 @@ from attnkit.data.windows import Held
 from attnkit.errors import DataError
 from attnkit.metrics.spans import OUTSIDE, split_tag
 from attnkit.reading import read_plain
-from attnkit.tasks.documents import MOST_LABELS, Labels
+from attnkit.tasks.documents import MOST_LABELS, Labels, refuse_unknown
 from attnkit.tasks.encoded import Stage, Warned, choose_held_out, opening, read_lines, write_index, write_lines
 from attnkit.tasks.finetune_config import TagConfig
 from attnkit.text.alignment import EncodedWords, encode_words
@@ -67,7 +67,12 @@ def scheme_of(labels: Labels) -> Scheme:
 class TaggedCorpus:
     """The sentences of a run's files, read as often as they are asked for, and all tags that a tagger of them knows."""
 
-    def __init__(self, data: TaggedConfig) -> None:
+    def __init__(self, data: TaggedConfig, known: Labels | None = None) -> None:
+        """Read the files once; ``known`` are the tags of weights that are there already, whose scheme is kept.
+
+        Raises:
+            DataError: there are no sentences, or a tag that is not among the known ones.
+        """
         self.paths = [Path(name) for name in data.files]
         self.valid_paths = [Path(name) for name in data.valid_files or ()]
         self.counts = {"held_out": 0, "repeats_of_held_out": 0}
@@ -75,7 +80,11 @@ class TaggedCorpus:
         self._told = _complaints(seen, seen_valid)
         scheme = seen.scheme()
         self._written: Scheme = "bio" if scheme == "iob1" else scheme
-        self.labels = Labels(labels=self._known(set(seen.tags), data.files[0]))
+        self.labels = Labels(labels=self._named(set(seen.tags), data.files[0]))
+        if known is not None:
+            self._written, self.labels = scheme_of(known), known
+            met = {tag for _, tags in self._read(self.paths) for tag in tags}
+            refuse_unknown(known, sorted(met), data.files[0], "tag")
         self._held_out: set[int] = set()
         if not self.valid_paths:
             self._held_out = choose_held_out(seen.n_sentences, data.held_out, data.held_out_seed, data.files[0])
@@ -102,7 +111,7 @@ class TaggedCorpus:
             else:
                 yield words, tags
 
-    def _known(self, tags: set[str], where: str) -> list[str]:
+    def _named(self, tags: set[str], where: str) -> list[str]:
         if not tags:
             raise DataError("there are no sentences in this file", where=where)
         if len(tags) < 2:

@@ -12,7 +12,7 @@ from attnkit.data.labeled_config import TextsConfig
 from attnkit.data.texts import Row, TextRows, join, write_texts
 from attnkit.errors import DataError
 from attnkit.reading import read_plain
-from attnkit.tasks.documents import MOST_LABELS_BYTES, Labels, count_labels, few, keep_order
+from attnkit.tasks.documents import MOST_LABELS_BYTES, Labels, count_labels, few, refuse_unknown
 from attnkit.tasks.encoded import (
     Stage,
     Warned,
@@ -183,16 +183,16 @@ def build_texts(
 
 
 def taught_labels(known: Labels, found: Labels, where: str) -> Labels:
-    """Return the labels of the run begun with, as ``keep_order`` does.
+    """Return the labels of the run begun with, by its ids, and the columns of the texts.
 
     Raises:
         DataError: it does not know one of them, or texts are not of the kind that it was taught.
     """
-    labels = keep_order(known, found, where)
+    refuse_unknown(known, found.labels, where)
     if known.pairs is not None and known.pairs != found.pairs:
         what = f"this file has {KINDS[bool(found.pairs)]}, and the run begun with was taught {KINDS[known.pairs]}"
         raise DataError(what, where=f"{where}:1", help=_HEADER)
-    return labels
+    return Labels(labels=known.labels, columns=found.columns)
 
 
 def _told_cut(counts: Mapping[str, int], config: TextClassifyConfig) -> str:
@@ -238,7 +238,8 @@ def open_texts(config: TextClassifyConfig, folder: Path) -> PreparedTexts:
     """Open what ``build_texts`` made. Raises ``RunError`` naming what is damaged."""
     with opening(folder) as index:
         texts = read_lines(folder / "valid.txt")
-        train, valid = TextRows.open(folder / "train"), TextRows.open(folder / "valid")
+        between = config.model.separators
+        train, valid = (TextRows.open(folder / name, between) for name in ("train", "valid"))
         if not len(texts) == len(valid) == index["counts"].get("valid") or not len(train):
             raise ValueError("texts are missing")
         labels = Labels.parse(read_plain(folder / "labels.json", MOST_LABELS_BYTES), str(folder))
