@@ -71,7 +71,8 @@ def read_labels(checkpoint: Checkpoint) -> Labels:
 
 def refuse_unknown(known: Labels, found: Iterable[str], where: str, noun: str = "label") -> None:
     """Raise ``DataError`` where there is a label that the weights which a run begins with do not know."""
-    strange = [label for label in found if label not in known.labels]
+    there = set(known.labels)
+    strange = [label for label in found if label not in there]
     if strange:
         more = f" and {len(strange) - 1:,} more" if strange[1:] else ""
         what = f"the run begun with does not know the {noun} '{strange[0]}'{more}"

@@ -17,6 +17,7 @@ from attnkit.models.language_config import BertConfig
 from attnkit.tasks.documents import Labels
 from attnkit.tasks.finetune_config import FinetuneConfig
 from attnkit.tasks.kinds import KINDS
+from attnkit.text.conll import holds_space
 
 _TASKS = {
     "ForSequenceClassification": "text-classify",
@@ -71,13 +72,9 @@ def find_head(tree: Mapping[str, Any], described: Described, names: Mapping[str,
     if task == "answer":
         return Head(task, links, None)
     labels = None if _is_other(tree) else _labels(tree)
-    if task == "tag" and labels is not None and any(map(_has_space, labels.labels)):  # tags stand between spaces
+    if task == "tag" and labels is not None and any(map(holds_space, labels.labels)):  # tags stand between spaces
         return None
     return None if labels is None else Head(task, links, labels)
-
-
-def _has_space(tag: str) -> bool:
-    return any(character.isspace() for character in tag)
 
 
 def _is_other(tree: Mapping[str, Any]) -> bool:

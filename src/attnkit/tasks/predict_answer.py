@@ -15,7 +15,7 @@ from attnkit.tasks.answering import FoundAnswer, find_answers
 from attnkit.tasks.asked_text import Asked
 from attnkit.tasks.load import read_tokenizer
 from attnkit.tasks.opened import Opened
-from attnkit.tasks.predicting import Format, Request, Tell, Totals, as_json, named, rounded
+from attnkit.tasks.predicting import Format, Request, Tell, Totals, as_json, named, rounded, told_cut
 from attnkit.tasks.stream import complaints, patience_with, windows
 from attnkit.text.lines import LineReader
 from attnkit.text.squad import Answer, Paragraph, Question, lone_surrogate, mend_surrogates, read_squad
@@ -166,9 +166,7 @@ class AnswerPredictor:
 
     def complaints(self) -> list[str]:
         """Return what is said of questions that are too long, and of those nobody has answered if scores are wanted."""
-        n, most = self.answerer.n_cut, self.opened.config.windows.max_question
-        whose = f"{n:,} question{'s have' if n > 1 else ' has'} more than {most:,} tokens"
-        cut = [f"{whose}; the rest was not read"] if n else []
+        cut = told_cut(self.answerer.n_cut, "question", self.opened.config.windows.max_question)
         return cut if self.expected or not self.request.gold else [*cut, "no question says what to answer"]
 
     def totals(self) -> Totals:

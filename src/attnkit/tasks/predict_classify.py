@@ -27,6 +27,7 @@ from attnkit.tasks.predicting import (
     named,
     rounded,
     shares,
+    told_cut,
     told_shares,
     unknown_labels,
 )
@@ -130,9 +131,8 @@ class ClassifyPredictor:
 
     def complaints(self) -> list[str]:
         """Return what is said of texts of which the end was not read, and of labels that the model does not know."""
-        n, known = self.classifier.reader.n_cut, set(self.classifier.labels)
-        whose = f"{n:,} text{'s have' if n > 1 else ' has'} more than {self.opened.config.longest:,} tokens"
-        cut = [f"{whose}; the rest was not read"] if n else []
+        known = set(self.classifier.labels)
+        cut = told_cut(self.classifier.reader.n_cut, "text", self.opened.config.longest)
         return cut + unknown_labels(Counter(label for label in self.expected if label not in known))
 
     def totals(self) -> Totals:

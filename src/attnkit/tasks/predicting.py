@@ -92,6 +92,13 @@ def in_batches(sizes: Sequence[int], n_tokens: int, compute: Callable[[list[int]
     return found
 
 
+def told_cut(n: int, noun: str, most: int) -> list[str]:
+    """Return what is said of texts of which the end was not read: nothing where there are none."""
+    return (
+        [f"{n:,} {noun}{'s have' if n > 1 else ' has'} more than {most:,} tokens; the rest was not read"] if n else []
+    )
+
+
 def rounded(probability: float) -> float:
     """Return a probability with the digits that do not depend on which rows were computed together."""
     return round(probability, _DIGITS)

@@ -68,7 +68,7 @@ class TaggedCorpus:
     """The sentences of a run's files, read as often as they are asked for, and all tags that a tagger of them knows."""
 
     def __init__(self, data: TaggedConfig, known: Labels | None = None) -> None:
-        """Read the files once; ``known`` are the tags of weights that are there already, whose scheme is kept.
+        """Read the files; ``known`` are the tags of weights that are there already, whose scheme is kept.
 
         Raises:
             DataError: there are no sentences, or a tag that is not among the known ones.

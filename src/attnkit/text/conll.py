@@ -207,8 +207,13 @@ def _name_nothing(tags: Collection[str]) -> bool:
     return not n or 2 * n < len(set(tags) - {OUTSIDE})
 
 
+def holds_space(tag: str) -> bool:
+    """Return whether a tag would be several where tags stand with spaces between."""
+    return any(map(str.isspace, tag))
+
+
 def _refuse_space(tag: str, where: str) -> None:
-    if any(character.isspace() for character in tag):
+    if holds_space(tag):
         help = "take it out: the tags of a sentence are written with spaces between"
         raise DataError(f"the tag '{tag}' holds white space", where=where, help=help)
 
