@@ -33,9 +33,9 @@ import yaml
 from peers import WORK, Message, claim, digest, forget_rows, read_rows, update_rows
 
 from attnkit.models.attention.config import ALIGNMENT_NAMES
+from attnkit.plotting.curves import Curve, svg_plot
 from attnkit.runtime.devices import set_threads
-from attnkit.tasks.translate import load_translator
-from attnkit.views.curves import Curve, svg_plot
+from attnkit.tasks.translation.translator import load_translator
 
 HERE = Path(__file__).parent
 EXAMPLES = HERE.parent / "examples"

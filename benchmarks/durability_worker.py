@@ -38,8 +38,8 @@ def main() -> None:
     corpus, run, n_steps, threads = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
 
     import attnkit
-    from attnkit.tasks.resolve import resolve
-    from attnkit.tasks.translation import Request, train
+    from attnkit.engine.resolve import resolve
+    from attnkit.tasks.translation.task import Request, train
     from attnkit.training.loop import StepRecord
 
     names = {"data.src": "train.en", "data.tgt": "train.fr", "data.valid_src": "valid.en", "data.valid_tgt": "valid.fr"}

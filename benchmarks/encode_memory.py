@@ -63,8 +63,8 @@ def peak() -> float:
 
 def encode(work: Path, n_lines: int) -> dict[str, Any]:
     """Encode one size in this process and return its figures."""
+    from attnkit.data.batch_plan import plan_epoch
     from attnkit.data.config import DataConfig
-    from attnkit.data.order import plan_epoch
     from attnkit.data.pairs import write_pairs
     from attnkit.text.parallel import read_parallel
     from attnkit.text.tokenizer import load

@@ -50,7 +50,7 @@ SETTINGS = {
 
 def configure(n_steps: int) -> Any:
     """Write the corpus where it is missing, and return the configuration."""
-    from attnkit.tasks.resolve import resolve
+    from attnkit.engine.resolve import resolve
     from attnkit.text.toy.kinds import make_files
 
     FOLDER.mkdir(parents=True, exist_ok=True)
@@ -89,8 +89,8 @@ def read_samples() -> list[dict[str, Any]]:
 
 def train(n_steps: int) -> None:
     """Train to the end, noting memory and descriptors."""
-    from attnkit.tasks.translation import Request
-    from attnkit.tasks.translation import train as training
+    from attnkit.tasks.translation.task import Request
+    from attnkit.tasks.translation.task import train as training
     from attnkit.training.loop import StepRecord
 
     config = configure(n_steps)

@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from attnkit.cli import main
-from attnkit.tasks import course
+from attnkit.cli.main import main
+from attnkit.engine import trainer as course
 from attnkit.training.loop import StepRecord
 
 _fit = course.fit

@@ -13,14 +13,14 @@ import torch
 from peers import Message
 from safetensors.numpy import save_file
 
-from attnkit.data.passages import MaskedRows, PassageBatch
+from attnkit.checkpoints.metadata import read_run_config
+from attnkit.checkpoints.run_folder import RunFolder
+from attnkit.data.language_modeling import MaskedRows, PassageBatch
 from attnkit.data.rows import RowFeed
-from attnkit.runs.folder import RunFolder
-from attnkit.tasks.opened import open_run
-from attnkit.tasks.pretrain_config import MlmConfig
-from attnkit.tasks.pretrain_scores import LanguageEvaluation, layout_of
-from attnkit.tasks.pretrain_text import PreparedText, open_text
-from attnkit.tasks.saved import read_run_config
+from attnkit.engine.loading import open_run
+from attnkit.tasks.language_modeling.config import MlmConfig
+from attnkit.tasks.language_modeling.data import PreparedText, open_text
+from attnkit.tasks.language_modeling.evaluate import LanguageEvaluation, layout_of
 
 
 def opened(run: Path, table: str) -> tuple[MlmConfig, PreparedText]:

@@ -25,8 +25,8 @@ from typing import Any
 
 import numpy as np
 
+from attnkit.data.batch_plan import EpochPlan, plan_epoch
 from attnkit.data.config import DataConfig
-from attnkit.data.order import EpochPlan, plan_epoch
 from attnkit.data.pairs import write_pairs
 
 RESULT = Path(__file__).parent / "results" / "order_speed.json"

@@ -44,7 +44,7 @@ class Row(NamedTuple):
 
 def lexicon_key(options: argparse.Namespace) -> str:
     """Return a short name of a run's vocabularies and the text that a lexicon is made of."""
-    from attnkit.tasks.load import load_run
+    from attnkit.engine.load import load_run
 
     text = [[str(path.resolve()), path.stat().st_size] for path in (options.train_src, options.train_tgt)]
     return digest([load_run(options.run, device="cpu").vocabularies, text])
@@ -71,9 +71,9 @@ class Translators:
 
     def __init__(self, options: argparse.Namespace, lexicons: dict[int, Path]) -> None:
         from attnkit.runtime.devices import set_threads
-        from attnkit.tasks.searching import Batching
-        from attnkit.tasks.shortlist import Shortlist
-        from attnkit.tasks.translate import load_translator
+        from attnkit.tasks.translation.search_pool import Batching
+        from attnkit.tasks.translation.shortlist import Shortlist
+        from attnkit.tasks.translation.translator import load_translator
 
         set_threads(options.threads)
         self.translators = {

@@ -55,9 +55,9 @@ def prepare_text(options: argparse.Namespace, work: Path) -> None:
     import torch
     from safetensors.torch import save_file
 
+    from attnkit.engine.resolve import resolve
     from attnkit.models.build import build_model
-    from attnkit.tasks.prepare import open_prepared, prepare
-    from attnkit.tasks.resolve import resolve
+    from attnkit.tasks.translation.data import open_prepared, prepare
 
     flags = {f"data.{kind}{side}": [str(options.data / f"{split}.{suffix}.gz")]
              for split, kind in (("train", ""), ("val", "valid_"))

@@ -69,7 +69,7 @@ class Systems:
     """The workers of all systems, and the lines they translate."""
 
     def __init__(self, options: argparse.Namespace, work: Path, python: Path) -> None:
-        from attnkit.tasks.load import load_run
+        from attnkit.engine.load import load_run
 
         source = json.loads((work / "source.json").read_text())
         self.lengths = [len(ids) for ids in source["ids"]]
@@ -124,10 +124,10 @@ def prepare_files(options: argparse.Namespace, work: Path, result: Message) -> N
     import torch
     from safetensors.torch import save_file
 
-    from attnkit import files
-    from attnkit.tasks.convert import export_ctranslate2
-    from attnkit.tasks.load import load_run
-    from attnkit.tasks.searching import pad_sources
+    from attnkit.conversion.convert import export_ctranslate2
+    from attnkit.engine.load import load_run
+    from attnkit.io import atomic
+    from attnkit.tasks.translation.search_pool import pad_sources
     from attnkit.text.lines import read_lines
 
     run = load_run(options.run, device="cpu")
@@ -143,7 +143,7 @@ def prepare_files(options: argparse.Namespace, work: Path, result: Message) -> N
     with torch.inference_mode():
         logits = run.model.head(run.model.hidden(src, mask, tgt_in))
     save_file({"src": src, "tgt_in": tgt_in, "logits": logits.contiguous()}, work / "logits.safetensors")
-    files.remove_tree(work / "ctranslate2")
+    atomic.remove_tree(work / "ctranslate2")
     export_ctranslate2(options.run, work / "ctranslate2")
 
 

@@ -66,13 +66,13 @@ def attnkit_worker(work: Path, options: argparse.Namespace, turn: Turn) -> None:
     from safetensors.torch import load_file
 
     from attnkit.data.feed import Position
+    from attnkit.distributed.process_group import Ranks
     from attnkit.models.build import build_model
     from attnkit.runtime.devices import choose_precision
-    from attnkit.runtime.ranks import Ranks
-    from attnkit.tasks.config import TranslationConfig
-    from attnkit.tasks.evaluate import Evaluation, development_loss
-    from attnkit.tasks.prepare import open_prepared
-    from attnkit.tasks.translation import make_job
+    from attnkit.tasks.translation.config import TranslationConfig
+    from attnkit.tasks.translation.data import open_prepared
+    from attnkit.tasks.translation.evaluate import Evaluation, development_loss
+    from attnkit.tasks.translation.task import make_job
     from attnkit.training.flat_weights import FlatWeights
     from attnkit.training.loop import StepRecord, fit
     from attnkit.training.state import TrainState

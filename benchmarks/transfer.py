@@ -40,11 +40,11 @@ from peers import WORK, Message, digest, read_rows, update_rows
 from transfer_report import plots, report
 
 from attnkit import Vectors
-from attnkit.data.mixing import shares
-from attnkit.runs.folder import RunFolder
-from attnkit.tasks.pretrain_config import MlmConfig
-from attnkit.tasks.pretrain_text import open_text
-from attnkit.tasks.saved import read_run_config
+from attnkit.checkpoints.metadata import read_run_config
+from attnkit.checkpoints.run_folder import RunFolder
+from attnkit.data.language_sampling import shares
+from attnkit.tasks.language_modeling.config import MlmConfig
+from attnkit.tasks.language_modeling.data import open_text
 
 RESULT = Path(__file__).parent / "results" / "transfer.json"
 WIDTH, EPOCHS = 128, 5

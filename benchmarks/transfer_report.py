@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from peers import Message, median_and_range
 
-from attnkit.views.curves import Curve, svg_plot
+from attnkit.plotting.curves import Curve, svg_plot
 
 SHOWN = (100, 300, 1000)
 """Steps at which losses are shown; a run that was shortened has its last one alone."""

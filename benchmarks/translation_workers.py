@@ -31,8 +31,8 @@ class Attnkit:
         """Return the texts of the first lines."""
         from attnkit.decoding.config import SearchConfig
         from attnkit.runtime.devices import set_threads
-        from attnkit.tasks.searching import Batching
-        from attnkit.tasks.translate import load_translator
+        from attnkit.tasks.translation.search_pool import Batching
+        from attnkit.tasks.translation.translator import load_translator
 
         set_threads(message["threads"])
         kind = (message["precision"], message["workers"])
@@ -48,7 +48,7 @@ class Attnkit:
     def words(self, translator: Any) -> Any:
         """Return the shortlist, which is read the first time."""
         if self.shortlist is None:
-            from attnkit.tasks.shortlist import Shortlist
+            from attnkit.tasks.translation.shortlist import Shortlist
 
             self.shortlist = Shortlist(Path(self.lexicon), translator.src_tokenizer, translator.tgt_tokenizer)
         return self.shortlist

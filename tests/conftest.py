@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 if TYPE_CHECKING:
-    from attnkit.tasks.config import TranslationConfig
-    from attnkit.tasks.course import Finished
-    from attnkit.tasks.load import LoadedRun
-    from attnkit.tasks.run_config import RunConfig
+    from attnkit.engine.load import LoadedRun
+    from attnkit.engine.run_config import RunConfig
+    from attnkit.engine.trainer import Finished
+    from attnkit.tasks.translation.config import TranslationConfig
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # beside other tests, threads that spin while they wait cost dearly
 
@@ -40,7 +40,7 @@ LONGEST = (
     "durability/test_writers.py",
     "browser/test_page_in_chromium.py",
     "durability/test_non_finite.py",
-    "interop/test_ctranslate2_export.py",
+    "formats/test_ctranslate2_export.py",
     "durability/test_full_disk.py",
 )
 """Files that a worker takes first: whoever got one last would leave the others without work meanwhile."""
@@ -208,7 +208,7 @@ class Workshop:
         return [f"{key}={json.dumps(value)}" for key, value in {**COMMON, **SIZES[kind], **given}.items()]
 
     def configure(self, kind: str = "transformer", **changes: Any) -> TranslationConfig:
-        from attnkit.tasks.resolve import resolve
+        from attnkit.engine.resolve import resolve
 
         flags = {
             "data.src": [str(self.file("train.src"))],
@@ -221,7 +221,7 @@ class Workshop:
 
     def configure_task(self, name: str, **changes: Any) -> RunConfig:
         """Return the configuration of a tiny run of another task, by its name in ``TASKS``."""
-        from attnkit.tasks.resolve import resolve
+        from attnkit.engine.resolve import resolve
 
         flags = {key: self.named(value) if key.endswith("files") else value for key, value in TASKS[name].items()}
         given = {key.replace("__", "."): value for key, value in changes.items()}
@@ -253,8 +253,8 @@ class Workshop:
 
         Training asks once a step, and once a batch of an evaluation, whether to stop.
         """
+        from attnkit.engine.trainer import Finished, Request, train
         from attnkit.errors import StoppedError
-        from attnkit.tasks.course import Finished, Request, train
 
         for steps in stops:
             calls = itertools.count(1)
@@ -270,9 +270,9 @@ class Workshop:
         """Return a run of random weights, strong enough that translations differ and end, with a trained vocabulary."""
         import torch
 
+        from attnkit.engine.load import load_run
         from attnkit.models.build import build_model
         from attnkit.models.linear import pack
-        from attnkit.tasks.load import load_run
         from attnkit.text.tokenizer import EOS_ID
 
         other = load_run(trained, device="cpu")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 
-from attnkit.console import printable
+from attnkit.cli.console import printable
 
 
 def test_no_control_and_no_sign_of_direction_is_printed_as_it_is() -> None:

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import typer.main
 
-from attnkit.cli import COMMANDS, LazyGroup, app
+from attnkit.cli.main import COMMANDS, LazyGroup, app
 from attnkit.config import load_yaml
-from attnkit.tasks.kinds import KINDS
-from attnkit.tasks.resolve import resolve
+from attnkit.engine.registry import KINDS
+from attnkit.engine.resolve import resolve
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "LOG.md", "examples/README.md")

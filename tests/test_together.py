@@ -30,8 +30,8 @@ def meet(what: str) -> None:
 
 
 def worker(report: Path) -> None:
+    from attnkit.distributed.process_group import join_ranks
     from attnkit.errors import AttnkitError, exit_code
-    from attnkit.runtime.ranks import join_ranks
 
     seen: list[tuple[str, int]] = []
     with join_ranks("cpu") as ranks:
@@ -77,8 +77,8 @@ def test_ranks_leave_a_block_together(tmp_path: Path) -> None:
 def test_one_process_alone_sees_its_own_error() -> None:
     import pytest
 
+    from attnkit.distributed.process_group import Ranks
     from attnkit.errors import DataError
-    from attnkit.runtime.ranks import Ranks
 
     with pytest.raises(DataError, match="text"), Ranks() as ranks, ranks.together():
         meet(DATA)

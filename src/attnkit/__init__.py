@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from attnkit.tasks.course import Event
-    from attnkit.tasks.translate import Translator
-    from attnkit.tasks.word_vectors.fit import Word2Vec
-    from attnkit.tasks.word_vectors.vectors import Vectors
+    from attnkit.engine.trainer import Event
+    from attnkit.tasks.translation.translator import Translator
+    from attnkit.tasks.word2vec.fit import Word2Vec
+    from attnkit.tasks.word2vec.vectors import Vectors
 
 # On a CPU torch remembers 1,024 compiled products, and below it oneDNN as many again, each with its buffers. Training
 # meets ever new shapes, and remembering them takes gigabytes; decoding meets the same ones again and is a fifth slower
@@ -31,7 +31,7 @@ except PackageNotFoundError:  # a source tree that was never installed
     __version__ = "0+unknown"
 
 __all__ = ["Vectors", "Word2Vec", "__version__", "load", "train"]
-_CLASSES = {"Vectors": "tasks.word_vectors.vectors", "Word2Vec": "tasks.word_vectors.fit"}
+_CLASSES = {"Vectors": "tasks.word2vec.vectors", "Word2Vec": "tasks.word2vec.fit"}
 
 
 def __getattr__(name: str) -> Any:
@@ -66,10 +66,10 @@ def train(
         UsageError: a setting that does not exist or cannot be.
         DataError: text that cannot be trained on.
     """
-    from attnkit.tasks.course import Request
-    from attnkit.tasks.course import train as events
-    from attnkit.tasks.initial import preset_of
-    from attnkit.tasks.resolve import resolve
+    from attnkit.engine.inheritance import preset_of
+    from attnkit.engine.resolve import resolve
+    from attnkit.engine.trainer import Request
+    from attnkit.engine.trainer import train as events
 
     flags = {"data.src": [str(src)], "data.tgt": [str(tgt)], **(settings or {})}
     earlier = None if overwrite else preset_of(Path(run))
@@ -88,7 +88,7 @@ def load(run: str | Path, *runs: str | Path, device: str = "auto", precision: st
     Raises:
         RunError: no run, a damaged one, or one of another kind.
     """
-    from attnkit.tasks.translate import load_translator
+    from attnkit.tasks.translation.translator import load_translator
 
     translator = load_translator([Path(run), *map(Path, runs)], device=device, precision=precision)
     for text in dict.fromkeys(text for loaded in translator.runs for text in loaded.warnings):
@@ -98,8 +98,8 @@ def load(run: str | Path, *runs: str | Path, device: str = "auto", precision: st
 
 def _warnings_in(event: Event) -> list[str]:
     """Return what is not as it should be, by an event of training."""
-    from attnkit.tasks.encoded import Checked, Warned
-    from attnkit.views.training import finding_line
+    from attnkit.data.prepared_dir import Checked, Warned
+    from attnkit.plotting.progress_text import finding_line
 
     if isinstance(event, Warned):
         return [event.text]

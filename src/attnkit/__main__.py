@@ -1,6 +1,6 @@
 """``python -m attnkit``."""
 
-from attnkit.cli import main
+from attnkit.cli.main import main
 
 if __name__ == "__main__":
     main()

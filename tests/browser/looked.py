@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from chromium import Browser
 
-from attnkit.views.maps import Branch, Map, Sentence
+from attnkit.plotting.attention_maps import Branch, Map, Sentence
 
 
 def weights(shape: tuple[int, ...], seed: int) -> np.ndarray:

@@ -9,8 +9,8 @@ import pytest
 from chromium import Browser
 from looked import quiet, tour, tree, weights
 
-from attnkit.views.maps import Map, Sentence, shown
-from attnkit.views.page.build import build_page
+from attnkit.plotting.attention_maps import Map, Sentence, shown
+from attnkit.plotting.html.attention.build import build_page
 
 pytestmark = pytest.mark.browser
 

@@ -11,8 +11,8 @@ import pytest
 from chromium import Browser
 from looked import CROSS, DECODER, ENCODER, SENTENCE, SRC, TGT, choose, quiet, tour
 
-from attnkit.views.maps import Map
-from attnkit.views.page.build import build_page
+from attnkit.plotting.attention_maps import Map
+from attnkit.plotting.html.attention.build import build_page
 
 pytestmark = pytest.mark.browser
 

@@ -12,7 +12,7 @@ from looked import quiet
 from test_hostile_page import ELEMENTS, PAYLOADS
 from test_page_in_chromium import contrast, luminance
 
-from attnkit.views.projection import Projection, build_projection, unit
+from attnkit.plotting.html.projection import Projection, build_projection, unit
 
 pytestmark = pytest.mark.browser
 

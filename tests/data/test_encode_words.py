@@ -57,8 +57,8 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
 def test_words_are_those_of_a_counter(
     tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch, min_count: int, max_vocab: int | None, lower: bool
 ) -> None:
-    monkeypatch.setattr("attnkit.data.numbered._BLOCK", 100)
-    monkeypatch.setattr("attnkit.data.spool._AT_ONCE", 64)
+    monkeypatch.setattr("attnkit.data.word_ids._BLOCK", 100)
+    monkeypatch.setattr("attnkit.data.temp_id_file._AT_ONCE", 64)
     text = make_text()
     (tmp_path / "a.txt").write_text(text, newline="")
     settings = WordsConfig(min_count=min_count, max_vocab=max_vocab, lower=lower)
@@ -118,7 +118,7 @@ def test_text_that_cannot_be_used_leaves_nothing(tmp_path: Path, way: str, raw: 
 def test_the_place_of_a_bad_byte_needs_no_luck_with_blocks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cut: int
 ) -> None:
-    monkeypatch.setattr("attnkit.data.numbered._BLOCK", cut)
+    monkeypatch.setattr("attnkit.data.word_ids._BLOCK", cut)
     (tmp_path / "a").write_bytes("\ufeffab c\nd é ".encode() + b"\xe6\xbc" + b"e\nf")
     with pytest.raises(DataError, match=r"0xE6 is no UTF-8 \(byte 6 of the line\)") as caught:
         encode_words(tmp_path / "e", [tmp_path / "a"], WordsConfig())
@@ -219,6 +219,6 @@ def test_nobody_needs_torch() -> None:
     assert module.__name__ in sys.modules
     import subprocess
 
-    code = "import sys, attnkit.data.words, attnkit.data.phrases, attnkit.commands.word2vec.phrases\n"
-    code += "import attnkit.tasks.word_vectors.phrases\nassert not {'torch', 'numba'} & sys.modules.keys()"
+    code = "import sys, attnkit.data.words, attnkit.data.phrases, attnkit.cli.word2vec.phrases\n"
+    code += "import attnkit.tasks.word2vec.phrases\nassert not {'torch', 'numba'} & sys.modules.keys()"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attnkit import files
-from attnkit.data.labeled import DocumentRows, batch_of, write_documents
+from attnkit.data.documents import DocumentRows, batch_of, write_documents
 from attnkit.errors import DataError, RunError
+from attnkit.io import atomic
 from attnkit.text.documents import read_labeled, space_words, split_sentences
 
 
@@ -49,7 +49,7 @@ def test_documents_without_sentences_make_a_batch() -> None:
 
 
 def stored(folder: Path, given: list[list[list[int]]], labels: list[int]) -> Path:
-    with files.new_folder(folder) as temporary:
+    with atomic.new_folder(folder) as temporary:
         write_documents(temporary / "part", zip(given, labels, strict=True), 30, 4)
     return folder / "part"
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from attnkit.data.laying import Corpora
 from attnkit.data.masking import Words
 from attnkit.data.masking_config import MaskingConfig
 from attnkit.data.next_sentence import PairRows, stretch
+from attnkit.data.packed_batches import Corpora
 from attnkit.data.store import Store, write_store
-from attnkit.text.joints import Joints
+from attnkit.text.word_boundaries import Joints
 
 V, MASK, STOP = 5000, 4, 5
 SIZES = [1, 2, 9, 40, 100, 31, 64, 18, 77, 25, 50, 12]

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attnkit.data.order import EpochPlan, draw, plan_epoch, share, split
+from attnkit.data.batch_plan import EpochPlan, draw, plan_epoch, share, split
 
 Lengths = npt.NDArray[np.int32]
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attnkit.data.filling import fill_rows
-from attnkit.data.packing import Packing, pack
+from attnkit.data.best_fit import Packing, pack
+from attnkit.data.bin_packing import fill_rows
 
 
 def pieces(packing: Packing) -> list[list[tuple[int, int, int]]]:

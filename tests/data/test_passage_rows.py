@@ -9,13 +9,13 @@ import pytest
 import torch
 
 from attnkit.data.feed import Position
-from attnkit.data.laying import Corpora
+from attnkit.data.language_modeling import MaskedRows, NextRows
 from attnkit.data.masking import Words
 from attnkit.data.masking_config import MaskingConfig
-from attnkit.data.passages import MaskedRows, NextRows
+from attnkit.data.packed_batches import Corpora
 from attnkit.data.rows import RowFeed
 from attnkit.data.store import Store, write_store
-from attnkit.text.joints import Joints
+from attnkit.text.word_boundaries import Joints
 
 V, MASK = 60, 4
 GOES_ON = (np.arange(V) % 3 == 0).astype(np.uint8)

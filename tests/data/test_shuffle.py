@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnkit.data.shuffle import Scramble, parts, shuffled, span, subset
+from attnkit.data.permutation import Scramble, parts, shuffled, span, subset
 
 EDGES = np.array([0, 1, 2, 2**16 - 1, 2**31, 2**32 - 1], np.uint32)
 

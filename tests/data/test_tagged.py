@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attnkit.data.tagged import UNKNOWN, TaggedRows, by_sentence, marks_of, n_marks, with_tokens
-from attnkit.data.windows import Held
-from attnkit.text.alignment import NONE, EncodedWords
+from attnkit.data.question_answering import Held
+from attnkit.data.token_classification import UNKNOWN, TaggedRows, by_sentence, marks_of, n_marks, with_tokens
+from attnkit.text.offsets import NONE, EncodedWords
 from attnkit.text.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 
 Word = tuple[list[int], int]
@@ -96,7 +96,7 @@ def test_every_word_is_tagged_once_and_in_order(longest: int) -> None:
 
 def test_many_rows_are_counted_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = rows_of(sentences_of(20, seed=6), 7)
-    monkeypatch.setattr("attnkit.data.tagged._AT_ONCE", 3)
+    monkeypatch.setattr("attnkit.data.token_classification._AT_ONCE", 3)
     parts = rows_of(sentences_of(20, seed=6), 7)
     assert parts.n_words.tolist() == whole.n_words.tolist() and parts.count_tags(3) == whole.count_tags(3)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from attnkit.data.texts import TextRows, join, text_batch, write_texts
+from attnkit.data.text_classification import TextRows, join, text_batch, write_texts
 from attnkit.errors import RunError
 from attnkit.text.tokenizer import BOS_ID, EOS_ID, PAD_ID
 

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from attnkit.data.question_answering import NO_ANSWER, Held, WindowRows, cut_windows
+from attnkit.data.question_answering_config import WindowsConfig, WindowSizes
 from attnkit.data.store import write_store
-from attnkit.data.windows import NO_ANSWER, Held, WindowRows, cut_windows
-from attnkit.data.windows_config import WindowsConfig, WindowSizes
 from attnkit.text.tokenizer import BOS_ID, EOS_ID, PAD_ID
 
 

@@ -11,9 +11,9 @@ import torch
 
 from attnkit.decoding.beam import beam_search
 from attnkit.decoding.config import SearchConfig
+from attnkit.decoding.constraints import Sources, make_batch
 from attnkit.decoding.ensemble import Ensemble
 from attnkit.decoding.hypotheses import History
-from attnkit.decoding.rules import Sources, make_batch
 from attnkit.decoding.search import search
 
 EOS = 2

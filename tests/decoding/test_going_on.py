@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from attnkit.decoding.config import SearchConfig
-from attnkit.decoding.rules import EOS, Rules, Sources, make_batch
+from attnkit.decoding.constraints import EOS, Rules, Sources, make_batch
 from attnkit.decoding.search import search
 
 BEFORE = torch.tensor([[5, 6, 7], [8, 8, 5]])

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from attnkit.decoding.config import SearchConfig
-from attnkit.decoding.rules import Rules, Sources, make_batch
+from attnkit.decoding.constraints import Rules, Sources, make_batch
 from attnkit.decoding.search import search
 
 

@@ -177,6 +177,6 @@ def test_settings_that_cannot_be_are_refused(options, message):
 
 def test_the_fixed_ids_are_the_vocabularys():
     tokenizer = pytest.importorskip("attnkit.text.tokenizer")
-    from attnkit.decoding import rules
+    from attnkit.decoding import constraints as rules
 
     assert (rules.PAD, rules.BOS, rules.EOS) == (tokenizer.PAD_ID, tokenizer.BOS_ID, tokenizer.EOS_ID)

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from attnkit.decoding import shortlist
+from attnkit.decoding.beam_trace import BeamTree
 from attnkit.decoding.config import SearchConfig
 from attnkit.decoding.search import Sources, search
-from attnkit.decoding.tree import BeamTree
 
 V = 140
 WAYS = {

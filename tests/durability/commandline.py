@@ -172,7 +172,7 @@ def be(request: dict[str, Any]) -> None:
         bound_memory()
         exec(request["before"], {"os": os, "resource": resource, "Path": Path})
         sys.argv = ["attnkit", *request["arguments"]]
-        from attnkit.cli import main
+        from attnkit.cli.main import main
 
         main()
 

@@ -1,4 +1,4 @@
-"""Notes every call of ``attnkit/files.py`` that changes the disk, so that a process can die or fail at any of them.
+"""Notes every call of ``attnkit/io/atomic.py`` that changes the disk, so that a process can die or fail at any of them.
 
 Installed once, in a process that was forked for it: nothing is ever put back.
 """
@@ -74,8 +74,8 @@ class DiskCalls:
         os.fdopen = self._opening(os.fdopen)  # type: ignore[assignment]
 
     def note(self, name: str, target: Any, halve: Callable[[], object] = lambda: None) -> None:
-        """Count a call of files.py; one that Path makes through os counts once."""
-        if self._inside or attnkit_file() != "files.py":
+        """Count a call of atomic.py; one that Path makes through os counts once."""
+        if self._inside or attnkit_file() != "atomic.py":
             return
         self._n += 1
         self._inside = True

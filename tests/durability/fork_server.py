@@ -193,7 +193,7 @@ def run(request: Request, pipes: list[int]) -> None:
         else:
             DiskCalls(judge(request, pipes[2])).install()
         sys.argv = ["attnkit", *request.argv]
-        from attnkit.cli import main
+        from attnkit.cli.main import main
 
         main()
 
@@ -216,7 +216,7 @@ def judge(request: Request, announced: int) -> Any:
 
 def make_demo_small() -> None:
     """Let the demo take a moment and train for a few steps."""
-    from attnkit.tasks import demo
+    from attnkit import demo
 
     sizes = {"d_model": 16, "d_ff": 32, "n_heads": 2, "encoder_layers": 1, "decoder_layers": 1, "dropout": 0.2}
     shorter = {"limits": {"steps": 8}, "evaluation": {"every_steps": 4}, "threads": 1, "device": "cpu"}

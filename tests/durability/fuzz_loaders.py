@@ -28,25 +28,25 @@ import torch
 from commandline import bound_memory
 from mutations import mutate_bytes, mutate_folder, mutate_json, mutate_safetensors, resign
 
+from attnkit.checkpoints.checkpoint import open_checkpoint
+from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.config import load_yaml, validate
+from attnkit.engine.averaging import average_run
+from attnkit.engine.load import load_run, read_config
+from attnkit.engine.resolve import resolve
 from attnkit.errors import AttnkitError
-from attnkit.runs.checkpoint import open_checkpoint
-from attnkit.runs.folder import RunFolder
-from attnkit.tasks.autoencode_vectors import build_vectors, open_vectors
-from attnkit.tasks.average import average_run
-from attnkit.tasks.config import TranslationConfig
-from attnkit.tasks.documents import build_documents, open_documents
-from attnkit.tasks.load import load_run, read_config
-from attnkit.tasks.prepare import open_prepared, prepare
-from attnkit.tasks.resolve import resolve
-from attnkit.tasks.score import score_pairs
-from attnkit.tasks.translate import load_translator
-from attnkit.tasks.translation import Request, train
+from attnkit.tasks.autoencoding.vectors import build_vectors, open_vectors
+from attnkit.tasks.text_classification.data import build_documents, open_documents
+from attnkit.tasks.translation.config import TranslationConfig
+from attnkit.tasks.translation.data import open_prepared, prepare
+from attnkit.tasks.translation.score import score_pairs
+from attnkit.tasks.translation.task import Request, train
+from attnkit.tasks.translation.translator import load_translator
 from attnkit.text.check import check_pair
 from attnkit.text.config import VocabularyConfig
-from attnkit.text.lexicon import Entries, lexicon_lines, load_dictionary, load_tokens
 from attnkit.text.parallel import read_parallel
 from attnkit.text.tokenizer import load
+from attnkit.text.translation_lexicon import Entries, lexicon_lines, load_dictionary, load_tokens
 from attnkit.text.vocabulary import train_vocabulary
 
 SECONDS = 20

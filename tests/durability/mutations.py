@@ -10,7 +10,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from attnkit.runs import manifest
+from attnkit.checkpoints import manifest
 
 VALUES: tuple[Any, ...] = (
     *(None, True, False, -1, 0, 1, 3.5, 1 << 31, 1 << 63, 10**40, 1e308, float("nan"), float("-inf")),

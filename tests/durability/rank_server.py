@@ -147,7 +147,7 @@ def fork_rank(group: Order, rank: int, port: int) -> int:
 
 def main() -> None:
     """Import everything, then serve."""
-    for name in ("pytest", "attnkit.cli", "attnkit.commands.train", "attnkit.tasks.translation"):
+    for name in ("pytest", "attnkit.cli.main", "attnkit.cli.train", "attnkit.tasks.translation.task"):
         importlib.import_module(name)
     import torch
 

@@ -16,9 +16,9 @@ TASKS = ("average", "convert", "demo", "evaluate", "initial", "resolve", "score"
 
 def import_everything() -> None:
     """Import what commands import, so that a forked one starts at once; whom a killed one leaves behind comes here."""
-    from attnkit.cli import COMMANDS, GROUPS
+    from attnkit.cli.main import COMMANDS, GROUPS
 
-    modules = [f"attnkit.commands.{module}" for table in (COMMANDS, *GROUPS.values()) for module, _ in table.values()]
+    modules = [f"attnkit.cli.{module}" for table in (COMMANDS, *GROUPS.values()) for module, _ in table.values()]
     for module in (*modules, *(f"attnkit.tasks.{task}" for task in TASKS), "attnkit.text.vocabulary"):
         importlib.import_module(module)
     import torch

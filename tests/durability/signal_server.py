@@ -128,7 +128,7 @@ def run(request: Request, err: int) -> None:
         if request.sleep_in is not None:
             fall_asleep(*request.sleep_in, Path(request.asleep))
         sys.argv = ["attnkit", *request.argv]
-        from attnkit.cli import main
+        from attnkit.cli.main import main
 
         main()
 

@@ -15,14 +15,14 @@ import pytest
 from mutations import resign, vouch
 from stage import Case, Stage, make, perform
 
+from attnkit.engine.load import load_run
 from attnkit.errors import UsageError
-from attnkit.tasks.load import load_run
-from attnkit.tasks.translation import Request, train
+from attnkit.tasks.translation.task import Request, train
 
 if TYPE_CHECKING:
     from tests.conftest import Workshop
 
-    from attnkit.tasks.config import TranslationConfig
+    from attnkit.tasks.translation.config import TranslationConfig
 
 NEWEST = "run/checkpoints/step-12/"
 UNFIT, SENSELESS, UNUSABLE = "weights do not fit the configuration", "makes no sense", "cannot be used"

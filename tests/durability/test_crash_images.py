@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 import pytest
 from power_cuts import PAGE, Disk, Mark, Op, Orders, Recorder, Sync, Tree, torn
 
+from attnkit.checkpoints.checkpoint import Checkpoint, open_checkpoint
+from attnkit.checkpoints.logs import Status
+from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.errors import AttnkitError
-from attnkit.runs.checkpoint import Checkpoint, open_checkpoint
-from attnkit.runs.folder import RunFolder
-from attnkit.runs.logs import Status
 
 
 def contents(version: int) -> dict[str, bytes]:

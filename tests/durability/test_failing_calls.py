@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from attnkit.runs.folder import RunFolder
+from attnkit.checkpoints.run_folder import RunFolder
 
 CAUSES = (errno.EIO, errno.ENOSPC, errno.EROFS, errno.EMFILE)
 BLOCKS = 6

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from attnkit.cli import main
-from attnkit.runs.folder import RunFolder
-from attnkit.tasks import keeping
+from attnkit.checkpoints.run_folder import RunFolder
+from attnkit.cli.main import main
+from attnkit.engine import checkpointing as keeping
 
 SETS = ["limits.steps=6", "evaluation.every_steps=3", "optimization.max_tokens=300", "model.dropout=0.3"]
 SETS += ["finetuning.frozen=1", "finetuning.class_weights=balanced", "checkpoints.keep_last=1"]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from attnkit.runs.folder import RunFolder
+from attnkit.checkpoints.run_folder import RunFolder
 
 PAGE = 4096
 FULL, TOO_LARGE = "No space left on device", "File too large"

@@ -100,9 +100,9 @@ def spoil_all(run: Path) -> None:
 
 def rewrite(run: Path, **changes: Any) -> None:
     """Save the newest checkpoint again with another configuration, its manifest true."""
+    from attnkit.checkpoints.checkpoint import open_checkpoint
+    from attnkit.checkpoints.run_folder import RunFolder
     from attnkit.config import parse_yaml
-    from attnkit.runs.checkpoint import open_checkpoint
-    from attnkit.runs.folder import RunFolder
 
     folder = RunFolder(run)
     step = folder.steps()[-1]

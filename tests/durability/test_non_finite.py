@@ -15,16 +15,19 @@ import safetensors.torch
 import torch
 from rank_server import start
 
-from attnkit.commands.progress import follow
+from attnkit.checkpoints import logs
+from attnkit.checkpoints.run_folder import RunFolder
+from attnkit.cli._progress import follow
 from attnkit.config import dump_yaml, load_yaml, validate
+from attnkit.engine import checkpointing as keeping
+from attnkit.engine.averaging import average_run
+from attnkit.engine.load import load_run
 from attnkit.errors import RunError
-from attnkit.runs import logs
-from attnkit.runs.folder import RunFolder
-from attnkit.tasks import evaluate, keeping, likelihood, translation
-from attnkit.tasks.average import average_run
-from attnkit.tasks.config import TranslationConfig
-from attnkit.tasks.load import load_run
-from attnkit.tasks.translation import Request, train
+from attnkit.tasks.translation import evaluate
+from attnkit.tasks.translation import loss as likelihood
+from attnkit.tasks.translation import task as translation
+from attnkit.tasks.translation.config import TranslationConfig
+from attnkit.tasks.translation.task import Request, train
 from attnkit.training.loop import StepRecord
 
 Tensors = dict[str, torch.Tensor]

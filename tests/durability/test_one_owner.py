@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 import signalled
 
+from attnkit.checkpoints.lock import refuse_in_use, take_lock
+from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.errors import SystemFailure
-from attnkit.runs.folder import RunFolder
-from attnkit.runs.lock import refuse_in_use, take_lock
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ def signals() -> Any:
 
 SECOND = """
 import sys
-from attnkit.cli import main
+from attnkit.cli.main import main
 try:
     main()
 except SystemExit as ended:
@@ -51,7 +51,7 @@ def test_a_second_process_is_refused_before_torch_is_loaded_and_a_killed_one_own
 ) -> None:
     run, asleep = tmp_path / "run", tmp_path / "asleep"
     arguments = workshop.arguments("rnn", run, **signalled.RUN)
-    saving = {"sleep_in": ("attnkit.runs.folder", "write_checkpoint"), "asleep": str(asleep)}
+    saving = {"sleep_in": ("attnkit.checkpoints.run_folder", "write_checkpoint"), "asleep": str(asleep)}
     signals.begin(*arguments, **saving, when=str(tmp_path / "refused"), signals=[(0.0, signal.SIGKILL)])
     try:
         until = time.monotonic() + 60

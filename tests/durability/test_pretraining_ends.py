@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 import torch
 
-from attnkit.cli import main
-from attnkit.runs.folder import RunFolder
-from attnkit.tasks import keeping, pretrain_scores
+from attnkit.checkpoints.run_folder import RunFolder
+from attnkit.cli.main import main
+from attnkit.engine import checkpointing as keeping
+from attnkit.tasks.language_modeling import evaluate as pretrain_scores
 
 Call = Callable[..., tuple[int, str, str]]
 NAMES = ["hidden words", "next words"]

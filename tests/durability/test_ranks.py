@@ -13,7 +13,7 @@ import pytest
 from rank_server import STOPPED, Group, start
 
 from attnkit.errors import StoppedError
-from attnkit.tasks.translation import Request, train
+from attnkit.tasks.translation.task import Request, train
 
 SILENCE = 3.0
 """Seconds that make a rank count as dead here."""
@@ -26,7 +26,7 @@ FIRST, LATER = 10, 50
 
 def wait_for_each_other(folder: Path) -> None:
     """Rank 0 works for a long time, rank 1 for a while; rank 2 waits."""
-    from attnkit.runtime.ranks import join_ranks
+    from attnkit.distributed.process_group import join_ranks
 
     with join_ranks("cpu", SILENCE) as ranks:
         with ranks.together():
@@ -37,7 +37,7 @@ def wait_for_each_other(folder: Path) -> None:
 
 def stop_in_a_block(folder: Path) -> None:
     """Rank 0 is stopped while the other waits for it."""
-    from attnkit.runtime.ranks import join_ranks
+    from attnkit.distributed.process_group import join_ranks
 
     with join_ranks("cpu", SILENCE) as ranks, ranks.together():
         if ranks.rank == 0:
@@ -46,7 +46,7 @@ def stop_in_a_block(folder: Path) -> None:
 
 def stop_while_another_works(folder: Path) -> None:
     """Rank 1 is stopped while rank 0 works for long: as long as it works it cannot tell."""
-    from attnkit.runtime.ranks import join_ranks
+    from attnkit.distributed.process_group import join_ranks
 
     with join_ranks("cpu", SILENCE) as ranks, ranks.together():
         if ranks.rank == 1:
@@ -58,7 +58,7 @@ def stop_in_a_step(folder: Path) -> None:
     """Rank 1 is stopped where all exchange something."""
     import torch
 
-    from attnkit.runtime.ranks import join_ranks
+    from attnkit.distributed.process_group import join_ranks
 
     with join_ranks("cpu", SILENCE) as ranks:
         ranks.reduce(torch.ones(3))
@@ -69,7 +69,7 @@ def stop_in_a_step(folder: Path) -> None:
 
 def die_in_a_block(folder: Path) -> None:
     """Rank 0 is killed while the others wait for it, for an hour if need be."""
-    from attnkit.runtime.ranks import join_ranks
+    from attnkit.distributed.process_group import join_ranks
 
     with join_ranks("cpu", 3600) as ranks, ranks.together():
         if ranks.rank == 0:
@@ -99,12 +99,12 @@ def train_in_float64(folder: Path) -> None:
 
     from attnkit.config import load_yaml, validate
     from attnkit.data.feed import Position
+    from attnkit.distributed.process_group import join_ranks
     from attnkit.models.build import build_model
-    from attnkit.runtime.ranks import join_ranks
-    from attnkit.tasks.config import TranslationConfig
-    from attnkit.tasks.evaluate import Evaluation
-    from attnkit.tasks.prepare import open_prepared
-    from attnkit.tasks.translation import make_job
+    from attnkit.tasks.translation.config import TranslationConfig
+    from attnkit.tasks.translation.data import open_prepared
+    from attnkit.tasks.translation.evaluate import Evaluation
+    from attnkit.tasks.translation.task import make_job
     from attnkit.training.flat_weights import FlatWeights
     from attnkit.training.loop import fit
     from attnkit.training.state import TrainState

@@ -20,7 +20,7 @@ STEADY = ["--precision", "float32", "--device", "cpu", "--threads", "1", *(w for
 
 def call(folder: Path) -> None:
     """Be a rank that calls ``attnkit``."""
-    from attnkit.cli import main
+    from attnkit.cli.main import main
 
     sys.argv = ["attnkit", *json.loads((folder / "arguments.json").read_text())]
     main()

@@ -11,8 +11,8 @@ import pytest
 import safetensors.torch
 from rank_server import start
 
-from attnkit.runs.folder import RunFolder
-from attnkit.tasks.saved import read_run_config
+from attnkit.checkpoints.metadata import read_run_config
+from attnkit.checkpoints.run_folder import RunFolder
 
 # Adam would turn rounding into steps where the gradient is zero if eps did not drown it. How long the rate rises would
 # hang on the limit, which differs here.
@@ -25,7 +25,7 @@ CHANGES: dict[str, Any] = {
 
 def call(folder: Path) -> None:
     """Be a rank that calls ``attnkit``."""
-    from attnkit.cli import main
+    from attnkit.cli.main import main
 
     sys.argv = ["attnkit", *json.loads((folder / "arguments.json").read_text())]
     main()

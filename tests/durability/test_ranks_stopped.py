@@ -26,7 +26,7 @@ CHANGES: dict[str, Any] = {
 
 def call_train(folder: Path) -> None:
     """Be a rank of the command in ``call.json``, to which a signal comes if it is the one named there."""
-    from attnkit.cli import main
+    from attnkit.cli.main import main
 
     call = json.loads((folder / "call.json").read_text())
     if call["rank"] == int(os.environ["RANK"]):
@@ -42,7 +42,7 @@ def call_train(folder: Path) -> None:
 
 def stop_the_one_that_waits(folder: Path) -> None:
     """Rank 0 works for a day, rank 1 waits for it and gets a signal; both raise for one, as commands do."""
-    from attnkit.runtime.ranks import join_ranks
+    from attnkit.distributed.process_group import join_ranks
     from attnkit.runtime.signals import Signals
 
     with Signals(), join_ranks("cpu") as ranks, ranks.together():
@@ -53,7 +53,7 @@ def stop_the_one_that_waits(folder: Path) -> None:
 
 def stop_between_blocks(folder: Path) -> None:
     """Rank 1 gets a signal where the other would not know of it, and does not end before it does."""
-    from attnkit.runtime.ranks import join_ranks
+    from attnkit.distributed.process_group import join_ranks
     from attnkit.runtime.signals import Signals
 
     with Signals(), join_ranks("cpu") as ranks:
@@ -81,9 +81,9 @@ class Evaluating:
 
 def stop_an_evaluation(folder: Path) -> None:
     """Rank 0 evaluates; rank 1 gets a signal."""
-    from attnkit.runtime.ranks import join_ranks
+    from attnkit.distributed.process_group import join_ranks
+    from attnkit.engine.parallel import shared_scores
     from attnkit.runtime.stops import StopRequests
-    from attnkit.tasks.sharing import shared_scores
 
     with StopRequests() as stop, join_ranks("cpu", stop=stop) as ranks:
         stop.defer()
@@ -95,8 +95,8 @@ def stop_an_evaluation(folder: Path) -> None:
 
 def wish_an_evaluation_to_stop(folder: Path) -> None:
     """Rank 0 evaluates; rank 1 is asked to stop by the program that it is part of, which has no use for signals."""
-    from attnkit.runtime.ranks import join_ranks
-    from attnkit.tasks.sharing import shared_scores
+    from attnkit.distributed.process_group import join_ranks
+    from attnkit.engine.parallel import shared_scores
 
     main = threading.get_ident()
 
@@ -112,7 +112,7 @@ def wish_an_evaluation_to_stop(folder: Path) -> None:
 
 def interrupt_the_caller(folder: Path) -> None:
     """A signal between the last block and the end of the group is not lost on whoever goes on."""
-    from attnkit.runtime.ranks import join_ranks
+    from attnkit.distributed.process_group import join_ranks
 
     with join_ranks("cpu"):
         signal.raise_signal(signal.SIGINT)

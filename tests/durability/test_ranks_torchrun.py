@@ -26,8 +26,8 @@ CHANGES = {"limits__steps": N_STEPS, "model__dropout": 0.0, "optimization__eps":
 # After a step, rank 1 alone sends SIGTERM: to itself, or to torchrun as well, which hands it on to all.
 STOPPING = """
 import os, signal, sys, time
-from attnkit.runs.folder import RunFolder
-from attnkit.tasks import keeping
+from attnkit.checkpoints.run_folder import RunFolder
+from attnkit.engine import checkpointing as keeping
 whom, last, folder = sys.argv.pop(1), int(sys.argv.pop(1)), sys.argv.pop(1)
 keep, save = keeping.Keeper.keep, RunFolder.save
 def stop_after_last(self, record, state):
@@ -41,7 +41,7 @@ def note_and_save(self, step, contents):
     open(f"{folder}/saved", "a").write(f"{os.environ['RANK']}:{step} ")
     return save(self, step, contents)
 keeping.Keeper.keep, RunFolder.save = stop_after_last, note_and_save
-from attnkit.cli import main
+from attnkit.cli.main import main
 try:
     main()
 except SystemExit as ended:
@@ -52,8 +52,9 @@ except SystemExit as ended:
 # meets a bug on rank 1.
 FAILING = f"""
 import os, signal, sys
-from attnkit.runs.folder import RunFolder
-from attnkit.tasks import keeping, likelihood
+from attnkit.checkpoints.run_folder import RunFolder
+from attnkit.engine import checkpointing as keeping
+from attnkit.tasks.translation import loss as likelihood
 attempt, rank = os.environ["TORCHELASTIC_RESTART_COUNT"], os.environ["RANK"]
 n_failures = int(sys.argv.pop(1))
 save, loss, keep = RunFolder.save, likelihood.linear_cross_entropy, keeping.Keeper.keep
@@ -73,18 +74,18 @@ if attempt == "1" and n_failures == 3:
     RunFolder.save = save_once
 if attempt == "2" and rank == "1" and n_failures == 3:
     likelihood.linear_cross_entropy = lose
-from attnkit.cli import main
+from attnkit.cli.main import main
 main()
 """
 
 FULL = """
 import errno
 from attnkit.errors import failure
-from attnkit.runs.folder import RunFolder
+from attnkit.checkpoints.run_folder import RunFolder
 def save(self, step, contents):
     raise failure("write", self.path, OSError(errno.ENOSPC, "No space left on device"))
 RunFolder.save = save
-from attnkit.cli import main
+from attnkit.cli.main import main
 main()
 """
 
@@ -92,13 +93,13 @@ main()
 DYING = """
 import os, signal, sys, threading, time
 rank, seconds = sys.argv.pop(1), float(sys.argv.pop(1))
-import attnkit.commands.train, attnkit.tasks.translation
+import attnkit.cli.train, attnkit.tasks.translation.task
 def end():
     time.sleep(seconds)
     os.kill(os.getpid(), signal.SIGKILL)
 if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0" and os.environ["RANK"] == rank:
     threading.Thread(target=end, daemon=True).start()
-from attnkit.cli import main
+from attnkit.cli.main import main
 main()
 """
 
@@ -135,7 +136,7 @@ def outcome(run: Path) -> dict[str, bytes]:
 
 def call_train(folder: Path) -> None:
     """Be a rank that nothing befalls."""
-    from attnkit.cli import main
+    from attnkit.cli.main import main
 
     sys.argv = ["attnkit", *json.loads((folder / "arguments.json").read_text())]
     main()

@@ -18,13 +18,14 @@ from typing import Any
 import pytest
 import signalled
 
-from attnkit import cli
+from attnkit.cli import main as cli
+from attnkit.conversion.export_huggingface import export_huggingface
+from attnkit.engine.inheritance import layer_of
+from attnkit.engine.resolve import resolve
 from attnkit.errors import DataError, UsageError
 from attnkit.runtime.signals import Signals
-from attnkit.tasks.export_huggingface import export_huggingface
-from attnkit.tasks.initial import layer_of
-from attnkit.tasks.resolve import resolve
-from attnkit.text import apart, vocabulary
+from attnkit.text import vocabulary
+from attnkit.text import vocabulary_subprocess as apart
 from attnkit.text.config import VocabularyConfig
 from attnkit.text.vocabulary import train_here, train_vocabulary
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import signalled
 
+from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.errors import StoppedError
-from attnkit.runs.folder import RunFolder
-from attnkit.tasks.translation import Finished, Request, Scored, train
+from attnkit.tasks.translation.task import Finished, Request, Scored, train
 from attnkit.training.loop import StepRecord
 
 pytestmark = pytest.mark.durable
@@ -117,7 +117,9 @@ def test_a_stop_at_any_moment_ends_as_promised_and_changes_nothing(runs: Runs, t
     assert any(judge(runs, tmp_path, range(first, first + 5)) for first in (0, 5, 10, 15))
 
 
-@pytest.mark.parametrize("where", ["attnkit.tasks.standing.Standing.find", "attnkit.tasks.keeping.Keeper._begin"])
+@pytest.mark.parametrize(
+    "where", ["attnkit.engine.run_state.Standing.find", "attnkit.engine.checkpointing.Keeper._begin"]
+)
 def test_a_stop_while_a_run_is_looked_through_has_its_checkpoint(
     workshop: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
@@ -168,7 +170,7 @@ def test_a_second_signal_ends_at_once(runs: Runs, tmp_path: Path) -> None:
     ended = runs.start(
         "rnn",
         run,
-        sleep_in=("attnkit.runs.folder", "write_checkpoint"),
+        sleep_in=("attnkit.checkpoints.run_folder", "write_checkpoint"),
         asleep=str(asleep),
         when=str(asleep),
         signals=[(0.0, SIGTERM), (0.05, SIGINT)],
@@ -229,7 +231,7 @@ def test_before_training_the_code_tells_whether_anything_is_saved(
 ) -> None:
     run, asleep = tmp_path / "run", tmp_path / "asleep"
     opening = {
-        "sleep_in": ("attnkit.tasks.translation", "open_prepared"),
+        "sleep_in": ("attnkit.tasks.translation.task", "open_prepared"),
         "asleep": str(asleep),
         "when": str(asleep),
         "signals": [(0.0, number)],

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from attnkit.checkpoints.lock import refuse_in_use
 from attnkit.errors import SystemFailure
-from attnkit.runs.lock import refuse_in_use
 
 pytestmark = pytest.mark.durable
 
@@ -23,12 +23,12 @@ SETTINGS = "--dim 20 --window 2 --negative 2 --epochs 3 --min-count 1 --save-eve
 CODE = """
 import os, time
 os.fsync = lambda descriptor: None  # no machine dies here
-from attnkit.tasks.word_vectors import legs
+from attnkit.tasks.word2vec import hogwild as legs
 legs.SECONDS = 0  # every piece is saved, and followed by time for a signal
 leg = legs.Legs.leg
 legs.Legs.leg = lambda *arguments: (leg(*arguments), time.sleep(0.01))[0]
 import sys
-from attnkit.cli import main
+from attnkit.cli.main import main
 main()
 """
 

@@ -1,4 +1,4 @@
-"""During one pass of every command nobody but ``attnkit/files.py`` writes to disk."""
+"""During one pass of every command nobody but ``attnkit/io/atomic.py`` writes to disk."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ import numpy as np
 import pytest
 
 import attnkit
-from attnkit.cli import COMMANDS
+from attnkit.cli.main import COMMANDS
+from attnkit.engine.dry_run import plan
+from attnkit.engine.load import load_run
 from attnkit.models.build import build_model
 from attnkit.models.config import TransformerConfig
-from attnkit.tasks.load import load_run
-from attnkit.tasks.plan import plan
 
 pytestmark = pytest.mark.durable
 
@@ -111,19 +111,20 @@ class Event(NamedTuple):
         below = any(parent.name == "attnkit" and parent.parent.name == "folder" for parent in (path, *path.parents))
         if below and any(file.endswith("/numba/core/caching.py") for file in self.by):
             return "numba's own cache"
-        # CTranslate2 writes a model itself, into the temporary folder that files.new_folder makes whole and durable.
+        # CTranslate2 writes a model itself, into the temporary folder that atomic.new_folder makes whole and durable.
         below = any(parent.name.startswith(".tmp-exported-") for parent in path.parents)
         if innermost.endswith("/ctranslate2/specs/model_spec.py") and below and self.event == "open":
             return "ctranslate2's own writer"
         below = any((parent.name, parent.parent.name) == ("tensorboard", "run") for parent in (path, *path.parents))
-        if below and any("/tensorboard/" in file for file in self.by) and files[:1] != ["files.py"]:
+        if below and any("/tensorboard/" in file for file in self.by) and files[:1] != ["atomic.py"]:
             return "tensorboard's own writer"
         return files[0] if files else innermost
 
 
 def keep_loops(folder: Path) -> None:
     """Put the loops of word vectors into another cache, as compiling each takes seconds."""
-    from attnkit.kernels import compiled, word2vec, word_table
+    from attnkit.kernels import jit as compiled
+    from attnkit.kernels import word2vec, word_table
 
     word_table.compiled_loops()
     word2vec.Loops(word2vec.Recipe(dim=20, exact=True), word2vec.Tables(np.empty(0, np.uint32)), np.uint16)
@@ -155,8 +156,8 @@ def test_nobody_but_files_writes(commands: Any, tmp_path: Path) -> None:
     others |= {"tensorboard's own writer", "numba's own cache"}
     rare = {"the interpreter's own cache", "sacreBLEU's lock"}
     writers = {event.writer for event in events}
-    assert [event for event in events if event.writer not in {"files.py", *others}] == []
-    assert writers >= {"files.py", *others} - rare, "an exemption too many"
+    assert [event for event in events if event.writer not in {"atomic.py", *others}] == []
+    assert writers >= {"atomic.py", *others} - rare, "an exemption too many"
     # Compiled code can write unseen: nothing lies there that nobody was seen to open.
     known: set[str] = set()
     for event in events:
@@ -173,7 +174,7 @@ def test_nobody_but_files_writes(commands: Any, tmp_path: Path) -> None:
 POSITIONS = get_args(TransformerConfig.model_fields["positions"].annotation)
 UNDRAWN = """
 import json, sys
-from attnkit.cli import main
+from attnkit.cli.main import main
 for sys.argv in json.loads(sys.argv[1]):
     try:
         main()

@@ -1,4 +1,4 @@
-"""Notes whoever opens a file for writing or changes a folder: in the end only ``attnkit/files.py`` may have.
+"""Notes whoever opens a file for writing or changes a folder: in the end only ``attnkit/io/atomic.py`` may have.
 
 Installed once, in a process that was forked for it: an audit hook cannot be removed.
 """

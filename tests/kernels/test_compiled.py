@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attnkit.kernels import compiled as module
 from attnkit.kernels import ibm1, word2vec
-from attnkit.kernels.compiled import cache_folder, compiled, fast
+from attnkit.kernels import jit as module
+from attnkit.kernels.jit import cache_folder, compiled, fast
 from attnkit.kernels.word2vec import Loops, Recipe, Tables
 
 
@@ -81,7 +81,7 @@ def test_without_numba_numpy_does_it(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_numba_is_imported_when_it_is_needed() -> None:
-    code = "import sys, attnkit.tasks.lexicon, attnkit.commands.align\n"
+    code = "import sys, attnkit.tasks.word_alignment.lexicon, attnkit.cli.align\n"
     code += "assert not {'numba', 'torch'} & sys.modules.keys()"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 

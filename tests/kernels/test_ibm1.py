@@ -11,8 +11,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from attnkit.kernels import corpus as corpus_module
-from attnkit.kernels.corpus import Corpus, meetings, spans
+from attnkit.kernels import alignment_grid as corpus_module
+from attnkit.kernels.alignment_grid import Corpus, meetings, spans
 from attnkit.kernels.ibm1 import IN_NUMPY, Loops, begin_table, best_links, compiled_loops, fastest, improve
 
 Line = list[int]

@@ -165,7 +165,7 @@ def test_command_refuses_flags_that_exclude_each_other(lines: dict[str, Path]) -
 
 def test_metrics_need_no_torch() -> None:
     code = (
-        "import sys, attnkit.metrics.bleu as b, attnkit.commands.score_bleu, attnkit.commands.toy_corpus\n"
+        "import sys, attnkit.metrics.bleu as b, attnkit.cli.score_bleu, attnkit.cli.toy_corpus\n"
         "assert 'sacrebleu' not in sys.modules\n"
         "b.corpus_bleu(['a'], [['a']])\n"
         "assert 'torch' not in sys.modules"

@@ -9,15 +9,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attnkit.models.attention import kernel
+from attnkit.models.attention import scaled_dot_product as kernel
 from attnkit.models.attention.alignment import ALIGNMENTS, make_alignment
 from attnkit.models.attention.attend import attend, attend_unseen
 from attnkit.models.attention.config import AlignmentName, AttentionOptions
 from attnkit.models.attention.distribution import softmax
+from attnkit.models.attention.dot_product import Kernel
 from attnkit.models.attention.heads import Heads, looking
-from attnkit.models.attention.kernel import Scope, scaled_dot
 from attnkit.models.attention.multihead import MultiHeadAttention
-from attnkit.models.attention.products import Kernel
+from attnkit.models.attention.scaled_dot_product import Scope, scaled_dot
 
 B, H, T, S, WIDTH = 2, 3, 4, 5, 6
 

@@ -11,10 +11,10 @@ import torch
 from formulas import Formula, weigh
 from torch import Tensor
 
-from attnkit.data.labeled import batch_of
+from attnkit.data.documents import batch_of
 from attnkit.models.attention.config import ALIGNMENT_NAMES, DISTRIBUTION_NAMES, AttentionOptions, why_not
-from attnkit.models.documents import HierarchicalAttention
-from attnkit.models.documents_config import HanConfig
+from attnkit.models.han import HierarchicalAttention
+from attnkit.models.han_config import HanConfig
 
 V, L = 30, 3
 CONFIG = HanConfig(d_model=6, d_word=8, d_sentence=10, d_attention=7, dropout=0.3)

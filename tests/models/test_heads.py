@@ -43,7 +43,7 @@ def test_the_classifier_reads_the_first_token_through_tanh() -> None:
     torch.manual_seed(1)
     model = Classifier(config(), V, 5).double().eval()
     ids, real = rows()
-    from attnkit.models.passages import Layout
+    from attnkit.models.packing import Layout
 
     first = model.encoder.hidden(ids, Layout.padded(real))[:, 0]
     pooled = torch.tanh(first @ model.pooler.linear.weight.T + model.pooler.linear.bias)

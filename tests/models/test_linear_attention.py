@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
-from attnkit.models.attention import linear
+from attnkit.models.attention import linear_attention as linear
 from attnkit.models.attention.config import FeatureMapName
-from attnkit.models.attention.features import FEATURE_MAPS, FavorFeatures, FeatureMap, orthogonal_directions
-from attnkit.models.attention.linear import RunningSums, linear_attention
+from attnkit.models.attention.feature_maps import FEATURE_MAPS, FavorFeatures, FeatureMap, orthogonal_directions
+from attnkit.models.attention.linear_attention import RunningSums, linear_attention
 
 B, H, S, WIDTH = 2, 2, 13, 5
 MAPS = list(FEATURE_MAPS)

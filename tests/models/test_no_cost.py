@@ -11,12 +11,12 @@ import torch
 import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from attnkit.data.labeled import batch_of
+from attnkit.data.documents import batch_of
 from attnkit.models import positions
 from attnkit.models.build import build_model
 from attnkit.models.config import RnnConfig, TransformerConfig
-from attnkit.models.documents import HierarchicalAttention
-from attnkit.models.documents_config import HanConfig
+from attnkit.models.han import HierarchicalAttention
+from attnkit.models.han_config import HanConfig
 
 SIZES: dict[str, Any] = {"d_model": 16, "n_heads": 2, "encoder_layers": 2, "decoder_layers": 2, "d_ff": 24}
 CONFIGS = {

@@ -14,7 +14,7 @@ from attnkit.models.attention.config import AlignmentName, DistributionName, why
 from attnkit.models.bert import Bert
 from attnkit.models.gpt import Gpt
 from attnkit.models.language_config import BertConfig, GptConfig, PositionName
-from attnkit.models.passages import Layout
+from attnkit.models.packing import Layout
 
 V = 50
 POSITIONS = get_args(PositionName)

@@ -10,9 +10,9 @@ from torch import Tensor
 from walks import STEPS, K, V, Walk, sources
 
 from attnkit.models.attention.config import ALIGNMENT_NAMES, DISTRIBUTION_NAMES
-from attnkit.models.attention.networks import Additive
+from attnkit.models.attention.mlp import Additive
 from attnkit.models.config import TransformerConfig
-from attnkit.models.prepared_cache import PreparedState
+from attnkit.models.generic_kv_cache import PreparedState
 from attnkit.models.transformer import Transformer
 
 OPTIONS = {"d_hidden": 5, "n_features": 8, "max_source": 16, "window": 2}

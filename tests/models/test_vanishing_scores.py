@@ -17,7 +17,7 @@ from attnkit.models.attention.attend import attend, attend_unseen
 from attnkit.models.attention.config import AttentionOptions
 from attnkit.models.attention.distribution import normalize, softmax
 from attnkit.models.attention.heads import Heads, looking
-from attnkit.models.attention.kernel import Scope
+from attnkit.models.attention.scaled_dot_product import Scope
 from attnkit.models.config import TransformerConfig
 from attnkit.models.transformer import Transformer
 

@@ -16,12 +16,12 @@ from attnkit.data.words import Encoded
 from attnkit.kernels.huffman import huffman
 from attnkit.kernels.word2vec import Tally, Text, Weights
 from attnkit.models.word2vec import Word2Vec
-from attnkit.tasks.word_vectors import torch_loop
-from attnkit.tasks.word_vectors.config import TextConfig, Word2VecConfig
-from attnkit.tasks.word_vectors.matrices import INPUTS, OUTPUTS, draw, empty, shapes
-from attnkit.tasks.word_vectors.torch_loop import TorchLoops
-from attnkit.tasks.word_vectors.torch_steps import Batch, Lookups, Steps
-from attnkit.text.words import WordList
+from attnkit.tasks.word2vec import torch_loop
+from attnkit.tasks.word2vec.config import TextConfig, Word2VecConfig
+from attnkit.tasks.word2vec.matrices import INPUTS, OUTPUTS, draw, empty, shapes
+from attnkit.tasks.word2vec.torch_loop import TorchLoops
+from attnkit.tasks.word2vec.torch_steps import Batch, Lookups, Steps
+from attnkit.text.word_vocabulary import WordList
 
 Doubles = NDArray[np.float64]
 LINES = [[0, 3, 1, 2, 0, 4], [2, 2, 5], [6, 1, 0, 3]]

@@ -6,4 +6,4 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-sys.path.append(str(Path(__file__).parents[1] / "interop"))  # for runs of random weights
+sys.path.append(str(Path(__file__).parents[1] / "formats"))  # for runs of random weights

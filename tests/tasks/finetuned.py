@@ -9,17 +9,17 @@ from typing import Any
 
 import torch
 
+from attnkit.checkpoints.logs import Status
+from attnkit.checkpoints.run_folder import RunFolder
+from attnkit.checkpoints.weights import tensors_of
 from attnkit.config import dump_yaml, validate
+from attnkit.engine.load import read_tokenizer, to_bytes
+from attnkit.engine.loading import open_run
+from attnkit.engine.registry import KINDS
 from attnkit.models.heads import Classifier, Reader, Tagger
-from attnkit.runs.folder import RunFolder
-from attnkit.runs.logs import Status
-from attnkit.tasks.documents import Labels
-from attnkit.tasks.kinds import KINDS
-from attnkit.tasks.load import read_tokenizer, to_bytes
-from attnkit.tasks.opened import open_run
-from attnkit.tasks.predict import Predicting, open_predictor
-from attnkit.tasks.predicting import Request
-from attnkit.tasks.weights import tensors_of
+from attnkit.tasks.finetuning.predict import Predicting, open_predictor
+from attnkit.tasks.finetuning.prediction import Request
+from attnkit.tasks.text_classification.data import Labels
 from attnkit.text.config import VocabularyConfig
 from attnkit.text.tokenizer import Tokenizer
 from attnkit.text.vocabulary import train_vocabulary

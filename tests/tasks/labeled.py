@@ -7,7 +7,7 @@ import random
 from pathlib import Path
 from typing import Any
 
-from attnkit.tasks.resolve import resolve
+from attnkit.engine.resolve import resolve
 
 NAMES = {
     "place": (["new", "old", "great"], ["york", "rome", "lima"]),

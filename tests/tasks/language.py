@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from attnkit.tasks.course import Begun, Request, train
-from attnkit.tasks.resolve import resolve
+from attnkit.engine.resolve import resolve
+from attnkit.engine.trainer import Begun, Request, train
 
 STEADY = ["precision=float32", "device=cpu", "threads=1"]
 SMALL = ["model.d_model=32", "model.n_heads=2", "model.n_layers=1", "model.d_ff=64", "model.max_length=24"]

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from attnkit.errors import DataError, UsageError
-from attnkit.kernels import corpus as corpus_module
-from attnkit.tasks.lexicon import Aligner, Request, as_pharaoh
-from attnkit.tasks.symmetrize import METHODS
-from attnkit.tasks.units import Words
-from attnkit.text.lexicon import load_dictionary
+from attnkit.kernels import alignment_grid as corpus_module
+from attnkit.tasks.word_alignment.encoders import Words
+from attnkit.tasks.word_alignment.lexicon import Aligner, Request, as_pharaoh
+from attnkit.tasks.word_alignment.symmetrize import METHODS
+from attnkit.text.translation_lexicon import load_dictionary
 
 SRC = ["das Haus", "das Buch", "", "ein Buch", "das kleine Haus", "  ", "ein Haus"]
 TGT = ["the house", "the book", "", "a book", "the small house", "nothing", "a house"]
@@ -139,7 +139,7 @@ def test_words_beyond_the_most_are_one_that_no_dictionary_has(tmp_path: Path, mo
     words = Words(most=4)
     assert words.encode(["a b a", "c d", "d " + "x" * 2000, "b"]) == [[1, 2, 1], [3, 0], [0, 0], [2]]
     assert words.size == 4 and words.names == ["", "a", "b", "c"]
-    monkeypatch.setattr("attnkit.tasks.units.Words.__init__.__defaults__", (4,))
+    monkeypatch.setattr("attnkit.tasks.word_alignment.encoders.Words.__init__.__defaults__", (4,))
     aligner, book = learnt(Request(*files(tmp_path)))
     assert {line.split("\t")[0] for line in book.splitlines()[1:]} == {"", "das", "Haus", "Buch"}
     assert {line.split("\t")[1] for line in book.splitlines()[1:]} == {"the", "house", "book"}

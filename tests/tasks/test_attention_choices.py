@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from attnkit.engine.resolve import resolve
 from attnkit.errors import UsageError
 from attnkit.models.attention.config import ALIGNMENT_NAMES
-from attnkit.tasks.resolve import resolve
 
 FLAGS = {"data.src": ["a.en"], "data.tgt": ["a.de"]}
 
@@ -92,7 +92,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
 @pytest.mark.parametrize("case", CASES)
 def test_a_choice_trains_and_translates(workshop: Any, tmp_path: Path, case: str) -> None:
     """And its weights are read back as they were: scores are those of the run that was trained."""
-    from attnkit.tasks.translate import load_translator
+    from attnkit.tasks.translation.translator import load_translator
 
     kind, changes = CASES[case]
     config = workshop.configure(kind, **changes, limits__steps=3)
@@ -111,10 +111,10 @@ def test_who_listens_to_a_function_answers_as_it_does(distribution: Any) -> None
     """And keeps what it was asked, also where the scores are taken relative to their row's largest."""
     import torch
 
+    from attnkit.analysis.compare_alignments import Listener
     from attnkit.models.attention.alignment import make_alignment
     from attnkit.models.attention.attend import attend
     from attnkit.models.attention.distribution import make_distribution
-    from attnkit.tasks.compare import Listener
 
     torch.manual_seed(0)
     query, keys, values = (6 * torch.randn(1, 1, n, 64) for n in (2, 5, 5))

@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 import torch
 
+from attnkit.analysis.verify import verify_run
+from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.data.config import NoiseConfig
 from attnkit.data.store import write_store
+from attnkit.engine.loading import open_run
+from attnkit.engine.resolve import resolve
+from attnkit.engine.trainer import Begun, Request, train
 from attnkit.errors import AttnkitError, DataError, RunError, UsageError
-from attnkit.runs.folder import RunFolder
-from attnkit.tasks.autoencode_lines import unigram_loss
-from attnkit.tasks.course import Begun, Request, train
-from attnkit.tasks.opened import open_run
-from attnkit.tasks.resolve import resolve
-from attnkit.tasks.verify import verify_run
+from attnkit.tasks.autoencoding.lines import unigram_loss
 
 STEADY = ["precision=float32", "device=cpu", "threads=1", "evaluation.samples=0"]
 
@@ -102,8 +102,8 @@ def test_denoising_learns_what_belongs_together(tmp_path: Path) -> None:
     sets += ["optimization.learning_rate=1e-2", "noise.mask=0.4", "noise.drop=0.1", "noise.shuffle=0.2"]
     assert learn(flags, tmp_path / "run", *sets).metrics["exact"] == 100
     opened = open_run(tmp_path / "run", "autoencode", device="cpu")
-    from attnkit.tasks.autoencode_lines import reconstruct
-    from attnkit.tasks.load import read_tokenizer
+    from attnkit.engine.load import read_tokenizer
+    from attnkit.tasks.autoencoding.lines import reconstruct
 
     tokenizer = read_tokenizer(opened.checkpoint)
     damaged = [[3 if place == 1 else id for place, id in enumerate(ids)] for ids in tokenizer.encode(lines)]
@@ -148,7 +148,7 @@ def test_a_run_is_whole_finished_and_of_its_kind(workshop: Any, tmp_path: Path, 
     with pytest.raises(UsageError, match=f"task: {config.task} -> translation"):
         workshop.train(workshop.configure(), run)
     with pytest.raises(RunError, match=f"of the kind '{config.task}', not a translation model"):
-        from attnkit.tasks.load import load_run
+        from attnkit.engine.load import load_run
 
         load_run(run)
     fresh = workshop.train(config, tmp_path / "second", init_from=run)
@@ -184,7 +184,7 @@ def test_held_out_lines_are_never_trained_on(tmp_path: Path) -> None:
 
 
 def test_validation_lines_beyond_the_limit_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("attnkit.tasks.autoencode_lines._LONGEST_VALID", 8)
+    monkeypatch.setattr("attnkit.tasks.autoencoding.lines._LONGEST_VALID", 8)
     (tmp_path / "a.txt").write_text("1 2 3\n" * 20)
     (tmp_path / "b.txt").write_text("1 2 3\n" + "1 2 3 1 2 3 1 2 3\n" * 2)
     flags = {

@@ -10,11 +10,11 @@ import pytest
 import safetensors.torch
 import torch
 
-from attnkit.commands.average import command
+from attnkit.checkpoints.run_folder import RunFolder
+from attnkit.cli.average import command
+from attnkit.engine.averaging import average_run
+from attnkit.engine.load import load_run, tensors_of
 from attnkit.errors import RunError, UsageError
-from attnkit.runs.folder import RunFolder
-from attnkit.tasks.average import average_run
-from attnkit.tasks.load import load_run, tensors_of
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from attnkit.errors import RunError, StoppedError, UsageError
-from attnkit.tasks.prepare import Warned
-from attnkit.tasks.translation import Begun, Request, train
+from attnkit.tasks.translation.data import Warned
+from attnkit.tasks.translation.task import Begun, Request, train
 
 
 @pytest.fixture(scope="module")

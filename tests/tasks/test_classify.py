@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from attnkit.data.config import DocumentsConfig
+from attnkit.engine.loading import open_run
+from attnkit.engine.resolve import resolve
+from attnkit.engine.trainer import Begun, Request, train
 from attnkit.errors import AttnkitError, DataError, RunError, UsageError
-from attnkit.tasks.classify import DocumentsEvaluation
-from attnkit.tasks.course import Begun, Request, train
-from attnkit.tasks.documents import Labels, Reader
-from attnkit.tasks.label import Classifier
-from attnkit.tasks.opened import open_run
-from attnkit.tasks.resolve import resolve
+from attnkit.tasks.text_classification.data import Labels, Reader
+from attnkit.tasks.text_classification.predict import Classifier
+from attnkit.tasks.text_classification.task import DocumentsEvaluation
 from attnkit.text.config import VocabularyConfig
 from attnkit.text.vocabulary import train_vocabulary
 
@@ -177,7 +177,7 @@ def test_documents_that_are_cut_short_are_counted(tmp_path: Path) -> None:
 
 def test_the_evaluation_counts_as_the_classifier_does(taught: Path) -> None:
     from attnkit.metrics.labels import label_scores
-    from attnkit.tasks.documents import open_documents
+    from attnkit.tasks.text_classification.data import open_documents
 
     opened = open_run(taught, "classify", device="cpu")
     prepared = open_documents(opened.config, taught / "data")
@@ -190,7 +190,7 @@ def test_the_evaluation_counts_as_the_classifier_does(taught: Path) -> None:
 
 
 def test_a_stop_gives_an_evaluation_up(taught: Path) -> None:
-    from attnkit.tasks.documents import open_documents
+    from attnkit.tasks.text_classification.data import open_documents
 
     opened = open_run(taught, "classify", device="cpu")
     prepared = open_documents(opened.config, taught / "data")

@@ -10,13 +10,13 @@ import pytest
 import torch
 from hub_runs import configure, save_run, shaken, vocabulary
 
+from attnkit.engine.load import read_tokenizer
+from attnkit.engine.loading import open_run
 from attnkit.errors import DataError, RunError
 from attnkit.models.bert import Bert
 from attnkit.models.gpt import Gpt
-from attnkit.models.passages import Layout
-from attnkit.tasks.compare_lm import Request, compare
-from attnkit.tasks.load import read_tokenizer
-from attnkit.tasks.opened import open_run
+from attnkit.models.packing import Layout
+from attnkit.tasks.language_modeling.compare import Request, compare
 
 TEXT = "the lazy dog sleeps, the fox doesn't sleep"
 

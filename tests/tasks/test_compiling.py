@@ -15,11 +15,11 @@ import torch
 from torch import nn
 from torch._dynamo.utils import counters
 
+from attnkit.engine.compile import uncompiled
 from attnkit.errors import StoppedError, SystemFailure, UsageError
 from attnkit.models.attention.multihead import FREELY
 from attnkit.models.language_config import BertConfig
 from attnkit.models.layers import EncoderLayer
-from attnkit.tasks.compiling import uncompiled
 
 STILL = {"model__dropout": 0.0, "model__attention_dropout": 0.0}
 STEPS = {"limits__steps": 10, "precision": "float32", **STILL}
@@ -105,7 +105,7 @@ def test_what_compiles_does_not_hear_the_signal_to_stop() -> None:
         from pathlib import Path
         from types import SimpleNamespace
         import torch
-        from attnkit.tasks.compiling import compile_layers
+        from attnkit.engine.compile import compile_layers
         compile_layers(torch.nn.Linear(1, 1), SimpleNamespace(compiled=True), torch.device("cuda"))
         from torch._inductor.async_compile import AsyncCompile
         assert AsyncCompile.process_pool.cache_info().currsize == 1

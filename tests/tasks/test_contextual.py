@@ -10,10 +10,10 @@ import pytest
 import torch
 from language import configure
 
+from attnkit.analysis.contextual import compare_contexts, encoder_of
+from attnkit.engine.loading import open_run
 from attnkit.errors import DataError
-from attnkit.models.passages import Layout
-from attnkit.tasks.opened import open_run
-from attnkit.tasks.word_vectors.contextual import compare_contexts, encoder_of
+from attnkit.models.packing import Layout
 from attnkit.text.tokenizer import BOS_ID, EOS_ID, Tokenizer
 
 SENTENCES = ["some people came home", "then (People) came"]

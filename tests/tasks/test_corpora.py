@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from attnkit.data.config import DataConfig
-from attnkit.tasks.corpora import Corpora
+from attnkit.tasks.translation.parallel_data import Corpora
 
 NAMES = [f"{name}.{side}" for name in "abc" for side in ("src", "tgt")]
 

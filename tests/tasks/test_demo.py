@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from attnkit.cli import main
+from attnkit import demo
+from attnkit.cli.main import main
 from attnkit.config import load_yaml
 from attnkit.errors import UsageError
-from attnkit.tasks import demo
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "english-french.yaml"
 

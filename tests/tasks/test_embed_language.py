@@ -10,10 +10,10 @@ import pytest
 import torch
 from language import configure
 
+from attnkit.analysis.embed_transformer import Reader, line_vectors, names, open_reader, static_rows, token_vectors
 from attnkit.errors import UsageError
 from attnkit.models.bert import Bert
-from attnkit.models.passages import Layout
-from attnkit.tasks.embed_language import Reader, line_vectors, names, open_reader, static_rows, token_vectors
+from attnkit.models.packing import Layout
 from attnkit.text.tokenizer import BOS_ID, EOS_ID
 
 LINES = [

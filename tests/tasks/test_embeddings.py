@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from attnkit.data.prepared_dir import Stage, Warned
+from attnkit.engine.inheritance import layer_of
+from attnkit.engine.pretrained_embeddings import find_words
+from attnkit.engine.trainer import Request, train
 from attnkit.errors import DataError, UsageError
-from attnkit.tasks.course import Request, train
-from attnkit.tasks.embeddings import find_words
-from attnkit.tasks.encoded import Stage, Warned
-from attnkit.tasks.initial import layer_of
 from attnkit.text.config import VocabularyConfig
 from attnkit.text.tokenizer import Tokenizer
 from attnkit.text.vocabulary import train_vocabulary

@@ -10,20 +10,20 @@ import pytest
 import torch
 from torch import nn
 
+from attnkit.engine.dry_run import plan
+from attnkit.engine.inheritance import inherited
+from attnkit.engine.load import load_run
+from attnkit.engine.loading import open_run
+from attnkit.engine.resolve import resolve
+from attnkit.engine.trainer import Request, train
 from attnkit.errors import StoppedError, UsageError
 from attnkit.models.bert import Bert
 from attnkit.models.config import TransformerConfig
 from attnkit.models.language_config import BertConfig, PositionName
-from attnkit.models.passages import Layout
+from attnkit.models.packing import Layout
 from attnkit.models.transformer import Transformer
-from attnkit.tasks.course import Request, train
-from attnkit.tasks.encoder_config import adopt
-from attnkit.tasks.encoder_taken import lay_encoder
-from attnkit.tasks.initial import inherited
-from attnkit.tasks.load import load_run
-from attnkit.tasks.opened import open_run
-from attnkit.tasks.plan import plan
-from attnkit.tasks.resolve import resolve
+from attnkit.tasks.translation.bert_encoder import lay_encoder
+from attnkit.tasks.translation.bert_encoder_config import adopt
 
 V = 40
 SMALL: dict[str, Any] = {"d_model": 24, "n_heads": 4, "n_layers": 2, "d_ff": 32, "max_length": 32}

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from attnkit.analysis.worked_example import KEYS, OPTIONS, QUERY, cat_example
 from attnkit.errors import UsageError
 from attnkit.models.attention.config import ALIGNMENT_NAMES, DISTRIBUTION_NAMES, why_not
-from attnkit.tasks.example import KEYS, OPTIONS, QUERY, cat_example
-from attnkit.views.walk import FORMULAS, walk_text
+from attnkit.plotting.worked_example import FORMULAS, walk_text
 
 PAIRS = [(a, d) for a in ALIGNMENT_NAMES for d in DISTRIBUTION_NAMES if why_not(a, d, OPTIONS) is None]
 

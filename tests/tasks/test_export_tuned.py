@@ -19,7 +19,7 @@ from transformers import (
     AutoTokenizer,
 )
 
-from attnkit.tasks.export_huggingface import export_huggingface
+from attnkit.conversion.export_huggingface import export_huggingface
 
 LABELS = ["bad", "fine", "good"]
 TAGS = ["O", "B-PER", "I-PER"]

@@ -11,14 +11,14 @@ import pytest
 import torch
 from hub_runs import configure, save_run, shaken, vocabulary
 
+from attnkit.engine.load import read_tokenizer
+from attnkit.engine.loading import open_run
 from attnkit.errors import DataError, RunError
 from attnkit.models.bert import Bert
 from attnkit.models.gpt import Gpt
-from attnkit.models.passages import Layout
-from attnkit.tasks.fill_mask import Filler, Request, fill_stream
-from attnkit.tasks.load import read_tokenizer
-from attnkit.tasks.opened import open_run
-from attnkit.text.hidden import encode_hidden
+from attnkit.models.packing import Layout
+from attnkit.tasks.language_modeling.fill_mask import Filler, Request, fill_stream
+from attnkit.text.mask_tokens import encode_hidden
 
 MASK = "[MASK]"
 LINES = [

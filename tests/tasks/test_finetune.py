@@ -12,22 +12,22 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from attnkit.data.texts import text_batch
+from attnkit.checkpoints.run_folder import RunFolder
+from attnkit.data.prepared_dir import Stage, Warned
+from attnkit.data.text_classification import text_batch
+from attnkit.engine.inheritance import layer_of
+from attnkit.engine.loading import open_run
+from attnkit.engine.resolve import resolve
+from attnkit.engine.task import task_of
+from attnkit.engine.trainer import Begun, Request, train
 from attnkit.errors import AttnkitError, DataError, RunError, UsageError
 from attnkit.metrics.labels import class_weights
 from attnkit.models.heads import Classifier
-from attnkit.runs.folder import RunFolder
-from attnkit.tasks.course import Begun, Request, train
-from attnkit.tasks.documents import Labels, read_labels
-from attnkit.tasks.encoded import Stage, Warned
-from attnkit.tasks.finetune import rates, take
-from attnkit.tasks.finetune_classify import TextsEvaluation, texts_loss
-from attnkit.tasks.finetune_config import TextClassifyConfig
-from attnkit.tasks.initial import layer_of
-from attnkit.tasks.opened import open_run
-from attnkit.tasks.resolve import resolve
-from attnkit.tasks.task import task_of
-from attnkit.tasks.texts import taught_labels
+from attnkit.tasks.finetuning.base import rates, take
+from attnkit.tasks.finetuning.config import TextClassifyConfig
+from attnkit.tasks.finetuning.text_classification import TextsEvaluation, texts_loss
+from attnkit.tasks.finetuning.text_classification_data import taught_labels
+from attnkit.tasks.text_classification.data import Labels, read_labels
 
 STEADY = ["precision=float32", "device=cpu", "threads=1", "evaluation.samples=1", "optimization.max_tokens=300"]
 

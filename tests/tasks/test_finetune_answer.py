@@ -13,18 +13,18 @@ import pytest
 import torch
 from labeled import asked, configure, write_asked
 
-from attnkit.data.windows_config import WindowSizes
+from attnkit.data.prepared_dir import Warned
+from attnkit.data.question_answering_config import WindowSizes
+from attnkit.engine.loading import open_run
+from attnkit.engine.resolve import resolve
+from attnkit.engine.trainer import Begun, Request, train
 from attnkit.errors import AttnkitError, DataError, UsageError
 from attnkit.models.heads import Reader
-from attnkit.tasks.answering import FoundAnswer, answer_loss, find_answers, log_sums
-from attnkit.tasks.asked_text import Asked, answer_tokens, open_asked
-from attnkit.tasks.course import Begun, Request, train
-from attnkit.tasks.encoded import Warned
-from attnkit.tasks.finetune_answer import TASK, answer_texts
-from attnkit.tasks.opened import open_run
-from attnkit.tasks.resolve import resolve
-from attnkit.text.alignment import Aligned
+from attnkit.tasks.finetuning.question_answering import TASK, answer_texts
+from attnkit.tasks.finetuning.question_answering_data import Asked, answer_tokens, open_asked
+from attnkit.tasks.finetuning.span_extraction import FoundAnswer, answer_loss, find_answers, log_sums
 from attnkit.text.config import VocabularyConfig
+from attnkit.text.offsets import Aligned
 from attnkit.text.squad import Answer, Paragraph, Question
 from attnkit.text.tokenizer import Tokenizer
 from attnkit.text.vocabulary import train_vocabulary
@@ -115,7 +115,7 @@ def loop(model: Reader, one: Asked) -> tuple[str, tuple[int, int], float, float,
 
 
 def layout(real: torch.Tensor) -> Any:
-    from attnkit.models.passages import Layout
+    from attnkit.models.packing import Layout
 
     return Layout.padded(real)
 

@@ -11,16 +11,16 @@ import torch
 import torch.nn.functional as F
 from labeled import configure, tagged, write_tagged
 
+from attnkit.data.prepared_dir import Warned
+from attnkit.engine.loading import open_run
+from attnkit.engine.trainer import Begun, Request, train
 from attnkit.errors import AttnkitError, DataError
 from attnkit.models.heads import Tagger
-from attnkit.tasks.course import Begun, Request, train
-from attnkit.tasks.encoded import Warned
-from attnkit.tasks.finetune_tag import TASK
-from attnkit.tasks.opened import open_run
-from attnkit.tasks.tagged_text import open_tagged, rows_of_words, scheme_of
-from attnkit.tasks.tagging import find_tags, tag_loss
+from attnkit.plotting.progress_text import evaluation_line
+from attnkit.tasks.finetuning.tagging import find_tags, tag_loss
+from attnkit.tasks.finetuning.token_classification import TASK
+from attnkit.tasks.finetuning.token_classification_data import open_tagged, rows_of_words, scheme_of
 from attnkit.text.tokenizer import BOS_ID, EOS_ID
-from attnkit.views.training import evaluation_line
 
 LEARNT = ("limits.epochs=4", "optimization.learning_rate=1e-2", "optimization.max_tokens=300")
 
@@ -122,7 +122,7 @@ def test_class_weights_and_smoothing_are_those_of_a_sum_over_words() -> None:
     torch.manual_seed(1)
     config = configure("tag", Path("a"), None).model
     model = Tagger(config, 50, 3).double()
-    from attnkit.data.tagged import TagBatch
+    from attnkit.data.token_classification import TagBatch
 
     ids = torch.randint(4, 50, (2, 6))
     batch = TagBatch(ids, torch.ones(2, 6, dtype=torch.bool), torch.tensor([1, 3, 8]), torch.tensor([2, 0, 2]))

@@ -11,12 +11,12 @@ import pytest
 import torch
 from hub_runs import configure, save_run, shaken, vocabulary
 
+from attnkit.engine.loading import open_run
 from attnkit.errors import RunError, UsageError
 from attnkit.models.gpt import Gpt
-from attnkit.models.passages import Layout
-from attnkit.tasks.generate import Generator, Request, open_generator
-from attnkit.tasks.generate import configure as settings
-from attnkit.tasks.opened import open_run
+from attnkit.models.packing import Layout
+from attnkit.tasks.language_modeling.generate import Generator, Request, open_generator
+from attnkit.tasks.language_modeling.generate import configure as settings
 
 PROMPTS = ["the quick brown fox", "", "the", "größer als der", "the lazy dog sleeps, the fox doesn't l'homme voit le"]
 

@@ -11,17 +11,18 @@ import pytest
 import torch
 from safetensors.numpy import load_file
 
+from attnkit.analysis.verify import verify_run
+from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.data import cooccurrence
 from attnkit.errors import StoppedError
-from attnkit.runs.folder import RunFolder
-from attnkit.tasks.verify import verify_run
-from attnkit.tasks.word_vectors import glove, legs, plan
-from attnkit.tasks.word_vectors import matrices as mats
-from attnkit.tasks.word_vectors.initial import begin_from
-from attnkit.tasks.word_vectors.resolve import resolve
-from attnkit.tasks.word_vectors.train import Begun, Finished, Request, train
-from attnkit.tasks.word_vectors.vectors import Vectors
-from attnkit.text.words import WordList
+from attnkit.tasks.word2vec import glove, plan
+from attnkit.tasks.word2vec import hogwild as legs
+from attnkit.tasks.word2vec import matrices as mats
+from attnkit.tasks.word2vec.initial import begin_from
+from attnkit.tasks.word2vec.resolve import resolve
+from attnkit.tasks.word2vec.train import Begun, Finished, Request, train
+from attnkit.tasks.word2vec.vectors import Vectors
+from attnkit.text.word_vocabulary import WordList
 
 GROUPS = ["king queen castle crown throne prince", "apple pear plum cherry peach fig", "car bus train tram bike ship"]
 GLOVE = {"method": "glove", "dim": 12, "epochs": 3, "window": 4, "threads": 1, "data.min_count": 1, "save_every": 0.0}

@@ -7,9 +7,7 @@ import math
 import pytest
 import torch
 
-from attnkit.models.attention.patterns import PATTERNS, PatternName, make_pattern
-from attnkit.models.attention.pooling import Gaussian, left_out
-from attnkit.tasks.explain import (
+from attnkit.analysis.explain import (
     count_pairs,
     learn_width,
     mask_lesson,
@@ -18,6 +16,8 @@ from attnkit.tasks.explain import (
     positions_lesson,
     true_curve,
 )
+from attnkit.models.attention.patterns import PATTERNS, PatternName, make_pattern
+from attnkit.models.attention.pooling import Gaussian, left_out
 
 
 def test_the_causal_mask_hides_what_comes_later() -> None:

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from attnkit.cli import main
+from attnkit.cli.main import main
 from attnkit.errors import DataError, UsageError
-from attnkit.tasks.segments import split_line
-from attnkit.tasks.translation import Request, train
+from attnkit.tasks.translation.long_lines import split_line
+from attnkit.tasks.translation.task import Request, train
 
 
 def events_of(config: Any, run: Path, **options: Any) -> list[Any]:
@@ -74,8 +74,8 @@ def test_given_vocabularies_are_used(workshop: Any, tmp_path: Path, monkeypatch:
 
 
 def test_prefixes_must_be_as_many_as_lines(workshop: Any, trained: Path, tmp_path: Path) -> None:
-    from attnkit.tasks.stream import Request as Ask
-    from attnkit.tasks.stream import translate_stream
+    from attnkit.tasks.translation.stream import Request as Ask
+    from attnkit.tasks.translation.stream import translate_stream
 
     (tmp_path / "src").write_text("1 2\n3 4\n")
     (tmp_path / "prefixes").write_text("2\n")

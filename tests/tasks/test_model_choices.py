@@ -9,12 +9,12 @@ from typing import Any, get_args
 import pytest
 
 from attnkit.config import dump_yaml, load_yaml, parse_yaml, validate
+from attnkit.engine.presets import AUTO, PRESETS, choose
+from attnkit.engine.registry import KINDS
+from attnkit.engine.resolve import resolve
 from attnkit.errors import UsageError
 from attnkit.models.config import SIZES, ModelConfig, ModelKind
-from attnkit.tasks.config import TranslationConfig
-from attnkit.tasks.kinds import KINDS
-from attnkit.tasks.presets import AUTO, PRESETS, choose
-from attnkit.tasks.resolve import resolve
+from attnkit.tasks.translation.config import TranslationConfig
 from attnkit.text.lines import count_lines
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

@@ -12,12 +12,12 @@ import pytest
 import torch
 from finetuned import WORDS, opened, predicted, predicting, random_run, write
 
+from attnkit.engine.loading import open_run
 from attnkit.errors import DataError, UsageError
 from attnkit.metrics.answers import answer_scores
-from attnkit.tasks.opened import open_run
-from attnkit.tasks.predict_answer import Answerer, read_question
-from attnkit.tasks.predicting import Totals
-from attnkit.text.alignment import align
+from attnkit.tasks.finetuning.predict_question_answering import Answerer, read_question
+from attnkit.tasks.finetuning.prediction import Totals
+from attnkit.text.offsets import align
 from attnkit.text.squad import Paragraph, Question
 
 WINDOWS = {"windows": {"max_length": 24, "stride": 4, "max_question": 8, "max_answer": 5}}

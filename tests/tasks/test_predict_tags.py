@@ -16,10 +16,10 @@ from finetuned import WORDS, opened, predicted, predicting, random_run, write
 
 from attnkit.errors import DataError, UsageError
 from attnkit.metrics.spans import span_scores
-from attnkit.tasks.predict import choose_format
-from attnkit.tasks.predicting import Request
-from attnkit.text.alignment import encode_words
+from attnkit.tasks.finetuning.predict import choose_format
+from attnkit.tasks.finetuning.prediction import Request
 from attnkit.text.conll import convert
+from attnkit.text.offsets import encode_words
 
 TAGS = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
 

@@ -16,11 +16,11 @@ import pytest
 import torch
 from finetuned import WORDS, opened, predicted, predicting, random_run, write
 
-from attnkit.data.texts import join
+from attnkit.data.text_classification import join
 from attnkit.errors import DataError, UsageError
-from attnkit.tasks import stream
-from attnkit.tasks.texts import TextReader
-from attnkit.text import beginning
+from attnkit.tasks.finetuning.text_classification_data import TextReader
+from attnkit.tasks.translation import stream
+from attnkit.text import truncated_encoding as beginning
 from attnkit.text.tokenizer import Tokenizer
 
 LABELS = ["bad", "fine", "good"]

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from attnkit.engine.resolve import resolve
 from attnkit.errors import DataError, RunError
-from attnkit.tasks.config import TranslationConfig
-from attnkit.tasks.prepare import Prepared, Warned, open_prepared, prepare
-from attnkit.tasks.resolve import resolve
+from attnkit.tasks.translation.config import TranslationConfig
+from attnkit.tasks.translation.data import Prepared, Warned, open_prepared, prepare
 
 
 def write(path: Path, lines: list[str]) -> str:

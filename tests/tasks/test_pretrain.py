@@ -15,11 +15,11 @@ from language import configure, prepare, write
 
 from attnkit.data.feed import Position
 from attnkit.data.rows import RowFeed
-from attnkit.models.passages import Layout
-from attnkit.tasks.course import Request, train
-from attnkit.tasks.opened import open_run
-from attnkit.tasks.pretrain_scores import LanguageEvaluation, language_loss
-from attnkit.tasks.pretrain_text import open_text
+from attnkit.engine.loading import open_run
+from attnkit.engine.trainer import Request, train
+from attnkit.models.packing import Layout
+from attnkit.tasks.language_modeling.data import open_text
+from attnkit.tasks.language_modeling.evaluate import LanguageEvaluation, language_loss
 
 
 @pytest.fixture(scope="module")

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from language import configure, prepare, write
 
+from attnkit.data.prepared_dir import Stage
+from attnkit.engine.trainer import Request, train
 from attnkit.errors import AttnkitError, DataError, UsageError
-from attnkit.tasks.course import Request, train
-from attnkit.tasks.encoded import Stage
-from attnkit.tasks.pretrain_text import open_text
+from attnkit.tasks.language_modeling.data import open_text
 
 
 def texts(store: Any, tokenizer: Any) -> list[str]:

@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from attnkit.tasks.word_vectors.pca import pca
-from attnkit.tasks.word_vectors.tsne import conditional, divergence, gradient, joint, squared_distances, tsne
+from attnkit.tasks.word2vec.pca import pca
+from attnkit.tasks.word2vec.tsne import conditional, divergence, gradient, joint, squared_distances, tsne
 
 DRAWN = np.random.default_rng(1)
 VECTORS = DRAWN.normal(size=(60, 12)) @ np.diag(np.linspace(3, 0.2, 12)) + 2

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from attnkit.cli import main
+from attnkit.cli.main import main
+from attnkit.engine.dry_run import plan
+from attnkit.engine.resolve import Resolved, resolve
 from attnkit.errors import UsageError
-from attnkit.tasks.plan import plan
-from attnkit.tasks.resolve import Resolved, resolve
-from attnkit.tasks.translation import Request, train
+from attnkit.tasks.translation.task import Request, train
 from attnkit.text.config import VocabularyConfig
 from attnkit.text.vocabulary import train_vocabulary
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from attnkit.errors import StoppedError
-from attnkit.tasks.prepare import Stage
-from attnkit.tasks.translation import Begun, Request, Scored, train
+from attnkit.tasks.translation.data import Stage
+from attnkit.tasks.translation.task import Begun, Request, Scored, train
 from attnkit.training.loop import StepRecord
 
 DROPOUT = {"model__dropout": 0.3}

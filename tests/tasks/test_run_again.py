@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from attnkit.engine.inheritance import layer_of, preset_of
+from attnkit.engine.resolve import resolve
 from attnkit.errors import AttnkitError, RunError, UsageError
-from attnkit.tasks.initial import layer_of, preset_of
-from attnkit.tasks.resolve import resolve
-from attnkit.tasks.translation import Finished, Request, train
+from attnkit.tasks.translation.task import Finished, Request, train
 
 
 def snapshot(folder: Path) -> dict[str, bytes]:
@@ -169,7 +169,7 @@ def test_init_from_with_another_model_is_refused(workshop: Any, trained: Path, t
 def test_a_run_of_another_kind_is_refused(workshop: Any, trained: Path, tmp_path: Path) -> None:
     import shutil
 
-    from attnkit.runs.folder import RunFolder
+    from attnkit.checkpoints.run_folder import RunFolder
 
     run = tmp_path / "run"
     shutil.copytree(trained, run)

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from attnkit.decoding.search import Sources, search
-from attnkit.tasks.load import LoadedRun, load_run
-from attnkit.tasks.score import PairScore, Total, score_pairs
-from attnkit.tasks.searching import Batching
+from attnkit.engine.load import LoadedRun, load_run
+from attnkit.tasks.translation.score import PairScore, Total, score_pairs
+from attnkit.tasks.translation.search_pool import Batching
 from attnkit.text.tokenizer import BOS_ID, EOS_ID
 
 PAIRS = [

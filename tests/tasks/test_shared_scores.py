@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from attnkit.runtime.ranks import Ranks
-from attnkit.tasks.sharing import shared_scores
+from attnkit.distributed.process_group import Ranks
+from attnkit.engine.parallel import shared_scores
 
 SCORES = {"loss": 1.5, "perplexity": 4.5, "bleu": 1 / 3, "chrf": 0.1}
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from attnkit.tasks.symmetrize import METHODS, Links, symmetrize
+from attnkit.tasks.word_alignment.symmetrize import METHODS, Links, symmetrize
 
 NEIGHBOURING = [(-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 1)]
 

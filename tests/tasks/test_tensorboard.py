@@ -22,7 +22,7 @@ def test_event_files_hold_each_step_once(workshop: Any, tmp_path: Path) -> None:
 
 def test_what_was_written_past_the_place_of_going_on_is_forgotten(tmp_path: Path) -> None:
     """As after a kill: steps were reported that no checkpoint holds."""
-    from attnkit.tasks.tensorboard import Board
+    from attnkit.engine.tensorboard import Board
 
     for first, last in ((0, 40), (20, 60)):
         with Board(tmp_path, first) as board:

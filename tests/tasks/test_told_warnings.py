@@ -56,7 +56,7 @@ def test_loading_as_a_library_warns(trained: Path, tmp_path: Path) -> None:
 
 def test_exporting_warns(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("ctranslate2")
-    from attnkit.commands.export import command
+    from attnkit.cli.export import command
 
     run = tmp_path / "run"
     shutil.copytree(trained, run)

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from attnkit.decoding.config import SearchConfig
-from attnkit.tasks.searching import Batching, Job, LocalSearcher
-from attnkit.tasks.translate import Translation, Translator, load_translator
+from attnkit.tasks.translation.search_pool import Batching, Job, LocalSearcher
+from attnkit.tasks.translation.translator import Translation, Translator, load_translator
 
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "transformer": ("transformer", {}),

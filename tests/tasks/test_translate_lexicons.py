@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 
 from attnkit.errors import RunError, UsageError
-from attnkit.tasks.lexicon import Aligner
-from attnkit.tasks.lexicon import Request as AlignRequest
-from attnkit.tasks.searching import Batching, LocalSearcher
-from attnkit.tasks.segments import split_line
-from attnkit.tasks.shortlist import FREQUENT, Shortlist, load_unknowns, source_words
-from attnkit.tasks.stream import Request, translate_stream
-from attnkit.tasks.translate import Translator, load_translator
+from attnkit.tasks.translation.long_lines import split_line
+from attnkit.tasks.translation.search_pool import Batching, LocalSearcher
+from attnkit.tasks.translation.shortlist import FREQUENT, Shortlist, load_unknowns, source_words
+from attnkit.tasks.translation.stream import Request, translate_stream
+from attnkit.tasks.translation.translator import Translator, load_translator
+from attnkit.tasks.word_alignment.lexicon import Aligner
+from attnkit.tasks.word_alignment.lexicon import Request as AlignRequest
 from attnkit.text.config import VocabularyConfig
-from attnkit.text.lexicon import Entries, lexicon_lines
 from attnkit.text.tokenizer import UNK_ID, Tokenizer
+from attnkit.text.translation_lexicon import Entries, lexicon_lines
 from attnkit.text.vocabulary import train_vocabulary
 
 

@@ -17,10 +17,10 @@ import pytest
 import torch
 
 from attnkit.errors import DataError, RunError, UsageError
-from attnkit.tasks import stream as stream_module
-from attnkit.tasks.segments import split_line
-from attnkit.tasks.stream import Request, patience_with, translate_stream, windows
-from attnkit.tasks.translate import Translator, load_translator
+from attnkit.tasks.translation import stream as stream_module
+from attnkit.tasks.translation.long_lines import split_line
+from attnkit.tasks.translation.stream import Request, patience_with, translate_stream, windows
+from attnkit.tasks.translation.translator import Translator, load_translator
 
 
 @pytest.fixture(scope="module")
@@ -259,7 +259,7 @@ def test_the_library_translates(trained: Path, translator: Translator) -> None:
 
 
 def test_lengths_beyond_learned_positions_are_refused(workshop: Any, trained: Path) -> None:
-    from attnkit.tasks.searching import LocalSearcher
+    from attnkit.tasks.translation.search_pool import LocalSearcher
 
     run = workshop.random_run(trained, "transformer", model__positions="learned", model__max_length=300)
     translator = Translator([run], LocalSearcher([run.model], run.device))

@@ -10,9 +10,9 @@ import pytest
 
 from attnkit import Vectors
 from attnkit.errors import DataError
-from attnkit.tasks.word_vectors.clusters import _mended, cluster
-from attnkit.tasks.word_vectors.evaluation import Known, score_analogies, score_pairs
-from attnkit.tasks.word_vectors.questions import Pair, Section, kind_of, read_analogies, read_pairs
+from attnkit.tasks.word2vec.benchmark_files import Pair, Section, kind_of, read_analogies, read_pairs
+from attnkit.tasks.word2vec.clusters import _mended, cluster
+from attnkit.tasks.word2vec.evaluate import Known, score_analogies, score_pairs
 
 V, D = 60, 6
 WORDS = [f"w{i}" for i in range(V)]

@@ -15,13 +15,13 @@ import numpy as np
 import pytest
 
 from attnkit import Vectors
+from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.errors import DataError, RunError, UsageError
-from attnkit.runs.folder import RunFolder
-from attnkit.tasks.word_vectors import matrices as mats
-from attnkit.tasks.word_vectors.config import Word2VecConfig
-from attnkit.tasks.word_vectors.saved import State, contents
+from attnkit.tasks.word2vec import matrices as mats
+from attnkit.tasks.word2vec.checkpoint import State, contents
+from attnkit.tasks.word2vec.config import Word2VecConfig
 from attnkit.text.subwords import Subwords
-from attnkit.text.words import WordList
+from attnkit.text.word_vocabulary import WordList
 
 V, D = 70, 8
 WORDS = [f"w{i}" for i in range(V)]
@@ -294,7 +294,7 @@ def test_asking_and_converting_load_neither_torch_nor_numba(tmp_path: Path) -> N
     saved_run(tmp_path / "run")
     code = f"""
 import sys, attnkit
-from attnkit.tasks.word_vectors import clusters, evaluation, questions
+from attnkit.tasks.word2vec import clusters, evaluate as evaluation, benchmark_files as questions
 for path in {[str(tmp_path / "a.bin"), str(tmp_path / "run")]!r}:
     vectors = attnkit.Vectors.load(path)
     vectors.most_similar("w1")

@@ -11,9 +11,9 @@ import pytest
 
 from attnkit.data.words import encode_words
 from attnkit.errors import DataError, UsageError
-from attnkit.tasks.word_vectors import estimate as module
-from attnkit.tasks.word_vectors.estimate import Estimate, estimate
-from attnkit.tasks.word_vectors.resolve import resolve
+from attnkit.tasks.word2vec import estimate as module
+from attnkit.tasks.word2vec.estimate import Estimate, estimate
+from attnkit.tasks.word2vec.resolve import resolve
 
 
 def told(path: Path | str, **changes: Any) -> Estimate | None:

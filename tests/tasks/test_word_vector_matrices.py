@@ -10,20 +10,10 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
+from attnkit.checkpoints.checkpoint import Checkpoint, write_checkpoint
 from attnkit.errors import RunError
-from attnkit.runs.checkpoint import Checkpoint, write_checkpoint
-from attnkit.tasks.word_vectors.config import Word2VecConfig
-from attnkit.tasks.word_vectors.matrices import (
-    FILE,
-    Matrices,
-    Shape,
-    content,
-    draw,
-    empty,
-    fill,
-    read,
-    shapes,
-)
+from attnkit.tasks.word2vec.config import Word2VecConfig
+from attnkit.tasks.word2vec.matrices import FILE, Matrices, Shape, content, draw, empty, fill, read, shapes
 
 SHAPES = {"inputs": Shape(5000, 20), "outputs": Shape(4999, 20)}
 

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from attnkit.kernels.word2vec import Tally
-from attnkit.tasks.word_vectors import legs as module
-from attnkit.tasks.word_vectors.legs import join, open_legs
-from attnkit.tasks.word_vectors.matrices import Matrices, Shape, copied, empty
-from attnkit.tasks.word_vectors.plan import LEAST, PIECE, ROUND, Falling, borders, piece_size
+from attnkit.tasks.word2vec import hogwild as module
+from attnkit.tasks.word2vec.hogwild import join, open_legs
+from attnkit.tasks.word2vec.matrices import Matrices, Shape, copied, empty
+from attnkit.tasks.word2vec.plan import LEAST, PIECE, ROUND, Falling, borders, piece_size
 
 
 @pytest.mark.parametrize("most", [1, 3, 7, 50, 1000])

@@ -11,11 +11,11 @@ import pytest
 import torch
 
 from attnkit.errors import UsageError
-from attnkit.tasks.word_vectors import train as module
-from attnkit.tasks.word_vectors import work
-from attnkit.tasks.word_vectors.opening import width_at
-from attnkit.tasks.word_vectors.resolve import resolve
-from attnkit.tasks.word_vectors.train import Request, train
+from attnkit.tasks.word2vec import train as module
+from attnkit.tasks.word2vec import workload as work
+from attnkit.tasks.word2vec.load_vectors import width_at
+from attnkit.tasks.word2vec.resolve import resolve
+from attnkit.tasks.word2vec.train import Request, train
 
 LACKS: dict[str, tuple[dict[str, Any], str]] = {
     "a GPU": ({"device": "cuda"}, "no CUDA device"),

@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from attnkit.analysis.verify import verify_run
+from attnkit.checkpoints.run_folder import RunFolder
+from attnkit.data.prepared_dir import Stage, Warned
 from attnkit.errors import AttnkitError, DataError, DivergedError, RunError, StoppedError, UsageError
-from attnkit.runs.folder import RunFolder
-from attnkit.tasks.encoded import Stage, Warned
-from attnkit.tasks.verify import verify_run
-from attnkit.tasks.word_vectors import legs
-from attnkit.tasks.word_vectors.matrices import read, shapes
-from attnkit.tasks.word_vectors.resolve import resolve
-from attnkit.tasks.word_vectors.saved import read_config, read_state, read_words
-from attnkit.tasks.word_vectors.train import Begun, Finished, Request, train
+from attnkit.tasks.word2vec import hogwild as legs
+from attnkit.tasks.word2vec.checkpoint import read_config, read_state, read_words
+from attnkit.tasks.word2vec.matrices import read, shapes
+from attnkit.tasks.word2vec.resolve import resolve
+from attnkit.tasks.word2vec.train import Begun, Finished, Request, train
 
 CLOCKED = ("lock", "timings.jsonl", "status.json")
 TINY = {"dim": 20, "window": 2, "negative": 2, "epochs": 2, "threads": 1, "data.min_count": 1, "save_every": 0.0}
@@ -215,7 +215,7 @@ def test_a_run_that_cannot_be_overwritten_comes_back(text: Path, tmp_path: Path)
 
 
 def test_a_loss_that_is_no_number_ends_the_run(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from attnkit.tasks.word_vectors.work import TextWork
+    from attnkit.tasks.word2vec.workload import TextWork
 
     begin: Callable[..., None] = TextWork.begin
 

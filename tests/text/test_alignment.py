@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 
 from attnkit.errors import DataError
-from attnkit.text import alignment, engine, tokenizer
-from attnkit.text.alignment import NONE, align, encode_words
-from attnkit.text.alphabet import CHARACTERS
+from attnkit.text import hf_pipelines as engine
+from attnkit.text import offsets as alignment
+from attnkit.text import tokenizer
+from attnkit.text.byte_alphabet import CHARACTERS
 from attnkit.text.config import SPECIALS, TrainedKind, VocabularyConfig
+from attnkit.text.offsets import NONE, align, encode_words
 from attnkit.text.tokenizer import UNK_ID, Tokenizer
 from attnkit.text.vocabulary import train_vocabulary
 

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 
 import pytest
 
-from attnkit.text import beginning as module
-from attnkit.text import engine
+from attnkit.text import hf_pipelines as engine
 from attnkit.text import tokenizer as tokenizers
-from attnkit.text.alphabet import CHARACTERS
-from attnkit.text.beginning import beginning, encode_beginnings
+from attnkit.text import truncated_encoding as module
+from attnkit.text.byte_alphabet import CHARACTERS
 from attnkit.text.config import SPECIALS, VocabularyConfig
 from attnkit.text.tokenizer import Tokenizer
+from attnkit.text.truncated_encoding import beginning, encode_beginnings
 from attnkit.text.vocabulary import train_vocabulary
 
 TEXT = ["the quick brown fox jumps over the lazy dog", "größer als der größte Hund", "日本語 😀 don't"] * 5

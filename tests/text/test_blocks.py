@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from attnkit.text import blocks
-from attnkit.text.blocks import join_blocks, read_documents, shape_of
+from attnkit.text import document_format as blocks
+from attnkit.text.document_format import join_blocks, read_documents, shape_of
 
 
 def text(folder: Path, *lines: str) -> Path:

@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 import pytest
 
-from attnkit.cli import main
+from attnkit.cli.main import main
 from attnkit.errors import DataError, UsageError
 from attnkit.text.check import PairDrops, check_pair, clean_pairs
+from attnkit.text.check_report import Report, shorten
 from attnkit.text.config import CheckConfig, VocabularyConfig
-from attnkit.text.findings import Report, shorten
-from attnkit.text.repeats import Repeats, Seen
+from attnkit.text.duplicates import Repeats, Seen
 from attnkit.text.vocabulary import train_vocabulary
 
 N = 60
@@ -172,7 +172,7 @@ def test_repeats_against_a_dictionary() -> None:
 
 
 def test_overlap_is_found_batch_by_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("attnkit.text.repeats._BATCH", 2)
+    monkeypatch.setattr("attnkit.text.duplicates._BATCH", 2)
     seen = Seen()
     for item in ("b", "a", "b"):
         seen.add(item)

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from attnkit.text.config import VocabularyConfig
-from attnkit.text.growing import GrowingText
+from attnkit.text.incremental_decoder import GrowingText
 from attnkit.text.tokenizer import Tokenizer
 from attnkit.text.vocabulary import train_vocabulary
 

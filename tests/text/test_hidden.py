@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from attnkit.text.config import VocabularyConfig
-from attnkit.text.hidden import encode_hidden, fill
+from attnkit.text.mask_tokens import encode_hidden, fill
 from attnkit.text.tokenizer import Tokenizer
 from attnkit.text.vocabulary import train_vocabulary
 

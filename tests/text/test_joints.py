@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from attnkit.text import engine
+from attnkit.text import hf_pipelines as engine
 from attnkit.text.config import VocabularyConfig
-from attnkit.text.joints import joints, ordinary, sentence_ends
 from attnkit.text.tokenizer import Tokenizer
 from attnkit.text.vocabulary import train_vocabulary
+from attnkit.text.word_boundaries import joints, ordinary, sentence_ends
 
 TEXT = [
     "He said: \"It's 12 o'clock, isn't it?\" (Nobody answered.)",

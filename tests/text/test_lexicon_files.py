@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from attnkit.errors import DataError, RunError
-from attnkit.text import lexicon
-from attnkit.text.lexicon import Entries, lexicon_lines, load_dictionary, load_tokens, most_frequent, select
+from attnkit.text import translation_lexicon as lexicon
+from attnkit.text.translation_lexicon import Entries, lexicon_lines, load_dictionary, load_tokens, most_frequent, select
 
 PRINTS = ("a" * 64, "b" * 64)
 

@@ -9,15 +9,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from attnkit.data.numbered import encodable, number_tokens
-from attnkit.data.spool import Spool
+from attnkit.data.temp_id_file import Spool
+from attnkit.data.word_ids import encodable, number_tokens
 from attnkit.errors import DataError
-from attnkit.files import scratch
+from attnkit.io.atomic import scratch
 from attnkit.kernels.words import LINE_END, TOO_LONG
-from attnkit.text import parts as module
+from attnkit.text import long_lines as module
 from attnkit.text.config import VocabularyConfig
 from attnkit.text.lines import read_lines
-from attnkit.text.parts import read_parts
+from attnkit.text.long_lines import read_parts
 from attnkit.text.tokenizer import UNK_ID, Tokenizer
 from attnkit.text.vocabulary import train_vocabulary
 

@@ -16,7 +16,7 @@ import pytest
 
 from attnkit.errors import DataError, UsageError
 from attnkit.text import unigram
-from attnkit.text.alphabet import CHARACTERS
+from attnkit.text.byte_alphabet import CHARACTERS
 from attnkit.text.config import VocabularyConfig
 from attnkit.text.statistics import statistics
 from attnkit.text.tokenizer import UNK_ID, Tokenizer
@@ -182,7 +182,7 @@ def test_the_byte_alphabet_is_that_of_tokenizers() -> None:
 def test_a_vocabulary_that_no_file_may_hold_is_an_error_of_the_size(monkeypatch: pytest.MonkeyPatch) -> None:
     config = VocabularyConfig(kind="unigram", size=600)
     train_vocabulary(LINES, config)
-    monkeypatch.setattr("attnkit.text.schema.MOST_NODES", 300)
+    monkeypatch.setattr("attnkit.text.vocabulary_schema.MOST_NODES", 300)
     with pytest.raises(DataError, match="could not be read again: its entries are too many") as caught:
         train_vocabulary(LINES, config)
     assert (caught.value.where, caught.value.help) == ("vocabulary.size", "ask for fewer entries")

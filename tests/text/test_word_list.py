@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from attnkit.errors import RunError
-from attnkit.text.words import WordList
+from attnkit.text.word_vocabulary import WordList
 
 
 def test_words_come_back() -> None:

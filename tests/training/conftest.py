@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from attnkit.training.config import TrainingConfig
-from attnkit.training.flat import Precision
+from attnkit.training.flat_parameters import Precision
 from attnkit.training.flat_weights import FlatWeights
 from attnkit.training.loop import EvaluationRecord, Job, StepRecord, fit
 from attnkit.training.losses import Term, linear_cross_entropy

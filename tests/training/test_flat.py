@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from attnkit.training.config import OptimizationConfig
-from attnkit.training.flat import FlatParameters
+from attnkit.training.flat_parameters import FlatParameters
 from attnkit.training.optimizer import AdamW
 
 CLIP_NORM = 2.2

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from attnkit.runtime.ranks import join_ranks
+from attnkit.distributed.process_group import join_ranks
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "durability"))
 from rank_server import start

@@ -15,7 +15,7 @@ import pytest
 import safetensors.torch
 import torch
 
-from attnkit.runtime.ranks import Ranks, join_ranks
+from attnkit.distributed.process_group import Ranks, join_ranks
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "durability"))
 from rank_server import start
@@ -27,7 +27,7 @@ RATES = {"embedding.weight": 0.5, "norm.bias": 0.25}
 def train(toy: ModuleType, ranks: Ranks, folder: Path, first: int, last: int) -> dict[str, Any]:
     """Train from step ``first``, where ``folder`` has what an earlier call has left, to ``last``; leave it there."""
     from attnkit.training.flat_weights import FlatWeights
-    from attnkit.training.sharded import ShardedWeights
+    from attnkit.training.fsdp import ShardedWeights
     from attnkit.training.state import TrainState
 
     config = toy.make_config(optimization={"ema_decay": 0.9}, limits={"steps": last}, evaluation={"every_steps": 3})

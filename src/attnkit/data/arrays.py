@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attnkit.errors import DataError
-from attnkit.interop.npy import map_npy
+from attnkit.formats.npy import map_npy
 from attnkit.text.lines import open_binary, read_lines, refuse_streams
 
 Vectors = npt.NDArray[np.float32]

@@ -19,12 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, Field
 
-from attnkit import files
 from attnkit.data.store import FORMAT, Store, read_index
 from attnkit.errors import RunError
+from attnkit.io import atomic
+from attnkit.io.safe_read import open_plain
 from attnkit.kernels.cooccurrence import Counter, Run, merge, words_of
 from attnkit.kernels.glove import Pairs
-from attnkit.reading import open_plain
 
 _STRETCH = 1 << 18  # words that are counted at a time
 _PAIR_BYTES = 80  # of runs, while they are merged
@@ -52,9 +52,9 @@ def count_pairs(folder: Path, store: Store, window: int, memory: int, tell: Call
     """
     wanted = (window, store.fingerprint)
     if (found := _open(folder, wanted, store.vocab_size)) is None:
-        files.remove_tree(folder)
-        files.make_dirs(folder.parent)
-        with files.new_folder(folder) as temporary:
+        atomic.remove_tree(folder)
+        atomic.make_dirs(folder.parent)
+        with atomic.new_folder(folder) as temporary:
             _write(temporary, store, window, memory, tell)
         found = _open(folder, wanted, store.vocab_size)
     if found is None:
@@ -107,9 +107,9 @@ def _write(folder: Path, store: Store, window: int, memory: int, tell: Callable[
     blocks = merge([*runs, rest], max(1, memory // _PAIR_BYTES)) if runs else _slices(rest)
     n, digests = _write_pairs(folder, blocks, store.vocab_size)
     for number in range(len(runs)):
-        files.remove_tree(folder / f"run-{number}.bin")
+        atomic.remove_tree(folder / f"run-{number}.bin")
     index = {"format": FORMAT, "pairs": n, "window": window, "text": store.fingerprint, "sha256": digests}
-    files.write_into(folder / "index.json", json.dumps(index, indent=1).encode())
+    atomic.write_into(folder / "index.json", json.dumps(index, indent=1).encode())
 
 
 def _count(counter: Counter, store: Store, window: int, tell: Callable[[str], None]) -> Iterator[Run]:
@@ -127,7 +127,7 @@ def _count(counter: Counter, store: Store, window: int, tell: Callable[[str], No
 
 def _spill(path: Path, run: Run) -> Run:
     """Write a run to disk and return it mapped."""
-    with files.create(path) as stream:
+    with atomic.create(path) as stream:
         for part in run:
             stream.write(np.ascontiguousarray(part, "<u8").data)
     n = len(run.hashes)
@@ -143,7 +143,7 @@ def _write_pairs(folder: Path, blocks: Iterable[Run], n_words: int) -> tuple[int
     """Write pairs; return how many they are and the digest of each file."""
     n, digests = 0, {name: hashlib.sha256() for name in _PARTS}
     with ExitStack() as opened:
-        streams = {name: opened.enter_context(files.create(folder / f"{name}.bin")) for name in _PARTS}
+        streams = {name: opened.enter_context(atomic.create(folder / f"{name}.bin")) for name in _PARTS}
         for block in blocks:
             for (name, dtype), part in zip(_PARTS.items(), words_of(block, n_words), strict=True):
                 data = np.ascontiguousarray(part, dtype).tobytes()

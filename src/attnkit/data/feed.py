@@ -9,7 +9,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from attnkit.data.order import EpochPlan, draw, plan_epoch, share
+from attnkit.data.batch_plan import EpochPlan, draw, plan_epoch, share
 from attnkit.data.pairs import PairBatch, Pairs
 from attnkit.errors import DataError, RunError
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attnkit.data.masking_config import MaskingConfig
-from attnkit.data.shuffle import Scramble
+from attnkit.data.permutation import Scramble
 
 Ids = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]

@@ -18,15 +18,15 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from attnkit.data.laying import Bools, Corpora, Ids, Laid, Sizes, tiled
+from attnkit.data.language_modeling import PassageBatch, make_batch
+from attnkit.data.language_sampling import Mixture
 from attnkit.data.masking import Masking, Words
 from attnkit.data.masking_config import MaskingConfig
-from attnkit.data.mixing import Mixture
-from attnkit.data.passages import PassageBatch, make_batch
-from attnkit.data.shuffle import Scramble
-from attnkit.data.shuffle import Words as Numbers
-from attnkit.text.joints import Joints
+from attnkit.data.packed_batches import Bools, Corpora, Ids, Laid, Sizes, tiled
+from attnkit.data.permutation import Scramble
+from attnkit.data.permutation import Words as Numbers
 from attnkit.text.tokenizer import BOS_ID, EOS_ID, PAD_ID
+from attnkit.text.word_boundaries import Joints
 
 ENDS = 3
 """Tokens that are added to a pair."""

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attnkit.data.config import NoiseConfig
-from attnkit.data.shuffle import Scramble, Words
+from attnkit.data.permutation import Scramble, Words
 
 Ids = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

@@ -17,10 +17,10 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
-from attnkit import files
 from attnkit.data.config import DataConfig
 from attnkit.data.store import FORMAT, Store, StoreWriter, read_index, writing
 from attnkit.errors import RunError
+from attnkit.io import atomic
 from attnkit.text.tokenizer import BOS_ID, EOS_ID, PAD_ID
 
 Rows = Sequence[Sequence[int]]
@@ -164,9 +164,9 @@ def write_pairs(
     """
     kept: list[int] = []
     dropped = Dropped()
-    with files.new_folder(folder) as temporary:
+    with atomic.new_folder(folder) as temporary:
         for side in ("src", "tgt"):
-            files.make_dirs(temporary / side)
+            atomic.make_dirs(temporary / side)
         with writing(temporary / "src", vocab_sizes[0]) as src, writing(temporary / "tgt", vocab_sizes[1]) as tgt:
             for batches in corpora:
                 n_kept = 0
@@ -175,7 +175,7 @@ def write_pairs(
                     n_kept += n_added
                 kept.append(n_kept)
         index: dict[str, Any] = {"format": FORMAT, "corpora": kept, "dropped": asdict(dropped)}
-        files.write_into(temporary / "pairs.json", json.dumps(index).encode())
+        atomic.write_into(temporary / "pairs.json", json.dumps(index).encode())
     return Pairs.open(folder)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from attnkit.data.numbered import Numbered
+from attnkit.data.word_ids import Numbered
 from attnkit.kernels.pairs import RARE, Joiner, Kinds, Pair, PairCounter
 from attnkit.kernels.words import LINE_END
 from attnkit.text.config import PhrasesConfig

@@ -9,9 +9,9 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from attnkit.data.batch_plan import EpochPlan, plan_epoch
 from attnkit.data.feed import Position, Step, slices_of
-from attnkit.data.order import EpochPlan, plan_epoch
-from attnkit.data.shuffle import Words
+from attnkit.data.permutation import Words
 from attnkit.errors import RunError
 
 Indices = npt.NDArray[np.int64]

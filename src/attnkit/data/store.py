@@ -20,9 +20,9 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, Field
 
-from attnkit import files
 from attnkit.errors import RunError
-from attnkit.reading import open_plain, parse_json, read_plain
+from attnkit.io import atomic
+from attnkit.io.safe_read import open_plain, parse_json, read_plain
 
 FORMAT = 1
 _CHUNK = 1 << 20  # rows
@@ -211,16 +211,16 @@ class StoreWriter:
 
 @contextlib.contextmanager
 def writing(folder: Path, vocab_size: int) -> Iterator[StoreWriter]:
-    """Give a writer for a store in ``folder``, an empty one below a ``files.new_folder``; the index is written last."""
-    with files.create(folder / "ids.bin") as ids, files.create(folder / "offsets.bin") as offsets:
+    """Give a writer for a store in ``folder`` (empty, below an ``atomic.new_folder``); the index is written last."""
+    with atomic.create(folder / "ids.bin") as ids, atomic.create(folder / "offsets.bin") as offsets:
         writer = StoreWriter(ids, offsets, vocab_size)
         yield writer
-    files.write_into(folder / "index.json", json.dumps(writer.index(), indent=1).encode())
+    atomic.write_into(folder / "index.json", json.dumps(writer.index(), indent=1).encode())
 
 
 def write_store(folder: Path, batches: Iterable[Sequence[Sequence[int]]], vocab_size: int) -> Store:
     """Write a store in the time and memory of one batch; the folder appears when it is complete, or not at all."""
-    with files.new_folder(folder) as temporary, writing(temporary, vocab_size) as writer:
+    with atomic.new_folder(folder) as temporary, writing(temporary, vocab_size) as writer:
         for rows in batches:
             writer.add(rows)
     return Store.open(folder)

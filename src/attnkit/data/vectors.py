@@ -16,13 +16,13 @@ import torch
 from pydantic import BaseModel, Field
 from torch import Tensor
 
-from attnkit import files
 from attnkit.data.arrays import MOST_COLUMNS, Vectors
 from attnkit.data.config import NoiseConfig
 from attnkit.data.noise import Noise
 from attnkit.data.store import FORMAT, read_index
 from attnkit.errors import RunError
-from attnkit.reading import open_plain
+from attnkit.io import atomic
+from attnkit.io.safe_read import open_plain
 
 _BLOCK = 1 << 12  # rows
 
@@ -125,8 +125,8 @@ def write_vectors(folder: Path, blocks: Iterable[Vectors]) -> int:
     Without any nothing but an empty file is written, which the caller is to refuse.
     """
     digest, n_rows, width = hashlib.sha256(), 0, 0
-    files.make_dirs(folder)
-    with files.create(folder / "vectors.bin") as stream:
+    atomic.make_dirs(folder)
+    with atomic.create(folder / "vectors.bin") as stream:
         for block in blocks:
             if not len(block):
                 continue
@@ -136,5 +136,5 @@ def write_vectors(folder: Path, blocks: Iterable[Vectors]) -> int:
             n_rows, width = n_rows + len(block), block.shape[1]
     digest.update(str(width).encode())
     index: dict[str, Any] = {"format": FORMAT, "rows": n_rows, "width": width, "sha256": digest.hexdigest()}
-    files.write_into(folder / "index.json", json.dumps(index).encode())
+    atomic.write_into(folder / "index.json", json.dumps(index).encode())
     return n_rows

@@ -13,18 +13,18 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, Field
 
-from attnkit import files
-from attnkit.data.numbered import Numbered, number_tokens, number_words
 from attnkit.data.phrases import Found, find_phrases
-from attnkit.data.spool import Spool
 from attnkit.data.store import Store, StoreWriter, writing
+from attnkit.data.temp_id_file import Spool
+from attnkit.data.word_ids import Numbered, number_tokens, number_words
 from attnkit.data.words_config import WordsConfig
 from attnkit.errors import DataError, RunError, failure
+from attnkit.io import atomic
+from attnkit.io.safe_read import blames_the_file, parse_json, read_plain
 from attnkit.kernels.words import LINE_END, LONGEST, TOO_LONG
-from attnkit.reading import blames_the_file, parse_json, read_plain
 from attnkit.text import phrases
 from attnkit.text.tokenizer import Tokenizer
-from attnkit.text.words import FILE, WordList
+from attnkit.text.word_vocabulary import FILE, WordList
 
 _INDEX = "words.json"
 _MOST_BYTES = 1 << 36
@@ -79,7 +79,7 @@ def encode_words(
     Raises:
         DataError: There is no word left, or no two in a line, or a byte is no UTF-8 (naming file and line).
     """
-    with files.new_folder(folder) as temporary, files.scratch(temporary) as stream:
+    with atomic.new_folder(folder) as temporary, atomic.scratch(temporary) as stream:
         spool = Spool(stream)
         if tokenizer is None:
             text = number_words(sources, settings.lower, spool, tell)
@@ -92,10 +92,10 @@ def encode_words(
             _encode(text, kept, writer, tell, _places(sources))
         raw, warnings = words.to_bytes(), _warnings(text, found)
         index = _Index(format=1, n_raw=text.n_words, sha256=sha256(raw).hexdigest(), warnings=list(warnings))
-        files.write_into(temporary / FILE, raw)
+        atomic.write_into(temporary / FILE, raw)
         if found is not None:
-            files.write_into(temporary / phrases.FILE, found.phrases.to_text().encode())
-        files.write_into(temporary / _INDEX, index.model_dump_json(indent=1).encode())
+            atomic.write_into(temporary / phrases.FILE, found.phrases.to_text().encode())
+        atomic.write_into(temporary / _INDEX, index.model_dump_json(indent=1).encode())
     return Encoded(words, Store.open(folder), text.n_words, warnings)
 
 

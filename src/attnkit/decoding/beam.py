@@ -11,12 +11,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from attnkit.decoding.beam_trace import BeamTree
 from attnkit.decoding.config import SearchConfig
+from attnkit.decoding.constraints import BOS, EOS, Batch, Rules
 from attnkit.decoding.ensemble import Ensemble
 from attnkit.decoding.hypotheses import History, remaining
-from attnkit.decoding.rules import BOS, EOS, Batch, Rules
 from attnkit.decoding.selection import best_continuations
-from attnkit.decoding.tree import BeamTree
 
 
 def beam_search(

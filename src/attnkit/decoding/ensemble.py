@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from attnkit.decoding.rules import Rules
+from attnkit.decoding.constraints import Rules
 from attnkit.decoding.shortlist import Shortlist
 
 

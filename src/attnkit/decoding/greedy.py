@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from attnkit.decoding.autoregressive import Told, walk
 from attnkit.decoding.config import SearchConfig
+from attnkit.decoding.constraints import Batch
 from attnkit.decoding.ensemble import Ensemble
 from attnkit.decoding.hypotheses import History
-from attnkit.decoding.rules import Batch
 from attnkit.decoding.selection import argmax
-from attnkit.decoding.walk import Told, walk
 
 
 def greedy_search(

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from attnkit.decoding.config import SearchConfig
-from attnkit.decoding.rules import EOS, Batch
+from attnkit.decoding.constraints import EOS, Batch
 
 ENOUGH_ALIVE = 0.8
 """Finished sentences are dropped once fewer than this share is alive: dropping copies what the model remembers."""

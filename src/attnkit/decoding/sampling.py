@@ -13,12 +13,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from attnkit.decoding.autoregressive import Told, walk
 from attnkit.decoding.config import SearchConfig
+from attnkit.decoding.constraints import Batch
 from attnkit.decoding.ensemble import Ensemble
 from attnkit.decoding.hypotheses import History
-from attnkit.decoding.rules import Batch
 from attnkit.decoding.selection import best
-from attnkit.decoding.walk import Told, walk
 
 _FIRST_GUESS = 128
 """Words that are sorted at first for top_p; more are where they do not hold enough probability."""

@@ -9,16 +9,16 @@ from collections.abc import Sequence
 
 import torch
 
+from attnkit.decoding.autoregressive import Told
 from attnkit.decoding.beam import beam_search
+from attnkit.decoding.beam_trace import BeamTree
 from attnkit.decoding.config import SearchConfig
+from attnkit.decoding.constraints import Sources, make_batch
 from attnkit.decoding.ensemble import Ensemble, SteppedModel
 from attnkit.decoding.greedy import greedy_search
 from attnkit.decoding.hypotheses import History, Hypothesis
-from attnkit.decoding.rules import Sources, make_batch
 from attnkit.decoding.sampling import sample
 from attnkit.decoding.shortlist import shorten
-from attnkit.decoding.tree import BeamTree
-from attnkit.decoding.walk import Told
 
 __all__ = ["Hypothesis", "Sources", "search"]
 

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from attnkit.decoding.config import SearchConfig
+from attnkit.decoding.constraints import BOS, EOS, PAD, Batch, Sources
 from attnkit.decoding.hypotheses import Hypothesis
-from attnkit.decoding.rules import BOS, EOS, PAD, Batch, Sources
 
 ROUND = 512
 """What the number of words of a batch is rounded up to."""

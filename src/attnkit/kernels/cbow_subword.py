@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from attnkit.kernels.cbow import AHEAD, AHEAD_AROUND, foresee, tell
-from attnkit.kernels.compiled import bare, inlined
+from attnkit.kernels.jit import bare, inlined
 from attnkit.kernels.skip_gram import alpha_at, scratch
 from attnkit.kernels.subword import ROWS, STARTS, expect
 from attnkit.kernels.vector import add_to_row, add_to_rows, clear, item, sum_rows

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from attnkit.kernels.compiled import fast, has_numba
+from attnkit.kernels.jit import fast, has_numba
 
 UNIT = 1 << 32
 """What a count of one is as an integer."""

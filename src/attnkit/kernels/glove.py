@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from attnkit.kernels.compiled import fast, has_numba
+from attnkit.kernels.jit import fast, has_numba
 
 Floats = NDArray[np.float32]
 _TOGETHER = 1 << 14  # pairs that numpy puts into an order

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attnkit.kernels.compiled import bare, inlined
+from attnkit.kernels.jit import bare, inlined
 from attnkit.kernels.logistic import slopes
 from attnkit.kernels.skip_gram import alpha_at, charge, scratch
 from attnkit.kernels.subword import enter, expect, leave, longest_input, rows_around

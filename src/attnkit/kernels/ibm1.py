@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnkit.kernels.compiled import compiled
-from attnkit.kernels.corpus import Corpus, Ints, cells, meetings, spans
+from attnkit.kernels.alignment_grid import Corpus, Ints, cells, meetings, spans
+from attnkit.kernels.jit import compiled
 
 Floats = NDArray[np.float64]
 

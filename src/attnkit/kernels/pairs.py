@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnkit.kernels.compiled import fast, has_numba
+from attnkit.kernels.jit import fast, has_numba
 from attnkit.kernels.word_table import Numbers
 
 RARE = -1

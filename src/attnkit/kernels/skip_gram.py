@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attnkit.kernels.compiled import bare, inlined
+from attnkit.kernels.jit import bare, inlined
 from attnkit.kernels.logistic import slopes, slopes32
 from attnkit.kernels.sampling import drawn, number
 from attnkit.kernels.subword import enter, expect, leave

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from attnkit.kernels.compiled import inlined
+from attnkit.kernels.jit import inlined
 from attnkit.kernels.vector import add_to_row, add_to_rows, clear, prefetch, sum_rows
 
 STARTS, ROWS = 6, 7

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from attnkit.kernels.compiled import inlined
+from attnkit.kernels.jit import inlined
 from attnkit.kernels.sampling import below, number, stays
 
 

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from attnkit.kernels.compiled import fast
+from attnkit.kernels.jit import fast
 
 LANES = 16
 """Rows are worked on in vectors of so many floats."""

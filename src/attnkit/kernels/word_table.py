@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnkit.kernels.compiled import fast, has_numba
+from attnkit.kernels.jit import fast, has_numba
 from attnkit.kernels.utf8 import byte_steps
 
 LINE_END = -1

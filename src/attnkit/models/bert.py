@@ -13,7 +13,7 @@ from attnkit.models.dropout import Dropout, without_dropout
 from attnkit.models.language_config import BertConfig
 from attnkit.models.layers import ACTIVATIONS, EncoderLayer
 from attnkit.models.linear import Linear, some_outputs
-from attnkit.models.passages import Layout, Places, Seen, Sight
+from attnkit.models.packing import Layout, Places, Seen, Sight
 
 STD = 0.02
 """Of the first word vectors, as published."""

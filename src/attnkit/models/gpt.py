@@ -14,13 +14,13 @@ from torch import Tensor, nn
 
 from attnkit.models.attention.heads import Heads, Mix
 from attnkit.models.bert import STD
-from attnkit.models.cache import Beams, DecodingState
 from attnkit.models.dropout import Dropout, without_dropout
+from attnkit.models.generic_kv_cache import PreparedState
+from attnkit.models.kv_cache import Beams, DecodingState
 from attnkit.models.language_config import GptConfig
 from attnkit.models.layers import EncoderLayer
 from attnkit.models.linear import Linear, some_outputs
-from attnkit.models.passages import Layout, Places, Seen, Sight
-from attnkit.models.prepared_cache import PreparedState
+from attnkit.models.packing import Layout, Places, Seen, Sight
 
 
 @dataclass

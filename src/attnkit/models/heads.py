@@ -15,7 +15,7 @@ from attnkit.models.bert import STD, Bert, Pooler
 from attnkit.models.dropout import Dropout
 from attnkit.models.language_config import BertConfig
 from attnkit.models.linear import Linear
-from attnkit.models.passages import Layout
+from attnkit.models.packing import Layout
 
 
 def _output(d_model: int, n_labels: int) -> Linear:

@@ -14,17 +14,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attnkit.models.attention.heads import Heads, Mix, looking
-from attnkit.models.attention.kernel import Scope
 from attnkit.models.attention.multihead import initialise_parts, split_heads
 from attnkit.models.attention.patterns import make_pattern
+from attnkit.models.attention.scaled_dot_product import Scope
 from attnkit.models.attention.sparse import sparse_attention
-from attnkit.models.cache import Beams, DecodingState
 from attnkit.models.config import TransformerConfig
 from attnkit.models.dropout import Dropout, without_dropout
+from attnkit.models.generic_kv_cache import PreparedState
+from attnkit.models.kv_cache import Beams, DecodingState
 from attnkit.models.layers import DecoderLayer, EncoderLayer
 from attnkit.models.linear import Linear, some_outputs
 from attnkit.models.positions import AlibiBias, LearnedPositions, RelativeBias, Rotation, distances, sinusoids
-from attnkit.models.prepared_cache import PreparedState
 
 TransformerState = DecodingState | PreparedState
 Seen = list[Tensor]

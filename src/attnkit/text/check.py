@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
+from attnkit.text.check_report import Report, Side, Tally, known_findings
 from attnkit.text.config import CheckConfig
-from attnkit.text.findings import Report, Side, Tally, known_findings
-from attnkit.text.judge import Pair, with_judge
+from attnkit.text.duplicates import Seen
+from attnkit.text.length_filter import Pair, with_judge
 from attnkit.text.lines import LineReader, open_binary, read_lines, refuse_streams
 from attnkit.text.parallel import first_suspicious_line, read_parallel, to_the_end
-from attnkit.text.repeats import Seen
 from attnkit.text.tokenizer import UNK_ID, Tokenizer
 
 BATCH = 4096

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnkit.errors import RunError
-from attnkit.reading import parse_json, read_plain
+from attnkit.io.safe_read import parse_json, read_plain
 from attnkit.text.config import PhrasesConfig
 
 FILE = "phrases.tsv"

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from attnkit.errors import DataError
-from attnkit.reading import parse_json
+from attnkit.io.safe_read import parse_json
 from attnkit.text.lines import LineCounts, opened, undecodable
 
 MOST_BYTES = 1 << 28

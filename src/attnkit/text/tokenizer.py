@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import Any
 
 from attnkit.errors import DataError, RunError, SystemFailure
-from attnkit.reading import parse_json, read_plain
-from attnkit.text import schema
-from attnkit.text.alphabet import BERT_CONTINUED, CONTINUED, display
+from attnkit.io.safe_read import parse_json, read_plain
+from attnkit.text import vocabulary_schema as schema
+from attnkit.text.byte_alphabet import BERT_CONTINUED, CONTINUED, display
 from attnkit.text.config import SPECIALS, VocabularyConfig
-from attnkit.text.engine import build
-from attnkit.text.schema import UNUSED
+from attnkit.text.hf_pipelines import build
+from attnkit.text.vocabulary_schema import UNUSED
 
 PAD_ID, BOS_ID, EOS_ID, UNK_ID = 0, 1, 2, 3
 

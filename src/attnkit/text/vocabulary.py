@@ -18,13 +18,13 @@ from typing import Any
 from tokenizers import trainers
 
 from attnkit.errors import DataError, UsageError
-from attnkit.text import engine
-from attnkit.text.alphabet import BYTE_OF, CHARACTERS, CONTINUED
-from attnkit.text.apart import train_apart
+from attnkit.text import hf_pipelines as engine
+from attnkit.text.byte_alphabet import BYTE_OF, CHARACTERS, CONTINUED
 from attnkit.text.config import SPECIALS, VocabularyConfig
 from attnkit.text.lines import read_lines
 from attnkit.text.tokenizer import Tokenizer, cut, symbol_pattern
 from attnkit.text.unigram import train_unigram
+from attnkit.text.vocabulary_subprocess import train_apart
 
 DISTINCT = 1_000_000
 """Distinct chunks that are counted before those seen once are forgotten, to bound memory."""

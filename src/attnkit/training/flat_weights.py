@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from attnkit.training.averaging import MovingAverage
 from attnkit.training.config import OptimizationConfig
-from attnkit.training.flat import FlatParameters, Precision
+from attnkit.training.flat_parameters import FlatParameters, Precision
 from attnkit.training.optimizer import AdamW
-from attnkit.training.weights import Tensors, buffers_of
+from attnkit.training.parameter_store import Tensors, buffers_of
 
 
 class FlatWeights:

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from attnkit.errors import DivergedError, UsageError
 from attnkit.training.config import LimitsConfig, TrainingConfig
-from attnkit.training.feed import Feed, Reader, Step
 from attnkit.training.losses import Term
+from attnkit.training.prefetch import Feed, Reader, Step
 from attnkit.training.schedules import factor
 from attnkit.training.state import TrainState
 

@@ -6,7 +6,7 @@ import torch
 from torch.optim.adamw import adamw
 
 from attnkit.training.config import OptimizationConfig
-from attnkit.training.flat import FlatParameters
+from attnkit.training.flat_parameters import FlatParameters
 
 
 class AdamW:

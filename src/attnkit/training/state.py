@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from attnkit.errors import RunError
 from attnkit.training.config import OptimizationConfig
-from attnkit.training.weights import Tensors, Weights
+from attnkit.training.parameter_store import Tensors, Weights
 
 _COUNTERS = (
     *("step", "epoch", "tokens", "minutes", "skipped", "skipped_in_row"),

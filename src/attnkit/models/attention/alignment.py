@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from attnkit.models.attention.base import AlignmentModule
 from attnkit.models.attention.config import SAME_WIDTH, AlignmentName, AttentionOptions
-from attnkit.models.attention.face import AlignmentModule
-from attnkit.models.attention.networks import Additive, Concat, Deep, Feature, Location
-from attnkit.models.attention.products import (
+from attnkit.models.attention.dot_product import (
     ActivatedGeneral,
     BiasedGeneral,
     Dot,
@@ -20,6 +19,7 @@ from attnkit.models.attention.products import (
     ScaledDot,
     Similarity,
 )
+from attnkit.models.attention.mlp import Additive, Concat, Deep, Feature, Location
 
 ALIGNMENTS: dict[AlignmentName, Callable[[int, int, AttentionOptions, int], AlignmentModule]] = {
     "similarity": Similarity,

@@ -10,11 +10,11 @@ from typing import NamedTuple
 import torch.nn.functional as F
 from torch import Tensor
 
+from attnkit.models.attention.base import Alignment, AlignmentModule
 from attnkit.models.attention.distribution import Distribution, normalize, softmax
-from attnkit.models.attention.face import Alignment, AlignmentModule
-from attnkit.models.attention.kernel import Scope, scaled_dot
-from attnkit.models.attention.linear import linear_attention
-from attnkit.models.attention.products import Kernel, ScaledDot
+from attnkit.models.attention.dot_product import Kernel, ScaledDot
+from attnkit.models.attention.linear_attention import linear_attention
+from attnkit.models.attention.scaled_dot_product import Scope, scaled_dot
 
 
 def attend(

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from attnkit.models.attention.config import AttentionOptions, DistributionName
-from attnkit.models.attention.maps import head_linear, head_vector, weigh_units
+from attnkit.models.attention.per_head_linear import head_linear, head_vector, weigh_units
 
 Distribution = Callable[[Tensor, Tensor, "Tensor | None"], Tensor]
 

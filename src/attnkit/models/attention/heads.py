@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from attnkit.models.attention.alignment import make_alignment
 from attnkit.models.attention.attend import Pair
+from attnkit.models.attention.base import AlignmentModule
 from attnkit.models.attention.config import AlignmentName, AttentionOptions, DistributionName, spread
 from attnkit.models.attention.distribution import Distribution, make_distribution
-from attnkit.models.attention.face import AlignmentModule
-from attnkit.models.attention.kernel import Scope
+from attnkit.models.attention.scaled_dot_product import Scope
 
 Mix = Callable[..., Tensor]
 """From heads and the projected parts, (B, H, T, d) each, to the context (B, H, T, d)."""

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from attnkit.models.attention.config import AlignmentName, AttentionOptions, DistributionName
 from attnkit.models.attention.heads import Heads, Mix, looking
-from attnkit.models.attention.kernel import Scope
+from attnkit.models.attention.scaled_dot_product import Scope
 from attnkit.models.linear import Linear
 
 FREELY = looking(Scope())

@@ -1,0 +1,134 @@
+"""A word in several sentences: the one static vector that it has in all, and contextual ones where there is an encoder.
+
+Word vectors give a word one vector, whatever it means in a sentence; an encoder like BERT gives it one a sentence, and
+has a static one too, of its embeddings. Torch is loaded where there is an encoder to run.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnkit.errors import DataError, UsageError
+from attnkit.tasks.language_modeling.loading import is_language
+from attnkit.tasks.word2vec.lookup import known_words
+from attnkit.tasks.word2vec.vectors import Vectors
+
+Encoder = Callable[[str, int, int], NDArray[np.float32]]
+"""(sentence, start, stop): the vector that the word at these characters has in this sentence, (D,)."""
+
+
+@dataclass(frozen=True)
+class Cosine:
+    """How alike a word's vectors are in two sentences, numbered from 1."""
+
+    sentences: tuple[int, int]
+    static: float
+    """1: it is the same vector."""
+    contextual: float | None
+    """None without an encoder."""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A word in several sentences."""
+
+    word: str
+    """As the vocabulary has it."""
+    found: list[str]
+    """As it stands in each sentence."""
+    pieces: list[str] | None
+    """Of an encoder's vocabulary, the mean of whose vectors is the static one; None where the word has its own."""
+    static: list[float]
+    contextual: list[list[float]] | None
+    """One vector a sentence; None without an encoder."""
+    cosines: list[Cosine]
+
+    def as_dictionary(self) -> dict[str, Any]:
+        """Return all of it for JSON."""
+        return asdict(self)
+
+
+def encoder_of(path: Path, layer: int | None = None) -> Encoder | None:
+    """Return what gives a word a vector in each sentence, after so many layers; None for a run of word vectors.
+
+    The vector of a word is the mean of its pieces'.
+    """
+    if not is_language(path):
+        return None
+    from attnkit.analysis.embed_transformer import open_reader, word_vector
+
+    reader = open_reader(path, layer)
+    return lambda sentence, start, stop: word_vector(reader, sentence, start, stop)
+
+
+def compare_contexts(path: Path, sentences: Sequence[str], word: str, encoder: Encoder | None = None) -> Compared:
+    """Look a word up, and let an encoder, if there is one, say what it is in each sentence.
+
+    Args:
+        path: word vectors, or a run of BERT or GPT, whose embeddings are looked at.
+        sentences: two or more that hold the word.
+        word: in any case.
+        encoder: of ``encoder_of``.
+
+    Raises:
+        UsageError: fewer than two sentences.
+        DataError: a sentence lacks the word, or the vocabulary does.
+    """
+    if len(sentences) < 2:
+        raise UsageError(
+            "two sentences are needed to compare", help='give two: "I eat an apple." "Apple released iOS."'
+        )
+    places = [place_of(word, sentence, number) for number, sentence in enumerate(sentences, 1)]
+    known, pieces, static = _static(path, word)
+    seen = None
+    if encoder is not None:
+        seen = [np.asarray(encoder(text, *place), np.float64) for text, place in zip(sentences, places, strict=True)]
+    cosines = [
+        Cosine((i + 1, j + 1), 1.0, None if seen is None else cosine(seen[i], seen[j]))
+        for i, j in combinations(range(len(sentences)), 2)
+    ]
+    return Compared(
+        word=known,
+        found=[text[start:stop] for text, (start, stop) in zip(sentences, places, strict=True)],
+        pieces=pieces,
+        static=np.asarray(static, np.float64).tolist(),
+        contextual=None if seen is None else [vector.tolist() for vector in seen],
+        cosines=cosines,
+    )
+
+
+def _static(path: Path, word: str) -> tuple[str, list[str] | None, NDArray[np.float32]]:
+    """Return a word as the vocabulary has it, its pieces if it is made of such, and its vector."""
+    if is_language(path):
+        from attnkit.analysis.embed_transformer import open_reader, static_vector
+
+        return word, *static_vector(open_reader(path), word)
+    vectors = Vectors.load(path, mmap=True)
+    (known,) = known_words(vectors, [word])
+    return known, None, vectors[known]
+
+
+def place_of(word: str, sentence: str, number: int) -> tuple[int, int]:
+    """Return where a word first stands by itself in a sentence, in whatever case. Raises ``DataError`` if nowhere."""
+    found = re.search(rf"(?<!\w){re.escape(word)}(?!\w)", sentence, re.IGNORECASE)
+    if found is None:
+        raise DataError(
+            f"'{word[:60]}' does not stand in this sentence: {sentence[:80]}",
+            where=f"sentence:{number}",
+            help="choose a word that all sentences have with --word",
+        )
+    return found.start(), found.end()
+
+
+def cosine(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
+    """Return the cosine of two vectors, 0 where one of them is zero."""
+    lengths = float(np.linalg.norm(one) * np.linalg.norm(other))
+    return float(one @ other) / lengths if lengths else 0.0

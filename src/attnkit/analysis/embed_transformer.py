@@ -1,0 +1,230 @@
+"""Vectors of a language model: of lines, of the tokens of a text, of the entries of its vocabulary.
+
+A text longer than the rows that the model was trained on is read in windows that overlap; each of its tokens has the
+feature of the window that shows most of what stands around it. Only windows of one length are read together, without
+padding: what is read beside a line does not change its vector. Letters: B windows, T tokens of a row, D model width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from attnkit.analysis.embed_output import Block
+from attnkit.checkpoints.metadata import read_run_config
+from attnkit.checkpoints.run_folder import RunFolder
+from attnkit.data.question_answering import Held, Longs, Windows, cut_windows
+from attnkit.engine.load import read_tokenizer
+from attnkit.engine.loading import open_run
+from attnkit.errors import DataError, UsageError
+from attnkit.formats.ctranslate2 import unique_names
+from attnkit.models.bert import Bert
+from attnkit.models.gpt import Gpt
+from attnkit.models.packing import Layout
+from attnkit.tasks.language_modeling.loading import LANGUAGES
+from attnkit.text.offsets import align
+from attnkit.text.tokenizer import BOS_ID, EOS_ID, Tokenizer
+
+What = Literal["mean", "cls", "static"]
+Floats = npt.NDArray[np.float32]
+_TOKENS = 4096
+"""Of a batch."""
+_LONGEST = 512
+"""Tokens of a row where neither positions nor training data limit it."""
+
+
+@dataclass(frozen=True)
+class Reader:
+    """A language model that reads texts of any length."""
+
+    model: Bert | Gpt
+    tokenizer: Tokenizer
+    layer: int
+    """How many layers are passed."""
+    room: int
+    """Tokens of a text that go into a row, besides the symbols around them."""
+    backwards: bool
+    """Whether the model reads from the end."""
+    device: torch.device
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def width(self) -> int:
+        """Numbers of a vector."""
+        return self.model.embedding.embedding_dim
+
+    @property
+    def table(self) -> Floats:
+        """The static vectors (V, D) of the vocabulary's entries."""
+        found: Floats = self.model.embedding.weight.detach().cpu().numpy()
+        return found
+
+
+@dataclass(frozen=True)
+class Read:
+    """Windows of one length, and what the model made of them."""
+
+    texts: Longs
+    """(B,) the number of the text that each is of."""
+    first: Floats
+    """(B, D) the feature of the symbol at the beginning."""
+    tokens: Floats
+    """(B, T, D) those of the tokens, in the order of the text."""
+    begins: Longs
+    """(B,) the first token's place in its text."""
+    best_begins: Longs
+    best_ends: Longs
+    """(B,) between these places of the text this window's features are the best."""
+
+
+def open_reader(path: Path, layer: int | None = None, device: str = "auto", checkpoint: str | None = None) -> Reader:
+    """Open a run of BERT, of GPT, or of what was made of them.
+
+    Raises:
+        RunError: no run, no such checkpoint, damaged, or of another kind.
+        UsageError: the model has no such layer.
+    """
+    chosen, warnings = RunFolder(path).checkpoint(checkpoint)
+    config: Any = read_run_config(chosen, *LANGUAGES)
+    n_layers = config.model.n_layers
+    if layer is not None and not 0 <= layer <= n_layers:
+        help = f"{n_layers} is the last one; 0 is what the first one reads"
+        raise UsageError(f"this model has no layer {layer}", where="--layer", help=help)
+    opened = open_run(path, config.task, device=device, checkpoint=chosen.name)
+    model = opened.model if isinstance(opened.model, Bert | Gpt) else opened.model.encoder
+    limits = [config.model.longest, getattr(config.data, "length", None), getattr(config, "longest", None)]
+    longest = min((limit for limit in limits if limit is not None), default=_LONGEST)
+    return Reader(
+        model=cast("Bert | Gpt", model),
+        tokenizer=read_tokenizer(chosen),
+        layer=n_layers if layer is None else layer,
+        room=longest - (2 if isinstance(model, Bert) else 1),
+        backwards=getattr(config, "direction", "") == "right-to-left",
+        device=opened.device,
+        warnings=tuple(warnings),
+    )
+
+
+def line_vectors(reader: Reader, lines: Sequence[str], what: Literal["mean", "cls"]) -> Floats:
+    """Return a vector (n, D) of each line: the mean of its tokens, or what stands at its beginning.
+
+    A line without tokens has the mean 0. Of a line in several windows ``cls`` is the mean of theirs.
+
+    Raises:
+        UsageError: ``cls`` of a model whose beginning sees nothing of the line.
+    """
+    if what == "cls" and isinstance(reader.model, Gpt):
+        help = "--what mean takes all of them"
+        raise UsageError("the first token of GPT sees nothing of what follows", where="--what cls", help=help)
+    rows = reader.tokenizer.encode(lines)
+    totals, counts = np.zeros((len(rows), reader.width)), np.zeros((len(rows), 1))
+    for read in read_texts(reader, rows):
+        if what == "cls":
+            found, weights = read.first, np.ones(len(read.texts))
+        else:
+            places = read.begins[:, None] + np.arange(read.tokens.shape[1])
+            best = (places >= read.best_begins[:, None]) & (places < read.best_ends[:, None])
+            found, weights = np.where(best[:, :, None], read.tokens, 0).sum(1, dtype=np.float64), best.sum(1)
+        np.add.at(totals, read.texts, found)
+        np.add.at(counts[:, 0], read.texts, weights)
+    return (totals / np.maximum(counts, 1)).astype(np.float32)
+
+
+def token_vectors(reader: Reader, ids: Sequence[int]) -> Floats:
+    """Return a vector (n, D) of each token of a text."""
+    found = np.empty((len(ids), reader.width), np.float32)
+    for read in read_texts(reader, [ids]):
+        for tokens, begin, first, behind in zip(
+            read.tokens, read.begins, read.best_begins, read.best_ends, strict=True
+        ):
+            found[first:behind] = tokens[first - begin : behind - begin]
+    return found
+
+
+def word_vector(reader: Reader, sentence: str, begin: int, end: int) -> Floats:
+    """Return the vector (D,) of what stands at characters ``begin`` up to ``end`` of a sentence: its pieces' mean.
+
+    Raises:
+        DataError: the vocabulary has nothing for it.
+    """
+    ids, place = _pieces(reader, sentence, begin, end)
+    found: Floats = token_vectors(reader, ids)[place].mean(0)
+    return found
+
+
+def static_vector(reader: Reader, word: str) -> tuple[list[str], Floats]:
+    """Return the pieces of a word, and the mean of their rows of the table (D,). Errors as ``word_vector``."""
+    ids, place = _pieces(reader, word, 0, len(word))
+    found: Floats = reader.table[ids[place]].mean(0)
+    return reader.tokenizer.pieces(ids[place]), found
+
+
+def _pieces(reader: Reader, sentence: str, begin: int, end: int) -> tuple[list[int], slice]:
+    """Return the ids of a sentence, and which of them stand for a part; a space of its own before it does not."""
+    (aligned,) = align(reader.tokenizer, [sentence])
+    found = aligned.pieces(begin, end)
+    if found is None:
+        raise DataError(f"the vocabulary leaves nothing of '{sentence[begin:end][:60]}'", where=sentence[:80])
+    return aligned.ids.tolist(), slice(*found)
+
+
+def read_texts(reader: Reader, texts: Sequence[Sequence[int]]) -> Iterator[Read]:
+    """Yield what the model makes of texts, given as ids, window by window; shorter windows come first."""
+    held, room = Held(texts), np.full(len(texts), reader.room)
+    cut = cut_windows(held.lengths.astype(np.int64), room, max(1, reader.room // 2))
+    sizes = cut.ends - cut.begins
+    for size in np.unique(sizes):
+        same = np.flatnonzero(sizes == size)
+        step = max(1, _TOKENS // (int(size) + 2))
+        for start in range(0, len(same), step):
+            yield _read(reader, held, cut, same[start : start + step])
+
+
+@torch.inference_mode()
+def _read(reader: Reader, held: Held, cut: Windows, chosen: Longs) -> Read:
+    texts, begins = cut.contexts[chosen], cut.begins[chosen]
+    lengths = cut.ends[chosen] - begins
+    ids = held.gather_parts(texts, begins, lengths).reshape(len(chosen), -1)
+    hidden = _hidden(reader, torch.from_numpy(ids[:, ::-1].copy() if reader.backwards else ids)).cpu().numpy()
+    tokens = hidden[:, 1 : 1 + ids.shape[1]]
+    return Read(
+        texts=texts,
+        first=hidden[:, 0],
+        tokens=tokens[:, ::-1] if reader.backwards else tokens,
+        begins=begins,
+        best_begins=cut.best_begins[chosen],
+        best_ends=cut.best_ends[chosen],
+    )
+
+
+def _hidden(reader: Reader, ids: Tensor) -> Tensor:
+    """Return the features of rows of tokens (B, T) with the symbols that stand around them in training."""
+    model, layout = reader.model, Layout.whole(len(ids))
+    begin, end = (torch.full((len(ids), 1), id, dtype=torch.int64) for id in (BOS_ID, EOS_ID))
+    if isinstance(model, Bert):
+        row = torch.cat((begin, ids, end), 1).to(reader.device)
+        return model.hidden(row, layout, layers=reader.layer)
+    return model.hidden(torch.cat((begin, ids), 1).to(reader.device), layout, layers=reader.layer)
+
+
+def static_rows(reader: Reader, layer: int | None = None) -> Iterator[Block]:
+    """Yield the vectors of all entries of the vocabulary, with their names, all different.
+
+    Raises:
+        UsageError: a layer is asked for, and words outside of any text pass none.
+    """
+    if layer is not None:
+        raise UsageError("static vectors are those before any layer", where="--layer", help="leave it out")
+    yield Block(reader.table, inputs=names(reader.tokenizer))
+
+
+def names(tokenizer: Tokenizer) -> list[str]:
+    """Return the entries of a vocabulary for people, all different: a second ``a``, with id 9, is ``a#9``."""
+    return unique_names(tokenizer.pieces(range(tokenizer.vocab_size)))

@@ -1,0 +1,185 @@
+"""The lessons of ``attnkit explain``: their numbers come from the functions that models compute with."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from attnkit.errors import UsageError
+from attnkit.models.attention.alignment import make_alignment
+from attnkit.models.attention.attend import attend
+from attnkit.models.attention.distribution import softmax
+from attnkit.models.attention.patterns import Pattern, PatternName, Window, make_pattern
+from attnkit.models.attention.pooling import Gaussian, left_out, pool
+from attnkit.models.config import TransformerConfig
+from attnkit.models.positions import sinusoids
+from attnkit.models.transformer import Transformer
+from attnkit.plotting.curves import Curve
+from attnkit.plotting.lessons import Fit, MaskLesson, PoolingLesson, PositionsLesson
+
+SENTENCE = ("the", "cat", "sat", "on", "the", "mat")
+MOST_WORDS = 20
+"""As many columns fit into a terminal."""
+LENGTHS = (1024, 4096)
+"""For which the pairs of a pattern are counted."""
+N_POSITIONS, N_POINTS = 16, 50
+"""Of a sparse pattern, and of the kernel regression."""
+_LOWEST_RATE = 1e-9  # at which descent has arrived
+
+
+def words_of(text: str | None) -> list[str]:
+    """Return the words of a sentence, or of the lesson's own where none is given."""
+    if text is None:
+        return list(SENTENCE)
+    words = text.split()
+    if not 2 <= len(words) <= MOST_WORDS:
+        raise UsageError(
+            f"a lesson takes 2 to {MOST_WORDS} words, not {len(words)}", help='give a sentence: --words "a dog runs"'
+        )
+    return words
+
+
+def mask_lesson(
+    text: str | None, name: PatternName | None = None, size: int = 3, n_global: int = 1, causal: bool = False
+) -> MaskLesson:
+    """Return the causal mask over words, or a sparse pattern, over bare positions where no text is given."""
+    words = [""] * N_POSITIONS if name and text is None else words_of(text)
+    n = len(words)
+    # As wide as the sentence, a causal window shows all that is not later.
+    pattern = Window(n, causal=True) if name is None else make_pattern(name, size, causal, n_global)
+    mask = pattern.dense_mask(n, n)
+    alike = torch.zeros(1, 1, n, 1, dtype=torch.float64)
+    _, weights = attend(alike, alike, alike, make_alignment("dot", 1, 1), softmax, torch.tensor(mask))
+    return MaskLesson(
+        words=words,
+        pattern=name,
+        size=pattern.size,
+        n_global=n_global if name == "global" else 0,
+        causal=pattern.causal,
+        mask=mask,
+        weights=weights[0, 0].tolist(),
+        pairs=[(length, count_pairs(pattern, length)) for length in (n, *LENGTHS)] if name else [],
+    )
+
+
+def count_pairs(pattern: Pattern, n: int) -> int:
+    """Return how many pairs of n positions a pattern allows, tile by tile."""
+    total = 0
+    for tile in pattern.tiles(n, n):
+        if tile.sees is None:
+            total += len(tile.queries) * len(tile.keys)
+        else:
+            total += int(np.sum(tile.sees(np.array(tile.queries)[:, None], np.array(tile.keys)[None, :])))
+    return total
+
+
+def positions_lesson(text: str | None, shift: int = 3, seed: int = 1, width: int = 8) -> PositionsLesson:
+    """Return the sinusoidal table, the linear map of a shift, and what shuffling words does to their vectors."""
+    words = words_of(text)
+    at = [0, 1, 10, 100, 1000]
+    table = sinusoids(0, at[-1] + shift + 1, torch.empty(1, width, dtype=torch.float64))
+    angles = [shift * 10000.0 ** (-2 * i / width) for i in range(width // 2)]
+    matrix = shift_matrix(angles)
+    order = list(range(len(words)))
+    shuffler = random.Random(seed)
+    while order == sorted(order):
+        shuffler.shuffle(order)
+    kinds = {"no positions": "none", "sinusoidal": "sinusoidal"}
+    return PositionsLesson(
+        table=table[:10].tolist(),
+        shift=shift,
+        angles=angles,
+        matrix=matrix.tolist(),
+        errors={pos: float((table[pos + shift] - matrix @ table[pos]).abs().max()) for pos in at},
+        words=words,
+        order=order,
+        moved={name: moved(words, order, kind, seed) for name, kind in kinds.items()},
+        picture=sinusoids(0, 64, torch.empty(1, 64, dtype=torch.float64)).tolist(),
+    )
+
+
+def shift_matrix(angles: Sequence[float]) -> Tensor:
+    """Return M with PE(pos + k) = M PE(pos), which turns the i-th pair of sine and cosine by angles[i].
+
+    sin(a + b) = sin a cos b + cos a sin b, cos(a + b) = cos a cos b - sin a sin b: b is the angle, whatever a is.
+    """
+    matrix = torch.zeros(2 * len(angles), 2 * len(angles), dtype=torch.float64)
+    for i, angle in enumerate(torch.tensor(angles, dtype=torch.float64)):
+        pair = slice(2 * i, 2 * i + 2)
+        matrix[pair, pair] = torch.stack([angle.cos(), angle.sin(), -angle.sin(), angle.cos()]).view(2, 2)
+    return matrix
+
+
+@torch.no_grad()
+def moved(words: Sequence[str], order: Sequence[int], positions: str, seed: int) -> list[float]:
+    """Return for each word how far apart an encoder's vectors of it are in the sentence and in the shuffled one."""
+    sizes = {"d_model": 32, "n_heads": 4, "encoder_layers": 2, "decoder_layers": 1, "d_ff": 64}
+    config = TransformerConfig.model_validate({**sizes, "positions": positions})
+    vocabulary = {word: number for number, word in enumerate(dict.fromkeys(words))}
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = Transformer(config, len(vocabulary), len(vocabulary)).double().eval()
+    ids = torch.tensor([[vocabulary[word] for word in words]])
+    straight, shuffled = model.encoder(ids, None)[0], model.encoder(ids[:, list(order)], None)[0]
+    back = torch.empty_like(shuffled)
+    back[list(order)] = shuffled
+    return [float(apart) for apart in (straight - back).abs().amax(-1)]
+
+
+def noisy_points(n: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Return x in [0, 5), rising, and y = 2 sin x + x^0.8 plus normal noise of deviation 0.5 (Zhang 2023, 11.2)."""
+    generator = torch.Generator().manual_seed(seed)
+    x = (torch.rand(n, generator=generator, dtype=torch.float64) * 5).sort().values
+    return x, true_curve(x) + torch.randn(n, generator=generator, dtype=torch.float64) / 2
+
+
+def true_curve(x: Tensor) -> Tensor:
+    """Return 2 sin x + x^0.8."""
+    return 2 * x.sin() + x**0.8
+
+
+def learn_width(x: Tensor, y: Tensor) -> Gaussian:
+    """Return a kernel whose w minimises the squared error of each point as predicted from the others.
+
+    Gradient descent, its rate doubled after a step that helps and halved until one does.
+    """
+    kernel = Gaussian(learned=True).double()
+    (w,) = kernel.parameters()
+    rate, error = 1.0, _error(x, y, kernel)
+    while rate > _LOWEST_RATE:
+        (slope,) = torch.autograd.grad(error, w)
+        before = w.detach().clone()
+        while rate > _LOWEST_RATE:
+            w.data = before - rate * slope
+            tried = _error(x, y, kernel)
+            if tried < error:
+                error, rate = tried, 2 * rate
+                break
+            w.data, rate = before, rate / 2
+    return kernel
+
+
+def _error(x: Tensor, y: Tensor, kernel: Gaussian) -> Tensor:
+    return (left_out(x, y, kernel) - y).square().mean()
+
+
+def pooling_lesson(seed: int, n_points: int = N_POINTS) -> PoolingLesson:
+    """Return kernel regressions through noisy points, with w = 1 and with w learned, beside the mean of all y."""
+    x, y = noisy_points(n_points, seed)
+    at = torch.linspace(0, 5, 101, dtype=torch.float64)
+    truth = true_curve(at)
+    curves = [Curve("points", "o", x.tolist(), y.tolist(), True), Curve("true curve", ".", at.tolist(), truth.tolist())]
+    mean = float((y.mean() - truth).square().mean())
+    fits = [Fit("the mean of all y", None, mean, float(n_points))]
+    for name, mark, kernel in (("w = 1", "1", Gaussian().double()), ("w learned", "w", learn_width(x, y))):
+        with torch.no_grad():
+            found, weights = pool(at, x, y, kernel)
+        entropy = -torch.special.xlogy(weights, weights).sum(-1)
+        error = float((found - truth).square().mean())
+        fits.append(Fit(f"kernel regression, {name}", abs(kernel.w.item()), error, float(entropy.exp().mean())))
+        curves.append(Curve(name, mark, at.tolist(), found.tolist()))
+    return PoolingLesson(curves, fits)

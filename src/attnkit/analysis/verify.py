@@ -1,0 +1,232 @@
+"""Look a run folder over: is everything as it was written, and does it make sense? Writes nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from attnkit.checkpoints import dir_digest as contents
+from attnkit.checkpoints import inspect_logs as survey
+from attnkit.checkpoints.checkpoint import REPLACED, Checkpoint, open_checkpoint
+from attnkit.checkpoints.detect import require_run
+from attnkit.checkpoints.logs import STATUS_NAME
+from attnkit.checkpoints.metadata import MOST_CONFIG
+from attnkit.checkpoints.run_folder import RunFolder
+from attnkit.checkpoints.validate import COPIED, best_step, config_of, differences, metrics_size, senseless
+from attnkit.config import dump_yaml, parse_yaml, validate
+from attnkit.data.prepared_dir import read_index
+from attnkit.errors import RunError, UsageError
+from attnkit.io.safe_read import read_plain
+from attnkit.text.vocabulary_schema import MOST_BYTES
+
+_ATTEMPTS = 3  # at what another process removes, or puts a new one in the place of
+
+
+@dataclass(frozen=True)
+class Thing:
+    """One thing that a run folder holds, or should."""
+
+    name: str
+    good: bool
+    text: str
+    """What it holds, or what is wrong with it."""
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What was found in a run folder."""
+
+    path: Path
+    things: list[Thing]
+    newest: str | None
+    """The newest checkpoint that is good."""
+    user: str | None
+    """The process that is using the folder, which was checked as far as it is complete."""
+
+    @property
+    def n_bad(self) -> int:
+        """How many things are wrong."""
+        return sum(not thing.good for thing in self.things)
+
+
+def verify_runs(paths: Sequence[Path]) -> Iterator[Verified]:
+    """Look over one run after another. Raises ``RunError`` before the first one if any is no run folder."""
+    for path in paths:
+        require_run(path)
+    return map(verify_run, paths)
+
+
+def verify_run(path: Path) -> Verified:
+    """Look a run folder over. Raises ``RunError`` if it is none, or if its checkpoints lie behind a link."""
+    require_run(path)
+    for _ in range(_ATTEMPTS - 1):
+        with contextlib.suppress(RunError):  # the newest was good, and then was rotated away: there is a newer one
+            return _verify_once(path)
+    return _verify_once(path)
+
+
+def _verify_once(path: Path) -> Verified:
+    folder = RunFolder(path)
+    user = survey.user(path)
+    found = [_look(*named) for named in folder.folders()]
+    good = [checkpoint for _, checkpoint in found if checkpoint is not None]
+    newest = max((one for one in good if one.name != "averaged"), key=lambda one: one.step, default=None)
+    things = [thing for part, _ in found for thing in part]
+    if not folder.steps():
+        lost = any(os.path.lexists(path / name) for name in ("best", "averaged"))
+        things.append(Thing("checkpoints", not lost, "are all gone" if lost else "none was saved yet"))
+    things += _best(folder, [one.name for one in good], newest, in_use=user is not None)
+    things += _logs(folder, newest)
+    things.append(_status(folder, in_use=user is not None))
+    things += _copies(folder, newest)
+    things.append(_data(folder))
+    return Verified(path, things, newest.name if newest else None, user)
+
+
+def _look(name: str, path: Path) -> tuple[list[Thing], Checkpoint | None]:
+    """Return what there is to say of a checkpoint, and itself if it is good."""
+    label = path.name if path.name.endswith(REPLACED) else name
+    wrong: list[str] = []
+    for _ in range(_ATTEMPTS):
+        place = _place(path)
+        checkpoint = None
+        try:
+            checkpoint = open_checkpoint(path, name)
+            wrong = [fault.what for fault in checkpoint.faults()] or list(senseless(checkpoint))
+        except RunError as error:
+            wrong = [error.what]
+        if not wrong and checkpoint is not None:
+            size = sum(entry.size for entry in checkpoint.manifest.files.values())
+            return [Thing(label, True, f"{len(checkpoint.manifest.files)} files, {size / 1e6:,.1f} MB")], checkpoint
+        now = _place(path)
+        if now is None:
+            return [Thing(label, True, "was rotated away meanwhile")], None
+        if place == now:
+            return [Thing(label, False, what) for what in wrong], None
+    return [Thing(label, False, what) for what in wrong], None
+
+
+def _place(path: Path) -> tuple[int, int] | None:
+    """Return what tells a folder from another one that takes its name; None where there is none."""
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        return -1, error.errno or 0
+    return found.st_dev, found.st_ino
+
+
+def _best(folder: RunFolder, good: list[str], newest: Checkpoint | None, in_use: bool) -> Iterator[Thing]:
+    try:
+        name = folder.best_name()
+    except RunError as error:
+        yield Thing("best", False, error.what)
+        return
+    if name is None:
+        yield Thing("best", True, "names none yet")
+    elif name not in good and not (in_use and _is_whole(folder, name)):
+        there = any(name == other for other, _ in folder.folders())
+        yield Thing("best", False, f"names {name}, which is {'damaged' if there else 'not there'}")
+    else:
+        counted = best_step(newest) if newest is not None else None
+        # Between a save and the naming of the best a running process may be; a killed one is mended when it goes on.
+        other = counted is not None and name != "averaged" and name != f"step-{counted}" and not in_use
+        if other and f"step-{counted}" in good:
+            yield Thing("best", False, f"names {name}, but step-{counted} was the best")
+        else:
+            yield Thing("best", True, f"names {name}")
+
+
+def _is_whole(folder: RunFolder, name: str) -> bool:
+    """Return whether a checkpoint is as it was saved, which may have been a moment ago."""
+    try:
+        folder.checkpoint(name)[0].verify()
+    except RunError:
+        return False
+    return True
+
+
+def _logs(folder: RunFolder, newest: Checkpoint | None) -> Iterator[Thing]:
+    known = metrics_size(newest) if newest is not None else None
+    for path, size in ((folder.metrics_path, known), (folder.timings_path, None)):
+        try:
+            log = survey.read_log(path, size)
+        except FileNotFoundError:
+            yield Thing(path.name, not size, "is missing" if size else "nothing was logged yet")
+            continue
+        except ValueError as error:
+            yield Thing(path.name, False, str(error))
+            continue
+        if log.n_damaged:
+            verb = "is" if log.n_damaged == 1 else "are"
+            yield Thing(path.name, False, f"{survey.numbered(log.damaged, log.n_damaged)} {verb} not as written")
+        elif size is not None and log.size < size:
+            yield Thing(path.name, False, f"has lost {size - log.size:,} bytes")
+        else:
+            end = f", {log.n_torn:,} of them torn" if size is None else "; its torn end is cut off when the run goes on"
+            yield Thing(path.name, True, f"{log.n_lines:,} lines{end if log.n_torn else ''}")
+
+
+def _status(folder: RunFolder, in_use: bool) -> Thing:
+    path = folder.path / STATUS_NAME
+    status, steps = folder.read_status(), folder.steps()
+    if status is None:
+        there = os.path.lexists(path)
+        return Thing(path.name, not (there or steps), "cannot be read" if there else "is missing" if steps else "none")
+    if status.step > max(steps, default=0) and not in_use:
+        return Thing(path.name, False, f"speaks of step {status.step:,}, which has no checkpoint")
+    return Thing(path.name, True, f"{status.state} at step {status.step:,}")
+
+
+def _copies(folder: RunFolder, newest: Checkpoint | None) -> Iterator[Thing]:
+    """Compare the copies for people with the newest checkpoint."""
+    if newest is None:
+        return
+    yield Thing("config.yaml", *_config(folder, newest))
+    for name in sorted(name for name in newest.manifest.files if name in COPIED or name.startswith("tokenizer")):
+        try:
+            most = max(MOST_BYTES, newest.entry(name).size)
+            copy = hashlib.sha256(read_plain(folder.path / name, most)).hexdigest()
+            same = copy == newest.entry(name).sha256
+            yield Thing(name, same, f"{'as' if same else 'differs from the one'} in {newest.name}")
+        except (OSError, ValueError) as error:
+            yield Thing(name, False, _unreadable(error))
+
+
+def _config(folder: RunFolder, newest: Checkpoint) -> tuple[bool, str]:
+    try:
+        raw = read_plain(folder.path / "config.yaml", MOST_CONFIG)
+        if raw == newest.read("config.yaml"):
+            return True, f"as in {newest.name}"
+        config = validate(type(config_of(newest)), parse_yaml(raw.decode(), "config.yaml"))
+    except (OSError, ValueError) as error:
+        return False, _unreadable(error)
+    except UsageError as error:
+        return False, error.what
+    changed = differences(config_of(newest), config)
+    if changed or dump_yaml(config).encode() != raw:
+        return False, f"differs from the one in {newest.name}: {'; '.join(changed) or 'it was written by hand'}"
+    return True, f"as in {newest.name}, but for its limits"
+
+
+def _data(folder: RunFolder) -> Thing:
+    path = folder.data_path
+    if not os.path.lexists(path):
+        return Thing("data", True, "is not there; it is made anew from the text when it is needed")
+    try:
+        index = read_index(path)
+    except RunError as error:
+        return Thing("data", False, error.what)
+    wrong = list(contents.faults(path, index["contents"]))
+    return Thing("data", not wrong, "; ".join(wrong) or f"{len(index['contents'])} files of encoded text")
+
+
+def _unreadable(error: Exception) -> str:
+    if isinstance(error, FileNotFoundError):
+        return "is missing"
+    return f"cannot be read: {getattr(error, 'strerror', None) or error}"

@@ -1,0 +1,141 @@
+"""The lock of a run folder: one process at a time, free again the moment that process ends, however it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import fcntl
+import os
+import socket
+import time
+from pathlib import Path
+from types import TracebackType
+
+from pydantic import BaseModel, ValidationError
+
+from attnkit.errors import SystemFailure, failure
+from attnkit.io import atomic
+
+FILE_NAME = "lock"
+_TRIES = 20
+_PAUSE = 0.02  # seconds
+_LENGTH = 255  # the same for every owner, so that one text covers another
+# A forked child shares the lock, which would outlive its parent: children close what they find here.
+_held: set[int] = set()
+
+
+class Owner(BaseModel, frozen=True, extra="forbid", strict=True):
+    """Who holds the lock, or held it last; the content of the lock file."""
+
+    pid: int
+    host: str
+    since: str
+
+
+class Lock:
+    """A held lock; ``release`` it, use it in a ``with`` block, or end the process."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+        self._pid = os.getpid()
+        _held.add(descriptor)
+
+    def release(self) -> None:
+        """Let the folder go. Nothing happens the second time, or in a forked child, which never held it."""
+        if self._pid == os.getpid() and self.descriptor in _held:
+            _held.discard(self.descriptor)
+            os.close(self.descriptor)
+        self._pid = 0
+
+    def __enter__(self) -> Lock:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+
+def take_lock(folder: Path) -> Lock:
+    """Lock an existing folder without waiting for its owner.
+
+    Raises ``SystemFailure`` in a moment, naming process and host, when another process holds it.
+    """
+    path = folder / FILE_NAME
+    now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+    text = Owner(pid=os.getpid(), host=socket.gethostname(), since=now).model_dump_json().ljust(_LENGTH) + "\n"
+    lock = Lock(atomic.open_in_place(path))
+    try:
+        _lock(lock.descriptor)
+        if not path.exists() or not os.path.samestat(os.fstat(lock.descriptor), path.stat()):
+            raise SystemFailure(f"{folder} was moved away by another process", help="run the same command again")
+        # Never empty in between: by this text a run that was killed before its first checkpoint is known again.
+        atomic.write_in_place(lock.descriptor, text.encode())
+    except BlockingIOError:
+        lock.release()
+        raise _in_use(folder, read_owner(folder)) from None
+    except OSError as error:
+        lock.release()
+        raise failure("lock", path, error) from error
+    except BaseException:
+        lock.release()
+        raise
+    return lock
+
+
+def _lock(descriptor: int) -> None:
+    """Lock a file; what fails the first time may be one who only looks (``refuse_in_use``), and has gone the next."""
+    for attempt in range(_TRIES):
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if attempt == _TRIES - 1:
+                raise
+            time.sleep(_PAUSE)
+
+
+def refuse_in_use(folder: Path) -> None:
+    """Raise ``SystemFailure`` as ``take_lock`` does, and take nothing; there need not be such a folder.
+
+    For commands to ask before they load what takes seconds. Whatever else is wrong, taking the lock tells later.
+    """
+    try:
+        descriptor = os.open(folder / FILE_NAME, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise _in_use(folder, read_owner(folder)) from None
+    except OSError:
+        return
+    finally:
+        os.close(descriptor)
+
+
+def read_owner(folder: Path) -> Owner | None:
+    """Return who wrote the lock file last, None when nothing readable stands there."""
+    path = folder / FILE_NAME
+    with contextlib.suppress(OSError, ValidationError):
+        if path.is_file() and not path.is_symlink() and path.stat().st_size < 4096:
+            return Owner.model_validate_json(path.read_bytes())
+    return None
+
+
+def _in_use(folder: Path, owner: Owner | None) -> SystemFailure:
+    if owner is None:
+        return SystemFailure(f"{folder} is in use by another process", help="wait for it or choose another folder")
+    return SystemFailure(
+        f"{folder} is in use by process {owner.pid} on {owner.host} since {owner.since}",
+        help=f"wait for it, stop it (kill {owner.pid}), or choose another folder",
+    )
+
+
+def _let_go_in_child() -> None:
+    for descriptor in _held:
+        os.close(descriptor)
+    _held.clear()
+
+
+os.register_at_fork(after_in_child=_let_go_in_child)

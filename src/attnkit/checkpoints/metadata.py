@@ -1,0 +1,178 @@
+"""What the text files of a checkpoint say, checked: its configuration and its state. Knows no torch.
+
+A manifest proves that a file is what was saved, not that it makes sense: a run folder may come from anywhere.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Set
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, Field, ValidationError
+
+from attnkit.checkpoints.checkpoint import Checkpoint
+from attnkit.config import dump_yaml, parse_yaml, validate
+from attnkit.engine.registry import KINDS, OTHERS
+from attnkit.engine.run_config import RunConfig
+from attnkit.errors import RunError, UsageError
+
+MOST_CONFIG = 1 << 20
+MOST_STATE = 1 << 24
+"""Bytes; some 100,000 evaluations."""
+TEXTS = ("tokenizer.json", "tokenizer.target.json", "labels.json", "vectors.json")
+"""What a checkpoint may hold besides configuration, state and weights."""
+
+Count = Annotated[int, Field(ge=0, le=2**53)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Digits = Annotated[str, Field(pattern="^(0|[1-9][0-9]{0,15})$")]
+Scores = dict[Annotated[str, Field(max_length=40)], float]
+
+
+class _Position(BaseModel, extra="forbid", strict=True):
+    epoch: Count
+    index: Count
+
+
+class _Counters(BaseModel, extra="forbid", strict=True):
+    step: Count
+    epoch: Finite = Field(ge=0)
+    tokens: Count
+    minutes: Finite = Field(ge=0)
+    skipped: Count
+    skipped_in_row: Count
+    best: Finite | None
+    best_step: Count | None
+    best_loss: float | None
+    stale: Count
+    plateau_wait: Count
+    rate_scale: Finite = Field(ge=0, le=1)
+    due: bool
+    finished: Literal["steps", "epochs", "tokens", "minutes", "patience", "stopped"] | None
+    updates: Count
+    position: _Position
+
+
+class _State(BaseModel, extra="forbid", strict=True):
+    counters: _Counters
+    fingerprint: str
+    init_from: str | None = None
+    metrics_size: Count
+    scores: dict[Digits, Scores]
+
+
+class _Averaged(BaseModel, extra="forbid", strict=True):
+    averaged: list[Count]
+    metrics: Scores
+    """None where nobody took them."""
+
+
+def refuse_unreadable(config: BaseModel) -> None:
+    """Refuse a configuration that no checkpoint may hold, before there is one that nobody could read again.
+
+    Raises:
+        UsageError: it is too long, or has too many values.
+    """
+    text, help = dump_yaml(config), "name fewer or shorter paths, for example by joining the text files"
+    size = len(text.encode())
+    if size > MOST_CONFIG:
+        raise UsageError(f"the configuration takes {size:,} bytes, more than {MOST_CONFIG:,}", help=help)
+    try:
+        parse_yaml(text, "config.yaml")
+    except UsageError as error:
+        raise UsageError(f"the configuration could not be read again: {error.what}", help=help) from error
+
+
+def read_state(checkpoint: Checkpoint) -> dict[str, Any]:
+    """Return what ``state.json`` of a checkpoint of training says. Raises ``RunError`` where it makes no sense."""
+    state = _read_json(checkpoint, _State)
+    names = _metrics(checkpoint)
+    for step, scores in state["scores"].items():
+        if scores.keys() != names:
+            raise _senseless(checkpoint, "state.json", f"scores.{step} are not {', '.join(sorted(names))}")
+    if state["counters"]["step"] != checkpoint.step:
+        raise _senseless(checkpoint, "state.json", f"counters.step is not {checkpoint.step}")
+    return state
+
+
+def read_averaged(checkpoint: Checkpoint) -> dict[str, Any]:
+    """Return what ``state.json`` of an averaged checkpoint says. Raises ``RunError`` where it makes no sense."""
+    state = _read_json(checkpoint, _Averaged)
+    if state["metrics"] and state["metrics"].keys() != (names := _metrics(checkpoint)):
+        raise _senseless(checkpoint, "state.json", f"metrics are not {', '.join(sorted(names))}")
+    return state
+
+
+def read_run_config(checkpoint: Checkpoint, *tasks: str) -> RunConfig:
+    """Return the configuration stored in a checkpoint, of one of the ``tasks`` where any is asked for.
+
+    Raises:
+        RunError: it is of another kind, or makes no sense.
+    """
+    tree = read_tree(checkpoint)
+    found = str(tree.get("task"))[:40]
+    if found not in KINDS or (tasks and found not in tasks):
+        expected = " or ".join(KINDS[task].noun for task in tasks) or f"one of {', '.join(KINDS)}"
+        command = KINDS[found].command if found in KINDS else OTHERS.get(found)
+        help = None if command is None else f"attnkit {command} takes it"
+        raise RunError(f"this run is of the kind '{found}', not {expected}", where=str(checkpoint.path), help=help)
+    try:
+        return validate(KINDS[found].config, tree)
+    except UsageError as error:
+        raise RunError(
+            f"this run was made by another version of attnkit: {error.what}", where=str(checkpoint.path)
+        ) from error
+
+
+def refuse_other_kind(checkpoint: Checkpoint, task: str) -> None:
+    """Raise ``RunError`` where no run of a task may begin with what a checkpoint holds."""
+    read_run_config(checkpoint, task, *KINDS[task].begins_with)
+
+
+def _metrics(checkpoint: Checkpoint) -> Set[str]:
+    return set(read_run_config(checkpoint).metrics)
+
+
+def read_tree(checkpoint: Checkpoint) -> dict[str, Any]:
+    """Return the configuration of a checkpoint as it is written. Raises ``RunError`` where it is none."""
+    try:
+        tree = parse_yaml(read_text(checkpoint, "config.yaml", MOST_CONFIG), "config.yaml")
+    except UsageError as error:
+        raise _senseless(checkpoint, "config.yaml", error.what) from error
+    if not isinstance(tree, dict):
+        raise _senseless(checkpoint, "config.yaml", "it is no mapping of keys to values")
+    return tree
+
+
+def read_text(checkpoint: Checkpoint, file: str, most: int) -> str:
+    """Return the text of a file. Raises ``RunError`` where it is longer than ``most`` bytes, or not UTF-8."""
+    try:
+        return read_bounded(checkpoint, file, most).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise _senseless(checkpoint, file, "it is not UTF-8") from error
+
+
+def read_bounded(checkpoint: Checkpoint, file: str, most: int) -> bytes:
+    """Return a file's content. Raises ``RunError`` where it is longer than ``most`` bytes, before it is read."""
+    size = checkpoint.entry(file).size
+    if size > most:
+        raise _senseless(checkpoint, file, f"it has {size:,} bytes, more than the {most:,} that it may have")
+    return checkpoint.read(file)
+
+
+def _read_json(checkpoint: Checkpoint, model: type[BaseModel]) -> dict[str, Any]:
+    raw = read_bounded(checkpoint, "state.json", MOST_STATE)
+    try:
+        model.model_validate_json(raw)
+        found: dict[str, Any] = json.loads(raw)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(map(str, first["loc"]))[:80]
+        raise _senseless(checkpoint, "state.json", f"{place}: {first['msg']}" if place else first["msg"]) from error
+    except (ValueError, RecursionError) as error:
+        raise _senseless(checkpoint, "state.json", str(error)) from error
+    return found
+
+
+def _senseless(checkpoint: Checkpoint, file: str, why: str) -> RunError:
+    return RunError(f"{file} of checkpoint {checkpoint.name} makes no sense: {why}", where=str(checkpoint.path / file))

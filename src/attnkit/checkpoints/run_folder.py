@@ -1,0 +1,283 @@
+"""A run folder: finding, saving and dropping checkpoints, the logs beside them, and who may write there.
+
+Holds everything of a run and can be moved or zipped. Knows nothing of models, nor of what the files it stores mean.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from attnkit.checkpoints import logs
+from attnkit.checkpoints.checkpoint import REPLACED, Checkpoint, open_checkpoint, replaced_path, write_checkpoint
+from attnkit.checkpoints.detect import is_run, refuse_link, refuse_other, require_run
+from attnkit.checkpoints.lock import FILE_NAME as LOCK_NAME
+from attnkit.checkpoints.lock import Lock, take_lock
+from attnkit.checkpoints.logs import Status
+from attnkit.checkpoints.manifest import Content
+from attnkit.checkpoints.retention import Retention, removable
+from attnkit.errors import RunError, UsageError, failure
+from attnkit.io import atomic
+from attnkit.io.atomic import Data
+from attnkit.io.safe_read import blames_the_file, read_plain
+
+_MOST_NAME = 100  # bytes of the file that names the best
+STEP: Final = re.compile(r"step-(0|[1-9][0-9]{0,15})")
+
+
+class RunFolder:
+    """The folder at ``path``, which need not exist yet. The constructor touches nothing."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.checkpoints_path = path / "checkpoints"
+        self.data_path = path / "data"
+        self.metrics_path = path / "metrics.jsonl"
+        self.timings_path = path / "timings.jsonl"
+        self._saved_step: int | None = None
+
+    # --- who may write here
+
+    def exists(self) -> bool:
+        """Tell whether a run was begun here."""
+        return is_run(self.path)
+
+    def lock(self) -> Lock:
+        """Make the folder where it is missing, lock it for this process, and clear up what a killed one left behind.
+
+        Raises ``SystemFailure`` at once when another process holds it, ``RunError`` when something else lies here.
+        """
+        refuse_other(self.path)
+        atomic.make_dirs(self.path)
+        lock = take_lock(self.path)
+        try:
+            # Before the first save, the lock file alone tells that a run was begun here.
+            atomic.sync(self.path / LOCK_NAME)
+            for folder in (self.path, self.checkpoints_path, self.data_path):
+                if folder.is_dir():
+                    atomic.sweep(folder)
+            self._settle_replaced()
+        except BaseException:
+            lock.release()
+            raise
+        return lock
+
+    def move_aside(self) -> Path:
+        """Rename the run to RUN.old-1, or the next free number, and return that path. Nothing may be using it."""
+        with self.lock():
+            number = 1
+            while (goal := self.path.with_name(f"{self.path.name}.old-{number}")).exists():
+                number += 1
+            atomic.move(self.path, goal)
+        return goal
+
+    # --- saving
+
+    def save(self, step: int, contents: Mapping[str, Content]) -> Checkpoint:
+        """Save a checkpoint, all or nothing; afterwards it and all metrics appended so far survive a power cut."""
+        refuse_link(self.checkpoints_path)
+        atomic.make_dirs(self.checkpoints_path)
+        atomic.sweep(self.checkpoints_path)
+        if self.metrics_path.exists():
+            atomic.sync(self.metrics_path)
+        name = f"step-{step}"
+        checkpoint = write_checkpoint(self.checkpoints_path / name, name, step, contents)
+        self._saved_step = step
+        return checkpoint
+
+    def save_averaged(self, step: int, contents: Mapping[str, Content]) -> Checkpoint:
+        """Save the averaged checkpoint beside the others, all or nothing, in place of an earlier one."""
+        atomic.sweep(self.path)
+        return write_checkpoint(self.path / "averaged", "averaged", step, contents)
+
+    def set_best(self, name: str) -> None:
+        """Name the best checkpoint: "step-N" or "averaged", which must be there."""
+        self._open(name)
+        atomic.write_text(self.path / "best", name + "\n")
+
+    def rotate(
+        self, keep_last: int, keep_best: int, metrics: Mapping[int, float], lower_is_better: bool = False
+    ) -> list[str]:
+        """Remove all checkpoints but the newest and the best few by score (step to score); return their names.
+
+        Call it after a save. The newest save and the one that ``best`` names always stay. Checkpoints beyond the newest
+        save are damaged leftovers, which discovery passed over: they count for nothing and go.
+        """
+        present = sorted({step for step, _ in self._found()})
+        newest = present[-1] if self._saved_step is None and present else self._saved_step
+        if newest is None:
+            return []
+        best = None
+        with contextlib.suppress(RunError):
+            best = self.best_name()
+        protected = [newest, *(int(found[1]) for found in [STEP.fullmatch(best or "")] if found)]
+        current = [step for step in present if step <= newest]
+        retention = Retention(keep_last, keep_best, lower_is_better, metrics)
+        going = [*removable(current, retention, protected), *(step for step in present if step > newest)]
+        for step in going:
+            path = self.checkpoints_path / f"step-{step}"
+            atomic.remove_tree(replaced_path(path))
+            atomic.remove_tree(path)
+        return [f"step-{step}" for step in going]
+
+    # --- finding
+
+    def folders(self) -> list[tuple[str, Path]]:
+        """Return name and folder of every checkpoint, the average last, damaged or not.
+
+        One that was being replaced when a process died comes after its successor, by the same name.
+        """
+        found = [(f"step-{step}", path) for step, path in self._found()]
+        averaged = self.path / "averaged"
+        return found + [("averaged", path) for path in (averaged, replaced_path(averaged)) if os.path.lexists(path)]
+
+    def steps(self) -> list[int]:
+        """Return the steps that have a checkpoint, damaged or not, ascending."""
+        return sorted({step for step, _ in self._found()})
+
+    def newest(self) -> tuple[Checkpoint | None, list[str]]:
+        """Return the newest checkpoint of which every byte verifies, and a warning for each newer one passed over.
+
+        None when nothing was saved yet. Raises ``RunError`` when checkpoints were saved and none can be used: what
+        stands beside them, the status above all, tells that they were.
+        """
+        warnings: list[str] = []
+        for step, path in self._found():
+            try:
+                checkpoint = open_checkpoint(path, f"step-{step}")
+                checkpoint.verify()
+            except RunError as error:
+                warnings.append(f"{error.what} ({error.where})")
+            else:
+                return checkpoint, warnings
+        if warnings or self._was_saved():
+            what = warnings[0] if warnings else f"{self.path} has lost its checkpoints"
+            raise RunError(
+                f"no checkpoint can be used: {what}",
+                where=str(self.checkpoints_path),
+                help="put a copy of checkpoints/ back; --overwrite starts anew and keeps the old run aside",
+            )
+        return None, warnings
+
+    def _was_saved(self) -> bool:
+        status = self.read_status()
+        told = status is not None and status.step > 0
+        return told or any((self.path / name).exists() for name in ("best", "averaged"))
+
+    def checkpoint(self, name: str | None = None) -> tuple[Checkpoint, list[str]]:
+        """Return the checkpoint called "best", "last", "averaged" or "step-N", and warnings.
+
+        Without a name: the best if one was named, else the last that verifies. Files are verified as they are read.
+        Raises ``RunError`` when it is missing or damaged, ``UsageError`` for a name of no such form.
+        """
+        require_run(self.path)
+        if name is None:
+            name = "best" if (self.path / "best").exists() else "last"
+        if name == "last":
+            newest, warnings = self.newest()
+            if newest is None:
+                raise RunError(f"{self.path} has no checkpoint yet", help="train until the first one is saved")
+            return newest, warnings
+        if name == "best":
+            name = self.best_name()
+            if name is None:
+                raise RunError(f"{self.path} names no best checkpoint yet", help="take the last: --checkpoint last")
+        return self._open(name), []
+
+    def best_name(self) -> str | None:
+        """Return what the file ``best`` names, None when there is none. Raises ``RunError`` when it makes no sense."""
+        path = self.path / "best"
+        text = ""
+        try:
+            text = read_plain(path, _MOST_NAME).decode("utf-8", errors="replace").removesuffix("\n")
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            if not blames_the_file(error):
+                raise failure("read", path, error) from error
+        except ValueError:
+            pass  # as senseless as a text that is no name
+        if text == "averaged" or STEP.fullmatch(text):
+            return text
+        raise RunError("the file naming the best checkpoint is damaged", where=str(path), help="--checkpoint last")
+
+    # --- what people and programs watch
+
+    @property
+    def metrics_size(self) -> int:
+        """Bytes of ``metrics.jsonl``; a checkpoint records it, so that a resume can cut the log there."""
+        return self.metrics_path.stat().st_size if self.metrics_path.exists() else 0
+
+    def append_metrics(self, record: Mapping[str, object]) -> None:
+        """Append a line to ``metrics.jsonl``: only what another run of the same command would write as well."""
+        logs.append_record(self.metrics_path, record)
+
+    def append_timings(self, record: Mapping[str, object]) -> None:
+        """Append a line to ``timings.jsonl``: what the clock says."""
+        logs.append_record(self.timings_path, record)
+
+    def truncate_metrics(self, size: int) -> list[str]:
+        """Cut ``metrics.jsonl`` to the bytes a checkpoint recorded (0 for a new start); warn when some are missing."""
+        if self.metrics_size > size:
+            atomic.truncate(self.metrics_path, size)
+        missing = size - self.metrics_size
+        return [f"{self.metrics_path} has lost {missing} bytes that its checkpoint knew of"] if missing > 0 else []
+
+    def write_status(self, status: Status) -> None:
+        """Write ``status.json``."""
+        logs.write_status(self.path / logs.STATUS_NAME, status)
+
+    def read_status(self) -> Status | None:
+        """Return what ``status.json`` says, None when it is missing or makes no sense."""
+        return logs.read_status(self.path / logs.STATUS_NAME)
+
+    def write_copy(self, name: str, data: Data) -> None:
+        """Write a file at the root for people: a copy of the configuration or vocabulary, or the card ``README.md``."""
+        atomic.write_bytes(self.path / name, data)
+
+    # --- inside
+
+    def _settle_replaced(self) -> None:
+        """End what a crash interrupted: a checkpoint whose successor is not there gets its name back, others go."""
+        for name, path in self.folders():
+            if path.name.endswith(REPLACED):
+                successor = path.with_name(name)
+                if not os.path.lexists(successor):
+                    atomic.move(path, successor)
+                    continue
+                with contextlib.suppress(RunError):  # a damaged successor: then both stay
+                    open_checkpoint(successor, name).verify()
+                    atomic.remove_tree(path)
+
+    def _found(self) -> list[tuple[int, Path]]:
+        """Return step and path of every checkpoint folder, newest first, one being replaced after its successor.
+
+        Raises ``RunError`` where the folder they lie in is a link: what it leads to is no part of this run.
+        """
+        found: list[tuple[int, Path]] = []
+        try:
+            refuse_link(self.checkpoints_path)
+            for path in self.checkpoints_path.iterdir():
+                if match := STEP.fullmatch(path.name.removesuffix(REPLACED)):
+                    found.append((int(match[1]), path))
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        except OSError as error:
+            raise failure("read", self.checkpoints_path, error) from error
+        return sorted(found, key=lambda pair: (-pair[0], pair[1].name))
+
+    def _open(self, name: str) -> Checkpoint:
+        if name != "averaged" and not STEP.fullmatch(name):
+            raise UsageError(f"'{name}' is no checkpoint", help="choose best, last, averaged or step-N")
+        if name != "averaged":
+            self._found()  # which refuses a linked folder
+        path = self.path / "averaged" if name == "averaged" else self.checkpoints_path / name
+        for candidate in (path, replaced_path(path)):
+            if os.path.lexists(candidate):
+                return open_checkpoint(candidate, name)
+        held = ", ".join(f"step-{step}" for step in self.steps())
+        raise RunError(f"{self.path} has no checkpoint {name}", help=f"it has {held or 'none yet'}")

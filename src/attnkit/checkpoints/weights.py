@@ -1,0 +1,118 @@
+"""Weights in safetensors files: none is read before it is known to fit, by its size, its header and its numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, cast
+
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from attnkit.checkpoints.checkpoint import Checkpoint
+from attnkit.errors import RunError
+from attnkit.io.safe_read import parse_json
+from attnkit.models.config import ModelConfig
+from attnkit.models.translation import TranslationModel
+
+MODEL = "model.safetensors"
+OPTIMIZER = "optimizer.safetensors"
+DTYPES = {torch.float32: "F32", torch.float64: "F64", torch.bfloat16: "BF16", torch.int64: "I64", torch.bool: "BOOL"}
+"""Of what checkpoints hold."""
+_PREFIX = 8  # bytes, in which a file says how long its header is
+_ENTRY = 1 << 10  # bytes of a header that describe one tensor, at most
+
+
+def tensors_of(model: TranslationModel | torch.nn.Module) -> dict[str, Tensor]:
+    """Return the named tensors that a checkpoint holds: each parameter once, however often it is used, and buffers."""
+    module = cast(torch.nn.Module, model)
+    buffers = {n: t for n, t in module.state_dict(keep_vars=True).items() if not isinstance(t, torch.nn.Parameter)}
+    return {**dict(module.named_parameters()), **buffers}
+
+
+def refuse_small(checkpoint: Checkpoint, config: ModelConfig, vocab_sizes: tuple[int, int]) -> None:
+    """Refuse a model for which a checkpoint has too few weights, before it is built: it takes no more memory than they.
+
+    Raises:
+        RunError: The weights are too few bytes, or the vocabularies do not fit the configuration.
+    """
+    if config.tied == "all" and vocab_sizes[0] != vocab_sizes[1]:
+        raise _misfit(checkpoint, MODEL, f"two vocabularies of {vocab_sizes[0]} and {vocab_sizes[1]} entries for one")
+    refuse_fewer(checkpoint, config.least_weights(*vocab_sizes))
+
+
+def refuse_fewer(checkpoint: Checkpoint, n_weights: int) -> None:
+    """Raise ``RunError`` where a checkpoint's file is too short for so many weights, before a model is built."""
+    size, least = checkpoint.entry(MODEL).size, 4 * n_weights
+    if size < least:
+        raise _misfit(checkpoint, MODEL, f"it has {size:,} bytes, the configuration asks for {least:,} or more")
+
+
+def refuse_other_size(checkpoint: Checkpoint, file: str, expected: Mapping[str, Tensor]) -> None:
+    """Raise ``RunError`` where a file cannot hold the ``expected`` tensors, by its size alone."""
+    size, least = checkpoint.entry(file).size, sum(map(_n_bytes, expected.values()))
+    if not least < size <= least + _PREFIX + _ENTRY * (1 + len(expected)):
+        raise _misfit(checkpoint, file, f"it has {size:,} bytes, the configuration asks for about {least:,}")
+
+
+def read_tensors(checkpoint: Checkpoint, file: str, expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors of a file, of the names, shapes and dtypes of ``expected``.
+
+    Raises:
+        RunError: They do not fit, or weights are not finite.
+    """
+    refuse_other_size(checkpoint, file, expected)
+    raw = checkpoint.read(file)
+    try:
+        check_header(raw, expected)
+        tensors = safetensors.torch.load(raw)
+    except (ValueError, safetensors.SafetensorError) as error:
+        raise _misfit(checkpoint, file, str(error)) from error
+    broken = [name for name, tensor in tensors.items() if not bool(torch.isfinite(tensor).all())]
+    if broken and file == MODEL:
+        raise RunError(f"the weights '{broken[0]}' are not finite", where=str(checkpoint.path))
+    return tensors
+
+
+def check_header(raw: bytes, expected: Mapping[str, Tensor]) -> None:
+    """Raise ``ValueError`` unless safetensors bytes hold the expected tensors, end to end and nothing else."""
+    n_header = int.from_bytes(raw[:_PREFIX], "little")
+    begin = _PREFIX + n_header
+    if not begin <= len(raw) or n_header > _ENTRY * (1 + len(expected)):
+        raise ValueError("its header is too long")
+    header = parse_json(raw[_PREFIX:begin])
+    if not isinstance(header, dict):
+        raise ValueError("its header describes no tensors")
+    if odd := header.keys() ^ expected.keys():
+        raise ValueError(f"it {'lacks' if min(odd) in expected else 'has the unknown tensor'} '{min(odd)[:80]}'")
+    spans = sorted(_span(name, header[name], tensor) for name, tensor in expected.items())
+    ends = [0, *(end for _, end in spans)]
+    if [start for start, _ in spans] != ends[:-1] or ends[-1] != len(raw) - begin:
+        raise ValueError("its tensors overlap or leave holes")
+
+
+def _span(name: str, entry: Any, tensor: Tensor) -> tuple[int, int]:
+    """Return where a tensor begins and ends."""
+    if not isinstance(entry, dict) or entry.keys() != {"dtype", "shape", "data_offsets"}:
+        raise ValueError(f"'{name}' is not described as a tensor")
+    if _integers(entry["shape"]) != list(tensor.shape) or entry["dtype"] != DTYPES[tensor.dtype]:
+        found = f"{entry['dtype']} {entry['shape']}"[:80]
+        raise ValueError(f"'{name}' is {found}, not {DTYPES[tensor.dtype]} {[*tensor.shape]}")
+    span = _integers(entry["data_offsets"])
+    if len(span) != 2 or span[0] < 0 or span[1] - span[0] != _n_bytes(tensor):
+        raise ValueError(f"'{name}' does not take the bytes of its shape")
+    return span[0], span[1]
+
+
+def _integers(value: Any) -> list[int]:
+    return value if isinstance(value, list) and all(type(part) is int for part in value) else []
+
+
+def _n_bytes(tensor: Tensor) -> int:
+    return math.prod(tensor.shape) * tensor.element_size()
+
+
+def _misfit(checkpoint: Checkpoint, file: str, why: str) -> RunError:
+    return RunError(f"the weights do not fit the configuration: {why}", where=str(checkpoint.path / file))

@@ -1,0 +1,59 @@
+"""How training goes, on stderr: what every command that trains shows while it works. Holds no command of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from attnkit.cli import console
+
+if TYPE_CHECKING:
+    from attnkit.text.check_report import Report
+
+
+def follow(events: Iterator[Any], begin: Callable[[], None]) -> Iterator[Any]:
+    """Show the events that are progress and hand on the others, what came out. ``begin`` is called as training starts.
+
+    Nothing of the status line is left on the screen when an event is handed on.
+    """
+    from attnkit.data.prepared_dir import Checked, Stage, Warned
+    from attnkit.engine.trainer import Begun, Scored
+    from attnkit.plotting import progress_text as views
+    from attnkit.training.loop import StepRecord
+
+    clock = views.Clock()
+    with console.StatusLine() as line:
+        for event in events:
+            if isinstance(event, StepRecord):
+                if event.skipped:
+                    line.say(f"warning: step {event.step:,} is left out: its loss or its gradient is not finite")
+                speed = clock.tick(event.n_tokens, event.progress)
+                loss = None if event.skipped else event.loss
+                line.update(views.step_line(event.step, loss, event.learning_rate, event.progress, speed))
+            elif isinstance(event, Stage):
+                line.say(event.text)
+            elif isinstance(event, Warned):
+                line.say(f"warning: {event.text}")
+            elif isinstance(event, Checked):
+                show_findings(event.report, line)
+            elif isinstance(event, Begun):
+                begin()
+                where = f"{event.device}, {event.precision}"
+                line.say("\n".join(views.begun(event.step, event.n_parameters, event.counts, where, event.unit)))
+            elif isinstance(event, Scored):
+                scored = event.record
+                found = views.evaluation_line(scored.step, scored.metrics, scored.improved)
+                line.say("\n".join([found, *views.samples(event.samples)]))
+                clock.skip()
+            else:
+                line.clear()
+                yield event
+
+
+def show_findings(report: Report, line: console.StatusLine) -> None:
+    """Say what is odd about two files, a line a finding; nothing where nothing is."""
+    from attnkit.plotting.progress_text import finding_line
+
+    for found in report.findings:
+        path = report.tgt if found.side == "target" else report.src
+        line.say(finding_line(path, found.count, found.text, found.first_line, found.dropped))

@@ -1,0 +1,134 @@
+"""What commands that train have in common: they complete what they were given, train, and show how it ended.
+
+Holds no command of its own.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from json import dumps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from attnkit.cli import console
+from attnkit.cli._progress import follow
+from attnkit.config import flatten
+from attnkit.errors import StoppedError, UsageError
+
+if TYPE_CHECKING:
+    from attnkit.engine.resolve import Resolved
+    from attnkit.engine.trainer import Finished, Request
+
+
+@dataclass(frozen=True)
+class Given:
+    """What every command that trains is given besides the keys that its own flags set."""
+
+    output: Path
+    config: Path | None
+    preset: str
+    sets: Sequence[str] | None
+    init_from: Path | None
+    overwrite: bool
+    dry_run: bool
+    json: bool
+
+
+def begin(flags: Mapping[str, Any], given: Given) -> None:
+    """Train what flags, ``--set``, a file and a preset say, or show what that would be."""
+    from attnkit.checkpoints.lock import refuse_in_use
+    from attnkit.engine.inheritance import inherited, preset_of
+    from attnkit.engine.resolve import resolve
+
+    output, init_from = given.output, given.init_from
+    if not given.dry_run and os.environ.get("RANK", "0") == "0":  # the others would find the first one's lock
+        refuse_in_use(output)
+    resolved = resolve(
+        flags,
+        sets=given.sets or [],
+        file=given.config,
+        preset_name=given.preset,
+        earlier=None if given.overwrite else preset_of(output),
+        fixed=inherited(init_from, None if given.overwrite else output) if init_from is not None else None,
+    )
+    if resolved.config.checkpoints.average == 1:
+        raise UsageError(
+            "an average takes two checkpoints or more",
+            where=f"checkpoints.average ({resolved.origin('checkpoints.average')})",
+            help="0 makes none",
+        )
+    if given.dry_run:
+        show_plan(resolved, given)
+        return
+    from attnkit.checkpoints.torchrun import refuse_repeat
+
+    refuse_repeat(output)  # before torch is loaded
+    from attnkit.engine.trainer import Request
+
+    run(Request(resolved.config, output, given.overwrite, init_from), given.json)
+
+
+def run(request: Request, json: bool) -> None:
+    """Train, as the one process or as one of several of which the first alone speaks."""
+    from attnkit.distributed.processes import launched_rank
+    from attnkit.engine.registry import KINDS
+    from attnkit.engine.trainer import train
+    from attnkit.runtime.stops import StopRequests
+
+    rank = launched_rank()
+    with StopRequests() as stop, console.muted(bool(rank)):
+        events = train(replace(request, stop=stop))
+        try:
+            try:
+                for outcome in follow(events, stop.defer):
+                    show(outcome, request.path, KINDS[request.config.task].command, json)
+            except (KeyboardInterrupt, SystemExit) as asked:
+                events.throw(asked)  # where it was not training that was interrupted, but the telling of it
+        except StoppedError as stopped:
+            if rank is None:
+                raise
+            console.note(stopped.what)  # ending with 0: another code makes torchrun kill and restart its processes
+
+
+def show(done: Finished, output: Path, use: str, json: bool) -> None:
+    """Print the outcome; ``use`` is the command that takes such a run."""
+    from attnkit.plotting.progress_text import scores
+
+    if json:
+        console.result(dumps(asdict(done)))
+    elif done.already:
+        console.result(f"{output} is finished: {done.step:,} steps. A larger limit goes on, --overwrite anew.")
+    else:
+        said = f"done: {done.step:,} steps ({done.reason}); best: {done.best}"
+        console.result(f"{said}\n{scores(done.metrics)}\ntry: {console.command(use, output)}")
+
+
+def show_plan(resolved: Resolved, given: Given) -> None:
+    """Print the resolved configuration with the origin of each value, and what the run would take.
+
+    What a run would refuse to begin with is refused here too.
+    """
+    from attnkit.checkpoints.run_folder import RunFolder
+    from attnkit.engine.pretrained_embeddings import open_embeddings, refuse_beside
+    from attnkit.engine.task import task_of
+    from attnkit.engine.vocabularies import refuse_two_givers
+    from attnkit.plotting.progress_text import count, size
+
+    refuse_two_givers(resolved.config.vocabulary_files, given.init_from)
+    refuse_beside(resolved.config, given.init_from)
+    if given.overwrite or not RunFolder(given.output).steps():  # a run that goes on has them in its weights
+        open_embeddings(resolved.config)
+    found = task_of(resolved.config.task).plan(resolved.config, given.init_from)
+    values = flatten(resolved.config.model_dump(mode="json"))
+    if given.json:
+        values = {key: {"value": value, "origin": resolved.origin(key)} for key, value in values.items()}
+        shown = {"preset": resolved.config.preset, "configuration": values, "plan": asdict(found)}
+        console.result(dumps(shown, indent=1))
+    else:
+        per_epoch = f"about {count(found.tokens_per_epoch)} tokens and {found.steps_per_epoch:,} steps an epoch"
+        takes = f"{count(found.n_parameters)} parameters, about {size(found.memory)} of memory"
+        rows = [(key, "null" if v is None else str(v), resolved.origin(key)) for key, v in values.items()]
+        console.result(console.table(rows) + f"\n\n{found.n_examples:,} {found.unit}, {per_epoch}")
+        console.result(f"{takes}, {found.device}, {found.precision}")

@@ -1,0 +1,41 @@
+"""``attnkit average``: one checkpoint from several."""
+
+from __future__ import annotations
+
+from json import dumps
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def command(
+    run: Annotated[Path, typer.Argument(help="Run folder.", metavar="RUN")],
+    n: Annotated[
+        int | None, typer.Option("-n", "--last", min=2, help="The newest N checkpoints. [default: all]")
+    ] = None,
+    checkpoint: Annotated[list[str] | None, typer.Option(help="A checkpoint by name, as step-400; repeatable.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Report as JSON.")] = False,
+) -> None:
+    """Average the weights of a run's checkpoints; translate then takes the average.
+
+    What a stop saved between two planned checkpoints is left out, unless you name it by --checkpoint.
+
+    \b
+    Examples:
+      attnkit average run --last 5
+      attnkit translate run < test.en
+    """
+    from attnkit.checkpoints.lock import refuse_in_use
+    from attnkit.cli import console
+
+    refuse_in_use(run)  # before torch is loaded
+    from attnkit.engine.averaging import average_run
+
+    done = average_run(run, n, checkpoint or [])
+    for text in done.warnings:
+        console.warn(text)
+    if json:
+        console.result(dumps({"averaged": done.names, "path": str(done.path)}))
+    else:
+        console.result(f"averaged {', '.join(done.names)} into {done.path}")

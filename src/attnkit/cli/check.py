@@ -1,0 +1,132 @@
+"""``attnkit check``: what is wrong with two line-aligned files."""
+
+from __future__ import annotations
+
+import json as codec
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from attnkit.cli import console
+from attnkit.config import validate
+from attnkit.errors import DataError, UsageError
+from attnkit.text.config import CheckConfig
+
+if TYPE_CHECKING:
+    from attnkit.text.check_report import Finding, Report
+
+DEFAULT = CheckConfig()
+
+
+def command(
+    src: Annotated[Path, typer.Argument(metavar="SRC", help="Source text, one sentence a line.")],
+    tgt: Annotated[Path, typer.Argument(metavar="TGT", help="Target text; line n translates line n.")],
+    train_src: Annotated[
+        Path | None, typer.Option(help="Find lines that this training source holds too.", metavar="FILE")
+    ] = None,
+    train_tgt: Annotated[Path | None, typer.Option(help="Its target, to find whole pairs.", metavar="FILE")] = None,
+    vocab: Annotated[
+        Path | None, typer.Option(help="Vocabulary, to count tokens and unknown ones.", metavar="FILE")
+    ] = None,
+    tgt_vocab: Annotated[
+        Path | None, typer.Option(help="Vocabulary of the target, if it has its own.", metavar="FILE")
+    ] = None,
+    max_length: Annotated[
+        int | None, typer.Option(help=f"Tokens; with --vocab.  [default: {DEFAULT.max_length}]")
+    ] = None,
+    max_characters: Annotated[
+        int | None, typer.Option(help=f"Characters; without --vocab.  [default: {DEFAULT.max_characters}]")
+    ] = None,
+    max_ratio: Annotated[
+        float, typer.Option(help="Times that a ratio of lengths may differ from the usual one.")
+    ] = DEFAULT.max_ratio or 0.0,
+    export_to: Annotated[
+        Literal["ctranslate2", "huggingface"] | None,
+        typer.Option(help="Also say if a run on these files could be exported there, before it is trained."),
+    ] = None,
+    settings: Annotated[
+        Path | None, typer.Option("--config", help="With --export-to: the configuration to train.", metavar="FILE")
+    ] = None,
+    sets: Annotated[
+        list[str] | None, typer.Option("--set", help="With --export-to: any key of it.", metavar="KEY=VALUE")
+    ] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with 3 if anything at all is found.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Report as JSON.")] = False,
+) -> None:
+    """Find what is wrong with two line-aligned files: exit 0 if they can be trained on, 3 if not.
+
+    \b
+    Examples:
+      attnkit check a.en a.de
+      attnkit check test.en test.de --train-src a.en --train-tgt a.de
+      attnkit check a.en a.de --vocab vocab.json --max-length 200 --json
+      attnkit check a.en a.de --export-to huggingface --set model.norm=post
+    """
+    from attnkit.text.check import check_pair
+    from attnkit.text.tokenizer import load
+
+    for refused, what in (
+        (train_tgt and not train_src, "--train-tgt needs --train-src beside it"),
+        (tgt_vocab and not vocab, "--tgt-vocab needs --vocab beside it"),
+        (max_length is not None and not vocab, "--max-length counts tokens and needs --vocab; see --max-characters"),
+        (max_characters is not None and vocab, "--max-characters is for files without --vocab; see --max-length"),
+        ((settings or sets) and not export_to, "--config and --set say what would be exported: add --export-to"),
+    ):
+        if refused:
+            raise UsageError(what)
+    given = {"max_length": max_length, "max_characters": max_characters, "max_ratio": max_ratio}
+    values = {name: value for name, value in given.items() if value is not None}
+    config = validate(CheckConfig, values, {name: f"--{name.replace('_', '-')}" for name in values})
+    source = load(vocab) if vocab else None
+    vocabularies = (source, load(tgt_vocab) if tgt_vocab else source) if source else None
+    others = (train_src, train_tgt) if train_src else None
+    report = check_pair(src, tgt, config, others=others, vocabularies=vocabularies)
+    console.result(as_json(report) if json else as_text(report))
+    if export_to is not None:
+        from attnkit.conversion.preflight import confirm_export
+
+        console.note(confirm_export(src, tgt, export_to, file=settings, sets=sets or ()))
+    if not report.trainable or (strict and report.findings):
+        raise typer.Exit(DataError.exit_code)
+
+
+def as_json(report: Report) -> str:
+    """Return the report for programs."""
+    return codec.dumps({"trainable": report.trainable, **asdict(report)}, indent=1, ensure_ascii=False)
+
+
+def as_text(report: Report) -> str:
+    """Return the report for people, within 80 columns unless a path is long."""
+    rows: list[tuple[str, ...]] = []
+    for side, path, n_lines, n_words, unknown in (
+        ("source", report.src, report.n_src, report.n_src_words, report.src_unknown_rate),
+        ("target", report.tgt, report.n_tgt, report.n_tgt_words, report.tgt_unknown_rate),
+    ):
+        rate = () if unknown is None else (f"{100 * unknown:.3f} % of tokens unknown",)
+        rows.append((side, path, f"{n_lines:,} lines", f"{n_words:,} words", *rate))
+    lines = [console.table(rows, indent="")]
+    for finding in report.findings:
+        lines += describe(finding)
+    n_dropped = sum(finding.count for finding in report.findings if finding.dropped)
+    if not report.trainable:
+        lines.append("These files cannot be trained on until what is marked ! is mended.")
+    elif n_dropped:
+        lines.append(f"These files can be trained on; {n_dropped:,} of {report.n_src:,} pairs will be left out.")
+    else:
+        lines.append("These files can be trained on." + ("" if report.findings else " Nothing odd was found."))
+    return "\n".join(lines)
+
+
+def describe(finding: Finding) -> list[str]:
+    """Return one finding: count and text, then where it is met first."""
+    mark = "!" if finding.fatal else "-" if finding.dropped else " "
+    side = "" if finding.side == "pair" else f"{finding.side}: "
+    lines = [f"{mark} {finding.count:>9,}  {side}{finding.text}"]
+    if finding.first_line is not None:
+        sample = f": {finding.sample}" if finding.sample else ""
+        if finding.name == "mismatch":
+            lines.append(f"{'':11}  the files seem to part here, by a guess from the look of the lines:")
+        lines.append(f"{'':11}  line {finding.first_line:,}{sample}")
+    return lines

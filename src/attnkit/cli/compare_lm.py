@@ -1,0 +1,48 @@
+"""``attnkit compare-lm``: what BERT and GPT make of the same text."""
+
+from __future__ import annotations
+
+from json import dumps
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+
+def command(
+    bert: Annotated[Path, typer.Argument(help="Run of pretrain-mlm.", metavar="BERT")],
+    gpt: Annotated[Path, typer.Argument(help="Run of pretrain-clm.", metavar="GPT")],
+    text: Annotated[str, typer.Argument(help="A sentence.", metavar="TEXT")],
+    top: Annotated[int, typer.Option(min=1, max=1000, help="Guesses for each place; as many are shown as fit.")] = 3,
+    json: Annotated[bool, typer.Option("--json", help="Report as JSON.")] = False,
+    checkpoint: Annotated[str | None, typer.Option(help="best, last, averaged or step-N. [default: best]")] = None,
+    device: Annotated[Literal["auto", "cpu", "cuda", "mps"], typer.Option(help="Where to compute.")] = "auto",
+    threads: Annotated[int | None, typer.Option(min=1, max=1024, help="Threads of one operation.")] = None,
+) -> None:
+    """Show what BERT and GPT see at each place of a sentence, and what they guess there.
+
+    BERT guesses a hidden token from all others, GPT the next one from those before it. With each token that is there
+    stands its probability, and beside it the model's own guesses. The runs may have different vocabularies.
+
+    \b
+    Examples:
+      attnkit compare-lm bert gpt "The cat sat on the mat."
+      attnkit compare-lm bert gpt "The cat sat on the mat." --top 5 --json
+    """
+    from attnkit.cli import console
+    from attnkit.plotting.lm_comparison import contrast
+    from attnkit.tasks.language_modeling.compare import Request, compare
+
+    found = compare(Request((bert, gpt), text, top, device, threads, checkpoint), console.warn)
+    if json:
+        parts = {guessed.model.lower(): guessed.as_dictionary() for guessed in found}
+        console.result(dumps({"text": text, **parts}, ensure_ascii=False))
+        return
+    width = min(console.width(), 120)
+    for number, guessed in enumerate(found):
+        n, pseudo = len(guessed.places), "pseudo-" if guessed.model == "BERT" else ""
+        if number:
+            console.result()
+        console.result(f"{guessed.model} ({guessed.run}) guesses each token from {guessed.sees}; in percent")
+        console.result(console.printable(contrast(guessed.places, width)))
+        console.result(f"  {guessed.n_right} of {n} right, {pseudo}perplexity {guessed.perplexity:.2f}")

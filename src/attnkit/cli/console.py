@@ -1,0 +1,170 @@
+"""What a person sees: results on stdout, everything else on stderr, plain lines where there is no terminal."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shlex
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from pathlib import Path
+from types import TracebackType
+
+from attnkit.io import atomic
+
+# Controls but tab and line feed, separators of lines, changes of direction, halves of characters.
+_STEERING = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def result(text: str = "") -> None:
+    """Print a result: the only thing that goes to stdout.
+
+    Raises:
+        SystemFailure: Standard output is closed or cannot be written.
+        ReaderGoneError: Nobody reads it any more.
+    """
+    with atomic.open_output(None) as stream:
+        stream.write(f"{text}\n")
+
+
+def note(text: str = "") -> None:
+    """Tell something in passing, on stderr."""
+    _tell(f"{printable(text)}\n")
+
+
+def _tell(text: str) -> None:
+    """Write to stderr. What cannot be written there is lost: no run ends because nobody hears how it goes."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        sys.stderr.write(text)
+        sys.stderr.flush()
+
+
+def printable(text: str) -> str:
+    """Return text without what would steer a terminal or turn the reading direction: such signs as ``<U+001B>``."""
+    return _STEERING.sub(lambda found: f"<U+{ord(found[0]):04X}>", text)
+
+
+def warn(text: str) -> None:
+    """Warn on stderr; the run goes on."""
+    note(f"warning: {text}")
+
+
+@contextmanager
+def muted(when: bool) -> Iterator[None]:
+    """Print nothing inside if ``when``: what one process among several would only repeat."""
+    if not when:
+        yield
+        return
+    with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
+        yield
+
+
+@contextmanager
+def prompting(reads_stdin: bool, greeting: str) -> Iterator[Callable[[], None]]:
+    """Yield what asks for the next line, on stderr, if standard input is read and a person types it."""
+    if not (reads_stdin and sys.stdin is not None and sys.stdin.isatty()):
+        yield lambda: None
+        return
+    greetings = iter([greeting])
+
+    def prompt() -> None:
+        for text in greetings:
+            note(text)
+        _tell("> ")
+
+    yield prompt
+    note()  # the shell's own prompt begins a line
+
+
+def command(*words: str | Path) -> str:
+    """Return a command of attnkit as the person at this shell would have to type it."""
+    called = Path(sys.argv[0])
+    found = shutil.which("attnkit")
+    if found is not None and called.exists() and Path(found).samefile(called):
+        program = ["attnkit"]
+    elif called.name == "attnkit" and called.exists():
+        program = [os.path.relpath(called)]
+    else:
+        program = ["python", "-m", "attnkit"]
+    return shlex.join([*program, *map(str, words)])
+
+
+def hold_closed_streams() -> None:
+    """Open nothing in the place of standard streams that are closed: a file that is opened must not become one."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+
+
+def is_terminal() -> bool:
+    """Return whether stderr is a terminal that can redraw a line."""
+    return sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def has_colour() -> bool:
+    """Return whether stdout is a terminal that wants colours (NO_COLOR unset)."""
+    wanted = "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+    return wanted and sys.stdout is not None and sys.stdout.isatty()
+
+
+def width() -> int:
+    """Return the columns of the terminal, 80 where there is none."""
+    return shutil.get_terminal_size((80, 24)).columns
+
+
+def table(rows: Sequence[Sequence[str]], indent: str = "  ") -> str:
+    """Return rows as columns, padded to the widest cell of each, without trailing spaces."""
+    n_columns = max((len(row) for row in rows), default=0)
+    widths = [max((len(row[i]) for row in rows if i < len(row)), default=0) for i in range(n_columns)]
+    return "\n".join(indent + "  ".join(cell.ljust(widths[i]) for i, cell in enumerate(row)).rstrip() for row in rows)
+
+
+class StatusLine:
+    """One line that is drawn over and over on a terminal, or a plain line now and then elsewhere.
+
+    Use as a context manager; ``note`` between updates goes through ``say`` so that the line is not torn.
+    """
+
+    def __init__(self, plain_every: float = 10.0) -> None:
+        self._live = is_terminal()
+        self._every = 0.2 if self._live else plain_every
+        self._last = 0.0
+        self._shown = ""
+
+    def update(self, text: str) -> None:
+        """Show ``text`` unless something was shown a moment ago."""
+        now = time.monotonic()
+        if now - self._last < self._every:
+            return
+        self._last = now
+        if self._live:
+            text = printable(text)[: width() - 1]
+            _tell(f"\r{text}\x1b[K")
+            self._shown = text
+        else:
+            note(text)
+
+    def say(self, text: str) -> None:
+        """Print a lasting line above the status line."""
+        self.clear()
+        note(text)
+
+    def clear(self) -> None:
+        """Take the line away."""
+        if self._live and self._shown:
+            _tell("\r\x1b[K")
+            self._shown = ""
+
+    def __enter__(self) -> StatusLine:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.clear()

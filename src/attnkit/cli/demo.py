@@ -1,0 +1,68 @@
+"""``attnkit demo``: the whole way once, in three minutes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from attnkit.demo import Shown
+
+
+def command(
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder for corpus and run.")] = Path("demo-run"),
+    seed: Annotated[int, typer.Option(min=0, help="Of corpus and training.")] = 1,
+) -> None:
+    """Train a small English-French model on a corpus made here, and translate with it.
+
+    \b
+    Example:
+      attnkit demo
+    """
+    from attnkit.checkpoints.lock import refuse_in_use
+    from attnkit.cli._progress import follow
+
+    refuse_in_use(output / "run")  # before torch is loaded, and before the corpus is written
+    from attnkit.demo import Shown, demo
+    from attnkit.engine.trainer import Finished
+    from attnkit.runtime.stops import StopRequests
+
+    with StopRequests() as stop:
+        for outcome in follow(demo(output, seed, stop), stop.defer):
+            if isinstance(outcome, Finished):
+                stop.release()
+            elif isinstance(outcome, Shown):
+                show(outcome, output)
+
+
+def show(found: Shown, folder: Path) -> None:
+    """Print scores, translations, an attention map, and what to try next."""
+    from attnkit.cli import console
+    from attnkit.plotting.terminal import attention_map
+
+    console.result(f"\nBLEU on {found.n_test:,} unseen sentences: {found.bleu.score:.1f}")
+    console.result(f"  {found.bleu.signature}")
+    console.result(f"  word by word with the corpus's own lexicon: {found.word_by_word.score:.1f}")
+    console.result("\nSentences with combinations of words that training never held:")
+    for source, reference, translation in found.examples:
+        mark = "" if translation == reference else f"   (expected: {reference})"
+        console.result(f"  {source}\n    -> {translation}{mark}")
+    console.result("\nThe lecture notes' sentences, which training never held either:")
+    for note in found.notes:
+        console.result(f"  {note.source}\n    -> {note.outputs[0].text}")
+    last = found.notes[-1]
+    attention = last.outputs[0].attention
+    if attention:
+        console.result("\nWhere the model looked, in percent (rows: French, columns: English):\n")
+        rows, columns = [*last.outputs[0].tokens[0], "</s>"], [*last.source_tokens[0], "</s>"]
+        weights = attention[0]
+        console.result(
+            attention_map(
+                weights, columns[: len(weights[0])], rows[: len(weights)], colour=console.has_colour(), width=80
+            )
+        )
+    translate = console.command("translate", folder / "run")
+    console.result(f'\nNext:\n  echo "The old woman sees a cat." | {translate}')
+    console.result(f"  {console.command('train', '--src', 'your.en', '--tgt', 'your.fr', '-o', 'run')}")

@@ -1,0 +1,102 @@
+"""``attnkit embed``: lines as vectors, by an auto-encoder or by BERT and GPT."""
+
+from __future__ import annotations
+
+from json import dumps
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+if TYPE_CHECKING:
+    from attnkit.analysis.embed import Request, Totals
+
+
+def command(
+    run: Annotated[Path, typer.Argument(help="Run of an auto-encoder, of BERT or of GPT.", metavar="RUN")],
+    inputs: Annotated[
+        list[Path] | None, typer.Argument(help="Text, or .npy and .csv; standard input if none.", metavar="FILE")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="A .npy, .safetensors, .csv or other file (tabs).")
+    ] = None,
+    what: Annotated[
+        Literal["mean", "cls", "static"] | None,
+        typer.Option(help="Of BERT, GPT: mean of a line's tokens, [CLS], or the vocabulary's table. [default: mean]"),
+    ] = None,
+    layer: Annotated[
+        int | None, typer.Option(min=0, help="Of BERT, GPT: which; 0 is the embeddings. [default: the last]")
+    ] = None,
+    reconstruct: Annotated[
+        bool, typer.Option("--reconstruct", help="What comes back of each row, in place of its code.")
+    ] = False,
+    summary: Annotated[bool, typer.Option("--summary", help="With --reconstruct: only how much came back.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object a row, and one for the totals.")] = False,
+    checkpoint: Annotated[str | None, typer.Option(help="best, last, averaged or step-N. [default: best]")] = None,
+    device: Annotated[Literal["auto", "cpu", "cuda", "mps"], typer.Option(help="Where to compute.")] = "auto",
+    threads: Annotated[int | None, typer.Option(min=1, max=1024, help="Threads of one operation.")] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Stop at bytes that are not UTF-8.")] = False,
+) -> None:
+    """Print a vector of each line or row: N rows in, N rows out; totals go to stderr.
+
+    An auto-encoder gives its codes. BERT and GPT give the mean of a line's tokens (without [CLS] and [SEP]; 0
+    of a blank line), or what [CLS] became; lines longer than they were trained on are read in windows. The
+    static table needs no text: one row for each piece of the vocabulary.
+
+    \b
+    Examples:
+      attnkit embed run lines.txt -o codes.npy
+      attnkit embed run vectors.npy --reconstruct --summary
+      attnkit embed bert lines.txt --what cls --layer 1 -o lines.safetensors
+      attnkit embed bert --what static -o pieces.tsv
+      echo "a dog runs" | attnkit embed run
+    """
+    from attnkit.errors import UsageError
+    from attnkit.text.lines import STDIN, refuse_overwriting
+
+    static = what == "static"
+    sources = (inputs or []) if static else inputs or [STDIN]
+    if summary and not reconstruct:
+        raise UsageError("codes have no totals", where="--summary", help="add --reconstruct")
+    if static and inputs:
+        raise UsageError("the table is of the vocabulary, not of lines", where="--what static", help="leave FILE out")
+    refuse_overwriting(output, sources)  # before torch is loaded
+    from attnkit.analysis.embed import Request, Totals
+
+    request = Request(run, sources, reconstruct, device, threads, checkpoint, strict, what, layer)
+    totals = Totals()
+    _write(output, request, totals, summary, json)
+    if reconstruct:
+        from attnkit.cli import console
+
+        (console.result if summary and not json else console.note)(str(totals))
+
+
+def _write(output: Path | None, request: Request, totals: Totals, summary: bool, json: bool) -> None:
+    from attnkit.analysis.embed import embed_stream, write_table
+    from attnkit.analysis.embed_output import BINARY, render, write_binary
+    from attnkit.cli import console
+    from attnkit.errors import UsageError
+    from attnkit.io import atomic
+
+    ending = "" if output is None else output.suffix.lower()
+    if ending in BINARY and (json or summary):
+        flag, what = ("--json", "JSON") if json else ("--summary", "totals")
+        raise UsageError(f"a {ending} file holds no {what}", where=flag, help="give another name to -o")
+    if summary and output is not None and not json:
+        raise UsageError("totals are for people to read", where=f"-o {output}", help="add --json, or leave out -o")
+    blocks = embed_stream(request, totals, console.warn)
+    static = request.what == "static"
+    if output is not None and static and not json and write_table(output, blocks):
+        return
+    separator, of = ("," if ending == ".csv" else "\t"), ("piece" if static else "text")
+    with atomic.open_output(output) as stream:
+        if output is not None and ending in BINARY:
+            write_binary(output, stream.buffer, blocks)
+            return
+        for block in blocks:
+            rows = () if summary else render(block, separator, json, of, named=static)
+            stream.writelines(line + "\n" for line in rows)
+            stream.flush()
+        if request.reconstruct and json:
+            stream.write(dumps(totals.as_dictionary()) + "\n")

@@ -1,0 +1,94 @@
+"""``attnkit explain``: lessons about attention, drawn from the functions that models compute with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from attnkit.cli import console
+from attnkit.errors import UsageError
+from attnkit.io import atomic
+from attnkit.models.attention.patterns import PatternName
+
+Topic = Literal["mask", "positions", "pooling"]
+OPTIONS: dict[str, tuple[Topic, ...]] = {
+    "--words": ("mask", "positions"),
+    "--pattern": ("mask",),
+    "--size": ("mask",),
+    "--global": ("mask",),
+    "--causal": ("mask",),
+    "--shift": ("positions",),
+    "--seed": ("positions", "pooling"),
+}
+"""Option -> the topics that have it."""
+
+
+def command(
+    topic: Annotated[Topic, typer.Argument(help="What to explain.")],
+    words: Annotated[str | None, typer.Option(help="A sentence to show it on.", metavar="TEXT")] = None,
+    pattern: Annotated[PatternName | None, typer.Option(help="Of mask: a sparse pattern instead.")] = None,
+    size: Annotated[int | None, typer.Option(min=1, max=1024, help="How far it reaches [3].")] = None,
+    n_global: Annotated[
+        int | None, typer.Option("--global", min=1, max=1024, help="First positions, that see all [1].")
+    ] = None,
+    causal: Annotated[bool, typer.Option("--causal", help="In a pattern no position sees a later one.")] = False,
+    shift: Annotated[int | None, typer.Option(min=1, max=1000, help="Of positions: places to move on by [3].")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, max=2**31, help="Of noise and random weights [1].")] = None,
+    svg: Annotated[Path | None, typer.Option(help="Write the picture too, as SVG.", metavar="FILE")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON.")] = False,
+) -> None:
+    """Explain attention by pictures: its causal mask and sparse patterns, positions, kernel regression.
+
+    \b
+    Examples:
+      attnkit explain mask --words "a dog runs home"
+      attnkit explain mask --pattern global --size 2
+      attnkit explain positions --shift 5
+      attnkit explain pooling --svg curve.svg
+    """
+    given = (words, pattern, size, n_global, causal or None, shift, seed)
+    refuse_foreign(topic, dict(zip(OPTIONS, given, strict=True)))
+    if pattern is None and (size or n_global or causal):
+        raise UsageError(
+            "--size, --global and --causal say what a sparse pattern is", help="choose one: --pattern window"
+        )
+    if n_global and pattern != "global":
+        raise UsageError("--global belongs to one pattern alone", help="--pattern global")
+    numbers, text, picture = lesson(topic, words, (pattern, size or 3, n_global or 1, causal), (shift or 3, seed))
+    if svg is not None:
+        with atomic.open_output(svg) as stream:
+            stream.write(picture)
+    console.result(text if not json else numbers)
+
+
+def refuse_foreign(topic: Topic, given: dict[str, Any]) -> None:
+    """Raise a UsageError for an option that the topic does not have."""
+    for option, value in given.items():
+        if value is not None and topic not in OPTIONS[option]:
+            raise UsageError(
+                f"'explain {topic}' has no {option}", help=f"it belongs to {' and '.join(OPTIONS[option])}"
+            )
+
+
+def lesson(
+    topic: Topic, words: str | None, pattern: tuple[PatternName | None, int, int, bool], other: tuple[int, int | None]
+) -> tuple[str, str, str]:
+    """Return a lesson as JSON, as text for the terminal, and as SVG."""
+    from dataclasses import asdict
+    from json import dumps
+
+    from attnkit.analysis import explain
+    from attnkit.plotting import lessons_terminal as blackboard
+    from attnkit.plotting import slides
+
+    colour, shift, seed = console.has_colour(), other[0], 1 if other[1] is None else other[1]
+    if topic == "mask":
+        mask = explain.mask_lesson(words, *pattern)
+        return dumps(asdict(mask)), blackboard.mask_text(mask, colour), slides.mask_svg(mask)
+    if topic == "positions":
+        positions = explain.positions_lesson(words, shift, seed)
+        return dumps(asdict(positions)), blackboard.positions_text(positions, colour), slides.positions_svg(positions)
+    pooling = explain.pooling_lesson(seed)
+    return dumps(asdict(pooling)), blackboard.pooling_text(pooling, colour), slides.pooling_svg(pooling)

@@ -1,0 +1,58 @@
+"""``attnkit export``: a run in another system's format."""
+
+from __future__ import annotations
+
+from json import dumps
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+
+def command(
+    run: Annotated[Path, typer.Argument(help="Run folder.", metavar="RUN")],
+    folder: Annotated[Path, typer.Argument(help="Folder to make.", metavar="DIR")],
+    to: Annotated[Literal["ctranslate2", "huggingface"], typer.Option(help="The other system.")],
+    checkpoint: Annotated[
+        str | None, typer.Option(help="best, last, averaged or step-N. [default: what translate takes]")
+    ] = None,
+    quantization: Annotated[
+        Literal["float32", "float16", "bfloat16", "int16", "int8"],
+        typer.Option(help="How weights are stored; for CTranslate2."),
+    ] = "float32",
+    json: Annotated[bool, typer.Option("--json", help="Report as JSON.")] = False,
+) -> None:
+    """Write a run in another system's format, with a README that shows how to use it.
+
+    CTranslate2 takes Transformers of every kind but those with alibi positions. In float32 it gives the same text.
+    Hugging Face's transformers takes BERT and what was fine-tuned from one, GPT, and Transformers whose norms come
+    after the sublayers and whose positions are sinusoidal (Marian).
+
+    \b
+    Examples:
+      attnkit export run --to ctranslate2 run-ct2
+      attnkit export run --to ctranslate2 run-int8 --quantization int8
+      attnkit export bert --to huggingface bert-hf
+    """
+    from attnkit.cli import console
+    from attnkit.errors import UsageError
+
+    if to == "huggingface":
+        from attnkit.conversion.export_huggingface import export_huggingface
+
+        if quantization != "float32":
+            raise UsageError(
+                "--quantization is for CTranslate2", help="leave it out: transformers converts when it loads"
+            )
+        done = export_huggingface(run, folder, checkpoint=checkpoint)
+    else:
+        from attnkit.conversion.convert import export_ctranslate2
+
+        done = export_ctranslate2(run, folder, checkpoint=checkpoint, quantization=quantization)
+    for text in done.warnings:
+        console.warn(text)
+    if json:
+        console.result(dumps({"path": str(done.path), "checkpoint": done.checkpoint, "bytes": done.n_bytes}))
+    else:
+        console.result(f"wrote {done.checkpoint} to {done.path} ({done.n_bytes / 1e6:.1f} MB)")
+        console.note(f"{done.path / 'README.md'} shows how to use it")

@@ -1,0 +1,43 @@
+"""``attnkit import``: a model of another system as a run."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from json import dumps
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+
+def command(
+    system: Annotated[Literal["huggingface"], typer.Argument(help="Where it comes from.", metavar="SYSTEM")],
+    folder: Annotated[Path, typer.Argument(help="A local folder.", metavar="DIR")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="Run folder to make.", metavar="RUN")],
+    json: Annotated[bool, typer.Option("--json", help="Report as JSON.")] = False,
+) -> None:
+    """Make a run of a model that another system has trained.
+
+    That is BERT, RoFormer, RoBERTa or GPT-2 of Hugging Face's transformers. The folder is what save_pretrained
+    writes: config.json, model.safetensors and a tokenizer. Nothing is downloaded, and no pickle is read. The run is
+    one that has yet to train: another begins with it, by --init-from or finetune. Of what was fine-tuned there to
+    classify, to tag or to answer, the head and its labels come along, for predict.
+
+    \b
+    Examples:
+      attnkit import huggingface bert-base-uncased -o bert
+      attnkit fill-mask bert "The cat sat on the [MASK]."
+      attnkit pretrain-mlm more.txt -o own --init-from bert
+    """
+    from attnkit.cli import console
+    from attnkit.conversion.import_huggingface import import_huggingface
+    from attnkit.plotting.progress_text import count
+
+    done = import_huggingface(folder, output)
+    for text in done.warnings:
+        console.warn(text)
+    if json:
+        console.result(dumps({**asdict(done), "path": str(done.path)}))
+    else:
+        size = f"{count(done.n_parameters)} parameters, {done.vocab_size:,} entries"
+        console.result(f"made {done.path} ({size})\ntry: {console.command(done.command, done.path)}")

@@ -1,0 +1,268 @@
+"""The command line: one table from command to module, and every error as one message and an exit code.
+
+A command's module is loaded when it is called. Nothing here imports torch, nor does any help page.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import sys
+import threading
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import typer
+import typer.core
+import typer.main
+
+from attnkit.cli import console
+from attnkit.cli.word2vec.table import WORD2VEC
+from attnkit.errors import AttnkitError, SystemFailure, UsageError, failure
+from attnkit.runtime.signals import INTERRUPTED, TERMINATED, Signals
+
+LONGEST = 1000
+"""Characters of a line of a message; a path or a word of the user's may be of any length."""
+_NO_MEMORY = re.compile(r"can't allocate memory|out of memory")
+READER = "attnkit reader"
+"""The name of the thread that reads standard input ahead."""
+
+HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "demo": ("demo", "Train a small English-French model and translate with it (3 minutes)."),
+    "check": ("check", "Find what is wrong with two line-aligned files."),
+    "vocab": ("vocab", "Build a vocabulary from text files."),
+    "train": ("train", "Train a model: translation, auto-encoder, classifier."),
+    "pretrain-mlm": ("pretrain_mlm", "Pretrain BERT on raw text: guess hidden words."),
+    "pretrain-clm": ("pretrain_clm", "Pretrain GPT on raw text: guess the next word."),
+    "finetune": ("finetune", "Put a pretrained BERT to work: classify, tag, answer."),
+    "predict": ("predict", "Labels, tags and answers of a fine-tuned run."),
+    "fill-mask": ("fill_mask", "Guess with BERT what stands where [MASK] does."),
+    "generate": ("generate", "Write on from a prompt with GPT."),
+    "compare-lm": ("compare_lm", "What BERT and GPT see and guess in one sentence."),
+    "translate": ("translate", "Translate text with one run or an ensemble."),
+    "align": ("align", "Link the words of two files; make a dictionary."),
+    "attend": ("attend", "Show which words a model looks at."),
+    "embed": ("embed", "Lines as vectors, by BERT, GPT or an auto-encoder."),
+    "classify": ("classify", "Label documents with a trained classifier."),
+    "score": ("score", "Log-probability and perplexity of given pairs."),
+    "score-bleu": ("score_bleu", "BLEU, chrF and TER with signature."),
+    "average": ("average", "Average the weights of a run's checkpoints."),
+    "verify": ("verify", "Check that a run folder is as it was written."),
+    "export": ("export", "Write a run in another system's format."),
+    "import": ("import_", "Make a run of another system's model."),
+    "explain": ("explain", "Draw masks, positions and kernel regression."),
+    "toy-corpus": ("toy_corpus", "Make a parallel corpus to play with."),
+    "word2vec": ("word2vec", "Train word vectors, ask them, convert and draw them."),
+}
+"""Command -> (module in attnkit.cli that holds ``command``, the line shown in the list)."""
+TRAINING = [["train"], ["pretrain-mlm"], ["pretrain-clm"], ["finetune"]]
+"""Commands that several processes may run as one."""
+GROUPS = {"word2vec": WORD2VEC}
+"""Commands that have commands of their own."""
+
+
+class LazyGroup(typer.core.TyperGroup):
+    """Commands, whose modules are imported when asked for. Click's types go by other names in each typer."""
+
+    @property
+    def table(self) -> dict[str, tuple[str, str]]:
+        """The commands of this group."""
+        return GROUPS.get(self.name or "", COMMANDS)
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(self.table)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in self.table:
+            return None
+        function: Callable[..., Any] = import_module(f"attnkit.cli.{self.table[cmd_name][0]}").command
+        function.__annotations__ = get_type_hints(function, include_extras=True)
+        for hint in function.__annotations__.values():
+            for info in getattr(hint, "__metadata__", ()):
+                info.readable = False  # what the system refuses is said by who meets it, with its own exit code
+        command = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+        if cmd_name in GROUPS:
+            group = command.callback(cls=LazyGroup, invoke_without_command=True, context_settings=HELP)
+            group(function)
+        else:
+            command.command(cmd_name, context_settings=HELP)(function)
+        made = typer.main.get_command(command)
+        made.name = cmd_name
+        return made
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        wrong = args and args[0] not in self.table and not args[0].startswith("-")
+        if wrong and not ctx.resilient_parsing:  # a shell that completes a line wants no error in it
+            close = difflib.get_close_matches(args[0], self.table, n=1)
+            hint = f"did you mean '{close[0]}'?" if close else f"{ctx.command_path} --help lists the commands"
+            raise UsageError(f"there is no command '{args[0]}'", help=hint)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in self.table.items()])
+
+
+app = typer.Typer(
+    cls=LazyGroup,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    invoke_without_command=True,
+    context_settings=HELP,
+)
+
+
+def _print_version(value: bool) -> None:
+    if value:
+        from attnkit import __version__
+
+        print(f"attnkit {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def attnkit(
+    context: typer.Context,
+    version: bool = typer.Option(False, "--version", callback=_print_version, is_eager=True, help="Print the version."),
+    debug: bool = typer.Option(False, "--debug", help="Show the traceback of an error (works after any command too)."),
+) -> None:
+    """Translation and pretraining from raw text: train, translate, score.
+
+    \b
+    First steps:
+      attnkit demo
+      attnkit train --src a.en --tgt a.de -o run
+      echo "A dog runs." | attnkit translate run
+    """
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+        return
+    try:
+        Path.cwd()
+    except FileNotFoundError as error:  # in which torch's libraries would end the process
+        raise SystemFailure("the working folder is gone", help="go to another one (cd) and call again") from error
+
+
+def main() -> None:
+    """Run the command line and end the process with the exit code of the design."""
+    console.hold_closed_streams()
+    end_of_flags = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
+    debug = "--debug" in sys.argv[:end_of_flags]
+    arguments = [a for i, a in enumerate(sys.argv[1:], 1) if a != "--debug" or i >= end_of_flags]
+    with Signals() as signals:
+        try:
+            code = run(arguments, debug, signals)
+        finally:
+            signals.ignore()
+    if any(thread.name == READER for thread in threading.enumerate()):
+        # A thread that waits for a line of standard input holds its lock, on which the interpreter would abort.
+        os._exit(code)
+    sys.exit(code)
+
+
+def run(arguments: list[str], debug: bool, signals: Signals) -> int:
+    """Run a command, tell what became of it, and return its exit code."""
+    try:
+        code = app(args=arguments, prog_name="attnkit", standalone_mode=False)
+        signals.armed = False
+    except (Exception, KeyboardInterrupt, SystemExit) as error:
+        signals.armed = False  # before anything is called: in no call after this does a signal raise anything
+        if signals.code and describe(error)[1] not in (75, signals.code):  # an import has made an ImportError of it
+            error = KeyboardInterrupt() if signals.code == INTERRUPTED else SystemExit(TERMINATED)
+        if isinstance(error, SystemExit) and error.code != TERMINATED:
+            raise
+        return finish_stdout(report(error, is_echo(error, arguments), debug))
+    if code == INTERRUPTED:  # newer typer turns the exception into this code, without a word
+        code = report(KeyboardInterrupt(), is_echo(KeyboardInterrupt(), arguments))
+    return finish_stdout(code if isinstance(code, int) else 0)
+
+
+def finish_stdout(code: int) -> int:
+    """Write out what was printed, or give it up for the interpreter not to fail at its end; return the exit code.
+
+    A reader that went away (as in ``| head``) is no failure: nobody is left to tell. Nor is a lost message.
+    """
+    failed = _flush(sys.stdout)
+    if failed is not None and not (code or isinstance(failed, BrokenPipeError)):
+        code = report(failure("write", "standard output", failed))
+    _flush(sys.stderr)
+    return code
+
+
+def _flush(stream: Any) -> OSError | None:
+    """Write out what a stream holds. Where that fails return why, after turning the stream to where it cannot."""
+    try:
+        if stream is not None and not stream.closed:
+            stream.flush()
+    except OSError as error:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
+        return error
+    return None
+
+
+def report(error: BaseException, echo: bool = False, debug: bool = False) -> int:
+    """Print an error as at most three lines on stderr, unless it echoes another's, and return its exit code."""
+    lines, code = describe(error)
+    if lines and not echo:
+        if debug:
+            import traceback
+
+            console.note("".join(traceback.format_exception(error)).rstrip())
+        console.note("\n".join(line if len(line) <= LONGEST else f"{line[:LONGEST]}…" for line in lines))
+    return code
+
+
+def is_echo(error: BaseException, arguments: list[str]) -> bool:
+    """Return whether another process that ``torchrun`` started on this machine says the same.
+
+    They fail alike until they have joined. From then on whoever raises an error is the one to tell of it
+    (``runtime.Ranks``).
+    """
+    if arguments[:1] not in TRAINING or os.environ.get("LOCAL_RANK", "0") == "0":
+        return False
+    distributed = sys.modules.get("torch.distributed")
+    joined = distributed is not None and distributed.is_available() and distributed.is_initialized()
+    alike = isinstance(error, AttnkitError) or hasattr(error, "format_message")
+    return (alike and not joined) or isinstance(error, KeyboardInterrupt | SystemExit | typer.Abort)
+
+
+def describe(error: BaseException) -> tuple[list[str], int]:
+    """Return the lines that tell a user of an error, none where they have been told, and its exit code."""
+    if isinstance(error, AttnkitError):
+        lines, code = error.lines(), error.exit_code
+    elif isinstance(error, KeyboardInterrupt | SystemExit | typer.Abort):
+        lines, code = ["interrupted"], TERMINATED if isinstance(error, SystemExit) else INTERRUPTED
+    elif hasattr(error, "format_message"):  # click's own errors: wrong flags and arguments
+        context = getattr(error, "ctx", None)
+        path = context.command_path if context else "attnkit"
+        message = error.format_message().replace("Value error, ", "")  # which is how pydantic names its kind
+        lines, code = [f"error: {message}", f"help: {path} --help"], 2
+    elif (failed := system_failure(error)) is not None:
+        lines, code = failed.lines(), failed.exit_code
+    else:
+        text = " ".join(str(error).split())[:300]
+        lines = [
+            f"error: this is a bug in attnkit: {type(error).__name__}: {text}",
+            "help: the same command with --debug shows where",
+        ]
+        code = 1
+    return lines, code
+
+
+def system_failure(error: BaseException) -> SystemFailure | None:
+    """Return what the system refused where no part of the program saw it coming; None if it refused nothing."""
+    if isinstance(error, OSError) and error.errno is not None:
+        where = f"use {os.fsdecode(error.filename)}" if isinstance(error.filename, str | bytes) else "go on"
+        help = failure("use", "", error).help
+        return SystemFailure(f"cannot {where}: {os.strerror(error.errno)}", help=help)
+    # torch, which must not be imported here, has errors of its own for it
+    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and _NO_MEMORY.search(str(error))):
+        return SystemFailure("there is not enough memory", help="a smaller batch or a smaller model takes less")
+    return None

@@ -1,0 +1,58 @@
+"""``attnkit score``: log-probabilities of given pairs."""
+
+from __future__ import annotations
+
+from json import dumps
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+
+def command(
+    run: Annotated[Path, typer.Argument(help="Run folder.", metavar="RUN")],
+    src: Annotated[Path, typer.Argument(help="Source text.", metavar="SRC")],
+    tgt: Annotated[Path, typer.Argument(help="Target text, line by line.", metavar="TGT")],
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Where to write; standard output if not given.")
+    ] = None,
+    summary: Annotated[bool, typer.Option("--summary", help="Only the totals.")] = False,
+    batch_size: Annotated[int, typer.Option(min=1, help="Pairs scored together.")] = 64,
+    checkpoint: Annotated[str | None, typer.Option(help="best, last, averaged or step-N.")] = None,
+    device: Annotated[Literal["auto", "cpu", "cuda", "mps"], typer.Option(help="Where to compute.")] = "auto",
+    precision: Annotated[Literal["float32", "bfloat16"], typer.Option(help="Of the arithmetic.")] = "float32",
+    json: Annotated[bool, typer.Option("--json", help="One JSON object a pair, and one for the totals.")] = False,
+) -> None:
+    """Print the natural log-probability of each pair, a line each; the totals go to stderr.
+
+    \b
+    Examples:
+      attnkit score run test.en test.de
+      attnkit score run test.en test.de --summary --json
+    """
+    from attnkit.cli import console
+    from attnkit.io import atomic
+    from attnkit.text.lines import refuse_overwriting
+
+    refuse_overwriting(output, [src, tgt])  # before torch is loaded
+    from attnkit.engine.load import load_run
+    from attnkit.tasks.translation.score import Total, score_pairs
+    from attnkit.tasks.translation.search_pool import Batching
+    from attnkit.text.parallel import read_parallel
+
+    total = Total()
+    loaded = load_run(run, device=device, precision=precision, checkpoint=checkpoint)
+    for warning in loaded.warnings:
+        console.warn(warning)
+    with atomic.open_output(output) as stream:
+        for score in score_pairs(loaded, read_parallel(src, tgt), Batching(batch_size), (str(src), str(tgt))):
+            total.add(score)
+            if not summary:
+                plain = {"log_prob": score.log_prob, "tokens": score.n_tokens}
+                stream.write((dumps(plain) if json else f"{score.log_prob:.6f}") + "\n")
+        totals = {"pairs": total.n_pairs, "tokens": total.n_tokens, "log_prob": total.log_prob}
+        totals["perplexity"] = total.perplexity
+        if json:
+            stream.write(dumps(totals) + "\n")
+    said = f"{total.n_pairs:,} pairs, {total.n_tokens:,} target tokens, perplexity {total.perplexity:.4f}"
+    (console.result if summary and not json else console.note)(said)

@@ -1,0 +1,50 @@
+"""``attnkit toy-corpus``: make a corpus to play with."""
+
+from __future__ import annotations
+
+import json as json_format
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from attnkit.cli import console
+from attnkit.errors import UsageError
+from attnkit.io import atomic
+from attnkit.io.safe_read import holds
+from attnkit.text.toy.kinds import Kind, make_files
+
+
+def command(
+    kind: Annotated[Kind, typer.Argument(help="What the pairs are.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the files.", metavar="DIR")],
+    pairs: Annotated[int, typer.Option(min=1, max=10_000_000, help="Of the training files.")] = 25_000,
+    valid: Annotated[int, typer.Option(min=1, max=1_000_000, help="Held-out pairs for validation.")] = 500,
+    test: Annotated[int, typer.Option(min=1, max=1_000_000, help="Held-out pairs for the test.")] = 1_000,
+    seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same files.")] = 1,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace files that hold other text.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Report as JSON.")] = False,
+) -> None:
+    """Make train, valid and test files from a generator: a language, a puzzle, headlines, code or reviews.
+
+    english-french writes .en and .fr files, reviews .tsv (text, tab, label), the others .src and .tgt; reverse adds
+    test-long, longer than training.
+
+    \b
+    Examples:
+      attnkit toy-corpus english-french -o toy
+      attnkit toy-corpus reverse -o digits --pairs 50000 --seed 7
+    """
+    made = {output / name: lines for name, lines in make_files(kind, pairs, seed, n_valid=valid, n_test=test).items()}
+    contents = {path: "".join(f"{line}\n" for line in lines).encode() for path, lines in made.items()}
+    atomic.make_dirs(output)
+    for path, content in contents.items():
+        # A link counts as other text, whatever it leads to: a file would take its place.
+        if not overwrite and os.path.lexists(path) and not holds(path, content):
+            raise UsageError(f"{path} holds other text", help="choose another folder, or replace it with --overwrite")
+    for path, content in contents.items():
+        atomic.write_bytes(path, content)
+    counts = {str(path): len(lines) for path, lines in made.items()}
+    rows = [(path, f"{count:,} lines") for path, count in counts.items()]
+    console.result(json_format.dumps(counts) if json else console.table(rows, indent=""))

@@ -1,0 +1,73 @@
+"""``attnkit verify``: whether everything in a run folder is as it was written."""
+
+from __future__ import annotations
+
+import json as codec
+import textwrap
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from attnkit.cli import console
+from attnkit.errors import RunError
+
+if TYPE_CHECKING:
+    from attnkit.analysis.verify import Thing, Verified
+
+_WIDTH = 80
+
+
+def command(
+    runs: Annotated[list[Path], typer.Argument(help="Run folders.", metavar="RUN")],
+    json: Annotated[bool, typer.Option("--json", help="Report as JSON, an object a run.")] = False,
+) -> None:
+    """Check every byte of a run folder: exit 0 if all is as it was written, 4 if not.
+
+    Checkpoints, their weights and numbers, logs, copies and the encoded text. Nothing is changed, and a run that is
+    being trained goes on meanwhile; a message says so. A line of timings.jsonl that a power cut tore is no damage.
+
+    \b
+    Examples:
+      attnkit verify run
+      attnkit verify run-1 run-2 --json
+    """
+    from attnkit.analysis.verify import verify_runs
+
+    n_bad = 0
+    for verified in verify_runs(runs):
+        if verified.user is not None:
+            console.note(f"{verified.path} is in use by {verified.user}; what is complete is checked")
+        console.result(as_json(verified) if json else as_text(verified))
+        n_bad += verified.n_bad
+    if n_bad:
+        raise typer.Exit(RunError.exit_code)
+
+
+def as_json(verified: Verified) -> str:
+    """Return what was found for programs, in one line."""
+    found = {"run": str(verified.path), "good": not verified.n_bad, "newest": verified.newest, "in_use": verified.user}
+    return codec.dumps({**found, "things": [asdict(thing) for thing in verified.things]})
+
+
+def as_text(verified: Verified) -> str:
+    """Return what was found for people: a row for each thing, then the sum of it."""
+    label = max(len(thing.name) for thing in verified.things)
+    lines = [line for thing in verified.things for line in row(thing, label)]
+    n_things = len(verified.things)
+    newest = f"the newest good checkpoint is {verified.newest}" if verified.newest else "there is no good checkpoint"
+    said = f"{verified.n_bad} of {n_things} damaged" if verified.n_bad else f"all {n_things} are good"
+    whole = console.printable(f"{verified.path}: {said}; {newest}")
+    summary = textwrap.wrap(whole, _WIDTH, break_long_words=False, break_on_hyphens=False)
+    return "\n".join([*lines, *summary])
+
+
+def row(thing: Thing, label: int) -> list[str]:
+    """Return the lines of one thing, what is wrong marked by BAD.
+
+    A damaged file speaks here, by keys and names that stand in it: nothing of it may steer a terminal.
+    """
+    begin = f"{'good' if thing.good else 'BAD ':4}  {thing.name:{label}}  "
+    text = console.printable(" ".join(thing.text.splitlines()))
+    return textwrap.wrap(text, _WIDTH, initial_indent=begin, subsequent_indent=" " * len(begin))

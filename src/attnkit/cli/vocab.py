@@ -1,0 +1,127 @@
+"""``attnkit vocab``: a vocabulary from text files."""
+
+from __future__ import annotations
+
+import errno
+import json as codec
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from attnkit.cli import console
+from attnkit.config import validate
+from attnkit.errors import UsageError, failure
+from attnkit.io import atomic
+from attnkit.text.config import TrainedKind, VocabularyConfig
+from attnkit.text.lines import open_binary, refuse_overwriting, refuse_streams
+
+if TYPE_CHECKING:
+    from attnkit.text.statistics import Statistics
+    from attnkit.text.tokenizer import Tokenizer
+
+DEFAULT = VocabularyConfig()
+
+
+def command(
+    paths: Annotated[
+        list[Path], typer.Argument(metavar="FILE...", help="Text, one sentence a line; plain, .gz, .xz or .bz2.")
+    ],
+    output: Annotated[Path, typer.Option("-o", "--output", help="Where the vocabulary is written.", metavar="FILE")],
+    kind: Annotated[TrainedKind, typer.Option(help="What the entries are.")] = "bpe",
+    size: Annotated[int, typer.Option(help="Most entries.")] = DEFAULT.size,
+    min_frequency: Annotated[int, typer.Option(help="Rarer things get no entry.")] = DEFAULT.min_frequency,
+    normalize: Annotated[
+        Literal["none", "nfc", "nfkc"], typer.Option(help="Unicode normalization.")
+    ] = DEFAULT.normalize,
+    lowercase: Annotated[bool, typer.Option("--lowercase", help="Lower-case all text.")] = DEFAULT.lowercase,
+    byte_fallback: Annotated[
+        bool, typer.Option(help="Write unseen characters as bytes, so that none is unknown.")
+    ] = DEFAULT.byte_fallback,
+    symbol: Annotated[
+        list[str] | None, typer.Option(help="A text that stays one token; repeatable.", metavar="TEXT")
+    ] = None,
+    multiple_of: Annotated[int, typer.Option(help="Round the number of entries to this.")] = DEFAULT.multiple_of,
+    json: Annotated[bool, typer.Option("--json", help="Report as JSON.")] = False,
+) -> None:
+    """Build a vocabulary from text files; from several files, one that they share.
+
+    \b
+    Examples:
+      attnkit vocab a.en a.de -o vocab.json
+      attnkit vocab a.en.gz -o en.json --kind unigram --size 16000
+      attnkit vocab a.en a.de -o vocab.json --symbol "<2en>" --symbol "<2de>"
+
+    The entries are subwords (bpe, unigram, wordpiece), words or characters.
+    """
+    from attnkit.text.statistics import statistics
+    from attnkit.text.vocabulary import train_vocabulary
+
+    values = {name: value for name, value in locals().items() if name in VocabularyConfig.model_fields}
+    values["symbols"] = symbol or []
+    origins = {name: f"--{name.replace('_', '-')}" for name in values} | {"symbols": "--symbol"}
+    config = validate(VocabularyConfig, values, origins)
+    refuse_early(paths, output)
+    console.note(f"reading {', '.join(map(str, paths))}")
+    tokenizer = train_vocabulary(paths, config)
+    with atomic.open_output(output) as stream:
+        stream.write(tokenizer.to_json())
+    console.note(f"wrote {output}; counting")
+    found = statistics(tokenizer, paths)
+    console.result(as_json(output, tokenizer, found) if json else as_text(output, tokenizer, found))
+
+
+def refuse_early(paths: list[Path], output: Path) -> None:
+    """Refuse files that cannot be read again and again, and a place that cannot be written to, before the work begins.
+
+    Raises:
+        UsageError: Nothing can be meant by it.
+        SystemFailure: The system does not allow it.
+    """
+    refuse_streams(paths)
+    for path in paths:
+        open_binary(path).close()
+    folder = output.absolute().parent
+    if not folder.is_dir():
+        raise UsageError(f"there is no folder {output.parent}", help=f"mkdir -p {output.parent}")
+    is_device = output.exists() and not output.is_file()  # or a pipe, which is written to where it stands
+    if not is_device and not os.access(folder, os.W_OK | os.X_OK):
+        raise failure("write", output, PermissionError(errno.EACCES, os.strerror(errno.EACCES)))
+    if output.is_dir():
+        raise UsageError(f"{output} is a folder", help="name a file after -o")
+    refuse_overwriting(output, paths)
+
+
+def as_json(path: Path, tokenizer: Tokenizer, found: Statistics) -> str:
+    """Return the report for programs."""
+    report = {
+        "path": str(path),
+        "vocab_size": tokenizer.vocab_size,
+        "n_unused": tokenizer.n_unused,
+        "fingerprint": tokenizer.fingerprint,
+        "config": tokenizer.config.model_dump(mode="json"),
+        "coverage": found.coverage,
+        "tokens_per_word": found.tokens_per_word,
+        "unknown_rate": found.unknown_rate,
+        **asdict(found),
+    }
+    return codec.dumps(report, indent=1, ensure_ascii=False)
+
+
+def as_text(path: Path, tokenizer: Tokenizer, found: Statistics) -> str:
+    """Return the report for people, within 80 columns unless a path is long."""
+    size = f"{tokenizer.vocab_size:,} entries"
+    if tokenizer.n_unused:
+        size += f", {tokenizer.n_unused:,} of them unused"
+    if tokenizer.vocab_size <= tokenizer.config.size - tokenizer.config.multiple_of:
+        size += f" (the text gives no more; {tokenizer.config.size:,} asked for)"
+    rows = [
+        ("text", f"{found.n_lines:,} lines, {found.n_words:,} words"),
+        ("coverage", f"{100 * found.coverage:.3f} % of characters without single bytes or <unk>"),
+        ("tokens per word", f"{found.tokens_per_word:.2f}"),
+        ("unknown", f"{100 * found.unknown_rate:.3f} % of tokens"),
+        ("longest line", f"{found.longest:,} tokens ({found.longest_path}:{found.longest_line})"),
+    ]
+    return f"{path}: {tokenizer.config.kind}, {size}\n{console.table(rows)}"

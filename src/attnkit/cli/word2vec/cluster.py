@@ -1,0 +1,83 @@
+"""``attnkit word2vec cluster``: classes of words by k-means."""
+
+from __future__ import annotations
+
+from json import dumps
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from attnkit.cli.word2vec._query import CHECKPOINT, VECTORS, load
+
+if TYPE_CHECKING:
+    from attnkit.tasks.word2vec.clusters import Classes
+
+_COLUMNS = 79
+
+
+def command(
+    path: Annotated[Path, typer.Argument(help=VECTORS, metavar="VECTORS")],
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Where to write; or standard output.")] = None,
+    k: Annotated[int, typer.Option("-k", "--classes", min=1, max=1 << 20, help="How many classes.")] = 100,
+    top: Annotated[int | None, typer.Option("--top", "--restrict", min=1, help="The first N words alone.")] = None,
+    iterations: Annotated[int, typer.Option(min=1, max=100_000, help="Rounds at most.")] = 50,
+    seed: Annotated[int, typer.Option(min=0, help="Decides where the classes begin.")] = 1,
+    by_class: Annotated[bool, typer.Option("--by-class", help="Order lines by class, not by frequency.")] = False,
+    summary: Annotated[bool, typer.Option("--summary", help="A line a class: its size and nearest words.")] = False,
+    checkpoint: Annotated[str | None, typer.Option(help=CHECKPOINT)] = None,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+) -> None:
+    """Sort words into classes by the directions of their vectors: lines like "word 7", as word2vec -classes writes.
+
+    Spherical k-means, begun as k-means++; the same seed gives the same classes.
+
+    \b
+    Examples:
+      attnkit word2vec cluster vectors -k 500 -o classes.txt
+      attnkit word2vec cluster vectors -k 20 --top 2000 --summary
+    """
+    import numpy as np
+
+    from attnkit.cli import console
+    from attnkit.errors import UsageError
+    from attnkit.io import atomic
+    from attnkit.tasks.word2vec.clusters import cluster
+    from attnkit.text.lines import refuse_overwriting
+
+    refuse_overwriting(output, [path])
+    vectors = load(path, checkpoint)
+    n_words = min(top or len(vectors), len(vectors))
+    if k > n_words:
+        raise UsageError(f"{n_words:,} words cannot be {k:,} classes", where="-k", help="ask for fewer")
+    found = cluster(vectors.index, n_words, k, iterations=iterations, seed=seed)
+    words = vectors.index_to_key
+    order = np.argsort(found.labels, kind="stable") if by_class else np.arange(n_words)
+    with atomic.open_output(output) as stream:
+        if summary:
+            stream.writelines(f"{line}\n" for line in summarised(found, words, k, json))
+        else:
+            for row, label in zip(order.tolist(), found.labels[order].tolist(), strict=True):
+                line = dumps({"word": words[row], "class": label}, ensure_ascii=False) if json else None
+                stream.write(f"{line or f'{words[row]} {label}'}\n")
+    state = "settled" if found.converged else "not settled: raise --iterations"
+    console.note(f"{n_words:,} words, {k:,} classes, mean cosine {found.nearness.mean():.3f}")
+    console.note(f"{found.iterations} iterations, {state}")
+
+
+def summarised(found: Classes, words: list[str], k: int, as_json: bool) -> list[str]:
+    """Return a line for each class: number, size, and the words nearest to its centre."""
+    import numpy as np
+
+    from attnkit.cli import console
+
+    lines = []
+    for label in range(k):
+        rows = np.flatnonzero(found.labels == label)
+        nearest = [words[row] for row in rows[np.argsort(-found.nearness[rows], kind="stable")][:12].tolist()]
+        if as_json:
+            lines.append(dumps({"class": label, "size": len(rows), "words": nearest}, ensure_ascii=False))
+        else:
+            line = console.printable(f"{label:>5} {len(rows):>7,}  {' '.join(nearest)}")
+            lines.append(line if len(line) <= _COLUMNS else f"{line[: _COLUMNS - 1]}…")
+    return lines

@@ -1,0 +1,84 @@
+"""``attnkit word2vec compare-context``: one word in several sentences, by one vector or by one in each."""
+
+from __future__ import annotations
+
+from json import dumps
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from attnkit.cli import console
+
+if TYPE_CHECKING:
+    from attnkit.analysis.contextual import Compared
+
+
+def command(
+    run: Annotated[Path, typer.Argument(help="Run of word2vec or BERT, or a file of vectors.", metavar="RUN")],
+    sentences: Annotated[list[str], typer.Argument(help="Two or more that hold the word.", metavar="SENTENCE...")],
+    word: Annotated[str, typer.Option("--word", help="The word to compare.", metavar="WORD")],
+    encoder: Annotated[
+        Path | None, typer.Option(help="Run of BERT that reads the sentences. [default: RUN if it is one]")
+    ] = None,
+    layer: Annotated[
+        int | None, typer.Option(min=0, help="Of that: which; 0 is the embeddings. [default: the last]")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Report as JSON, with every number.")] = False,
+) -> None:
+    """Show what a word is in each sentence: word vectors know one vector, whatever it means there.
+
+    BERT gives it one in each: the mean of the word's pieces. Of a run of BERT alone, the static vector is that
+    of its own embeddings.
+
+    \b
+    Examples:
+      attnkit word2vec compare-context vectors "I eat an apple." "Apple released iOS." --word apple
+      attnkit word2vec compare-context bert "I eat an apple." "Apple released iOS." --word apple
+      attnkit word2vec compare-context vectors "an apple" "Apple Inc." --word apple --encoder bert
+    """
+    from attnkit.analysis.contextual import compare_contexts, encoder_of
+    from attnkit.errors import RunError, UsageError
+
+    reads = encoder_of(encoder or run, layer)
+    if reads is None and encoder is not None:
+        raise RunError(f"{encoder} is no run that reads sentences", where="--encoder", help="attnkit pretrain-mlm")
+    if reads is None and layer is not None:
+        raise UsageError("word vectors have no layers", where="--layer", help="name a run of BERT with --encoder")
+    found = compare_contexts(run, sentences, word, reads)
+    if json:
+        console.result(dumps(found.as_dictionary(), ensure_ascii=False))
+        return
+    console.result(said(found, sentences))
+
+
+def said(found: Compared, sentences: list[str]) -> str:
+    """Return what was compared, for people."""
+    rows = [
+        [f"{number}", f"“{form}”", text]
+        for number, (form, text) in enumerate(zip(found.found, sentences, strict=True), 1)
+    ]
+    made = "" if found.pieces is None else f" ({' '.join(found.pieces)})"
+    parts = [console.table(rows, ""), f"static: {found.word}{made} = {short(found.static)}"]
+    alike = "sentences {0} and {1}: static cosine {2:.4f} (the same vector)"
+    for cosine in found.cosines:
+        text = alike.format(*cosine.sentences, cosine.static)
+        parts.append(text if cosine.contextual is None else f"{text}\n  contextual cosine {cosine.contextual:.4f}")
+    if found.contextual is None:
+        parts.append(
+            "This run has word vectors: one vector a word, the same in every sentence.\n"
+            "A word that means two things has both in it. An encoder that reads the\n"
+            "sentence (BERT) gives it one in each: --encoder RUN."
+        )
+    else:
+        rows = [[f"contextual, sentence {i}:", short(vector)] for i, vector in enumerate(found.contextual, 1)]
+        parts.append(console.table(rows, ""))
+        parts.append("Static vectors do not know the sentence; the encoder has read it.")
+    return "\n".join(parts)
+
+
+def short(vector: list[float], n: int = 3) -> str:
+    """Return the first numbers of a vector, how many there are, and its length."""
+    numbers = " ".join(f"{number:.4f}" for number in vector[:n])
+    length = sum(number * number for number in vector) ** 0.5
+    return f"[{numbers}{' …' if len(vector) > n else ''}] ({len(vector):,} numbers, length {length:.3f})"

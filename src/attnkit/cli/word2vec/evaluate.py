@@ -1,0 +1,104 @@
+"""``attnkit word2vec evaluate``: scores on files of word pairs and analogies."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from json import dumps
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from attnkit.cli.word2vec._query import CHECKPOINT, VECTORS, load
+
+if TYPE_CHECKING:
+    from attnkit.tasks.word2vec.evaluate import AnalogyScores, PairScores, SectionScores
+
+_NAME, _SHORT_NAME = 28, 19
+"""Characters of a name that leave room for the other columns on 80, without the one for n-grams and with it."""
+Row = tuple[str, str, str, str, str]
+
+
+def command(
+    path: Annotated[Path, typer.Argument(help=VECTORS, metavar="VECTORS")],
+    files: Annotated[
+        list[Path], typer.Argument(help="Pairs with judgements (WordSim, SimLex), or analogies.", metavar="FILE...")
+    ],
+    top: Annotated[
+        int, typer.Option("--top", "--restrict", min=0, help="Know the first N words alone; 0 knows all.")
+    ] = 30_000,
+    method: Annotated[Literal["add", "mul"], typer.Option(help="Of analogies: 3CosAdd or 3CosMul.")] = "add",
+    case: Annotated[bool, typer.Option("--case", help="Tell upper from lower case.")] = False,
+    subwords: Annotated[
+        bool, typer.Option("--subwords/--no-subwords", help="Compose unseen words, where the run has n-grams.")
+    ] = True,
+    sections: Annotated[bool, typer.Option("--sections", help="Each section of analogies too.")] = False,
+    checkpoint: Annotated[str | None, typer.Option(help=CHECKPOINT)] = None,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object a file.")] = False,
+) -> None:
+    """Print how well cosines agree with people's judgements, and how many analogies are solved.
+
+    What has a word without a vector is left out of the score, and counted as unknown. Vectors with n-grams
+    (train --subwords) know every word: what they had to compose is scored too, and counted under n-grams.
+
+    \b
+    Examples:
+      attnkit word2vec evaluate vectors wordsim353.tsv simlex999.tsv questions-words.txt
+      attnkit word2vec evaluate vectors questions-words.txt --sections --method mul --top 0
+    """
+    from attnkit.cli import console
+    from attnkit.tasks.word2vec.benchmark_files import kind_of, read_analogies, read_pairs
+    from attnkit.tasks.word2vec.evaluate import Known, score_analogies, score_pairs
+
+    read: list[tuple[Path, Any]] = []
+    for file in files:  # all of them before the vectors: a wrong name is told at once
+        read.append((file, read_pairs(file) if kind_of(file) == "pairs" else read_analogies(file)))
+    vectors = load(path, checkpoint)
+    known = Known(top, not case, subwords)
+    composes = subwords and vectors.unseen is not None
+    rows: list[Row] = [("file", "known", "n-grams", "unknown", "score")]
+    for file, questions in read:
+        found: PairScores | AnalogyScores
+        if isinstance(questions[0], tuple):
+            found = score_pairs(vectors, questions, known)
+            rows.append(pair_row(file.name, found))
+        else:
+            found = score_analogies(vectors, questions, known, method)
+            shown = (*found.groups, *(found.sections if sections else ()))
+            rows += [analogy_row(file.name, found.total), *(analogy_row(f"  {part.name}", part) for part in shown)]
+        if json:
+            console.result(dumps({"file": str(file), **as_dictionary(found, sections)}, ensure_ascii=False))
+    if not json:
+        most = _SHORT_NAME if composes else _NAME
+        shown_rows = [(cut(row[0], most), row[1], *row[3 - composes :]) for row in rows]
+        console.result(console.table(shown_rows, ""))
+
+
+def pair_row(name: str, found: PairScores) -> Row:
+    """Return a line of the table."""
+    both = found.spearman is not None and found.pearson is not None
+    score = f"Spearman {found.spearman:.4f}, Pearson {found.pearson:.4f}" if both else "none"
+    return name, f"{found.known:,}", f"{found.composed:,}", f"{found.unknown:,}", score
+
+
+def analogy_row(name: str, found: SectionScores) -> Row:
+    """Return a line of the table."""
+    score = f"{found.accuracy:.1%} right" if found.accuracy is not None else "none"
+    return name, f"{found.known:,}", f"{found.composed:,}", f"{found.unknown:,}", score
+
+
+def cut(name: str, most: int) -> str:
+    """Return a name as it fits the column."""
+    return name if len(name) <= most else f"{name[: most - 1]}…"
+
+
+def as_dictionary(found: PairScores | AnalogyScores, sections: bool) -> dict[str, Any]:
+    """Return scores as JSON shows them."""
+    from attnkit.tasks.word2vec.evaluate import PairScores
+
+    if isinstance(found, PairScores):
+        return {"kind": "pairs", **asdict(found)}
+    parts = {"groups": found.groups, **({"sections": found.sections} if sections else {})}
+    listed = {key: [{**asdict(part), "accuracy": part.accuracy} for part in value] for key, value in parts.items()}
+    total = {key: value for key, value in asdict(found.total).items() if key != "name"}
+    return {"kind": "analogies", "accuracy": found.total.accuracy, **total, **listed}

@@ -1,0 +1,44 @@
+"""``attnkit word2vec one-hot``: what one-hot vectors cannot say, beside what trained ones do."""
+
+from __future__ import annotations
+
+from json import dumps
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from attnkit.cli import console
+
+
+def command(
+    words: Annotated[list[str], typer.Argument(help="Two words or more.", metavar="WORD...")],
+    run: Annotated[Path, typer.Argument(help="Run of word2vec, or a file of vectors.", metavar="RUN")],
+    json: Annotated[bool, typer.Option("--json", help="Report as JSON.")] = False,
+) -> None:
+    """Compare words as one-hot vectors, which are all equally unlike, and as trained ones.
+
+    \b
+    Example:
+      attnkit word2vec one-hot motel hotel vectors
+    """
+    from attnkit.errors import UsageError
+    from attnkit.tasks.word2vec.one_hot import drawn, one_hot
+
+    if not run.exists():
+        raise UsageError(
+            f"there is no run or file {run}", help="vectors are named last: attnkit word2vec one-hot motel hotel RUN"
+        )
+    found = one_hot(run, words)
+    if json:
+        console.result(dumps(found.as_dictionary(), ensure_ascii=False))
+        return
+    size, dim = found.vocab_size, found.dim
+    places = [[word, f"= {drawn(place, size)}", f"1 at {place:,} of {size:,}"] for word, place in found.places.items()]
+    rows = [["", f"one-hot ({size:,} numbers)", f"trained ({dim:,} numbers)"]]
+    for pair in found.pairs:
+        one, other = pair.words
+        rows.append([f"{one} · {other}", str(pair.one_hot_dot), f"{pair.dot:.4f}"])
+        rows.append([f"cos({one}, {other})", str(pair.one_hot_dot), f"{pair.cosine:.4f}"])
+    said = "As one-hot vectors any two words are at right angles:\nnothing tells that two of them are alike."
+    console.result("\n\n".join([console.table(places, ""), console.table(rows, ""), said]))

@@ -1,0 +1,112 @@
+"""``attnkit word2vec phrases``: text in, the same text with joined words out."""
+
+from __future__ import annotations
+
+import json as codec
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from attnkit.cli import console
+from attnkit.config import validate
+from attnkit.errors import UsageError
+from attnkit.io import atomic
+from attnkit.text.config import PhrasesConfig
+
+if TYPE_CHECKING:
+    from attnkit.tasks.word2vec.phrases import Report
+
+_SHOWN, _COLUMNS = 10, 79
+
+
+def command(
+    paths: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Text, plain or compressed; - is stdin.")],
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Instead of stdout.", metavar="FILE")] = None,
+    passes: Annotated[int | None, typer.Option(help="2 joins up to four words, and so on. [default: 1]")] = None,
+    scoring: Annotated[Literal["count", "npmi"] | None, typer.Option(help="[default: count]")] = None,
+    threshold: Annotated[float | None, typer.Option(help="Join what scores higher. [default: 100, npmi 0.5]")] = None,
+    min_count: Annotated[int | None, typer.Option(help="Never join rarer words and pairs. [default: 5]")] = None,
+    connector: Annotated[
+        list[str] | None, typer.Option(help="A word that may stand inside a phrase; repeatable.", metavar="WORD")
+    ] = None,
+    joiner: Annotated[str | None, typer.Option(help="What is put between words. [default: _]")] = None,
+    max_pairs: Annotated[
+        int | None, typer.Option(help="Pairs counted at once, 50 bytes each. [default: 8388608]")
+    ] = None,
+    lower: Annotated[bool, typer.Option("--lower", help="Lower-case the text.")] = False,
+    save: Annotated[Path | None, typer.Option(help="Write the phrases found, with scores.", metavar="FILE")] = None,
+    given: Annotated[Path | None, typer.Option("--with", help="Join phrases saved before.", metavar="FILE")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Report as JSON, beside -o.")] = False,
+) -> None:
+    """Join words that belong together: new york becomes new_york.
+
+    \b
+    Examples:
+      attnkit word2vec phrases text.txt -o joined.txt --passes 2
+      attnkit word2vec phrases text.txt -o joined.txt --connector of --save p.tsv
+      attnkit word2vec phrases b.txt --with p.tsv | attnkit word2vec train - -o b
+
+    `attnkit word2vec train --phrases 2` does the same without writing the text.
+    """
+    from attnkit.tasks.word2vec.phrases import join_words
+    from attnkit.text.lines import refuse_overwriting
+    from attnkit.text.phrases import load
+
+    flags = {
+        "passes": passes,
+        "scoring": scoring,
+        "threshold": threshold,
+        "min_count": min_count,
+        "connectors": connector,
+        "joiner": joiner,
+        "max_pairs": max_pairs,
+    }
+    changed = {name: value for name, value in flags.items() if value is not None}
+    if given is not None and (changed or save):
+        raise UsageError("--with brings its own settings: leave out the flags that find phrases, and --save")
+    if json and output is None:
+        raise UsageError(
+            "the text goes to standard output, and so would the report", help="name a file for it: -o FILE"
+        )
+    origins = {name: "--connector" if name == "connectors" else f"--{name.replace('_', '-')}" for name in changed}
+    asked = validate(PhrasesConfig, {"passes": 1, **changed}, origins) if given is None else load(given)
+    refuse_overwriting(output, paths)
+    refuse_overwriting(save, [*paths, *([output] if output else [])])
+    with console.StatusLine() as status, atomic.open_output(output) as out:
+        report = join_words(paths, asked, lower, out, status.update)
+    if save is not None:
+        atomic.write_text(save, report.phrases.to_text())
+    for warning in report.warnings:
+        console.warn(warning)
+    if json:
+        console.result(as_json(report))
+    else:
+        console.note(as_text(report))
+
+
+def as_json(report: Report) -> str:
+    """Return the report for programs."""
+    return codec.dumps(
+        {
+            "words_read": report.n_read,
+            "words_written": report.n_written,
+            "phrases": [len(found) for found in report.phrases.passes],
+            "config": report.phrases.config.model_dump(mode="json"),
+            "lower": report.phrases.lower,
+        },
+        indent=1,
+        ensure_ascii=False,
+    )
+
+
+def as_text(report: Report) -> str:
+    """Return the report for people."""
+    lines = [f"{report.n_read:,} words became {report.n_written:,}"]
+    for number, found in enumerate(report.phrases.passes, 1):
+        best = sorted(found, key=lambda phrase: -phrase.count)[:_SHOWN]
+        names = ", ".join(report.phrases.config.joiner.join(phrase.parts) for phrase in best)
+        lines.append(f"pass {number}: {len(found):,} phrases" + ", most frequent" * bool(best))
+        lines += textwrap.wrap(console.printable(names), _COLUMNS, initial_indent="  ", subsequent_indent="  ")
+    return "\n".join(lines)

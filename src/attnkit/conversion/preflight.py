@@ -1,0 +1,38 @@
+"""Whether a translation run could be exported once it is trained: said before, from its configuration alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from attnkit.engine.resolve import resolve
+from attnkit.errors import RunError, UsageError
+from attnkit.formats.huggingface.config import refuse_translation
+
+System = Literal["ctranslate2", "huggingface"]
+NAMES: dict[System, str] = {"ctranslate2": "CTranslate2", "huggingface": "Hugging Face's transformers"}
+
+
+def confirm_export(
+    src: Path, tgt: Path, to: System, *, file: Path | None = None, sets: Sequence[str] = (), preset: str = "auto"
+) -> str:
+    """Return a sentence that says a run on these files with these settings could be exported.
+
+    Raises:
+        UsageError: it could not, naming the key that is in the way; or the settings make no sense.
+    """
+    flags = {"data.src": [str(src)], "data.tgt": [str(tgt)]}
+    resolved = resolve(flags, sets=sets, file=file, preset_name=preset)
+    model = resolved.config.model
+    try:
+        if to == "huggingface":
+            refuse_translation(model)
+        else:
+            from attnkit.formats.ctranslate2 import require_known
+
+            require_known(model)
+    except RunError as error:
+        origin = resolved.origin(str(error.where).partition(",")[0])
+        raise UsageError(error.what, where=f"{error.where} ({origin})", help=error.help) from error
+    return f"A run on these files with these settings can be exported to {NAMES[to]}."

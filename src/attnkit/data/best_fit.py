@@ -1,0 +1,143 @@
+"""Documents into rows of one length: cut where they are longer, laid beside each other where they are shorter.
+
+Nothing is left out. A piece is a stretch of one document that lies in one row. Long documents fill rows of their own;
+what is left of them, and short documents, are put into rows best fit first: the longest piece into the fullest row that
+still has room (best-fit decreasing), or, where that leaves more room than it has to, by looking ahead (``filling``). A
+pure function of the lengths.
+
+Letters: n documents, P pieces, R rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from attnkit.data.bin_packing import fill_rows
+
+Integers = npt.NDArray[np.integer[Any]]
+Counts = npt.NDArray[np.int64]
+_WASTE = 0.005
+"""Rows beyond those that full ones would be, as a share of them, from which on it is worth looking ahead."""
+
+
+@dataclass(frozen=True)
+class Packing:
+    """Which pieces lie in which row, the rows of one piece first."""
+
+    row_starts: Counts
+    """(R + 1,) where in the lists of pieces each row begins."""
+    documents: npt.NDArray[np.uint32]
+    """(P,) the document of each piece."""
+    offsets: Counts
+    """(P,) tokens of the document before the piece."""
+    lengths: npt.NDArray[np.int32]
+    """(P,) tokens of the piece, what is added to it not counted."""
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self.row_starts) - 1
+
+
+def pack(lengths: Integers, room: int, more: int = 2) -> Packing:
+    """Pack documents of some lengths into rows.
+
+    Args:
+        lengths: (n,) tokens of each document; those of none are left out.
+        room: tokens of a row.
+        more: tokens that are added to each piece, as [CLS] and [SEP].
+
+    Raises:
+        ValueError: a row has no room for a token.
+    """
+    most = room - more
+    if most < 1 or len(lengths) >= 1 << 31:
+        raise ValueError(f"no rows of {room} tokens, {more} of which are added to each piece, for {len(lengths)}")
+    n_full = (lengths // most).astype(np.int32)
+    rest = (lengths - n_full * np.int64(most)).astype(np.int32)
+    full = np.repeat(np.arange(len(lengths), dtype=np.uint32), n_full)
+    within = np.arange(len(full)) - np.repeat(np.cumsum(n_full, dtype=np.int64) - n_full, n_full)
+    short = np.flatnonzero(rest).astype(np.uint32)
+    rows = _rows(rest[short] + np.int32(more), room)
+    sizes = np.bincount(rows)
+    order = np.argsort(rows, kind="stable")
+    alone = sizes[rows[order]] == 1  # rows of one piece come first, full or not
+    del rows
+    kept = short[np.concatenate([order[alone], order[~alone]])]
+    del order, short
+    n_alone = len(full) + int(alone.sum())
+    return Packing(
+        row_starts=np.concatenate([np.arange(n_alone + 1), n_alone + np.cumsum(sizes[sizes > 1])]).astype(np.int64),
+        documents=np.concatenate([full, kept]),
+        offsets=np.concatenate([within * most, n_full[kept] * np.int64(most)]),
+        lengths=np.concatenate([np.full(len(full), most, np.int32), rest[kept]]),
+    )
+
+
+def _rows(sizes: npt.NDArray[np.int32], room: int) -> npt.NDArray[np.int32]:
+    """Return the row of each piece."""
+    rows = _best_fit(sizes, room)
+    least = -(-int(sizes.sum(dtype=np.int64)) // room)
+    if len(sizes) and rows.max() + 1 > least * (1 + _WASTE) + 1:
+        others = fill_rows(sizes, room)
+        rows = others if others.max() < rows.max() else rows
+    return rows
+
+
+def _best_fit(sizes: npt.NDArray[np.int32], room: int) -> npt.NDArray[np.int32]:
+    """Return the row of each piece, rows being numbered as they are opened.
+
+    Pieces of one size are handled together: rows with the same space left are alike, so a table by space is enough.
+    """
+    order = np.argsort(_small(room - sizes, room), kind="stable")
+    counts = np.bincount(sizes, minlength=room + 1).tolist()
+    rows = np.empty(len(sizes), np.int32)
+    waiting = _Spaces(room)
+    n_rows = place = 0
+    for size in range(room, 0, -1):
+        count = counts[size]
+        while count and (space := waiting.least(size)) is not None:
+            taken = waiting.take(space, count)
+            rows[order[place : place + len(taken)]] = taken
+            waiting.add(space - size, taken)
+            place, count = place + len(taken), count - len(taken)
+        if count:
+            per_row = room // size
+            n_new = -(-count // per_row)
+            rows[order[place : place + count]] = n_rows + np.arange(count, dtype=np.int32) // per_row
+            last = count - (n_new - 1) * per_row
+            waiting.add(room - per_row * size, np.arange(n_rows, n_rows + n_new - 1, dtype=np.int32))
+            waiting.add(room - last * size, np.arange(n_rows + n_new - 1, n_rows + n_new, dtype=np.int32))
+            n_rows, place = n_rows + n_new, place + count
+    return rows
+
+
+def _small(numbers: npt.NDArray[np.int32], most: int) -> npt.NDArray[Any]:
+    """Return numbers up to ``most`` in a type that is quick to sort."""
+    return numbers.astype(np.uint16) if most < 1 << 16 else numbers
+
+
+class _Spaces:
+    """Rows by the tokens they still have room for."""
+
+    def __init__(self, room: int) -> None:
+        self._rows: list[list[npt.NDArray[np.int32]]] = [[] for _ in range(room + 1)]
+
+    def add(self, space: int, rows: npt.NDArray[np.int32]) -> None:
+        """Add rows with so much room left."""
+        if len(rows):
+            self._rows[space].append(rows)
+
+    def least(self, size: int) -> int | None:
+        """Return the least room that holds a piece of a size, None where no row has any."""
+        return next((space for space in range(size, len(self._rows)) if self._rows[space]), None)
+
+    def take(self, space: int, most: int) -> npt.NDArray[np.int32]:
+        """Remove and return rows with this room, not more than asked for."""
+        rows = self._rows[space].pop()
+        if len(rows) > most:
+            self._rows[space].append(rows[most:])
+        return rows[:most]

@@ -1,0 +1,188 @@
+"""RUN/data, whatever a task keeps there: its index, the files it was made from, and what is said while it is made.
+
+The folder appears complete or not at all, and can be rebuilt from the files. It remembers what these held, so that a
+run never goes on with other data than it began with, and the weights whose vocabulary it uses.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from attnkit.checkpoints.dir_digest import Contents, describe_folder, faults, signed
+from attnkit.errors import DataError, RunError, UsageError
+from attnkit.io import atomic
+from attnkit.io.safe_read import parse_json, read_plain
+from attnkit.text.check_report import Report
+
+MOST_TEXT = 1 << 26
+"""Bytes of a text file in the folder."""
+_MOST_INDEX = 1 << 24  # bytes
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Something that takes a while has begun."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Warned:
+    """Something is not as it should be; the run goes on."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Checked:
+    """Two files were looked through before they are used."""
+
+    report: Report
+
+
+class _Index(BaseModel, extra="forbid", strict=True):
+    """What ``prepared.json`` says."""
+
+    files: dict[str, str]
+    init_from: str | None = None
+    counts: dict[str, int]
+    contents: Contents
+    """Of the folder, but for this file."""
+    sha256: str = ""
+
+
+def is_made(folder: Path, inputs: Sequence[str], origin: str | None) -> bool:
+    """Return whether the folder is there; one that was made for other weights goes, to be made anew.
+
+    Args:
+        folder: RUN/data.
+        inputs: the files that it is made from.
+        origin: fingerprint of the weights that the run begins with. Text encoded for others is encoded anew: the ids
+            of another vocabulary would mean nothing to these.
+
+    Raises:
+        RunError: the folder is damaged.
+        UsageError: the files changed since it was made.
+    """
+    if not (folder / "prepared.json").exists():
+        return False
+    index = read_index(folder)
+    if index.get("init_from") == origin:
+        _refuse_changed_files(inputs, index["files"])
+        return True
+    atomic.remove_tree(folder)
+    return False
+
+
+def write_index(folder: Path, inputs: Iterable[Path], origin: str | None, counts: Mapping[str, int]) -> None:
+    """Write ``prepared.json``, the last file of a folder that is being made."""
+    known = {str(path): fingerprint(path) for path in inputs}
+    index = _Index(files=known, init_from=origin, counts=dict(counts), contents=describe_folder(folder))
+    atomic.write_into(folder / "prepared.json", signed(index.model_dump()))
+
+
+def read_index(folder: Path) -> dict[str, Any]:
+    """Return what ``prepared.json`` says. Raises ``RunError`` if it is damaged."""
+    with _rebuildable(folder):
+        raw = read_plain(folder / "prepared.json", _MOST_INDEX)
+        parse_json(raw)  # stricter than what follows: a key stands once
+        try:
+            index = _Index.model_validate_json(raw)
+        except ValidationError as error:
+            raise ValueError("prepared.json does not say what it should") from error
+        if signed(index.model_dump()) != raw:
+            raise ValueError("prepared.json is not as it was written")
+        return dict(index)
+
+
+@contextmanager
+def opening(folder: Path) -> Iterator[dict[str, Any]]:
+    """Yield what ``prepared.json`` says and, when the rest has been read, see that each file is as it was written.
+
+    Raises:
+        RunError: something is damaged, by this or by what is read inside (``OSError``, ``ValueError``, ``RunError``).
+    """
+    index = read_index(folder)
+    with _rebuildable(folder):
+        yield index
+        for fault in faults(folder, index["contents"]):
+            raise ValueError(fault)
+
+
+@contextmanager
+def _rebuildable(folder: Path) -> Iterator[None]:
+    """Let whatever is damaged inside say that the whole folder is to be removed: only as a whole is it made anew."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        raise _damaged(folder, f"the prepared text is damaged: {error}", None) from error
+    except RunError as error:
+        raise _damaged(folder, error.what, error.where) from error
+
+
+def _damaged(folder: Path, what: str, where: str | None) -> RunError:
+    return RunError(
+        what,
+        where=where or str(folder),
+        help=f"remove {folder} and run the same command again: it is made anew from the text",
+    )
+
+
+def fingerprint(path: Path) -> str:
+    """Return the SHA-256 of a file's bytes as they lie on disk."""
+    digest = hashlib.sha256()
+    try:
+        with path.open("rb") as stream:
+            while block := stream.read(1 << 20):
+                digest.update(block)
+    except OSError as error:
+        raise DataError(f"cannot read this file: {error.strerror}", where=str(path)) from error
+    return digest.hexdigest()
+
+
+def choose_held_out(total: int, held_out: int, seed: int, where: str) -> set[int]:
+    """Return which of ``total`` rows, counted from 0, are kept for validation. Raises ``DataError`` below 2."""
+    if total < 2:
+        what = f"{total} row{'s'[: total != 1]} cannot be trained on with one held out"
+        raise DataError(what, where=where, help="add some, or name a file of its own to validate on")
+    return set(random.Random(seed).sample(range(total), min(held_out, max(1, total // 20))))
+
+
+def count_first(reasons: Mapping[str, bool], counts: dict[str, int]) -> bool:
+    """Return whether there is a reason to leave a row out, having counted the first that applies."""
+    reason = next((name for name, applies in reasons.items() if applies), None)
+    if reason is not None:
+        counts[reason] += 1
+    return reason is not None
+
+
+def write_lines(path: Path, lines: Iterable[str]) -> None:
+    """Write the lines to validate on, into a folder that is being made."""
+    text = "".join(line + "\n" for line in lines).encode()
+    if len(text) > MOST_TEXT:
+        raise DataError(f"the validation text has more than {MOST_TEXT:,} bytes", help="give less of it")
+    atomic.write_into(path, text)
+
+
+def read_lines(path: Path) -> list[str]:
+    """Return what ``write_lines`` wrote."""
+    return read_plain(path, MOST_TEXT).decode().split("\n")[:-1]
+
+
+def _refuse_changed_files(inputs: Sequence[str], known: Mapping[str, str]) -> None:
+    """Compare the files, where they still exist, with what they were when the folder was made."""
+    for path in map(Path, dict.fromkeys(inputs)):
+        if path.exists() and str(path) in known and fingerprint(path) != known[str(path)]:
+            raise UsageError(
+                "this file has changed since the run began",
+                where=str(path),
+                help="put the old text back, or start anew with --overwrite or another -o",
+            )

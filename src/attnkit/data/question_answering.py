@@ -1,0 +1,217 @@
+"""Questions beside windows over contexts that may be longer than a row, and the answers found in them.
+
+A row is ``[CLS] question [SEP] window [SEP]``, with two ``[SEP]`` in between for RoBERTa. The windows of a context
+overlap; each token of it lies in at least one, and best in the one that shows most of what stands around it. Letters: n
+contexts, W windows, B rows, T tokens of a row.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from attnkit.data.question_answering_config import WindowSizes
+from attnkit.text.tokenizer import BOS_ID, EOS_ID, PAD_ID
+
+Longs = npt.NDArray[np.int64]
+NO_ANSWER = (-1, -1)
+"""Instead of an answer's first and last token, where there is none."""
+
+
+class Texts(Protocol):
+    """Rows of ids, as a ``store.Store`` is."""
+
+    fingerprint: str
+
+    @property
+    def lengths(self) -> npt.NDArray[np.int32]:
+        """(n,) ids of each row."""
+        ...
+
+    def gather_parts(self, rows: Longs, skip: Longs, lengths: Longs) -> Longs:
+        """Return ids laid end to end: ``lengths`` of each row after the first ``skip``."""
+        ...
+
+
+class Held:
+    """Rows of ids in memory."""
+
+    def __init__(self, rows: Sequence[Sequence[int]]) -> None:
+        self.lengths = np.array([len(row) for row in rows], np.int32)
+        self._ids = np.array([id for row in rows for id in row], np.int64)
+        self._starts = np.cumsum(self.lengths, dtype=np.int64) - self.lengths
+        self.fingerprint = hashlib.sha256(self._ids.tobytes() + self.lengths.tobytes()).hexdigest()
+
+    def gather_parts(self, rows: Longs, skip: Longs, lengths: Longs) -> Longs:
+        """Return ids laid end to end."""
+        return self._ids[_ranges(self._starts[rows] + skip, lengths)]
+
+
+@dataclass(frozen=True, eq=False)
+class Windows:
+    """Windows in the order of their contexts, (W,) each; ends are behind the last token."""
+
+    contexts: Longs
+    begins: Longs
+    ends: Longs
+    best_begins: Longs
+    best_ends: Longs
+    """The tokens between are those that this window is the best for. Each token of a context has one best window."""
+
+
+def cut_windows(lengths: Longs, rooms: Longs, stride: int | Longs) -> Windows:
+    """Return the windows over contexts of so many tokens (n,), none longer than its room (n,).
+
+    A window begins ``stride`` tokens, or (n,), behind the one before; the last one ends where its context does, so
+    that all are full. A token is best in the window where the smaller of what stands before and behind it is largest,
+    in the earlier one if two are alike. An empty context has one empty window.
+
+    Raises:
+        ValueError: a room is smaller than the stride: there would be tokens in no window.
+    """
+    strides = np.broadcast_to(np.asarray(stride, np.int64), lengths.shape)
+    if (strides < 1).any() or (rooms < strides).any():
+        raise ValueError(f"windows of {rooms.min(initial=0)} tokens, the next {strides.max()} behind, leave tokens out")
+    n_windows = 1 + np.maximum(0, -((rooms - lengths) // strides))
+    contexts = np.repeat(np.arange(len(lengths)), n_windows)
+    numbers = _ranges(np.zeros_like(n_windows), n_windows)
+    length, room = lengths[contexts], rooms[contexts]
+    begins = np.minimum(numbers * strides[contexts], np.maximum(0, length - room))
+    ends = np.minimum(begins + room, length)
+    best_begins, best_ends = np.zeros_like(begins), length.copy()
+    follows = np.flatnonzero(contexts[1:] == contexts[:-1])
+    borders = (ends[follows] - 1 + begins[follows + 1]) // 2 + 1
+    best_ends[follows] = best_begins[follows + 1] = borders
+    return Windows(contexts, begins, ends, best_begins, best_ends)
+
+
+@dataclass(frozen=True)
+class WindowBatch:
+    """Rows of windows, padded behind."""
+
+    ids: Tensor
+    """(B, T) int64."""
+    real: Tensor
+    """(B, T) bool, True at tokens."""
+    segments: Tensor
+    """(B, T) int64, 1 at the tokens of the window and the symbol behind it."""
+    context: Tensor
+    """(B, T) bool, True at the tokens of the window."""
+    best: Tensor
+    """(B, T) bool, True at those that this window is the best for."""
+    firsts: Tensor
+    """(B,) int64 place of the answer's first token; 0, that is ``[CLS]``, where the window does not hold all of it."""
+    lasts: Tensor
+    """(B,) int64 place of its last token."""
+
+    def to(self, device: torch.device | str) -> WindowBatch:
+        """Return the batch on another device."""
+        return WindowBatch(*(part.to(device, non_blocking=True) for part in vars(self).values()))
+
+
+class WindowRows:
+    """Windows with their questions; satisfies ``rows.Rows``."""
+
+    def __init__(
+        self, questions: Texts, contexts: Texts, context_of: Longs, sizes: WindowSizes, answers: Longs | None = None
+    ) -> None:
+        """Take n questions, the contexts and which one each question is about (n,).
+
+        Args:
+            questions: longer ones are cut to ``sizes.max_question``.
+            contexts: one may have several questions.
+            context_of: (n,) the number of each question's context.
+            sizes: of the windows.
+            answers: (n, 2) first and last token of each question's answer, ``NO_ANSWER`` where there is none.
+        """
+        self._questions, self._contexts, self._context_of = questions, contexts, context_of
+        self._separators, self._n_symbols = sizes.separators, sizes.n_symbols
+        self._sizes = np.minimum(questions.lengths, sizes.max_question).astype(np.int64)
+        rooms = sizes.max_length - sizes.n_symbols - self._sizes
+        self.windows = cut_windows(contexts.lengths[context_of].astype(np.int64), rooms, _strides(rooms, sizes))
+        self.questions: Longs = self.windows.contexts
+        """(W,) the question of each row."""
+        self._answers = np.full((len(context_of), 2), NO_ANSWER) if answers is None else answers
+
+    def __len__(self) -> int:
+        return len(self.questions)
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes with any id, any border, any window and any answer."""
+        parts = [self._context_of, self.questions, self.windows.begins, self.windows.ends, self._answers]
+        texts = (self._questions.fingerprint + self._contexts.fingerprint).encode()
+        return hashlib.sha256(texts + b"".join(part.astype(np.int64).tobytes() for part in parts)).hexdigest()
+
+    @functools.cached_property
+    def lengths(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+        """(W,) tokens of each row, and nothing more."""
+        sizes = self._n_symbols + self._sizes[self.questions] + self.windows.ends - self.windows.begins
+        return sizes.astype(np.int32), np.zeros(len(self), np.int32)
+
+    @functools.cached_property
+    def answered(self) -> npt.NDArray[np.bool_]:
+        """(W,) where a window holds all of its question's answer."""
+        first, last = self._answers[self.questions].T
+        found: npt.NDArray[np.bool_] = (first >= self.windows.begins) & (last < self.windows.ends)
+        return found
+
+    def batch(self, indices: Longs, seed: int = 0, epoch: int = 0) -> WindowBatch:
+        """Return the rows at ``indices``, in their order; they are the same in every epoch."""
+        windows, question = self.windows, self.questions[indices]
+        begins, n_question = windows.begins[indices], self._sizes[question]
+        n_context = windows.ends[indices] - begins
+        at = 1 + n_question + self._separators  # where the window begins in its row
+        columns = np.arange(int((at + n_context).max()) + 1)
+        ids = np.full((len(indices), len(columns)), PAD_ID, np.int64)
+        asked = (columns >= 1) & (columns < 1 + n_question[:, None])
+        between = (columns > n_question[:, None]) & (columns < at[:, None])
+        context = (columns >= at[:, None]) & (columns < (at + n_context)[:, None])
+        ids[asked] = self._questions.gather_parts(question, np.zeros_like(question), n_question)
+        ids[context] = self._contexts.gather_parts(self._context_of[question], begins, n_context)
+        ids[:, 0] = BOS_ID
+        rows = np.arange(len(indices))
+        ids[between] = ids[rows, at + n_context] = EOS_ID
+        shift = at - begins  # from places in the context to places in the row
+        best_begins, best_ends = windows.best_begins[indices] + shift, windows.best_ends[indices] + shift
+        best = (columns >= best_begins[:, None]) & (columns < best_ends[:, None])
+        real = columns <= (at + n_context)[:, None]
+        segments = (real & (columns >= at[:, None])).astype(np.int64)
+        answers = np.where(self.answered[indices, None], self._answers[question] + shift[:, None], 0)
+        parts = (ids, real, segments, context, best, answers[:, 0], answers[:, 1])
+        return WindowBatch(*(torch.from_numpy(np.ascontiguousarray(part)) for part in parts))
+
+    def counts(self, indices: Longs, seed: int = 0, epoch: int = 0) -> Mapping[str, int]:
+        """Return how many rows these are."""
+        return {"nll": len(indices)}
+
+    def in_context(self, row: int, first: int, last: int) -> tuple[int, int]:
+        """Return the tokens of the context, first and behind last, at places ``first`` to ``last`` of a row."""
+        shift = int(self.windows.begins[row]) - 1 - self._separators - int(self._sizes[self.questions[row]])
+        return first + shift, last + shift + 1
+
+
+def _strides(rooms: Longs, sizes: WindowSizes) -> Longs:
+    """Return how far windows of some rooms (n,) lie apart.
+
+    An answer belongs to the window that is best for its first token, and its last one has to be there too. Borders lie
+    in the middle of what two windows share: so they share two answers.
+    """
+    if sizes.fixed:
+        return np.full_like(rooms, sizes.stride)
+    return np.minimum(sizes.stride, np.maximum(rooms - 2 * sizes.max_answer, -(-rooms // 4)))
+
+
+def _ranges(starts: npt.NDArray[Any], lengths: npt.NDArray[Any]) -> Longs:
+    """Return ``starts[i], starts[i] + 1, ...``, so many of each as ``lengths`` says, end to end."""
+    behind = np.cumsum(lengths, dtype=np.int64)
+    total = int(behind[-1]) if len(behind) else 0
+    return np.repeat(starts - behind + lengths, lengths) + np.arange(total)

@@ -1,0 +1,182 @@
+r"""Text files as numbers of words in a spool: read once, in blocks, whatever the length of a line.
+
+Words lie between white space, or are the tokens of a vocabulary. Bytes that are no UTF-8 are refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnkit.data.temp_id_file import Spool
+from attnkit.distributed.processes import release_library
+from attnkit.errors import DataError
+from attnkit.kernels.words import LINE_END, TOO_LONG, NoTextError, Numberer, fastest
+from attnkit.text.byte_alphabet import CONTINUED
+from attnkit.text.lines import LineCounts, guess, is_utf16, opened
+from attnkit.text.long_lines import Part, read_parts
+from attnkit.text.tokenizer import UNK_ID, Tokenizer
+
+_BLOCK = 1 << 18
+_LINES = 1024
+_SIGNS = 1 << 20
+_BOM = "\ufeff".encode()
+
+
+@dataclass
+class Numbered:
+    """A text of which every distinct word has a number, from 0 on, as they first came."""
+
+    spool: Spool
+    counts: NDArray[np.int64]
+    """How often each word occurs."""
+    first: NDArray[np.int64]
+    """The place of each word in the order in which they first came."""
+    names: Callable[[NDArray[np.int64]], list[str]]
+    """Gives the words of some numbers."""
+    n_words: int = 0
+    """All words, those that have no number among them: too long ones, and tokens that stand for unknown text."""
+    n_bytes: int = 0
+
+    @property
+    def n_long(self) -> int:
+        """Words without a number."""
+        return self.n_words - int(self.counts.sum())
+
+
+def number_words(sources: Sequence[Path], lower: bool, spool: Spool, tell: Callable[[str], None]) -> Numbered:
+    """Number the words between white space, lower-cased if that is asked for.
+
+    Raises:
+        DataError: A byte is no UTF-8, or a compressed file is damaged.
+        UsageError: A file does not exist.
+    """
+    numberer = fastest(lower)
+    release_library("libllvmlite")  # its compiler has done its work
+    n_words = n_bytes = 0
+    for path in sources:
+        text = _Blocks(path, numberer)
+        for numbers in text:
+            spool.add(numbers)
+            n_words += int(np.count_nonzero(numbers != LINE_END))
+            tell(f"read {n_words:,} words")
+        n_bytes += text.n_bytes
+    same = numberer.settle()
+    if same is not None:
+        signs = np.array([TOO_LONG, LINE_END], np.int32)  # as numpy counts from the end
+        table = np.concatenate([same, signs])
+        spool.rewrite(lambda numbers: table[numbers])
+    return Numbered(spool, numberer.counts, numberer.first, numberer.words, n_words, n_bytes)
+
+
+class _Blocks:
+    """The numbers of one file; iterate once."""
+
+    def __init__(self, path: Path, numberer: Numberer) -> None:
+        self.path = path
+        self.n_bytes = 0
+        self._numberer = numberer
+        self._counts = LineCounts()  # of lines that ended
+        self._begin = 0  # of the line that is being read
+
+    def __iter__(self) -> Iterator[NDArray[np.int32]]:
+        last = b"\n"
+        with opened(self.path, self._counts) as stream:
+            while block := stream.read(_BLOCK):
+                if not self.n_bytes:
+                    self._refuse_utf16(block)
+                    block, self.n_bytes = block.removeprefix(_BOM), len(_BOM) * block.startswith(_BOM)
+                    self._begin = self.n_bytes
+                yield self._feed(block)
+                last = block[-1:] or last
+        # The last line ends with the file, and with it the last word.
+        if last != b"\n":
+            yield self._feed(b"\n")
+
+    def _feed(self, block: bytes) -> NDArray[np.int32]:
+        try:
+            numbers = self._numberer.feed(block)
+        except NoTextError as error:
+            raise self._no_text(block, error) from error
+        self._counts.n_lines += block.count(b"\n")
+        if b"\n" in block:
+            self._begin = self.n_bytes + block.rfind(b"\n") + 1
+        self.n_bytes += len(block)
+        return numbers
+
+    def _no_text(self, block: bytes, error: NoTextError) -> DataError:
+        """Return what to say of a byte at ``error.at``, counted from the block's begin; the one before may hold it."""
+        before = block[: max(0, error.at)]
+        line = self._counts.n_lines + before.count(b"\n") + 1
+        begin = self.n_bytes + before.rfind(b"\n") + 1 if b"\n" in before else self._begin
+        kind = guess(block, "utf-8") if line == 1 and not self.n_bytes else None
+        return DataError(
+            f"byte 0x{error.byte:02X} is no UTF-8 (byte {self.n_bytes + error.at - begin + 1} of the line)",
+            where=f"{self.path}:{line}",
+            help=kind or "convert the file to UTF-8 (iconv), or mend the line",
+        )
+
+    def _refuse_utf16(self, block: bytes) -> None:
+        if is_utf16(block[:4096]):
+            raise DataError("this is no UTF-8", where=f"{self.path}:1", help=guess(block, "utf-16"))
+
+
+def number_tokens(
+    sources: Sequence[Path], lower: bool, tokenizer: Tokenizer, spool: Spool, tell: Callable[[str], None]
+) -> Numbered:
+    """Number the tokens that a vocabulary makes of the lines: as its ids do, save that unknown text has no number.
+
+    Raises:
+        DataError: A byte is no UTF-8, or a line has no space in ``text.lines.MAX_BYTES`` bytes.
+        UsageError: A file does not exist.
+    """
+    size = tokenizer.vocab_size
+    counts, n_words, n_bytes = np.zeros(size, np.int64), 0, 0
+    for path in sources:
+        for some in _batches(read_parts(path)):
+            rows = tokenizer.encode([encodable(part, lower, tokenizer) for part in some])
+            ends = [(LINE_END,) if part.ends else () for part in some]
+            numbers = np.array([id for row, end in zip(rows, ends, strict=True) for id in (*row, *end)], np.int32)
+            n_words += int(np.count_nonzero(numbers != LINE_END))
+            n_bytes += sum(len(part.text) for part in some)
+            numbers[numbers == UNK_ID] = TOO_LONG
+            counts += np.bincount(numbers[numbers >= 0], minlength=size)
+            spool.add(numbers)
+            tell(f"read {n_words:,} tokens")
+    return Numbered(spool, counts, np.arange(size), lambda ids: token_names(tokenizer, ids.tolist()), n_words, n_bytes)
+
+
+def _batches(parts: Iterator[Part]) -> Iterator[list[Part]]:
+    """Yield parts of lines that are encoded at a time."""
+    some: list[Part] = []
+    size = 0
+    for part in parts:
+        some.append(part)
+        size += len(part.text)
+        if len(some) == _LINES or size > _SIGNS:
+            yield some
+            some, size = [], 0
+    if some:
+        yield some
+
+
+def encodable(part: Part, lower: bool, tokenizer: Tokenizer) -> str:
+    """Return the text of a part; a vocabulary puts a space before the first word of what it encodes, or it does not."""
+    text = part.text.lower() if lower else part.text
+    if part.begins:
+        return "" if part.ends and not text.strip() else text
+    return text if tokenizer.config.kind in ("char", "gpt2") else text[1:]
+
+
+def token_names(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
+    """Return a name for each token, by which it can be told from all others: whole words as they are written."""
+    names = tokenizer.pieces(ids)
+    if tokenizer.config.kind == "word":
+        return [name.removeprefix("▁") or name for name in names]
+    if tokenizer.config.kind == "wordpiece":
+        return [name if name.startswith("▁") else CONTINUED + name for name in names]
+    return names

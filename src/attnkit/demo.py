@@ -1,0 +1,109 @@
+"""The demo: a corpus the project makes itself, a small Transformer trained on it, and what it has learnt."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from attnkit.config import Tree, load_yaml, validate
+from attnkit.data.prepared_dir import Stage
+from attnkit.engine.trainer import Event, Request, train
+from attnkit.errors import UsageError
+from attnkit.io import atomic
+from attnkit.metrics.bleu import MetricScore, corpus_bleu
+from attnkit.tasks.translation.config import TranslationConfig
+from attnkit.tasks.translation.translator import Translation, load_translator
+from attnkit.text.toy.corpus import NOTES_SENTENCES, Corpus, make_corpus
+from attnkit.text.toy.kinds import as_files
+from attnkit.text.toy.word_for_word import translate_word_for_word
+
+SIZES = (24_000, 500, 1000)
+"""Pairs for training, validation and test."""
+
+CONFIG: Tree = {
+    "vocabulary": {"kind": "bpe", "size": 1600},
+    "model": {
+        "kind": "transformer",
+        "d_model": 192,
+        "n_heads": 4,
+        "encoder_layers": 2,
+        "decoder_layers": 2,
+        "d_ff": 768,
+        "norm": "pre",
+        "positions": "rotary",
+        "dropout": 0.0,
+        "tied": "all",
+    },
+    "optimization": {
+        "learning_rate": 3e-3,
+        "schedule": "cosine",
+        "warmup_steps": 200,
+        "max_tokens": 2500,
+        "label_smoothing": 0.0,
+        "ema_decay": 0.995,
+    },
+    "limits": {"epochs": 4.5},
+    "evaluation": {"every_epochs": 1.5, "samples": 2},
+    "checkpoints": {"keep_last": 1},
+    "decoding": {"beam_size": 4},
+}
+"""Small enough for two laptop cores and two minutes, large enough to be right nearly always."""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What the trained model does."""
+
+    bleu: MetricScore
+    n_test: int
+    word_by_word: MetricScore
+    """Of translating word by word with the corpus's own lexicon."""
+    examples: list[tuple[str, str, str]]
+    """(source, reference, translation) of held-out sentences whose words never met in training."""
+    notes: list[Translation]
+    """The lecture notes' sentences, with attention."""
+
+
+def write_corpus(folder: Path, seed: int) -> Corpus:
+    """Make the corpus and write its three parts as line-aligned files."""
+    corpus = make_corpus(seed, *SIZES)
+    atomic.make_dirs(folder)
+    for name, lines in as_files(corpus.parts, ("en", "fr")).items():
+        atomic.write_text(folder / name, "".join(f"{line}\n" for line in lines))
+    return corpus
+
+
+def demo(folder: Path, seed: int, stop: Callable[[], bool]) -> Iterator[Event | Shown]:
+    """Make the corpus, train, and show; run again, it goes on or shows at once.
+
+    Raises:
+        UsageError: the folder holds the demo of another seed, whose corpus would be lost.
+    """
+    begun = folder / "run" / "config.yaml"
+    if begun.exists() and (other := load_yaml(begun).get("seed")) != seed:
+        raise UsageError(
+            f"this folder holds the demo of seed {other}", where=str(folder), help="choose another -o, or that seed"
+        )
+    yield Stage(f"making {SIZES[0]:,} English sentences and their French translations")
+    corpus = write_corpus(folder / "corpus", seed)
+    data = {
+        "src": [str(folder / "corpus" / "train.en")],
+        "tgt": [str(folder / "corpus" / "train.fr")],
+        "valid_src": [str(folder / "corpus" / "valid.en")],
+        "valid_tgt": [str(folder / "corpus" / "valid.fr")],
+    }
+    config = validate(TranslationConfig, {**CONFIG, "data": data, "seed": seed})
+    yield from train(Request(config, folder / "run", stop=stop))
+    yield Stage(f"translating {len(corpus.test):,} sentences that were never seen, and half of them new combinations")
+    translator = load_translator([folder / "run"])
+    sources, references = [en for en, _ in corpus.test], [fr for _, fr in corpus.test]
+    hypotheses = translator.translate(sources)
+    novel = [i for i, source in enumerate(sources) if source in corpus.novel]
+    yield Shown(
+        bleu=corpus_bleu(hypotheses, [references]),
+        n_test=len(sources),
+        word_by_word=corpus_bleu([translate_word_for_word(source) for source in sources], [references]),
+        examples=[(sources[i], references[i], hypotheses[i]) for i in novel[:4]],
+        notes=list(translator.stream(NOTES_SENTENCES, record=True)),
+    )

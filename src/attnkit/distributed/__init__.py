@@ -1,0 +1,1 @@
+"""Process groups: ranks, collectives that end together, heartbeats."""

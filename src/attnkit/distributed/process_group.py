@@ -1,0 +1,221 @@
+"""The processes of one run: how they meet, add up, wait for each other and end together. Knows no task.
+
+What is said here of ranks that are dead or silent holds for gloo; NCCL's own watchdog ends the process instead.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import NoReturn
+
+import torch
+import torch.distributed
+
+from attnkit.distributed.heartbeat import Gate, Pulse
+from attnkit.errors import AttnkitError, LostPeerError, StoppedError, SystemFailure, ToldError, exit_code
+
+TIMEOUT = 120.0
+"""Seconds after which a process that does not answer is taken for dead."""
+_EXCHANGE = re.compile(r"gloo|NCCL|Connection (closed|reset)|[Tt]imed out waiting")
+_PULSE = 1.0  # seconds; so long, at most, a rank at work does not know that another was asked to stop
+
+
+@dataclass
+class Ranks:
+    """This process among those that ``torchrun`` started, which the end of a ``with`` block leaves; one by default.
+
+    A rank that fails where the others do not know of it ends, and torchrun ends the others. Where ranks work apart for
+    longer, or one works alone, that happens in a block of ``together``: then all know, and one alone tells of it.
+    Signals that ask for an end raise in such blocks only, for the same reason; elsewhere they wait for the next one.
+    """
+
+    rank: int = 0
+    world: int = 1
+    timeout: float = TIMEOUT
+    """Seconds that the others may stay silent; a block of ``together`` takes as long as it takes."""
+    stop: Callable[[], bool] | None = None
+    """Whether this process was asked to stop; None where signals alone say so."""
+    failed: bool = field(default=False, init=False)
+    """Whether a block of ``together`` has failed."""
+    _told: bool = field(default=False, init=False)
+    """Whether another process has said that it was asked to stop."""
+    _gate: Gate = field(default_factory=Gate, init=False)
+
+    def asked(self) -> bool:
+        """Return whether a process was asked to stop: this one, or another while this one was at work."""
+        return self._told or self._gate.waiting is not None or (self.stop is not None and self.stop())
+
+    def reduce(self, tensor: torch.Tensor) -> None:
+        """Sum ``tensor`` over all ranks in place.
+
+        Raises:
+            SystemFailure: another process has gone or is silent; ``ToldError`` where another rank says so.
+        """
+        if self.world == 1:
+            return
+        began = time.monotonic()
+        try:
+            torch.distributed.all_reduce(tensor)
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as error:
+            self._refuse_to_go_on(time.monotonic() - began, error)
+
+    @contextmanager
+    def exchanging(self) -> Iterator[None]:
+        """Raise as ``reduce`` does where torch's own exchanges fail, which a model that is shared out makes.
+
+        Raises:
+            SystemFailure: another process has gone or is silent.
+        """
+        try:
+            yield
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as error:
+            if not _EXCHANGE.search(str(error)):
+                raise
+            self._refuse_to_go_on(self.timeout if "imed out" in str(error) else 0.0, error)
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Return from the block once all ranks have come to its end, or leave it on all of them if it fails on any.
+
+        The lowest rank that failed raises what happened there. Ranks must not exchange anything inside. A rank that is
+        asked to stop while it waits lets those at work be asked as well.
+
+        Raises:
+            ToldError: another rank failed; it has the same exit code.
+            SystemFailure: another process has gone or is silent, as in ``reduce``.
+        """
+        if self.world == 1:
+            yield
+            return
+        failure: BaseException | None = None
+        self._gate.may_ask = True
+        pulse = Pulse(self._answer, min(_PULSE, self.timeout / 3))
+        try:
+            with self._gate.opened():
+                yield
+        except BaseException as error:
+            failure = error
+        try:
+            pulse.stop()
+            codes = self._agree(exit_code(failure) or int(failure is not None))
+        except AttnkitError:
+            if failure is not None:
+                raise failure from failure.__cause__  # nobody is left to agree with
+            raise
+        teller = next((rank for rank, code in enumerate(codes) if code), None)
+        if teller is None:
+            return
+        self.failed = True
+        if teller == self.rank:
+            if failure is not None:
+                raise failure
+            with self._gate.opened():
+                pass
+        raise ToldError(f"process {teller} failed", codes[teller]) from failure
+
+    def _agree(self, code: int) -> list[int]:
+        """Return the codes of all ranks once all have come here."""
+        while True:
+            *codes, n_come, _ = self._meet(code or self._gate.code(), come=True)
+            if n_come == self.world:
+                return codes
+
+    def _answer(self) -> None:
+        """Meet the others while this rank is at work, and let it know that one of them was asked to stop.
+
+        Where a signal ends that one, it ends this one's work, too; else this one is only told.
+        """
+        *codes, _, n_asked = self._meet(0, come=False)
+        self._told = self._told or n_asked > 0
+        if not {130, 143}.isdisjoint(codes):
+            self._gate.ask()
+
+    def _meet(self, code: int, *, come: bool) -> list[int]:
+        """Return the codes of all ranks, how many have come to their block's end, and how many of these must stop."""
+        numbers = torch.zeros(self.world + 2, dtype=torch.int64)  # object collectives would run pickles
+        numbers[self.rank], numbers[-2], numbers[-1] = code, int(come), int(come and self.asked())
+        self.reduce(numbers)
+        return [int(n) for n in numbers.tolist()]
+
+    def _refuse_to_go_on(self, waited: float, error: RuntimeError) -> NoReturn:
+        if waited >= 0.9 * self.timeout:
+            # Whoever is silent tells nothing, so all the others do.
+            raise LostPeerError(
+                f"another process of this run has not answered for {self.timeout:g} seconds",
+                help="the same command again goes on; rank_timeout says how long to wait",
+            ) from error
+        what = "another process of this run has ended or cannot be reached"
+        if self.rank > 1:  # rank 0 may be the one that is gone
+            raise ToldError(what, LostPeerError.exit_code) from error
+        help = "what it said stands above or in its own log; the same command again goes on"
+        raise LostPeerError(what, help=help) from error
+
+    def __enter__(self) -> Ranks:
+        if self.world > 1:
+            self._gate.take()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.world == 1:
+            return
+        self._gate.give_back()
+        self._leave(error)
+        if error is None:
+            self._gate.deliver()
+
+    def _leave(self, error: BaseException | None) -> None:
+        """Leave the group, where that makes nobody wait."""
+        if self.failed:
+            # The first process to end makes torchrun end the others: none goes before the one that tells is ready.
+            with suppress(AttnkitError):
+                self._agree(0)
+                torch.distributed.destroy_process_group()  # or its threads abort the process as it ends
+        elif error is None or isinstance(error, StoppedError):
+            torch.distributed.destroy_process_group()  # elsewhere it might wait for ranks that wait for this one
+
+
+def join_ranks(device: str, timeout: float = TIMEOUT, stop: Callable[[], bool] | None = None) -> Ranks:
+    """Join the group that ``torchrun`` describes in the environment: gloo on CPU, NCCL on CUDA.
+
+    ``stop`` says whether this process was asked to stop, where signals are noted and do not raise.
+
+    Raises:
+        SystemFailure: the other processes cannot be reached within ``timeout`` seconds.
+    """
+    world = int(os.environ.get("WORLD_SIZE", "1"))
+    if world == 1:
+        return Ranks(stop=stop)
+    if device == "cuda":
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+    if not torch.distributed.is_initialized():
+        try:
+            _join("cpu:gloo,cuda:nccl" if device == "cuda" else "gloo", datetime.timedelta(seconds=timeout))
+        except (RuntimeError, ValueError) as error:
+            raise SystemFailure(f"the other processes cannot be reached: {error}") from error
+    return Ranks(torch.distributed.get_rank(), world, timeout, stop)
+
+
+def _join(backend: str, timeout: datetime.timedelta) -> None:
+    from torch.distributed.rendezvous import rendezvous  # not in every build of torch
+
+    store, rank, world = next(rendezvous("env://", timeout=timeout))
+    if os.environ.get("GROUP_WORLD_SIZE", "1") == "1":
+        # One store of torchrun's serves all attempts: the addresses of an earlier one must not be found in this one.
+        # On several machines the counts can differ, and TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 is the remedy
+        # (https://github.com/pytorch/pytorch/issues/167288).
+        attempt = f"attempt_{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}"
+        store = torch.distributed.PrefixStore(attempt, store)  # type: ignore[attr-defined]
+    torch.distributed.init_process_group(backend, store=store, rank=rank, world_size=world, timeout=timeout)

@@ -1,0 +1,1 @@
+"""How a run is trained, whatever its task."""

@@ -1,0 +1,205 @@
+"""Word vectors as what a model's embeddings begin with (``model.embeddings``, ``model.target_embeddings``).
+
+They are read once, when a run begins: a run that goes on has them in its weights, and the file may be gone by then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from attnkit.data.prepared_dir import Stage, Warned
+from attnkit.engine.inheritance import VECTORS
+from attnkit.engine.run_config import RunConfig
+from attnkit.errors import DataError, UsageError
+from attnkit.text.config import SPECIALS
+from attnkit.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from attnkit.tasks.word2vec.vectors import Vectors
+
+KEYS = VECTORS
+"""Of the model's configuration: the source's, or the only ones; the target's."""
+FAR = 2
+"""From which ratio of spreads on it is worth telling that vectors can be scaled."""
+FEW = 0.5
+"""Share of the words below which it is worth a warning that no more of them have a vector."""
+
+
+@dataclass(frozen=True)
+class Opened:
+    """Vectors that fit a model's width."""
+
+    key: str
+    """The key that names them."""
+    name: str
+    vectors: Vectors
+    scaled: bool = False
+    """Whether they are scaled to the spread of the embeddings that were drawn."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """Which entries of a vocabulary have a vector."""
+
+    words: Mapping[int, str]
+    """Id -> the word whose vector it gets."""
+    n_words: int
+    """Entries that could have one."""
+    n_lowered: int
+    """Those found as lower-cased words alone."""
+    n_composed: int
+    """Those that have no vector of their own, and get one of their n-grams."""
+    n_parts: int
+    """Entries that go on with a word, of which vectors of words know nothing."""
+
+
+def refuse_beside(config: RunConfig, init_from: Path | None) -> None:
+    """Raise ``UsageError`` where the embeddings would come from two places."""
+    for key in KEYS:
+        if init_from is not None and getattr(config.model, key, None) is not None:
+            raise UsageError(
+                f"the weights of {init_from} hold embeddings of their own",
+                where=f"model.{key} beside --init-from",
+                help="leave one of the two out",
+            )
+
+
+def open_embeddings(config: RunConfig) -> list[Opened | None]:
+    """Open the vectors that a model begins with, as ``KEYS`` has them; None where none are asked for.
+
+    Raises:
+        UsageError: they are not as wide as the model's embeddings, or are to be scaled and not there.
+    """
+    model = config.model
+    if getattr(model, "scale_embeddings", False) and all(getattr(model, key, None) is None for key in KEYS):
+        help = "name them by model.embeddings, or leave this out"
+        raise UsageError("there are no vectors to scale", where="model.scale_embeddings", help=help)
+    return [_opened(config, key) for key in KEYS]
+
+
+def _opened(config: RunConfig, key: str) -> Opened | None:
+    name = getattr(config.model, key, None)
+    if name is None:
+        return None
+    from attnkit.tasks.word2vec.vectors import Vectors
+
+    vectors, width = Vectors.load(Path(name)), config.model.d_model
+    if vectors.vector_size != width:
+        raise UsageError(
+            f"the vectors of {name} have {vectors.vector_size:,} numbers, the model's embeddings {width:,}",
+            where=f"model.{key}",
+            help=f"--set model.d_model={vectors.vector_size}, or vectors of the model's width",
+        )
+    return Opened(f"model.{key}", name, vectors, config.model.scale_embeddings)
+
+
+def lay_embeddings(model: Any, opened: Sequence[Opened | None], texts: Mapping[str, bytes]) -> Iterator[Stage | Warned]:
+    """Put vectors in the place of a fresh model's embeddings, row by row, and say how many words have one.
+
+    Args:
+        model: any that has ``word_vectors``; other rows stay as they were drawn.
+        opened: what ``open_embeddings`` gave.
+        texts: the vocabularies, by the names that they have in a checkpoint.
+
+    Raises:
+        UsageError: none of the words has a vector.
+        DataError: a vector is not finite.
+    """
+    names = ("tokenizer.json", "tokenizer.target.json")
+    for given, place, name in zip(opened, (0, -1), names, strict=True):
+        if given is None:
+            continue
+        tokenizer = Tokenizer.from_json(texts.get(name, texts[names[0]]))
+        found = find_words(tokenizer, given.vectors.key_to_index, given.vectors.unseen)
+        if not found.words:
+            raise UsageError(
+                f"none of the {found.n_words:,} words of the vocabulary has a vector in {given.name}",
+                where=given.key,
+                help="vectors of another language or of other pieces; attnkit word2vec train makes some of this text",
+            )
+        drawn, spread = _fill(model.word_vectors()[place], found.words, given)
+        text = said(found, given)
+        yield from map(Warned, given.vectors.warnings)
+        yield Warned(text) if len(found.words) < FEW * found.n_words else Stage(text)
+        if not given.scaled and not drawn / FAR <= spread <= drawn * FAR:
+            what = f"{given.key}: their numbers spread by {spread:.2g}, and those that are drawn by {drawn:.2g}"
+            yield Stage(f"{what}; --set model.scale_embeddings=true scales them")
+
+
+def _fill(weight: torch.Tensor, words: Mapping[int, str], given: Opened) -> tuple[float, float]:
+    """Fill rows, and return how far the numbers that were drawn and the given ones spread: standard deviations."""
+    rows = np.stack([np.asarray(given.vectors[word], np.float32) for word in words.values()])
+    finite = np.isfinite(rows).all(1)
+    if not finite.all():
+        word = list(words.values())[int(np.argmin(finite))]
+        raise DataError(f"the vector of '{word}' is not finite", where=given.name)
+    drawn, spread = float(weight.detach().std()), float(rows.std())
+    if given.scaled and spread:
+        rows *= np.float32(drawn / spread)
+    with torch.no_grad():
+        weight[torch.tensor(list(words))] = torch.from_numpy(rows).to(weight)
+    return drawn, spread
+
+
+def find_words(
+    tokenizer: Tokenizer, known: Container[str], unseen: Callable[[str], object | None] | None = None
+) -> Found:
+    """Return which entries of a vocabulary have a vector.
+
+    Where the vectors are of the pieces of such a vocabulary (``word2vec train --tokenizer``) an entry is looked up as
+    it is shown, with ``▁`` for a space. Else they are of words: an entry that begins with a space is a word, and is
+    looked up without it, then lower-cased; one of signs alone is looked up as it stands; any other goes on with a word.
+    ``unseen`` says what n-grams give for a word that has no vector of its own, None where they give nothing.
+    """
+    ids = [id for id in range(len(SPECIALS), tokenizer.vocab_size) if tokenizer.bytes_of(id).strip()]
+    if alone := tokenizer.config.kind == "char":  # its bytes stand for what is no character of its own
+        ids = [id for id in ids if tokenizer.encode([tokenizer.bytes_of(id).decode("utf-8", "replace")]) == [[id]]]
+    pieces = dict(zip(ids, tokenizer.pieces(ids), strict=True))
+    if any(len(piece) > 1 and piece.startswith("▁") and piece in known for piece in pieces.values()):
+        return Found({id: piece for id, piece in pieces.items() if piece in known}, len(ids), 0, 0, 0)
+    spelled = {id: _word(tokenizer.bytes_of(id), alone) for id in ids}
+    words, n_lowered, n_composed = {}, 0, 0
+    for id, word in spelled.items():
+        if word is None:
+            continue
+        if word in known:
+            words[id] = word
+        elif word.lower() in known:
+            words[id] = word.lower()
+            n_lowered += 1
+        elif unseen is not None and unseen(word) is not None:
+            words[id] = word
+            n_composed += 1
+    n_parts = sum(word is None for word in spelled.values())
+    return Found(words, len(ids) - n_parts, n_lowered, n_composed, n_parts)
+
+
+def _word(raw: bytes, alone: bool) -> str | None:
+    """Return the word that an entry is; None for a part of one. ``alone``: every entry stands for itself."""
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError:  # a byte of a character
+        return None
+    if text.startswith(" ") or alone or not any(sign.isalnum() for sign in text):
+        return text.strip() or None
+    return None
+
+
+def said(found: Found, given: Opened) -> str:
+    """Return how many words have a vector, in words."""
+    share = 100 * len(found.words) / found.n_words
+    text = f"{given.key}: {len(found.words):,} of {found.n_words:,} words ({share:.1f} %) begin with a vector of "
+    text += given.name
+    if found.n_lowered:
+        text += f", {found.n_lowered:,} of them with that of the lower-cased word"
+    if found.n_composed:
+        text += f", {found.n_composed:,} with one made of n-grams"
+    if found.n_parts:
+        text += f"; {found.n_parts:,} entries that go on with a word have none"
+    return text

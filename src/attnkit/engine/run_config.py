@@ -1,0 +1,101 @@
+"""What the configurations of all tasks have in common. Knows no torch, so that help and validation stay quick.
+
+A task's own configuration adds its data, its model and what else it needs; whatever makes a run durable, repeatable
+and bounded is here, and is the same for all of them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, Field, model_validator
+
+from attnkit.engine.presets import Preset
+from attnkit.text.config import VocabularyConfig
+from attnkit.training.config import (
+    CheckpointConfig,
+    EvaluationConfig,
+    LimitsConfig,
+    OptimizationConfig,
+    TrainingConfig,
+)
+
+LAYERED = ("transformer", "bert", "gpt")
+"""Kinds of models whose layers can be compiled."""
+
+
+class RunConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
+    """Everything that decides a run, whatever its task; ``attnkit train --dry-run`` shows it."""
+
+    task: str
+    """What kind of job this is."""
+    preset: Preset | None = None
+    """What chose the values that nobody gave: by this name a run that goes on chooses them again, whatever its text."""
+    data: Any
+    """The files and what is dropped from them."""
+    vocabulary: VocabularyConfig = VocabularyConfig()
+    """How text becomes ids."""
+    vocabulary_files: tuple[str, ...] | None = Field(default=None, min_length=1, max_length=1)
+    """A vocabulary of ``attnkit vocab`` to use instead of building a new one."""
+    model: Any
+    """The architecture."""
+    optimization: OptimizationConfig = OptimizationConfig()
+    """Optimizer, schedule, batches, label smoothing."""
+    limits: LimitsConfig
+    """When to stop: whichever comes first."""
+    evaluation: EvaluationConfig = EvaluationConfig()
+    """How often the development set is scored."""
+    checkpoints: CheckpointConfig = CheckpointConfig()
+    """What is kept on disk."""
+    seed: int = Field(default=1, ge=0, lt=2**31)
+    """Decides initial weights, order, dropout and held-out lines."""
+    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    """Where to compute."""
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Working precision of training; the master weights are float32 always."""
+    threads: int | None = Field(default=None, ge=1, le=1024)
+    """Threads of one operation; none leaves it to torch, or shares the CPUs among the processes of torchrun."""
+    rank_timeout: float = Field(default=120.0, ge=1, le=604_800)
+    """Seconds after which one of several processes is taken for dead that does not answer."""
+    sharded: bool = False
+    """Let each process of torchrun hold a share of weights, gradients and moments (FSDP2), rather than all of them:
+    less memory, more to exchange. What is saved is the same."""
+    compiled: bool = False
+    """Compile the model's layers when they first compute (torch.compile): half a minute that pays on a GPU."""
+    tensorboard: bool = False
+    """Write event files for TensorBoard into the run folder (needs attnkit[tensorboard])."""
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Return the names of what evaluation reports; any of them can decide what is best."""
+        raise NotImplementedError
+
+    @property
+    def training(self) -> TrainingConfig:
+        """The four parts that the training loop knows."""
+        return TrainingConfig(
+            limits=self.limits,
+            optimization=self.optimization,
+            evaluation=self.evaluation,
+            checkpoints=self.checkpoints,
+        )
+
+    @model_validator(mode="after")
+    def _compiled_model_has_layers(self) -> RunConfig:
+        if self.compiled and self.model.kind not in LAYERED:
+            raise ValueError(f"compiled is for models with layers ({', '.join(LAYERED)}), not for {self.model.kind}")
+        return self
+
+    @model_validator(mode="after")
+    def _metric_exists(self) -> RunConfig:
+        if self.limits.metric not in self.metrics:
+            raise ValueError(f"limits.metric cannot be '{self.limits.metric}'; choose one of {', '.join(self.metrics)}")
+        return self
+
+
+FREE_TO_CHANGE = (
+    *(f"limits.{name}" for name in ("steps", "epochs", "tokens", "minutes", "patience")),
+    *("checkpoints.", "tensorboard", "evaluation.samples", "preset", "rank_timeout", "sharded", "compiled"),
+)
+"""Keys that a resumed run may have changed: limits, output, and a name whose choices are keys of their own. Anything
+else would be another run; ``limits.metric`` too, since what was best by one metric says nothing about another."""

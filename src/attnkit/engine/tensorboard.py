@@ -1,0 +1,51 @@
+"""Event files for TensorBoard, for those who want them (``tensorboard: true``, the extra of that name)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from attnkit.checkpoints.detect import refuse_link
+from attnkit.errors import UsageError
+from attnkit.training.loop import EvaluationRecord, StepRecord
+
+_EVERY = 10  # steps
+
+
+class Board:
+    """Writes scalars below a folder; a closed board (``None``) writes nothing."""
+
+    def __init__(self, folder: Path | None, step: int = 0) -> None:
+        """``step`` is where training goes on: what was written of later ones is forgotten."""
+        self._writer: Any = None
+        if folder is None:
+            return
+        refuse_link(folder)
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError as error:
+            raise UsageError(
+                "TensorBoard is not installed", where="tensorboard", help='pip install "attnkit[tensorboard]"'
+            ) from error
+        self._writer = SummaryWriter(str(folder), purge_step=step + 1 if step else None)
+
+    def add(self, record: StepRecord | EvaluationRecord) -> None:
+        """Write what a record says."""
+        if self._writer is None:
+            return
+        if isinstance(record, EvaluationRecord):
+            for name, value in record.metrics.items():
+                self._writer.add_scalar(f"dev/{name}", value, record.step)
+        elif record.step % _EVERY == 0:
+            for name in ("loss", "learning_rate", "grad_norm"):
+                self._writer.add_scalar(f"train/{name}", getattr(record, name), record.step)
+
+    def __enter__(self) -> Board:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._writer is not None:
+            self._writer.close()

@@ -1,0 +1,1 @@
+"""The Hugging Face layouts: names of files, keys and tensors."""

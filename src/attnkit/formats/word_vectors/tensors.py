@@ -1,0 +1,138 @@
+"""Word vectors as arrays: safetensors, which hold the words too, and ``.npy`` with a list of words beside it.
+
+A safetensors file of ours has the tensors ``counts`` (V,) int64, where they are known, ``vectors`` (V, D) float32, and
+``words``: UTF-8 with a line feed between words. Nothing is unpacked: arrays are views of the buffer.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import mmap
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnkit.errors import DataError
+from attnkit.formats.word_vectors.table import MOST_WIDE, Table, finite_blocks, refuse_blanks
+from attnkit.io.safe_read import parse_json
+
+_MOST_HEADER = 1 << 24
+_TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "U8": "u1"}
+_LIST = "one word a line, in a file beside it: vectors.npy has vectors.words.txt"
+
+Buffer = bytes | mmap.mmap
+
+
+def map_tensors(data: Buffer, name: str) -> dict[str, NDArray[Any]]:
+    """Return the tensors of a safetensors file by their names, as views; those of types that numpy lacks are left out.
+
+    Raises:
+        DataError: it is none, or a tensor does not lie where its header says.
+    """
+    size = int.from_bytes(data[:8], "little")
+    try:
+        if len(data) < 8 or size > min(_MOST_HEADER, len(data) - 8):
+            raise ValueError("it is too short for its header")
+        tree = parse_json(bytes(data[8 : 8 + size]))
+        if not isinstance(tree, dict):
+            raise ValueError("its header is no list of tensors")
+        entries = [(key, entry) for key, entry in tree.items() if key != "__metadata__"]
+        return {key: _tensor(data, 8 + size, entry) for key, entry in entries if entry["dtype"] in _TYPES}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        what = f"this is no safetensors file that can be read: {str(error)[:200]}"
+        raise DataError(what, where=name, help="it is damaged or cut off: fetch or write the file again") from error
+
+
+def _tensor(data: Buffer, base: int, entry: dict[str, Any]) -> NDArray[Any]:
+    shape, (begin, end), dtype = entry["shape"], entry["data_offsets"], np.dtype(_TYPES[entry["dtype"]])
+    if not all(type(number) is int and number >= 0 for number in (*shape, begin, end)) or len(shape) > 8:
+        raise ValueError("a tensor has a senseless shape")
+    if end - begin != math.prod(shape) * dtype.itemsize or not base + begin <= base + end <= len(data):
+        raise ValueError("a tensor does not lie inside the file")
+    return np.frombuffer(data, dtype, math.prod(shape), base + begin if math.prod(shape) else 0).reshape(shape)
+
+
+def read_tensors(data: Buffer, name: str) -> tuple[NDArray[Any], Table | None]:
+    """Return the rows of a safetensors file, and the whole table where it holds the words too.
+
+    Raises:
+        DataError: it is none, there is more than one matrix and none called ``vectors``, or its parts do not fit.
+    """
+    tensors = map_tensors(data, name)
+    matrices = {key: found for key, found in tensors.items() if found.ndim == 2 and found.dtype.kind == "f"}
+    rows = matrices.get("vectors")
+    if rows is None:
+        if len(matrices) != 1:
+            held = ", ".join(list(tensors)[:8]) or "nothing that can be read"
+            help = f"name the matrix 'vectors'; it holds {held}"
+            raise DataError("it is not clear which tensor holds the vectors", where=name, help=help)
+        (rows,) = matrices.values()
+    check_shape(rows, name)
+    if (raw := tensors.get("words")) is None:
+        return rows, None
+    words = words_of(raw.tobytes(), len(rows), f"{name}, tensor words")
+    counts = tensors.get("counts")
+    if counts is not None and (counts.dtype != np.int64 or counts.shape != (len(rows),)):
+        raise DataError("there is not a count for each word", where=f"{name}, tensor counts")
+    return rows, Table(words, rows, counts)
+
+
+def check_shape(rows: NDArray[Any], name: str) -> None:
+    """Raise ``DataError`` unless an array has rows, and numbers in them."""
+    if not len(rows) or not 0 < rows.shape[1] <= MOST_WIDE or rows.dtype.kind != "f":
+        what = f"these are {len(rows):,} rows of {rows.shape[1]:,} numbers of type {rows.dtype}, not word vectors"
+        raise DataError(what, where=name)
+
+
+def words_of(raw: bytes, n_words: int, name: str) -> list[str]:
+    """Return the words of a list, one a line; what follows a tab is left out.
+
+    Raises:
+        DataError: there is not one for each of ``n_words`` rows, it is empty, or no UTF-8.
+    """
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise DataError(f"byte 0x{raw[error.start]:02X} is no UTF-8", where=f"{name}:{line}") from error
+    words = text.removesuffix("\n").replace("\r\n", "\n").split("\n")
+    if "\t" in text:
+        words = [word.partition("\t")[0] for word in words]
+    if len(words) != n_words:
+        raise DataError(f"there are {len(words):,} words for {n_words:,} rows", where=name, help=_LIST)
+    if not all(words):
+        raise DataError("there is no word on this line", where=f"{name}:{words.index('') + 1}", help=_LIST)
+    return words
+
+
+def words_text(table: Table) -> bytes:
+    """Return words as a file has them, one a line. Raises ``DataError`` for one with a tab or a line feed."""
+    refuse_blanks(table.words, "\t\r\n", "leave the word out")
+    return "".join(f"{word}\n" for word in table.words).encode()
+
+
+def write_tensors(stream: BinaryIO, table: Table) -> None:
+    """Write a safetensors file that holds words, vectors, and counts where they are known.
+
+    Raises:
+        DataError: a word holds a tab or a line feed.
+    """
+    words = words_text(table)[:-1]
+    n_words, width = table.rows.shape
+    counts = b"" if table.counts is None else table.counts.astype("<i8").tobytes()
+    parts: dict[str, tuple[str, list[int], int]] = {} if table.counts is None else {"counts": ("I64", [n_words], 8)}
+    parts |= {"vectors": ("F32", [n_words, width], 4), "words": ("U8", [len(words)], 1)}
+    tree: dict[str, Any] = {"__metadata__": {"format": "attnkit word vectors"}}
+    place = 0
+    for key, (dtype, shape, size) in parts.items():
+        end = place + size * math.prod(shape)
+        tree[key] = {"dtype": dtype, "shape": shape, "data_offsets": [place, end]}
+        place = end
+    head = json.dumps(tree).encode()
+    head += b" " * (-len(head) % 8)
+    stream.write(len(head).to_bytes(8, "little") + head + counts)
+    for _, rows in finite_blocks(table):
+        stream.write(rows.astype("<f4", copy=False).tobytes())
+    stream.write(words)

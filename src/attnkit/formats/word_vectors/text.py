@@ -1,0 +1,190 @@
+"""Word vectors as text: word2vec's (``V D`` on the first line), fastText's ``.vec`` (the same), GloVe's (no such line).
+
+A line is a word and D numbers with spaces between them. A header is compared with what follows, never believed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnkit.errors import DataError
+from attnkit.formats.word_vectors.table import (
+    MOST_WIDE,
+    MOST_WORD,
+    Floats,
+    Table,
+    finite_blocks,
+    refuse_blanks,
+    refuse_twice,
+    text_of,
+)
+
+_MOST_LINE = MOST_WORD + 64 * MOST_WIDE
+_GROUP = 1 << 18  # numbers that are read at a time
+FIT = "choose safetensors, npy or projector, or put another sign in place of spaces (--space _)"
+
+Line = tuple[int, bytes]
+"""Number, counted from 1, and content without what ends it."""
+
+
+def read_text(stream: BinaryIO, name: str) -> Table:
+    """Return what a stream of text holds, with a header or without.
+
+    Raises:
+        DataError: a line with fewer or more numbers than the others, what is no finite number, a word without any,
+            or another number of words than the header tells; each with its line.
+    """
+    lines = _lines(stream, name)
+    first = next(lines, None)
+    if first is None:
+        raise DataError("there are no vectors in this file", where=name)
+    width, claimed = width_of(first[1], f"{name}:{first[0]}"), header(first[1])
+    if claimed is None:
+        lines = itertools.chain([first], lines)
+    words: list[str] = []
+    rows = Growing(width)
+    while group := list(itertools.islice(lines, max(1, _GROUP // width))):
+        found, numbers = _parse(group, width, name)
+        words += found
+        rows.add(numbers)
+    if claimed and claimed[0] != len(words):
+        what = f"the first line tells of {claimed[0]:,} words, and there are {len(words):,}"
+        raise DataError(what, where=f"{name}:1", help="the file is cut off, or not what it says: write it again")
+    if not words:
+        raise DataError("there are no vectors in this file", where=name)
+    refuse_twice(words, name, first[0] + bool(claimed))
+    return Table(words, rows.done())
+
+
+def header(line: bytes) -> tuple[int, int] | None:
+    """Return the sizes (V, D) that a first line tells of; None where it is a row itself."""
+    fields = line.split()
+    if len(fields) == 2 and all(field.isdigit() and len(field) < 16 for field in fields):
+        return int(fields[0]), int(fields[1])
+    return None
+
+
+def width_of(begin: bytes, where: str) -> int:
+    """Return the numbers of a row by the first line of a file. Raises ``DataError`` where they cannot be so many."""
+    line = _stripped(begin.lstrip(b"\r\n").partition(b"\n")[0])
+    claimed = header(line)
+    width = claimed[1] if claimed else line.count(b" ")
+    if not 0 < width <= MOST_WIDE:
+        what = f"a row has {width:,} numbers, where 1 to {MOST_WIDE:,} can be"
+        raise DataError(what, where=where, help="a line is a word and its numbers, spaces between them")
+    return width
+
+
+def write_lines(stream: BinaryIO, table: Table, *, head: bool = True) -> None:
+    """Write word2vec's text format, or GloVe's, which has no header. Nine digits keep every float32 as it is.
+
+    Raises:
+        DataError: a word holds white space.
+    """
+    refuse_blanks(table.words, " \t\r\n", FIT)
+    if head:
+        stream.write(b"%d %d\n" % table.rows.shape)
+    layout = "%s" + " %.9g" * table.rows.shape[1] + "\n"
+    for start, rows in finite_blocks(table):
+        words = table.words[start : start + len(rows)]
+        text = (layout % (word, *row) for word, row in zip(words, rows.tolist(), strict=True))
+        stream.write("".join(text).encode())
+
+
+@dataclass
+class Growing:
+    """Rows whose number nobody knows yet; grows in place where the system can."""
+
+    width: int
+    _n: int = 0
+    _rows: Floats = field(default_factory=lambda: np.empty((0, 0), np.float32))
+
+    def add(self, rows: Floats) -> None:
+        """Take rows (n, width) in."""
+        if self._n + len(rows) > len(self._rows):
+            self._rows.resize((max(self._n + len(rows), len(self._rows) * 3 // 2), self.width), refcheck=False)
+        self._rows[self._n : self._n + len(rows)] = rows
+        self._n += len(rows)
+
+    def done(self) -> Floats:
+        """Return all rows."""
+        self._rows.resize((self._n, self.width), refcheck=False)
+        return self._rows
+
+
+def parse_numbers(texts: Sequence[bytes], width: int) -> Floats | None:
+    """Return the numbers of some lines (n, width); None where one of them is none, not finite, or missing."""
+    try:
+        found: NDArray[np.float32] = np.fromstring(b" ".join(texts), np.float32, sep=" ")
+    except ValueError:
+        return None
+    return found.reshape(len(texts), width) if found.size == len(texts) * width and np.isfinite(found).all() else None
+
+
+def blame(line: Line, fields: Sequence[bytes], width: int, name: str) -> None:
+    """Raise ``DataError`` if the fields of a line are not ``width`` finite numbers."""
+    where = f"{name}:{line[0]}"
+    if len(fields) != width:
+        raise DataError(f"this row has {len(fields):,} numbers, not {width:,}", where=where)
+    for text in fields:
+        try:
+            number = float(text)
+        except ValueError as error:
+            shown = text[:40].decode("utf-8", "replace")
+            raise DataError(f"{shown!r} is no number" if shown else "a number is missing", where=where) from error
+        if not (math.isfinite(number) and abs(number) < 3.5e38):
+            raise DataError(f"{text[:40].decode()} is not finite, or too large for 32 bits", where=where)
+
+
+def _lines(stream: BinaryIO, name: str) -> Iterator[Line]:
+    """Yield the lines that are not blank."""
+    for number, raw in enumerate(iter(partial(stream.readline, _MOST_LINE + 1), b""), 1):
+        if len(raw) > _MOST_LINE:
+            raise DataError(f"this line has more than {_MOST_LINE:,} bytes", where=f"{name}:{number}")
+        if text := _stripped(raw):
+            yield number, text
+
+
+def _stripped(raw: bytes) -> bytes:
+    return raw.replace(b"\t", b" ").rstrip(b" \r\n")
+
+
+def _parse(group: Sequence[Line], width: int, name: str) -> tuple[list[str], Floats]:
+    cut = [_cut(line, width, name) for line in group]
+    numbers = parse_numbers([rest for _, rest in cut], width)
+    if numbers is None:
+        for line, (_, rest) in zip(group, cut, strict=True):
+            blame(line, rest.split(b" "), width, name)
+        raise DataError("there is something that is no number", where=f"{name}:{group[0][0]}")
+    return text_of([word for word, _ in cut], name, group[0][0]), numbers
+
+
+def _cut(line: Line, width: int, name: str) -> tuple[bytes, bytes]:
+    """Return the word and the text of its numbers. The word may hold spaces, as some of GloVe's do."""
+    word, _, rest = line[1].partition(b" ")
+    if rest.count(b" ") >= width:
+        parts = line[1].rsplit(b" ", width)
+        if any(map(_is_number, parts[0].split(b" ")[1:])):
+            blame(line, rest.split(b" "), width, name)
+        word, rest = parts[0], b" ".join(parts[1:])
+    if not word.strip():
+        raise DataError("this row has no word", where=f"{name}:{line[0]}")
+    if rest.count(b" ") != width - 1 or not rest:
+        blame(line, rest.split(b" ") if rest else [], width, name)
+    return word, rest
+
+
+def _is_number(text: bytes) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,55 @@
+"""What every page of attnkit stands in: a frame whose style and script are known by their hashes, and data as JSON.
+
+Nothing in such a page leads elsewhere, and a policy in it forbids that anything could: no request, no further script,
+no markup from text.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from typing import Any
+
+from attnkit.plotting.figure import escape
+
+HERE = "attnkit.plotting.html"
+
+
+def put_together(package: str, scripts: Sequence[str], title: str, parts: Mapping[str, str]) -> str:
+    """Return the document of a package: its ``page.html``, ``page.css`` and scripts, with the parts in their places.
+
+    The style begins with ``base.css``, the script with ``tools.js``. Each place (``@@NAME@@``) stands once in a frame,
+    and what is put in is never looked at again.
+    """
+    style = _file(HERE, "base.css") + _file(package, "page.css")
+    script = _script([_file(HERE, "tools.js"), *(_file(package, name) for name in scripts)])
+    policy = (
+        "default-src 'none'; "
+        f"script-src {_hash(script)}; style-src {_hash(style)}; img-src data:; base-uri 'none'; form-action 'none'; "
+        "require-trusted-types-for 'script'"
+    )
+    given = {"POLICY": escape(policy), "TITLE": escape(title), "STYLE": style, "SCRIPT": script, **parts}
+    pieces = _file(package, "page.html").split("@@")
+    return "".join(given[piece] if i % 2 else piece for i, piece in enumerate(pieces))
+
+
+def as_json(data: Any) -> str:
+    """Return JSON of ASCII alone in which no sign begins or ends markup."""
+    text = json.dumps(data, ensure_ascii=True, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _script(parts: Sequence[str]) -> str:
+    body = "\n".join(parts)
+    return f'"use strict";\n(() => {{\n{body}}})();\n'
+
+
+def _file(package: str, name: str) -> str:
+    return files(package).joinpath(name).read_text(encoding="utf-8")
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode('utf-8')).digest()).decode('ascii')}'"

@@ -1,0 +1,98 @@
+"""The page of word vectors in two dimensions, as text: its data here, all that moves in it in the scripts beside."""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnkit.plotting.attention_maps import shown
+from attnkit.plotting.html import as_json, put_together
+
+HERE = "attnkit.plotting.html.projection"
+SCRIPTS = ("vectors.js", "map.js", "main.js")
+"""Parts of the one script, in their order."""
+SPAN = 65_535
+"""Whole numbers that the longer side of the map is divided into."""
+_BLOCK = 4096  # rows
+
+
+@dataclass(frozen=True)
+class Projection:
+    """Words, where they stand, and the vectors by which they have neighbours; V words of D numbers."""
+
+    words: Sequence[str]
+    """The most frequent first: they are named first too."""
+    points: NDArray[np.float64]
+    """(V, 2)."""
+    vectors: NDArray[np.float32]
+    """(V, D), of any length."""
+    note: str
+    """What the two dimensions are, as a sentence."""
+    facts: Mapping[str, str]
+    """What made them, in words."""
+
+
+def build_projection(projection: Projection) -> str:
+    """Return an HTML document that shows the words; it asks for nothing, and no word in it can become markup."""
+    x, y = coordinates(projection.points).T.tolist()
+    numbers = quantised(projection.vectors)
+    error = largest_error(projection.vectors, numbers)
+    data = {
+        "facts": [[name, shown(text)] for name, text in projection.facts.items()],
+        "note": shown(projection.note),
+        "exactness": "Cosines are of vectors kept as whole numbers from -127 to 127; the largest difference from the "
+        f"exact ones that was found is {error:.4f}.",
+        "words": [shown(word) for word in projection.words],
+        "x": x,
+        "y": y,
+        "width": numbers.shape[1],
+    }
+    parts = {"DATA": as_json(data), "VECTORS": packed(numbers)}
+    return put_together(HERE, SCRIPTS, "Word vectors in two dimensions", parts)
+
+
+def coordinates(points: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return points as whole numbers from 0 to ``SPAN``, both axes by one measure; (V, 2)."""
+    low = points.min(0)
+    longest = float((points.max(0) - low).max())
+    found: NDArray[np.int64] = np.rint((points - low) * (SPAN / longest if longest > 0 else 0.0)).astype(np.int64)
+    return found
+
+
+def quantised(vectors: NDArray[np.float32]) -> NDArray[np.int8]:
+    """Return each row divided by its largest number and rounded to 127ths; the cosine of rows stays but for that."""
+    found = np.empty(vectors.shape, np.int8)
+    for start in range(0, len(vectors), _BLOCK):
+        rows = np.asarray(vectors[start : start + _BLOCK], np.float64)
+        largest = np.abs(rows).max(1, keepdims=True)
+        found[start : start + _BLOCK] = np.rint(rows * (127 / np.where(largest > 0, largest, 1.0)))
+    return found
+
+
+def packed(numbers: NDArray[np.int8]) -> str:
+    """Return whole numbers compressed, in base 64."""
+    return base64.b64encode(zlib.compress(numbers.tobytes(), 6)).decode("ascii")
+
+
+def largest_error(vectors: NDArray[np.float32], numbers: NDArray[np.int8], n_rows: int = 64) -> float:
+    """Return how far the cosines of quantised vectors are from the true ones at most, of some rows with all."""
+    some = np.linspace(0, len(vectors) - 1, min(n_rows, len(vectors))).astype(np.int64)
+    worst = 0.0
+    for start in range(0, len(vectors), _BLOCK):
+        part = slice(start, start + _BLOCK)
+        true, kept = (unit(rows[some]) @ unit(rows[part]).T for rows in (vectors, numbers))
+        worst = max(worst, float(np.abs(true - kept).max()))
+    return worst
+
+
+def unit(rows: NDArray[Any]) -> NDArray[np.float64]:
+    """Return rows of length 1; a row of zeros stays one."""
+    exact = np.asarray(rows, np.float64)
+    lengths = np.linalg.norm(exact, axis=1, keepdims=True)
+    return exact / np.where(lengths > 0, lengths, 1.0)

@@ -1,0 +1,1 @@
+"""Auto-encoders of lines and of vectors."""

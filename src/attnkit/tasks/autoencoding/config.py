@@ -1,0 +1,83 @@
+"""The configuration of an auto-encoder's run, and what its presets choose. Knows no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import model_validator
+
+from attnkit.data.config import NoiseConfig, RowsConfig
+from attnkit.engine.presets import SCALES
+from attnkit.engine.run_config import RunConfig
+from attnkit.models.autoencoder_config import AUTOENCODER_SIZES, AutoencoderConfig
+
+VECTORS = (".npy", ".csv")
+"""How the names of files of vectors end; all others are text."""
+OPTIMIZATION: dict[str, dict[str, Any]] = {
+    "rnn": {"label_smoothing": 0.0, "weight_decay": 0.0},
+    "mlp": {
+        "learning_rate": 5e-3,
+        "label_smoothing": 0.0,
+        "weight_decay": 0.0,
+        "max_tokens": 256,
+        "warmup_steps": 50,
+        "ema_decay": None,  # it would trail behind in runs of a few hundred steps, as those over vectors are
+    },
+}
+METRICS = {"rnn": ("loss", "perplexity", "unigram_loss", "exact"), "mlp": ("error", "mean_error", "explained")}
+BEST = {"rnn": "loss", "mlp": "error"}
+
+
+class AutoencodeConfig(RunConfig, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
+    """Everything that decides an auto-encoder's run."""
+
+    task: Literal["autoencode"] = "autoencode"
+    """What kind of job this is."""
+    data: RowsConfig
+    """Lines of text or vectors, as the model is one of lines (rnn) or of vectors (mlp)."""
+    model: AutoencoderConfig
+    """The architecture."""
+    noise: NoiseConfig = NoiseConfig()
+    """What is done to the input, which the model has to restore; nothing makes a plain auto-encoder."""
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Return the names of what evaluation reports.
+
+        Text: ``loss`` and ``unigram_loss`` in nats a token, ``exact`` in percent of the lines. Vectors: ``error`` and
+        ``mean_error`` as mean squares of one number, ``explained`` = 1 - error / mean_error.
+        """
+        return METRICS[self.model.kind]
+
+    @model_validator(mode="after")
+    def _files_fit_the_model(self) -> AutoencodeConfig:
+        files = (*self.data.files, *(self.data.valid_files or ()))
+        wanted = self.model.kind == "mlp"
+        odd = [name for name in files if name.endswith(VECTORS) != wanted]
+        if odd:
+            what = "vectors, .npy or .csv" if wanted else "text, and this is a file of vectors: use model.kind=mlp"
+            raise ValueError(f"data.files: '{odd[0]}' does not fit: model.kind={self.model.kind} reads {what}")
+        if wanted and (self.noise.drop or self.noise.shuffle):
+            raise ValueError("noise.drop and noise.shuffle need text; vectors have noise.mask")
+        if wanted and self.vocabulary_files is not None:
+            raise ValueError("vocabulary_files: vectors have no vocabulary")
+        return self
+
+
+def autoencode_kind(given: Mapping[str, Any]) -> str:
+    """Return the kind of model for files of which nobody said it: by the name of the first."""
+    data = given.get("data")
+    files = data.get("files") if isinstance(data, Mapping) else None
+    return "mlp" if isinstance(files, list) and files and str(files[0]).endswith(VECTORS) else "rnn"
+
+
+def autoencode_preset(name: str, kind: str) -> dict[str, Any]:
+    """Return the configuration tree of a preset for a kind of model; of an unknown kind that of text."""
+    scale = SCALES[name]
+    return {
+        **scale,
+        "optimization": {**scale["optimization"], **OPTIMIZATION.get(kind, OPTIMIZATION["rnn"])},
+        "limits": {**scale["limits"], "metric": BEST.get(kind, "loss")},
+        "model": {"kind": kind, **AUTOENCODER_SIZES.get(kind, {}).get(name, {})},
+    }

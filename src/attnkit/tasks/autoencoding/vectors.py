@@ -1,0 +1,162 @@
+"""Auto-encoding vectors: their stored rows, and how much of them comes back."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from pydantic import BaseModel, Field, ValidationError
+
+from attnkit.checkpoints.checkpoint import Checkpoint
+from attnkit.checkpoints.metadata import read_bounded
+from attnkit.data.arrays import MOST_COLUMNS, Vectors, read_vectors
+from attnkit.data.config import NoiseConfig
+from attnkit.data.prepared_dir import Stage, choose_held_out, opening, write_index
+from attnkit.data.vectors import VectorBatch, VectorRows, write_vectors
+from attnkit.engine.task import Abandoned, Sample, Stop, unless
+from attnkit.errors import RunError
+from attnkit.io import atomic
+from attnkit.models.autoencoder import VectorAutoencoder
+from attnkit.models.dropout import without_dropout
+from attnkit.tasks.autoencoding.config import AutoencodeConfig
+from attnkit.training.losses import Term
+
+_BLOCK = 4096  # rows
+_MOST_SHAPE = 1 << 10  # bytes
+
+
+class Shape(BaseModel, extra="forbid", strict=True):
+    """What ``vectors.json`` of a checkpoint says."""
+
+    format: Literal["attnkit vectors"] = "attnkit vectors"
+    width: int = Field(gt=0, le=MOST_COLUMNS)
+
+
+@dataclass(frozen=True)
+class PreparedVectors:
+    """Everything that a training job over vectors reads."""
+
+    train: VectorRows
+    valid: VectorRows
+    counts: dict[str, Any]
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes with any number."""
+        return self.train.fingerprint
+
+    @property
+    def texts(self) -> Mapping[str, bytes]:
+        """What a checkpoint holds besides weights."""
+        return {"vectors.json": json.dumps(Shape(width=self.train.width).model_dump()).encode()}
+
+
+def build_vectors(config: AutoencodeConfig, folder: Path, origin: str | None) -> Iterator[Stage]:
+    """Write the vectors into RUN/data, those to train on and those to validate on."""
+    data = config.data
+    paths, valid_paths = [Path(name) for name in data.files], [Path(name) for name in data.valid_files or ()]
+    with atomic.new_folder(folder) as temporary:
+        yield Stage("reading the vectors")
+        width = next(read_vectors(paths[0])).shape[1]
+        held_out: set[int] = set()
+        if not valid_paths:
+            total = sum(len(block) for block in _blocks(paths, width))
+            held_out = choose_held_out(total, data.held_out, data.held_out_seed, str(paths[0]))
+        n_train = write_vectors(temporary / "train", _chosen(paths, width, held_out, False))
+        valid = _blocks(valid_paths, width) if valid_paths else _chosen(paths, width, held_out, True)
+        n_valid = write_vectors(temporary / "valid", valid)
+        counts = {"train": n_train, "valid": n_valid, "numbers_each": width}
+        write_index(temporary, [*paths, *valid_paths], origin, counts)
+
+
+def _blocks(paths: list[Path], width: int) -> Iterator[Vectors]:
+    for path in paths:
+        yield from read_vectors(path, width)
+
+
+def _chosen(paths: list[Path], width: int, rows: set[int], inside: bool) -> Iterator[Vectors]:
+    """Yield the vectors whose number, counted from 0 over all files, is in ``rows``, or is not."""
+    first = 0
+    for block in _blocks(paths, width):
+        yield block[[(first + i in rows) == inside for i in range(len(block))]]
+        first += len(block)
+
+
+def open_vectors(config: AutoencodeConfig, folder: Path) -> PreparedVectors:
+    """Open what ``build_vectors`` made. Raises ``RunError`` naming what is damaged."""
+    with opening(folder) as index:
+        train = VectorRows.open(folder / "train", config.noise)
+        valid = VectorRows.open(folder / "valid", NoiseConfig())
+        if train.width != valid.width:
+            raise ValueError("vectors to train and to validate on have different widths")
+        return PreparedVectors(train, valid, index["counts"])
+
+
+def make_model(config: AutoencodeConfig, prepared: PreparedVectors) -> VectorAutoencoder:
+    """Return a fresh model for the training data: centred on its mean, scaled by its spread."""
+    assert config.model.kind == "mlp"
+    model = VectorAutoencoder(config.model, prepared.train.width)
+    mean = prepared.train.mean
+    spread = math.sqrt(prepared.train.spread(mean))
+    model.centre(torch.from_numpy(mean), spread if spread > 0 and math.isfinite(spread) else 1.0)
+    return model
+
+
+def read_width(checkpoint: Checkpoint) -> int:
+    """Return how many numbers a vector has, by a checkpoint. Raises ``RunError`` where it does not say."""
+    try:
+        return Shape.model_validate_json(read_bounded(checkpoint, "vectors.json", _MOST_SHAPE)).width
+    except ValidationError as error:
+        raise RunError("vectors.json makes no sense", where=str(checkpoint.path)) from error
+
+
+def vectors_loss(model: VectorAutoencoder, device: torch.device) -> Callable[[VectorBatch], Mapping[str, Term]]:
+    """Return the loss of a batch: squared errors, trained on in the model's scale and reported in the data's own."""
+
+    def loss(batch: VectorBatch) -> dict[str, Term]:
+        batch = batch.to(device)
+        error = model(batch.noisy) - batch.clean
+        total = (error / model.scale).square().sum()
+        return {"error": Term(total, reported=error.detach().square().sum())}
+
+    return loss
+
+
+@dataclass
+class VectorsEvaluation:
+    """How much of the development set's vectors comes back, without noise."""
+
+    prepared: PreparedVectors
+    device: torch.device
+    stop: Stop | None = None
+    samples: list[Sample] = field(default_factory=list)
+    """None ever: a vector is no text."""
+    _baseline: float | None = None
+
+    def __call__(self, model: VectorAutoencoder) -> dict[str, float] | None:
+        """Return ``error``, ``mean_error`` (mean squares of a number) and ``explained`` (1 - error / mean_error)."""
+        valid = self.prepared.valid
+        total = 0.0
+        try:
+            with without_dropout(model), torch.inference_mode():
+                for start in unless(self.stop, range(0, len(valid), _BLOCK)):
+                    vectors = torch.from_numpy(valid.vectors[start : start + _BLOCK].astype(np.float32))
+                    vectors = vectors.to(self.device)
+                    total += float((model(vectors) - vectors).square().sum(dtype=torch.float32).cpu())
+        except Abandoned:
+            return None
+        if self._baseline is None:
+            self._baseline = valid.spread(self.prepared.train.mean)
+        error = total / (len(valid) * valid.width)
+        return {"error": error, "explained": explained(error, self._baseline), "mean_error": self._baseline}
+
+
+def explained(error: float, baseline: float) -> float:
+    """Return the share of the mean's error that is gone; 0 where the mean was right already."""
+    return 1 - error / baseline if baseline > 0 else 0.0

@@ -1,0 +1,1 @@
+"""A pretrained encoder for classification, tagging and extractive question answering."""

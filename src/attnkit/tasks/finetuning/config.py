@@ -1,0 +1,194 @@
+"""The configurations of runs that put a pretrained encoder to work, and what their presets choose. Knows no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import BaseModel, Field, model_validator
+
+from attnkit.data.documents_config import QuestionsConfig, TaggedConfig, TextsConfig
+from attnkit.data.question_answering_config import WindowSizes
+from attnkit.engine.run_config import RunConfig
+from attnkit.models.language_config import LANGUAGE_SIZES, BertConfig
+from attnkit.tasks.language_modeling.config import SCALES
+
+LONGEST = 512
+"""Tokens of a row at most, where nobody asks for more."""
+NOT_TAKEN = ("dropout", "attention_dropout", "activation_dropout", "next_sentence", "tied")
+"""Keys of a pretrained model that a fine-tuned one does not take over: long pretraining may go without dropout, few
+examples may not; the others are of the language-model head, which stays behind."""
+RATES = {"tiny": 5e-4, "mini": 3e-4, "small": 2e-4, "base": 5e-5}
+
+
+class FinetuningConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
+    """How weights that are there already are treated."""
+
+    from_scratch: bool = False
+    """Take the architecture and the vocabulary of the run that it begins with, but none of its weights."""
+    layer_decay: float = Field(default=0.9, gt=0, le=1)
+    """The learning rate of a layer is this times that of what lies above it (Howard and Ruder 2018, section 3.2), from
+    the head, which has ``learning_rate``, down to the embeddings. Not for fresh weights, which all have that."""
+    frozen: int = Field(default=0, ge=0)
+    """How many of the lowest layers stay as they are, and the embeddings with them; 0: nothing does."""
+
+
+class LabelingConfig(FinetuningConfig, frozen=True):
+    """The same where labels are learnt."""
+
+    class_weights: Literal["none", "balanced"] = "none"
+    """Balanced: an example counts the more in the loss the rarer its label is, so that all labels weigh the same."""
+
+
+class FinetuneConfig(RunConfig, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
+    """What the runs of a pretrained encoder have in common."""
+
+    model: BertConfig
+    """The architecture: that of the run it begins with."""
+    finetuning: FinetuningConfig = FinetuningConfig()
+    """What is done with weights that are there already."""
+
+    @model_validator(mode="after")
+    def _layers_are_there(self) -> FinetuneConfig:
+        frozen, there = self.finetuning.frozen, self.model.n_layers
+        if frozen > there:
+            raise ValueError(f"finetuning.frozen={frozen} of {there} layers")
+        if frozen and self.finetuning.from_scratch:
+            raise ValueError("finetuning.frozen beside finetuning.from_scratch: fresh weights have to learn")
+        return self
+
+    @property
+    def longest(self) -> int:
+        """Return the most tokens of a row."""
+        most: int | None = self.data.max_length
+        return most or min(LONGEST, self.model.usual_length)
+
+    def refuse_longer(self, key: str, given: int | None) -> None:
+        """Raise ``ValueError`` where a key asks for rows that are longer than the model has positions."""
+        if given is not None and self.model.longest is not None and given > self.model.longest:
+            raise ValueError(f"{self.model.limited_by} of {given} for {key}={given}; lower it")
+
+
+class TextClassifyConfig(FinetuneConfig, frozen=True):
+    """Everything that decides the run of a classifier of texts."""
+
+    task: Literal["text-classify"] = "text-classify"
+    """What kind of job this is."""
+    data: TextsConfig
+    """Texts and their labels."""
+    finetuning: LabelingConfig = LabelingConfig()
+    """What is done with weights that are there already, and how labels are weighed."""
+
+    @model_validator(mode="after")
+    def _rows_fit_the_positions(self) -> TextClassifyConfig:
+        self.refuse_longer("data.max_length", self.data.max_length)
+        return self
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Return the names of what evaluation reports: ``loss`` in nats a text, the others in percent."""
+        return ("loss", "accuracy", "macro_f1")
+
+
+class TagConfig(FinetuneConfig, frozen=True):
+    """Everything that decides the run of a tagger."""
+
+    task: Literal["tag"] = "tag"
+    """What kind of job this is."""
+    data: TaggedConfig
+    """Words and their tags."""
+    finetuning: LabelingConfig = LabelingConfig()
+    """What is done with weights that are there already, and how tags are weighed."""
+
+    @model_validator(mode="after")
+    def _rows_fit_the_positions(self) -> TagConfig:
+        self.refuse_longer("data.max_length", self.data.max_length)
+        return self
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Return the names of what evaluation reports: ``loss`` in nats a word, the others in percent.
+
+        ``accuracy`` is of words; ``precision``, ``recall`` and ``f1`` are of whole entities, and where tags name none
+        all are accuracy.
+        """
+        return ("loss", "accuracy", "precision", "recall", "f1")
+
+
+class AnswerConfig(FinetuneConfig, frozen=True):
+    """Everything that decides the run of a reader that finds answers."""
+
+    task: Literal["answer"] = "answer"
+    """What kind of job this is."""
+    data: QuestionsConfig
+    """Questions, paragraphs and answers."""
+
+    @model_validator(mode="after")
+    def _rows_fit_the_positions(self) -> AnswerConfig:
+        self.refuse_longer("data.windows.max_length", self.data.windows.max_length)
+        self.data.windows.within(self.model.usual_length, self.model.separators)
+        return self
+
+    @property
+    def windows(self) -> WindowSizes:
+        """Return how long what is read of a context is."""
+        return self.data.windows.within(self.model.usual_length, self.model.separators)
+
+    @property
+    def longest(self) -> int:
+        """Return the most tokens of a row."""
+        return self.windows.max_length
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Return the names of what evaluation reports: ``loss`` in nats a window, the others in percent.
+
+        ``exact`` and ``f1`` are those of SQuAD's scripts, of version 2.0 where a question has no answer.
+        """
+        return ("loss", "exact", "f1")
+
+
+def finetune_kind(given: Mapping[str, Any]) -> str:
+    """Return the kind of model where nobody said it."""
+    return "bert"
+
+
+def fitting_preset(model: Mapping[str, Any]) -> str:
+    """Return the preset for an encoder that is there already, by its width."""
+    width = model.get("d_model")
+    sizes = {name: int(size["d_model"]) for name, size in LANGUAGE_SIZES["bert"].items()}
+    fits = (name for name, most in sizes.items() if isinstance(width, int) and width <= most)
+    return next(fits, "base")
+
+
+def classify_texts_preset(name: str, kind: str) -> dict[str, Any]:
+    """Return the configuration tree of a preset."""
+    return _tree(name, kind, "accuracy", epochs=5.0, max_tokens=1024)
+
+
+def tag_preset(name: str, kind: str) -> dict[str, Any]:
+    """Return the configuration tree of a preset."""
+    return _tree(name, kind, "f1", epochs=10.0, max_tokens=1024)
+
+
+def answer_preset(name: str, kind: str) -> dict[str, Any]:
+    """Return the configuration tree of a preset."""
+    return _tree(name, kind, "f1", epochs=3.0, max_tokens=4096)
+
+
+def _tree(name: str, kind: str, metric: str, epochs: float, max_tokens: int) -> dict[str, Any]:
+    sizes = LANGUAGE_SIZES["bert"].get(name, {}) if kind == "bert" else {}
+    return {
+        "vocabulary": SCALES[name]["vocabulary"],
+        "optimization": {
+            "learning_rate": RATES[name],
+            "schedule": "linear",
+            "warmup_steps": 1000,
+            "warmup_share": 0.1,
+            "max_tokens": max_tokens,
+            "label_smoothing": 0.0,
+        },
+        "limits": {"epochs": epochs, "metric": metric},
+        "evaluation": {"every_epochs": 1.0},
+        "model": {"kind": kind, **sizes},
+    }

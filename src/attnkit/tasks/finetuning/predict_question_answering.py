@@ -1,0 +1,215 @@
+"""Answers to questions, by a reader that was fine-tuned: JSON lines, or the JSON of SQuAD."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from attnkit.engine.load import read_tokenizer
+from attnkit.engine.loading import Opened
+from attnkit.errors import DataError, UsageError
+from attnkit.io.safe_read import parse_json
+from attnkit.metrics.answers import AnswerScores, answer_scores, best_threshold
+from attnkit.tasks.finetuning.prediction import Format, Request, Tell, Totals, as_json, named, rounded, told_cut
+from attnkit.tasks.finetuning.question_answering_data import Asked
+from attnkit.tasks.finetuning.span_extraction import FoundAnswer, find_answers
+from attnkit.tasks.translation.stream import complaints, patience_with, windows
+from attnkit.text.lines import LineReader
+from attnkit.text.squad import Answer, Paragraph, Question, lone_surrogate, mend_surrogates, read_squad
+
+_AT_ONCE = 256  # questions
+_HELP = 'a line is an object with two texts: {"question": "Who ...?", "context": "It was ..."}'
+
+
+def read_question(line: str, where: str, strict: bool = False) -> Paragraph:
+    """Return what a line of JSON asks, as a paragraph of one question.
+
+    ``answers``, which may be missing, is a list of texts or of objects with a ``text``, as SQuAD has it, or an object
+    with a list under ``text``, as the Hugging Face Hub has it; none of them with answers means that there is none. Half
+    a character, as JSON can write it, becomes U+FFFD.
+
+    Raises:
+        DataError: it is no such line, or if this is strict it holds half a character.
+    """
+    try:
+        tree = parse_json(line.encode("utf-8", "surrogatepass"))
+    except ValueError as error:
+        raise DataError(f"this line is no JSON: {error}", where=where, help=_HELP) from error
+    if not isinstance(tree, dict) or not all(isinstance(tree.get(key), str) for key in ("question", "context")):
+        raise DataError("this line has no 'question' or no 'context'", where=where, help=_HELP)
+    answers = tree.get("answers")
+    given = answers.get("text") if isinstance(answers, dict) else answers
+    texts = [part.get("text") if isinstance(part, dict) else part for part in given] if isinstance(given, list) else []
+    if (given is not None and not isinstance(given, list)) or not all(isinstance(text, str) for text in texts):
+        help = '"answers": ["one", "another"], or [] where there is none'
+        raise DataError("the answers of this line are no list of texts", where=where, help=help)
+    id = "" if tree.get("id") is None else str(tree["id"])
+    whole = [id, tree["question"], tree["context"], *map(str, texts)]
+    if strict and (half := next(filter(None, map(lone_surrogate, whole)), None)):
+        help = "write the whole character there, or leave out --strict"
+        raise DataError(f"this line holds {half}, half a character without its other half", where=where, help=help)
+    id, asked, context, *mended = map(mend_surrogates, whole)
+    known = tuple(Answer(text, 0) for text in mended)
+    question = Question(id, asked, known, given is not None and not known)
+    return Paragraph("", context, (question,))
+
+
+@dataclass(frozen=True)
+class Answered:
+    """An answer to a question."""
+
+    text: str
+    """Empty where the reader finds that there is none."""
+    probability: float
+    begin: int | None
+    """Its first character in the context."""
+    end: int | None
+    """The one behind its last."""
+    best: str
+    """The best answer, whether or not it is given."""
+    surety: float
+    """How much likelier it is that there is none, as a difference of logits."""
+
+
+_SUREST = 1e9
+"""A surety beyond which there is nothing to choose from."""
+
+
+class Answerer:
+    """Questions on paragraphs in, answers out. A result depends on its own question and paragraph alone.
+
+    Where there may be no answer, or a threshold is given, there is none if that is likelier than the best answer by
+    more than the threshold (else 0), a difference of logits (Rajpurkar et al. 2018; Devlin et al. 2019, section 4.3).
+    """
+
+    def __init__(self, opened: Opened, batch_tokens: int = 16384, threshold: float | None = None) -> None:
+        self.opened, self._batch_tokens, self._threshold = opened, batch_tokens, threshold or 0.0
+        self._tokenizer = read_tokenizer(opened.checkpoint)
+        self.refuses = "labels.json" in opened.checkpoint.manifest.files or threshold is not None
+        """Whether it may find that there is no answer: it has learned so, or is asked to."""
+        self.n_cut = 0
+        """Questions so far of which the end was not read."""
+
+    def answer(self, paragraphs: Sequence[Paragraph]) -> list[Answered]:
+        """Return the answer to each question of each paragraph."""
+        model, sizes = self.opened.model, self.opened.config.windows
+        asked = Asked(paragraphs, self._tokenizer, sizes)
+        self.n_cut += asked.n_cut
+        most, n_tokens = sizes.max_answer, self._batch_tokens
+        found = find_answers(model, asked.rows, self.opened.device, most, n_tokens=n_tokens)
+        return [self._answered(asked, question, answer) for question, answer in enumerate(found.answers)]
+
+    def _answered(self, asked: Asked, question: int, found: FoundAnswer) -> Answered:
+        text, surety = asked.cut(question, found.first, found.behind), found.surety
+        if self.refuses and surety > self._threshold:
+            none = 1 / (1 + math.exp(min(700.0, found.log_sum - found.no_answer)))
+            return Answered("", none, None, None, text, surety)
+        if not text:  # nothing but spaces, or nothing to choose from
+            return Answered("", found.probability(self.refuses), None, None, text, surety)
+        number = int(asked.context_of[question])
+        context, begin = asked.paragraphs[number].context, int(asked.aligned[number].begins[found.first])
+        begin = context.index(text, begin)  # behind the space that is its first token's
+        return Answered(text, found.probability(self.refuses), begin, begin + len(text), text, surety)
+
+
+@dataclass
+class AnswerPredictor:
+    """What ``attnkit predict`` does with a reader; satisfies ``predicting.Predictor``."""
+
+    opened: Opened
+    request: Request
+    tell: Tell
+    found: list[Answered] = field(default_factory=list)
+    """The answers so far to questions of which it is known what to answer."""
+    expected: list[list[str]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if self.request.every:
+            raise UsageError("answers are too many to give the probability of each", where="--all", help="leave it out")
+        self.answerer = Answerer(self.opened, self.request.batch_tokens, self.request.no_answer_threshold)
+
+    def lines(self, path: Path, format: Format) -> Iterator[list[str]]:
+        """Yield a line for each question, in their order."""
+        if format == "squad":
+            for paragraphs in _parts(read_squad(path)):
+                yield self._answer(paragraphs)
+            return
+        reader = LineReader(path, on_bad="refuse" if self.request.strict else "replace")
+        strict = self.request.strict
+        asked = (read_question(line, named(path, number), strict) for number, line in enumerate(reader, 1))
+        for paragraphs in windows(asked, _AT_ONCE, patience_with(path), _n_characters):
+            yield self._answer(paragraphs)
+        for message in complaints(reader.counts, path):
+            self.tell(message)
+
+    def _answer(self, paragraphs: Sequence[Paragraph]) -> list[str]:
+        questions = [question for paragraph in paragraphs for question in paragraph.questions]
+        found = self.answerer.answer(paragraphs)
+        if self.request.gold:
+            known = [(one, q) for one, q in zip(found, questions, strict=True) if q.labeled]
+            self.found += [one for one, _ in known]
+            self.expected += [[answer.text for answer in question.answers] for _, question in known]
+        return [self._line(one, question) for one, question in zip(found, questions, strict=True)]
+
+    def _line(self, found: Answered, question: Question) -> str:
+        if not self.request.as_json:
+            place = "\t".join("" if at is None else str(at) for at in (found.begin, found.end))
+            return f"{' '.join(found.text.split())}\t{found.probability:.4f}\t{place}"
+        tree: dict[str, Any] = {"id": question.id} if question.id else {}
+        tree |= {"answer": found.text, "probability": rounded(found.probability)}
+        tree |= {"begin": found.begin, "end": found.end}
+        expected = {"expected": [answer.text for answer in question.answers]}
+        return as_json(tree | expected if self.request.gold and question.labeled else tree)
+
+    def complaints(self) -> list[str]:
+        """Return what is said of questions that are too long, and of those nobody has answered if scores are wanted."""
+        cut = told_cut(self.answerer.n_cut, "question", self.opened.config.windows.max_question)
+        return cut if self.expected or not self.request.gold else [*cut, "no question says what to answer"]
+
+    def totals(self) -> Totals:
+        """Return exact match and F1, of all questions, and of those with and without an answer."""
+        if not self.expected:
+            return Totals({"questions": 0}, "0 questions")
+        given = [one.text for one in self.found]
+        scores = answer_scores(given, self.expected, "1.1" if all(self.expected) else "2.0")
+        headline = (
+            f"{scores.all.n_questions:,} questions, exact match {scores.all.exact:.2f} %, F1 {scores.all.f1:.2f} %"
+        )
+        parts = {"answered": scores.answered, "unanswered": scores.unanswered}
+        kinds = {name: part for name, part in parts.items() if part is not None}
+        plain = {**_plain(scores.all), **{name: _plain(part) for name, part in kinds.items()}}
+        if len(kinds) < 2:
+            return Totals(plain, headline)
+        if self.answerer.refuses:
+            best, sure = [one.best for one in self.found], [one.surety for one in self.found]
+            threshold, highest = best_threshold(best, self.expected, [min(one, _SUREST) for one in sure])
+            plain |= {"best_threshold": threshold, "best": _plain(highest.all)}
+            headline += f"; F1 {highest.all.f1:.2f} with --no-answer-threshold {threshold!r}, the best here"
+        table = [("questions", "", "exact match", "F1")]
+        names = {"answered": "with an answer", "unanswered": "without one"}
+        table += [(names[n], f"{p.n_questions:,}", f"{p.exact:.2f}", f"{p.f1:.2f}") for n, p in kinds.items()]
+        return Totals(plain, headline, table)
+
+
+def _n_characters(paragraph: Paragraph) -> int:
+    return len(paragraph.context) + sum(len(question.text) for question in paragraph.questions)
+
+
+def _plain(scores: AnswerScores) -> dict[str, Any]:
+    return {"questions": scores.n_questions, "exact": scores.exact, "f1": scores.f1}
+
+
+def _parts(paragraphs: Sequence[Paragraph]) -> Iterator[list[Paragraph]]:
+    """Yield paragraphs in lists of not many questions; those of one paragraph stay together."""
+    part, n = list[Paragraph](), 0
+    for paragraph in paragraphs:
+        part.append(paragraph)
+        n += len(paragraph.questions)
+        if n >= _AT_ONCE:
+            yield part
+            part, n = [], 0
+    if n:
+        yield part

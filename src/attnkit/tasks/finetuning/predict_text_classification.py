@@ -1,0 +1,177 @@
+"""Labels of texts and of pairs of texts, by a classifier that was fine-tuned: lines, or tables with a header."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from attnkit.data.text_classification import text_batch
+from attnkit.engine.load import read_tokenizer
+from attnkit.engine.loading import Opened
+from attnkit.errors import DataError, UsageError
+from attnkit.metrics.labels import confusion, label_scores
+from attnkit.tasks.finetuning.prediction import (
+    WINDOW,
+    Format,
+    Request,
+    Tell,
+    Totals,
+    as_json,
+    in_batches,
+    named,
+    rounded,
+    shares,
+    told_cut,
+    told_shares,
+    unknown_labels,
+)
+from attnkit.tasks.finetuning.text_classification_data import TextReader, n_characters
+from attnkit.tasks.text_classification.data import read_labels
+from attnkit.tasks.translation.stream import complaints, patience_with, windows
+from attnkit.text.labeled_text import KINDS, LabeledTable, LabeledText
+from attnkit.text.lines import LineReader
+
+Shares = list[float]
+"""The probability of each label."""
+
+
+class TextClassifier:
+    """Texts in, labels out. A result depends on its own text alone."""
+
+    def __init__(self, opened: Opened, batch_tokens: int = 16384) -> None:
+        self.opened = opened
+        self.taught = read_labels(opened.checkpoint)
+        self.labels = self.taught.labels
+        config = opened.config
+        self.reader = TextReader(read_tokenizer(opened.checkpoint), config.longest, config.model.separators)
+        self._batch_tokens = batch_tokens
+
+    def classify(self, texts: Sequence[str], texts2: Sequence[str | None]) -> list[Shares]:
+        """Return the probabilities of the labels for each text, or pair of texts where there is a second one."""
+        rows = self.reader.encode(texts, texts2)
+
+        def compute(indices: list[int]) -> list[Shares]:
+            batch = text_batch([rows[i] for i in indices], self.reader.separators).to(self.opened.device)
+            with torch.inference_mode():
+                logits = self.opened.model(*batch.inputs)
+                found: list[Shares] = logits.float().softmax(-1).tolist()
+            return found
+
+        return in_batches([len(row) for row in rows], self._batch_tokens, compute)
+
+
+@dataclass
+class ClassifyPredictor:
+    """What ``attnkit predict`` does with a classifier; satisfies ``predicting.Predictor``."""
+
+    opened: Opened
+    request: Request
+    tell: Tell
+    found: list[str] = field(default_factory=list)
+    """The labels of the texts so far, where it is known what is right."""
+    expected: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.classifier = TextClassifier(self.opened, self.request.batch_tokens)
+        pairs, asked = self.classifier.taught.pairs, self.request.format
+        if pairs is not None and asked == ("lines" if pairs else "pairs"):
+            what = f"this run was taught {KINDS[pairs]}, and --format {asked} gives it {KINDS[not pairs]}"
+            raise UsageError(what, where="--format", help=f"give --format {'pairs' if pairs else 'lines'} or table")
+
+    def lines(self, path: Path, format: Format) -> Iterator[list[str]]:
+        """Yield a line for each text; the header of a table has none."""
+        if format == "table":
+            for window in windows(self._table(path), WINDOW, patience_with(path), n_characters):
+                yield self._label(window)
+            return
+        if self.request.format == "auto" and self.classifier.taught.pairs:
+            format = "pairs"
+        reader = LineReader(path, on_bad="refuse" if self.request.strict else "replace")
+        read = _pairs if format == "pairs" else _singles
+        for texts in windows(read(reader, path, self.tell), WINDOW, patience_with(path), n_characters):
+            yield self._label(texts)
+        for message in complaints(reader.counts, path):
+            self.tell(message)
+
+    def _table(self, path: Path) -> Iterator[LabeledText]:
+        """Yield the lines of a table, saying what is taken for what unless the names are those that are expected."""
+        taught = self.classifier.taught
+        table = LabeledTable(path, labeled=self.request.gold, taught=taught.columns or ())
+        columns = table.columns
+        pairs = len(columns.texts) == 2
+        if taught.pairs is not None and pairs != taught.pairs:
+            what = f"this table has {KINDS[pairs]}, and the run was taught {KINDS[taught.pairs]}: {columns.told()}"
+            help = "name the columns in the first line: " + "<TAB>".join(("text", "text2")[: 1 + taught.pairs])
+            raise DataError(what, where=f"{path}:1", help=help)
+        usual = {*_USUAL, *(taught.columns or ())}
+        if not {name.lower() for name in columns.names} <= {name.lower() for name in usual}:
+            self.tell(f"{named(path, 1)}: {columns.told()}")
+        yield from table
+
+    def _label(self, given: Sequence[LabeledText]) -> list[str]:
+        found = self.classifier.classify([one.text for one in given], [one.text2 for one in given])
+        return [self._line(one, row) for one, row in zip(given, found, strict=True)]
+
+    def _line(self, given: LabeledText, row: Shares) -> str:
+        labels = self.classifier.labels
+        best = max(range(len(row)), key=row.__getitem__)
+        if self.request.gold and given.label is not None:
+            self.found.append(labels[best])
+            self.expected.append(given.label)
+        if not self.request.as_json:
+            return told_shares(labels, row) if self.request.every else f"{labels[best]}\t{row[best]:.4f}"
+        tree: dict[str, Any] = {"label": labels[best], "probability": rounded(row[best])}
+        tree |= {"expected": given.label} if self.request.gold else {}
+        return as_json(tree | {"all": shares(labels, row)} if self.request.every else tree)
+
+    def complaints(self) -> list[str]:
+        """Return what is said of texts of which the end was not read, and of labels that the model does not know."""
+        known = set(self.classifier.labels)
+        cut = told_cut(self.classifier.reader.n_cut, "text", self.opened.config.longest)
+        return cut + unknown_labels(Counter(label for label in self.expected if label not in known))
+
+    def totals(self) -> Totals:
+        """Return accuracy, macro-averaged F1, and the scores of each label."""
+        n = len(self.expected)
+        if not n:
+            return Totals({"examples": 0}, "0 examples")
+        scores = label_scores(self.found, self.expected)
+        labels = list(dict.fromkeys([*self.classifier.labels, *sorted(set(self.expected))]))
+        taken = confusion(self.found, self.expected, labels)
+        plain = {
+            "examples": n,
+            "accuracy": scores.accuracy,
+            "macro_f1": scores.macro_f1,
+            "classes": {label: asdict(part) for label, part in taken.classes().items()},
+            "confusion": {"labels": labels, "counts": taken.counts.tolist()},
+        }
+        told = f"{n:,} examples, accuracy {scores.accuracy:.2f} %, macro F1 {scores.macro_f1:.2f} %"
+        return Totals(plain, told, confusion=taken)
+
+
+_USUAL = "label", "text", "text2"
+
+
+def _singles(lines: LineReader, path: Path, tell: Tell) -> Iterator[LabeledText]:
+    """Yield each line as a text, saying of the first tab that it means nothing."""
+    told = False
+    for number, line in enumerate(lines, 1):
+        if "\t" in line and not told:
+            told = True
+            tell(f"{named(path, number)} holds a tab and is read as one text; --format pairs or table reads columns")
+        yield LabeledText(line, None, None, number)
+
+
+def _pairs(lines: LineReader, path: Path, tell: Tell) -> Iterator[LabeledText]:
+    """Yield each line as two texts. Raises ``DataError`` where it is not two; a blank one is two blank ones."""
+    for number, line in enumerate(lines, 1):
+        parts = line.split("\t") if line else ["", ""]
+        if len(parts) != 2:
+            what = f"this line has {len(parts)} column{'s'[: len(parts) != 1]}, not two"
+            raise DataError(what, where=f"{path}:{number}", help="a line is a text, a tab, and another text")
+        yield LabeledText(parts[0], parts[1], None, number)

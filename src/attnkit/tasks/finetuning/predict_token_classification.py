@@ -1,0 +1,199 @@
+"""Tags of words, by a tagger that was fine-tuned: lines of words, or columns as CoNLL has them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from attnkit.engine.load import read_tokenizer
+from attnkit.engine.loading import Opened
+from attnkit.errors import UsageError
+from attnkit.metrics.labels import confusion, label_scores
+from attnkit.metrics.spans import entities, span_scores
+from attnkit.tasks.finetuning.prediction import (
+    WINDOW,
+    Format,
+    Request,
+    Tell,
+    Totals,
+    as_json,
+    in_batches,
+    named,
+    rounded,
+    shares,
+    unknown_labels,
+)
+from attnkit.tasks.finetuning.tagging import tag_logits
+from attnkit.tasks.finetuning.token_classification_data import rows_of_words, scheme_of
+from attnkit.tasks.text_classification.data import read_labels
+from attnkit.tasks.translation.stream import complaints, patience_with, windows
+from attnkit.text.conll import Block, convert, read_blocks, write_tags
+from attnkit.text.lines import STDIN, LineReader
+
+Shares = npt.NDArray[np.float32]
+Words = Sequence[str]
+
+
+@dataclass(frozen=True)
+class Tagged:
+    """The words of a sentence with their tags."""
+
+    words: Words
+    tags: list[str]
+    shares: Shares
+    """(N, L) the probability of each tag for each word."""
+
+    def plain(self, labels: Sequence[str], every: bool) -> dict[str, Any]:
+        """Return it for programs."""
+        found = {
+            "words": list(self.words),
+            "tags": self.tags,
+            "probabilities": [rounded(row) for row in self.shares.max(axis=1, initial=0).tolist()],
+            "entities": [
+                {**entity._asdict(), "text": " ".join(self.words[entity.begin : entity.end])}
+                for entity in entities(self.tags)
+            ],
+        }
+        return {**found, "all": [shares(labels, row) for row in self.shares.tolist()]} if every else found
+
+
+class Tagger:
+    """Words in, tags out. A result depends on its own sentence alone."""
+
+    def __init__(self, opened: Opened, batch_tokens: int = 16384) -> None:
+        self.opened = opened
+        self.labels = read_labels(opened.checkpoint)
+        self._tokenizer, self._batch_tokens = read_tokenizer(opened.checkpoint), batch_tokens
+
+    def tag(self, sentences: Sequence[Words]) -> list[Tagged]:
+        """Return the tags of each sentence's words."""
+        names, found = self.labels.labels, []
+        for words, table in zip(sentences, self._shares(sentences), strict=True):
+            found.append(Tagged(words, [names[i] for i in table.argmax(axis=1).tolist()], table))
+        return found
+
+    def _shares(self, sentences: Sequence[Words]) -> list[Shares]:
+        """Return the probabilities (N, L) of the tags of each sentence's words."""
+        full = [words for words in sentences if words]
+        nothing = np.empty((0, len(self.labels.labels)), np.float32)
+        if not full:
+            return [nothing for _ in sentences]
+        rows = rows_of_words(self._tokenizer, full, self.opened.config.longest)
+
+        def compute(indices: list[int]) -> list[Shares]:
+            batch = rows.batch(np.array(indices, np.int64)).to(self.opened.device)
+            with torch.inference_mode():
+                found: Shares = tag_logits(self.opened.model, batch).softmax(-1).cpu().numpy()
+            owners = (batch.firsts // batch.ids.shape[1]).cpu().numpy()
+            return np.split(found, np.searchsorted(owners, np.arange(1, len(indices))))
+
+        # The words of all rows, end to end, are those of all sentences.
+        together = np.concatenate(in_batches(rows.lengths[0].tolist(), self._batch_tokens, compute))
+        each = iter(np.split(together, np.cumsum([len(words) for words in full])[:-1]))
+        return [next(each) if words else nothing for words in sentences]
+
+
+@dataclass
+class TagPredictor:
+    """What ``attnkit predict`` does with a tagger; satisfies ``predicting.Predictor``."""
+
+    opened: Opened
+    request: Request
+    tell: Tell
+    found: list[list[str]] = field(default_factory=list)
+    """The tags of the sentences so far, where it is known what is right."""
+    expected: list[list[str]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if self.request.every and not self.request.as_json:
+            what = "the probabilities of all tags are shown as JSON only"
+            help = "add --json, which gives that of each tag found even without --all"
+            raise UsageError(what, where="--all", help=help)
+        self.tagger = Tagger(self.opened, self.request.batch_tokens)
+        self.scheme = scheme_of(self.tagger.labels)
+
+    def lines(self, path: Path, format: Format) -> Iterator[list[str]]:
+        """Yield a line of tags for each line of words, or columns with a further one."""
+        if format == "conll":
+            blocks = read_blocks(path, tagged=self.request.gold)
+            for window in windows(blocks, WINDOW, patience_with(path), lambda block: sum(map(len, block.words))):
+                yield list(self._columns(window))
+            return
+        reader = LineReader(path, on_bad="refuse" if self.request.strict else "replace")
+        n_before, fault = 0, None
+        for lines in windows(reader, WINDOW, patience_with(path)):
+            if fault is None and (fault := _columns_fault(lines, path, n_before, set(self.tagger.labels.labels))):
+                self.tell(fault)
+            n_before += len(lines)
+            found = self.tagger.tag([line.split() for line in lines])
+            yield [self._json(one) if self.request.as_json else " ".join(one.tags) for one in found]
+        for message in complaints(reader.counts, path):
+            self.tell(message)
+
+    def _columns(self, blocks: Sequence[Block]) -> Iterator[str]:
+        for block, one in zip(blocks, self.tagger.tag([block.words for block in blocks]), strict=True):
+            if block.words and self.request.gold:
+                self.found.append(one.tags)
+                self.expected.append(convert(block.tags, self.scheme))
+            if not self.request.as_json:
+                yield from write_tags(block, one.tags)
+            elif block.words:
+                yield self._json(one, self.expected[-1] if self.request.gold else None)
+
+    def _json(self, one: Tagged, expected: list[str] | None = None) -> str:
+        plain = one.plain(self.tagger.labels.labels, self.request.every)
+        return as_json(plain if expected is None else {**plain, "expected": expected})
+
+    def complaints(self) -> list[str]:
+        """Return what is said of tags that the model does not know."""
+        known = set(self.tagger.labels.labels)
+        return unknown_labels(Counter(tag for tags in self.expected for tag in tags if tag not in known))
+
+    def totals(self) -> Totals:
+        """Return the scores: of entities where the tags name such, else of tags."""
+        found, expected = (list(chain.from_iterable(part)) for part in (self.found, self.expected))
+        counts = {"sentences": len(self.expected), "words": len(expected)}
+        told = f"{counts['sentences']:,} sentences, {counts['words']:,} words"
+        if not self.expected:
+            return Totals(counts, told)
+        taken = confusion(found, expected, list(dict.fromkeys([*self.tagger.labels.labels, *expected])))
+        plain: dict[str, Any] = {**counts, "accuracy": taken.accuracy}
+        where = {"confusion": {"labels": list(taken.labels), "counts": taken.counts.tolist()}}
+        if self.scheme == "plain":
+            macro = label_scores(found, expected).macro_f1
+            told = f"{told}, accuracy {taken.accuracy:.2f} %, macro F1 {macro:.2f} %"
+            return Totals({**plain, "macro_f1": macro, **where}, told, confusion=taken)
+        scores = span_scores(self.found, self.expected)
+        parts = {"entities": scores.all, **scores.by_type}
+        table = [("", "precision", "recall", "F1", "expected", "found")]
+        table += [
+            (name, f"{p.precision:.2f}", f"{p.recall:.2f}", f"{p.f1:.2f}", f"{p.expected:,}", f"{p.found:,}")
+            for name, p in parts.items()
+        ]
+        rates = {n: {**asdict(p), "precision": p.precision, "recall": p.recall, "f1": p.f1} for n, p in parts.items()}
+        plain |= {**rates.pop("entities"), "types": rates}
+        return Totals(
+            {**plain, **where}, f"{told}, F1 {scores.all.f1:.2f} %, {taken.accuracy:.2f} % right", table, taken
+        )
+
+
+def _columns_fault(lines: Sequence[str], path: Path, n_before: int, labels: Collection[str]) -> str | None:
+    """Return what is said of lines of words, so many behind the first, that hold a tab or end in tags, most of them."""
+    number = next((i for i, line in enumerate(lines, n_before + 1) if "\t" in line), None)
+    if number is not None:
+        return f"{named(path, number)} holds a tab and is read as a sentence; --format conll reads columns"
+    rows = [words for line in lines if (words := line.split())]
+    tagged = [words for words in rows if len(words) > 1 and words[-1] in labels]
+    if len(tagged) < 2 or 2 * len(tagged) <= len(rows) or len(set(map(len, tagged))) > 1:
+        return None
+    shown = f"'{' '.join(tagged[0])}'"
+    whose = "standard input" if path == STDIN else str(path)
+    return f"lines of {whose} end in a tag, as {shown}, and are read as sentences; --format conll reads columns"

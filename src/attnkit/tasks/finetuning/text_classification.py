@@ -1,0 +1,196 @@
+"""Classifying texts as a task: what joins labeled texts, a pretrained encoder, its loss and its scores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from attnkit.checkpoints.checkpoint import Checkpoint
+from attnkit.checkpoints.run_folder import RunFolder
+from attnkit.data.prepared_dir import Stage, Warned, is_made
+from attnkit.data.text_classification import TextBatch
+from attnkit.distributed.process_group import Ranks
+from attnkit.engine.dry_run import SAMPLE, Plan, outline
+from attnkit.engine.load import given_tokenizer
+from attnkit.engine.model_card import About
+from attnkit.engine.task import Abandoned, Sample, Stop, Task, unless
+from attnkit.engine.trainer import Parts, make_job, row_feed
+from attnkit.engine.validation import sample_places
+from attnkit.metrics.labels import label_scores
+from attnkit.models.dropout import without_dropout
+from attnkit.models.heads import Classifier
+from attnkit.tasks.finetuning.base import begun, fitted, label_weights, rates, ready, refuse_misfit, take
+from attnkit.tasks.finetuning.config import TextClassifyConfig
+from attnkit.tasks.finetuning.text_classification_data import (
+    PreparedTexts,
+    Tables,
+    TextReader,
+    build_texts,
+    open_texts,
+    taught_labels,
+    texts_of,
+)
+from attnkit.tasks.text_classification.data import Labels, read_labels
+from attnkit.tasks.translation.search_pool import Batching, make_batches
+from attnkit.text.labeled_text import LabeledTable
+from attnkit.text.lines import count_lines
+from attnkit.text.vocabulary import train_vocabulary
+from attnkit.training.loop import Job
+from attnkit.training.losses import Term
+
+_BATCH_TOKENS = 16384
+
+
+def texts_loss(
+    model: Classifier, device: torch.device, smoothing: float = 0.0, weights: Tensor | None = None
+) -> Callable[[TextBatch], Mapping[str, Term]]:
+    """Return the loss of a batch: the negative log-likelihood of the labels, each weighing ``weights`` (C,).
+
+    Reported is what it would be if all weighed 1.
+    """
+    weights = None if weights is None else weights.to(device)
+
+    def loss(batch: TextBatch) -> dict[str, Term]:
+        batch = batch.to(device)
+        logits = wide(model(*batch.inputs))
+        own = None if weights is None else weights.to(logits.dtype)
+        total = F.cross_entropy(logits, batch.labels, own, reduction="sum", label_smoothing=smoothing)
+        return {"nll": Term(total, reported=F.cross_entropy(logits.detach(), batch.labels, reduction="sum"))}
+
+    return loss
+
+
+def wide(logits: Tensor) -> Tensor:
+    """Return logits in float32 at least."""
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))
+
+
+@dataclass
+class TextsEvaluation:
+    """How many texts of the development set get their label."""
+
+    prepared: PreparedTexts
+    device: torch.device
+    n_samples: int
+    stop: Stop | None = None
+    samples: list[Sample] = field(default_factory=list)
+    """(text, its label, the label found)."""
+
+    def __call__(self, model: Classifier) -> dict[str, float] | None:
+        """Return ``accuracy`` and ``macro_f1`` in percent, ``loss`` in nats a text."""
+        valid, labels = self.prepared.valid, self.prepared.labels.labels
+        found, expected, total = np.zeros(len(valid), np.int64), np.zeros(len(valid), np.int64), 0.0
+        batches = make_batches(valid.lengths[0].tolist(), Batching(_BATCH_TOKENS, "tokens"))
+        try:
+            with without_dropout(model), torch.inference_mode():
+                for indices in unless(self.stop, batches):
+                    batch = valid.batch(np.asarray(indices, np.int64)).to(self.device)
+                    log_probs = wide(model(*batch.inputs)).log_softmax(-1)
+                    total -= float(log_probs.gather(1, batch.labels[:, None]).sum())
+                    found[indices] = log_probs.argmax(-1).cpu().numpy()
+                    expected[indices] = batch.labels.cpu().numpy()
+        except Abandoned:
+            return None
+        picks = sample_places(len(valid), self.n_samples)
+        texts = self.prepared.valid_texts
+        self.samples = [(texts[i], labels[expected[i]], labels[found[i]]) for i in picks]
+        scores = label_scores(found.tolist(), expected.tolist())
+        return {"accuracy": scores.accuracy, "loss": total / len(valid), "macro_f1": scores.macro_f1}
+
+
+def _prepare(
+    config: TextClassifyConfig, folder: Path, giver: Callable[[], Checkpoint | None], origin: str | None
+) -> Iterator[Stage | Warned]:
+    if is_made(folder, [*config.data.files, *(config.data.valid_files or ())], origin):
+        return
+    source = giver()
+    yield from build_texts(config, folder, given_tokenizer(config, source), origin, _given_labels(config, source))
+
+
+def _given_labels(config: TextClassifyConfig, source: Checkpoint | None) -> Labels | None:
+    """Return the labels of the weights that the run begins with, if these know any."""
+    return read_labels(source) if source is not None and begun(config, source) else None
+
+
+def _build(config: TextClassifyConfig, prepared: PreparedTexts) -> Classifier:
+    model = Classifier(config.model, prepared.tokenizer.vocab_size, len(prepared.labels.labels))
+    ready(config, model)
+    return model
+
+
+def _evaluation(
+    config: TextClassifyConfig, prepared: PreparedTexts, device: torch.device, stop: Stop | None
+) -> TextsEvaluation:
+    return TextsEvaluation(prepared, device, config.evaluation.samples, stop)
+
+
+def _job(
+    config: TextClassifyConfig,
+    model: Classifier,
+    prepared: PreparedTexts,
+    evaluation: TextsEvaluation,
+    ranks: Ranks,
+    stop: Stop | None = None,
+) -> Job:
+    feed = row_feed(config, prepared.train, ranks)
+    weights = label_weights(config.finetuning, prepared.train.label_counts(len(prepared.labels.labels)))
+    loss = texts_loss(model, evaluation.device, config.optimization.label_smoothing, weights)
+    return make_job(config, Parts(model, feed, loss), evaluation, ranks, stop)
+
+
+def _fitting(checkpoint: Checkpoint, config: TextClassifyConfig) -> Classifier:
+    n_labels = len(read_labels(checkpoint).labels)
+    vocab_size = fitted(checkpoint, config, config.model.d_model * (config.model.d_model + n_labels))
+    return Classifier(config.model, vocab_size, n_labels)
+
+
+def _about(config: TextClassifyConfig, name: str) -> About:
+    return About(
+        what="A classifier of texts (bert)",
+        data=[f"`{path}`" for path in config.data.files],
+        scored="; accuracy and macro-averaged F1 in percent.",
+        use=f"attnkit predict {name} texts.txt",
+    )
+
+
+def _plan(config: TextClassifyConfig, init_from: Path | None = None) -> Plan:
+    source = None if init_from is None else RunFolder(init_from).checkpoint()[0]
+    if source is not None:
+        refuse_misfit(source, config)
+    paths = [Path(name) for name in config.data.files]
+    tables, known = Tables(config.data), _given_labels(config, source)
+    labels = tables.labels if known is None else taught_labels(known, tables.labels, config.data.files[0])
+    samples = [list(islice(LabeledTable(path), SAMPLE)) for path in paths]
+    counts = [count_lines(path) - 1 for path in paths]
+    lines = [line for sample in samples for line in sample]
+    given = given_tokenizer(config, source)
+    tokenizer = given or train_vocabulary(texts_of(lines), config.vocabulary)
+    size = tokenizer.vocab_size if given or max(counts) <= SAMPLE else config.vocabulary.size
+    n_labels = len(labels.labels)
+    reader, tokens = TextReader(tokenizer, config.longest, config.model.separators), 0.0
+    for sample, n_lines in zip(samples, counts, strict=True):
+        rows = reader.encode([line.text for line in sample], [line.text2 for line in sample])
+        tokens += sum(map(len, rows)) * n_lines / max(1, len(sample))
+    return outline(config, sum(counts), tokens, lambda: Classifier(config.model, size, n_labels), n_labels, "texts")
+
+
+TASK = Task(
+    prepare=_prepare,
+    open=open_texts,
+    build=_build,
+    evaluation=_evaluation,
+    job=_job,
+    fitting=_fitting,
+    refuse_misfit=refuse_misfit,
+    about=_about,
+    plan=_plan,
+    take=take,
+    rates=rates,
+)

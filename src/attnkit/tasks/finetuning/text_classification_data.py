@@ -1,0 +1,247 @@
+"""Labeled texts on the way from tables to rows of an encoder, for training and for use alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from attnkit.data.documents_config import TextsConfig
+from attnkit.data.prepared_dir import (
+    Stage,
+    Warned,
+    choose_held_out,
+    count_first,
+    opening,
+    read_lines,
+    write_index,
+    write_lines,
+)
+from attnkit.data.text_classification import Row, TextRows, join, write_texts
+from attnkit.errors import DataError
+from attnkit.io import atomic
+from attnkit.io.safe_read import read_plain
+from attnkit.tasks.finetuning.config import TextClassifyConfig
+from attnkit.tasks.text_classification.data import MOST_LABELS_BYTES, Labels, count_labels, few, refuse_unknown
+from attnkit.tasks.translation.stream import windows
+from attnkit.text.labeled_text import KINDS, Columns, LabeledTable, LabeledText
+from attnkit.text.tokenizer import UNK_ID, Tokenizer
+from attnkit.text.tokenizer import load as load_tokenizer
+from attnkit.text.truncated_encoding import encode_beginnings
+from attnkit.text.vocabulary import train_vocabulary
+
+_CHUNK = 1024  # texts
+_MOST_UNKNOWN = 0.01
+_HEADER = "begin each file with the same header: label<TAB>text or label<TAB>text<TAB>text2"
+
+
+@dataclass
+class TextReader:
+    """Turns texts into rows."""
+
+    tokenizer: Tokenizer
+    longest: int
+    """Most tokens of a row."""
+    separators: int = 1
+    """Ends that stand between two texts."""
+    n_cut: int = 0
+    """Rows so far of which the end was not read."""
+    n_tokens: int = 0
+    n_unknown: int = 0
+
+    def encode(self, texts: Sequence[str], texts2: Sequence[str | None]) -> list[list[int]]:
+        """Return the row of each text, or pair of texts where there is a second one."""
+        # More ids than a row has room for make the same row: of what follows nothing is encoded.
+        given = [text for text in texts2 if text is not None]
+        seconds = iter(encode_beginnings(self.tokenizer, given, self.longest))
+        rows = []
+        for ids, text2 in zip(encode_beginnings(self.tokenizer, texts, self.longest), texts2, strict=True):
+            row, cut = join(ids, None if text2 is None else next(seconds), self.longest, self.separators)
+            self.n_cut += cut
+            self.n_tokens += len(row)
+            self.n_unknown += row.count(UNK_ID)
+            rows.append(row)
+        return rows
+
+
+@dataclass(frozen=True)
+class PreparedTexts:
+    """Everything that the training of a classifier of texts reads."""
+
+    train: TextRows
+    valid: TextRows
+    valid_texts: list[str]
+    tokenizer: Tokenizer
+    labels: Labels
+    counts: dict[str, Any]
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes with any id, any border and any label."""
+        return self.train.fingerprint
+
+    @property
+    def texts(self) -> Mapping[str, bytes]:
+        """What a checkpoint holds besides weights."""
+        return {"tokenizer.json": self.tokenizer.to_json().encode(), "labels.json": self.labels.to_bytes()}
+
+
+class Tables:
+    """The lines of a run's files, read as often as they are asked for, and all labels that they have."""
+
+    def __init__(self, data: TextsConfig) -> None:
+        self.paths = [Path(name) for name in data.files]
+        self.valid_paths = [Path(name) for name in data.valid_files or ()]
+        self.counts = {"blank": 0, "held_out": 0, "repeats_of_held_out": 0}
+        self.columns: dict[Path, Columns] = {}
+        """Of each file, as it is read."""
+        labels, total = count_labels((line.label or "" for _, line in self._read(self.paths)), "text", data.files[0])
+        self.labels = Labels(labels=sorted(labels), columns=list(self.columns[self.paths[0]].taken))
+        self._held_out: set[int] = set()
+        if not self.valid_paths:
+            self._held_out = choose_held_out(total, data.held_out, data.held_out_seed, data.files[0])
+        self.valid = list(self._read_valid(labels))
+        if not self.valid:
+            where = str(self.valid_paths[0]) if self.valid_paths else None
+            raise DataError("no text is left to validate on", where=where, help="give --dev a file that has some")
+
+    def lines(self) -> Iterator[LabeledText]:
+        """Yield the lines to train on, counting what is left out."""
+        self.counts = dict.fromkeys(self.counts, 0)
+        known = set() if self.valid_paths else {(line.text, line.text2) for line in self.valid}
+        for number, (_, line) in enumerate(self._read(self.paths)):
+            left_out = {
+                "held_out": number in self._held_out,
+                "blank": is_blank(line),
+                "repeats_of_held_out": (line.text, line.text2) in known,
+            }
+            if not count_first(left_out, self.counts):
+                yield line
+
+    def _read_valid(self, labels: set[str]) -> Iterator[LabeledText]:
+        for number, (path, line) in enumerate(self._read(self.valid_paths or self.paths)):
+            if self.valid_paths and line.label not in labels:
+                where = f"{path}:{line.line}"
+                what = f"no text to train on has the label '{line.label}'"
+                raise DataError(what, where=where, help=f"those to train on have {few(sorted(labels))}")
+            if (self.valid_paths or number in self._held_out) and not is_blank(line):
+                yield line
+
+    @property
+    def told(self) -> Iterator[str]:
+        """Yield in words which columns were taken for what, once for all files of which the same is true."""
+        yield from dict.fromkeys(columns.told() for columns in self.columns.values())
+
+    def _read(self, paths: Sequence[Path]) -> Iterator[tuple[Path, LabeledText]]:
+        for path in paths:
+            table = LabeledTable(path)
+            self.columns[path] = table.columns
+            n, there = (len(self.columns[one].texts) for one in (path, self.paths[0]))
+            if n != there:
+                what = f"this file has {KINDS[n - 1]}, {self.paths[0]} has {KINDS[there - 1]}"
+                raise DataError(what, where=f"{path}:1", help=_HEADER)
+            yield from ((path, line) for line in table)
+
+
+def is_blank(line: LabeledText) -> bool:
+    """Return whether there is nothing to read."""
+    return not line.text.strip() and not (line.text2 or "").strip()
+
+
+def build_texts(
+    config: TextClassifyConfig, folder: Path, given: Tokenizer | None, origin: str | None, labels: Labels | None
+) -> Iterator[Stage | Warned]:
+    """Encode the texts into RUN/data; ``labels`` are those of the weights that the run begins with."""
+    with atomic.new_folder(folder) as temporary:
+        yield Stage("reading the texts")
+        tables = Tables(config.data)
+        yield from map(Stage, tables.told)
+        if labels is not None:
+            tables.labels = taught_labels(labels, tables.labels, config.data.files[0])
+        if given is None:
+            yield Stage("building the vocabulary")
+            given = train_vocabulary(texts_of(tables.lines()), config.vocabulary)
+        atomic.write_into(temporary / "tokenizer.json", given.to_json().encode())
+        atomic.write_into(temporary / "labels.json", tables.labels.to_bytes())
+        yield Stage("encoding the texts")
+        reader = TextReader(given, config.longest, config.model.separators)
+        n_train = _write(temporary / "train", tables.lines(), reader, tables.labels)
+        if not n_train:
+            raise DataError("no text is left to train on", where=config.data.files[0])
+        counts = {**tables.counts, "cut_short": reader.n_cut}
+        unknown = reader.n_unknown / reader.n_tokens
+        _write(temporary / "valid", iter(tables.valid), reader, tables.labels)
+        counts["cut_short_in_validation"] = reader.n_cut - counts["cut_short"]
+        write_lines(temporary / "valid.txt", map(shown, tables.valid))
+        counts |= {"labels": len(tables.labels.labels), "train": n_train, "valid": len(tables.valid)}
+        write_index(temporary, [*tables.paths, *tables.valid_paths], origin, counts)
+        if counts["cut_short"] + counts["cut_short_in_validation"]:
+            yield Warned(_told_cut(counts, config))
+        if unknown > _MOST_UNKNOWN:
+            yield Warned(f"{unknown:.1%} of the tokens are unknown to the vocabulary")
+
+
+def taught_labels(known: Labels, found: Labels, where: str) -> Labels:
+    """Return the labels of the run begun with, by its ids, and the columns of the texts.
+
+    Raises:
+        DataError: it does not know one of them, or texts are not of the kind that it was taught.
+    """
+    refuse_unknown(known, found.labels, where)
+    if known.pairs is not None and known.pairs != found.pairs:
+        what = f"this file has {KINDS[bool(found.pairs)]}, and the run begun with was taught {KINDS[known.pairs]}"
+        raise DataError(what, where=f"{where}:1", help=_HEADER)
+    return Labels(labels=known.labels, columns=found.columns)
+
+
+def _told_cut(counts: Mapping[str, int], config: TextClassifyConfig) -> str:
+    train, valid = counts["cut_short"], counts["cut_short_in_validation"]
+    there = f"{train:,} of {counts['train']:,} texts, and {valid:,} of {counts['valid']:,} for validation,"
+    return f"{there} are longer than {config.longest} tokens: their end is not read"
+
+
+def texts_of(lines: Iterable[LabeledText]) -> Iterator[str]:
+    """Yield first and second texts."""
+    for line in lines:
+        yield line.text
+        if line.text2 is not None:
+            yield line.text2
+
+
+def n_characters(line: LabeledText) -> int:
+    """Return how long first and second text are."""
+    return len(line.text) + len(line.text2 or "")
+
+
+def shown(line: LabeledText) -> str:
+    """Return what people are shown of a line."""
+    return line.text if line.text2 is None else f"{line.text} ||| {line.text2}"
+
+
+def _write(folder: Path, lines: Iterator[LabeledText], reader: TextReader, labels: Labels) -> int:
+    """Write lines, and return how many there were."""
+    ids, n = {label: id for id, label in enumerate(labels.labels)}, 0
+
+    def encoded() -> Iterator[Row]:
+        nonlocal n
+        for chunk in windows(lines, _CHUNK, None, n_characters):
+            n += len(chunk)
+            rows = reader.encode([line.text for line in chunk], [line.text2 for line in chunk])
+            yield from ((row, ids[line.label or ""]) for row, line in zip(rows, chunk, strict=True))
+
+    write_texts(folder, encoded(), reader.tokenizer.vocab_size, len(ids))
+    return n
+
+
+def open_texts(config: TextClassifyConfig, folder: Path) -> PreparedTexts:
+    """Open what ``build_texts`` made. Raises ``RunError`` naming what is damaged."""
+    with opening(folder) as index:
+        texts = read_lines(folder / "valid.txt")
+        between = config.model.separators
+        train, valid = (TextRows.open(folder / name, between) for name in ("train", "valid"))
+        if not len(texts) == len(valid) == index["counts"].get("valid") or not len(train):
+            raise ValueError("texts are missing")
+        labels = Labels.parse(read_plain(folder / "labels.json", MOST_LABELS_BYTES), str(folder))
+        tokenizer = load_tokenizer(folder / "tokenizer.json")
+        return PreparedTexts(train, valid, texts, tokenizer, labels, index["counts"])

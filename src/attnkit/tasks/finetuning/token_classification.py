@@ -1,0 +1,175 @@
+"""Tagging words as a task: what joins tagged sentences, a pretrained encoder, its loss and its scores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+
+import torch
+
+from attnkit.checkpoints.checkpoint import Checkpoint
+from attnkit.checkpoints.run_folder import RunFolder
+from attnkit.data.prepared_dir import Stage, Warned, is_made
+from attnkit.distributed.process_group import Ranks
+from attnkit.engine.dry_run import SAMPLE, Plan, outline
+from attnkit.engine.load import given_tokenizer
+from attnkit.engine.model_card import About
+from attnkit.engine.task import Abandoned, Sample, Stop, Task
+from attnkit.engine.trainer import Parts, make_job, row_feed
+from attnkit.engine.validation import sample_places
+from attnkit.metrics.spans import entities, span_scores
+from attnkit.models.heads import Tagger
+from attnkit.tasks.finetuning import base as finetune
+from attnkit.tasks.finetuning.config import TagConfig
+from attnkit.tasks.finetuning.tagging import find_tags, tag_loss
+from attnkit.tasks.finetuning.token_classification_data import (
+    PreparedTags,
+    Sentence,
+    TaggedCorpus,
+    build_tagged,
+    encode_sentences,
+    open_tagged,
+    scheme_of,
+)
+from attnkit.tasks.text_classification.data import read_labels
+from attnkit.text.vocabulary import train_vocabulary
+from attnkit.training.loop import Job
+
+
+@dataclass
+class TagsEvaluation:
+    """Which words and which entities of the development set get their tags."""
+
+    prepared: PreparedTags
+    device: torch.device
+    n_samples: int
+    stop: Stop | None = None
+    samples: list[Sample] = field(default_factory=list)
+    """(words, their entities, the entities found); tags in place of entities where they name none."""
+
+    def __call__(self, model: Tagger) -> dict[str, float] | None:
+        """Return ``loss`` in nats a word; ``accuracy``, ``precision``, ``recall`` and ``f1`` in percent."""
+        try:
+            guessed = find_tags(model, self.prepared.valid, self.device, self.stop)
+        except Abandoned:
+            return None
+        scheme, labels = scheme_of(self.prepared.labels), self.prepared.labels.labels
+        found = [[labels[tag] for tag in tags] for tags in guessed.tags]
+        self.samples = [
+            _sample(self.prepared.valid_sentences[i], found[i], scheme == "plain")
+            for i in sample_places(len(found), self.n_samples)
+        ]
+        scores = span_scores(found, [tags for _, tags in self.prepared.valid_sentences])
+        whole = (scores.all.precision, scores.all.recall, scores.all.f1)
+        precision, recall, f1 = whole if scheme != "plain" else [scores.accuracy] * 3
+        loss = guessed.nll / max(1, guessed.n_known)
+        return {"loss": loss, "accuracy": scores.accuracy, "precision": precision, "recall": recall, "f1": f1}
+
+
+def _sample(sentence: Sentence, found: Sequence[str], plain: bool) -> Sample:
+    words, tags = sentence
+
+    def shown(tags: Sequence[str]) -> str:
+        if plain:
+            return " ".join(tags)
+        return "; ".join(f"{one.type}: {' '.join(words[one.begin : one.end])}" for one in entities(tags)) or "-"
+
+    return " ".join(words), shown(tags), shown(found)
+
+
+def _prepare(
+    config: TagConfig, folder: Path, giver: Callable[[], Checkpoint | None], origin: str | None
+) -> Iterator[Stage | Warned]:
+    if is_made(folder, [*config.data.files, *(config.data.valid_files or ())], origin):
+        return
+    source = giver()
+    tokenizer = given_tokenizer(config, source)
+    yield Stage("reading the sentences")
+    corpus = _corpus(config, source)
+    if tokenizer is None:
+        yield Stage("building the vocabulary")
+        tokenizer = train_vocabulary((" ".join(words) for words, _ in corpus.sentences()), config.vocabulary)
+    yield from build_tagged(corpus, folder, tokenizer, origin)
+
+
+def _corpus(config: TagConfig, source: Checkpoint | None) -> TaggedCorpus:
+    """Return the files, with the tags of the weights that the run begins with, if these know any."""
+    begun = source is not None and finetune.begun(config, source)
+    return TaggedCorpus(config.data, read_labels(source) if begun and source is not None else None)
+
+
+def _build(config: TagConfig, prepared: PreparedTags) -> Tagger:
+    model = Tagger(config.model, prepared.tokenizer.vocab_size, len(prepared.labels.labels))
+    finetune.ready(config, model)
+    return model
+
+
+def _evaluation(config: TagConfig, prepared: PreparedTags, device: torch.device, stop: Stop | None) -> TagsEvaluation:
+    return TagsEvaluation(prepared, device, config.evaluation.samples, stop)
+
+
+def _job(
+    config: TagConfig,
+    model: Tagger,
+    prepared: PreparedTags,
+    evaluation: TagsEvaluation,
+    ranks: Ranks,
+    stop: Stop | None = None,
+) -> Job:
+    feed = row_feed(config, prepared.train, ranks)
+    weights = finetune.label_weights(config.finetuning, prepared.train.count_tags(len(prepared.labels.labels)))
+    loss = tag_loss(model, evaluation.device, config.optimization.label_smoothing, weights)
+    return make_job(config, Parts(model, feed, loss), evaluation, ranks, stop)
+
+
+def _fitting(checkpoint: Checkpoint, config: TagConfig) -> Tagger:
+    n_tags = len(read_labels(checkpoint).labels)
+    return Tagger(config.model, finetune.fitted(checkpoint, config, n_tags * config.model.d_model), n_tags)
+
+
+def _about(config: TagConfig, name: str) -> About:
+    return About(
+        what="A tagger of words (bert)",
+        data=[f"`{path}`" for path in config.data.files],
+        scored="; accuracy of words, and precision, recall and F1 of entities, in percent.",
+        use=f"attnkit predict {name} words.txt",
+    )
+
+
+def _plan(config: TagConfig, init_from: Path | None = None) -> Plan:
+    source = None if init_from is None else RunFolder(init_from).checkpoint()[0]
+    if source is not None:
+        finetune.refuse_misfit(source, config)
+    corpus = _corpus(config, source)
+    sample = [words for words, _ in islice(corpus.sentences(), SAMPLE)]
+    n_sentences = sum(1 for _ in corpus.sentences())
+    given = given_tokenizer(config, source)
+    tokenizer = given or train_vocabulary((" ".join(words) for words in sample), config.vocabulary)
+    size = tokenizer.vocab_size if given or n_sentences <= SAMPLE else config.vocabulary.size
+    tokens = sum(2 + len(words.ids) for words in encode_sentences(tokenizer, sample))
+    n_tags = len(corpus.labels.labels)
+    return outline(
+        config,
+        n_sentences,
+        tokens * n_sentences / max(1, len(sample)),
+        lambda: Tagger(config.model, size, n_tags),
+        n_tags,
+        "sentences",
+    )
+
+
+TASK = Task(
+    prepare=_prepare,
+    open=open_tagged,
+    build=_build,
+    evaluation=_evaluation,
+    job=_job,
+    fitting=_fitting,
+    refuse_misfit=finetune.refuse_misfit,
+    about=_about,
+    plan=_plan,
+    take=finetune.take,
+    rates=finetune.rates,
+)

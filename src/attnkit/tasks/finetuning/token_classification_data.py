@@ -1,0 +1,253 @@
+"""Tagged sentences on the way from columns of text to rows of a tagger. Everything is in RUN/data.
+
+Whatever scheme its tags are in, a tagger learns BIO, or BIOES or BILOU where the text has that; tags that name no
+entities, as parts of speech do not, it learns as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby, islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from attnkit.data.documents_config import TaggedConfig
+from attnkit.data.prepared_dir import Stage, Warned, choose_held_out, opening, read_lines, write_index, write_lines
+from attnkit.data.question_answering import Held
+from attnkit.data.store import Store, writing
+from attnkit.data.token_classification import UNKNOWN, TaggedRows, marks_of, n_marks, with_tokens
+from attnkit.errors import DataError
+from attnkit.io import atomic
+from attnkit.io.safe_read import read_plain
+from attnkit.metrics.spans import OUTSIDE, split_tag
+from attnkit.tasks.finetuning.config import TagConfig
+from attnkit.tasks.text_classification.data import MOST_LABELS, Labels, refuse_unknown
+from attnkit.text.conll import LETTERS, Scheme, Survey, convert, label_scheme, read_sentences, survey
+from attnkit.text.offsets import EncodedWords, encode_words
+from attnkit.text.tokenizer import UNK_ID, Tokenizer
+from attnkit.text.tokenizer import load as load_tokenizer
+
+Sentence = tuple[tuple[str, ...], tuple[str, ...]]
+"""The words and their tags."""
+_MOST_BYTES = 1 << 23  # of labels.json
+_CHUNK = 1024  # sentences
+_MOST_UNKNOWN = 0.01
+
+
+@dataclass(frozen=True)
+class PreparedTags:
+    """Everything that the training of a tagger reads."""
+
+    train: TaggedRows
+    valid: TaggedRows
+    valid_sentences: list[Sentence]
+    tokenizer: Tokenizer
+    labels: Labels
+    counts: dict[str, Any]
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes with any id, any tag and any border."""
+        return self.train.fingerprint
+
+    @property
+    def texts(self) -> Mapping[str, bytes]:
+        """What a checkpoint holds besides weights."""
+        return {"tokenizer.json": self.tokenizer.to_json().encode(), "labels.json": self.labels.to_bytes()}
+
+
+def scheme_of(labels: Labels) -> Scheme:
+    """Return what the tags of a tagger are."""
+    return label_scheme(labels.labels)
+
+
+class TaggedCorpus:
+    """The sentences of a run's files, read as often as they are asked for, and all tags that a tagger of them knows."""
+
+    def __init__(self, data: TaggedConfig, known: Labels | None = None) -> None:
+        """Read the files; ``known`` are the tags of weights that are there already, whose scheme is kept.
+
+        Raises:
+            DataError: there are no sentences, or a tag that is not among the known ones.
+        """
+        self.paths = [Path(name) for name in data.files]
+        self.valid_paths = [Path(name) for name in data.valid_files or ()]
+        self.counts = {"held_out": 0, "repeats_of_held_out": 0}
+        seen, seen_valid = survey(self.paths), survey(self.valid_paths)
+        self._told = _complaints(seen, seen_valid)
+        scheme = seen.scheme()
+        self._written: Scheme = "bio" if scheme == "iob1" else scheme
+        self.labels = Labels(labels=self._named(set(seen.tags), data.files[0]))
+        if known is not None:
+            self._written, self.labels = scheme_of(known), known
+            met = {tag for _, tags in self._read(self.paths) for tag in tags}
+            refuse_unknown(known, sorted(met), data.files[0], "tag")
+        self._held_out: set[int] = set()
+        if not self.valid_paths:
+            self._held_out = choose_held_out(seen.n_sentences, data.held_out, data.held_out_seed, data.files[0])
+        self.valid = list(self._read_valid())
+        if not self.valid:
+            raise DataError("there is no sentence to validate on", where=str((self.valid_paths or self.paths)[0]))
+
+    def complaints(self) -> list[str]:
+        """Return what is said of tags: unheard-of ones, slips in their scheme, and that they name no entities."""
+        strange = sorted({tag for _, tags in self.valid for tag in tags} - set(self.labels.labels))
+        shown = ", ".join(f"'{tag}'" for tag in strange[:3])
+        text = f"no sentence to train on has the tag {shown}: words that have it will be tagged wrongly"
+        return [*([text] if strange else []), *self._told]
+
+    def sentences(self) -> Iterator[Sentence]:
+        """Yield the sentences to train on, counting what is left out."""
+        self.counts = dict.fromkeys(self.counts, 0)
+        known = set() if self.valid_paths else {words for words, _ in self.valid}
+        for number, (words, tags) in enumerate(self._read(self.paths)):
+            if number in self._held_out:
+                self.counts["held_out"] += 1
+            elif words in known:
+                self.counts["repeats_of_held_out"] += 1
+            else:
+                yield words, tags
+
+    def _named(self, tags: set[str], where: str) -> list[str]:
+        if not tags:
+            raise DataError("there are no sentences in this file", where=where)
+        if len(tags) < 2:
+            what = f"every word has the tag '{next(iter(tags))}'"
+            raise DataError(what, where=where, help="a tagger needs two tags or more; they are in the last column")
+        found = sorted(tags)
+        if self._written != "plain":
+            types = sorted({split_tag(tag)[1] for tag in tags if tag != OUTSIDE})
+            found = [OUTSIDE, *(f"{letter}-{type}" for type in types for letter in LETTERS[self._written])]
+        if len(found) > MOST_LABELS:
+            raise DataError(f"there are more than {MOST_LABELS:,} tags", where=where)
+        return found
+
+    def _read(self, paths: Sequence[Path]) -> Iterator[Sentence]:
+        for path in paths:
+            for block in read_sentences(path):
+                yield block.words, tuple(convert(block.tags, self._written))
+
+    def _read_valid(self) -> Iterator[Sentence]:
+        for number, sentence in enumerate(self._read(self.valid_paths or self.paths)):
+            if self.valid_paths or number in self._held_out:
+                yield sentence
+
+
+def _complaints(train: Survey, valid: Survey) -> list[str]:
+    """Return what is to be said of the tags of two sets of files. Raises ``DataError`` where one makes no sense."""
+    scheme = train.scheme()
+    if scheme == "plain":
+        shown = ", ".join(f"'{tag}'" for tag in sorted(train.odd())[:3])
+        return [f"tags such as {shown} name no entities, as 'B-PER' does: F1 is the accuracy of words here"]
+    for seen in (train, valid):
+        seen.refuse_odd()
+    slips = train.slips[scheme] | valid.slips[scheme]
+    return [slips.told(scheme)] if slips.n else []
+
+
+def encode_sentences(tokenizer: Tokenizer, sentences: Sequence[Sequence[str]]) -> list[EncodedWords]:
+    """Return the words of sentences as tokens, of which each word has one at least."""
+    return [with_tokens(words) for words in encode_words(tokenizer, sentences)]
+
+
+def rows_of_words(tokenizer: Tokenizer, sentences: Sequence[Sequence[str]], longest: int) -> TaggedRows:
+    """Return the rows, of at most so many tokens, of sentences that nobody has tagged."""
+    encoded = encode_sentences(tokenizer, sentences)
+    texts, marks = (
+        Held([words.ids.tolist() for words in encoded]),
+        Held([marks_of(words).tolist() for words in encoded]),
+    )
+    return TaggedRows(texts, marks, longest)
+
+
+def build_tagged(
+    corpus: TaggedCorpus, folder: Path, tokenizer: Tokenizer, origin: str | None
+) -> Iterator[Stage | Warned]:
+    """Encode the sentences into RUN/data."""
+    with atomic.new_folder(folder) as temporary:
+        yield from map(Warned, corpus.complaints())
+        atomic.write_into(temporary / "tokenizer.json", tokenizer.to_json().encode())
+        atomic.write_into(temporary / "labels.json", corpus.labels.to_bytes())
+        yield Stage("encoding the sentences")
+        writer = _Writer(tokenizer, corpus.labels)
+        n_train = writer.write(temporary / "train", corpus.sentences())
+        if not n_train:
+            raise DataError("no sentence is left to train on", where=str(corpus.paths[0]))
+        unknown = writer.n_unknown / writer.n_tokens
+        counts = {**corpus.counts, "words": writer.n_words}
+        writer.write(temporary / "valid", iter(corpus.valid))
+        write_lines(temporary / "valid.txt", _lines(corpus.valid))
+        counts |= {"tags": len(corpus.labels.labels), "train": n_train, "valid": len(corpus.valid)}
+        write_index(temporary, [*corpus.paths, *corpus.valid_paths], origin, counts)
+        if unknown > _MOST_UNKNOWN:
+            yield Warned(f"{unknown:.1%} of the tokens are unknown to the vocabulary")
+
+
+class _Writer:
+    """Writes sentences as stores of tokens and of marks."""
+
+    def __init__(self, tokenizer: Tokenizer, labels: Labels) -> None:
+        self.tokenizer = tokenizer
+        self.tags = {label: tag for tag, label in enumerate(labels.labels)}
+        self.n_words = self.n_tokens = self.n_unknown = 0
+
+    def write(self, folder: Path, sentences: Iterator[Sentence]) -> int:
+        """Write sentences, and return how many there were."""
+        n = 0
+        for name in ("tokens", "marks"):
+            atomic.make_dirs(folder / name)
+        with (
+            writing(folder / "tokens", self.tokenizer.vocab_size) as tokens,
+            writing(folder / "marks", n_marks(len(self.tags))) as marks,
+        ):
+            while chunk := list(islice(sentences, _CHUNK)):
+                encoded = encode_sentences(self.tokenizer, [words for words, _ in chunk])
+                tokens.add([words.ids.tolist() for words in encoded])
+                marks.add([self._marks(words, tags) for words, (_, tags) in zip(encoded, chunk, strict=True)])
+                n += len(chunk)
+        return n
+
+    def _marks(self, words: EncodedWords, tags: Sequence[str]) -> list[int]:
+        self.n_words += len(tags)
+        self.n_tokens += len(words.ids)
+        self.n_unknown += int((words.ids == UNK_ID).sum())
+        found: list[int] = marks_of(words, [self.tags.get(tag, UNKNOWN) for tag in tags]).tolist()
+        return found
+
+
+def open_tagged(config: TagConfig, folder: Path) -> PreparedTags:
+    """Open what ``build_tagged`` made. Raises ``RunError`` naming what is damaged."""
+    with opening(folder) as index:
+        labels = Labels.parse(read_plain(folder / "labels.json", _MOST_BYTES), str(folder))
+        sentences = _sentences(read_lines(folder / "valid.txt"))
+        train, valid = (_open_rows(folder / name, config.longest, len(labels.labels)) for name in ("train", "valid"))
+        counted = len(sentences) == index["counts"].get("valid") and bool(len(train))
+        if not counted or [len(words) for words, _ in sentences] != valid.count_words():
+            raise ValueError("sentences are missing, or words")
+        tokenizer = load_tokenizer(folder / "tokenizer.json")
+        return PreparedTags(train, valid, sentences, tokenizer, labels, index["counts"])
+
+
+def _open_rows(folder: Path, longest: int, n_tags: int) -> TaggedRows:
+    tokens, marks = Store.open(folder / "tokens"), Store.open(folder / "marks")
+    if not np.array_equal(tokens.lengths, marks.lengths) or marks.vocab_size != n_marks(n_tags):
+        raise ValueError("there is not one mark for each token")
+    return TaggedRows(tokens, marks, longest)
+
+
+def _lines(sentences: Iterable[Sentence]) -> Iterator[str]:
+    for words, tags in sentences:
+        yield from (f"{word}\t{tag}" for word, tag in zip(words, tags, strict=True))
+        yield ""
+
+
+def _sentences(lines: Iterable[str]) -> list[Sentence]:
+    found: list[Sentence] = []
+    for empty, group in groupby(lines, key=lambda line: not line):
+        if not empty:
+            pairs = [line.split("\t") for line in group]
+            found.append((tuple(word for word, _ in pairs), tuple(tag for _, tag in pairs)))
+    return found

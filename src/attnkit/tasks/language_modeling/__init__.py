@@ -1,0 +1,1 @@
+"""BERT and GPT: pretraining on raw text, masked tokens, generation."""

@@ -1,0 +1,182 @@
+"""The configurations of language models' runs, and what their presets choose. Knows no torch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import model_validator
+
+from attnkit.data.config import TextConfig
+from attnkit.data.masking_config import MaskingConfig
+from attnkit.engine.presets import Auto
+from attnkit.engine.run_config import RunConfig
+from attnkit.models.language_config import LANGUAGE_SIZES, BertConfig, GptConfig, LanguageConfig
+
+MASK = "[MASK]"
+"""What stands in the place of a hidden token; a symbol of the vocabulary."""
+LanguagePreset = Literal["tiny", "mini", "small", "base"]
+Direction = Literal["left-to-right", "right-to-left"]
+LANGUAGE_AUTO: Auto = ((20_000, "tiny"), (2_000_000, "mini"), (20_000_000, "small"), (math.inf, "base"))
+"""Up to so many lines, this preset."""
+SCALES: dict[str, dict[str, Any]] = {
+    "tiny": {
+        "vocabulary": {"size": 4000},
+        "data": {"length": 128},
+        "optimization": {"learning_rate": 2e-3, "warmup_steps": 200, "max_tokens": 4096},
+        "limits": {"epochs": 20.0},
+        "evaluation": {"every_epochs": 2.0},
+    },
+    "mini": {
+        "vocabulary": {"size": 8000},
+        "data": {"length": 128},
+        "optimization": {"learning_rate": 1e-3, "warmup_steps": 500, "max_tokens": 4096},
+        "limits": {"epochs": 5.0},
+        "evaluation": {"every_epochs": 0.5},
+    },
+    "small": {
+        "vocabulary": {"size": 16000},
+        "data": {"length": 128},
+        "optimization": {"learning_rate": 7e-4, "warmup_steps": 2000, "max_tokens": 16384},
+        "limits": {"steps": 100_000},
+        "evaluation": {"every_steps": 2000},
+    },
+    "base": {
+        "vocabulary": {"size": 32000},
+        "data": {"length": 512},
+        "optimization": {"learning_rate": 1e-4, "warmup_steps": 10_000, "max_tokens": 131_072, "accumulate": 4},
+        "limits": {"steps": 1_000_000},
+        "evaluation": {"every_steps": 5000},
+    },
+}
+DROPOUT = {"tiny": 0.1, "mini": 0.0, "small": 0.0, "base": 0.1}
+"""One or few passes over much text need none, and are faster for it (Geiping and Goldstein 2022)."""
+ATTENTION_DROPOUT = {**DROPOUT, "base": 0.0}
+"""On a GPU the kernel for passages of many lengths knows none."""
+BERT_POSITIONS = "rotary"
+"""With learned ones a small BERT stays at the frequencies of words for millions of tokens: LOG.md, 2026-11-22."""
+
+
+class MlmConfig(RunConfig, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
+    """Everything that decides a run in which hidden words are guessed from both sides."""
+
+    task: Literal["mlm"] = "mlm"
+    """What kind of job this is."""
+    data: TextConfig
+    """The text."""
+    model: BertConfig
+    """The architecture."""
+    masking: MaskingConfig = MaskingConfig()
+    """Which words are hidden, and how."""
+
+    @model_validator(mode="after")
+    def _rows_fit_the_model(self) -> MlmConfig:
+        _refuse_short(self.model, self.data)
+        if not self.model.next_sentence:
+            _refuse_row_positions(self.model, self.data)
+        return self
+
+    @model_validator(mode="after")
+    def _words_can_be_hidden(self) -> MlmConfig:
+        if self.vocabulary_files is None and MASK not in self.vocabulary.symbols:
+            raise ValueError(f"vocabulary.symbols needs {MASK}, which stands in the place of a hidden word")
+        return self
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Return the names of what evaluation reports, all of hidden tokens: ``loss`` in nats, the others in percent.
+
+        ``accuracy_2`` is of the second file, where there are several.
+        """
+        found = _metrics(self.data)
+        return (*found, "next_accuracy") if self.model.next_sentence else found
+
+
+class ClmConfig(RunConfig, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
+    """Everything that decides a run in which each word is guessed from those before it."""
+
+    task: Literal["clm"] = "clm"
+    """What kind of job this is."""
+    data: TextConfig
+    """The text."""
+    direction: Direction = "left-to-right"
+    """In which order the model reads the tokens of a document."""
+    model: GptConfig
+    """The architecture."""
+
+    @model_validator(mode="after")
+    def _rows_fit_the_model(self) -> ClmConfig:
+        _refuse_short(self.model, self.data)
+        _refuse_row_positions(self.model, self.data)
+        return self
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Return the names of what evaluation reports: ``loss`` in nats a token, the others in percent."""
+        return _metrics(self.data)
+
+
+def mlm_kind(given: Mapping[str, Any]) -> str:
+    """Return the kind of model where nobody said it."""
+    return "bert"
+
+
+def clm_kind(given: Mapping[str, Any]) -> str:
+    """Return the kind of model where nobody said it."""
+    return "gpt"
+
+
+def mlm_preset(name: str, kind: str) -> dict[str, Any]:
+    """Return the configuration tree of a preset, whose vocabulary knows ``[MASK]``."""
+    tree = clm_preset(name, kind)
+    return {**tree, "vocabulary": {**tree["vocabulary"], "symbols": [MASK]}}
+
+
+def clm_preset(name: str, kind: str) -> dict[str, Any]:
+    """Return the configuration tree of a preset."""
+    scale = SCALES[name]
+    seen = {"positions": BERT_POSITIONS} if kind == "bert" else {}
+    dropout = {"dropout": DROPOUT[name], "attention_dropout": ATTENTION_DROPOUT[name]}
+    positions = {"max_length": scale["data"]["length"]}  # no more than are trained
+    sizes = LANGUAGE_SIZES.get(kind, {}).get(name)
+    return {
+        **scale,
+        "optimization": {"schedule": "linear", "warmup_share": 0.2, "label_smoothing": 0.0, **scale["optimization"]},
+        "limits": {"metric": "loss", **scale["limits"]},
+        "model": {"kind": kind, **({} if sizes is None else {**sizes, **positions, **seen, **dropout})},
+    }
+
+
+def n_corpora(data: TextConfig) -> int:
+    """Return how many files are scored each for itself."""
+    return len(data.valid_files or data.files)
+
+
+def _metrics(data: TextConfig) -> tuple[str, ...]:
+    n = n_corpora(data)
+    each = [f"accuracy_{number}" for number in range(1, n + 1)] if n > 1 else []
+    return ("loss", "perplexity", "accuracy", "top_5", *each)
+
+
+def _refuse_short(model: LanguageConfig, data: TextConfig) -> None:
+    if model.longest is not None and model.longest < data.length:
+        raise ValueError(
+            f"{model.limited_by} of {data.length} for rows of data.length={data.length} tokens; raise the one or lower "
+            "the other"
+        )
+
+
+def _refuse_row_positions(model: LanguageConfig, data: TextConfig) -> None:
+    """Refuse an alignment that scores places of a row, where the documents of a row are to know nothing of each other.
+
+    Such a model would learn other places than those it sees when it is used.
+    """
+    options = model.attention_options
+    placed = {"location"} | ({"feature"} if "position" in (options.first_feature, options.second_feature) else set())
+    for name, _ in model.heads:
+        if data.isolated and name in placed:
+            raise ValueError(
+                f"alignment {name} scores places of a row, which documents that share it would shift; set "
+                "data.isolated=false or choose another alignment"
+            )

@@ -1,0 +1,267 @@
+"""Raw text on the way to rows of a language model: documents, vocabulary, encoded stores. Everything is in RUN/data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, Field, ValidationError
+
+from attnkit.data.config import TextConfig
+from attnkit.data.language_modeling import MaskedRows, NextRows
+from attnkit.data.language_sampling import shares
+from attnkit.data.masking import Words
+from attnkit.data.next_sentence import PairRows
+from attnkit.data.packed_batches import Corpora
+from attnkit.data.prepared_dir import Stage, Warned, choose_held_out, opening, write_index
+from attnkit.data.store import Store, writing
+from attnkit.errors import DataError, UsageError
+from attnkit.io import atomic
+from attnkit.io.safe_read import read_plain
+from attnkit.tasks.language_modeling.config import MASK, ClmConfig, MlmConfig
+from attnkit.text.document_format import read_documents, shape_of
+from attnkit.text.tokenizer import EOS_ID, UNK_ID, Tokenizer
+from attnkit.text.tokenizer import load as load_tokenizer
+from attnkit.text.vocabulary import train_vocabulary
+from attnkit.text.word_boundaries import joints, ordinary, sentence_ends
+
+Config = MlmConfig | ClmConfig
+Rows = MaskedRows | NextRows | PairRows
+_AT_ONCE = 1 << 20  # characters
+_MOST_BYTES = 1 << 20  # of corpora.json
+_MOST_UNKNOWN = 0.01
+Count = Annotated[int, Field(ge=0, lt=1 << 40)]
+
+
+class _Sizes(BaseModel, extra="forbid", strict=True):
+    """What ``corpora.json`` says."""
+
+    train: list[Count]
+    """Documents of each file."""
+    valid: list[Count]
+    unknown: Count
+    """Tokens that the vocabulary does not know."""
+
+
+@dataclass(frozen=True)
+class PreparedText:
+    """Everything that the training of a language model reads."""
+
+    train: Rows
+    valid: Rows
+    tokenizer: Tokenizer
+    counts: dict[str, Any]
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes with any id and any border of documents and files."""
+        return self.train.fingerprint
+
+    @property
+    def texts(self) -> Mapping[str, bytes]:
+        """What a checkpoint holds besides weights."""
+        return {"tokenizer.json": self.tokenizer.to_json().encode()}
+
+
+class Documents:
+    """The documents of a run's files, read as often as they are asked for: to train on and to validate on."""
+
+    def __init__(self, data: TextConfig) -> None:
+        self.paths = [Path(name) for name in data.files]
+        self.valid_paths = [Path(name) for name in data.valid_files or ()]
+        self.counts = {"held_out": 0, "repeats_of_held_out": 0}
+        self._shape = data.documents
+        self._held_out = [] if self.valid_paths else self._choose(data)
+        self._kept = [] if self.valid_paths else list(map(self._keep, range(len(self.paths))))
+        self._known = {text for texts in self._kept for text in texts}
+        for number, path in enumerate(self.valid_paths or self.paths):
+            if next(self.read_valid(number), None) is None:
+                raise DataError("there is no document to validate on", where=str(path))
+
+    def read(self, number: int) -> Iterator[str]:
+        """Yield the documents of a file to train on, counting what is left out; the first file counts anew."""
+        if number == 0:
+            self.counts = dict.fromkeys(self.counts, 0)
+        held_out = set() if self.valid_paths else self._held_out[number]
+        for place, text in enumerate(self._documents(self.paths[number])):
+            if place in held_out:
+                self.counts["held_out"] += 1
+            elif text in self._known:
+                self.counts["repeats_of_held_out"] += 1
+            else:
+                yield text
+
+    def every(self) -> Iterator[str]:
+        """Yield the documents of all files to train on."""
+        for number in range(len(self.paths)):
+            yield from self.read(number)
+
+    def _documents(self, path: Path) -> Iterator[str]:
+        return read_documents(path, shape_of(path) if self._shape == "auto" else self._shape)
+
+    def _choose(self, data: TextConfig) -> list[set[int]]:
+        """Return which documents of each file are held out: of large files more, of each at least one."""
+        sizes = [sum(1 for _ in self._documents(path)) for path in self.paths]
+        seed, each = data.held_out_seed, zip(sizes, self.paths, strict=True)
+        return [choose_held_out(n, -(-data.held_out * n // sum(sizes)) if n else 1, seed, str(p)) for n, p in each]
+
+    def read_valid(self, number: int) -> Iterator[str]:
+        """Yield the documents of a file to validate on."""
+        return iter(self._kept[number]) if self._kept else self._documents(self.valid_paths[number])
+
+    def _keep(self, number: int) -> list[str]:
+        held_out = self._held_out[number]
+        return [text for i, text in enumerate(self._documents(self.paths[number])) if i in held_out]
+
+
+@dataclass
+class Encoder:
+    """Turns documents into the ids that a model of a configuration is trained on."""
+
+    tokenizer: Tokenizer
+    config: Config
+    n_unknown: int = 0
+    n_tokens: int = 0
+    n_masks: int = 0
+    """[MASK] in the text, left out: nobody hid a word there."""
+    _mask: int | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._mask = self.tokenizer.symbol(MASK) if isinstance(self.config, MlmConfig) else None
+
+    def encode(self, documents: Sequence[str]) -> list[list[int]]:
+        """Return the ids of documents; of some, nothing may be left."""
+        rows = self.tokenizer.encode(documents)
+        for i, ids in enumerate(rows):
+            self.n_unknown += ids.count(UNK_ID)
+            if self._mask is not None and self._mask in ids:
+                rows[i] = [id for id in ids if id != self._mask]
+                self.n_masks += len(ids) - len(rows[i])
+            self.n_tokens += len(rows[i])
+        if isinstance(self.config, ClmConfig):
+            step = -1 if self.config.direction == "right-to-left" else 1
+            rows = [[*ids[::step], EOS_ID] for ids in rows]
+        return rows
+
+    @property
+    def least(self) -> int:
+        """Return how many ids a document has at least of which anything can be learnt."""
+        pairs = isinstance(self.config, MlmConfig) and self.config.model.next_sentence
+        return 2 if pairs or isinstance(self.config, ClmConfig) else 1
+
+    def write(self, folder: Path, corpora: Iterable[tuple[Path, Iterable[str]]]) -> list[int]:
+        """Write a store of documents, corpus after corpus, each with its file's name; return how many each has.
+
+        Raises:
+            DataError: there is nothing to learn from in a file.
+        """
+        atomic.make_dirs(folder)
+        sizes = []
+        with writing(folder, self.tokenizer.vocab_size) as writer:
+            for path, documents in corpora:
+                n = n_useful = 0
+                for chunk in _chunks(documents):
+                    rows = self.encode(chunk)
+                    writer.add(rows)
+                    n += len(rows)
+                    n_useful += sum(len(row) >= self.least for row in rows)
+                if not n_useful:
+                    what = "no document of this file is left to learn from or to validate on"
+                    raise DataError(what, where=str(path))
+                sizes.append(n)
+        return sizes
+
+
+def build_text(config: Config, folder: Path, given: Tokenizer | None, origin: str | None) -> Iterator[Stage | Warned]:
+    """Encode the text into RUN/data."""
+    with atomic.new_folder(folder) as temporary:
+        yield Stage("reading the text")
+        documents = Documents(config.data)
+        if given is None:
+            yield Stage("building the vocabulary")
+            given = train_vocabulary(documents.every(), config.vocabulary)
+        refuse_maskless(config, given)
+        atomic.write_into(temporary / "tokenizer.json", given.to_json().encode())
+        yield Stage("encoding the text")
+        encoder = Encoder(given, config)
+        read = map(documents.read, range(len(documents.paths)))
+        train = encoder.write(temporary / "train", zip(documents.paths, read, strict=True))
+        n_tokens, n_masks, n_unknown = encoder.n_tokens, encoder.n_masks, encoder.n_unknown
+        held_out = documents.valid_paths or documents.paths
+        read = map(documents.read_valid, range(len(held_out)))
+        valid = encoder.write(temporary / "valid", zip(held_out, read, strict=True))
+        sizes = _Sizes(train=train, valid=valid, unknown=encoder.n_unknown)
+        atomic.write_into(temporary / "corpora.json", sizes.model_dump_json().encode())
+        counts = {**documents.counts, "mask_symbols": n_masks, "train": sum(train), "valid": sum(valid)}
+        inputs = [*documents.paths, *documents.valid_paths]
+        write_index(temporary, inputs, origin, {**counts, "tokens": n_tokens})
+        if n_unknown > _MOST_UNKNOWN * n_tokens:
+            yield Warned(f"{n_unknown / n_tokens:.1%} of the tokens are unknown to the vocabulary")
+        yield from map(Stage, told_shares(config.data, Store.open(temporary / "train"), train))
+
+
+def refuse_maskless(config: Config, tokenizer: Tokenizer) -> None:
+    """Raise ``UsageError`` where words are to be hidden and the vocabulary has nothing to put in their place."""
+    if isinstance(config, MlmConfig) and tokenizer.symbol(MASK) is None:
+        help = f'attnkit vocab FILE... -o vocab.json --symbol "{MASK}" makes one that has it'
+        raise UsageError(f"this vocabulary has no {MASK}", where="vocabulary_files", help=help)
+
+
+def told_shares(data: TextConfig, store: Store, n_documents: Sequence[int]) -> list[str]:
+    """Return a line for each of several files: how much there is of it, and how much of it an epoch uses."""
+    if len(n_documents) < 2:
+        return []
+    corpora = Corpora(store, data.length, tuple(n_documents))
+    lengths = store.lengths
+    tokens = [int(lengths[span].sum()) for span in corpora.spans]
+    lines = []
+    for path, n, size, share in zip(data.files, n_documents, tokens, shares(tokens, data.alpha), strict=True):
+        held = f"{n:,} documents, {size:,} tokens, {size / sum(tokens):.1%} of all"
+        lines.append(f"{path}: {held}, {share:.1%} of an epoch")
+    return lines
+
+
+def open_text(config: Config, folder: Path) -> PreparedText:
+    """Open what ``build_text`` made. Raises ``RunError`` naming what is damaged."""
+    with opening(folder) as index:
+        try:
+            sizes = _Sizes.model_validate_json(read_plain(folder / "corpora.json", _MOST_BYTES))
+        except ValidationError as error:
+            raise ValueError("corpora.json does not say what it should") from error
+        tokenizer = load_tokenizer(folder / "tokenizer.json")
+        data = config.data
+        stores = Store.open(folder / "train"), Store.open(folder / "valid")
+        train = Corpora(stores[0], data.length, tuple(sizes.train), data.alpha, data.isolated)
+        valid = Corpora(stores[1], data.length, tuple(sizes.valid), 1.0, data.isolated)
+        make = rows_of(config, tokenizer, bool(sizes.unknown))
+        return PreparedText(make(train), make(valid), tokenizer, index["counts"])
+
+
+def rows_of(config: Config, tokenizer: Tokenizer, unknown: bool) -> Callable[[Corpora], Rows]:
+    """Return what makes rows of documents, some tokens of which the vocabulary may not know."""
+    if isinstance(config, ClmConfig):
+        return NextRows
+    refuse_maskless(config, tokenizer)
+    mask = tokenizer.symbol(MASK)
+    assert mask is not None
+    words = Words(mask, ordinary(tokenizer), UNK_ID if unknown else None)
+    masking, joins = config.masking, joints(tokenizer)
+    if config.model.next_sentence:
+        ends = sentence_ends(tokenizer)
+        return lambda corpora: PairRows(corpora, masking, words, joins, ends)
+    return lambda corpora: MaskedRows(corpora, masking, words, joins)
+
+
+def _chunks(documents: Iterable[str]) -> Iterator[list[str]]:
+    chunk: list[str] = []
+    size = 0
+    for text in documents:
+        chunk.append(text)
+        size += len(text)
+        if size > _AT_ONCE:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk

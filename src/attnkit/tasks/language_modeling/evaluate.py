@@ -1,0 +1,209 @@
+"""What a language model is trained on and scored by: the likelihood of hidden or of next tokens.
+
+Letters: B rows, T tokens of a row, N predicted tokens, D model width, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from attnkit.data.language_modeling import PassageBatch
+from attnkit.engine.task import Abandoned, Sample, Stop, unless
+from attnkit.engine.validation import sample_places
+from attnkit.models.bert import Bert
+from attnkit.models.dropout import without_dropout
+from attnkit.models.gpt import Gpt
+from attnkit.models.packing import Layout
+from attnkit.tasks.language_modeling.config import MASK, ClmConfig, MlmConfig, n_corpora
+from attnkit.tasks.language_modeling.data import PreparedText
+from attnkit.tasks.translation.search_pool import Batching, make_batches
+from attnkit.training.losses import Term, linear_cross_entropy
+
+_BATCH_TOKENS = 4096
+_LOGITS = 1 << 24
+"""Logits that are held at once, beyond those of one token."""
+_SHOWN = 60  # tokens of a sample
+FIXED = -1
+"""The epoch whose hidden tokens are those of every evaluation."""
+_TRIES = 50
+"""Epochs before it that are tried where that one hides none, as of a few short documents."""
+_MOST = 700.0  # of a loss, for its perplexity to be a number
+
+
+def layout_of(batch: PassageBatch) -> Layout:
+    """Return what the tokens of a batch may see."""
+    if batch.passages is None:
+        return Layout.whole(len(batch.ids))
+    return Layout.packed(batch.n_whole, batch.passages, batch.bounds)
+
+
+def features(model: Bert | Gpt, batch: PassageBatch) -> tuple[Tensor, Tensor | None]:
+    """Return what ``output`` turns into the logits of the predicted tokens, (N, D), and of pairs all, (B, T, D)."""
+    layout = layout_of(batch)
+    if isinstance(model, Gpt):
+        return _pick(model.hidden(batch.ids, layout), batch), None
+    if batch.follows is None:
+        return model.predict(model.hidden_at(batch.chosen, batch.ids, layout, batch.segments)), None
+    hidden = model.hidden(batch.ids, layout, batch.segments)
+    return model.predict(_pick(hidden, batch)), hidden
+
+
+def _pick(hidden: Tensor, batch: PassageBatch) -> Tensor:
+    return hidden.flatten(0, 1).index_select(0, batch.chosen)
+
+
+def language_loss(
+    model: Bert | Gpt, device: torch.device, smoothing: float
+) -> Callable[[PassageBatch], dict[str, Term]]:
+    """Return the loss of a batch: the negative log-likelihood of the predicted tokens, and of what follows in pairs."""
+
+    def loss(batch: PassageBatch) -> dict[str, Term]:
+        batch = batch.to(device)
+        found, hidden = features(model, batch)
+        total, nll = linear_cross_entropy(found, model.output.weight, model.output.bias, batch.targets, smoothing)
+        terms = {"nll": Term(total, reported=nll)}
+        if batch.follows is not None:
+            logits = next_logits(model, hidden)
+            logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+            terms["next"] = Term(F.cross_entropy(logits, batch.follows, reduction="sum"))
+        return terms
+
+    return loss
+
+
+def next_logits(model: Bert | Gpt, hidden: Tensor | None) -> Tensor:
+    """Return the logits (B, 2) of pairs: the second part follows, or does not."""
+    assert isinstance(model, Bert) and model.next_sentence is not None and hidden is not None
+    logits: Tensor = model.next_sentence(hidden)
+    return logits
+
+
+@dataclass
+class Guesses:
+    """How tokens were guessed, summed by corpus."""
+
+    n: npt.NDArray[np.float64]
+    first: npt.NDArray[np.float64]
+    """The token was the likeliest one."""
+    fifth: npt.NDArray[np.float64]
+    """It was among the five likeliest."""
+    nll: float = 0.0
+    n_pairs: int = 0
+    n_right_pairs: int = 0
+
+    def add(self, corpora: npt.NDArray[np.int64], ranks: npt.NDArray[np.int64], nll: float) -> None:
+        """Take in tokens (N,) of corpora, with how many others were as likely or likelier."""
+        size = len(self.n)
+        self.n += np.bincount(corpora, minlength=size)
+        self.first += np.bincount(corpora[ranks < 1], minlength=size)
+        self.fifth += np.bincount(corpora[ranks < 5], minlength=size)
+        self.nll += nll
+
+    def scores(self) -> dict[str, float]:
+        """Return the metrics of ``pretrain_config``."""
+        loss = self.nll / float(self.n.sum()) if self.n.any() else math.nan
+        found = {"loss": loss, "perplexity": math.exp(min(loss, _MOST))}
+        for name, right in (("accuracy", self.first), ("top_5", self.fifth)):
+            found[name] = 100 * float(right.sum() / max(1.0, self.n.sum()))
+        if len(self.n) > 1:
+            each = 100 * self.first / np.maximum(1, self.n)
+            found |= {f"accuracy_{number}": float(value) for number, value in enumerate(each, 1)}
+        if self.n_pairs:
+            found["next_accuracy"] = 100 * self.n_right_pairs / self.n_pairs
+        return found
+
+
+@dataclass
+class LanguageEvaluation:
+    """How well the tokens of the development set are guessed, the same ones each time."""
+
+    prepared: PreparedText
+    config: MlmConfig | ClmConfig
+    device: torch.device
+    stop: Stop | None = None
+    samples: list[Sample] = field(default_factory=list)
+    """(what is read, the text, what the model makes of it)."""
+    epoch: int = FIXED
+    """The epoch whose hidden tokens are scored."""
+
+    def __call__(self, model: Bert | Gpt) -> dict[str, float] | None:
+        """Return the metrics of the configuration; the loss is no number if no token of the text can be hidden."""
+        try:
+            with without_dropout(model), torch.inference_mode():
+                guesses = self._guess(model)
+                while not guesses.n.any() and self.epoch > FIXED - _TRIES:
+                    self.epoch -= 1
+                    guesses = self._guess(model)
+                self.samples = self._show(model)
+        except Abandoned:
+            return None
+        return guesses.scores()
+
+    def _guess(self, model: Bert | Gpt) -> Guesses:
+        n = n_corpora(self.config.data)
+        guesses = Guesses(np.zeros(n), np.zeros(n), np.zeros(n))
+        for batch in self._batches():
+            self._judge(model, batch, guesses)
+        return guesses
+
+    def _batches(self) -> Iterator[PassageBatch]:
+        lengths = self.prepared.valid.lengths[0]
+        scored = sample_places(len(lengths), self.config.data.valid_rows or len(lengths))
+        for places in unless(self.stop, make_batches(lengths[scored].tolist(), Batching(_BATCH_TOKENS, "tokens"))):
+            yield self._batch(scored[np.asarray(places, np.int64)])
+
+    def _batch(self, indices: npt.NDArray[np.int64]) -> PassageBatch:
+        return self.prepared.valid.batch(indices, self.config.data.held_out_seed, self.epoch).to(self.device)
+
+    def _judge(self, model: Bert | Gpt, batch: PassageBatch, guesses: Guesses) -> None:
+        found, hidden = features(model, batch)
+        ranks, nll = [], 0.0
+        for rows, targets in _in_parts(found, batch.targets, model.output.out_features):
+            logits = model.output(rows).float()
+            right = logits.gather(1, targets[:, None])
+            nll += float((logits.logsumexp(1) - right[:, 0]).sum(dtype=torch.float64))
+            # Not above but at least: where all are alike, nothing was guessed.
+            ranks.append((logits >= right).sum(1) - 1)
+        corpora = self.prepared.valid.corpus(batch.numbers)[batch.chosen.cpu().numpy() // batch.ids.shape[1]]
+        guesses.add(corpora, torch.cat(ranks).cpu().numpy() if ranks else np.empty(0, np.int64), nll)
+        if batch.follows is not None:
+            guesses.n_pairs += len(batch.follows)
+            guesses.n_right_pairs += int((next_logits(model, hidden).argmax(1) == batch.follows).sum())
+
+    def _show(self, model: Bert | Gpt) -> list[Sample]:
+        """Return the beginnings of a few rows."""
+        valid = self.prepared.valid
+        found = []
+        for place in sample_places(len(valid), self.config.evaluation.samples):
+            batch = self._batch(np.array([place]))
+            guessed = [model.output(row[None]).argmax() for row in features(model, batch)[0]]
+            read = batch.ids.reshape(-1).cpu()
+            text, made = read.clone(), read.clone()
+            chosen = batch.chosen.cpu()
+            text[chosen] = batch.targets.cpu()
+            made[chosen] = torch.tensor([int(id) for id in guessed], dtype=torch.int64)
+            numbers = None if batch.passages is None else batch.passages[0].cpu()
+            first = read if numbers is None else read[numbers == numbers[0]]
+            found.append(tuple(self._decode(ids[: min(len(first), _SHOWN)]) for ids in (read, text, made)))
+        return [(read, text, made) for read, text, made in found]
+
+    def _decode(self, ids: Tensor) -> str:
+        tokenizer = self.prepared.tokenizer
+        step = -1 if isinstance(self.config, ClmConfig) and self.config.direction == "right-to-left" else 1
+        text = tokenizer.decode([ids.tolist()[::step]])[0]
+        # A symbol has no space before it, as the words that it stands for have.
+        return text if tokenizer.config.kind in ("char", "word") else text.replace(MASK, f" {MASK}").strip()
+
+
+def _in_parts(found: Tensor, targets: Tensor, vocab_size: int) -> Iterator[tuple[Tensor, Tensor]]:
+    size = max(1, _LOGITS // vocab_size)
+    for start in range(0, len(found), size):
+        yield found[start : start + size], targets[start : start + size]

@@ -1,0 +1,208 @@
+"""What stands where ``[MASK]`` does, by a trained BERT: the likeliest tokens with their probabilities.
+
+Letters: B rows, T tokens of a row, N masks, K guesses, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from attnkit.engine.load import read_tokenizer
+from attnkit.engine.loading import Opened, open_run
+from attnkit.errors import DataError
+from attnkit.models.bert import Bert
+from attnkit.models.packing import Layout
+from attnkit.runtime.devices import set_threads
+from attnkit.tasks.finetuning.prediction import rounded
+from attnkit.tasks.language_modeling.config import MASK
+from attnkit.tasks.translation.search_pool import Batching, make_batches
+from attnkit.tasks.translation.stream import complaints, patience_with, windows
+from attnkit.text.lines import STDIN, LineReader
+from attnkit.text.mask_tokens import encode_hidden, fill
+from attnkit.text.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer
+from attnkit.text.word_boundaries import ordinary
+
+_AT_ONCE, _BATCH_TOKENS = 256, 2048
+_GUESSES = 100_000
+"""Of each mask of the lines that are held at once: every one has a line of text of its own."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What ``attnkit fill-mask`` is asked to do."""
+
+    run: Path
+    texts: list[str] | None = None
+    """Without them, the lines of standard input."""
+    top: int = 5
+    """Guesses for each mask."""
+    device: str = "auto"
+    threads: int | None = None
+    checkpoint: str | None = None
+    strict: bool = False
+    """Refuse bytes that are not UTF-8 instead of putting U+FFFD in their place."""
+
+
+@dataclass(frozen=True)
+class Guess:
+    """A token in the place of a mask."""
+
+    piece: str
+    probability: float
+    """Of this token among all that the vocabulary has; other masks of the line are still hidden."""
+    text: str
+    """The line with it; other masks stay."""
+
+
+@dataclass(frozen=True)
+class Filled:
+    """A line with guesses."""
+
+    text: str
+    filled: str
+    """The line with the likeliest token in the place of each mask."""
+    masks: list[list[Guess]]
+    """For each mask its guesses, the likeliest first. Tokens that stand for no text are left out."""
+
+    def as_dictionary(self) -> dict[str, Any]:
+        """Return it as plain data for ``--json``."""
+        masks = [
+            [{**asdict(guess), "probability": rounded(guess.probability)} for guess in mask] for mask in self.masks
+        ]
+        return {"text": self.text, "filled": self.filled, "masks": masks}
+
+
+class Filler:
+    """Lines in, guesses out. A result depends on its own line alone."""
+
+    def __init__(self, opened: Opened, top: int = 5) -> None:
+        """Take a run of BERT, and how many guesses are wanted for a mask.
+
+        Raises:
+            DataError: its vocabulary has no mask.
+        """
+        self.tokenizer, self.top = read_tokenizer(opened.checkpoint), top
+        self.predictor = Predictor(opened.model, self.tokenizer, opened.device)
+        self.longest: int = opened.config.model.longest_text
+        self._places = torch.from_numpy(ordinary(self.tokenizer)).to(opened.device)
+
+    def fill(self, lines: Sequence[str], first: int = 1, source: str = "texts") -> list[Filled]:
+        """Return the guesses for lines, which are those from number ``first`` on of a source.
+
+        Raises:
+            DataError: a line has no mask, or more tokens than are read at once.
+        """
+        rows, refused = self.read(lines, first, source)
+        if refused is not None:
+            raise refused
+        if maskless := [number for number, row in enumerate(rows, first) if not row]:
+            where, help = f"{source}, line {maskless[0]}", f"put {MASK} where a word is missing"
+            raise DataError(f"there is no {MASK} in this line", where=where, help=help)
+        return self.guess(lines, rows)
+
+    def read(self, lines: Sequence[str], first: int, source: str) -> tuple[list[list[int]], DataError | None]:
+        """Return the row of each line, empty where it has no mask; of those before one that is refused, and why."""
+        rows: list[list[int]] = []
+        for number, line in enumerate(lines, first):
+            ids = encode_hidden(self.tokenizer, line, MASK)
+            row = [BOS_ID, *ids, EOS_ID] if self.predictor.mask in ids else []
+            try:
+                refuse_longer(len(row), self.longest, f"{source}, line {number}")
+            except DataError as error:
+                return rows, error
+            rows.append(row)
+        return rows, None
+
+    def guess(self, lines: Sequence[str], rows: Sequence[list[int]]) -> list[Filled]:
+        """Return the guesses for lines whose rows ``read`` returned; one without a mask stays as it is."""
+        found = [Filled(line, line, []) for line in lines]
+        kept = [i for i, row in enumerate(rows) if row]
+        for places in make_batches([len(rows[i]) for i in kept], Batching(_BATCH_TOKENS, "tokens")):
+            batch = [kept[place] for place in places]
+            some = [rows[i] for i in batch]
+            masks = [[place for place, id in enumerate(row) if id == self.predictor.mask] for row in some]
+            sizes = [len(places) for places in masks]
+            probabilities = torch.split(self.predictor.probabilities(some, masks), sizes)
+            for i, part in zip(batch, probabilities, strict=True):
+                found[i] = self._told(lines[i], part)
+        return found
+
+    def _told(self, line: str, probabilities: Tensor) -> Filled:
+        """Return the guesses for a line from the probabilities (N, V) at its masks."""
+        usable = probabilities[:, self._places]
+        best = usable.topk(min(self.top, len(self._places)), sorted=True)
+        ids, values = self._places[best.indices].tolist(), best.values.tolist()
+        n = len(ids)
+        masks = []
+        for number, (own, probabilities_of) in enumerate(zip(ids, values, strict=True)):
+            pieces = self.tokenizer.pieces(own)
+            alone = [[id if place == number else None for place in range(n)] for id in own]
+            texts = [fill(self.tokenizer, line, MASK, some) for some in alone]
+            masks.append([Guess(*parts) for parts in zip(pieces, probabilities_of, texts, strict=True)])
+        return Filled(line, fill(self.tokenizer, line, MASK, [own[0] for own in ids]), masks)
+
+
+class Predictor:
+    """Probabilities of hidden tokens."""
+
+    def __init__(self, model: Bert, tokenizer: Tokenizer, device: torch.device) -> None:
+        """Take a model with its vocabulary. Raises ``DataError`` where that has no mask."""
+        mask = tokenizer.symbol(MASK)
+        if mask is None:
+            raise DataError(f"the vocabulary of this run has no {MASK}", help="take a run of pretrain-mlm")
+        self.model, self.mask, self.device = model, mask, device
+
+    @torch.inference_mode()
+    def probabilities(self, rows: Sequence[list[int]], places: Sequence[list[int]]) -> Tensor:
+        """Return the probabilities (N, V) in float64 at places of rows, row after row."""
+        length = max(map(len, rows))
+        ids = torch.tensor([row + [PAD_ID] * (length - len(row)) for row in rows], device=self.device)
+        real = torch.arange(length, device=self.device) < torch.tensor([[len(row)] for row in rows], device=self.device)
+        at = [number * length + place for number, own in enumerate(places) for place in own]
+        hidden = self.model.hidden(ids, Layout.padded(real)).flatten(0, 1)
+        logits = self.model.head(hidden[torch.tensor(at, device=self.device)])
+        return logits.double().softmax(-1)
+
+
+def refuse_longer(n_tokens: int, longest: int, where: str) -> None:
+    """Raise ``DataError`` for a row of more tokens, its ends included, than are read at once."""
+    if n_tokens > longest:
+        what = f"this text has {n_tokens:,} tokens with its ends, and the model reads {longest:,} at most"
+        raise DataError(what, where=where, help="shorten it")
+
+
+def fill_stream(request: Request, tell: Callable[[str], None]) -> Iterator[list[Filled]]:
+    """Yield the lines with guesses in groups as they are ready, first an empty one; ``tell`` takes warnings.
+
+    Raises:
+        RunError: the run is none of BERT.
+        DataError: see ``Filler.fill``.
+    """
+    set_threads(request.threads)
+    opened = open_run(request.run, "mlm", device=request.device, checkpoint=request.checkpoint)
+    for warning in opened.warnings:
+        tell(warning)
+    filler = Filler(opened, request.top)
+    yield []
+    if request.texts is not None:
+        yield filler.fill(request.texts)
+        return
+    lines, n, n_maskless = LineReader(STDIN, on_bad="refuse" if request.strict else "replace"), 1, 0
+    at_once = max(1, min(_AT_ONCE, _GUESSES // request.top))
+    for window in windows(lines, at_once, patience_with(STDIN)):
+        rows, refused = filler.read(window, n, "standard input")
+        n_maskless += sum(not row for row in rows)
+        yield filler.guess(window[: len(rows)], rows)
+        if refused is not None:
+            raise refused
+        n += len(window)
+    if n_maskless:
+        tell(f"{n_maskless:,} of {n - 1:,} lines have no {MASK}: they stay as they are")
+    for message in complaints(lines.counts, STDIN):
+        tell(message)

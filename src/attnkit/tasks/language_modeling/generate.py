@@ -1,0 +1,240 @@
+"""Texts that go on from prompts, by a trained GPT: greedily or at random. Knows no terminals.
+
+The model reads the begin symbol and the prompt, or, where it works from right to left, the prompt's tokens from its
+last to its first: then the prompt is the end of the text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from attnkit.config import validate
+from attnkit.decoding.config import SearchConfig
+from attnkit.decoding.search import Hypothesis, Sources, search
+from attnkit.engine.load import read_tokenizer
+from attnkit.engine.loading import Opened, open_run
+from attnkit.errors import UsageError
+from attnkit.models.linear import pack
+from attnkit.models.sliding_window import Sliding
+from attnkit.runtime.devices import set_threads
+from attnkit.tasks.translation.search_pool import usable_words
+from attnkit.tasks.translation.stream import complaints, patience_with, windows
+from attnkit.text.incremental_decoder import GrowingText
+from attnkit.text.lines import STDIN, LineReader
+from attnkit.text.tokenizer import BOS_ID, EOS_ID
+
+_AT_ONCE, _BATCH = 256, 64
+_DIGITS = 4  # of a log-probability: further ones change with what is generated beside it
+MOST_TEXTS = 1024
+"""Of one prompt."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What ``attnkit generate`` is asked to do."""
+
+    run: Path
+    prompt: str | None = None
+    """Without one, each line of standard input is one."""
+    n: int = 1
+    """Texts of each prompt."""
+    search: dict[str, Any] = field(default_factory=dict)
+    """Fields of ``SearchConfig``; one that speaks of chance makes it a game of chance."""
+    window: int | None = None
+    """Most tokens that the model sees at once; None: its positions, or what its training rows had."""
+    device: str = "auto"
+    threads: int | None = None
+    checkpoint: str | None = None
+    strict: bool = False
+    """Refuse bytes that are not UTF-8 instead of putting U+FFFD in their place."""
+
+
+@dataclass(frozen=True)
+class Text:
+    """A prompt with what was made of it."""
+
+    text: str
+    """All of it; of a model from right to left, what was made and then the prompt."""
+    made: str
+    pieces: list[str]
+    """The tokens that were made, in the order of the text."""
+    log_prob: float
+    """Natural logarithm of the probability of what was made, its end included."""
+    end: Literal["end", "length"]
+    """Whether the model ended the text, or the greatest length did."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came of one prompt."""
+
+    prompt: str
+    texts: list[Text]
+
+    def as_dictionary(self) -> dict[str, Any]:
+        """Return it as plain data for ``--json``."""
+        texts = [{**asdict(text), "log_prob": round(text.log_prob, _DIGITS)} for text in self.texts]
+        return {"prompt": self.prompt, "texts": texts}
+
+
+def configure(request: Request) -> SearchConfig:
+    """Return the settings of the search: greedy, unless something speaks of chance.
+
+    Raises:
+        UsageError: a value that cannot be, or several texts without chance, which would be alike.
+    """
+    given = {name: value for name, value in request.search.items() if value is not None}
+    greedy = given.get("temperature") == 0
+    if greedy and request.n > 1:
+        raise UsageError(
+            f"without chance all {request.n} texts are alike",
+            where="--temperature 0",
+            help="raise it, or leave out --n",
+        )
+    chance = {"temperature", "top_k", "top_p", "seed"} & given.keys()
+    if greedy:
+        given = {name: value for name, value in given.items() if name not in chance}
+    sampling = bool(chance or request.n > 1) and not greedy
+    origins = {name: f"--{name.replace('_', '-')}" for name in given} | {"max_length": "--max-new-tokens"}
+    return validate(SearchConfig, {"beam_size": 1, **given, "sampling": sampling}, origins)
+
+
+class Generator:
+    """Prompts in, texts out. A text depends on its own prompt, the number of its line and of itself, and the seed."""
+
+    def __init__(self, opened: Opened, config: SearchConfig, window: int | None = None) -> None:
+        """Take a run, how words are chosen, and the most tokens that the model is to see at once.
+
+        Raises:
+            UsageError: the model has no positions for such a window.
+        """
+        self.opened, self.device = opened, opened.device
+        self.tokenizer = read_tokenizer(opened.checkpoint)
+        self.config = usable_words(config, self.tokenizer)
+        self.backwards = opened.config.direction == "right-to-left"
+        longest = opened.config.model.longest
+        if window is not None and longest is not None and window > longest:
+            what = f"this model has positions for {longest:,} tokens"
+            raise UsageError(what, where=f"--window {window}", help=f"ask for at most {longest}")
+        self.window: int = window or longest or opened.config.data.length
+        self.model = Sliding(pack(opened.model), self.window)
+        self.n_cut = 0
+        """Prompts so far whose beginnings the model did not see."""
+
+    def generate(self, prompts: Sequence[str], n: int = 1, first: int = 0) -> list[Answer]:
+        """Return what comes of prompts, which are the lines ``first``, ``first`` + 1, … of all."""
+        rows = [self.read(prompt) for prompt in prompts]
+        self.n_cut += sum(len(row) > self.window for row in rows)
+        jobs = sorted(
+            ((line, number) for line in range(len(rows)) for number in range(n)), key=lambda j: len(rows[j[0]])
+        )
+        found: list[list[Text]] = [[] for _ in rows]
+        for batch in _alike(jobs, rows):
+            keys = [_key(first + line, number) for line, number in batch]
+            for (line, _), ids in zip(batch, self._search([rows[line] for line, _ in batch], keys), strict=True):
+                found[line].append(self._told(rows[line], ids))
+        return [Answer(prompt, texts) for prompt, texts in zip(prompts, found, strict=True)]
+
+    def stream(self, prompt: str, tell: Callable[[str], None], line: int = 0, number: int = 0) -> Text:
+        """Return the ``number``-th text of the prompt of a line, telling its characters as they come.
+
+        The same text as ``generate`` gives, and only for models from left to right.
+        """
+        assert not self.backwards
+        row = self.read(prompt)
+        self.n_cut += number == 0 and len(row) > self.window
+        growing = GrowingText(self.tokenizer)
+        tell(growing.add(row[1:]))
+
+        def told(sentences: Tensor, words: Tensor) -> None:
+            id = int(words[0, 0])
+            if id != EOS_ID and (added := growing.add([id])):
+                tell(added)
+
+        found = self._search([row], [_key(line, number)], told)[0]
+        tell(growing.end())
+        return self._told(row, found)
+
+    def read(self, prompt: str) -> list[int]:
+        """Return what the model reads of a prompt, in its direction."""
+        if self.tokenizer.config.kind != "char":  # pieces bring their own space, which stands before them
+            prompt = prompt.lstrip(" ") if self.backwards else prompt.rstrip(" ")
+        ids = self.tokenizer.encode([prompt])[0]
+        return [BOS_ID, *(reversed(ids) if self.backwards else ids)]
+
+    def complaints(self) -> list[str]:
+        """Return what of the prompts so far the model did not see, in words."""
+        which = "end" if self.backwards else "beginning"
+        said = f"{self.n_cut:,} prompts have" if self.n_cut > 1 else "a prompt has"
+        told = f"{said} more than the {self.window:,} tokens that the model sees at once: it did not see the {which}"
+        return [told] if self.n_cut else []
+
+    def _search(
+        self, rows: list[list[int]], keys: list[int], told: Callable[[Tensor, Tensor], None] | None = None
+    ) -> list[Hypothesis]:
+        ids = torch.tensor(rows, device=self.device)
+        found = search([self.model], Sources(ids, keys=keys, before=ids), self.config, told=told)
+        return [hypotheses[0] for hypotheses in found]
+
+    def _told(self, row: list[int], found: Hypothesis) -> Text:
+        step = -1 if self.backwards else 1
+        made, ids = found.ids[::step], [*row[1:], *found.ids][::step]
+        text, raw = self.tokenizer.decode([ids])[0], b"".join(map(self.tokenizer.bytes_of, made))
+        own = raw.decode("utf-8", errors="replace")
+        if self.backwards or len(row) == 1:
+            own = self.tokenizer.decode([made])[0]
+        pieces = self.tokenizer.pieces(made)
+        return Text(text, own, pieces, found.log_prob, "end" if found.finished else "length")
+
+
+def _key(line: int, number: int) -> int:
+    return line * MOST_TEXTS + number
+
+
+def _alike(jobs: Sequence[tuple[int, int]], rows: Sequence[list[int]]) -> Iterator[list[tuple[int, int]]]:
+    """Cut jobs, which are sorted by the lengths of their rows, into batches of one length each."""
+    batch: list[tuple[int, int]] = []
+    for job in jobs:
+        if batch and (len(batch) == _BATCH or len(rows[batch[0][0]]) != len(rows[job[0]])):
+            yield batch
+            batch = []
+        batch.append(job)
+    if batch:
+        yield batch
+
+
+def open_generator(request: Request, tell: Callable[[str], None]) -> Generator:
+    """Open a run of GPT; ``tell`` takes warnings.
+
+    Raises:
+        UsageError: settings that cannot be.
+        RunError: the run is none of GPT.
+    """
+    config = configure(request)
+    set_threads(request.threads)
+    opened = open_run(request.run, "clm", device=request.device, checkpoint=request.checkpoint)
+    for warning in opened.warnings:
+        tell(warning)
+    return Generator(opened, config, request.window)
+
+
+def prompts_of(request: Request, tell: Callable[[str], None], at_once: int = _AT_ONCE) -> Iterator[list[str]]:
+    """Yield the prompts in groups, as they are read; ``tell`` takes what is odd about their bytes."""
+    if request.prompt is not None:
+        yield [request.prompt]
+        return
+    lines = LineReader(STDIN, on_bad="refuse" if request.strict else "replace")
+    yield from windows(lines, at_once, patience_with(STDIN))
+    for message in complaints(lines.counts, STDIN):
+        tell(message)
+
+
+def one_line(text: str) -> str:
+    """Return a text with spaces in the place of its line feeds, so that lines stay as many as they are."""
+    return text.replace("\n", " ")

@@ -1,0 +1,1 @@
+"""Hierarchical attention networks over documents."""

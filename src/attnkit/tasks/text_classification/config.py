@@ -1,0 +1,68 @@
+"""The configuration of a document classifier's run, and what its presets choose. Knows no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import model_validator
+
+from attnkit.data.config import DocumentsConfig
+from attnkit.engine.presets import SCALES
+from attnkit.engine.run_config import RunConfig
+from attnkit.models.han_config import HAN_SIZES, HanConfig
+
+EPOCHS = {"tiny": 30.0, "small": 15.0, "base": 10.0, "big": 5.0}
+
+
+class ClassifyConfig(RunConfig, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
+    """Everything that decides a document classifier's run."""
+
+    task: Literal["classify"] = "classify"
+    """What kind of job this is."""
+    data: DocumentsConfig
+    """Documents and their labels."""
+    model: HanConfig
+    """The architecture."""
+
+    @model_validator(mode="after")
+    def _lengths_fit_the_positions(self) -> ClassifyConfig:
+        needs = {
+            f"sentences of data.max_length={self.data.max_length} tokens": self.data.max_length,
+            f"documents of data.max_sentences={self.data.max_sentences} sentences": self.data.max_sentences,
+        }
+        what = max(needs, key=needs.__getitem__)
+        if self.model.longest is not None and self.model.longest < needs[what]:
+            raise ValueError(f"{self.model.limited_by} of {needs[what]} for {what}; raise the one or lower the other")
+        return self
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Return the names of what evaluation reports: ``loss`` in nats a document, the others in percent."""
+        return ("loss", "accuracy", "macro_f1")
+
+
+def classify_kind(given: Mapping[str, Any]) -> str:
+    """Return the kind of model where nobody said it."""
+    return "han"
+
+
+def classify_preset(name: str, kind: str) -> dict[str, Any]:
+    """Return the configuration tree of a preset: words as they are, in lower case, and few epochs."""
+    scale = SCALES[name]
+    return {
+        **scale,
+        "vocabulary": {**scale["vocabulary"], "kind": "word", "lowercase": True},
+        "optimization": {
+            "learning_rate": 2e-3,
+            "schedule": "cosine",
+            "warmup_steps": 100,
+            "warmup_share": 0.2,
+            "max_tokens": 4 * scale["optimization"]["max_tokens"],
+            "label_smoothing": 0.0,
+        },
+        "limits": {"epochs": EPOCHS[name], "metric": "accuracy"},
+        "evaluation": {"every_epochs": 1.0},
+        "checkpoints": {},
+        "model": {"kind": kind, **(HAN_SIZES.get(name, {}) if kind == "han" else {})},
+    }

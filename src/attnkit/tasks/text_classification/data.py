@@ -1,0 +1,256 @@
+"""Documents and their labels on the way from text to a model, for training and for use alike."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, Field, ValidationError
+
+from attnkit.checkpoints.checkpoint import Checkpoint
+from attnkit.checkpoints.metadata import read_bounded
+from attnkit.data.config import DocumentsConfig
+from attnkit.data.documents import DocumentRows, Sentences, write_documents
+from attnkit.data.prepared_dir import Stage, choose_held_out, count_first, opening, read_lines, write_index, write_lines
+from attnkit.errors import DataError, RunError
+from attnkit.io import atomic
+from attnkit.io.safe_read import read_plain
+from attnkit.tasks.text_classification.config import ClassifyConfig
+from attnkit.text.documents import MOST_LABEL, read_labeled, space_words, split_sentences
+from attnkit.text.tokenizer import Tokenizer
+from attnkit.text.tokenizer import load as load_tokenizer
+from attnkit.text.vocabulary import train_vocabulary
+
+MOST_LABELS = 10_000
+MOST_LABELS_BYTES = 1 << 23
+"""Of labels.json."""
+_CHUNK = 1024  # documents
+Labeled = tuple[str, str]
+Label = Annotated[str, Field(min_length=1, max_length=MOST_LABEL, pattern=r"^[^\n\r\t]+$")]
+
+
+class Labels(BaseModel, extra="forbid", strict=True):
+    """What ``labels.json`` says."""
+
+    format: Literal["attnkit labels"] = "attnkit labels"
+    labels: list[Label] = Field(min_length=2, max_length=MOST_LABELS)
+    """By their ids."""
+    columns: list[str] | None = Field(default=None, min_length=2, max_length=3)
+    """Of a classifier of texts: the names that the label's column and those of one text or two had in the table that it
+    was trained on. None where nobody knows."""
+
+    @property
+    def pairs(self) -> bool | None:
+        """Return whether it was taught pairs of texts; None where nobody knows."""
+        return None if self.columns is None else len(self.columns) == 3
+
+    def to_bytes(self) -> bytes:
+        """Return the content of the file."""
+        return (json.dumps(self.model_dump(exclude_none=True), ensure_ascii=False) + "\n").encode()
+
+    @staticmethod
+    def parse(raw: bytes, where: str) -> Labels:
+        """Read the content of the file. Raises ``RunError`` where it makes no sense."""
+        try:
+            found = Labels.model_validate_json(raw)
+            if len(set(found.labels)) != len(found.labels):
+                raise ValueError("a label stands twice")
+            return found
+        except (ValidationError, ValueError) as error:
+            raise RunError("labels.json makes no sense", where=where) from error
+
+
+def read_labels(checkpoint: Checkpoint) -> Labels:
+    """Return the labels of a checkpoint."""
+    return Labels.parse(read_bounded(checkpoint, "labels.json", MOST_LABELS_BYTES), str(checkpoint.path))
+
+
+def refuse_unknown(known: Labels, found: Iterable[str], where: str, noun: str = "label") -> None:
+    """Raise ``DataError`` where there is a label that the weights which a run begins with do not know."""
+    there = set(known.labels)
+    strange = [label for label in found if label not in there]
+    if strange:
+        more = f" and {len(strange) - 1:,} more" if strange[1:] else ""
+        what = f"the run begun with does not know the {noun} '{strange[0]}'{more}"
+        help = f"it knows {few(known.labels)}; name them alike, or begin with a pretrained run"
+        raise DataError(what, where=where, help=help)
+
+
+def few(labels: Sequence[str]) -> str:
+    """Return the first of some labels in words."""
+    return ", ".join(labels[:4]) + (", ..." if labels[4:] else "")
+
+
+def count_labels(found: Iterable[str], unit: str, where: str) -> tuple[set[str], int]:
+    """Return all labels that a classifier has to learn, and how many examples have one.
+
+    Raises:
+        DataError: there are fewer than two, or too many.
+    """
+    labels, total = set[str](), 0
+    for label in found:
+        labels.add(label)
+        total += 1
+        if len(labels) > MOST_LABELS:
+            raise DataError(f"there are more than {MOST_LABELS:,} labels", where=where)
+    if len(labels) < 2:
+        what = f"every {unit} has the label '{next(iter(labels))}'" if labels else f"there are no {unit}s"
+        raise DataError(what, where=where, help="a classifier needs two labels or more")
+    return labels, total
+
+
+@dataclass
+class Reader:
+    """Turns documents into the ids of their sentences."""
+
+    tokenizer: Tokenizer
+    data: DocumentsConfig
+    n_cut: int = 0
+    """Documents so far of which the end was not read: they have more sentences than ``max_sentences``."""
+
+    def sentences(self, document: str) -> list[str]:
+        """Return the sentences as the vocabulary is given them."""
+        found = split_sentences(document)
+        return [space_words(part) for part in found] if self.tokenizer.config.kind == "word" else found
+
+    def encode(self, documents: Sequence[str]) -> list[Sentences]:
+        """Return the ids of each document's sentences: over-long ones cut, those beyond the last left out."""
+        texts = [self.sentences(document) for document in documents]
+        rows = iter(self.tokenizer.encode([sentence for document in texts for sentence in document]))
+        return [self._limited([next(rows) for _ in document]) for document in texts]
+
+    def _limited(self, sentences: Sentences) -> Sentences:
+        longest, most = self.data.max_length, self.data.max_sentences
+        cut = (ids[i : i + longest] for ids in sentences for i in range(0, len(ids), longest))
+        found = list(islice(cut, most))
+        self.n_cut += next(cut, None) is not None
+        return found
+
+
+@dataclass(frozen=True)
+class PreparedDocuments:
+    """Everything that a training job over documents reads."""
+
+    train: DocumentRows
+    valid: DocumentRows
+    valid_documents: list[str]
+    tokenizer: Tokenizer
+    labels: Labels
+    counts: dict[str, Any]
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes with any id, any border and any label."""
+        return self.train.fingerprint
+
+    @property
+    def texts(self) -> Mapping[str, bytes]:
+        """What a checkpoint holds besides weights."""
+        return {"tokenizer.json": self.tokenizer.to_json().encode(), "labels.json": self.labels.to_bytes()}
+
+
+class Corpus:
+    """The documents of a run's files, read as often as they are asked for, and all labels that they have."""
+
+    def __init__(self, data: DocumentsConfig) -> None:
+        self.paths = [Path(name) for name in data.files]
+        self.valid_paths = [Path(name) for name in data.valid_files or ()]
+        self.counts = {"blank": 0, "held_out": 0, "repeats_of_held_out": 0}
+        labels, total = count_labels((label for _, label in _read(self.paths)), "document", data.files[0])
+        self.labels = Labels(labels=sorted(labels))
+        self._held_out: set[int] = set()
+        if not self.valid_paths:
+            self._held_out = choose_held_out(total, data.held_out, data.held_out_seed, data.files[0])
+        self.valid = list(self._read_valid(labels))
+        if not self.valid:
+            raise DataError("no document is left to validate on", help="give --valid-data")
+
+    def documents(self) -> Iterator[Labeled]:
+        """Yield the documents to train on with their labels, counting what is left out."""
+        self.counts = dict.fromkeys(self.counts, 0)
+        known = set() if self.valid_paths else {document for document, _ in self.valid}
+        for number, (document, label) in enumerate(_read(self.paths)):
+            left_out = {
+                "held_out": number in self._held_out,
+                "blank": not split_sentences(document),
+                "repeats_of_held_out": document in known,
+            }
+            if not count_first(left_out, self.counts):
+                yield document, label
+
+    def _read_valid(self, labels: set[str]) -> Iterator[Labeled]:
+        for number, (document, label) in enumerate(_read(self.valid_paths or self.paths)):
+            if self.valid_paths and label not in labels:
+                raise DataError(f"no document to train on has the label '{label}'", where=str(self.valid_paths[0]))
+            if (self.valid_paths or number in self._held_out) and split_sentences(document):
+                yield document, label
+
+
+def _read(paths: Sequence[Path]) -> Iterator[Labeled]:
+    for path in paths:
+        yield from read_labeled(path)
+
+
+def build_documents(
+    config: ClassifyConfig, folder: Path, given: Tokenizer | None, origin: str | None, labels: Labels | None
+) -> Iterator[Stage]:
+    """Encode the documents into RUN/data; ``labels`` are those of the weights that the run begins with."""
+    with atomic.new_folder(folder) as temporary:
+        yield Stage("reading the documents")
+        corpus = Corpus(config.data)
+        if labels is not None:
+            refuse_unknown(labels, corpus.labels.labels, config.data.files[0])
+            corpus.labels = labels
+        if given is None:
+            yield Stage("building the vocabulary")
+            given = train_vocabulary(_sentences(corpus, config), config.vocabulary)
+        atomic.write_into(temporary / "tokenizer.json", given.to_json().encode())
+        atomic.write_into(temporary / "labels.json", corpus.labels.to_bytes())
+        yield Stage("encoding the documents")
+        reader = Reader(given, config.data)
+        n_train = _write(temporary / "train", corpus.documents(), reader, corpus.labels)
+        if not n_train:
+            raise DataError("no document is left to train on", where=config.data.files[0])
+        counts = {**corpus.counts, "cut_short": reader.n_cut}
+        _write(temporary / "valid", iter(corpus.valid), reader, corpus.labels)
+        counts["cut_short_in_validation"] = reader.n_cut - counts["cut_short"]
+        write_lines(temporary / "valid.txt", (document for document, _ in corpus.valid))
+        counts |= {"labels": len(corpus.labels.labels), "train": n_train, "valid": len(corpus.valid)}
+        write_index(temporary, [*corpus.paths, *corpus.valid_paths], origin, counts)
+
+
+def _sentences(corpus: Corpus, config: ClassifyConfig) -> Iterator[str]:
+    spaced = config.vocabulary.kind == "word"
+    for document, _ in corpus.documents():
+        yield from (space_words(part) if spaced else part for part in split_sentences(document))
+
+
+def _write(folder: Path, documents: Iterator[Labeled], reader: Reader, labels: Labels) -> int:
+    """Write documents, and return how many there were."""
+    ids, n = {label: id for id, label in enumerate(labels.labels)}, 0
+
+    def encoded() -> Iterator[tuple[Sentences, int]]:
+        nonlocal n
+        while chunk := list(islice(documents, _CHUNK)):
+            n += len(chunk)
+            rows = reader.encode([document for document, _ in chunk])
+            yield from ((sentences, ids[label]) for sentences, (_, label) in zip(rows, chunk, strict=True))
+
+    write_documents(folder, encoded(), reader.tokenizer.vocab_size, len(ids))
+    return n
+
+
+def open_documents(config: ClassifyConfig, folder: Path) -> PreparedDocuments:
+    """Open what ``build_documents`` made. Raises ``RunError`` naming what is damaged."""
+    with opening(folder) as index:
+        texts = read_lines(folder / "valid.txt")
+        train, valid = DocumentRows.open(folder / "train"), DocumentRows.open(folder / "valid")
+        if not len(texts) == len(valid) == index["counts"].get("valid") or not len(train):
+            raise ValueError("documents are missing")
+        labels = Labels.parse(read_plain(folder / "labels.json", MOST_LABELS_BYTES), str(folder))
+        tokenizer = load_tokenizer(folder / "tokenizer.json")
+        return PreparedDocuments(train, valid, texts, tokenizer, labels, index["counts"])

@@ -1,0 +1,180 @@
+"""Classifying documents as a task: what joins labeled documents, a hierarchical model, its loss and its scores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from attnkit.checkpoints.checkpoint import Checkpoint
+from attnkit.checkpoints.run_folder import RunFolder
+from attnkit.checkpoints.weights import refuse_fewer
+from attnkit.data.documents import DocumentBatch
+from attnkit.data.prepared_dir import Stage, is_made
+from attnkit.distributed.process_group import Ranks
+from attnkit.engine.dry_run import SAMPLE, Plan, outline
+from attnkit.engine.load import given_tokenizer, read_tokenizer
+from attnkit.engine.model_card import About
+from attnkit.engine.task import Abandoned, Sample, Stop, Task, unless
+from attnkit.engine.trainer import Parts, make_job, row_feed
+from attnkit.engine.validation import sample_places
+from attnkit.metrics.labels import label_scores
+from attnkit.models.dropout import without_dropout
+from attnkit.models.han import HierarchicalAttention
+from attnkit.tasks.text_classification.config import ClassifyConfig
+from attnkit.tasks.text_classification.data import (
+    PreparedDocuments,
+    Reader,
+    build_documents,
+    open_documents,
+    read_labels,
+)
+from attnkit.tasks.translation.search_pool import Batching, make_batches
+from attnkit.text.documents import read_labeled, space_words, split_sentences
+from attnkit.text.lines import count_lines
+from attnkit.text.vocabulary import train_vocabulary
+from attnkit.training.loop import Job
+from attnkit.training.losses import Term, linear_cross_entropy
+
+_BATCH_TOKENS = 16384
+
+
+def documents_loss(
+    model: HierarchicalAttention, device: torch.device, smoothing: float
+) -> Callable[[DocumentBatch], Mapping[str, Term]]:
+    """Return the loss of a batch: the negative log-likelihood of the labels."""
+
+    def loss(batch: DocumentBatch) -> dict[str, Term]:
+        batch = batch.to(device)
+        features = model.hidden(*batch.inputs)
+        total, nll = linear_cross_entropy(features, model.output.weight, model.output.bias, batch.labels, smoothing)
+        return {"nll": Term(total, reported=nll)}
+
+    return loss
+
+
+@dataclass
+class DocumentsEvaluation:
+    """How many documents of the development set get their label."""
+
+    prepared: PreparedDocuments
+    device: torch.device
+    n_samples: int
+    stop: Stop | None = None
+    samples: list[Sample] = field(default_factory=list)
+    """(document, its label, the label found)."""
+
+    def __call__(self, model: HierarchicalAttention) -> dict[str, float] | None:
+        """Return ``accuracy`` and ``macro_f1`` in percent, ``loss`` in nats a document."""
+        valid, labels = self.prepared.valid, self.prepared.labels.labels
+        found, expected, total = [0] * len(valid), [0] * len(valid), 0.0
+        batches = make_batches(valid.lengths[0].tolist(), Batching(_BATCH_TOKENS, "tokens"))
+        try:
+            with without_dropout(model), torch.inference_mode():
+                for indices in unless(self.stop, batches):
+                    batch = valid.batch(np.asarray(indices, np.int64)).to(self.device)
+                    log_probs = model.output(model.hidden(*batch.inputs)).float().log_softmax(-1)
+                    total -= float(log_probs.gather(1, batch.labels[:, None]).sum())
+                    best, given = log_probs.argmax(-1).tolist(), batch.labels.tolist()
+                    for i, one, other in zip(indices, best, given, strict=True):
+                        found[i], expected[i] = one, other
+        except Abandoned:
+            return None
+        picks = sample_places(len(valid), self.n_samples)
+        texts = self.prepared.valid_documents
+        self.samples = [(texts[i], labels[expected[i]], labels[found[i]]) for i in picks]
+        scores = label_scores(found, expected)
+        return {"accuracy": scores.accuracy, "loss": total / len(valid), "macro_f1": scores.macro_f1}
+
+
+def _prepare(
+    config: ClassifyConfig, folder: Path, giver: Callable[[], Checkpoint | None], origin: str | None
+) -> Iterator[Stage]:
+    if is_made(folder, [*config.data.files, *(config.data.valid_files or ())], origin):
+        return
+    source = giver()
+    labels = None if source is None else read_labels(source)
+    yield from build_documents(config, folder, given_tokenizer(config, source), origin, labels)
+
+
+def _build(config: ClassifyConfig, prepared: PreparedDocuments) -> HierarchicalAttention:
+    return HierarchicalAttention(config.model, prepared.tokenizer.vocab_size, len(prepared.labels.labels))
+
+
+def _evaluation(
+    config: ClassifyConfig, prepared: PreparedDocuments, device: torch.device, stop: Stop | None
+) -> DocumentsEvaluation:
+    return DocumentsEvaluation(prepared, device, config.evaluation.samples, stop)
+
+
+def _job(
+    config: ClassifyConfig,
+    model: HierarchicalAttention,
+    prepared: PreparedDocuments,
+    evaluation: DocumentsEvaluation,
+    ranks: Ranks,
+    stop: Stop | None = None,
+) -> Job:
+    feed = row_feed(config, prepared.train, ranks)
+    loss = documents_loss(model, evaluation.device, config.optimization.label_smoothing)
+    return make_job(config, Parts(model, feed, loss), evaluation, ranks, stop)
+
+
+def _sizes(checkpoint: Checkpoint) -> tuple[int, int]:
+    return read_tokenizer(checkpoint).vocab_size, len(read_labels(checkpoint).labels)
+
+
+def _refuse_misfit(checkpoint: Checkpoint, config: ClassifyConfig) -> None:
+    refuse_fewer(checkpoint, config.model.least_weights(*_sizes(checkpoint)))
+
+
+def _fitting(checkpoint: Checkpoint, config: ClassifyConfig) -> HierarchicalAttention:
+    _refuse_misfit(checkpoint, config)
+    return HierarchicalAttention(config.model, *_sizes(checkpoint))
+
+
+def _about(config: ClassifyConfig, name: str) -> About:
+    return About(
+        what=f"A document classifier ({config.model.kind})",
+        data=[f"`{path}`" for path in config.data.files],
+        scored="; accuracy and macro-averaged F1 in percent.",
+        use=f"attnkit classify {name} documents.txt",
+    )
+
+
+def _plan(config: ClassifyConfig, init_from: Path | None = None) -> Plan:
+    source = None if init_from is None else RunFolder(init_from).checkpoint()[0]
+    paths = [Path(name) for name in config.data.files]
+    samples = [list(islice(read_labeled(path), SAMPLE)) for path in paths]
+    counts = [count_lines(path) for path in paths]
+    texts = [part for sample in samples for document, _ in sample for part in split_sentences(document)]
+    if config.vocabulary.kind == "word":
+        texts = list(map(space_words, texts))
+    tokenizer = given_tokenizer(config, source) or train_vocabulary(texts, config.vocabulary)
+    size = tokenizer.vocab_size if source or max(counts) <= SAMPLE else config.vocabulary.size
+    n_labels = len({label for sample in samples for _, label in sample})
+    reader, tokens = Reader(tokenizer, config.data), 0.0
+    for sample, n_lines in zip(samples, counts, strict=True):
+        documents = reader.encode([document for document, _ in sample])
+        n_tokens = sum(1 + sum(len(ids) + 1 for ids in sentences) for sentences in documents)
+        tokens += n_tokens * n_lines / max(1, len(sample))
+    return outline(
+        config, sum(counts), tokens, lambda: HierarchicalAttention(config.model, size, n_labels), n_labels, "documents"
+    )
+
+
+TASK = Task(
+    prepare=_prepare,
+    open=open_documents,
+    build=_build,
+    evaluation=_evaluation,
+    job=_job,
+    fitting=_fitting,
+    refuse_misfit=_refuse_misfit,
+    about=_about,
+    plan=_plan,
+)

@@ -1,0 +1,1 @@
+"""Translation: parallel text to a sequence-to-sequence model, and lines to translations."""

@@ -1,0 +1,68 @@
+"""The whole configuration of a translation run. Knows no torch, so that help and validation stay quick."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from attnkit.data.config import DataConfig
+from attnkit.decoding.config import SearchConfig
+from attnkit.engine.run_config import RunConfig
+from attnkit.models.config import ModelConfig
+
+
+class TranslationConfig(RunConfig, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
+    """Everything that decides a run; ``attnkit train --dry-run`` shows it with the origin of each value."""
+
+    task: Literal["translation"] = "translation"
+    """What kind of job this is."""
+    data: DataConfig
+    """The files and what is dropped from them."""
+    joint_vocabulary: bool = True
+    """One vocabulary for both sides; needed for embeddings that are tied three ways."""
+    vocabulary_files: tuple[str, ...] | None = Field(default=None, min_length=1, max_length=2)
+    """Vocabularies of ``attnkit vocab`` to use instead of building new ones: a joint one, or source and target."""
+    model: ModelConfig
+    """The architecture."""
+    decoding: SearchConfig = SearchConfig()
+    """The search, for the development set and as the default of ``translate``."""
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Return the names of what evaluation reports."""
+        return ("loss", "perplexity", "bleu", "chrf")
+
+    @property
+    def max_source(self) -> int:
+        """Most tokens of a line that is translated as one, its end not counted."""
+        longest = self.model.longest
+        return self.data.max_length if longest is None else min(self.data.max_length, longest - 1)
+
+    @model_validator(mode="after")
+    def _vocabularies_fit_their_number(self) -> TranslationConfig:
+        joint = self.vocabulary_files is None or len(self.vocabulary_files) == 1
+        if self.vocabulary_files is not None and joint != self.joint_vocabulary:
+            raise ValueError("vocabulary_files names one file for a joint vocabulary, two for separate ones")
+        return self
+
+    @model_validator(mode="after")
+    def _lengths_fit_the_positions(self) -> TranslationConfig:
+        lines = f"lines of data.max_length={self.data.max_length} tokens"
+        search, n_source = self.decoding, self.data.max_length + 1
+        target = f"decoding.max_length={search.max_length}" if search.max_length else f"translations of {lines}"
+        needs = {
+            lines: n_source,
+            target: search.limit(n_source),
+            f"decoding.min_length={search.min_length}": search.min_length + 1,
+        }
+        what = max(needs, key=needs.__getitem__)
+        if self.model.longest is not None and self.model.longest < needs[what]:
+            raise ValueError(f"{self.model.limited_by} of {needs[what]} for {what}; raise the one or lower the other")
+        return self
+
+    @model_validator(mode="after")
+    def _vocabularies_fit_the_tying(self) -> TranslationConfig:
+        if self.model.tied == "all" and not self.joint_vocabulary:
+            raise ValueError("model.tied=all needs joint_vocabulary=true; use model.tied=target with two vocabularies")
+        return self

@@ -1,0 +1,192 @@
+"""From raw text to what training reads: held-out pairs, vocabularies, encoded pairs. Everything lies in RUN/data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from attnkit.data.pairs import Pairs, write_pairs
+from attnkit.data.prepared_dir import Checked, Stage, Warned, is_made, opening, read_lines, write_index, write_lines
+from attnkit.engine.vocabularies import Vocabularies, load_vocabularies
+from attnkit.errors import DataError
+from attnkit.io import atomic
+from attnkit.tasks.translation.config import TranslationConfig
+from attnkit.tasks.translation.parallel_data import Corpora
+from attnkit.text.check import check_pair
+from attnkit.text.config import CheckConfig
+from attnkit.text.parallel import mismatch
+from attnkit.text.tokenizer import UNK_ID, Tokenizer
+from attnkit.text.vocabulary import train_vocabulary
+
+_CHUNK = 4096  # lines encoded at a time
+_LONGEST_VALID = 4096  # tokens
+_MOST_UNKNOWN = 0.01
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Everything that a training job reads."""
+
+    pairs: Pairs
+    valid: Pairs
+    valid_src: list[str]
+    valid_tgt: list[str]
+    vocabularies: Vocabularies
+    counts: dict[str, Any]
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes with any id and any border between lines."""
+        return self.pairs.fingerprint
+
+    @property
+    def texts(self) -> Mapping[str, bytes]:
+        """What a checkpoint holds besides weights: the vocabularies."""
+        return self.vocabularies.files()
+
+
+def prepare(
+    config: TranslationConfig,
+    folder: Path,
+    given: Callable[[], Vocabularies | None] = lambda: None,
+    origin: str | None = None,
+    source: Callable[[], Tokenizer | None] = lambda: None,
+) -> Iterator[Stage | Checked | Warned]:
+    """Encode the training text into ``folder``, unless that has been done.
+
+    Args:
+        config: the run's configuration.
+        folder: RUN/data.
+        given: asked for vocabularies to use instead of new ones, where there is nothing yet.
+        origin: fingerprint of the weights that the run begins with. Text encoded for others is encoded anew: the ids
+            of another vocabulary would mean nothing to these.
+        source: asked for the source's vocabulary, where both are not given.
+
+    Raises:
+        DataError: missing or undecodable files, different line counts, nothing left to train on.
+        RunError: the folder is damaged.
+        UsageError: the files changed since the folder was made.
+    """
+    data = config.data
+    if is_made(folder, [*data.src, *data.tgt, *(data.valid_src or ()), *(data.valid_tgt or ())], origin):
+        return
+    yield Stage("checking the text")
+    yield from _check(config)
+    yield from _build(config, folder, given(), source(), origin)
+
+
+def open_prepared(folder: Path) -> Prepared:
+    """Open what ``prepare`` made. Raises ``RunError`` naming what is damaged, and the folder as what to remove."""
+    with opening(folder) as index:
+        valid_src, valid_tgt = (read_lines(folder / f"valid.{side}.txt") for side in ("src", "tgt"))
+        if not len(valid_src) == len(valid_tgt) == index["counts"].get("valid"):
+            raise ValueError("lines to validate on are missing")
+        return Prepared(
+            pairs=Pairs.open(folder / "train"),
+            valid=Pairs.open(folder / "valid"),
+            valid_src=valid_src,
+            valid_tgt=valid_tgt,
+            vocabularies=load_vocabularies(folder),
+            counts=index["counts"],
+        )
+
+
+def _build(
+    config: TranslationConfig, folder: Path, given: Vocabularies | None, source: Tokenizer | None, origin: str | None
+) -> Iterator[Stage | Warned]:
+    data = config.data
+    with atomic.new_folder(folder) as temporary:
+        corpora = Corpora(data)
+        if not corpora.valid:
+            raise DataError("no pair of lines is left to validate on", help="give --valid-src and --valid-tgt")
+        if given is None:
+            what = "two vocabularies" if source is None else "the target's vocabulary"
+            yield Stage(f"building {'the vocabulary' if config.joint_vocabulary else what}")
+            given = _train_vocabularies(config, corpora, source)
+        for name, content in given.files().items():
+            atomic.write_into(temporary / name, content)
+        yield Stage("encoding the text")
+        sizes = (given.src.vocab_size, given.tgt.vocab_size)
+        unknown = Unknown()
+        encoded = [_encode(corpora.corpus(number), given, unknown) for number in range(len(corpora.training))]
+        pairs = write_pairs(temporary / "train", encoded, sizes, data)
+        if not len(pairs):
+            raise DataError("no pair of lines is left to train on", help=f"attnkit check {data.src[0]} {data.tgt[0]}")
+        yield from map(Warned, unknown.warnings())
+        # Validation shows what the model does with any text; only what it has no positions for cannot be tried.
+        longest = _LONGEST_VALID if config.model.longest is None else min(_LONGEST_VALID, config.model.longest - 1)
+        loose = data.model_copy(update={"max_length": longest, "max_ratio": 1e9})
+        valid = write_pairs(temporary / "valid", [_encode(iter(corpora.valid), given, Unknown())], sizes, loose)
+        for side, lines in zip(("src", "tgt"), zip(*corpora.valid, strict=True), strict=True):
+            write_lines(temporary / f"valid.{side}.txt", lines)
+        counts = {**corpora.counts.flat(), **asdict(pairs.dropped), "train": len(pairs), "valid": len(corpora.valid)}
+        counts |= {"blank_in_validation": corpora.blank_valid, "without_validation_loss": valid.dropped.too_long}
+        write_index(temporary, corpora.inputs, origin, counts)
+
+
+@dataclass
+class Unknown:
+    """Tokens of both sides, and how many of them the vocabulary does not know."""
+
+    tokens: list[int] = field(default_factory=lambda: [0, 0])
+    unknown: list[int] = field(default_factory=lambda: [0, 0])
+
+    def add(self, side: int, rows: Sequence[Sequence[int]]) -> None:
+        """Count encoded lines of a side."""
+        self.tokens[side] += sum(map(len, rows))
+        self.unknown[side] += sum(row.count(UNK_ID) for row in rows)
+
+    def warnings(self) -> list[str]:
+        """Return what to tell where more is unknown than a few names."""
+        return [
+            f"{unknown / tokens:.1%} of the {side} tokens are unknown to the vocabulary"
+            for side, tokens, unknown in zip(("source", "target"), self.tokens, self.unknown, strict=True)
+            if unknown > _MOST_UNKNOWN * tokens
+        ]
+
+
+def _train_vocabularies(config: TranslationConfig, corpora: Corpora, source: Tokenizer | None) -> Vocabularies:
+    if source is not None:
+        return Vocabularies(source, train_vocabulary(corpora.lines(1), config.vocabulary))
+    if config.joint_vocabulary:
+        joint = train_vocabulary(corpora.lines(0, 1), config.vocabulary)
+        return Vocabularies(joint, joint)
+    return Vocabularies(*(train_vocabulary(corpora.lines(side), config.vocabulary) for side in (0, 1)))
+
+
+def _encode(
+    pairs: Iterator[tuple[str, str]], vocabularies: Vocabularies, unknown: Unknown
+) -> Iterator[tuple[list[list[int]], list[list[int]]]]:
+    while chunk := list(islice(pairs, _CHUNK)):
+        src, tgt = zip(*chunk, strict=True)
+        rows = vocabularies.src.encode(src), vocabularies.tgt.encode(tgt)
+        for side in (0, 1):
+            unknown.add(side, rows[side])
+        yield rows
+
+
+def _check(config: TranslationConfig) -> Iterator[Checked]:
+    """Look through all files; refuse those that cannot be trained on."""
+    data = config.data
+    limits = CheckConfig(max_ratio=data.max_character_ratio)
+    corpora = list(zip(map(Path, data.src), map(Path, data.tgt), strict=True))
+    given = list(zip(map(Path, data.valid_src or ()), map(Path, data.valid_tgt or ()), strict=True))
+    for src, tgt in [*corpora, *given]:
+        report = check_pair(src, tgt, limits, others=corpora[0] if (src, tgt) in given else None)
+        yield Checked(report)
+        for other in corpora[1:] if (src, tgt) in given else ():
+            overlap = [f for f in check_pair(src, tgt, others=other).findings if f.name.endswith("_overlap")]
+            yield Checked(replace(report, findings=overlap))
+        if report.n_src != report.n_tgt:
+            raise mismatch(src, tgt, report.n_src, report.n_tgt)
+        for finding in report.findings:
+            if finding.fatal:
+                path = tgt if finding.side == "target" else src
+                raise DataError(
+                    f"{finding.count:,} {finding.text}",
+                    where=f"{path}:{finding.first_line}" if finding.first_line else str(path),
+                    help=f"attnkit check {src} {tgt} shows everything that is odd",
+                )

@@ -1,0 +1,106 @@
+"""The development set: loss and perplexity of the references, BLEU and chrF of greedy translations, a few samples."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import cast
+
+import numpy as np
+import torch
+
+from attnkit.data.pairs import Pairs
+from attnkit.decoding.config import SearchConfig
+from attnkit.engine.task import Abandoned, unless
+from attnkit.engine.validation import best_ids, sample_places
+from attnkit.metrics.bleu import corpus_bleu, corpus_chrf
+from attnkit.models.dropout import without_dropout
+from attnkit.models.linear import pack
+from attnkit.models.translation import TranslationModel
+from attnkit.tasks.translation.data import Prepared
+from attnkit.tasks.translation.long_lines import split_ids
+from attnkit.tasks.translation.search_pool import Batching, LocalSearcher, Part, make_batches, usable_words
+from attnkit.training.losses import linear_cross_entropy
+
+_BATCH_TOKENS = 4096
+
+
+@dataclass
+class Evaluation:
+    """Scores a model on the development set whenever the loop asks; remembers the samples of the last time."""
+
+    prepared: Prepared
+    search: SearchConfig
+    device: torch.device
+    n_samples: int
+    max_source: int = 256
+    """Tokens; longer lines are translated in parts, as ``translate`` does."""
+    stop: Callable[[], bool] | None = None
+    """Asked before each batch whether to give it up."""
+    samples: list[tuple[str, str, str]] = field(default_factory=list)
+    """(source, reference, translation)."""
+
+    def __call__(self, model: TranslationModel) -> dict[str, float] | None:
+        """Return ``bleu`` and ``chrf`` (0 to 100), ``loss`` (nats per target token) and ``perplexity``.
+
+        None if it was given up, which changes nothing: the same model can be scored again.
+        """
+        module = cast(torch.nn.Module, model)
+        try:
+            with without_dropout(module), torch.inference_mode():
+                # Its weights in the layout that multiplies fastest; a copy, good for this evaluation alone.
+                packed = cast(TranslationModel, pack(module))
+                loss = development_loss(packed, self.prepared.valid, self.device, self.stop)
+                hypotheses = self.translate(packed)
+        except Abandoned:
+            return None
+        references = self.prepared.valid_tgt
+        picks = sample_places(len(references), self.n_samples)
+        self.samples = [(self.prepared.valid_src[i], references[i], hypotheses[i]) for i in picks]
+        return {  # in the order of names, as a run that goes on reads them from its checkpoint
+            "bleu": corpus_bleu(hypotheses, [references]).score,
+            "chrf": corpus_chrf(hypotheses, [references]).score,
+            "loss": loss,
+            "perplexity": math.exp(min(loss, 700.0)),
+        }
+
+    def translate(self, model: TranslationModel) -> list[str]:
+        """Return greedy translations of the development set."""
+        vocabularies = self.prepared.vocabularies
+        lines = self.prepared.valid_src
+        encoded = [
+            split_ids(line, ids, self.max_source, vocabularies.src)
+            for line, ids in zip(lines, vocabularies.src.encode(lines), strict=True)
+        ]
+        parts = [Part(number, k, ids, []) for number, pieces in enumerate(encoded) for k, ids in enumerate(pieces)]
+        greedy = usable_words(self.search, vocabularies.tgt).model_copy(
+            update={"beam_size": 1, "num_hypotheses": 1, "sampling": False, "coverage_penalty": 0.0, "scores": False}
+        )
+        found = best_ids(LocalSearcher([model], self.device), parts, greedy, self.stop)
+        texts: list[list[str]] = [[] for _ in lines]
+        for part, text in zip(parts, vocabularies.tgt.decode(found), strict=True):
+            texts[part.line].append(text.replace("\n", " "))
+        return [" ".join(pieces) for pieces in texts]
+
+
+def development_loss(
+    model: TranslationModel, pairs: Pairs, device: torch.device, stop: Callable[[], bool] | None = None
+) -> float:
+    """Return the mean negative log-likelihood of the references' tokens, in nats."""
+    total, count = 0.0, 0
+    for indices in unless(stop, batches_by_length(pairs, _BATCH_TOKENS)):
+        batch = pairs.collate(indices).to(device)
+        hidden = model.hidden(batch.src, batch.src_mask, batch.tgt_in).flatten(0, 1)[batch.positions]
+        _, nll = linear_cross_entropy(hidden, model.output.weight, model.output.bias, batch.targets, 0.0)
+        total += float(nll)
+        count += len(batch.targets)
+    return total / max(count, 1)
+
+
+def batches_by_length(pairs: Pairs, max_tokens: int) -> Sequence[np.ndarray[tuple[int], np.dtype[np.int64]]]:
+    """Group all pairs by length; a batch has at most ``max_tokens`` padded tokens, or one pair."""
+    src, tgt = pairs.lengths
+    costs = np.maximum(src, tgt)
+    grouped = make_batches((2 * costs).tolist(), Batching(max_tokens, "tokens"))
+    return [np.asarray(batch, np.int64) for batch in grouped]

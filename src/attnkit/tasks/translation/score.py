@@ -1,0 +1,105 @@
+"""How likely a model finds given translations: log-probabilities of pairs, teacher-forced."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+import torch
+
+from attnkit.engine.load import LoadedRun
+from attnkit.errors import DataError
+from attnkit.tasks.translation.search_pool import Batching, make_batches, pad_sources
+from attnkit.text.tokenizer import BOS_ID, EOS_ID, PAD_ID
+
+_WINDOW = 4096  # pairs sorted by length together
+_ROWS = 512  # logits held at a time
+
+
+@dataclass(frozen=True)
+class PairScore:
+    """What a model says of one pair."""
+
+    log_prob: float
+    """Natural logarithm of the target's probability, its end included."""
+    n_tokens: int
+    """Target tokens, the end included."""
+
+
+@dataclass
+class Total:
+    """The sum over pairs."""
+
+    log_prob: float = 0.0
+    n_tokens: int = 0
+    n_pairs: int = 0
+
+    def add(self, score: PairScore) -> None:
+        """Take in one pair."""
+        self.log_prob += score.log_prob
+        self.n_tokens += score.n_tokens
+        self.n_pairs += 1
+
+    @property
+    def perplexity(self) -> float:
+        """Of a target token: exp of the mean negative log-probability."""
+        return math.exp(min(700.0, -self.log_prob / max(1, self.n_tokens)))
+
+
+def score_pairs(
+    run: LoadedRun,
+    pairs: Iterable[tuple[str, str]],
+    batching: Batching | None = None,
+    names: tuple[str, str] = ("source", "target"),
+) -> Iterator[PairScore]:
+    """Yield the score of each pair, in order. Nothing is cut off: an empty target is its end symbol alone.
+
+    Errors call the two sides by their ``names``, those of files for instance.
+    """
+    batching = batching or Batching()
+    rows = iter(pairs)
+    first = 1
+    while window := list(islice(rows, _WINDOW)):
+        src = run.src_tokenizer.encode([pair[0] for pair in window])
+        tgt = run.tgt_tokenizer.encode([pair[1] for pair in window])
+        found: dict[int, PairScore] = {}
+        for name, side in zip(names, (src, tgt), strict=True):
+            refuse_too_long(run, side, name, first)
+        first += len(window)
+        lengths = [max(len(s), len(t)) for s, t in zip(src, tgt, strict=True)]
+        for batch in make_batches(lengths, batching):
+            found.update(zip(batch, _score(run, [src[i] for i in batch], [tgt[i] for i in batch]), strict=True))
+        for i in range(len(window)):
+            yield found[i]
+
+
+def refuse_too_long(run: LoadedRun, rows: list[list[int]], name: str, first: int) -> None:
+    """Raise ``DataError`` naming the line if one has more tokens than the model has positions."""
+    for line, ids in enumerate(rows, first):
+        if run.longest is not None and len(ids) >= run.longest:
+            raise DataError(
+                f"this line has {len(ids):,} tokens, more than the {run.longest - 1:,} of this model",
+                where=f"{name}:{line}",
+                help="leave the pair out, or train with positions and attention that know no such limit",
+            )
+
+
+@torch.inference_mode()
+def _score(run: LoadedRun, src: list[list[int]], tgt: list[list[int]]) -> list[PairScore]:
+    ids, mask = pad_sources(src, run.device)
+    length = max(map(len, tgt)) + 1
+    tgt_in = torch.tensor([[BOS_ID, *t, *[PAD_ID] * (length - 1 - len(t))] for t in tgt], device=run.device)
+    wanted = torch.tensor([[*t, EOS_ID, *[PAD_ID] * (length - 1 - len(t))] for t in tgt], device=run.device)
+    real = torch.arange(length, device=run.device) <= torch.tensor([[len(t)] for t in tgt], device=run.device)
+    hidden = run.model.hidden(ids, mask, tgt_in)[real]
+    targets = wanted[real]
+    chosen = torch.cat(
+        [
+            run.model.head(rows).float().log_softmax(-1).gather(1, of[:, None])[:, 0]
+            for rows, of in zip(torch.split(hidden, _ROWS), torch.split(targets, _ROWS), strict=True)
+        ]
+    )
+    sums = torch.split(chosen.cpu().double(), [len(t) + 1 for t in tgt])
+    return [PairScore(float(part.sum()), len(part)) for part in sums]

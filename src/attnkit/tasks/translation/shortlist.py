@@ -1,0 +1,104 @@
+"""What a lexicon is for in translation: few words to choose from, and words in the place of unknown ones.
+
+Knows no torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnkit.errors import UsageError
+from attnkit.text.tokenizer import UNK_ID, Tokenizer, cut
+from attnkit.text.translation_lexicon import load_dictionary, load_tokens
+
+FREQUENT = 200
+"""The target's most frequent tokens that every sentence may use."""
+
+
+class Shortlist:
+    """The tokens that the translation of a sentence may use."""
+
+    def __init__(self, path: Path, src: Tokenizer, tgt: Tokenizer) -> None:
+        """Read a lexicon of the tokens of these vocabularies.
+
+        Raises:
+            RunError: It is missing, damaged, of words, or of other vocabularies.
+        """
+        vocabularies = (src.fingerprint, tgt.fingerprint)
+        self._lexicon = load_tokens(path, vocabularies, (src.vocab_size, tgt.vocab_size))
+        self._always = np.zeros(tgt.vocab_size, bool)
+        self._always[self._lexicon.frequent[:FREQUENT]] = self._always[self._lexicon.of(-1)] = True
+        self._joint = vocabularies[0] == vocabularies[1]
+
+    def of(self, ids: Sequence[int]) -> NDArray[np.int32]:
+        """Return the target ids that a source of these ids may become, ascending.
+
+        They are the translations of each, of NULL, the most frequent ones, and, in a vocabulary of both sides, the
+        source's own, so that names can be copied.
+        """
+        allowed = self._always.copy()
+        for id in set(ids):
+            allowed[self._lexicon.of(id)] = True
+        if self._joint:
+            allowed[np.array(ids, np.int64)] = True
+        return np.flatnonzero(allowed).astype(np.int32)
+
+
+@dataclass(frozen=True)
+class Unknowns:
+    """Puts words in the place of ``<unk>``, in vocabularies of whole words."""
+
+    src: Tokenizer
+    tgt: Tokenizer
+    dictionary: dict[str, str]
+
+    def text(self, ids: Sequence[int], attention: NDArray[np.float32], source: str) -> str:
+        """Return a translation's text. For each unknown word there stands that of the source word most looked at.
+
+        It is its translation, or the source word itself. ``attention`` (len(ids), S) is over the source's tokens and
+        its end, which is no word.
+        """
+        words = source_words(source, self.src)
+        pieces = []
+        for id, weights in zip(ids, attention, strict=True):
+            piece = self.tgt.bytes_of(id).decode("utf-8", errors="replace")
+            if id == UNK_ID:
+                places = np.argsort(-weights[: len(words)], kind="stable")
+                spelt = next((words[i] for i in places if words[i][0].strip()), None)
+                piece = piece if spelt is None else " " + self._translation(*spelt)
+            pieces.append(piece)
+        return "".join(pieces).removeprefix(" ")
+
+    def _translation(self, surface: str, seen: str) -> str:
+        return self.dictionary.get(surface) or self.dictionary.get(seen) or surface
+
+
+def load_unknowns(path: Path | None, src: Tokenizer, tgt: Tokenizer) -> Unknowns:
+    """Return what replaces unknown words, with a lexicon of words or without.
+
+    Raises:
+        UsageError: The vocabularies are not of words.
+        RunError: The lexicon is missing, damaged, or of tokens.
+    """
+    for tokenizer in (src, tgt):
+        if tokenizer.config.kind != "word":
+            raise UsageError(
+                f"--replace-unknowns is for vocabularies of words, and this run's is of kind {tokenizer.config.kind}",
+                help="train with --set vocabulary.kind=word, or leave it out: others write unknown words in pieces",
+            )
+    return Unknowns(src, tgt, {} if path is None else load_dictionary(path))
+
+
+def source_words(line: str, tokenizer: Tokenizer) -> list[tuple[str, str]]:
+    """Return the word behind each token of a line, for a vocabulary of words: as it is written, and as it is seen."""
+    found = []
+    for chunk in cut(line, runs=False):
+        seen = tokenizer.normalize(" " + chunk).split(" ")[1:]
+        # Normalization may make spaces of other signs, and so several words of one.
+        found += [(chunk, seen[0])] if len(seen) == 1 else [(word, word) for word in seen]
+    return found

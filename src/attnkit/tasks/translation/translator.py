@@ -1,0 +1,232 @@
+"""Translate lines with one trained model or several: encode, batch by length, search, decode, put back in order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from attnkit.config import validate
+from attnkit.decoding.config import SearchConfig
+from attnkit.decoding.search import Hypothesis
+from attnkit.engine.load import LoadedRun, load_run
+from attnkit.errors import DataError, RunError, UsageError
+from attnkit.tasks.translation.long_lines import split_ids, split_text
+from attnkit.tasks.translation.score import score_pairs
+from attnkit.tasks.translation.search_pool import (
+    Batching,
+    Job,
+    LocalSearcher,
+    Part,
+    PoolSearcher,
+    Searcher,
+    make_batches,
+    usable_words,
+)
+from attnkit.tasks.translation.shortlist import Shortlist, Unknowns
+from attnkit.text.tokenizer import UNK_ID, Tokenizer
+
+
+@dataclass(frozen=True)
+class Output:
+    """One hypothesis of one line; of a split line the parts joined, their scores and log-probabilities added up."""
+
+    text: str
+    score: float
+    """Log-probability over length**length_penalty (with the coverage penalty where asked)."""
+    log_prob: float
+    tokens: list[list[str]]
+    """Of each part."""
+    attention: list[list[list[float]]] | None
+    """Of each part: target rows x source columns; None unless recorded."""
+
+
+@dataclass(frozen=True)
+class Translation:
+    """A line with its hypotheses, best first."""
+
+    source: str
+    source_tokens: list[list[str]]
+    """Of each part the line was split into (one as a rule, none for a blank line)."""
+    outputs: list[Output]
+
+
+def load_translator(
+    runs: Sequence[Path],
+    *,
+    device: str = "auto",
+    precision: str = "float32",
+    workers: int = 1,
+    checkpoint: str | None = None,
+) -> Translator:
+    """Load one run or an ensemble; with several workers the search runs in processes of one thread each.
+
+    ``checkpoint`` is the name of one that all runs have (``last``, ``averaged``, ``step-400``); without it their best.
+
+    Raises:
+        RunError: a run is missing or damaged, or the runs have different vocabularies.
+    """
+    if workers > 1 and device not in ("auto", "cpu"):
+        raise UsageError(f"several workers compute on the CPU, not on {device}", where="--workers")
+    # Workers load while this process does.
+    pool = PoolSearcher(runs, precision, workers, checkpoint) if workers > 1 else None
+    try:
+        loaded = [load_run(path, device=device, precision=precision, checkpoint=checkpoint) for path in runs]
+        for other in loaded[1:]:
+            if other.vocabularies != loaded[0].vocabularies:
+                raise RunError("these runs have different vocabularies and cannot vote together", where=str(other.path))
+        return Translator(loaded, pool or LocalSearcher([run.model for run in loaded], loaded[0].device))
+    except BaseException:
+        if pool is not None:
+            pool.close()
+        raise
+
+
+class Translator:
+    """Text in, text out. Blank lines stay blank; every line has exactly its number of hypotheses."""
+
+    def __init__(self, runs: Sequence[LoadedRun], searcher: Searcher) -> None:
+        self.runs = list(runs)
+        self.searcher = searcher
+        self.src_tokenizer: Tokenizer = runs[0].src_tokenizer
+        self.tgt_tokenizer: Tokenizer = runs[0].tgt_tokenizer
+        self.search: SearchConfig = usable_words(runs[0].config.decoding, self.tgt_tokenizer)
+        limits = [run.longest for run in runs if run.longest is not None]
+        self.longest: int | None = min(limits, default=None)
+        """Most tokens of a text that the models have positions for; None: any number."""
+        self.max_source = min([run.config.data.max_length for run in runs] + [limit - 1 for limit in limits])
+        self.shortlist: Shortlist | None = None
+        """What leaves few words to choose from, where that is wanted."""
+        self.unknowns: Unknowns | None = None
+        """What replaces unknown words, where that is wanted; it needs attention weights (``record``)."""
+
+    def translate(self, lines: Sequence[str], **options: object) -> list[str]:
+        """Translate lines; keyword arguments are the fields of ``SearchConfig`` (``beam_size=5``).
+
+        Returns:
+            One text a line, or ``num_hypotheses`` consecutive ones.
+        """
+        if isinstance(lines, str):
+            raise TypeError("translate takes a list of lines, not one string")
+        found = self.stream(lines, self.configure({"scores": False, **options}))
+        return [output.text for translation in found for output in translation.outputs]
+
+    def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[float]:
+        """Return the natural log-probability of each target given its source, by the first of the runs."""
+        pairs = zip(sources, targets, strict=True)
+        return [found.log_prob for found in score_pairs(self.runs[0], pairs)]
+
+    def configure(self, options: dict[str, object]) -> SearchConfig:
+        """Return the run's own search settings with some replaced.
+
+        Raises:
+            UsageError: no such setting, a value it cannot have, or lengths that the model has no positions for.
+        """
+        config = validate(SearchConfig, {**self.search.model_dump(mode="json"), **options})
+        most = config.limit(self.max_source + 1)
+        if self.longest is not None and max(most, config.min_length + 1) > self.longest:
+            raise UsageError(
+                f"this model has positions for {self.longest:,} tokens, its end included, and {most:,} are asked for",
+                where="max_length",
+                help=f"ask for at most {self.longest}",
+            )
+        return config
+
+    def stream(
+        self,
+        lines: Iterable[str],
+        config: SearchConfig | None = None,
+        batching: Batching | None = None,
+        *,
+        prefixes: Iterable[str] | None = None,
+        record: bool = False,
+    ) -> Iterator[Translation]:
+        """Yield a ``Translation`` a line, in order, reading ``batching.window`` lines ahead."""
+        batching = batching or Batching()
+        rows = iter(lines)
+        starts = iter(prefixes) if prefixes is not None else None
+        job = Job(config or self.search, record or self.unknowns is not None)
+        offset = 0
+        while window := list(islice(rows, batching.window)):
+            given = list(islice(starts, len(window))) if starts is not None else None
+            if given is not None and len(given) != len(window):
+                raise UsageError("there are fewer target prefixes than source lines", where="--target-prefix")
+            yield from self.translate_window(window, self.split(window, given, offset), job, batching)
+            offset += len(window)
+
+    def translate_window(
+        self, lines: list[str], parts: list[list[Part]], job: Job, batching: Batching
+    ) -> Iterator[Translation]:
+        """Translate lines that are in memory, given as parts by ``split``."""
+        places = [(i, k) for i, members in enumerate(parts) for k in range(len(members))]
+        batches = make_batches([len(parts[i][k].ids) for i, k in places], batching)
+        chosen = [[places[n] for n in batch] for batch in batches]
+        results = self.searcher.search_all(([parts[i][k] for i, k in batch] for batch in chosen), job)
+        found: dict[tuple[int, int], list[Hypothesis]] = {}
+        joined: dict[int, Translation] = {}
+        for batch, hypotheses in zip(chosen, results, strict=True):
+            found.update(zip(batch, hypotheses, strict=True))
+            # Lines are joined as they become complete, while workers search what follows.
+            for i in dict.fromkeys(i for i, _ in batch):
+                members = [found.get((i, k)) for k in range(len(parts[i]))]
+                whole = [hypotheses for hypotheses in members if hypotheses is not None]
+                if len(whole) == len(members):
+                    joined[i] = self.join(lines[i], parts[i], whole, job.config)
+        for i, line in enumerate(lines):
+            yield joined[i] if parts[i] else self.join(line, [], [], job.config)
+
+    def split(self, lines: list[str], prefixes: list[str] | None, offset: int) -> list[list[Part]]:
+        """Encode lines, over-long ones in parts; a blank line has none. ``offset`` numbers the first line."""
+        encoded = self.src_tokenizer.encode([line if line.strip() else "" for line in lines])
+        given: list[list[int]] = [[] for _ in lines]
+        if prefixes is not None:  # a blank one leaves the translation free: its spaces are not forced
+            forced = self.tgt_tokenizer.encode(prefixes)
+            given = [ids if text.strip() else [] for text, ids in zip(prefixes, forced, strict=True)]
+        parts: list[list[Part]] = []
+        for number, (line, ids, prefix) in enumerate(zip(lines, encoded, given, strict=True), offset):
+            if self.longest is not None and len(prefix) >= self.longest:
+                raise DataError(
+                    f"target prefix {number + 1:,} has {len(prefix):,} tokens, more than the model has positions for",
+                    help=f"give at most {self.longest - 1} tokens",
+                )
+            pieces = split_ids(line, ids, self.max_source, self.src_tokenizer) if line.strip() else []
+            few = [None if self.shortlist is None else self.shortlist.of(piece) for piece in pieces]
+            parts.append([Part(number, k, piece, [] if k else prefix, few[k]) for k, piece in enumerate(pieces)])
+        return parts
+
+    def join(
+        self, line: str, parts: Sequence[Part], found: Sequence[list[Hypothesis]], config: SearchConfig
+    ) -> Translation:
+        """Put the parts of a line together: the k-th hypotheses of all parts make the line's k-th."""
+        outputs = []
+        for rank in range(config.num_hypotheses):
+            chosen = [hypotheses[min(rank, len(hypotheses) - 1)] for hypotheses in found]
+            texts = self.texts(line, chosen)
+            outputs.append(
+                Output(
+                    text=" ".join(texts).replace("\n", " "),
+                    score=sum(hypothesis.score for hypothesis in chosen),
+                    log_prob=sum(hypothesis.log_prob for hypothesis in chosen),
+                    tokens=[self.tgt_tokenizer.pieces(hypothesis.ids) for hypothesis in chosen],
+                    attention=[h.attention.tolist() for h in chosen if h.attention is not None] or None,
+                )
+            )
+        return Translation(line, [self.src_tokenizer.pieces(part.ids) for part in parts], outputs)
+
+    def texts(self, line: str, chosen: Sequence[Hypothesis]) -> list[str]:
+        """Return the text of a hypothesis of each part of a line, unknown words replaced where that is wanted."""
+        unknown = self.unknowns is not None and any(UNK_ID in hypothesis.ids for hypothesis in chosen)
+        if self.unknowns is None or not unknown:
+            return self.tgt_tokenizer.decode([hypothesis.ids for hypothesis in chosen])
+        sources = [line] if len(chosen) == 1 else split_text(line, self.max_source, self.src_tokenizer)
+        found = []
+        for source, hypothesis in zip(sources, chosen, strict=True):
+            assert hypothesis.attention is not None, "weights are recorded where unknown words are replaced"
+            found.append(self.unknowns.text(hypothesis.ids, hypothesis.attention, source))
+        return found
+
+    def close(self) -> None:
+        """End the worker processes, where there are any."""
+        if isinstance(self.searcher, PoolSearcher):
+            self.searcher.close()

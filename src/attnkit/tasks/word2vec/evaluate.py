@@ -1,0 +1,194 @@
+"""Scores of word vectors: agreement with people's judgements of pairs, and analogies that are solved."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnkit.formats.word_vectors.table import Floats
+from attnkit.metrics.similarity import pearson, spearman
+from attnkit.tasks.word2vec.benchmark_files import Pair, Section
+from attnkit.tasks.word2vec.search import unit_vector
+
+if TYPE_CHECKING:
+    from attnkit.tasks.word2vec.vectors import Vectors
+
+Method = Literal["add", "mul"]
+_BATCH = 256  # questions at a time
+_SMALL = np.float32(1e-6)
+
+
+@dataclass(frozen=True)
+class PairScores:
+    """How cosines agree with judgements; correlations are None where fewer than two pairs are known, or all equal."""
+
+    spearman: float | None
+    pearson: float | None
+    known: int
+    """Pairs that are scored: both words have a vector."""
+    composed: int
+    """How many of them have a word whose vector is composed of its n-grams alone."""
+    unknown: int
+    """Pairs that are left out."""
+
+
+@dataclass(frozen=True)
+class SectionScores:
+    """Analogies of one section."""
+
+    name: str
+    right: int
+    known: int
+    """Questions that are asked: all four words have a vector."""
+    composed: int
+    """How many of them have a word whose vector is composed of its n-grams alone; an answer has a row."""
+    unknown: int
+    """Questions that are left out."""
+
+    @property
+    def accuracy(self) -> float | None:
+        """Share of the known ones that are solved."""
+        return self.right / self.known if self.known else None
+
+
+@dataclass(frozen=True)
+class AnalogyScores:
+    """Analogies of a file."""
+
+    total: SectionScores
+    groups: tuple[SectionScores, ...]
+    """Semantic and syntactic ones, where sections are named as in questions-words."""
+    sections: tuple[SectionScores, ...]
+
+
+@dataclass(frozen=True)
+class Known:
+    """Which words have a vector."""
+
+    top: int | None = None
+    """The first so many words alone."""
+    fold: bool = True
+    """Take no account of upper case, as gensim does."""
+    compose: bool = False
+    """Others too, by their n-grams, where the vectors have such."""
+
+
+def score_pairs(vectors: Vectors, pairs: Sequence[Pair], known: Known = Known()) -> PairScores:
+    """Score pairs of words that have vectors; errors as ``Index.norms``."""
+    rows = Asked(vectors, known)
+    found = [(a, b, pair.score) for pair in pairs if (a := rows[pair.a]) >= 0 and (b := rows[pair.b]) >= 0]
+    counts = len(found), sum(max(a, b) >= len(rows) for a, b, _ in found), len(pairs) - len(found)
+    if len(found) < 2:
+        return PairScores(None, None, *counts)
+    first, second = (rows.unit(np.array([pair[i] for pair in found], np.int64)) for i in (0, 1))
+    cosines = (first.astype(np.float64) * second).sum(1)
+    scores = [pair[2] for pair in found]
+    by_rank, by_value = (
+        None if np.isnan(value) else value for value in (f(cosines, scores) for f in (spearman, pearson))
+    )
+    return PairScores(by_rank, by_value, *counts)
+
+
+def score_analogies(
+    vectors: Vectors, sections: Sequence[Section], known: Known = Known(), method: Method = "add"
+) -> AnalogyScores:
+    """Answer analogies by 3CosAdd or 3CosMul, by words that have a row; errors as ``Index.norms``."""
+    rows = Asked(vectors, known)
+    asked = [[(*(rows[word] for word in q[:3]), rows.find(q[3])) for q in section.questions] for section in sections]
+    unit = rows.unit(np.arange(rows.n_all))
+    scores = []
+    for section, questions in zip(sections, asked, strict=True):
+        parts = np.array([question for question in questions if min(question) >= 0], np.int64).reshape(-1, 4)
+        right = sum(int((answer == part[:, 3]).sum()) for part, answer in _answers(unit, parts, rows, method))
+        composed = int((parts >= len(rows)).any(1).sum())
+        scores.append(SectionScores(section.name, right, len(parts), composed, len(questions) - len(parts)))
+    syntactic = [found for found, section in zip(scores, sections, strict=True) if section.is_syntactic]
+    semantic = [found for found, section in zip(scores, sections, strict=True) if not section.is_syntactic]
+    groups = (_sum("semantic", semantic), _sum("syntactic", syntactic)) if semantic and syntactic else ()
+    return AnalogyScores(_sum("all", scores), groups, tuple(scores))
+
+
+def _sum(name: str, scores: Sequence[SectionScores]) -> SectionScores:
+    keys = "right", "known", "composed", "unknown"
+    return SectionScores(name, *(sum(getattr(score, key) for score in scores) for key in keys))
+
+
+class Asked:
+    """The rows of words, numbered as in the vectors; the more frequent one counts where case does not.
+
+    Words whose vectors are composed have the numbers behind.
+    """
+
+    def __init__(self, vectors: Vectors, known: Known) -> None:
+        words = vectors.index_to_key[: known.top or None]
+        self._vectors, self._fold = vectors, known.fold
+        self._composes = known.compose and vectors.unseen is not None
+        self._rows: dict[str, int] = {}
+        self._composed: list[Floats] = []
+        self.same: dict[int, list[int]] = {}
+        """Row -> the others of the same word, written in another case."""
+        self._n = len(words)
+        for row, word in enumerate(words):
+            first = self._rows.setdefault(word.lower() if known.fold else word, row)
+            if first != row:
+                self.same.setdefault(first, []).append(row)
+
+    def __len__(self) -> int:
+        return self._n
+
+    @property
+    def n_all(self) -> int:
+        """Rows, and words whose vectors were composed so far."""
+        return self._n + len(self._composed)
+
+    def find(self, word: str) -> int:
+        """Return the row of a word, -1 where it has none."""
+        row = self._rows.get(word.lower() if self._fold else word, -1)
+        return row if row < self._n else -1
+
+    def __getitem__(self, word: str) -> int:
+        """Return the number of a word, -1 where it has no vector."""
+        form = word.lower() if self._fold else word
+        if form not in self._rows and self._composes and (vector := self._compose(form)) is not None:
+            self._rows[form] = self.n_all
+            self._composed.append(unit_vector(vector))
+        return self._rows.get(form, -1)
+
+    def _compose(self, word: str) -> Floats | None:
+        # One that is not among the first words may have a row all the same.
+        assert self._vectors.unseen is not None
+        return self._vectors[word] if word in self._vectors else self._vectors.unseen(word)
+
+    def unit(self, numbers: NDArray[np.int64]) -> Floats:
+        """Return the vectors (n, D) of some words, of length 1."""
+        own = numbers < self._n
+        found = np.empty((len(numbers), self._vectors.vector_size), np.float32)
+        found[own] = self._vectors.index.unit(numbers[own])
+        if not own.all():
+            found[~own] = np.stack(self._composed)[numbers[~own] - self._n]
+        return found
+
+
+def _answers(
+    unit: Floats, known: NDArray[np.int64], rows: Asked, method: Method
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """Yield questions in batches, each with the rows (n,) that answer them: of no word of the question."""
+    answers = unit[: len(rows)]
+    others = {row: first for first, found in rows.same.items() for row in found}
+    for start in range(0, len(known), _BATCH):
+        part = known[start : start + _BATCH]
+        a, b, c = part[:, 0], part[:, 1], part[:, 2]
+        if method == "add":
+            scores = (unit[b] - unit[a] + unit[c]) @ answers.T
+        else:
+            near = [(1 + unit[column] @ answers.T) / 2 for column in (b, c, a)]
+            scores = near[0] * near[1] / (near[2] + _SMALL)
+        which, words = np.nonzero(part[:, :3] < len(rows))
+        scores[which, part[which, words]] = -np.inf
+        for i, question in enumerate(part[:, :3].tolist() if rows.same else ()):
+            scores[i, [row for first in question for row in rows.same.get(first, ())]] = -np.inf
+        yield part, np.array([others.get(row, row) for row in scores.argmax(1).tolist()], np.int64)

@@ -1,0 +1,279 @@
+"""``Word2Vec``: vectors trained by a program, by the names that gensim's users know. Torch-free."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from attnkit.checkpoints.run_folder import RunFolder
+from attnkit.config import validate
+from attnkit.data.words import Encoded, encode_words
+from attnkit.errors import UsageError
+from attnkit.tasks.word2vec import matrices as mats
+from attnkit.tasks.word2vec.checkpoint import State, read_config, read_state, read_words
+from attnkit.tasks.word2vec.config import TextConfig, Word2VecConfig
+from attnkit.tasks.word2vec.initial import begin_from
+from attnkit.tasks.word2vec.resolve import resolve
+from attnkit.tasks.word2vec.run_writer import Keeper
+from attnkit.tasks.word2vec.sentences import Sentences, count_words, encode_sentences, refuse_once
+from attnkit.tasks.word2vec.text import open_tokenizer
+from attnkit.tasks.word2vec.trainer import course
+from attnkit.tasks.word2vec.vectors import Vectors
+from attnkit.tasks.word2vec.workload import begin_work, refuse_unavailable
+from attnkit.text.word_vocabulary import WordList
+
+IN_MEMORY = "(sentences)"
+"""Stands in a configuration where the text was no file."""
+
+
+class Word2Vec:
+    """Word vectors and all that is needed to train them on.
+
+    >>> model = Word2Vec([["a", "dog", "runs"], ["a", "cat", "runs"]] * 50, vector_size=16, negative=2)
+    >>> model.wv["dog"].shape
+    (16,)
+    """
+
+    def __init__(
+        self,
+        sentences: Sentences | str | Path | None = None,
+        corpus_file: str | Path | None = None,
+        *,
+        vector_size: int = 100,
+        window: int = 5,
+        min_count: int = 5,
+        sg: int = 0,
+        hs: int = 0,
+        negative: int = 5,
+        sample: float = 1e-3,
+        alpha: float | None = None,
+        min_alpha: float = 1e-4,
+        epochs: int = 5,
+        workers: int | None = None,
+        seed: int = 1,
+        cbow_mean: int = 1,
+        ns_exponent: float = 0.75,
+        max_final_vocab: int | None = None,
+        shrink_windows: bool = True,
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Say how vectors are trained, and train them if there are sentences.
+
+        Args:
+            sentences: lists of words, or texts whose words stand between white space; gone through more than once. A
+                name is that of a file, as ``corpus_file``.
+            corpus_file: text, plain or compressed, a sentence a line.
+            vector_size: numbers of a vector.
+            window: most words between a word and its neighbours.
+            min_count: rarer words get no vector.
+            sg: 1 for skip-gram, 0 for CBOW.
+            hs: 1 for hierarchical softmax alone, 0 for negative sampling.
+            negative: random words for each neighbour; of no matter with ``hs``.
+            sample: words of a larger share of the text are thinned out.
+            alpha: learning rate at the beginning; None lets the method choose.
+            min_alpha: learning rate at the end.
+            epochs: passes over the text.
+            workers: threads; None takes all processors.
+            seed: decides all that is drawn.
+            cbow_mean: 1 for the mean of the neighbours, 0 for their sum.
+            ns_exponent: random words are drawn by their count to this power.
+            max_final_vocab: keep no more words, the most frequent.
+            shrink_windows: draw the window of each word from 1 to ``window``.
+            settings: any other key of ``attnkit word2vec train``, as ``{"method": "glove", "subwords.min_n": 2}``.
+
+        Raises:
+            UsageError: a setting that cannot be, or sentences that can be gone through only once.
+            DataError: text that cannot be trained on.
+        """
+        given = {
+            "dim": vector_size,
+            "window": window,
+            "data.min_count": min_count,
+            "data.max_vocab": max_final_vocab,
+            "method": "skip-gram" if sg else "cbow",
+            "loss": "hierarchical" if hs else "negative",
+            "negative": negative or (None if hs else 0),
+            "sample": sample,
+            "alpha": alpha,
+            "min_alpha": min_alpha,
+            "epochs": epochs,
+            "threads": workers,
+            "seed": seed,
+            "context": "sum" if not (sg or cbow_mean) else None,
+            "ns_exponent": ns_exponent,
+            "dynamic_window": bool(shrink_windows),
+            "data.files": [IN_MEMORY],
+        }
+        self.config: Word2VecConfig = resolve({**given, **(settings or {})}).config
+        self.words: WordList | None = None
+        self.state = State()
+        self.corpus_count = self.corpus_total_words = 0
+        """Sentences and words that were counted; of a file that was trained on, lines with a word that has a vector."""
+        self._matrices: mats.Matrices = {}
+        self._wv: Vectors | None = None
+        if (text := _only(sentences, corpus_file)) is not None:
+            self.fit(text)
+
+    @property
+    def epochs(self) -> int:
+        """Passes over the text."""
+        return self.config.epochs
+
+    @property
+    def wv(self) -> Vectors:
+        """The vectors. Raises ``UsageError`` where none have been trained."""
+        if self.words is None or not self._matrices:
+            raise _untrained()
+        if self._wv is None:
+            self._wv = self._vectors(self.words)
+        return self._wv
+
+    def fit(self, sentences: Sentences | str | Path) -> Word2Vec:
+        """Train from the beginning on sentences, or on the text of a file, and return the model."""
+        return self._train(sentences, self.config, None, {})
+
+    def build_vocab(
+        self, corpus_iterable: Sentences | str | Path | None = None, corpus_file: str | Path | None = None
+    ) -> None:
+        """Count the words that ``train`` is to find vectors for; any that there were are forgotten."""
+        if (text := _only(corpus_iterable, corpus_file)) is None:
+            raise UsageError("there is no text", help="give sentences, or corpus_file=")
+        counted = count_words(_gone_through(text, self.config.data), self.config.data)
+        self.words, self.corpus_total_words, self.corpus_count = counted
+        self._matrices, self._wv = {}, None
+
+    def train(
+        self,
+        corpus_iterable: Sentences | str | Path | None = None,
+        corpus_file: str | Path | None = None,
+        *,
+        epochs: int | None = None,
+        total_examples: int | None = None,
+        total_words: int | None = None,
+        start_alpha: float | None = None,
+        end_alpha: float | None = None,
+    ) -> Word2Vec:
+        """Train on, or for the first time; words that have no vector yet stay without one.
+
+        ``total_examples`` and ``total_words`` are what gensim asks for; here they are counted.
+        """
+        if (text := _only(corpus_iterable, corpus_file)) is None:
+            raise UsageError("there is no text to train on", help="give sentences, or corpus_file=")
+        changed = {"epochs": epochs, "alpha": start_alpha, "min_alpha": end_alpha}
+        tree = self.config.model_dump(mode="json") | {key: v for key, v in changed.items() if v is not None}
+        return self._train(text, validate(Word2VecConfig, tree), self.words, self._matrices)
+
+    def save(self, path: str | Path, overwrite: bool = False) -> None:
+        """Write a run folder, as ``attnkit word2vec train`` does and all its commands take."""
+        if (words := self.words) is None or not self._matrices:
+            raise _untrained()
+        if RunFolder(Path(path)).exists() and not overwrite:
+            raise UsageError(f"there is a run in {path}", help="choose another name, or overwrite=True")
+        with Keeper(Path(path), self.config, overwrite, stops=False) as keeper:
+            keeper.words = words.to_bytes()
+            shapes = mats.shapes(self.config, len(words))
+            keeper.save(self._matrices, shapes, self.state.model_copy(update={"finished": True}))
+            keeper.finish()
+
+    @classmethod
+    def load(cls, path: str | Path) -> Word2Vec:
+        """Load a run. Raises ``RunError`` for one of another kind, or a damaged one."""
+        checkpoint, found = RunFolder(Path(path)).checkpoint()
+        for text in found:
+            warnings.warn(text, stacklevel=2)
+        model = cls()
+        model.config, model.words = read_config(checkpoint), read_words(checkpoint)
+        shapes = mats.shapes(model.config, len(model.words))
+        model._matrices, model.state = mats.empty(shapes), read_state(checkpoint)
+        mats.fill(model._matrices, shapes, checkpoint)
+        return model
+
+    def _train(
+        self,
+        sentences: Sentences | str | Path,
+        config: Word2VecConfig,
+        words: WordList | None,
+        matrices: mats.Matrices,
+    ) -> Word2Vec:
+        """Train matrices on; where they are empty, such as begin anew."""
+        refuse_unavailable(config)
+        with TemporaryDirectory(prefix="attnkit-") as folder:
+            encoded = _encoded(Path(folder) / "words", sentences, words, config)
+            for text in encoded.warnings:
+                warnings.warn(text, stacklevel=3)
+            work = begin_work(config, encoded, Path(folder), lambda text: None)
+            if not matrices:
+                matrices = mats.empty(work.shapes)
+                work.begin(matrices)
+                for _ in begin_from(config, encoded.words, matrices):
+                    pass
+            n_steps = config.epochs * work.n_pieces
+            state = State(n_steps=n_steps, raw=encoded.n_raw, fingerprint=encoded.store.fingerprint)
+            for progress in course(config, work, matrices, state, lambda: False):
+                state = progress.state
+        self.corpus_count, self.corpus_total_words = len(encoded.store), encoded.n_raw
+        self.config, self.words, self.state, self._matrices, self._wv = config, encoded.words, state, matrices, None
+        return self
+
+    def _vectors(self, words: WordList) -> Vectors:
+        """Return the vectors of all words, those of a run with n-grams composed of theirs."""
+        from attnkit.text.subwords import Subwords, composed
+
+        inputs, outputs = (self._matrices[name][:, : self.config.dim] for name in (mats.INPUTS, mats.OUTPUTS))
+        if (cut := self.config.subwords) is None:
+            return Vectors(words.words, mats.wanted(self.config, inputs, outputs), counts=words.counts)
+        subwords, buckets = Subwords(cut.min_n, cut.max_n, cut.buckets), inputs[len(words) :]
+        rows = composed(inputs, *subwords.tables(words.words))
+        return Vectors(words.words, rows, counts=words.counts, unseen=lambda word: subwords.vector(word, buckets))
+
+
+def _untrained() -> UsageError:
+    return UsageError("there are no vectors yet", help="model.fit(sentences) trains them")
+
+
+def _only(sentences: Sentences | str | Path | None, corpus_file: str | Path | None) -> Sentences | str | Path | None:
+    if sentences is not None and corpus_file is not None:
+        raise UsageError("there are sentences and a corpus_file", help="give one of them")
+    return corpus_file if sentences is None else sentences
+
+
+def _encoded(
+    folder: Path, sentences: Sentences | str | Path, words: WordList | None, config: Word2VecConfig
+) -> Encoded:
+    """Return sentences encoded by words, or by those they hold themselves."""
+    if words is None and isinstance(sentences, str | Path):
+        name = config.data.tokenizer
+        tokenizer = None if name is None else open_tokenizer(Path(name))
+        return encode_words(folder, [Path(sentences)], config.data, tokenizer=tokenizer)
+    sentences = _gone_through(sentences, config.data)
+    if words is None:
+        words, _, _ = count_words(sentences, config.data)
+    return encode_sentences(folder, sentences, words, config.data)
+
+
+def _gone_through(sentences: Sentences | str | Path, config: TextConfig) -> Sentences:
+    """Return sentences that are the words to be counted. Raises ``UsageError`` where it takes more to find these."""
+    if config.tokenizer is not None or config.phrases.passes:
+        raise UsageError(
+            "phrases and the tokens of a vocabulary are looked for in a text file, trained on from the beginning",
+            where="settings",
+            help="Word2Vec(corpus_file=...) does so; or give sentences of the words that are wanted",
+        )
+    found = _Lines(Path(sentences)) if isinstance(sentences, str | Path) else sentences
+    refuse_once(found)
+    return found
+
+
+class _Lines:
+    """The lines of a file, as often as they are asked for."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __iter__(self) -> Any:
+        from attnkit.text.lines import read_lines
+
+        return iter(read_lines(self.path))

@@ -1,0 +1,122 @@
+"""What new vectors begin with: others, of the words that both have. Torch-free."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnkit.checkpoints.run_folder import RunFolder
+from attnkit.errors import UsageError
+from attnkit.formats.word_vectors.table import Rows, finite_rows_at
+from attnkit.tasks.word2vec.checkpoint import read_config, read_words
+from attnkit.tasks.word2vec.config import Word2VecConfig
+from attnkit.tasks.word2vec.load_vectors import width_at
+from attnkit.tasks.word2vec.matrices import INPUTS, OUTPUTS, Floats, Matrices, read, shapes, wanted
+from attnkit.text.word_vocabulary import WordList
+
+_BLOCK = 1 << 12  # words
+
+
+def begin_from(config: Word2VecConfig, words: WordList, matrices: Matrices) -> Iterator[str]:
+    """Put other vectors in the place of drawn ones, as ``init_from`` says; yield how many words they cover.
+
+    Raises:
+        UsageError: they have another width.
+    """
+    if config.init_from is None:
+        return
+    path = Path(config.init_from)
+    given = _of_run(config, path) or _of_file(config, path)
+    inputs, n_found = matrices[INPUTS], 0
+    for begin in range(0, len(words), _BLOCK):
+        places = given.places(words.words[begin : begin + _BLOCK])
+        there = np.flatnonzero(places >= 0)
+        rows = finite_rows_at(given.inputs, places[there], str(path))
+        if given.outputs is not None:
+            matrices[OUTPUTS][begin + there, : config.dim] = given.outputs[places[there]]
+        elif config.method == "glove":
+            rows = _halved(rows, inputs, matrices[OUTPUTS], begin + there)
+        inputs[begin + there, : config.dim] = rows
+        n_found += len(there)
+    if given.buckets is not None:
+        inputs[len(words) :, : config.dim] = given.buckets
+    share = n_found / len(words)
+    more = " and all n-grams" if given.buckets is not None else ""
+    yield f"{path}: {n_found:,} of {len(words):,} words ({share:.1%}){more} begin with its vectors"
+
+
+def _halved(rows: Floats, inputs: Floats, outputs: Floats, places: NDArray[np.int64]) -> Floats:
+    """Return inputs that add up to given rows with the outputs, which are changed to that: W + W' are GloVe's vectors.
+
+    Half of what was drawn stays in both, so that the two do not begin alike.
+    """
+    width = rows.shape[1]
+    apart = (inputs[places, :width] - outputs[places, :width]) / 2
+    outputs[places, :width] = rows / 2 - apart
+    return rows - outputs[places, :width]
+
+
+def refuse_unfit(config: Word2VecConfig) -> None:
+    """Refuse vectors that a run cannot begin with; asked before any text is read, and they are not read either.
+
+    Raises:
+        UsageError: there are none, or they have another width.
+    """
+    if config.init_from is not None:
+        _refuse_width(config, width_at(Path(config.init_from)))
+
+
+@dataclass(frozen=True)
+class _Given:
+    """What another run or a file has."""
+
+    places: Callable[[Sequence[str]], NDArray[np.int64]]
+    """Gives the row of each word, -1 for those that are not there."""
+    inputs: Rows
+    outputs: Floats | None = None
+    """Where they mean the same to this run."""
+    buckets: Floats | None = None
+    """Of n-grams that are cut as this run's."""
+
+
+def _of_run(config: Word2VecConfig, path: Path) -> _Given | None:
+    """Return the rows of a run as it has trained them; None where there is none, or words are made of other n-grams."""
+    folder = RunFolder(path)
+    if not path.is_dir() or not folder.exists():
+        return None
+    checkpoint = folder.checkpoint()[0]
+    other, words = read_config(checkpoint), read_words(checkpoint)
+    _refuse_width(config, other.dim)
+    if other.subwords is not None and other.subwords != config.subwords:
+        return None  # what it composes of them is another matter
+    saved = read(checkpoint, shapes(other, len(words)))
+    kind = ("loss", "method", "context")
+    alike = all(getattr(other, name) == getattr(config, name) for name in kind) and config.loss != "hierarchical"
+    # GloVe goes on with W and W' apart; to others its vectors are what they make together.
+    inputs = saved[INPUTS] if alike else wanted(other, saved[INPUTS], saved[OUTPUTS])
+    return _Given(
+        words.ids,
+        inputs[: len(words)],
+        saved[OUTPUTS] if alike and saved[OUTPUTS].shape[1] == config.dim else None,
+        inputs[len(words) :] if other.subwords is not None else None,
+    )
+
+
+def _of_file(config: Word2VecConfig, path: Path) -> _Given:
+    """Return the vectors in a file of any format, or those that a run composes."""
+    from attnkit.tasks.word2vec.vectors import Vectors
+
+    vectors = Vectors.load(path, mmap=True)
+    _refuse_width(config, vectors.vector_size)
+    index = vectors.key_to_index
+    return _Given(lambda words: np.array([index.get(word, -1) for word in words], np.int64), vectors.vectors)
+
+
+def _refuse_width(config: Word2VecConfig, width: int) -> None:
+    if width != config.dim:
+        what = f"these vectors have {width} numbers, not {config.dim}"
+        raise UsageError(what, where=config.init_from, help=f"--dim {width} takes them")

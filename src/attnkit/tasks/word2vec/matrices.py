@@ -1,0 +1,154 @@
+"""The matrices of a run: how large they are, how they begin, and as the bytes of a safetensors file. Torch-free.
+
+Letters: V words, R rows of the inputs (V, and the buckets of n-grams after them), D numbers of a vector.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnkit.checkpoints.checkpoint import Checkpoint
+from attnkit.errors import RunError
+from attnkit.io.atomic import Data
+from attnkit.io.safe_read import parse_json
+from attnkit.kernels.word2vec import LANES, rows
+from attnkit.tasks.word2vec.config import Word2VecConfig
+
+FILE = "model.safetensors"
+INPUTS, OUTPUTS = "inputs", "outputs"
+_PREFIX, _ALIGNED = 8, 64
+_BLOCK = 1 << 12  # rows
+_MOST_HEADER = 1 << 14
+
+Floats = NDArray[np.float32]
+Matrices = dict[str, Floats]
+"""Name -> (n, P): rows are as wide as the loops want them, the numbers beyond a vector's own are 0."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Of one matrix, as it is saved."""
+
+    n: int
+    width: int
+
+    @property
+    def padded(self) -> int:
+        """P, the width in memory."""
+        return -(-self.width // LANES) * LANES
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes that are saved."""
+        return 4 * self.n * self.width
+
+
+Shapes = Mapping[str, Shape]
+
+
+def shapes(config: Word2VecConfig, n_words: int) -> dict[str, Shape]:
+    """Return the matrices of a configuration, ``inputs`` being the vectors that are wanted."""
+    n_buckets = 0 if config.subwords is None else config.subwords.buckets
+    n_outputs = max(1, n_words - 1) if config.loss == "hierarchical" else n_words
+    hidden = config.dim * (2 * config.window if config.context == "concat" else 1)
+    found = {INPUTS: Shape(n_words + n_buckets, config.dim), OUTPUTS: Shape(n_outputs, hidden)}
+    if config.method == "glove":
+        squares = {f"{name}_squares": shape for name, shape in found.items()}
+        biases = {f"{name}_bias{end}": Shape(n_words, 1) for name in found for end in ("", "_squares")}
+        found |= squares | biases
+    return found
+
+
+def wanted(config: Word2VecConfig, inputs: Floats, outputs: Floats) -> Floats:
+    """Return the rows that are the vectors of a run: the inputs, or of GloVe W + W' (its section 4.2)."""
+    return inputs + outputs if config.method == "glove" else inputs
+
+
+def empty(found: Shapes) -> Matrices:
+    """Return matrices of zeros."""
+    return {name: rows(shape.n, shape.padded) for name, shape in found.items()}
+
+
+def copied(matrices: Matrices) -> Matrices:
+    """Return copies, whose rows begin where the loops want them to."""
+    found = {name: rows(*matrix.shape) for name, matrix in matrices.items()}
+    for name, matrix in matrices.items():
+        found[name][:] = matrix
+    return found
+
+
+def draw(matrix: Floats, width: int, seed: int) -> None:
+    """Fill a matrix with what lies evenly within ±0.5 / width, row by row."""
+    random = np.random.default_rng([seed, 0x77327665])
+    for begin in range(0, len(matrix), _BLOCK):
+        block = matrix[begin : begin + _BLOCK, :width]
+        block[:] = (random.random(block.shape, np.float32) - np.float32(0.5)) / np.float32(width)
+
+
+def content(matrices: Matrices, found: Shapes) -> Iterator[Data]:
+    """Yield the safetensors file of matrices, without what pads their rows and without copying them whole."""
+    place, header = 0, {}
+    for name, shape in found.items():
+        size = shape.n_bytes
+        header[name] = {"dtype": "F32", "shape": [shape.n, shape.width], "data_offsets": [place, place + size]}
+        place += size
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-(_PREFIX + len(text)) % _ALIGNED)  # so that they can be mapped as they lie
+    yield len(text).to_bytes(_PREFIX, "little") + text
+    for name, shape in found.items():
+        for begin in range(0, shape.n, _BLOCK):
+            yield np.ascontiguousarray(matrices[name][begin : begin + _BLOCK, : shape.width]).data.cast("B")
+
+
+def fill(matrices: Matrices, found: Shapes, checkpoint: Checkpoint) -> None:
+    """Read the matrices of a checkpoint. Raises ``RunError`` where they do not fit ``found``, or are not finite."""
+    for name, saved in read(checkpoint, found).items():
+        matrices[name][:, : found[name].width] = saved
+
+
+def read(checkpoint: Checkpoint, found: Shapes) -> Matrices:
+    """Return the matrices of a checkpoint without padding. Raises ``RunError`` as ``fill`` does."""
+    size, least = checkpoint.entry(FILE).size, sum(shape.n_bytes for shape in found.values())
+    if not least < size <= least + _PREFIX + _MOST_HEADER:
+        raise _misfit(checkpoint, f"it has {size:,} bytes, the configuration asks for about {least:,}")
+    raw = checkpoint.read(FILE)
+    try:
+        begin = _PREFIX + int.from_bytes(raw[:_PREFIX], "little")
+        places = _places(raw, begin, found)
+    except ValueError as error:
+        raise _misfit(checkpoint, str(error)) from error
+    matrices = {}
+    for name, shape in found.items():
+        flat = np.frombuffer(raw, "<f4", shape.n * shape.width, begin + places[name])
+        matrices[name] = flat.reshape(shape.n, shape.width)
+        if not math.isfinite(float(np.add.reduce(flat, dtype=np.float64))) and not np.isfinite(flat).all():
+            raise RunError(f"the weights '{name}' are not finite", where=str(checkpoint.path))
+    return matrices
+
+
+def _places(raw: bytes, begin: int, found: Shapes) -> dict[str, int]:
+    """Return where each matrix begins after the header. Raises ``ValueError`` unless these are all, end to end."""
+    if begin > len(raw) or begin > _PREFIX + _MOST_HEADER:
+        raise ValueError("its header is too long")
+    header = parse_json(raw[_PREFIX:begin])
+    if not isinstance(header, dict) or header.keys() != found.keys():
+        raise ValueError(f"it does not hold {', '.join(found)}")
+    places, place = {}, 0
+    for name, shape in found.items():
+        places[name] = place
+        span = [place, place := place + shape.n_bytes]
+        if header[name] != {"dtype": "F32", "shape": [shape.n, shape.width], "data_offsets": span}:
+            raise ValueError(f"'{name}' is not described as {shape.n} rows of {shape.width} numbers of 32 bits")
+    if begin + place != len(raw):
+        raise ValueError("it does not end where its last matrix does")
+    return places
+
+
+def _misfit(checkpoint: Checkpoint, why: str) -> RunError:
+    return RunError(f"the weights do not fit the configuration: {why}", where=str(checkpoint.path / FILE))

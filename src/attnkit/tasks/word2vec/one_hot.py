@@ -1,0 +1,74 @@
+"""The lecture notes' point about one-hot vectors (section 2.1): all words are equally unlike. Beside trained ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from attnkit.errors import UsageError
+from attnkit.tasks.word2vec.lookup import known_words
+from attnkit.tasks.word2vec.vectors import Vectors
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two words as one-hot vectors and as trained ones."""
+
+    words: tuple[str, str]
+    one_hot_dot: int
+    """Σ_k x_k y_k of the one-hot vectors: 0 for two words, and so is their cosine."""
+    dot: float
+    cosine: float
+
+
+@dataclass(frozen=True)
+class OneHot:
+    """What words are as one-hot vectors, and what a run has learnt of them."""
+
+    vocab_size: int
+    """Numbers of a one-hot vector."""
+    dim: int
+    """Numbers of a trained one."""
+    places: dict[str, int]
+    """Word -> where its 1 stands, counted from 1."""
+    pairs: list[Pair]
+
+    def as_dictionary(self) -> dict[str, Any]:
+        """Return all of it for JSON."""
+        return asdict(self)
+
+
+def one_hot(path: Path, words: Sequence[str]) -> OneHot:
+    """Compare words of a run or a file of vectors, each with each.
+
+    Raises:
+        UsageError: fewer than two different words.
+        DataError: one of them is not in the vocabulary.
+    """
+    vectors = Vectors.load(path, mmap=True)
+    found = list(dict.fromkeys(known_words(vectors, words)))
+    if len(found) < 2:
+        raise UsageError("two different words are needed to compare", help="attnkit word2vec one-hot motel hotel RUN")
+    places = {word: vectors.key_to_index[word] for word in found}
+    pairs = []
+    for one, other in combinations(found, 2):
+        x, y = (np.asarray(vectors[word], np.float64) for word in (one, other))
+        dot, lengths = float(x @ y), float(np.linalg.norm(x) * np.linalg.norm(y))
+        # Σ_k [k = i][k = j]: there is no need to make vectors of a whole vocabulary for it.
+        pairs.append(Pair((one, other), int(places[one] == places[other]), dot, dot / lengths if lengths else 0.0))
+    shown_places = {word: place + 1 for word, place in places.items()}
+    return OneHot(len(vectors.index_to_key), vectors.vector_size, shown_places, pairs)
+
+
+def drawn(place: int, vocab_size: int) -> str:
+    """Return a one-hot vector in short, its 1 at a place counted from 1: ``[0 0 0 … 0 1 0 … 0 0]``."""
+    if vocab_size <= 20:
+        return "[" + " ".join("1" if k == place else "0" for k in range(1, vocab_size + 1)) + "]"
+    kept = [k for k in range(1, vocab_size + 1) if k <= 2 or k > vocab_size - 2 or abs(k - place) <= 1]
+    parts = [f"{'… ' if i and k > kept[i - 1] + 1 else ''}{int(k == place)}" for i, k in enumerate(kept)]
+    return "[" + " ".join(parts) + "]"

@@ -1,0 +1,101 @@
+"""Text with the words joined that belong together: phrases found in it, or those found in another. Torch-free."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TextIO
+
+import numpy as np
+
+from attnkit.data.phrases import apply_phrases, find_phrases
+from attnkit.data.temp_id_file import Spool
+from attnkit.data.word_ids import Numbered, number_words
+from attnkit.errors import DataError
+from attnkit.io import atomic
+from attnkit.kernels.words import LINE_END, LONGEST, Numbers
+from attnkit.text.config import PhrasesConfig
+from attnkit.text.phrases import Phrases
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was done to a text."""
+
+    phrases: Phrases
+    """Those that were found, or given."""
+    n_read: int
+    """Words before any were joined."""
+    n_written: int
+    warnings: tuple[str, ...]
+
+
+def join_words(sources: Sequence[Path], asked: PhrasesConfig | Phrases, lower: bool, out: TextIO, tell: Tell) -> Report:
+    """Write a text with its phrases joined, line by line, one space between words; blank lines stay.
+
+    Args:
+        sources: Text, plain or compressed; ``-`` is standard input.
+        asked: How phrases are found in the text, or phrases to be joined.
+        lower: Lower-case the text; phrases that were found in such a text ask for it too.
+        out: Where the text goes.
+        tell: Hears how far the work is.
+
+    Raises:
+        DataError: There is no text, or a byte is no UTF-8.
+    """
+    with atomic.scratch() as stream:
+        lower = asked.lower or lower if isinstance(asked, Phrases) else lower
+        text = number_words(sources, lower, Spool(stream), tell)
+        if not text.n_words:
+            raise DataError(
+                "there is no text", where=", ".join(map(str, sources)), help="name a file that is not empty"
+            )
+        warnings, n_read = [], text.n_words
+        if text.n_long:
+            warnings.append(f"{text.n_long:,} words of more than {LONGEST:,} bytes are left out")
+        if isinstance(asked, Phrases):
+            phrases = asked
+            apply_phrases(text, phrases, tell)
+        else:
+            found = find_phrases(text, asked, lower, tell)
+            phrases = found.phrases
+            if found.n_lost:
+                warnings.append(
+                    f"{found.n_lost:,} occurrences of rare pairs were forgotten: raise --max-pairs to keep them"
+                )
+        for block in written(text):
+            out.write(block)
+        return Report(phrases, n_read, text.n_words, tuple(warnings))
+
+
+def written(text: Numbered) -> Iterator[str]:
+    """Yield a text as it is written, block by block."""
+    begun = False  # the line has a word already
+    for numbers in text.spool:
+        names = _names(text, numbers)
+        ends = [*np.flatnonzero(numbers == LINE_END).tolist(), len(numbers)]
+        begin, parts = 0, []
+        for end in ends:
+            line = " ".join(name for name in names[begin:end] if name)
+            if begun and line:
+                parts.append(" ")
+            parts.append(line)
+            begun = begun or bool(line)
+            if end < len(numbers):
+                parts.append("\n")
+                begun = False
+            begin = end + 1
+        yield "".join(parts)
+
+
+def _names(text: Numbered, numbers: Numbers) -> list[str]:
+    """Return the word of each number, "" for what is none."""
+    distinct, places = np.unique(numbers, return_inverse=True)
+    is_word = distinct >= 0
+    known = np.full(len(distinct), "", object)
+    known[is_word] = text.names(distinct[is_word].astype(np.int64))
+    found: list[str] = known[places].tolist()
+    return found

@@ -1,0 +1,185 @@
+"""Words and their rows: where they come from, where they go, and how one is looked up. Torch-free."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from attnkit.errors import DataError
+from attnkit.formats.word_vectors.formats import Format, format_of
+from attnkit.formats.word_vectors.table import Floats, Rows, Table, finite_blocks, finite_rows_at
+from attnkit.tasks.word2vec.load_vectors import Opened, Unseen, open_table, open_vectors
+from attnkit.tasks.word2vec.search import Index, unit_vector
+from attnkit.tasks.word2vec.suggest import near
+from attnkit.tasks.word2vec.write_vectors import write_vectors
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+Key: TypeAlias = "str | int | Floats"
+"""A word, the number of one, or a vector itself."""
+_MANY = 1_000_000
+"""Words of which a dictionary takes longer than looking for a few of them."""
+_LOOKS = 8
+
+
+class UnknownWordError(DataError, KeyError):
+    """A word without a vector; a ``KeyError`` too, as of any other mapping."""
+
+    def __str__(self) -> str:
+        return self.what
+
+
+class WordRows:
+    """Words in the order of their rows, and the rows, which may be mapped from a file.
+
+    A word is looked up as it is spelt. One that has no row gets the vector of its n-grams where ``unseen`` knows them.
+    """
+
+    def __init__(self, words: Sequence[str], vectors: Rows, *, counts: Any = None, name: str = "vectors",
+                 unseen: Unseen | None = None) -> None:  # fmt: skip
+        if len(words) != len(vectors):
+            raise DataError(f"there are {len(words):,} words for {len(vectors):,} vectors", where=name)
+        self.index_to_key = list(words)
+        self.vectors = vectors
+        """(V, D): an array, or what is indexed as one and gives arrays."""
+        self.counts = None if counts is None else np.asarray(counts, np.int64)
+        """(V,) how often each word occurs in the text, where that is known."""
+        self.name = name
+        """Where they come from, for messages."""
+        self.unseen = unseen
+        self.warnings: tuple[str, ...] = ()
+        """What was wrong with newer checkpoints that were passed over."""
+        self.index = Index(vectors, name)
+        self._looks = 0
+        if len(words) < _MANY:
+            self.key_to_index  # noqa: B018 - finds words that stand twice
+
+    @classmethod
+    def load(cls, path: str | Path, mmap: bool = True, *, checkpoint: str | None = None) -> Self:
+        """Load a run, a checkpoint, or a file of any format (see ``formats``); packed files (.gz …) too.
+
+        Args:
+            path: what ``attnkit word2vec train`` or ``convert`` made, gensim, fastText, GloVe or word2vec.
+            mmap: leave rows in their file where the format allows it (safetensors, npy, binary); false reads them.
+            checkpoint: of a run: best, last, averaged or step-N.
+
+        Raises:
+            DataError: a broken file, with its line.
+            RunError: a run without vectors, or a damaged one.
+        """
+        return cls._of(open_vectors(Path(path), checkpoint), str(path), mmap)
+
+    @classmethod
+    def load_word2vec_format(cls, path: str | Path, binary: bool | None = None, mmap: bool = True) -> Self:
+        """Load word2vec's text or binary format; None looks which it is. Errors as ``load``."""
+        format: Format | None = None if binary is None else "word2vec-binary" if binary else "word2vec"
+        return cls._of(Opened(open_table(Path(path), format)), str(path), mmap)
+
+    @classmethod
+    def _of(cls, opened: Opened, name: str, mmap: bool) -> Self:
+        table = replace(opened.table, name=name)
+        rows = table.rows if mmap else np.concatenate([block for _, block in finite_blocks(table)])
+        found = cls(table.words, rows, counts=table.counts, name=name, unseen=opened.unseen)
+        found.warnings = opened.warnings
+        return found
+
+    def save(self, path: str | Path, format: Format | None = None) -> None:
+        """Write the vectors of all words; the ending of the name chooses the format unless it is given."""
+        write_vectors(Path(path), self.table(), format or format_of(Path(path)))
+
+    def save_word2vec_format(self, path: str | Path, binary: bool = False) -> None:
+        """Write word2vec's text or binary format."""
+        self.save(path, "word2vec-binary" if binary else "word2vec")
+
+    def table(self, top: int | None = None) -> Table:
+        """Return words and rows as the writers take them: all, or the first ``top``."""
+        counts = self.counts if self.counts is None else self.counts[:top]
+        rows = self.vectors if top is None or top >= len(self) else self.vectors[:top]
+        return Table(self.index_to_key[:top], rows, counts, self.name)
+
+    # --- words and their vectors
+
+    @property
+    def vector_size(self) -> int:
+        """D, the numbers of a vector."""
+        return int(self.vectors.shape[1])
+
+    @cached_property
+    def key_to_index(self) -> dict[str, int]:
+        """Word -> its row. Raises ``DataError`` for a word that stands twice."""
+        words = self.index_to_key
+        found = dict(zip(words, range(len(words)), strict=True))
+        if len(found) != len(words):
+            second, word = next((i, word) for i, word in enumerate(words) if found[word] != i)
+            where = f"{self.name}, words {second + 1:,} and {found[word] + 1:,}"
+            raise DataError(f"the word {word[:60]!r} stands twice", where=where, help="leave one of the two out")
+        return found
+
+    def __len__(self) -> int:
+        return len(self.index_to_key)
+
+    def __contains__(self, word: object) -> bool:
+        return isinstance(word, str) and self.get_index(word, None) is not None
+
+    def __getitem__(self, key: Key | Sequence[str]) -> Floats:
+        if isinstance(key, str | int | np.integer):
+            return self.get_vector(key)
+        return np.stack([self.get_vector(word) for word in key])
+
+    def get_index(self, word: str, default: int | None = None) -> int | None:
+        """Return the row of a word, ``default`` where it has none."""
+        if "key_to_index" not in self.__dict__ and self._looks < _LOOKS:
+            self._looks += 1
+            try:
+                return self.index_to_key.index(word)
+            except ValueError:
+                return default
+        return self.key_to_index.get(word, default)
+
+    def has_index_for(self, word: str) -> bool:
+        """Return whether a word has a row."""
+        return word in self
+
+    def get_vecattr(self, word: str, name: str) -> int:
+        """Return how often a word occurs in the text, which is all that is known of it: ``name`` is "count".
+
+        Raises:
+            KeyError: it has no row, another name, or counts that are not known.
+        """
+        if (row := self.get_index(word)) is None:
+            raise self.unknown(word)
+        if name != "count" or self.counts is None:
+            raise KeyError(name)
+        return int(self.counts[row])
+
+    def get_vector(self, word: Key, norm: bool = False) -> Floats:
+        """Return the vector (D,) of a word, of length 1 with ``norm``; of its n-grams where it has no row.
+
+        Raises:
+            UnknownWordError: it has neither.
+            DataError: it is not finite.
+        """
+        row = self.get_index(word) if isinstance(word, str) else word
+        if row is None:
+            assert isinstance(word, str)
+            vector = self.unseen(word) if self.unseen is not None else None
+            if vector is None:
+                raise self.unknown(word)
+        else:
+            vector = np.array(row, np.float32) if isinstance(row, np.ndarray) else self._row(int(row))
+        return unit_vector(vector) if norm else vector
+
+    def _row(self, number: int) -> Floats:
+        return finite_rows_at(self.vectors, number, self.name)
+
+    def unknown(self, word: str) -> UnknownWordError:
+        """Return the error for a word that has no vector, with words that are spelt like it."""
+        found = near(word, self.index_to_key)
+        help = f"near spellings: {', '.join(found)}" if found else "words are looked up as they are spelt"
+        return UnknownWordError(f"there is no vector of {word[:60]!r}", where=self.name, help=help)

@@ -1,0 +1,1 @@
+"""IBM model 1: word links and translation lexicons."""

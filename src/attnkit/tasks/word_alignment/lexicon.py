@@ -1,0 +1,239 @@
+"""Which words of two line-aligned files belong together: a dictionary, and links word by word (IBM Model 1).
+
+Memory: what ``kernels.ibm1`` says, 4 bytes more for each word, and some 200 for each distinct one where there is no
+vocabulary. Of those a side has at most ``text.config.MOST_ENTRIES``; words that come later are all one.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice, pairwise
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnkit.errors import DataError, UsageError
+from attnkit.kernels.alignment_grid import Corpus
+from attnkit.kernels.ibm1 import Table, begin_table, best_links, fastest, improve
+from attnkit.tasks.word_alignment.encoders import Tokens, Words, units_of
+from attnkit.tasks.word_alignment.symmetrize import Links, Method, symmetrize
+from attnkit.text.parallel import read_parallel
+from attnkit.text.translation_lexicon import lexicon_lines, most_frequent, select
+
+_WINDOW = 4096  # lines that are encoded together
+
+
+@dataclass(frozen=True)
+class Request:
+    """What ``attnkit align`` is asked to do."""
+
+    src: Path
+    tgt: Path
+    vocab: Path | None = None
+    """A vocabulary file whose tokens are aligned, for both sides unless ``tgt_vocab`` is given."""
+    tgt_vocab: Path | None = None
+    run: Path | None = None
+    """A run whose vocabularies are taken instead."""
+    method: Method = "grow-diag-final-and"
+    iterations: int = 5
+    null_prob: float | None = None
+    """Probability that a target word comes from no source word; None makes it that of any place."""
+    min_prob: float = 0.001
+    best: int = 50
+    """Translations of a word that the dictionary keeps at most, likely ones first."""
+    max_length: int = 256
+    """Pairs with more words than this on a side are not aligned."""
+    max_pairs: int = 1 << 25
+    """Pairs of words that are kept at most; some 100 bytes each."""
+
+
+@dataclass
+class Report:
+    """What was counted."""
+
+    pairs: int = 0
+    """Pairs of lines."""
+    blank: int = 0
+    """Pairs of which a side is blank."""
+    long: int = 0
+    """Pairs that are longer than ``max_length``."""
+    src_words: int = 0
+    tgt_words: int = 0
+    """Words of the pairs that are aligned."""
+    word_pairs: int = 0
+    """Pairs of words that stand in one pair of lines, as many as were kept."""
+    forgotten: int = 0
+    """How often a pair of words was given up for lack of room."""
+    perplexity: dict[str, list[float]] = field(default_factory=dict)
+    """Direction -> of a target word, under the table that each iteration begins with."""
+    entries: int = 0
+    """Lines of the dictionary."""
+    links: int = 0
+    """Links that were printed."""
+
+
+class Aligner:
+    """Reads two files once and learns from them; then the dictionary and the links can be had."""
+
+    def __init__(self, request: Request, progress: Callable[[str], None] = lambda text: None) -> None:
+        """Read the text. Raises ``DataError`` where line counts differ or there is nothing to align."""
+        _check(request)
+        self.request = request
+        self.report = Report()
+        self._progress = progress
+        self.units = units_of(request.run, request.vocab, request.tgt_vocab)
+        self.corpus = self._read()
+        self._loops = fastest()
+        self.forward: NDArray[np.int32] = np.empty(0, np.int32)
+        """Of each target word the place of its source word, -1 for none; ``reverse`` likewise of each source word."""
+        self.reverse: NDArray[np.int32] = np.empty(0, np.int32)
+
+    def learn(self, book: TextIO | None, *, links: bool = True) -> None:
+        """Learn what is needed for the ``links``, if they will be asked for, and write the dictionary to ``book``.
+
+        Each direction's table is forgotten before the next is begun.
+        """
+        method = self.request.method
+        if book is not None or not links or method != "reverse":
+            table = self._learn("forward", self.corpus)
+            if links and method != "reverse":
+                self.forward = self._choose(table, self.corpus)
+            if book is not None:
+                book.writelines(f"{line}\n" for line in self._entries(table))
+            del table
+        if links and method != "forward":
+            turned = self.corpus.turned()
+            self.reverse = self._choose(self._learn("reverse", turned), turned)
+
+    def links(self) -> Iterator[list[tuple[int, int]]]:
+        """Yield the links (source place, target place) of each pair of lines, in order."""
+        forward = _lines_of(self.forward, self.corpus.tgt_starts)
+        reverse = _lines_of(self.reverse, self.corpus.src_starts)
+        for sources, targets in zip(forward, reverse, strict=True):
+            there: Links = {(i, j) for j, i in enumerate(sources) if i >= 0}
+            back: Links = {(i, j) for i, j in enumerate(targets) if j >= 0}
+            found = sorted(symmetrize(there, back, self.request.method))
+            self.report.links += len(found)
+            yield found
+
+    def _read(self) -> Corpus:
+        src, tgt = array("i"), array("i")
+        src_starts, tgt_starts = array("q", [0]), array("q", [0])
+        pairs = read_parallel(self.request.src, self.request.tgt)
+        while window := list(islice(pairs, _WINDOW)):
+            for left, right in zip(
+                self.units[0].encode([pair[0] for pair in window]),
+                self.units[1].encode([pair[1] for pair in window]),
+                strict=True,
+            ):
+                if self._counts(left, right):
+                    src.extend(left)
+                    tgt.extend(right)
+                src_starts.append(len(src))
+                tgt_starts.append(len(tgt))
+            self._progress(f"read {self.report.pairs:,} pairs of lines")
+        if not src:
+            what = "there is no pair of lines to align: " + (
+                f"all {self.report.pairs:,} are blank on a side or too long" if self.report.pairs else "no lines"
+            )
+            raise DataError(what, where=str(self.request.src))
+        words = (_array(src, np.int32), _array(src_starts, np.int64), _array(tgt, np.int32))
+        return Corpus(*words, _array(tgt_starts, np.int64), self.units[0].size, self.units[1].size)
+
+    def _counts(self, left: list[int], right: list[int]) -> bool:
+        """Count a pair of lines and return whether it is aligned."""
+        report, longest = self.report, max(len(left), len(right))
+        report.pairs += 1
+        if not left or not right:
+            report.blank += 1
+        elif longest > self.request.max_length:
+            report.long += 1
+        else:
+            report.src_words += len(left)
+            report.tgt_words += len(right)
+            return True
+        return False
+
+    def _learn(self, name: str, corpus: Corpus) -> Table:
+        self._progress(f"{name}: collecting pairs of words")
+        table = begin_table(corpus, null_prob=self.request.null_prob, most=self.request.max_pairs)
+        self.report.word_pairs = max(self.report.word_pairs, len(table.keys))
+        self.report.forgotten += table.n_lost
+        found: list[float] = []
+        self.report.perplexity[name] = found
+        for number in range(1, self.request.iterations + 1):
+            prefix = f"{name}: iteration {number} of {self.request.iterations}"
+            last = f", perplexity {found[-1]:,.2f}" if found else ""
+
+            def seen(n_lines: int, said: str = prefix + last) -> None:
+                self._progress(f"{said}, {100 * n_lines // corpus.n_pairs} %")
+
+            likelihood = improve(table, corpus, self._loops, seen)
+            found.append(math.exp(min(700.0, -likelihood / len(corpus.tgt))))
+        return table
+
+    def _choose(self, table: Table, corpus: Corpus) -> NDArray[np.int32]:
+        links = np.empty(len(corpus.tgt), np.int32)
+        for begin, end, found in best_links(table, corpus, self._loops):
+            links[corpus.tgt_starts[begin] : corpus.tgt_starts[end]] = found
+        return links
+
+    def _entries(self, table: Table) -> Iterator[str]:
+        kept = np.flatnonzero((table.probs >= self.request.min_prob) & (table.probs > 0))
+        rows, targets = np.divmod(table.keys[kept], table.n_tgt)
+        probs = table.probs[kept]
+        names: tuple[list[str], list[str]] | None = None
+        vocabularies: tuple[str, str] | None = None
+        frequent: list[int] = []
+        src, tgt = self.units
+        if isinstance(src, Words) and isinstance(tgt, Words):
+            named = (rows != 1) & (targets != 0)  # number 0 is many words
+            rows, targets, probs = rows[named], targets[named], probs[named]
+            names = (src.names, tgt.names)
+        elif isinstance(src, Tokens) and isinstance(tgt, Tokens):
+            vocabularies = (src.tokenizer.fingerprint, tgt.tokenizer.fingerprint)
+            frequent = most_frequent(self.corpus.tgt, tgt.size)
+        entries = select(rows - 1, targets, probs, self.request.best)
+        self.report.entries = len(entries.sources)
+        yield from lexicon_lines(entries, names, vocabularies=vocabularies, frequent=frequent)
+
+
+def as_pharaoh(links: Iterable[tuple[int, int]]) -> str:
+    """Return links in Pharaoh's form: ``0-0 1-2``."""
+    return " ".join(f"{i}-{j}" for i, j in links)
+
+
+def as_dictionary(report: Report) -> dict[str, Any]:
+    """Return a report as plain data for ``--json``."""
+    return dict(vars(report))
+
+
+def _lines_of(places: NDArray[np.int32], starts: NDArray[np.int64]) -> Iterator[list[int]]:
+    """Yield the part of each line; empty ones where there are no places at all."""
+    for begin in range(0, len(starts) - 1, _WINDOW):
+        ends = starts[begin : begin + _WINDOW + 1].tolist()
+        for first, last in pairwise(ends):
+            yield places[first:last].tolist()
+
+
+def _array(values: array[int], dtype: Any) -> NDArray[Any]:
+    return np.frombuffer(values, dtype) if len(values) else np.empty(0, dtype)
+
+
+def _check(request: Request) -> None:
+    """Refuse what cannot be meant."""
+    for refused, what in (
+        (request.run and (request.vocab or request.tgt_vocab), "--run has its own vocabularies: leave out --vocab"),
+        (request.tgt_vocab and not request.vocab, "--tgt-vocab needs --vocab beside it"),
+    ):
+        if refused:
+            raise UsageError(what)
+    if not 0 <= request.min_prob <= 1:
+        raise UsageError(f"--min-prob must lie between 0 and 1, and {request.min_prob:g} does not")
+    if request.null_prob is not None and not 0 < request.null_prob < 1:
+        raise UsageError(f"--null-prob must lie between 0 and 1, and {request.null_prob:g} does not")

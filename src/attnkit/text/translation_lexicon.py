@@ -1,0 +1,231 @@
+"""Lexicons on disk: which words, or tokens of a vocabulary, translate which, as tab-separated text.
+
+The first line is ``#`` and a JSON object that says what the file is. Each other line is ``source<TAB>target<TAB>
+probability``: words as they are, tokens as their ids. The lines of one source stand together, the likeliest first;
+an empty source is NULL, from which target words come that translate nothing. Knows no torch.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, BinaryIO, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, Field, ValidationError
+
+from attnkit.errors import DataError, RunError, SystemFailure
+from attnkit.io.safe_read import open_plain, parse_json
+from attnkit.text.config import MOST_ENTRIES
+
+FORMAT: Literal["attnkit lexicon"] = "attnkit lexicon"
+MOST_LINES = 1 << 24
+MOST_BYTES = 1 << 30
+MOST_HEADER = 1 << 16
+MOST_FREQUENT = 1000
+_MARK = b"# "
+_SHORTEST = 5  # bytes of a line
+_MAKE = "attnkit align SRC TGT -o FILE makes one"
+_MAKE_TOKENS = "attnkit align SRC TGT --run RUN -o FILE makes one for that run"
+
+Id = Annotated[int, Field(ge=0, lt=MOST_ENTRIES)]
+Fingerprint = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+
+
+class Header(BaseModel, frozen=True, extra="forbid", strict=True):
+    """The first line of a lexicon."""
+
+    format: Literal["attnkit lexicon"] = FORMAT
+    version: Literal[1] = 1
+    units: Literal["words", "tokens"]
+    """Words between white space, or tokens of two vocabularies."""
+    lines: int = Field(ge=0, le=MOST_LINES)
+    """How many follow."""
+    vocabularies: tuple[Fingerprint, Fingerprint] | None = None
+    """Of tokens: the fingerprints of the source's and the target's vocabulary."""
+    frequent: tuple[Id, ...] = Field(default=(), max_length=MOST_FREQUENT)
+    """Of tokens: the target's most frequent ones, the most frequent first."""
+
+
+@dataclass(frozen=True)
+class Entries:
+    """Translations with their probabilities, ordered by source, then from the likeliest on."""
+
+    sources: NDArray[np.int64]
+    """Number of the source word, -1 for NULL."""
+    targets: NDArray[np.int64]
+    probs: NDArray[np.float64]
+
+
+def lexicon_lines(
+    entries: Entries,
+    names: tuple[Sequence[str], Sequence[str]] | None = None,
+    *,
+    vocabularies: tuple[str, str] | None = None,
+    frequent: Sequence[int] = (),
+) -> Iterator[str]:
+    """Yield the lines of a lexicon file, without line breaks: of words with these names, or of tokens.
+
+    Raises:
+        DataError: There are more than a lexicon may have.
+    """
+    n_lines = len(entries.sources)
+    if n_lines > MOST_LINES:
+        what = f"the dictionary would have {n_lines:,} lines, more than {MOST_LINES:,}"
+        raise DataError(what, help="raise --min-prob or lower --best")
+    units: Literal["words", "tokens"] = "words" if names else "tokens"
+    header = Header(units=units, lines=n_lines, vocabularies=vocabularies, frequent=tuple(frequent))
+    yield _MARK.decode() + header.model_dump_json(exclude_none=True)
+    columns = (entries.sources.tolist(), entries.targets.tolist(), entries.probs.tolist())
+    for source, target, prob in zip(*columns, strict=True):
+        left, right = (names[0][source], names[1][target]) if names else (source, target)
+        yield f"{'' if source < 0 else left}\t{right}\t{prob:.6g}"
+
+
+def load_dictionary(path: Path) -> dict[str, str]:
+    """Return the likeliest translation of each word of a lexicon of words.
+
+    Raises:
+        RunError: There is none at ``path``, it is damaged, or it is one of tokens.
+    """
+    found: dict[str, str] = {}
+    likeliest: dict[str, float] = {}
+    with _opened(path) as (header, rows):
+        if header.units != "words":
+            what = f"the lexicon {path} is of the tokens of a vocabulary, not of words"
+            raise RunError(what, help="leave out --run and --vocab: " + _MAKE)
+        for number, source, target, prob in rows:
+            if target.split() != [target] or (source and source.split() != [source]):
+                raise _damaged(path, number, "there is white space in a word, or no word")
+            if source and prob > likeliest.get(source, 0.0):
+                found[source], likeliest[source] = target, prob
+    return found
+
+
+@dataclass(frozen=True)
+class TokenLexicon:
+    """Which tokens of the target's vocabulary translate each token of the source's."""
+
+    starts: NDArray[np.int64]
+    """(n_src + 2,): where the targets of each source begin; row 0 is NULL's, row id + 1 a token's."""
+    targets: NDArray[np.int64]
+    frequent: NDArray[np.int64]
+
+    def of(self, source: int) -> NDArray[np.int64]:
+        """Return the translations of a token, or of NULL (-1), in the order of the file."""
+        return self.targets[self.starts[source + 1] : self.starts[source + 2]]
+
+
+def load_tokens(path: Path, vocabularies: tuple[str, str], sizes: tuple[int, int]) -> TokenLexicon:
+    """Read a lexicon of the tokens of two vocabularies, given by their fingerprints and sizes.
+
+    Raises:
+        RunError: There is none at ``path``, it is damaged, or it is one of words or of other vocabularies.
+    """
+    with _opened(path) as (header, rows):
+        if header.units != "tokens":
+            raise RunError(f"the lexicon {path} is of words, not of this run's tokens", help=_MAKE_TOKENS)
+        if header.vocabularies != vocabularies:
+            raise RunError(f"the lexicon {path} was made for other vocabularies than this run's", help=_MAKE_TOKENS)
+        if max(header.frequent, default=0) >= sizes[1]:
+            raise _damaged(path, 1, f"the vocabulary has no token {max(header.frequent):,}")
+        sources = np.empty(header.lines, np.int64)
+        targets = np.empty(header.lines, np.int64)
+        for number, source, target, _ in rows:
+            sources[number - 2] = _id(path, number, source, sizes[0]) if source else -1
+            targets[number - 2] = _id(path, number, target, sizes[1])
+    order = np.argsort(sources, kind="stable")
+    starts = np.searchsorted(sources[order], np.arange(-1, sizes[0] + 1)).astype(np.int64)
+    return TokenLexicon(starts, targets[order], np.array(header.frequent, np.int64))
+
+
+def _id(path: Path, number: int, text: str, size: int) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 10) or int(text) >= size:
+        raise _damaged(path, number, f"{text[:40]!r} is no token of the vocabulary")
+    return int(text)
+
+
+_Row = tuple[int, str, str, float]
+"""Number of the line in the file, source, target, probability."""
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[tuple[Header, Iterator[_Row]]]:
+    """Yield the header of a lexicon and an iterator over its other lines, as many as it says."""
+    with ExitStack() as stack:
+        try:
+            stream = stack.enter_context(open_plain(path, follow=True))
+            header = _header(stream)
+        except FileNotFoundError as error:
+            raise RunError(f"there is no lexicon {path}", help=_MAKE) from error
+        except ValueError as error:
+            raise RunError(f"{path} is no lexicon: {error}", help=_MAKE) from error
+        except OSError as error:
+            raise SystemFailure(f"cannot read {path}: {error.strerror}") from error
+        yield header, _rows(path, header, stream)
+
+
+def _header(stream: BinaryIO) -> Header:
+    """Read the first line. Raises ``ValueError`` where it is none, or promises more than the file can hold."""
+    size = os.fstat(stream.fileno()).st_size
+    raw = stream.readline(MOST_HEADER)
+    if not raw.startswith(_MARK) or not raw.endswith(b"\n"):
+        raise ValueError("it does not say that it is one")
+    text = raw[len(_MARK) :]
+    parse_json(text)  # a key that stands twice is refused
+    try:
+        header = Header.model_validate_json(text)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(map(str, first["loc"]))[:80]
+        raise ValueError(f"in its first line {place}: {first['msg']}") from error
+    if size > MOST_BYTES or header.lines * _SHORTEST > size:
+        raise ValueError(f"{size:,} bytes are {'too many' if size > MOST_BYTES else 'fewer than it says'}")
+    return header
+
+
+def _rows(path: Path, header: Header, stream: BinaryIO) -> Iterator[_Row]:
+    number = 1
+    for raw in stream:
+        number += 1
+        if number > header.lines + 1:
+            raise _damaged(path, number, f"it should have {header.lines:,} entries and has more")
+        yield _row(path, number, raw)
+    if number <= header.lines:
+        raise _damaged(path, number, f"it should have {header.lines:,} entries and is cut off here")
+
+
+def _row(path: Path, number: int, raw: bytes) -> _Row:
+    try:
+        source, target, text = raw.decode("utf-8").removesuffix("\n").split("\t")
+        prob = float(text)
+    except ValueError as error:
+        raise _damaged(path, number, "it is not 'source, target, probability' with tabs between") from error
+    if not math.isfinite(prob) or not 0 < prob <= 1.000001:
+        raise _damaged(path, number, f"{text[:40]} is no probability")
+    return number, source, target, prob
+
+
+def _damaged(path: Path, number: int, why: str) -> RunError:
+    return RunError(f"the lexicon is damaged: {why}", where=f"{path}:{number}", help=_MAKE)
+
+
+def select(sources: NDArray[np.int64], targets: NDArray[np.int64], probs: NDArray[np.float64], best: int) -> Entries:
+    """Return the ``best`` likeliest entries of each source, ordered; the lower target comes first among equals."""
+    order = np.lexsort((targets, -probs, sources))
+    sources = sources[order]
+    rank = np.arange(len(order)) - np.searchsorted(sources, sources)
+    kept = order[rank < best]
+    return Entries(sources[rank < best], targets[kept], probs[kept])
+
+
+def most_frequent(words: NDArray[np.int32], n_words: int) -> list[int]:
+    """Return the numbers (below ``n_words``) that occur most often, the lower one first among equals."""
+    counts = np.bincount(words, minlength=n_words)
+    order = np.argsort(-counts, kind="stable")[:MOST_FREQUENT]
+    return [int(number) for number in order if counts[number] > 0]

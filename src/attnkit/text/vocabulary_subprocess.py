@@ -1,0 +1,153 @@
+"""Training a vocabulary in a process of its own, for that can be ended: the trainers of ``tokenizers`` heed no signal.
+
+The text goes there and the vocabulary comes back through pipes. The process ends with the one that started it, however
+that one ends. Knows nothing of files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from io import BufferedReader
+from itertools import islice
+from typing import IO, cast
+
+from attnkit.errors import AttnkitError, DataError, RunError, SystemFailure, UsageError
+from attnkit.text.config import VocabularyConfig
+
+STOPS = (signal.SIGTERM, signal.SIGINT)
+# UTF-8 has neither byte, so any line may come before them.
+_LINE_END, _TEXT_END = b"\xff", b"\xfe"
+_CHUNK = 1000  # lines sent at a time
+_BLOCK = 1 << 20
+_ERRORS: dict[str, type[AttnkitError]] = {
+    kind.__name__: kind for kind in (DataError, RunError, SystemFailure, UsageError)
+}
+# Without the folder that python puts before all others: a json.py that lies there is not the one that is meant.
+_PROGRAM = (
+    "import sys; parent, *sys.path = sys.argv[1:]; "
+    "from attnkit.text.vocabulary_subprocess import serve; serve(int(parent))"
+)
+
+
+def train_apart(lines: Iterable[str], config: VocabularyConfig) -> str:
+    """Return the JSON form of the vocabulary that ``train_here`` makes of the same lines.
+
+    Raises:
+        AttnkitError: what it raises there.
+        SystemFailure: the process has been ended.
+    """
+    with _process() as process:
+        assert process.stdin is not None and process.stdout is not None
+        with contextlib.suppress(BrokenPipeError):  # it has failed, and says why
+            process.stdin.write(config.model_dump_json().encode() + b"\n")
+            _send(lines, process.stdin)
+        answer = process.stdout.read()
+        code = process.wait()
+    if code < 0:
+        name = signal.Signals(-code).name
+        raise SystemFailure(
+            f"the process that makes the vocabulary was ended by {name}",
+            help="if that was for want of memory, make it of fewer lines (attnkit vocab) and train with --vocab",
+        )
+    if code:
+        raise RuntimeError("the process that makes the vocabulary has failed")
+    found = json.loads(answer)
+    if "error" in found:
+        raise _ERRORS[found["error"]](found["what"], where=found["where"], help=found["help"])
+    return str(found["vocabulary"])
+
+
+@contextmanager
+def signals_held() -> Iterator[None]:
+    """Let SIGTERM and SIGINT wait until the block has ended; what is started in it never gets any of them."""
+    noted: list[int] = []
+    here = threading.current_thread() is threading.main_thread()
+    previous = {n: signal.signal(n, lambda number, frame: noted.append(number)) for n in STOPS} if here else {}
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        for stop, handler in previous.items():
+            signal.signal(stop, handler)
+        for number in noted:
+            signal.raise_signal(number)
+
+
+@contextmanager
+def _process() -> Iterator[subprocess.Popen[bytes]]:
+    """Yield a process that waits for text, and end it with the block."""
+    command = [sys.executable, "-c", _PROGRAM, str(os.getpid()), *sys.path]
+    process: subprocess.Popen[bytes] | None = None
+    try:
+        with signals_held():
+            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        yield process
+    finally:
+        if process is not None:
+            process.kill()
+            process.wait()
+            for pipe in (process.stdin, process.stdout):
+                if pipe is not None:
+                    with contextlib.suppress(OSError):
+                        pipe.close()
+
+
+def _send(lines: Iterable[str], stream: IO[bytes]) -> None:
+    rows = iter(lines)
+    while chunk := list(islice(rows, _CHUNK)):
+        stream.write(b"".join(line.encode("utf-8", "surrogatepass") + _LINE_END for line in chunk))
+    stream.write(_TEXT_END)
+    stream.flush()
+
+
+def _receive(stream: BufferedReader) -> Iterator[str]:
+    """Yield the lines as they come. If they break off, whoever sends them has gone, and so does this process."""
+    rest = b""
+    while block := stream.read1(_BLOCK):
+        *lines, rest = (rest + block).split(_LINE_END)
+        for line in lines:
+            yield line.decode("utf-8", "surrogatepass")
+        if rest == _TEXT_END:
+            threading.Thread(target=_end_with_sender, daemon=True).start()
+            return
+    os._exit(1)
+
+
+def _end_with_sender() -> None:
+    os.read(0, 1)  # nothing more is sent: it returns when the pipe is closed
+    os._exit(1)
+
+
+def end_with_parent(parent: int) -> None:
+    """Let the kernel kill this process when the one that started it ends, where there is such a kernel (Linux)."""
+    with contextlib.suppress(OSError, AttributeError, TypeError):
+        ctypes.CDLL(None).prctl(1, int(signal.SIGKILL), 0, 0, 0)  # PR_SET_PDEATHSIG
+    if os.getppid() != parent:  # it was quicker
+        os._exit(1)
+
+
+def serve(parent: int) -> None:
+    """Be that process: read settings and text from standard input, write what came of them to standard output."""
+    end_with_parent(parent)
+    from attnkit.text.vocabulary import train_here
+
+    source = cast(BufferedReader, sys.stdin.buffer)
+    config = VocabularyConfig.model_validate_json(source.readline())
+    answer: dict[str, str | None]
+    try:
+        answer = {"vocabulary": train_here(_receive(source), config).to_json()}
+    except tuple(_ERRORS.values()) as error:
+        answer = {"error": type(error).__name__, "what": error.what, "where": error.where, "help": error.help}
+    sys.stdout.buffer.write(json.dumps(answer).encode())
+    sys.stdout.buffer.flush()
+    os._exit(0)  # the thread that waits for the end of the pipe would hold up another

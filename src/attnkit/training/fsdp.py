@@ -1,0 +1,222 @@
+"""A share of the weights on each rank: torch's FSDP2 (``fully_shard``) instead of flat buffers.
+
+Parameters, gradients, moments and moving average lie in equal shares along their first dimension; a block's weights are
+whole on a rank only while it computes. What is saved is whole: the same files as of a run that does not share.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import torch
+import torch.distributed
+from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+from attnkit.training.averaging import decay_at
+from attnkit.training.config import OptimizationConfig
+from attnkit.training.flat_parameters import Precision
+from attnkit.training.parameter_store import Tensors, buffers_of
+
+ENTRIES = ("hidden", "hidden_at")
+"""Methods, beside ``forward``, by which a step enters a model; whatever else of it is called is called after them."""
+
+
+class ShardedWeights:
+    """Weights and moments as ``Weights`` has it. The process group must be there; building it shards the model.
+
+    Every rank must compute equally often: the ranks gather what each of them needs together.
+
+    Args:
+        model: on its device, the same on every rank.
+        blocks: its parts whose weights are gathered one after another.
+        config: of the optimizer.
+        precision: bfloat16 gathers and computes in it; gradients are summed in float32.
+        rates: what the learning rate of some parameters is multiplied by.
+
+    Raises:
+        ValueError: a step enters the model by none of ``ENTRIES``, nor by ``forward``.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        blocks: Iterable[nn.Module],
+        config: OptimizationConfig,
+        precision: Precision = "float32",
+        rates: Mapping[str, float] | None = None,
+    ) -> None:
+        if not has_entry(model):
+            raise ValueError(f"{type(model).__name__} has none of the methods {', '.join(ENTRIES)}")
+        self.model, self.n_updates, self._config = model, 0, config
+        self._device = next(model.parameters()).device
+        self._plain = _emptied(copy.deepcopy(model))
+        low = precision == "bfloat16"
+        policy = MixedPrecisionPolicy(torch.bfloat16, torch.float32) if low else MixedPrecisionPolicy()
+        self._mesh = init_device_mesh(self._device.type, (torch.distributed.get_world_size(),))
+        for part in [*blocks, model]:
+            fully_shard(part, mesh=self._mesh, mp_policy=policy)
+        for part in model.modules():
+            if isinstance(part, FSDPModule):
+                part.set_gradient_divide_factor(1.0)  # losses are divided by counts over all ranks: gradients add up
+                part.set_force_sum_reduction_for_comms(True)
+        for name in ENTRIES:
+            if hasattr(model, name):
+                register_fsdp_forward_method(model, name)
+        self._named = dict(model.named_parameters())
+        self._trained = {name: p for name, p in self._named.items() if p.requires_grad}
+        self._rates = {name: 1.0 if rates is None else rates.get(name, 1.0) for name in self._trained}
+        self._optimizer = torch.optim.AdamW(self._groups(), betas=config.betas, eps=config.eps, foreach=True)
+        for p in self._trained.values():
+            moments = {name: torch.zeros_like(p) for name in ("exp_avg", "exp_avg_sq")}
+            self._optimizer.state[p] = {"step": torch.zeros(()), **moments}
+        averaged = config.ema_decay is not None
+        self._average = {name: p.detach().clone() for name, p in self._named.items()} if averaged else None
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is."""
+        return self._device
+
+    def accumulate(self) -> None:
+        """Nothing is left to do: the backward pass has summed the gradient over ranks and micro-batches."""
+
+    def share(self, reduce: Callable[[Tensor], None] | None) -> None:
+        """Nothing is left to do."""
+
+    def norm(self) -> Tensor:
+        """Return the norm of the gradient of all shares."""
+        squares = torch.zeros((), dtype=torch.float64, device=self._device)
+        for p in self._trained.values():
+            if p.grad is not None:
+                squares += torch.linalg.vector_norm(_local(p.grad), dtype=torch.float64).square()
+        torch.distributed.all_reduce(squares)
+        return squares.sqrt()
+
+    @torch.no_grad()
+    def update(self, learning_rate: float, norm: float) -> None:
+        """Clip, step, and move the average, each rank its share."""
+        limit = self._config.clip_norm
+        for p in self._trained.values():
+            if p.grad is None:  # nothing has used it: its gradient is zero, and it decays as the others
+                p.grad = torch.zeros_like(p)
+            elif limit is not None and norm > limit:
+                p.grad.mul_(limit / norm)
+        for group in self._optimizer.param_groups:
+            group["lr"] = learning_rate * group["rate"]
+        self._optimizer.step()
+        self.n_updates += 1
+        if self._average is not None and self._config.ema_decay is not None:
+            decay = decay_at(self._config.ema_decay, self.n_updates)
+            for name, mean in self._average.items():
+                mean.lerp_(self._named[name].detach(), 1 - decay)
+
+    def clear(self) -> None:
+        """Drop the gradient."""
+        self._optimizer.zero_grad(set_to_none=True)
+
+    def inference(self) -> AbstractContextManager[nn.Module]:
+        """Let rank 0 compute with the whole weights that are saved."""
+        return self.showing(self._gather(self._saved()))
+
+    @contextmanager
+    def showing(self, tensors: Mapping[str, Tensor]) -> Iterator[nn.Module]:
+        """Let rank 0 compute with whole weights, beside the shares."""
+        plain = dict(self._plain.named_parameters())
+        for name, p in plain.items():
+            if name in tensors:
+                p.data = tensors[name].to(self._device)
+        try:
+            yield self._plain.eval()
+        finally:
+            _emptied(self._plain)
+
+    def tensors(self) -> Tensors:
+        """Gather all that is saved; ranks but 0 get nothing."""
+        model = self._gather(self._saved())
+        if torch.distributed.get_rank() == 0:
+            model |= buffers_of(self.model)
+        optimizer: dict[str, Tensor] = {}
+        for kind, shares in self._moments().items():
+            optimizer |= {f"{kind}.{name}": tensor for name, tensor in self._gather(shares).items()}
+        return model, optimizer
+
+    def shapes(self) -> Tensors:
+        """Return tensors without content."""
+        model = {name: _shape(p) for name, p in self._named.items()} | buffers_of(self.model)
+        kinds = self._moments()
+        return model, {f"{kind}.{name}": _shape(p) for kind, shares in kinds.items() for name, p in shares.items()}
+
+    @torch.no_grad()
+    def restore(self, model: Mapping[str, Tensor], optimizer: Mapping[str, Tensor], n_updates: int) -> None:
+        """Take each rank's share of what ``tensors`` returned, for any number of ranks."""
+        for name, buffer in buffers_of(self.model).items():
+            buffer.copy_(model[name])
+        for name, share in self._saved().items():
+            self._lay(share, model[name])
+        for kind, shares in self._moments().items():
+            for name, share in shares.items():
+                self._lay(share, optimizer[f"{kind}.{name}"])
+        self.n_updates = n_updates
+        for p in self._trained.values():
+            self._optimizer.state[p]["step"].fill_(n_updates)
+        self.clear()
+
+    def _groups(self) -> list[dict[str, Any]]:
+        groups: dict[tuple[bool, float], list[Tensor]] = {}
+        for name, p in self._trained.items():
+            groups.setdefault((p.dim() > 1, self._rates[name]), []).append(p)
+        decay = self._config.weight_decay
+        return [
+            {"params": parts, "weight_decay": decay if decayed else 0.0, "rate": rate}
+            for (decayed, rate), parts in groups.items()
+        ]
+
+    def _saved(self) -> dict[str, Tensor]:
+        return {name: p.detach() for name, p in self._named.items()} if self._average is None else self._average
+
+    def _moments(self) -> dict[str, dict[str, Tensor]]:
+        state = self._optimizer.state
+        kinds = {kind: {n: state[p][kind] for n, p in self._trained.items()} for kind in ("exp_avg", "exp_avg_sq")}
+        if self._average is None:
+            return kinds
+        return kinds | {"weights": {name: p.detach() for name, p in self._named.items()}}
+
+    def _gather(self, shares: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return whole tensors on rank 0's CPU, one gathered after another, and nothing elsewhere."""
+        whole = {}
+        first = torch.distributed.get_rank() == 0
+        for name, share in shares.items():
+            tensor = share.full_tensor() if isinstance(share, DTensor) else share
+            if first:
+                whole[name] = tensor.cpu()
+        return whole
+
+    def _lay(self, share: Tensor, whole: Tensor) -> None:
+        assert isinstance(share, DTensor)
+        laid = distribute_tensor(whole.to(self._device), self._mesh, share.placements, src_data_rank=None)
+        share.to_local().copy_(laid.to_local())
+
+
+def has_entry(model: nn.Module) -> bool:
+    """Return whether ``ShardedWeights`` can tell when a step enters a model."""
+    return type(model).forward is not nn.Module.forward or any(hasattr(model, name) for name in ENTRIES)
+
+
+def _emptied(model: nn.Module) -> nn.Module:
+    for p in model.parameters():
+        p.data = torch.empty(0, dtype=p.dtype, device=p.device)
+    return model
+
+
+def _local(tensor: Tensor) -> Tensor:
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def _shape(tensor: Tensor) -> Tensor:
+    return torch.empty(tensor.shape, dtype=tensor.dtype, device="meta")

@@ -1,0 +1,149 @@
+"""``finetune`` as a user calls it, on texts; tagging and answering differ in their files alone."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from attnkit.cli import finetune
+
+Call = Callable[..., tuple[int, str, str]]
+STEADY = ["--precision", "float32", "--device", "cpu", "--threads", "1", "--set", "optimization.max_tokens=300"]
+
+
+def arguments(pretrained: Path, table: Path, run: Path, *more: object) -> list[object]:
+    return ["finetune", pretrained, "--task", "classify", "--train", table, "-o", run, *STEADY, *more]
+
+
+def test_from_a_pretrained_run_to_a_classifier(call: Call, workshop: Any, pretrained: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    words = arguments(pretrained, workshop.file("table.tsv"), run, "--max-steps", 3)
+    code, out, err = call(*words)
+    assert code == 0, err
+    assert "done: 3 steps" in out and "macro F1" in out and f"attnkit predict {run}" in out
+    assert "3 labels" in err and "texts: " in err
+    code, out, err = call(*words)
+    assert (code, err) == (0, "") and "is finished" in out
+    code, out, err = call(*arguments(pretrained, workshop.file("table.tsv"), run, "--max-steps", 4, "--json"))
+    assert code == 0 and json.loads(out)["step"] == 4
+    code, out, _ = call("verify", run)
+    assert code == 0 and "good" in out
+    card = (run / "README.md").read_text()
+    assert "A classifier of texts (bert)" in card and "attnkit predict run" in card and "table.tsv" in card
+    code, _, err = call(*words, "--from-scratch")
+    assert code == 2 and "finetuning.from_scratch: False -> True" in err
+
+
+def test_dry_run_shows_where_values_come_from(call: Call, workshop: Any, pretrained: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    code, out, err = call(*arguments(pretrained, workshop.file("table.tsv"), run, "--dry-run", "--json"))
+    shown = json.loads(out)
+    assert (code, err) == (0, "") and not run.exists()
+    values = shown["configuration"]
+    assert values["model.d_model"] == {"value": 16, "origin": f"--init-from {pretrained}"}
+    assert values["model.dropout"]["value"] == 0.1 and values["preset"]["origin"] == "width of the model"
+    assert shown["plan"]["unit"] == "texts" and shown["plan"]["n_examples"] == 160
+
+
+def test_a_folder_with_another_task_is_named(call: Call, workshop: Any, pretrained: Path, tmp_path: Path) -> None:
+    """As where -o is left out twice."""
+    run, columns = tmp_path / "run", tmp_path / "tags.conll"
+    columns.write_text("the O\nfilm B-x\n\n" * 20)
+    assert call(*arguments(pretrained, workshop.file("table.tsv"), run, "--max-steps", 1))[0] == 0
+    code, out, err = call("finetune", pretrained, "--task", "tag", "--train", columns, "-o", run)
+    assert (code, out) == (4, "") and "of the kind 'text-classify'" in err
+    assert f"at -o {run}" in err and "--overwrite" in err and "--init-from" not in err
+
+
+def test_a_configuration_may_name_the_task(call: Call, workshop: Any, pretrained: Path, tmp_path: Path) -> None:
+    (tmp_path / "own.yaml").write_text("task: text-classify\nfinetuning:\n  frozen: 1\n")
+    words = [
+        "finetune",
+        pretrained,
+        "--train",
+        workshop.file("table.tsv"),
+        "-o",
+        tmp_path / "run",
+        "--dry-run",
+        "--json",
+    ]
+    code, out, err = call(*words, "--config", tmp_path / "own.yaml")
+    assert code == 0, err
+    shown = json.loads(out)["configuration"]
+    assert shown["task"]["value"] == "text-classify" and shown["finetuning.frozen"]["value"] == 1
+    assert shown["task"]["origin"] == str(tmp_path / "own.yaml")
+    for text, said in (
+        ("task: classify\n", "names the task 'classify', and finetune knows text-classify"),
+        ("", "no task"),
+    ):
+        (tmp_path / "own.yaml").write_text(text)
+        code, _, err = call(*words, "--config", tmp_path / "own.yaml")
+        assert code == 2 and "--task" in err and said in err
+    os.mkfifo(tmp_path / "pipe")  # which is not opened, or this test would hang
+    code, _, err = call(*words, "--config", tmp_path / "pipe")
+    assert code == 2 and "--task" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["BERT"], 2, "--task"),
+        (["BERT", "--task", "classify"], 2, "attnkit finetune RUN --task classify --train FILE"),
+        (["BERT", "--task", "sort"], 2, "sort"),
+        (["none", "--task", "classify", "--train", "good.tsv"], 4, "none"),
+        (["BERT", "--task", "classify", "--train", "none.tsv"], 2, "none.tsv"),
+        (["BERT", "--task", "classify", "--train", "alike.tsv"], 3, "every text has the label 'a'"),
+        (["BERT", "--task", "classify", "--train", "alike.tsv", "--dry-run"], 3, "every text has the label 'a'"),
+        (["BERT", "--task", "classify", "--train", "good.tsv", "--dev", "none.tsv", "--dry-run"], 2, "none.tsv"),
+        (["BERT", "--task", "classify", "--train", "good.tsv", "--dev", "other.tsv", "--dry-run"], 3, "have a, b"),
+        (["BERT", "--task", "classify", "--train", "good.tsv", "--dev", "other.tsv"], 3, "has the label 'c'"),
+        (["BERT", "--task", "classify", "--train", "good.tsv", "--set", "model.n_heads=4"], 4, "model.n_heads is 4"),
+        (["BERT", "--task", "classify", "--train", "good.tsv", "--set", "finetuning.frozen=9"], 2, "of 2 layers"),
+    ],
+)
+def test_errors_are_short_and_say_what_to_do(
+    call: Call,
+    pretrained: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    words: list[str],
+    code: int,
+    said: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("alike.tsv").write_text("label\ttext\n" + "a\tsome film\n" * 9)
+    Path("other.tsv").write_text("label\ttext\n" + "c\tsome film\n" * 9)
+    Path("good.tsv").write_text("label\ttext\n" + "a\tsome film\nb\tthe people\n" * 9)
+    found, out, err = call("finetune", *(str(pretrained) if word == "BERT" else word for word in words), "-o", "run")
+    assert (found, out) == (code, "") and said in err, err
+    assert len(err.strip().splitlines()) <= 4 and "Traceback" not in err
+
+
+def test_the_examples_of_its_help(
+    call: Call, workshop: Any, pretrained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As dry runs."""
+    monkeypatch.chdir(tmp_path)
+    Path("bert").symlink_to(pretrained)
+    for name in ("train.tsv", "dev.tsv"):
+        Path(name).symlink_to(workshop.file("table.tsv"))
+    Path("train.conll").write_text("the O\nfilm B-x\n\n" * 20)
+    asked = {"question": "who", "answers": [{"text": "film", "answer_start": 4}]}
+    paragraphs = [{"context": f"the film {n}", "qas": [{"id": str(n), **asked}]} for n in range(9)]
+    Path("squad.json").write_text(json.dumps({"data": [{"title": "", "paragraphs": paragraphs}]}))
+    help = inspect.cleandoc(finetune.command.__doc__ or "")
+    shown = help.split("Examples:")[1]
+    assert all(len(line) <= 78 for line in shown.splitlines())  # indented by two more
+    lines = shown.replace("\\\n", "").splitlines()
+    examples = [shlex.split(line) for line in lines if "attnkit" in line]
+    assert len(examples) == 4
+    for words in examples:
+        code, out, err = call(*words[1:], "--dry-run")
+        assert (code, err) == (0, "") and "finetuning.layer_decay" in out, err

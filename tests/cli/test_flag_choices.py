@@ -1,0 +1,58 @@
+"""The choices that flags offer are those of the keys they set."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any, get_args, get_type_hints
+
+import pytest
+
+from attnkit.conversion.convert import Quantization
+from attnkit.conversion.preflight import System
+from attnkit.engine.presets import PRESETS
+from attnkit.engine.registry import KINDS
+from attnkit.tasks.translation.config import TranslationConfig
+from attnkit.text.config import TrainedKind, VocabularyConfig
+
+
+def choices(annotation: Any) -> set[str]:
+    """Return the words among the arguments of a type, however deep they lie."""
+    if isinstance(annotation, str):
+        return {annotation}
+    return {word for part in get_args(annotation) for word in choices(part)}
+
+
+def key(config: Any, name: str) -> set[str]:
+    return choices(config.model_fields[name].annotation)
+
+
+MODELS = {
+    choice
+    for kind in KINDS.values()
+    for model in get_args(kind.config.model_fields["model"].annotation)
+    or [kind.config.model_fields["model"].annotation]
+    for choice in key(model, "kind")
+}
+"""The kinds of models of all tasks."""
+
+
+@pytest.mark.parametrize(
+    ("command", "flag", "expected"),
+    [
+        ("train", "preset", {"auto", *PRESETS}),
+        ("train", "task", set(KINDS)),
+        ("train", "model", MODELS),
+        ("train", "device", key(TranslationConfig, "device")),
+        ("train", "precision", key(TranslationConfig, "precision")),
+        ("translate", "device", key(TranslationConfig, "device")),
+        ("score", "device", key(TranslationConfig, "device")),
+        ("vocab", "kind", choices(TrainedKind)),
+        ("vocab", "normalize", key(VocabularyConfig, "normalize")),
+        ("export", "quantization", choices(Quantization)),
+        ("export", "to", choices(System)),
+        ("check", "export_to", choices(System)),
+    ],
+)
+def test_a_flag_offers_what_its_key_takes(command: str, flag: str, expected: set[str]) -> None:
+    hints = get_type_hints(import_module(f"attnkit.cli.{command}").command)
+    assert choices(hints[flag]) == expected

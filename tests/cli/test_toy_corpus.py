@@ -1,0 +1,35 @@
+"""``attnkit toy-corpus``: what it takes for text of its own."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from attnkit.cli.main import main
+
+
+def test_a_link_counts_as_other_text_whatever_it_leads_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def call(*more: str) -> int:
+        arguments = ["reverse", "-o", str(tmp_path / "toy"), "--pairs", "3", "--valid", "2", "--test", "2"]
+        monkeypatch.setattr(sys, "argv", ["attnkit", "toy-corpus", *arguments, *more])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return int(ended.value.code or 0)
+
+    assert call() == 0
+    path, same = tmp_path / "toy/valid.src", tmp_path / "same"
+    path.rename(same)
+    for goal in (same, tmp_path / "missing", Path("/dev/zero")):
+        path.symlink_to(goal)
+        capsys.readouterr()
+        assert call() == 2
+        assert f"{path} holds other text" in capsys.readouterr().err
+        assert path.readlink() == goal
+        path.unlink()
+    path.symlink_to(same)
+    assert call("--overwrite") == 0
+    assert path.read_bytes() == same.read_bytes() and not path.is_symlink()

@@ -1,0 +1,158 @@
+"""``attnkit word2vec train`` from end to end: flags, files, messages, and what is never imported."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Call = Callable[..., tuple[int, str, str]]
+LINES = [f"the {animal} {verb} in the {place} all day" for animal in ("dog", "cat", "owl", "fox")
+         for verb in ("sleeps", "runs", "eats") for place in ("house", "garden", "wood")]  # fmt: skip
+TINY = ("--dim", 20, "--window", 2, "--negative", 2, "--epochs", 2, "--threads", 1)
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    path = tmp_path / "text.txt"
+    path.write_text("".join(f"{line}\n" for line in LINES * 8))
+    return path
+
+
+def test_text_becomes_vectors(call: Call, text: Path, tmp_path: Path) -> None:
+    run = tmp_path / "vectors"
+    code, out, err = call("word2vec", "train", text, "-o", run, *TINY, "--json")
+    assert code == 0, err
+    found = json.loads(out)
+    assert (found["n_words"], found["dim"], found["already"]) == (14, 20, False)
+    assert "2,304 words of text, 14 get a vector" in err
+    code, out, err = call("word2vec", "train", text, "-o", run, *TINY)
+    assert code == 0 and f"{run} is finished: 14 vectors of 20 numbers" in out
+    code, out, err = call("word2vec", "train", text, "-o", run, *TINY, "--dim", 8, "--seed", 3)
+    assert (code, out) == (2, "") and "dim: 20 -> 8; seed: 1 -> 3" in err
+    assert call("verify", run)[0] == 0
+    code, _, err = call("translate", run, "-i", text)
+    assert code == 4 and "help: attnkit word2vec similar takes it" in err
+    card = (run / "README.md").read_text()
+    assert "Word vectors of 20 numbers (skip-gram, 2 negatives)" in card and f"- {text}" in card
+
+
+def test_compressed_text_and_standard_input_give_the_same(
+    call: Call, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packed = tmp_path / "text.txt.gz"
+    packed.write_bytes(gzip.compress(text.read_bytes()))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.read_bytes())))
+    for name, path in (("a", text), ("b", packed), ("c", "-")):
+        code, _, err = call("word2vec", "train", path, "-o", tmp_path / name, *TINY)
+        assert code == 0, err
+    a, b, c = (next((tmp_path / name).rglob("model.safetensors")).read_bytes() for name in "abc")
+    assert a == b == c
+    # What was encoded of it is kept: nobody has to send it again.
+    assert "finished" in call("word2vec", "train", "-", "-o", tmp_path / "c", *TINY)[1]
+
+
+def test_where_each_value_comes_from(call: Call, text: Path, tmp_path: Path) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text("method: cbow\ncontext: sum\nwindow: 4\nsubwords: {min_n: 2}\n")
+    arguments = (text, "-o", tmp_path / "run", "-c", file, "--set", "window=6", "--max-n", 4, "--dry-run", "--json")
+    code, out, err = call("word2vec", "train", *arguments)
+    assert code == 0, err
+    found, plan = json.loads(out)["configuration"], json.loads(out)["plan"]
+    assert (plan["n_raw"], plan["n_words"], plan["share"]) == (2304, 14, 1)
+    assert plan["memory"] > 4 * 2_000_014 * 112 and plan["disk"] > 4 * 2_000_014 * 100
+    expected = {
+        "method": ("cbow", str(file)),
+        "context": ("sum", str(file)),
+        "alpha": (0.05, "method cbow"),
+        "window": (6, "--set window"),
+        "subwords.min_n": (2, str(file)),
+        "subwords.max_n": (4, "flag"),
+        "subwords.buckets": (2_000_000, "default"),
+        "data.files": ([str(text)], "flag"),
+    }
+    assert {key: (found[key]["value"], found[key]["origin"]) for key in expected} == expected
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_plan_for_people_fits_a_terminal(call: Call, text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code, out, err = call("word2vec", "train", text, "--dry-run")
+    assert code == 0 and "\n2,304 words of text, 14 get a vector (from all text)\nabout " in out, err
+    assert max(map(len, out.split("\n\n")[1].splitlines())) < 80
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.read_bytes())))
+    code, out, _ = call("word2vec", "train", "-", "--dry-run")
+    assert code == 0 and "is not read now" in out and sys.stdin.buffer.tell() == 0
+    code, _, err = call("word2vec", "train", text, "--negative", 14, "--dry-run")
+    assert code == 2 and "cannot be drawn from the 13 others" in err
+
+
+def test_a_flag_for_subwords_leaves_what_a_file_says_of_them(call: Call, text: Path, tmp_path: Path) -> None:
+    file = tmp_path / "settings.yaml"
+    for said, min_n in (("{min_n: 2}", 2), ("null", 3)):
+        file.write_text(f"subwords: {said}\n")
+        for more in ([], ["--buckets", 50]):
+            code, out, err = call("word2vec", "train", text, "-c", file, "--subwords", *more, "--dry-run", "--json")
+            assert code == 0, err
+            found = json.loads(out)["configuration"]
+            assert found["subwords.min_n"]["value"] == min_n
+            assert found["subwords.buckets"]["value"] == (50 if more else 2_000_000)
+
+
+WRONG: dict[str, tuple[list[Any], int, str]] = {
+    "no text": ([], 2, "there is no text to train on"),
+    "no such file": (["none.txt"], 2, "none.txt"),
+    "dim 0": (["text.txt", "--dim", 0], 2, "dim: 0 does not fit"),
+    "context of skip-gram": (["text.txt", "--context", "sum"], 2, "it is CBOW that puts neighbours together"),
+    "subwords of glove": (["text.txt", "--method", "glove", "--subwords"], 2, "subwords: they go with"),
+    "exact CBOW": (["text.txt", "--method", "cbow", "--exact"], 2, "exact: it is skip-gram"),
+    "rates that rise": (["text.txt", "--alpha", 0.01, "--min-alpha", 0.02], 2, "min_alpha=0.02 is more"),
+    "n-grams that shrink": (["text.txt", "--min-n", 5, "--max-n", 4], 2, "min_n=5 is more than max_n=4"),
+    "many negatives": (["text.txt", "--negative", 14], 2, "negative=14 random words cannot be drawn from the 13"),
+    "only rare words": (["text.txt", "--min-count", 10_000], 3, "no word occurs 10,000 times"),
+    "one word": (["text.txt", "--max-vocab", 1], 2, "from the 0 others"),
+    "a key that is none": (["text.txt", "--set", "windw=3"], 2, "did you mean 'window'"),
+    "bytes": (["bytes.txt"], 3, "bytes.txt:2"),
+    "no spaces": (["dense.txt"], 3, "attnkit vocab"),
+    "stdin twice": (["-", "-"], 2, "standard input can be read only once"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_cannot_be_leaves_no_folder(
+    case: str, call: Call, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments, code, words = WRONG[case]
+    monkeypatch.chdir(tmp_path)
+    Path("bytes.txt").write_bytes(b"a b c\nd \xff e\n")
+    Path("dense.txt").write_bytes("彼は走る。".encode() * 2000)
+    found, out, err = call("word2vec", "train", *arguments, "-o", "deep/run")
+    assert (found, out) == (code, ""), err
+    assert words in err and len(err[err.index("error:") :].splitlines()) <= 3
+    assert not Path("deep").exists()
+
+
+def test_training_imports_no_torch(text: Path, tmp_path: Path) -> None:
+    arguments = ["word2vec", "train", str(text), "-o", str(tmp_path / "run"), *map(str, TINY)]
+    code = f"""
+import sys
+from attnkit.cli.main import main
+sys.argv = ["attnkit", *{arguments!r}]
+try:
+    main()
+except SystemExit as end:
+    assert not end.code, end.code
+assert "torch" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+def test_a_key_names_this_command(call: Call, text: Path) -> None:
+    _, _, err = call("word2vec", "train", text, "--set", "colour=red")
+    assert "attnkit word2vec train --dry-run" in err

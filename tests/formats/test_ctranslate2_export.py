@@ -1,0 +1,99 @@
+"""Exported runs give the same text in CTranslate2, and a folder is there completely or not at all."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from attnkit import load
+from attnkit.cli.export import command
+from attnkit.conversion.convert import entry_names, export_ctranslate2
+from attnkit.errors import RunError, SystemFailure, UsageError
+from attnkit.io import atomic
+from attnkit.text.config import VocabularyConfig
+from attnkit.text.vocabulary import train_vocabulary
+
+CAPS = (5, 40)
+"""Greatest lengths. The first is below that of some references with their end: what is cut off must be equal too."""
+
+
+@pytest.fixture(scope="session")
+def exported(run: Path) -> Path:
+    return export_ctranslate2(run, run.parent / "ct2").path
+
+
+def readme_functions(folder: Path, cap: int = CAPS[0]) -> dict[str, Any]:
+    """Run the README's code as a reader would, inside the folder, and return what it defines."""
+    code = re.search(r"```python\n(.*?)```", (folder / "README.md").read_text(), re.DOTALL)
+    assert code is not None
+    found: dict[str, Any] = {}
+    exec(code[1].replace('Path(".")', f"Path({str(folder)!r})").replace("256", str(cap)), found)
+    return found
+
+
+@pytest.mark.parametrize("cap", CAPS)
+@pytest.mark.parametrize("beam_size", [1, 5])
+def test_text_is_equal(run: Path, exported: Path, digits: Path, beam_size: int, cap: int) -> None:
+    lines = (digits / "test.src").read_text().splitlines()
+    assert len(lines) == 1000
+    expected = load(run, device="cpu").translate(lines, beam_size=beam_size, length_penalty=1.0, max_length=cap)
+    found = readme_functions(exported, cap)["translate"](lines, beam_size)
+    assert len(set(expected)) > 150, "the toy model must have learnt to say different things"
+    assert found == expected
+
+
+def test_names_of_entries_lead_back_to_ids(run: Path, exported: Path) -> None:
+    translator = load(run, device="cpu")
+    joint = translator.src_tokenizer is translator.tgt_tokenizer
+    sides = ("shared", "shared") if joint else ("source", "target")
+    for side, tokenizer in zip(sides, (translator.src_tokenizer, translator.tgt_tokenizer), strict=True):
+        names = json.loads((exported / f"{side}_vocabulary.json").read_text())
+        assert names == entry_names(tokenizer)
+        assert len(set(names)) == len(names) == tokenizer.vocab_size
+
+
+def test_names_are_unique_where_what_is_shown_is_not() -> None:
+    text = ["</s> </s> <s> <0xFF> ▁ ▁▁ \x7f a#9 \u00a0 ÿ", "</s></s> <unk> ▁a"] * 3
+    tokenizer = train_vocabulary(text, VocabularyConfig(size=400))
+    names = entry_names(tokenizer)
+    assert names[:4] == ["<pad>", "<s>", "</s>", "<unk>"]
+    assert len(set(tokenizer.pieces(range(tokenizer.vocab_size)))) < tokenizer.vocab_size, "the test needs twins"
+    assert len(set(names)) == len(names) == tokenizer.vocab_size
+
+
+def test_command_reports(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "a" / "out"
+    command(run, folder, "ctranslate2", quantization="int8", json=True)
+    report = json.loads(capsys.readouterr().out)
+    assert report["path"] == str(folder)
+    assert report["bytes"] == sum(path.stat().st_size for path in folder.iterdir())
+    with pytest.raises(UsageError, match="something here already"):
+        command(run, folder, "ctranslate2")
+
+
+def test_a_failed_export_leaves_nothing(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(path: Path, data: bytes) -> None:
+        raise SystemFailure("the disk is full")
+
+    monkeypatch.setattr(atomic, "write_into", fail)
+    with pytest.raises(SystemFailure, match="full"):
+        export_ctranslate2(run, tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_missing_package_names_the_extra(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ctranslate2", None)
+    monkeypatch.setitem(sys.modules, "ctranslate2.specs", None)
+    with pytest.raises(UsageError, match="needs ctranslate2") as caught:
+        export_ctranslate2(run, tmp_path / "out")
+    assert caught.value.help is not None and "attnkit[ctranslate2]" in caught.value.help
+
+
+def test_missing_run_is_named(tmp_path: Path) -> None:
+    with pytest.raises(RunError):
+        export_ctranslate2(tmp_path / "none", tmp_path / "out")

@@ -1,0 +1,259 @@
+"""What was fine-tuned in transformers is a run that predicts: the same logits, the same labels."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("transformers")  # which needs Python 3.11
+
+import transformers
+from test_huggingface_import import NEAR, bert_folder, roberta_folder, roformer_folder
+
+from attnkit.analysis.verify import verify_run
+from attnkit.conversion.export_huggingface import export_huggingface
+from attnkit.conversion.import_huggingface import import_huggingface
+from attnkit.conversion.import_vocabulary import read_vocabulary
+from attnkit.engine.inheritance import layer_of
+from attnkit.engine.load import read_tokenizer
+from attnkit.engine.loading import open_run
+from attnkit.engine.resolve import resolve
+from attnkit.engine.task import task_of
+from attnkit.engine.trainer import Request, train
+from attnkit.errors import DataError
+from attnkit.formats.huggingface.vocabulary import separators
+from attnkit.tasks.finetuning.predict_question_answering import Answerer
+from attnkit.tasks.finetuning.predict_text_classification import TextClassifier
+from attnkit.tasks.finetuning.question_answering_data import Asked
+from attnkit.tasks.language_modeling.fill_mask import Filler
+from attnkit.tasks.text_classification.data import read_labels
+from attnkit.text.squad import Paragraph, Question
+
+TUNED: dict[str, tuple[str, Any]] = {
+    "BertForSequenceClassification": ("text-classify", {"id2label": {0: "no", 1: "yes", 2: "who knows"}}),
+    "RobertaForSequenceClassification": ("text-classify", {}),
+    "BertForTokenClassification": ("tag", {"id2label": {0: "O", 1: "B-PER", 2: "I-PER"}}),
+    "RobertaForTokenClassification": ("tag", {}),
+    "BertForQuestionAnswering": ("answer", {}),
+    "RobertaForQuestionAnswering": ("answer", {}),
+    "RoFormerForSequenceClassification": ("text-classify", {}),
+    "RoFormerForTokenClassification": ("tag", {}),
+    "RoFormerForQuestionAnswering": ("answer", {}),
+}
+FOLDERS = {"Bert": bert_folder, "Roberta": roberta_folder, "RoFormer": roformer_folder}
+
+
+@pytest.mark.parametrize("name", TUNED)
+def test_what_was_fine_tuned_there_predicts_here(name: str, tmp_path: Path) -> None:
+    task, labels = TUNED[name]
+    make = next(folder for kind, folder in FOLDERS.items() if name.startswith(kind))
+    theirs = make(tmp_path / "hub", getattr(transformers, name), **labels)
+    done = import_huggingface(tmp_path / "hub", tmp_path / "run")
+    assert done.command == "predict" and done.warnings == ()
+    opened = open_run(tmp_path / "run", task, device="cpu")
+    if task != "answer":
+        assert read_labels(opened.checkpoint).labels == list(theirs.config.id2label.values())
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "hub")
+    order = read_vocabulary(tmp_path / "hub", theirs.config.model_type, theirs.config.vocab_size).order
+    back = {there: here for here, there in enumerate(order) if there is not None}
+    inputs = tokenizer(["the fox dog", "fox"], padding=True, return_tensors="pt")
+    real = inputs.attention_mask.bool()
+    ids = torch.tensor([[back[id] for id in row] for row in inputs.input_ids.tolist()])
+    with torch.no_grad():
+        found = theirs(**inputs)
+        if task == "answer":
+            begins, ends = opened.model(ids, real, torch.zeros_like(ids), real)
+            torch.testing.assert_close(begins[real], found.start_logits[real], **NEAR)
+            torch.testing.assert_close(ends[real], found.end_logits[real], **NEAR)
+            return
+        kept = real if task == "tag" else slice(None)
+        torch.testing.assert_close(opened.model(ids, real)[kept], found.logits[kept], **NEAR)
+    assert found.logits.std() > 0.05, "the test needs a model that says something"
+    verified = verify_run(tmp_path / "run")
+    assert not verified.n_bad
+    again = export_huggingface(tmp_path / "run", tmp_path / "again").path
+    assert json.loads((again / "config.json").read_text())["id2label"] == {
+        str(i): n for i, n in theirs.config.id2label.items()
+    }
+
+
+QUESTION, CONTEXT = "over?", "the quick fox jumps"
+
+
+@pytest.mark.parametrize("kind", FOLDERS)
+def test_pairs_are_read_as_they_are_there(kind: str, tmp_path: Path) -> None:
+    """RoBERTa has two ends between two texts, BERT one."""
+    hub, run = tmp_path / "hub", tmp_path / "run"
+    theirs = FOLDERS[kind](hub, getattr(transformers, f"{kind}ForSequenceClassification"), num_labels=3)
+    import_huggingface(hub, run)
+    opened = open_run(run, "text-classify", device="cpu")
+    order = read_vocabulary(hub, theirs.config.model_type, theirs.config.vocab_size).order
+    inputs = transformers.AutoTokenizer.from_pretrained(hub)(QUESTION, CONTEXT, return_tensors="pt")
+    classifier = TextClassifier(opened)
+    rows = classifier.reader.encode([QUESTION], [CONTEXT])
+    assert [order[id] for id in rows[0]] == inputs.input_ids[0].tolist()
+    with torch.no_grad():
+        expected = theirs(**inputs).logits[0].softmax(-1)
+    assert classifier.classify([QUESTION], [CONTEXT])[0] == pytest.approx(expected.tolist(), abs=1e-5)
+    again = transformers.AutoTokenizer.from_pretrained(export_huggingface(run, tmp_path / "again").path)
+    assert again(QUESTION, CONTEXT).input_ids == rows[0]
+    import_huggingface(tmp_path / "again", tmp_path / "back")
+    assert (
+        TextClassifier(open_run(tmp_path / "back", "text-classify", device="cpu")).reader.encode([QUESTION], [CONTEXT])
+        == rows
+    )
+
+
+@pytest.mark.parametrize("kind", FOLDERS)
+def test_questions_are_read_as_they_are_there(kind: str, tmp_path: Path) -> None:
+    """In one window; the answer is cut out of the text where their logits have it."""
+    hub, run = tmp_path / "hub", tmp_path / "run"
+    theirs = FOLDERS[kind](hub, getattr(transformers, f"{kind}ForQuestionAnswering"))
+    import_huggingface(hub, run)
+    opened: Any = open_run(run, "answer", device="cpu")
+    order = read_vocabulary(hub, theirs.config.model_type, theirs.config.vocab_size).order
+    inputs = transformers.AutoTokenizer.from_pretrained(hub)(
+        QUESTION, CONTEXT, return_tensors="pt", return_offsets_mapping=True
+    )
+    offsets, firsts = (
+        inputs.pop("offset_mapping")[0].tolist(),
+        torch.tensor([part == 1 for part in inputs.sequence_ids()]),
+    )
+    words = read_tokenizer(opened.checkpoint)
+    paragraph = Paragraph("", CONTEXT, (Question("a", QUESTION, (), False),))
+    batch = Asked([paragraph], words, opened.config.windows).rows.batch(np.array([0]))
+    assert [order[id] for id in batch.ids[0].tolist()] == inputs.input_ids[0].tolist()
+    assert torch.equal(batch.context[0], firsts)
+    with torch.no_grad():
+        found = theirs(**inputs)
+    scores = found.start_logits[0, :, None] + found.end_logits[0, None, :]
+    allowed = torch.ones_like(scores, dtype=torch.bool).triu() & firsts[:, None] & firsts
+    first, last = divmod(int(scores.masked_fill(~allowed, -torch.inf).argmax()), len(scores))
+    answer = Answerer(opened).answer([paragraph])[0]
+    assert answer.text == CONTEXT[offsets[first][0] : offsets[last][1]].strip()
+
+
+@pytest.mark.parametrize("kind", ["Bert", "Roberta"])
+def test_what_was_imported_fills_masks_and_is_put_to_work(kind: str, tmp_path: Path) -> None:
+    hub, run = tmp_path / "hub", tmp_path / "run"
+    theirs = FOLDERS[kind](hub, getattr(transformers, f"{kind}ForMaskedLM"))
+    import_huggingface(hub, run)
+    order = read_vocabulary(hub, theirs.config.model_type, theirs.config.vocab_size).order
+    tokenizer = transformers.AutoTokenizer.from_pretrained(hub)
+    inputs = tokenizer(f"the quick {tokenizer.mask_token}, dog", return_tensors="pt")
+    with torch.no_grad():
+        logits = theirs(**inputs).logits[0, inputs.input_ids[0].tolist().index(tokenizer.mask_token_id)]
+    expected = logits.double().softmax(-1)
+    opened = open_run(run, "mlm", device="cpu")
+    filler = Filler(opened, top=3)
+    guesses = filler.fill(["the quick [MASK], dog"])[0].masks[0]
+    own = {piece: id for id, piece in enumerate(filler.tokenizer.pieces(range(len(order))))}
+    for guess in guesses:
+        assert guess.probability == pytest.approx(float(expected[order[own[guess.piece]]]), rel=1e-3)
+    lines = [f"{'ab'[i % 2]}\tthe {'fox' if i % 2 else 'dog'} {i}\tit jumps" for i in range(40)]
+    table = tmp_path / "table.tsv"
+    table.write_text("\n".join(["label\ttext\ttext2", *lines]) + "\n")
+    sets = ["limits.steps=2", "device=cpu", "precision=float32", "threads=1"]
+    flags = {"task": "text-classify", "data.files": [str(table)]}
+    config = resolve(flags, sets=sets, fixed=layer_of(run)).config
+    list(train(Request(config, tmp_path / "tuned", init_from=run)))
+    tuned = open_run(tmp_path / "tuned", "text-classify", device="cpu")
+    assert tuned.config.model.separators == (2 if kind == "Roberta" else 1)  # type: ignore[union-attr]
+    assert len(TextClassifier(tuned).classify(["the fox"], ["it jumps"])[0]) == 2
+
+
+def test_labels_in_an_order_of_their_own_are_trained_further(tmp_path: Path) -> None:
+    """The outputs mean what they meant, though the files have two of the three."""
+    names = {0: "who knows", 1: "yes", 2: "no"}
+    bert_folder(tmp_path / "hub", transformers.BertForSequenceClassification, id2label=names)
+    import_huggingface(tmp_path / "hub", tmp_path / "run")
+    lines = [f"{'no' if i % 2 else 'yes'}\tthe {'fox' if i % 2 else 'dog'} {i}" for i in range(40)]
+    table = tmp_path / "table.tsv"
+    table.write_text("\n".join(["label\ttext", *lines]) + "\n")
+    sets = ["limits.steps=1", "optimization.learning_rate=1e-8", "device=cpu", "precision=float32", "threads=1"]
+    flags = {"task": "text-classify", "data.files": [str(table)]}
+    config = resolve(flags, sets=[*sets, "finetuning.class_weights=balanced"], fixed=layer_of(tmp_path / "run")).config
+    assert task_of("text-classify").plan(config, tmp_path / "run").n_examples == 40
+    list(train(Request(config, tmp_path / "more", init_from=tmp_path / "run")))
+    before, after = (
+        TextClassifier(open_run(tmp_path / name, "text-classify", device="cpu")) for name in ("run", "more")
+    )
+    assert before.labels == after.labels == list(names.values())
+    texts = ["the fox", "a dog", "ing"]
+    assert after.classify(texts, [None] * 3) == [
+        pytest.approx(row, abs=1e-4) for row in before.classify(texts, [None] * 3)
+    ]
+    prepared: Any = task_of("text-classify").open(config, tmp_path / "more/data")
+    assert prepared.train.label_counts(3)[0] == 0 and min(prepared.train.label_counts(3)[1:]) > 10
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        ({0: "I-x", 1: "O", 2: "B-x"}, ["O", "B-x", "I-x", "O", "B-x"]),
+        ({0: "E-x", 1: "S-x", 2: "O", 3: "I-x", 4: "B-x"}, ["O", "B-x", "E-x", "O", "S-x"]),
+        ({0: "B-x", 1: "O"}, None),
+    ],
+    ids=["its own order", "its own scheme", "a tag it lacks"],
+)
+def test_tags_of_their_own_are_trained_further(
+    tmp_path: Path, names: dict[int, str], expected: list[str] | None
+) -> None:
+    bert_folder(tmp_path / "hub", transformers.BertForTokenClassification, id2label=names)
+    import_huggingface(tmp_path / "hub", tmp_path / "run")
+    columns = tmp_path / "tags.conll"
+    columns.write_text("the O\nquick B-x\nfox I-x\nand O\ndog B-x\n\n" * 20)
+    flags = {"task": "tag", "data.files": [str(columns)], "data.valid_files": [str(columns)]}
+    sets = ["limits.steps=1", "device=cpu", "precision=float32", "threads=1"]
+    config = resolve(flags, sets=sets, fixed=layer_of(tmp_path / "run")).config
+    request = Request(config, tmp_path / "more", init_from=tmp_path / "run")
+    if expected is None:
+        with pytest.raises(DataError, match="does not know the tag 'I-x'"):
+            list(train(request))
+        return
+    list(train(request))
+    prepared: Any = task_of("tag").open(config, tmp_path / "more/data")
+    assert prepared.labels.labels == list(names.values())
+    tags = prepared.train.batch(np.array([0])).tags
+    assert [names[tag] for tag in tags.tolist()] == expected
+
+
+@pytest.mark.parametrize(
+    ("step", "expected"),
+    [
+        ({"type": "RobertaProcessing"}, (2, 2)),
+        ({"type": "BertProcessing"}, (1, 1)),
+        (None, (1, 2)),
+        ({"type": "ByteLevel"}, (1, 2)),
+        ({"type": "Sequence", "processors": [{"type": "ByteLevel"}, {"type": "RobertaProcessing"}]}, (2, 2)),
+        ({"type": "TemplateProcessing", "pair": "[CLS] $A [SEP]"}, (1, 2)),
+        ([], (1, 2)),
+    ],
+    ids=str,
+)
+def test_how_many_ends_stand_between_two_texts(step: Any, expected: tuple[int, int]) -> None:
+    tree = {"post_processor": step}
+    assert tuple(separators(tree, model) for model in ("bert", "roberta")) == expected
+    for n, found in ((0, 1), (1, 1), (2, 2), (3, 2)):
+        ends = [{"SpecialToken": {"id": "</s>", "type_id": 0}}] * n
+        pair = [{"Sequence": {"id": "A", "type_id": 0}}, *ends, {"Sequence": {"id": "B", "type_id": 1}}]
+        assert separators({"post_processor": {"type": "TemplateProcessing", "pair": pair}}, "roberta") == found
+
+
+def test_tags_with_spaces_are_left_there(tmp_path: Path) -> None:
+    bert_folder(tmp_path / "hub", transformers.BertForTokenClassification, id2label={0: "O", 1: "B-big city"})
+    done = import_huggingface(tmp_path / "hub", tmp_path / "run")
+    assert any("its head 'classifier' was left there" in text for text in done.warnings)
+
+
+@pytest.mark.parametrize("changes", [{"problem_type": "multi_label_classification"}, {"num_labels": 1}])
+def test_outputs_that_are_no_labels_are_left_there(changes: dict[str, Any], tmp_path: Path) -> None:
+    bert_folder(tmp_path / "hub", transformers.BertForSequenceClassification, **changes)
+    done = import_huggingface(tmp_path / "hub", tmp_path / "run")
+    assert any("its head 'classifier' was left there" in text for text in done.warnings)
+    open_run(tmp_path / "run", "mlm", device="cpu")

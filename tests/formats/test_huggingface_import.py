@@ -1,0 +1,455 @@
+"""What is imported computes what it computed in transformers, and cuts text as its tokenizer did there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+pytest.importorskip("transformers")  # which needs Python 3.11
+
+import safetensors.torch
+import transformers
+from hub_runs import ODD, TEXT, configure, save_run, shaken, vocabulary
+from tokenizers import AddedToken, decoders, models, pre_tokenizers, processors, trainers
+from tokenizers import Tokenizer as Engine
+
+from attnkit.analysis.verify import verify_run
+from attnkit.checkpoints.run_folder import RunFolder
+from attnkit.conversion.export_huggingface import export_huggingface
+from attnkit.conversion.import_huggingface import import_huggingface
+from attnkit.conversion.import_vocabulary import read_vocabulary
+from attnkit.engine.inheritance import inherited
+from attnkit.engine.load import read_tokenizer
+from attnkit.engine.loading import open_run
+from attnkit.engine.resolve import resolve
+from attnkit.engine.trainer import Finished, Request, train
+from attnkit.errors import AttnkitError, DataError, RunError, UsageError
+from attnkit.models.bert import Bert
+from attnkit.models.gpt import Gpt
+from attnkit.models.packing import Layout
+from attnkit.tasks.language_modeling import compare as compare_lm
+from attnkit.tasks.language_modeling.compare import compare
+
+NEAR: dict[str, Any] = {"rtol": 0, "atol": 1e-5}
+SHAPE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+WORDS = ["[PAD]", "[unused0]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnopqrstuvwxyzé,.!?'", "the", "fox"]
+WORDS += [f"##{letter}" for letter in "abcdefghijklmnopqrstuvwxyz"] + ["dog", "##ing", "日", "本", "ß", "ü", "É", "The"]
+
+
+def bert_tokenizer(folder: Path, **options: Any) -> Any:
+    return transformers.BertTokenizer(vocab={word: i for i, word in enumerate(WORDS)}, **options)
+
+
+def byte_pairs(specials: list[str]) -> tuple[dict[str, int], list[tuple[str, str]]]:
+    """Return entries and merges as GPT-2's are made."""
+    engine = Engine(models.BPE())
+    engine.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=400, special_tokens=specials, initial_alphabet=alphabet, show_progress=False
+    )
+    engine.train_from_iterator(TEXT, trainer)
+    model = json.loads(engine.to_str())["model"]
+    return model["vocab"], [tuple(merge) for merge in model["merges"]]
+
+
+def roberta_tokenizer() -> Any:
+    vocab, merges = byte_pairs(["<s>", "<pad>", "</s>", "<unk>"])
+    mask = AddedToken("<mask>", lstrip=True, special=True)  # as the published ones have it
+    return transformers.RobertaTokenizer(vocab={**vocab, "<mask>": len(vocab)}, merges=merges, mask_token=mask)
+
+
+def gpt2_tokenizer() -> Any:
+    vocab, merges = byte_pairs([])
+    return transformers.GPT2Tokenizer(vocab={**vocab, "<|endoftext|>": len(vocab)}, merges=merges)
+
+
+def saved(folder: Path, model: Any, tokenizer: Any) -> Any:
+    """Save a model with random numbers everywhere, and its tokenizer."""
+    torch.manual_seed(1)
+    shaken(model)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return model
+
+
+def bert_folder(folder: Path, kind: Any = transformers.BertForPreTraining, **changes: Any) -> Any:
+    tokenizer = bert_tokenizer(folder, do_lower_case=changes.pop("do_lower_case", True))
+    config = transformers.BertConfig(vocab_size=len(WORDS) + 3, max_position_embeddings=40, **SHAPE, **changes)
+    return saved(folder, kind(config), tokenizer)
+
+
+def roberta_folder(folder: Path, kind: Any = transformers.RobertaForMaskedLM, **changes: Any) -> Any:
+    tokenizer = roberta_tokenizer()
+    config = transformers.RobertaConfig(
+        vocab_size=len(tokenizer),
+        max_position_embeddings=42,
+        type_vocab_size=1,
+        layer_norm_eps=1e-5,
+        **SHAPE,
+        **changes,
+    )
+    return saved(folder, kind(config), tokenizer)
+
+
+def roformer_folder(folder: Path, kind: Any = transformers.RoFormerForMaskedLM, **changes: Any) -> Any:
+    tokenizer = bert_tokenizer(folder, do_lower_case=True)
+    shape = {**SHAPE, "max_position_embeddings": 40, **changes}
+    return saved(folder, kind(transformers.RoFormerConfig(vocab_size=len(WORDS) + 3, **shape)), tokenizer)
+
+
+def gpt2_folder(folder: Path, kind: Any = transformers.GPT2LMHeadModel, **changes: Any) -> Any:
+    tokenizer = gpt2_tokenizer()
+    config = transformers.GPT2Config(
+        vocab_size=len(tokenizer), n_positions=40, n_embd=32, n_layer=2, n_head=4, **changes
+    )
+    return saved(folder, kind(config), tokenizer)
+
+
+FOLDERS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
+    "bert": (bert_folder, {}),
+    "bert without next sentence": (bert_folder, {"kind": transformers.BertForMaskedLM}),
+    "bert untied, cased": (bert_folder, {"tie_word_embeddings": False, "do_lower_case": False, "hidden_act": "relu"}),
+    "roberta": (roberta_folder, {}),
+    "roberta untied": (roberta_folder, {"tie_word_embeddings": False}),
+    "roformer": (roformer_folder, {}),
+    "roformer untied": (roformer_folder, {"tie_word_embeddings": False, "hidden_act": "relu"}),
+    "gpt2": (gpt2_folder, {}),
+    "gpt2 untied": (gpt2_folder, {"tie_word_embeddings": False, "activation_function": "relu", "n_inner": 48}),
+}
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_logits_and_ids_are_the_same(name: str, tmp_path: Path) -> None:
+    make, changes = FOLDERS[name]
+    hub, run = tmp_path / "hub", tmp_path / "run"
+    theirs = make(hub, **changes)
+    done = import_huggingface(hub, run)
+    assert not done.warnings
+    opened = open_run(run, "clm" if "gpt2" in name else "mlm", device="cpu")
+    order = read_vocabulary(hub, name.split()[0], theirs.config.vocab_size).order
+    tokenizer, other = read_tokenizer(opened.checkpoint), transformers.AutoTokenizer.from_pretrained(hub)
+    lines = [line for line in [*ODD, *TEXT[:5]] if "<s>" not in line]
+    translated = [[order[id] for id in ids] for ids in tokenizer.encode(lines)]
+    assert translated == other(lines, add_special_tokens=False).input_ids
+    places = [id for id in order if id is not None]
+    mine = torch.tensor([i for i, id in enumerate(order) if id is not None])
+    ids = torch.randint(4, len(order), (2, 33))
+    given = torch.tensor(order)[ids] if None not in order else torch.tensor([id or 0 for id in order])[ids]
+    with torch.no_grad():
+        model = opened.model
+        logits = model.head(model.hidden(ids, Layout.whole(2)))[..., mine]
+        found = theirs(input_ids=given, attention_mask=torch.ones_like(given))
+    expected = found.prediction_logits if "prediction_logits" in found else found.logits
+    torch.testing.assert_close(logits, expected[..., places], **NEAR)
+    assert expected.std() > 0.3, "the test needs a model that says something"
+    if "seq_relationship_logits" in found:
+        with torch.no_grad():
+            judged = model.next_sentence(model.hidden(ids, Layout.whole(2)))
+        torch.testing.assert_close(judged, found.seq_relationship_logits, **NEAR)
+    assert verify_run(run).n_bad == 0, verify_run(run).things
+
+
+def test_entries_that_they_lack_are_never_likely(tmp_path: Path) -> None:
+    theirs = gpt2_folder(tmp_path / "hub")
+    with torch.no_grad():  # all logits are far below zero, as GPT-2's are
+        theirs.transformer.wte.weight += 1
+        theirs.transformer.ln_f.bias -= 3
+    theirs.save_pretrained(tmp_path / "hub")
+    import_huggingface(tmp_path / "hub", tmp_path / "run")
+    model = open_run(tmp_path / "run", "clm", device="cpu").model
+    ids = torch.randint(4, model.output.weight.shape[0], (4, 30))
+    with torch.no_grad():
+        shares = model.head(model.hidden(ids, Layout.whole(4))).softmax(-1)
+    assert shares[..., [0, 3]].max() <= 1 / shares.shape[-1]
+    torch.testing.assert_close(shares[..., 1], shares[..., 2])  # GPT-2's one entry begins and ends texts
+
+
+@pytest.mark.parametrize("place", [".", "new", "deep/er", "empty", "locked", "link"])
+def test_a_run_is_made_where_nothing_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    """In a folder that is there already, too: with a lock that a killed process left, or by a link."""
+    bert_folder(tmp_path / "hub")
+    (tmp_path / "here/empty").mkdir(parents=True)
+    (tmp_path / "here/locked").mkdir()
+    (tmp_path / "here/locked/lock").touch()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "here/link").symlink_to(tmp_path / "elsewhere")
+    monkeypatch.chdir(tmp_path / "here")
+    if place == ".":
+        monkeypatch.chdir(tmp_path / "here/empty")
+    import_huggingface(tmp_path / "hub", Path(place))
+    assert verify_run(Path(place)).n_bad == 0
+    assert list(tmp_path.rglob(".tmp-*")) == []
+    name = "empty" if place == "." else Path(place).name
+    assert (Path(place) / "README.md").read_text().startswith(f"# {name}\n")
+
+
+def test_a_text_of_which_the_vocabulary_leaves_nothing_is_refused(tmp_path: Path) -> None:
+    bert_folder(tmp_path / "bert-hub")
+    gpt2_folder(tmp_path / "gpt-hub")
+    for name in ("bert", "gpt"):
+        import_huggingface(tmp_path / f"{name}-hub", tmp_path / name)
+    with pytest.raises(DataError, match="leaves nothing of this text"):
+        compare(compare_lm.Request((tmp_path / "bert", tmp_path / "gpt"), "\u200b", device="cpu"), print)
+
+
+def older(folder: Path) -> None:
+    """Turn a folder into one as they were written years ago: gamma and beta, buffers, a list of words."""
+    path = folder / "model.safetensors"
+    tensors = safetensors.torch.load(path.read_bytes())
+    turned = {name.replace("LayerNorm.weight", "LayerNorm.gamma"): tensor for name, tensor in tensors.items()}
+    turned = {name.replace("LayerNorm.bias", "LayerNorm.beta"): tensor for name, tensor in turned.items()}
+    turned["bert.embeddings.position_ids"] = torch.arange(40)[None]
+    turned["cls.predictions.decoder.weight"] = tensors["bert.embeddings.word_embeddings.weight"].clone()
+    path.write_bytes(safetensors.torch.save(turned, metadata={"format": "pt"}))
+    (folder / "tokenizer.json").unlink()
+    (folder / "vocab.txt").write_text("".join(f"{word}\n" for word in WORDS))
+
+
+def test_older_files_give_the_same_run(tmp_path: Path) -> None:
+    bert_folder(tmp_path / "hub")
+    import_huggingface(tmp_path / "hub", tmp_path / "new")
+    older(tmp_path / "hub")
+    assert not import_huggingface(tmp_path / "hub", tmp_path / "old").warnings
+    new, old = (RunFolder(tmp_path / name).checkpoint()[0] for name in ("new", "old"))
+    for file in ("model.safetensors", "tokenizer.json"):
+        assert new.read(file) == old.read(file)
+
+
+def test_merges_in_files_of_their_own_give_the_same_run(tmp_path: Path) -> None:
+    gpt2_folder(tmp_path / "hub")
+    import_huggingface(tmp_path / "hub", tmp_path / "new")
+    model = json.loads((tmp_path / "hub/tokenizer.json").read_text())["model"]
+    (tmp_path / "hub/tokenizer.json").unlink()
+    (tmp_path / "hub/vocab.json").write_text(json.dumps(model["vocab"]))
+    merges = [" ".join(merge) for merge in model["merges"]]
+    (tmp_path / "hub/merges.txt").write_text("\n".join(["#version: 0.2", *merges, ""]))
+    import_huggingface(tmp_path / "hub", tmp_path / "old")
+    new, old = (RunFolder(tmp_path / name).checkpoint()[0] for name in ("new", "old"))
+    assert new.read("tokenizer.json") == old.read("tokenizer.json")
+
+
+def test_a_body_alone_comes_with_a_warning(tmp_path: Path) -> None:
+    bert_folder(tmp_path / "hub", transformers.BertModel)
+    done = import_huggingface(tmp_path / "hub", tmp_path / "run")
+    assert any("no head that predicts words" in text for text in done.warnings)
+    bert_folder(tmp_path / "labels", transformers.BertForMultipleChoice)
+    done = import_huggingface(tmp_path / "labels", tmp_path / "tagger")
+    assert any("its head 'classifier' was left there" in text for text in done.warnings)
+    bodies = [open_run(tmp_path / name, "mlm", device="cpu").model.state_dict() for name in ("run", "tagger")]
+    assert bodies[0].keys() == bodies[1].keys()
+
+
+def test_half_precision_is_read(tmp_path: Path) -> None:
+    theirs = gpt2_folder(tmp_path / "hub")
+    theirs.to(torch.bfloat16).save_pretrained(tmp_path / "hub")
+    import_huggingface(tmp_path / "hub", tmp_path / "run")
+    model = open_run(tmp_path / "run", "clm", device="cpu").model
+    assert torch.equal(model.norm.weight, theirs.transformer.ln_f.weight.float())
+
+
+@pytest.mark.parametrize(
+    ("task", "changes"),
+    [("mlm", {"positions": "learned"}), ("mlm", {}), ("mlm", {"n_segments": 1}), ("clm", {})],
+    ids=str,
+)
+def test_there_and_back_changes_no_bit(task: str, changes: dict[str, Any], tmp_path: Path) -> None:
+    words = vocabulary()
+    config = configure(task, words, **changes)
+    torch.manual_seed(6)
+    model: Any = shaken((Bert if task == "mlm" else Gpt)(config.model, words.vocab_size))  # type: ignore[arg-type]
+    save_run(tmp_path / "run", config, model, words)
+    export_huggingface(tmp_path / "run", tmp_path / "hub")
+    assert not import_huggingface(tmp_path / "hub", tmp_path / "back").warnings
+    back = open_run(tmp_path / "back", task, device="cpu")
+    mine = model.state_dict()
+    assert all(torch.equal(tensor, mine[name]) for name, tensor in back.model.state_dict().items())
+    assert back.config.model == config.model
+    assert read_tokenizer(back.checkpoint).encode(ODD) == words.encode(ODD)
+
+
+def test_what_was_imported_can_be_exported(tmp_path: Path) -> None:
+    theirs = roberta_folder(tmp_path / "hub")
+    import_huggingface(tmp_path / "hub", tmp_path / "run")
+    folder = export_huggingface(tmp_path / "run", tmp_path / "again").path
+    again = transformers.AutoModelForMaskedLM.from_pretrained(folder)
+    tokenizer, other = (transformers.AutoTokenizer.from_pretrained(path) for path in (tmp_path / "hub", folder))
+    for text, masked in (("the quick brown <mask>, fox", "the quick brown [MASK], fox"), ("Größe  des", "Größe  des")):
+        first, second = tokenizer(text, return_tensors="pt"), other(masked, return_tensors="pt")
+        with torch.no_grad():
+            mine, was = again(**second).logits, theirs(**first).logits
+        order = read_vocabulary(tmp_path / "hub", "roberta", was.shape[-1]).order
+        assert [order[id] for id in second.input_ids[0].tolist()] == first.input_ids[0].tolist()
+        torch.testing.assert_close(mine, was[..., torch.tensor(order)], **NEAR)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"rotary_value": True}, "no roformer with rotary_value True"),
+        ({"embedding_size": 16}, "no roformer with embedding_size 16"),
+        ({"type_vocab_size": 1}, "whose only segment has a vector"),
+    ],
+    ids=str,
+)
+def test_a_roformer_that_is_none_of_ours_is_refused(changes: dict[str, Any], said: str, tmp_path: Path) -> None:
+    roformer_folder(tmp_path / "hub", **changes)
+    with pytest.raises(RunError, match=said):
+        import_huggingface(tmp_path / "hub", tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_roformer_whose_words_jieba_finds_is_refused(tmp_path: Path) -> None:
+    roformer_folder(tmp_path / "hub")
+    rewrite(tmp_path / "hub", "tokenizer_config.json", tokenizer_class="RoFormerTokenizer")
+    with pytest.raises(RunError, match="finds words by jieba"):
+        import_huggingface(tmp_path / "hub", tmp_path / "run")
+
+
+def rewrite(folder: Path, name: str = "config.json", **changes: Any) -> None:
+    tree = json.loads((folder / name).read_text())
+    (folder / name).write_text(json.dumps({**tree, **changes}))
+
+
+def tensors(folder: Path, change: Callable[[dict[str, torch.Tensor]], object]) -> None:
+    path = folder / "model.safetensors"
+    found = dict(safetensors.torch.load(path.read_bytes()))
+    change(found)
+    path.write_bytes(safetensors.torch.save(found, metadata={"format": "pt"}))
+
+
+def pickled(folder: Path) -> None:
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+
+
+def deep(folder: Path) -> None:
+    (folder / "config.json").write_text("[" * 100_000)
+
+
+def sentence_pieces(folder: Path) -> None:
+    engine = Engine(models.Unigram([("<unk>", 0.0), ("▁the", -1.0)], unk_id=0))
+    engine.pre_tokenizer, engine.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
+    engine.post_processor = processors.ByteLevel()
+    engine.save(str(folder / "tokenizer.json"))
+
+
+BIG = 1 << 19
+BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
+    "no config": (lambda hub: (hub / "config.json").unlink(), "there is no config.json"),
+    "no weights": (lambda hub: (hub / "model.safetensors").unlink(), "there is no model.safetensors"),
+    "no tokenizer": (lambda hub: (hub / "tokenizer.json").unlink(), "there is no tokenizer"),
+    "pickles only": (pickled, "pytorch_model.bin may run code"),
+    "several files": (
+        lambda hub: (hub / "model.safetensors").rename(hub / "model.safetensors.index.json"),
+        "lie in several files",
+    ),
+    "another architecture": (lambda hub: rewrite(hub, model_type="t5"), "no model of the type 't5'"),
+    "no architecture": (lambda hub: (hub / "config.json").write_text("{}"), "names no model_type"),
+    "a list": (lambda hub: (hub / "config.json").write_text("[]"), "holds no keys"),
+    "brackets": (deep, "config.json cannot be used"),
+    "a width that is no number": (lambda hub: rewrite(hub, hidden_size="wide"), "hidden_size"),
+    "more layers than there are": (lambda hub: rewrite(hub, num_hidden_layers=3), "the weights lack '.*layer.2"),
+    "fewer layers than there are": (lambda hub: rewrite(hub, num_hidden_layers=1), "hold '.*layer.1"),
+    "another width": (lambda hub: rewrite(hub, hidden_size=64), r"is \[\d+, 32\], and by config.json \[\d+, 64\]"),
+    "enormous": (lambda hub: rewrite(hub, vocab_size=BIG, hidden_size=1 << 16), "and by config.json"),
+    "odd heads": (lambda hub: rewrite(hub, num_attention_heads=5), "must be a multiple"),
+    "a decoder": (lambda hub: rewrite(hub, is_decoder=True), "is_decoder"),
+    "relative positions": (
+        lambda hub: rewrite(hub, position_embedding_type="relative_key"),
+        "position_embedding_type relative_key",
+    ),
+    "another activation": (lambda hub: rewrite(hub, hidden_act="mish"), "no activation 'mish'"),
+    "not finite": (
+        lambda hub: tensors(hub, lambda found: found["bert.embeddings.LayerNorm.bias"].fill_(float("nan"))),
+        "are not finite",
+    ),
+    "a tensor missing": (
+        lambda hub: tensors(hub, lambda found: found.pop("bert.embeddings.LayerNorm.bias")),
+        "the weights lack 'bert.embeddings.LayerNorm.bias'",
+    ),
+    "whole numbers": (
+        lambda hub: tensors(hub, lambda found: found.update({"bert.embeddings.LayerNorm.bias": torch.ones(32).long()})),
+        "is of the type I64",
+    ),
+    "a strange tensor": (
+        lambda hub: tensors(hub, lambda found: found.update({"bert.adapter.weight": torch.ones(2)})),
+        "hold 'bert.adapter.weight'",
+    ),
+    "text for weights": (lambda hub: (hub / "model.safetensors").write_text("x" * 99), "no safetensors file"),
+    "cut off": (
+        lambda hub: (hub / "model.safetensors").write_bytes((hub / "model.safetensors").read_bytes()[:-9]),
+        "the weights cannot be used",
+    ),
+    "another kind of tokenizer": (sentence_pieces, "neither BERT's nor GPT-2's"),
+    "no mask": (
+        lambda hub: rewrite(hub, "tokenizer_config.json", mask_token="[HIDE]"),
+        "it has no mask_token",
+    ),
+    "fewer rows than entries": (
+        lambda hub: (
+            rewrite(hub, vocab_size=20),
+            tensors(hub, lambda found: found.update({k: v[:20].clone() for k, v in found.items() if len(v) == V})),
+        ),
+        "and the model knows 20",
+    ),
+}
+V = len(WORDS) + 3
+
+
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("broken") / "hub"
+    bert_folder(folder)
+    return folder
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_what_is_wrong_with_a_folder_is_said(name: str, hub: Path, tmp_path: Path) -> None:
+    import shutil
+
+    folder = Path(shutil.copytree(hub, tmp_path / "hub"))
+    change, said = BROKEN[name]
+    change(folder)
+    with pytest.raises(RunError, match=said) as caught:
+        import_huggingface(folder, tmp_path / "run")
+    assert len(caught.value.lines()) <= 3
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_is_never_overwritten(hub: Path, tmp_path: Path) -> None:
+    import_huggingface(hub, tmp_path / "run")
+    with pytest.raises(UsageError, match="there is a run here already"):
+        import_huggingface(hub, tmp_path / "run")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/mine").touch()
+    with pytest.raises(AttnkitError, match="holds other files"):
+        import_huggingface(hub, tmp_path / "other")
+    with pytest.raises(RunError, match="there is no folder"):
+        import_huggingface(tmp_path / "none", tmp_path / "third")
+
+
+@pytest.mark.parametrize("name", ["bert", "roberta", "gpt2"])
+def test_what_was_imported_is_pretrained_further(name: str, tmp_path: Path) -> None:
+    make, changes = FOLDERS[name]
+    make(tmp_path / "hub", **changes)
+    import_huggingface(tmp_path / "hub", tmp_path / "run")
+    (tmp_path / "text").write_text("".join(f"{line}\n" for line in TEXT * 3))
+    task, other = ("clm", "mlm") if name == "gpt2" else ("mlm", "clm")
+    flags = {"task": task, "data.files": [str(tmp_path / "text")], "device": "cpu", "limits.steps": 2}
+    given = resolve(
+        {**flags, "data.length": 24}, preset_name="tiny", fixed=inherited(tmp_path / "run", tmp_path / "more")
+    )
+    done = list(train(Request(given.config, tmp_path / "more", init_from=tmp_path / "run")))[-1]
+    begun, ended = (open_run(tmp_path / run, task, device="cpu") for run in ("run", "more"))
+    assert isinstance(done, Finished) and done.metrics.keys() >= {"loss", "accuracy"}
+    assert ended.config.model == begun.config.model
+    assert read_tokenizer(ended.checkpoint).to_json() == read_tokenizer(begun.checkpoint).to_json()
+    moved = ended.model.embedding.weight - begun.model.embedding.weight
+    assert 0 < float(moved.detach().abs().max()) < 0.05, "two steps from there, and not from elsewhere"
+    with pytest.raises(RunError, match=f"'{task}', not a (masked )?language model"):
+        resolve({**flags, "task": other}, fixed=inherited(tmp_path / "run", tmp_path / "third"))

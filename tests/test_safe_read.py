@@ -1,0 +1,31 @@
+"""safe_read.py: plain files only, nothing left open, JSON read strictly."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from attnkit.io.safe_read import open_plain, parse_json
+
+
+def test_what_is_no_plain_file_is_a_value_error_and_leaves_nothing_open(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for path in (tmp_path, tmp_path / "pipe", Path("/dev/null")):
+        with pytest.raises(ValueError, match="it is not a plain file"), open_plain(path):
+            pass
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+@pytest.mark.parametrize("text", ["1e999", "-1e999", "[0.5, 1e400]", "NaN", "-Infinity", "9" * 5000])
+def test_numbers_that_are_not_finite_or_endless_are_refused(text: str) -> None:
+    with pytest.raises(ValueError):
+        parse_json(text.encode())
+
+
+def test_numbers_that_are_finite_are_read_as_ever() -> None:
+    text = b"[1e308, -0.0, 5e-324, 0.1, 1e-999, 12345678901234567890]"
+    assert parse_json(text) == json.loads(text)
