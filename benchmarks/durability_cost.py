@@ -4,10 +4,10 @@
 
 Both revisions train the same model on the same generated corpus with `attnkit.tasks.translation.task.train`: run
 folder, logs and all. A pair is two fresh processes, since a process is up to 5 % faster or slower than another of the
-same code for as long as it lives; they take turns, each doing the same steps of the same batches, and the first changes from turn
-to turn. The figure is the mean of the ratio of real tokens a second, after to before,
-with its 95 % interval (Student's t over the logarithms of the pairs), and whether one training step runs the same
-operators. The revision before is checked out with `git worktree` under benchmarks/.work.
+same code for as long as it lives; they take turns, each doing the same steps of the same batches, and the first
+changes from turn to turn. The figure is the mean of the ratio of real tokens a second, after to before, with its 95 %
+interval (Student's t over the logarithms of the pairs), and whether one training step runs the same operators. The
+revision before is checked out with `git worktree` under benchmarks/.work.
 
 Resumable by pair; figures go to benchmarks/results/durability_cost.json.
 """
