@@ -43,7 +43,7 @@ HOME = WORK / "alignments"
 RESULT = HERE / "results" / "alignments.json"
 DATA = {"pairs": 30_000, "test": 2_000, "seed": 7}
 VALID, GOAL, THREADS = 500, 0.95, 1
-COMMON = ("precision=float32", "checkpoints.keep_last=100", "evaluation.samples=0")
+COMMON = ("precision=float32", "checkpoints.keep_last=100", "evaluation.n_samples=0")
 OPTIONS: dict[str, tuple[str, ...]] = {
     "similarity": ("model.attention_options.strength=16",),
     "activated_general": ("model.attention_options.activation=softplus",),
@@ -72,7 +72,7 @@ KINDS = {
             "model.attention_options.d_hidden=16",
             "model.encoder_layers=1",
             "model.decoder_layers=1",
-            "optimization.max_tokens=1000",
+            "optimization.batch_tokens=1000",
         ),
         2400,
         200,
@@ -153,7 +153,7 @@ def train(key: str, data: Path, minutes: float) -> None:
     """Train one model, or go on with it."""
     name, alignment = key.split(" ")
     kind = KINDS[name]
-    sets = (*COMMON, *kind.changes, f"evaluation.every_steps={kind.every}", "limits.epochs=null")
+    sets = (*COMMON, *kind.changes, f"evaluation.every_steps={kind.every}", "limits.max_epochs=null")
     sets = (*sets, f"model.alignment={alignment}", *OPTIONS.get(alignment, ()))
     attnkit(
         "train", "--config", EXAMPLES / kind.example, "-o", run_folder(key), "--threads", THREADS,

@@ -44,7 +44,7 @@ def main() -> None:
 
     names = {"data.src": "train.en", "data.tgt": "train.fr", "data.valid_src": "valid.en", "data.valid_tgt": "valid.fr"}
     flags: dict[str, Any] = {key: [str(corpus / name)] for key, name in names.items()}
-    sets = ["limits.epochs=1000000", "evaluation.every_epochs=1000000", "checkpoints.save_every=100"]
+    sets = ["limits.max_epochs=1000000", "evaluation.every_epochs=1000000", "checkpoints.save_every=100"]
     config = resolve({**flags, "threads": threads}, sets=sets, preset_name="tiny").config
     steps = (event for event in train(Request(config, run)) if isinstance(event, StepRecord))
     for _ in range(PROFILED - 1):

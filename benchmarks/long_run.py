@@ -37,10 +37,10 @@ SETTINGS = {
     "model.encoder_layers": 1,
     "model.decoder_layers": 1,
     "model.dropout": 0.0,
-    "optimization.max_tokens": 60,
-    "evaluation": {"every_steps": 5000, "samples": 1},
+    "optimization.batch_tokens": 60,
+    "evaluation": {"every_steps": 5000, "n_samples": 1},
     "checkpoints": {"save_every": BLOCK, "keep_last": 3},
-    "limits.patience": None,
+    "limits.early_stopping_patience": None,
     "vocabulary.kind": "char",
     "precision": "float32",
     "device": "cpu",
@@ -64,7 +64,7 @@ def configure(n_steps: int) -> Any:
         "data.valid_tgt": "valid.tgt",
     }
     flags = {key: [str(FOLDER / name)] for key, name in names.items()}
-    sets = [f"{key}={json.dumps(value)}" for key, value in {**SETTINGS, "limits.steps": n_steps}.items()]
+    sets = [f"{key}={json.dumps(value)}" for key, value in {**SETTINGS, "limits.max_steps": n_steps}.items()]
     return resolve(flags, sets=sets, preset_name="tiny").config
 
 

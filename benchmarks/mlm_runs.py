@@ -145,10 +145,14 @@ class Place:
             shutil.rmtree(run, ignore_errors=True)
             sets = [f"model.{name}={value}" for name, value in self.shared.sizes.items()]
             sets += [f"model.dropout={dropout}", f"model.attention_dropout={dropout}"]
-            sets += [f"data.length={self.shared.length}", f"model.max_length={self.shared.length}"]
+            sets += [f"data.sequence_length={self.shared.length}", f"model.max_length={self.shared.length}"]
             sets += ["model.positions=learned"]  # as the peer's BERT has them
             sets += ["optimization.learning_rate=1e-30"]
-            sets += [f"data.valid_rows={VALID_ROWS}", f"data.documents={self.shared.documents}", "evaluation.samples=0"]
+            sets += [
+                f"data.valid_rows={VALID_ROWS}",
+                f"data.document_format={self.shared.documents}",
+                "evaluation.n_samples=0",
+            ]
             attnkit("pretrain-mlm", self.train, "-o", run, "--valid", self.valid, "--preset", "mini",
                     "--vocab", self.folder / "vocab.json", "--seed", seed, "--max-steps", 1, *_sets(sets))  # fmt: skip
         return run
@@ -227,13 +231,14 @@ def _own(case: Case, place: Place, now: Path) -> Message:
     shared, system = place.shared, case.system
     limit = ["--max-minutes", case.minutes] if case.minutes is not None else ["--max-steps", case.steps]
     sets = [
-        f"data.isolated={str(case.table == 'isolated').lower()}", f"data.valid_rows={VALID_ROWS}",
-        f"data.length={shared.length}", f"data.documents={shared.documents}",
+        f"data.isolate_documents={str(case.table == 'isolated').lower()}", f"data.valid_rows={VALID_ROWS}",
+        f"data.sequence_length={shared.length}", f"data.document_format={shared.documents}",
         f"optimization.learning_rate={shared.learning_rate}",
-        f"optimization.warmup_steps={shared.warmup}", f"optimization.max_tokens={shared.batch}", "limits.epochs=null",
+        f"optimization.warmup_steps={shared.warmup}", f"optimization.batch_tokens={shared.batch}",
+        "limits.max_epochs=null",
         f"optimization.betas={list(shared.betas)}", f"optimization.weight_decay={shared.weight_decay}",
-        f"optimization.clip_norm={shared.clip}", "optimization.schedule=linear", "optimization.warmup_share=1.0",
-        "evaluation.every_steps=1000000", "evaluation.samples=0", *case.sets,
+        f"optimization.clip_norm={shared.clip}", "optimization.schedule=linear", "optimization.warmup_fraction=1.0",
+        "evaluation.every_steps=1000000", "evaluation.n_samples=0", *case.sets,
     ]  # fmt: skip
     printed, record = attnkit(
         "pretrain-mlm", place.train, "-o", now / "run", "--valid", place.valid, "--preset", "mini",

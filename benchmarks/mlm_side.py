@@ -45,7 +45,7 @@ def write_ids(run: Path, path: Path) -> None:
 def write_held_out(run: Path, table: str, path: Path) -> None:
     """Write the rows that every evaluation scores: what is read, what sees what, where it stands, what is hidden."""
     config, text = opened(run, table)
-    parts = [_as_arrays(batch, config.data.length) for batch in evaluation(config, text)._batches()]
+    parts = [_as_arrays(batch, config.data.sequence_length) for batch in evaluation(config, text)._batches()]
     save_file({name: np.concatenate([part[name] for part in parts]) for name in parts[0]}, path)
 
 
@@ -87,7 +87,7 @@ def counted(run: Path, table: str, steps: int | None = None, seed: int = 1, max_
     config, text = opened(run, table)
     rows = text.train
     assert isinstance(rows, MaskedRows)
-    feed = RowFeed(rows, seed, max_tokens or config.optimization.max_tokens)
+    feed = RowFeed(rows, seed, max_tokens or config.optimization.batch_tokens)
     found = np.zeros(3, np.int64)
     n_done = epoch = 0
     while steps is None or n_done < steps:

@@ -47,8 +47,8 @@ HOME = WORK / "multi30k-attention"
 RESULT = HERE / "results" / "multi30k-attention.json"
 EPOCHS, THREADS = {"rnn": 7, "transformer": 7}, 1
 CONFIGS = {"rnn": "multi30k-rnn.yaml", "transformer": "multi30k.yaml"}
-LUONG = ("model.query=current", "model.input_feeding=true")
-BAHDANAU = ("model.query=previous", "model.input_feeding=false")
+LUONG = ("model.attention_query=current", "model.input_feeding=true")
+BAHDANAU = ("model.attention_query=previous", "model.input_feeding=false")
 RECURRENT: dict[str, tuple[str, ...]] = {
     "none": ("model.alignment=none", *BAHDANAU),
     "Luong dot": ("model.alignment=dot", *LUONG),

@@ -60,8 +60,8 @@ class Task:
 
 TASKS = (
     Task("sentence-polarity", "classify", ("train.tsv", "dev.tsv", "test.tsv"), "accuracy", "accuracy", 5),
-    Task("wnut17", "tag", ("train.conll", "dev.conll", "test.conll"), "f1", "F1", 15),
-    Task("xquad", "answer", ("train.json", "dev.json", "test.json"), "f1", "F1", 10),
+    Task("wnut17", "token-classification", ("train.conll", "dev.conll", "test.conll"), "f1", "F1", 15),
+    Task("xquad", "question-answering", ("train.json", "dev.json", "test.json"), "f1", "F1", 10),
 )
 
 

@@ -65,7 +65,7 @@ def prepare_text(options: argparse.Namespace, work: Path) -> None:
     sets = [f"model.{name}={value}" for name, value in MODEL.items()]
     sets += ["vocabulary.size=8000", "optimization.schedule=constant", f"optimization.warmup_steps={WARMUP}",
              "optimization.label_smoothing=0.0", f"optimization.learning_rate={options.learning_rate}",
-             "optimization.ema_decay=null", "limits.epochs=1000000", "evaluation.every_epochs=1000000"]  # fmt: skip
+             "optimization.ema_decay=null", "limits.max_epochs=1000000", "evaluation.every_epochs=1000000"]  # fmt: skip
     config = resolve(flags, sets=sets, preset_name="small").config
     for stage in prepare(config, work / "data"):
         print(getattr(stage, "text", ""), file=sys.stderr)

@@ -13,8 +13,9 @@ DIR holds multi30k and wikipedia-en. Four groups of short trainings, each of two
   on the source's side, and of German ones, from Multi30k's own training text, on the target's side too; scaled to the
   spread of drawn ones (std D^-0.5) but for one;
 - encoder: a translator of BERT's architecture with its encoder drawn, and begun with the BERT of the first group;
-- languages: both sides of Multi30k in one encoder, a quarter of the German alone, with data.alpha 1, 0.5 and 0.3: the
-  share of each language in the rows of five epochs beside p^alpha, and the accuracy for hidden tokens of each.
+- languages: both sides of Multi30k in one encoder, a quarter of the German alone, with data.language_sampling_alpha 1,
+  0.5 and 0.3: the share of each language in the rows of five epochs beside p^alpha, and the accuracy for masked tokens
+  of each.
 
 All runs of a group take the same vocabularies, order, steps and learning rate. A row holds the curve on the development
 set. Runs resume; figures go to benchmarks/results/transfer.json after each; --report makes tables and curves (SVG) of
@@ -96,7 +97,7 @@ class Workplace:
         self.home.mkdir(parents=True, exist_ok=True)
         self.fixed = ["--threads", given.threads, "--max-steps", given.steps]
         every = max(1, given.steps // 10)
-        self.fixed += self.sets(f"evaluation.every_steps={every}", "evaluation.samples=0")
+        self.fixed += self.sets(f"evaluation.every_steps={every}", "evaluation.n_samples=0")
 
     @staticmethod
     def sets(*keys: str) -> list[str]:
@@ -164,7 +165,7 @@ class Workplace:
         """Pretrain a BERT."""
         text = self.wikipedia()
         words = ["pretrain-mlm", text, "--valid", self.wikipedia("valid"), "--preset", "tiny", "--seed", seed]
-        words += ["--vocab", self.vocabulary("wikipedia", text, "[MASK]"), *self.sets("data.documents=lines")]
+        words += ["--vocab", self.vocabulary("wikipedia", text, "[MASK]"), *self.sets("data.document_format=lines")]
         if (chosen := BERT[name]) is not None:
             words += self.sets(f"model.embeddings={self.vectors(*chosen)}")
         return self.train(f"bert-{digest([name, seed])}", *words)
@@ -210,8 +211,8 @@ class Workplace:
         files = [self.multi30k("train", "en"), german]
         valid = [word for side in ("en", "de") for word in ("--valid", self.multi30k("val", side))]
         words = ["pretrain-mlm", *files, *valid, "--preset", "tiny", "--seed", seed]
-        found = self.train(name, *words, *self.sets(f"data.alpha={alpha}", "data.documents=lines", "data.length=64",
-                                                    "model.max_length=64"))  # fmt: skip
+        sets = (f"data.language_sampling_alpha={alpha}", "data.document_format=lines", "data.sequence_length=64")
+        found = self.train(name, *words, *self.sets(*sets, "model.max_length=64"))
         return {**found, **shown(self.home / name, alpha)}
 
 

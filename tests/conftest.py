@@ -112,9 +112,9 @@ def _own_signals() -> Iterator[None]:
 
 
 COMMON = {
-    "limits.steps": 12,
-    "evaluation": {"every_steps": 5, "samples": 1},
-    "optimization.max_tokens": 300,
+    "limits.max_steps": 12,
+    "evaluation": {"every_steps": 5, "n_samples": 1},
+    "optimization.batch_tokens": 300,
     "optimization.warmup_steps": 4,
     "optimization.learning_rate": 0.01,
     "decoding": {"beam_size": 3, "max_ratio": 1.0, "extra": 4},
@@ -136,8 +136,8 @@ SIZES = {
 
 
 FITTING = {
-    "limits.steps": 12,
-    "evaluation": {"every_steps": 5, "samples": 1},
+    "limits.max_steps": 12,
+    "evaluation": {"every_steps": 5, "n_samples": 1},
     "optimization.warmup_steps": 4,
     "optimization.learning_rate": 0.01,
     "precision": "float32",
@@ -146,24 +146,24 @@ FITTING = {
 }
 LANGUAGE = {
     "data.files": "text.txt",
-    "data.length": 24,
+    "data.sequence_length": 24,
     "vocabulary.size": 300,
-    "optimization.max_tokens": 300,
+    "optimization.batch_tokens": 300,
     "model.d_model": 16,
     "model.n_heads": 2,
     "model.n_layers": 1,
     "model.d_ff": 32,
     "model.max_length": 24,
 }
-PAIRS = {"data.documents": "blocks", "model.next_sentence": True}
-TABLE = {"task": "text-classify", "data.files": "table.tsv"}
+PAIRS = {"data.document_format": "blocks", "model.next_sentence": True}
+TABLE = {"task": "text-classification", "data.files": "table.tsv"}
 TASKS: dict[str, dict[str, Any]] = {
     "lines": {
         "task": "autoencode",
         "data.files": "train.src",
         "data.valid_files": "valid.src",
         "vocabulary.kind": "char",
-        "optimization.max_tokens": 300,
+        "optimization.batch_tokens": 300,
         "model.d_model": 16,
         "model.d_hidden": 16,
         "model.d_code": 8,
@@ -171,24 +171,24 @@ TASKS: dict[str, dict[str, Any]] = {
     "vectors": {
         "task": "autoencode",
         "data.files": "vectors.npy",
-        "optimization.max_tokens": 64,
+        "optimization.batch_tokens": 64,
         "model.d_hidden": [8],
         "model.d_code": 2,
     },
     "documents": {
         "task": "classify",
         "data.files": "documents.tsv",
-        "optimization.max_tokens": 600,
+        "optimization.batch_tokens": 600,
         "model.d_model": 16,
         "model.d_word": 16,
         "model.d_sentence": 16,
         "model.d_attention": 16,
     },
-    "hidden words": {"task": "mlm", **LANGUAGE, "masking": {"units": "words", "share": 0.3}},
+    "hidden words": {"task": "mlm", **LANGUAGE, "masking": {"mask_unit": "words", "mask_prob": 0.3}},
     "pairs": {"task": "mlm", **LANGUAGE, **PAIRS},
     "pairs, two layers": {"task": "mlm", **LANGUAGE, **PAIRS, "model.n_layers": 2},
     "next words": {"task": "clm", **LANGUAGE, "direction": "right-to-left"},
-    "texts": {**{k: v for k, v in LANGUAGE.items() if k != "data.length"}, **TABLE},
+    "texts": {**{k: v for k, v in LANGUAGE.items() if k != "data.sequence_length"}, **TABLE},
 }
 """Tasks but translation, with the files that they read of the workshop."""
 
@@ -390,7 +390,7 @@ def save_vectors(path: Path, vectors: Any) -> Path:
 def pretrained(workshop: Workshop, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A BERT of two layers that has seen a few steps of pairs of segments."""
     run = tmp_path_factory.mktemp("pretrained") / "run"
-    workshop.train(workshop.configure_task("pairs, two layers", limits__steps=3), run)
+    workshop.train(workshop.configure_task("pairs, two layers", limits__max_steps=3), run)
     return run
 
 

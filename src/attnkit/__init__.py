@@ -59,7 +59,7 @@ def train(
         tgt: target text, line by line.
         run: the run folder.
         preset: what chooses the rest: auto (the run's own when it goes on, else by size), tiny, small, base or big.
-        settings: dotted keys to values, as ``{"model.d_model": 512, "limits.epochs": 10.0}``.
+        settings: dotted keys to values, as ``{"model.d_model": 512, "limits.max_epochs": 10.0}``.
         overwrite: move an old run of this name aside.
 
     Raises:

@@ -32,21 +32,21 @@ LINE = "1 2 3 4"
 @pytest.fixture(scope="session")
 def recurrent(workshop: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = tmp_path_factory.mktemp("recurrent") / "run"
-    workshop.train(workshop.configure("rnn", limits__steps=1), run)
+    workshop.train(workshop.configure("rnn", limits__max_steps=1), run)
     return run
 
 
 @pytest.fixture(scope="session")
 def blind(workshop: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = tmp_path_factory.mktemp("blind") / "run"
-    workshop.train(workshop.configure("rnn", limits__steps=1, model__alignment="none"), run)
+    workshop.train(workshop.configure("rnn", limits__max_steps=1, model__alignment="none"), run)
     return run
 
 
 @pytest.fixture(scope="session")
 def documents(workshop: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = tmp_path_factory.mktemp("documents") / "run"
-    workshop.train(workshop.configure_task("documents", limits__steps=1), run)
+    workshop.train(workshop.configure_task("documents", limits__max_steps=1), run)
     return run
 
 
@@ -55,7 +55,7 @@ def mixed(workshop: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two layers, of which each head has a function of its own."""
     run = tmp_path_factory.mktemp("mixed") / "run"
     layers = {"model__encoder_layers": 2, "model__decoder_layers": 2, "model__alignment": ["scaled_dot", "additive"]}
-    workshop.train(workshop.configure(limits__steps=3, **layers), run)
+    workshop.train(workshop.configure(limits__max_steps=3, **layers), run)
     return run
 
 

@@ -23,7 +23,7 @@ Call = Callable[..., tuple[int, str, str]]
 
 def test_train_translate_score_average(call: Call, workshop: Any, tmp_path: Path) -> None:
     run, src, ref = tmp_path / "run", workshop.file("test.src"), workshop.file("test.tgt")
-    train = workshop.arguments("transformer", run, limits__steps=10)
+    train = workshop.arguments("transformer", run, limits__max_steps=10)
     code, out, err = call(*train)
     assert code == 0
     assert "done: 10 steps" in out and f"attnkit translate {run}" in out
@@ -89,7 +89,7 @@ def test_dry_run_shows_origins_and_does_nothing(call: Call, workshop: Any, tmp_p
 
 
 def test_the_plan_counts_the_parameters_of_the_run(call: Call, workshop: Any, tmp_path: Path) -> None:
-    arguments = workshop.arguments("transformer", tmp_path / "run", limits__steps=1)
+    arguments = workshop.arguments("transformer", tmp_path / "run", limits__max_steps=1)
     planned = json.loads(call(*arguments, "--dry-run", "--json")[1])["plan"]
     call(*arguments)
     import safetensors.torch
@@ -124,7 +124,7 @@ def test_a_run_goes_on_without_its_text(call: Call, workshop: Any, tmp_path: Pat
 def test_a_text_that_grew_never_changes_the_preset(call: Call, workshop: Any, tmp_path: Path) -> None:
     shutil.copytree(workshop.corpus, tmp_path / "corpus")
     moved, run = type(workshop)(tmp_path / "corpus"), tmp_path / "run"
-    arguments = moved.arguments("transformer", run, limits__steps=1)
+    arguments = moved.arguments("transformer", run, limits__max_steps=1)
     call(*arguments)
     arguments.remove("--preset")
     arguments.remove("tiny")

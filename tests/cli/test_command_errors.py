@@ -175,7 +175,7 @@ def test_values_of_another_type(call: Call, workshop: Any, tmp_path: Path, setti
 
 
 def test_a_weight_that_leaves_no_pair(call: Call, workshop: Any, tmp_path: Path) -> None:
-    train = workshop.arguments("transformer", tmp_path / "run", limits__steps=1)
+    train = workshop.arguments("transformer", tmp_path / "run", limits__max_steps=1)
     code, out, err = call(*train, "--weight", "0.001")
     assert (code, out) == (3, "")
     assert err.splitlines()[-3] == "error: an epoch without pairs has no steps" and "--weight" in err

@@ -15,14 +15,14 @@ import numpy as np
 import pytest
 
 Call = Callable[..., tuple[int, str, str]]
-SETTINGS = ("precision=float32", "device=cpu", "threads=1", "limits.steps=6", "evaluation.samples=1")
+SETTINGS = ("precision=float32", "device=cpu", "threads=1", "limits.max_steps=6", "evaluation.n_samples=1")
 
 
 @pytest.fixture(scope="module")
 def runs(workshop: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("tasks")
     for name in ("lines", "vectors", "documents"):
-        workshop.train(workshop.configure_task(name, limits__steps=6), folder / name)
+        workshop.train(workshop.configure_task(name, limits__max_steps=6), folder / name)
     return {name: folder / name for name in ("lines", "vectors", "documents")}
 
 
@@ -32,12 +32,12 @@ ODD = b"1 2\xff 3\n4\n"
 
 def test_the_whole_way_of_an_autoencoder(call: Call, workshop: Any, tmp_path: Path) -> None:
     data = ["--task", "autoencode", "--data", workshop.file("train.src"), "--valid-data", workshop.file("valid.src")]
-    sets = [word for setting in (*SETTINGS, "model.d_code=4", "noise.drop=0.1") for word in ("--set", setting)]
+    sets = [word for setting in (*SETTINGS, "model.d_code=4", "noise.word_dropout=0.1") for word in ("--set", setting)]
     train = ["train", *data, *sets, "-o", tmp_path / "run"]
     code, out, err = call(*train, "--dry-run", "--json")
     shown = json.loads(out)
     assert code == 0 and shown["plan"]["unit"] == "lines" and shown["plan"]["n_examples"] == 160
-    assert shown["configuration"]["noise.drop"]["origin"] == "--set noise.drop"
+    assert shown["configuration"]["noise.word_dropout"]["origin"] == "--set noise.word_dropout"
     code, out, err = call(*train)
     assert code == 0 and "6 steps" in out and "embed" in out and "loss of the unigram" in out
     assert "rows: " in err and "building the vocabulary" in err

@@ -20,7 +20,7 @@ TEXT = "the film\n\n  \nüñí 4\r\n" + "again " * 40 + "\nlast"
 @pytest.fixture(scope="module")
 def bert(workshop: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = tmp_path_factory.mktemp("bert") / "run"
-    workshop.train(workshop.configure_task("hidden words", limits__steps=1), run)
+    workshop.train(workshop.configure_task("hidden words", limits__max_steps=1), run)
     return run
 
 
@@ -98,7 +98,7 @@ def test_what_is_refused_and_how(
 ) -> None:
     places = {"BERT": bert, "TRANSLATOR": trained, "{text}": text}
     if arguments[0] == "LINES":
-        workshop.train(workshop.configure_task("lines", limits__steps=1), tmp_path / "lines")
+        workshop.train(workshop.configure_task("lines", limits__max_steps=1), tmp_path / "lines")
         places["LINES"] = tmp_path / "lines"
     words = [str(places.get(word, word)).replace("{out}", str(tmp_path / "out")) for word in arguments]
     found, out, err = call("embed", *words)

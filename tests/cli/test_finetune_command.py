@@ -15,7 +15,7 @@ import pytest
 from attnkit.cli import finetune
 
 Call = Callable[..., tuple[int, str, str]]
-STEADY = ["--precision", "float32", "--device", "cpu", "--threads", "1", "--set", "optimization.max_tokens=300"]
+STEADY = ["--precision", "float32", "--device", "cpu", "--threads", "1", "--set", "optimization.batch_tokens=300"]
 
 
 def arguments(pretrained: Path, table: Path, run: Path, *more: object) -> list[object]:
@@ -57,13 +57,13 @@ def test_a_folder_with_another_task_is_named(call: Call, workshop: Any, pretrain
     run, columns = tmp_path / "run", tmp_path / "tags.conll"
     columns.write_text("the O\nfilm B-x\n\n" * 20)
     assert call(*arguments(pretrained, workshop.file("table.tsv"), run, "--max-steps", 1))[0] == 0
-    code, out, err = call("finetune", pretrained, "--task", "tag", "--train", columns, "-o", run)
-    assert (code, out) == (4, "") and "of the kind 'text-classify'" in err
+    code, out, err = call("finetune", pretrained, "--task", "token-classification", "--train", columns, "-o", run)
+    assert (code, out) == (4, "") and "of the kind 'text-classification'" in err
     assert f"at -o {run}" in err and "--overwrite" in err and "--init-from" not in err
 
 
 def test_a_configuration_may_name_the_task(call: Call, workshop: Any, pretrained: Path, tmp_path: Path) -> None:
-    (tmp_path / "own.yaml").write_text("task: text-classify\nfinetuning:\n  frozen: 1\n")
+    (tmp_path / "own.yaml").write_text("task: text-classification\nfinetuning:\n  frozen: 1\n")
     words = [
         "finetune",
         pretrained,
@@ -77,10 +77,10 @@ def test_a_configuration_may_name_the_task(call: Call, workshop: Any, pretrained
     code, out, err = call(*words, "--config", tmp_path / "own.yaml")
     assert code == 0, err
     shown = json.loads(out)["configuration"]
-    assert shown["task"]["value"] == "text-classify" and shown["finetuning.frozen"]["value"] == 1
+    assert shown["task"]["value"] == "text-classification" and shown["finetuning.freeze_layers"]["value"] == 1
     assert shown["task"]["origin"] == str(tmp_path / "own.yaml")
     for text, said in (
-        ("task: classify\n", "names the task 'classify', and finetune knows text-classify"),
+        ("task: classify\n", "names the task 'classify', and finetune knows text-classification"),
         ("", "no task"),
     ):
         (tmp_path / "own.yaml").write_text(text)
@@ -95,7 +95,7 @@ def test_a_configuration_may_name_the_task(call: Call, workshop: Any, pretrained
     ("words", "code", "said"),
     [
         (["BERT"], 2, "--task"),
-        (["BERT", "--task", "classify"], 2, "attnkit finetune RUN --task classify --train FILE"),
+        (["BERT", "--task", "classify"], 2, "attnkit finetune RUN --task text-classification --train FILE"),
         (["BERT", "--task", "sort"], 2, "sort"),
         (["none", "--task", "classify", "--train", "good.tsv"], 4, "none"),
         (["BERT", "--task", "classify", "--train", "none.tsv"], 2, "none.tsv"),
@@ -105,7 +105,11 @@ def test_a_configuration_may_name_the_task(call: Call, workshop: Any, pretrained
         (["BERT", "--task", "classify", "--train", "good.tsv", "--dev", "other.tsv", "--dry-run"], 3, "have a, b"),
         (["BERT", "--task", "classify", "--train", "good.tsv", "--dev", "other.tsv"], 3, "has the label 'c'"),
         (["BERT", "--task", "classify", "--train", "good.tsv", "--set", "model.n_heads=4"], 4, "model.n_heads is 4"),
-        (["BERT", "--task", "classify", "--train", "good.tsv", "--set", "finetuning.frozen=9"], 2, "of 2 layers"),
+        (
+            ["BERT", "--task", "classify", "--train", "good.tsv", "--set", "finetuning.freeze_layers=9"],
+            2,
+            "of 2 layers",
+        ),
     ],
 )
 def test_errors_are_short_and_say_what_to_do(
@@ -146,4 +150,4 @@ def test_the_examples_of_its_help(
     assert len(examples) == 4
     for words in examples:
         code, out, err = call(*words[1:], "--dry-run")
-        assert (code, err) == (0, "") and "finetuning.layer_decay" in out, err
+        assert (code, err) == (0, "") and "finetuning.layerwise_lr_decay" in out, err

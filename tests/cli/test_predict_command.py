@@ -20,7 +20,7 @@ from attnkit.cli.main import main
 
 Call = Callable[..., tuple[int, str, str]]
 STEADY = ["--precision", "float32", "--device", "cpu", "--threads", "1", "--max-steps", "3"]
-SETS = ["optimization.max_tokens=300", "optimization.learning_rate=0.01", "evaluation.every_steps=1"]
+SETS = ["optimization.batch_tokens=300", "optimization.learning_rate=0.01", "evaluation.every_steps=1"]
 SETS += ["checkpoints.keep_last=3", "optimization.warmup_steps=1"]
 WORDS = ["the", "film", "people", "went", "home", "again"]
 
@@ -46,7 +46,11 @@ def write_squad(path: Path, seed: int) -> None:
     path.write_text(json.dumps({"version": "1.1", "data": [{"title": "", "paragraphs": paragraphs}]}))
 
 
-KINDS = {"classify": ("run", "tsv"), "tag": ("tagger", "conll"), "answer": ("reader", "json")}
+KINDS = {
+    "classify": ("run", "tsv"),
+    "token-classification": ("tagger", "conll"),
+    "question-answering": ("reader", "json"),
+}
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +78,11 @@ def bench(workshop: Any, pretrained: Path, tmp_path_factory: pytest.TempPathFact
 def test_scores_are_those_of_the_development_set(call: Call, bench: Path, task: str) -> None:
     """Of the same file, by the same checkpoint."""
     name, suffix = KINDS[task]
-    names = {"classify": {"accuracy", "macro_f1"}, "tag": {"accuracy", "f1"}, "answer": {"exact", "f1"}}[task]
+    names = {
+        "classify": {"accuracy", "macro_f1"},
+        "token-classification": {"accuracy", "f1"},
+        "question-answering": {"exact", "f1"},
+    }[task]
     lines = map(json.loads, (bench / name / "metrics.jsonl").read_text().splitlines())
     scored = {line["step"]: line for line in lines if line.keys() >= names}
     for step in (2, 3):
@@ -97,13 +105,16 @@ def test_such_runs_are_verified_averaged_and_described(call: Call, bench: Path, 
     )
     assert code == 0, err
     given = (bench / f"test.{suffix}").read_text()
-    if task == "tag":  # its columns with one more, though no labels are asked for
+    if task == "token-classification":  # its columns with one more, though no labels are asked for
         lines, expected = out.split("\n")[:-1], given.split("\n")[:-1]
         assert len(lines) == len(expected) == given.count("\n") > 60
         assert [re.sub(r"(\t[^\t]+)\t(O|B-x|I-x)$", r"\1", line) for line in lines] == expected
         assert {line.count("\t") for line in lines if line} == {2}
     else:
-        assert len(out.splitlines()) == {"classify": given.count("\n") - 1, "answer": given.count('"id"')}[task]
+        assert (
+            len(out.splitlines())
+            == {"classify": given.count("\n") - 1, "question-answering": given.count('"id"')}[task]
+        )
     card = (bench / name / "README.md").read_text()
     assert f"attnkit predict {name}" in card
 
@@ -131,7 +142,7 @@ def test_the_examples_of_its_help(call: Call, bench: Path, tmp_path: Path, monke
     assert "run: 40 examples, accuracy" in page and "<td" in page and "wrote confusion.html" in outs[1][1]
     assert "sentences" in outs[2][0] and "precision" in outs[2][0] and outs[2][1] == ""
     answers = [json.loads(line) for line in Path("answers.jsonl").read_text().splitlines()]
-    assert len(answers) == 20 and answers[3].keys() == {"id", "answer", "probability", "begin", "end"}
+    assert len(answers) == 20 and answers[3].keys() == {"id", "question-answering", "probability", "begin", "end"}
     assert outs[3] == ("", "")
 
 

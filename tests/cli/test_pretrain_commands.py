@@ -13,7 +13,7 @@ import pytest
 from attnkit.cli import pretrain_clm, pretrain_mlm
 
 Call = Callable[..., tuple[int, str, str]]
-SETS = ["data.length=24", "vocabulary.size=300", "optimization.max_tokens=300", "evaluation.every_steps=4"]
+SETS = ["data.sequence_length=24", "vocabulary.size=300", "optimization.batch_tokens=300", "evaluation.every_steps=4"]
 SETS += ["model.d_model=16", "model.n_heads=2", "model.n_layers=1", "model.d_ff=32", "model.max_length=24"]
 STEADY = ["--precision", "float32", "--device", "cpu", "--threads", "1", "--preset", "tiny", "--max-steps", "6"]
 
@@ -69,7 +69,7 @@ def test_dry_run_shows_origins_and_does_nothing(call: Call, workshop: Any, tmp_p
     shown = json.loads(out)
     assert (code, err) == (0, "") and not run.exists()
     values = shown["configuration"]
-    assert values["masking.units"] == {"value": "spans", "origin": "flag"}
+    assert values["masking.mask_unit"] == {"value": "spans", "origin": "flag"}
     assert values["model.d_model"] == {"value": 256, "origin": "preset mini"}
     assert values["vocabulary.symbols"]["value"] == ["[MASK]"]
     assert shown["plan"]["unit"] == "documents" and shown["plan"]["n_examples"] == 60
@@ -95,8 +95,8 @@ def test_the_plan_counts_the_tokens_that_training_reads(call: Call, workshop: An
         (["pretrain-mlm", "text.txt", "--preset", "big"], 2, "big"),
         (["pretrain-mlm", "text.txt", "--set", "preset=big"], 2, "there is no preset 'big'"),
         (["pretrain-mlm", "text.txt", "--set", "model.n_hads=2"], 2, "n_heads"),
-        (["pretrain-mlm", "text.txt", "--set", "masking.mask=1.5"], 2, "masking.mask"),
-        (["pretrain-mlm", "text.txt", "--set", "masking.random=0.5"], 2, "shares of one whole"),
+        (["pretrain-mlm", "text.txt", "--set", "masking.mask_replace_prob=1.5"], 2, "masking.mask_replace_prob"),
+        (["pretrain-mlm", "text.txt", "--set", "masking.random_replace_prob=0.5"], 2, "shares of one whole"),
         (["pretrain-mlm", "empty.txt"], 3, "empty"),
         (["pretrain-mlm", "text.txt", "--valid", "none.txt", "--dry-run"], 2, "none.txt"),
         (["pretrain-clm", "text.txt", "--valid", "empty.txt", "--dry-run"], 3, "no document to validate on"),
@@ -125,8 +125,8 @@ def test_errors_are_short_and_say_what_to_do(
 def test_further_pretraining_begins_with_weights_and_vocabulary(call: Call, workshop: Any, tmp_path: Path) -> None:
     text = workshop.file("text.txt")
     assert call(*arguments("pretrain-mlm", text, tmp_path / "first"))[0] == 0
-    more = ["pretrain-mlm", str(text), "-o", str(tmp_path / "second"), *STEADY, "--set", "data.length=24"]
-    code, _, err = call(*more, "--set", "data.alpha=0.5", "--init-from", tmp_path / "first")
+    more = ["pretrain-mlm", str(text), "-o", str(tmp_path / "second"), *STEADY, "--set", "data.sequence_length=24"]
+    code, _, err = call(*more, "--set", "data.language_sampling_alpha=0.5", "--init-from", tmp_path / "first")
     assert code == 0, err
     own, other = ((tmp_path / name / "tokenizer.json").read_bytes() for name in ("first", "second"))
     assert own == other
@@ -142,7 +142,7 @@ def test_further_pretraining_keeps_the_direction(call: Call, workshop: Any, tmp_
     text, first = workshop.file("text.txt"), tmp_path / "first"
     assert call(*arguments("pretrain-clm", text, first, "--direction", "right-to-left"))[0] == 0
     more = ["pretrain-clm", text, "-o", tmp_path / "second", "--init-from", first, "--dry-run", "--json"]
-    more += ["--set", "data.length=24"]
+    more += ["--set", "data.sequence_length=24"]
     for way, expected in ([], "right-to-left"), (["--direction", "left-to-right"], "left-to-right"):
         code, out, err = call(*more, *way)
         assert code == 0, err
@@ -169,7 +169,7 @@ SHAPES = {
     "sinusoidal": (["positions=sinusoidal", "max_length=8"], ""),
     "rotary": (["positions=rotary", "max_length=8"], ""),
     "alibi, pre-norm": (["positions=alibi", "norm=pre"], "model.norm"),
-    "gated": (["gated=true", "activation=silu"], "model.gated"),
+    "glu": (["glu=true", "activation=silu"], "model.glu"),
 }
 
 

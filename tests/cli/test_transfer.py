@@ -33,7 +33,7 @@ def test_a_dry_run_refuses_what_the_run_would(call: Call, workshop: Any, tmp_pat
 def test_a_dry_run_of_one_that_goes_on_reads_no_vectors(call: Call, workshop: Any, tmp_path: Path) -> None:
     vectors, run = tmp_path / "vectors.safetensors", tmp_path / "run"
     Vectors(list("0123456789"), np.ones((10, 16), np.float32)).save(vectors)
-    words = [*workshop.arguments("transformer", run, limits__steps=1), "--set", f"model.embeddings={vectors}"]
+    words = [*workshop.arguments("transformer", run, limits__max_steps=1), "--set", f"model.embeddings={vectors}"]
     assert call(*words)[0] == 0
     vectors.unlink()
     assert call(*words, "--dry-run")[0] == 0
@@ -42,9 +42,9 @@ def test_a_dry_run_of_one_that_goes_on_reads_no_vectors(call: Call, workshop: An
 
 def test_a_translator_begins_with_a_bert(call: Call, workshop: Any, tmp_path: Path) -> None:
     bert, run = tmp_path / "bert", tmp_path / "run"
-    workshop.train(workshop.configure_task("hidden words", limits__steps=1), bert)
+    workshop.train(workshop.configure_task("hidden words", limits__max_steps=1), bert)
     files = ["--src", workshop.file("train.src"), "--tgt", workshop.file("train.tgt")]
-    sets = ["limits.steps=2", "optimization.max_tokens=300", "device=cpu", "threads=1", "model.decoder_layers=1"]
+    sets = ["limits.max_steps=2", "optimization.batch_tokens=300", "device=cpu", "threads=1", "model.decoder_layers=1"]
     words = ["train", *files, "-o", run, "--init-from", bert, "--preset", "tiny"]
     words += [word for one in sets for word in ("--set", one)]
     code, out, _ = call(*words, "--dry-run", "--json")

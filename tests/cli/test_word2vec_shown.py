@@ -151,7 +151,7 @@ def test_no_torch_is_loaded(vectors: Path, tmp_path: Path) -> None:
 
 def test_bert_beside_word_vectors_and_alone(call: Call, vectors: Path, workshop: Any, tmp_path: Path) -> None:
     bert, lines = tmp_path / "bert", tmp_path / "lines"
-    workshop.train(workshop.configure_task("hidden words", limits__steps=1), bert)
+    workshop.train(workshop.configure_task("hidden words", limits__max_steps=1), bert)
     sentences = ("the inn", "about the Inn again")
     both = ("word2vec", "compare-context", vectors, *sentences, "--word", "inn", "--encoder", bert)
     found = json.loads(call(*both, "--json")[1])
@@ -165,7 +165,7 @@ def test_bert_beside_word_vectors_and_alone(call: Call, vectors: Path, workshop:
     code, out, _ = call(*alone)
     assert code == 0 and "contextual cosine" in out and "static: inn (i n n) = [" in out
     assert "contextual, sentence 2:" in out and max(map(len, out.splitlines())) <= 80
-    workshop.train(workshop.configure_task("lines", limits__steps=1), lines)
+    workshop.train(workshop.configure_task("lines", limits__max_steps=1), lines)
     for arguments, expected, said in (
         ((*both[:-1], vectors), 4, "is no run that reads sentences"),
         ((*both[:-1], lines), 4, "is no run that reads sentences"),

@@ -44,7 +44,7 @@ def within(found: float, n: int, share: float, sigmas: float = 3) -> bool:
 def test_proportions_over_a_million_tokens(units: str) -> None:
     ids, free, begins = text(9700)
     assert free.sum() > 1e6
-    found = masked(ids, free, begins, units=units)
+    found = masked(ids, free, begins, mask_unit=units)
     n = len(found.chosen)
     # Fewer draws than tokens: a row's share is fixed but for its last unit, a word's treatment is one draw.
     assert within(n, int(free.sum()), 0.15)
@@ -61,7 +61,7 @@ def test_proportions_over_a_million_tokens(units: str) -> None:
 
 def test_random_words_are_all_ordinary_ones_alike() -> None:
     ids, free, begins = text(4000)
-    found = masked(ids, free, begins, mask=0.0, random=1.0)
+    found = masked(ids, free, begins, mask_replace_prob=0.0, random_replace_prob=1.0)
     new = found.ids.reshape(-1)[found.chosen]
     counts = np.bincount(new, minlength=V)
     assert counts[:5].sum() == 0
@@ -74,7 +74,7 @@ def test_random_words_are_all_ordinary_ones_alike() -> None:
 def test_special_tokens_and_padding_are_never_chosen(units: str) -> None:
     ids, free, begins = text(600)
     for epoch in range(5):
-        found = masked(ids, free, begins, units=units, share=0.9, epoch=epoch)
+        found = masked(ids, free, begins, mask_unit=units, mask_prob=0.9, epoch=epoch)
         assert free.reshape(-1)[found.chosen].all()
         assert (found.ids[~free] == ids[~free]).all()
 
@@ -82,7 +82,7 @@ def test_special_tokens_and_padding_are_never_chosen(units: str) -> None:
 @pytest.mark.parametrize("units", ["words", "spans"])
 def test_words_are_chosen_and_treated_as_one(units: str) -> None:
     ids, free, begins = text(400)
-    found = masked(ids, free, begins, units=units)
+    found = masked(ids, free, begins, mask_unit=units)
     chosen = np.zeros(ids.size, bool)
     chosen[found.chosen] = True
     kinds = np.where(found.ids == MASK, 1, np.where(found.ids == ids, 2, 3)).reshape(-1)
@@ -104,7 +104,7 @@ def test_spans_have_geometric_lengths() -> None:
     ids = np.full((300, 400), 9)
     ids[:, 0] = 1
     everywhere = np.ones(ids.shape, bool)
-    masking = Masking(MaskingConfig(units="spans"), WORDS, 3, 0)
+    masking = Masking(MaskingConfig(mask_unit="spans"), WORDS, 3, 0)
     sizes = masking._units(ids > 4, everywhere, np.arange(300)).sizes
     assert sizes.max() == 10
     whole = sizes[sizes < 10]
@@ -117,9 +117,9 @@ def test_spans_have_geometric_lengths() -> None:
 def test_a_row_is_masked_alike_wherever_it_stands() -> None:
     ids, free, begins = text(50)
     for units in ("tokens", "words", "spans"):
-        whole = masked(ids, free, begins, units=units)
+        whole = masked(ids, free, begins, mask_unit=units)
         order = np.array([40, 3, 17])
-        some = masked(ids[order], free[order], begins[order], rows=order, units=units)
+        some = masked(ids[order], free[order], begins[order], rows=order, mask_unit=units)
         assert (some.ids == whole.ids[order]).all()
 
 
@@ -136,7 +136,7 @@ def test_epochs_and_seeds_mask_differently() -> None:
 def test_counts_are_known_without_choosing() -> None:
     ids, free, begins = text(500)
     for share in (0.15, 0.4, 0.01):
-        masking = Masking(MaskingConfig(share=share), WORDS, 5, 2)
+        masking = Masking(MaskingConfig(mask_prob=share), WORDS, 5, 2)
         chosen = masking.choose(free, begins, np.arange(500))
         assert (chosen.sum(1) == masking.counts(np.arange(500), free.sum(1))).all()
         assert (np.flatnonzero(chosen) == masking.apply(ids, free, begins, np.arange(500)).chosen).all()
@@ -144,14 +144,14 @@ def test_counts_are_known_without_choosing() -> None:
 
 def test_a_row_without_anything_to_choose() -> None:
     ids = np.array([[1, 2, 0, 0], [1, 9, 2, 0]])
-    found = masked(ids, ids > 4, np.ones(ids.shape, bool), units="words", share=0.999999999)
+    found = masked(ids, ids > 4, np.ones(ids.shape, bool), mask_unit="words", mask_prob=0.999999999)
     assert found.chosen.tolist() == [5] and found.targets.tolist() == [9]
-    nothing = masked(ids[:1], ids[:1] > 4, np.ones((1, 4), bool), units="words")
+    nothing = masked(ids[:1], ids[:1] > 4, np.ones((1, 4), bool), mask_unit="words")
     assert len(nothing.chosen) == 0
     assert Masking(MaskingConfig(), WORDS, 1, 0).counts(np.arange(2), np.zeros(2, int)).tolist() == [0, 0]
 
 
 def test_shares_are_of_one_whole() -> None:
     with pytest.raises(ValueError, match="shares of one whole"):
-        MaskingConfig(mask=0.9, random=0.2)
+        MaskingConfig(mask_replace_prob=0.9, random_replace_prob=0.2)
     assert MaskingConfig().unchanged == pytest.approx(0.1)

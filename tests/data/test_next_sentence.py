@@ -113,7 +113,7 @@ def test_pairs_are_new_in_each_epoch_and_their_own_in_any_batch(store: Store) ->
 
 @pytest.mark.parametrize("units", ["tokens", "spans"])
 def test_counts_are_those_of_the_batch(store: Store, units: str) -> None:
-    rows = pairs(store, units=units, share=0.3)
+    rows = pairs(store, mask_unit=units, mask_prob=0.3)
     for epoch in range(3):
         batch = rows.batch(np.array([4, 1, 7]), 1, epoch)
         assert rows.counts(np.array([4, 1, 7]), 1, epoch) == {"nll": len(batch.targets), "next": 3}

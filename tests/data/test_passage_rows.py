@@ -80,7 +80,7 @@ def test_bounds_are_where_passages_begin_and_the_last_one_ends(store: Store, mak
 
 @pytest.mark.parametrize("units", ["tokens", "words", "spans"])
 def test_counts_are_those_of_the_batch(store: Store, units: str) -> None:
-    rows = masked(store, units=units, share=0.3)
+    rows = masked(store, mask_unit=units, mask_prob=0.3)
     for epoch in range(4):
         for indices in (np.arange(len(rows)), np.array([2, 0])):
             batch = rows.batch(indices, 1, epoch)
@@ -89,7 +89,7 @@ def test_counts_are_those_of_the_batch(store: Store, units: str) -> None:
 
 @pytest.mark.parametrize("units", ["tokens", "words", "spans"])
 def test_nothing_but_words_is_ever_hidden_and_each_epoch_hides_others(store: Store, units: str) -> None:
-    rows = masked(store, units=units, share=0.5)
+    rows = masked(store, mask_unit=units, mask_prob=0.5)
     found = []
     for epoch in range(20):
         batch = rows.batch(np.arange(len(rows)), 1, epoch)
@@ -101,7 +101,7 @@ def test_nothing_but_words_is_ever_hidden_and_each_epoch_hides_others(store: Sto
 
 
 def test_a_step_masks_alike_for_any_number_of_ranks(store: Store) -> None:
-    rows = masked(store, share=0.3)
+    rows = masked(store, mask_prob=0.3)
     steps = [RowFeed(rows, 3, 48, rank=rank, world=2).step_at(Position(1, 1))[0] for rank in range(2)]
     alone = RowFeed(rows, 3, 48).step_at(Position(1, 1))[0]
     targets = [int(t) for step in steps for part in step.micro_batches for t in part.targets]

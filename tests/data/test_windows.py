@@ -60,7 +60,7 @@ def rows_of(
         first = drawn.randrange(len(contexts[context]))
         last = min(len(contexts[context]) - 1, first + drawn.randrange(4))
         answers.append(NO_ANSWER if drawn.random() < 0.2 else (first, last))
-    sizes = WindowSizes(max_length, stride=5, max_question=6, max_answer=30, separators=separators)
+    sizes = WindowSizes(max_length, stride=5, max_question_length=6, max_answer_length=30, separators=separators)
     rows = WindowRows(Held(questions), Held(contexts), np.array(of), sizes, np.array(answers))
     return rows, questions, [contexts[context] for context in of], answers
 
@@ -121,7 +121,7 @@ def test_a_store_serves_as_memory_does(tmp_path: Path) -> None:
         write_store(tmp_path / "q", [questions], 99),
         write_store(tmp_path / "c", [contexts], 99),
         rows._context_of,
-        WindowSizes(24, stride=5, max_question=6, max_answer=30),
+        WindowSizes(24, stride=5, max_question_length=6, max_answer_length=30),
         np.array(answers),
     )
     indices = np.arange(len(rows))[::-1].copy()
@@ -130,7 +130,7 @@ def test_a_store_serves_as_memory_does(tmp_path: Path) -> None:
 
 def test_the_fingerprint_sees_every_change() -> None:
     def fingerprint(question: int = 5, context: int = 6, stride: int = 4, answer: int = 1) -> str:
-        sizes = WindowSizes(12, stride, max_question=4, max_answer=30)
+        sizes = WindowSizes(12, stride, max_question_length=4, max_answer_length=30)
         given = Held([[question]]), Held([[context] * 20])
         return WindowRows(*given, np.array([0]), sizes, np.array([[0, answer]])).fingerprint
 
@@ -157,15 +157,15 @@ def test_a_stride_that_is_asked_for_is_kept() -> None:
 
 def test_settings_that_leave_tokens_out_are_refused() -> None:
     with pytest.raises(ValueError, match="leaves 61 tokens for the context beside a question of max_question=64"):
-        WindowsConfig(max_length=128, stride=100, max_question=64).within(512)
+        WindowsConfig(max_length=128, stride=100, max_question_length=64).within(512)
 
 
 @pytest.mark.parametrize("longest", [8, 9, 24, 128, 200, 384, 512, 10_000])
 def test_windows_fit_the_model_where_nobody_says_otherwise(longest: int) -> None:
     sizes = WindowsConfig().within(longest)
     assert sizes.max_length == min(384, longest)
-    assert 0 < sizes.stride <= sizes.max_length - 3 - sizes.max_question
+    assert 0 < sizes.stride <= sizes.max_length - 3 - sizes.max_question_length
     if sizes.max_length == 384:
-        assert (sizes.stride, sizes.max_question) == (128, 64)
+        assert (sizes.stride, sizes.max_question_length) == (128, 64)
     if sizes.max_length == 128:  # 77 beside the longest question, and three quarters of it
-        assert (sizes.max_question, sizes.stride) == (48, 57)
+        assert (sizes.max_question_length, sizes.stride) == (48, 57)

@@ -55,7 +55,7 @@ class Commands:
 
     def train_task(self, name: str, run: Path, **changes: Any) -> list[str]:
         """Return a command line that trains another task than translation, as ``train`` does."""
-        own = {key: SETTINGS[key] for key in ("limits.steps", "evaluation", "checkpoints")}
+        own = {key: SETTINGS[key] for key in ("limits.max_steps", "evaluation", "checkpoints")}
         arguments: list[str] = self.workshop.task_arguments(name, run, **own, **changes)
         return arguments
 
@@ -102,10 +102,10 @@ class Commands:
 
 
 SETTINGS: dict[str, Any] = {
-    "limits.steps": 9,
-    "evaluation": {"every_steps": 5, "samples": 0},
+    "limits.max_steps": 9,
+    "evaluation": {"every_steps": 5, "n_samples": 0},
     "checkpoints": {"save_every": 3, "keep_last": 2, "keep_best": 1, "average": 2},
-    "optimization.max_tokens": 200,
+    "optimization.batch_tokens": 200,
     "optimization.warmup_steps": 4,
     "optimization.learning_rate": 0.01,
     "decoding": {"beam_size": 1, "max_ratio": 1.0, "extra": 2},

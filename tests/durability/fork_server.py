@@ -219,7 +219,7 @@ def make_demo_small() -> None:
     from attnkit import demo
 
     sizes = {"d_model": 16, "d_ff": 32, "n_heads": 2, "encoder_layers": 1, "decoder_layers": 1, "dropout": 0.2}
-    shorter = {"limits": {"steps": 8}, "evaluation": {"every_steps": 4}, "threads": 1, "device": "cpu"}
+    shorter = {"limits": {"max_steps": 8}, "evaluation": {"every_steps": 4}, "threads": 1, "device": "cpu"}
     shorter |= {"decoding": {"beam_size": 1, "max_ratio": 1.0, "extra": 2}, "precision": "float32"}
     shorter |= {"vocabulary": {"kind": "bpe", "size": 300}}
     demo.SIZES = (60, 2, 2)

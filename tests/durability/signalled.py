@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 RUN: dict[str, Any] = {
-    "limits__steps": 10,
-    "evaluation": {"every_steps": 4, "samples": 0},
+    "limits__max_steps": 10,
+    "evaluation": {"every_steps": 4, "n_samples": 0},
     "checkpoints": {"save_every": 3, "keep_last": 2, "keep_best": 1, "average": 2},
     "model__dropout": 0.3,
 }

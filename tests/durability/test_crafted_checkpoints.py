@@ -198,7 +198,7 @@ CASES = [
 def test_a_crafted_checkpoint_is_harmless(
     case: Case, attnkit: Any, workshop: Workshop, trained: Path, tmp_path: Path
 ) -> None:
-    go_on = workshop.arguments("transformer", tmp_path / "run", limits__steps=13)
+    go_on = workshop.arguments("transformer", tmp_path / "run", limits__max_steps=13)
     perform(case, attnkit, make(tmp_path, trained, go_on))
 
 
@@ -226,7 +226,7 @@ def test_a_run_on_1300_files_with_long_names_can_be_read_again(workshop: Worksho
     folder.mkdir()
     for side in ("src", "tgt"):
         (folder / side).write_text("1 2 3\n")
-    config = shards(workshop.configure(limits__steps=1), 1300, str(folder / "src"), str(folder / "tgt"))
+    config = shards(workshop.configure(limits__max_steps=1), 1300, str(folder / "src"), str(folder / "tgt"))
     workshop.train(config, tmp_path / "run")
     assert (tmp_path / "run" / "config.yaml").stat().st_size > 1 << 18
     assert load_run(tmp_path / "run", device="cpu").config == config

@@ -34,7 +34,7 @@ class Whole:
 
 
 def start(commands: Any, folder: Path, **request: Any) -> Any:
-    few = {"limits__steps": 4, "checkpoints": {"save_every": 2, "keep_last": 1, "average": 0}}
+    few = {"limits__max_steps": 4, "checkpoints": {"save_every": 2, "keep_last": 1, "average": 0}}
     return commands(*commands.train("transformer", folder / "run", **few), **request, quick=True)
 
 

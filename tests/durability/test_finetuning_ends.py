@@ -14,8 +14,8 @@ from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.cli.main import main
 from attnkit.engine import checkpointing as keeping
 
-SETS = ["limits.steps=6", "evaluation.every_steps=3", "optimization.max_tokens=300", "model.dropout=0.3"]
-SETS += ["finetuning.frozen=1", "finetuning.class_weights=balanced", "checkpoints.keep_last=1"]
+SETS = ["limits.max_steps=6", "evaluation.every_steps=3", "optimization.batch_tokens=300", "model.dropout=0.3"]
+SETS += ["finetuning.freeze_layers=1", "finetuning.class_weights=balanced", "checkpoints.keep_last=1"]
 STEADY = ["--precision", "float32", "--device", "cpu", "--threads", "1", *(w for one in SETS for w in ("--set", one))]
 
 

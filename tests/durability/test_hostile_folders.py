@@ -67,7 +67,11 @@ GIVEN: dict[str, tuple[str, int, tuple[str, ...]]] = {
         2,
         ("two for separate ones", "vocabulary_files (flag)"),
     ),
-    "tied by three": ("--vocab {v}/digits --vocab {v}/letters --set model.tied=all", 2, ("model.tied=all needs",)),
+    "tied by three": (
+        "--vocab {v}/digits --vocab {v}/letters --set model.tie_embeddings=all",
+        2,
+        ("model.tie_embeddings=all needs",),
+    ),
     "swapped": ("--vocab {v}/letters --vocab {v}/digits", 0, ("of the source tokens are unknown",)),
     "of other text": ("--vocab {v}/letters", 0, ("of the source tokens are unknown", "of the target tokens")),
     "beside weights": ("--vocab {v}/digits --init-from {run}", 2, ("fit no vocabulary but that run's own", "--vocab")),
@@ -80,7 +84,7 @@ def test_vocabularies_that_do_not_fit(
     attnkit: Any, workshop: Any, words: Path, trained: Path, tmp_path: Path, name: str
 ) -> None:
     flags, code, said = GIVEN[name]
-    train = workshop.arguments("transformer", tmp_path / "run", limits__steps=1)
+    train = workshop.arguments("transformer", tmp_path / "run", limits__max_steps=1)
     ended = attnkit([*train, *flags.format(v=words, run=trained).split()], tmp_path)
     ended.check(code, *said)
 

@@ -14,21 +14,33 @@ FILES: dict[str, tuple[str | bytes, int, tuple[str, ...]]] = {
     "unknown section": ("optimisation: {}", 2, ("unknown key", "did you mean 'optimization'?", "(c.yaml)")),
     "misspelt key": ("model:\n  d_modle: 8", 2, ("unknown key 'model.d_modle'", "did you mean 'model.d_model'?")),
     "duplicate key": ("seed: 1\nseed: 2", 2, ("the key 'seed' stands twice", "at c.yaml:3")),
-    "duplicate below": ("limits:\n  steps: 1\n  epochs: 2\n  steps: 3", 2, ("'steps' stands twice", "at c.yaml:5")),
-    "duplicate in brackets": ("limits: {steps: 1, steps: 2}", 2, ("'steps' stands twice", "at c.yaml:2")),
+    "duplicate below": (
+        "limits:\n  max_steps: 1\n  max_epochs: 2\n  max_steps: 3",
+        2,
+        ("'steps' stands twice", "at c.yaml:5"),
+    ),
+    "duplicate in brackets": ("limits: {max_steps: 1, max_steps: 2}", 2, ("'steps' stands twice", "at c.yaml:2")),
     "word for a number": ("seed: many", 2, ('seed: "many" does not fit', "at seed (c.yaml)")),
     "number for a word": ("device: 5", 2, ("device cannot be 5", "'auto', 'cpu'", "at device (c.yaml)")),
     "number for a switch": ("joint_vocabulary: 1", 2, ("joint_vocabulary: 1 does not fit", "boolean")),
     "no": ("joint_vocabulary: no", 2, ('joint_vocabulary: "no" does not fit', "boolean")),
-    "1e-4 for a count": ("limits: {steps: 1e-4}", 2, ("limits.steps: 0.0001 does not fit", "at limits.steps")),
-    "a fraction of steps": ("limits: {steps: 1.5}", 2, ("limits.steps: 1.5 does not fit",)),
-    "nan": ("limits: {epochs: .nan}", 2, ('limits.epochs: ".nan" does not fit', "number")),
-    "inf": ("limits: {epochs: .inf}", 2, ('limits.epochs: ".inf" does not fit', "number")),
-    "1e999": ("limits: {epochs: 1e999}", 2, ("limits.epochs: inf does not fit", "no finite number", "(c.yaml)")),
-    "negative": ("limits: {steps: -1}", 2, ("limits.steps: -1 does not fit", "greater than or equal to 1")),
+    "1e-4 for a count": (
+        "limits: {max_steps: 1e-4}",
+        2,
+        ("limits.max_steps: 0.0001 does not fit", "at limits.max_steps"),
+    ),
+    "a fraction of steps": ("limits: {max_steps: 1.5}", 2, ("limits.max_steps: 1.5 does not fit",)),
+    "nan": ("limits: {max_epochs: .nan}", 2, ('limits.max_epochs: ".nan" does not fit', "number")),
+    "inf": ("limits: {max_epochs: .inf}", 2, ('limits.max_epochs: ".inf" does not fit', "number")),
+    "1e999": (
+        "limits: {max_epochs: 1e999}",
+        2,
+        ("limits.max_epochs: inf does not fit", "no finite number", "(c.yaml)"),
+    ),
+    "negative": ("limits: {max_steps: -1}", 2, ("limits.max_steps: -1 does not fit", "greater than or equal to 1")),
     "zero": ("optimization: {learning_rate: 0}", 2, ("optimization.learning_rate: 0 does not fit", "greater than 0")),
-    "10^18": (f"limits: {{steps: {10**18}}}", 2, ("limits.steps: 1000000000000000000 does not fit", "less than")),
-    "10^400": (f"limits: {{steps: {HUGE}}}", 2, ("limits.steps: 1000", "… does not fit", "less than")),
+    "10^18": (f"limits: {{steps: {10**18}}}", 2, ("limits.max_steps: 1000000000000000000 does not fit", "less than")),
+    "10^400": (f"limits: {{steps: {HUGE}}}", 2, ("limits.max_steps: 1000", "… does not fit", "less than")),
     "5,000 digits": (f"limits: {{steps: {'9' * 5000}}}", 2, ("the number has 5,000 digits", "at c.yaml:2")),
     "octal": ("seed: 0o17", 2, ('seed: "0o17" does not fit',)),
     "of 60": ("seed: 1:30", 2, ('seed: "1:30" does not fit',)),
@@ -69,7 +81,7 @@ FILES: dict[str, tuple[str | bytes, int, tuple[str, ...]]] = {
     "switch as key": ("true: 2", 2, ("unknown key 'true'",)),
     "list as key": ("? [a, b]\n: 1", 2, ("unhashable key", "at c.yaml:2")),
     "nothing as key": ('"": 1', 2, ("unknown key ''",)),
-    "dots in a key": ("limits.steps: 3", 2, ("unknown key 'limits.steps'",)),
+    "dots in a key": ("limits.max_steps: 3", 2, ("unknown key 'limits.max_steps'",)),
     "control characters": ("device: a\0b", 2, ("the character '<U+0000>' is not allowed", "at c.yaml:2")),
     "escape sequence": ('device: "\\e]0;x\\a"', 2, ('device cannot be "\\u001b]0;x\\u0007"',)),
     "escape as key": ('"\\e[31m": 1', 2, ("unknown key '<U+001B>[31m'",)),
@@ -94,7 +106,11 @@ FILES: dict[str, tuple[str | bytes, int, tuple[str, ...]]] = {
     "more hypotheses than beams": ("decoding: {num_hypotheses: 9}", 2, ("num_hypotheses cannot exceed", "(c.yaml)")),
     "warmup of nothing": ("optimization: {schedule: noam, warmup_steps: 0}", 2, ("needs warmup_steps", "(c.yaml)")),
     "two ways to evaluate": ("evaluation: {every_steps: 2, every_epochs: 2}", 2, ("exclude each other", "(c.yaml)")),
-    "tying of two": ("joint_vocabulary: false\nmodel: {tied: all}", 2, ("model.tied=all needs joint", "(c.yaml)")),
+    "tying of two": (
+        "joint_vocabulary: false\nmodel: {tie_embeddings: all}",
+        2,
+        ("model.tie_embeddings=all needs joint", "(c.yaml)"),
+    ),
     "weights too many": ("data: {weights: [1, 2]}", 2, ("weights has 2 numbers for 1", "at data.weights (c.yaml)")),
     "weight too large": ("data: {weights: [1e9]}", 2, ("weights must be at most 1,000",)),
     "threads too many": ("threads: 1000000000", 2, ("threads: 1000000000 does not fit",)),
@@ -167,7 +183,7 @@ SETS: dict[str, tuple[str, tuple[str, ...]]] = {
     "endless": ("seed=" + "1" * 100_000, ("the number has 100,000 digits", "at --set seed:1")),
     "endless word": ("x" * 100_000, ("--set takes key=value, not 'xxx", "…")),
     "object": ("seed=!!python/name:os.system", ("is not allowed here", "at --set seed:1")),
-    "batches of nothing": ("optimization.max_tokens=0", ("optimization.max_tokens: 0 does not fit",)),
+    "batches of nothing": ("optimization.batch_tokens=0", ("optimization.batch_tokens: 0 does not fit",)),
     "widths that part": (
         "model.n_heads=3",
         ("must be a multiple of n_heads (3)", "at model.n_heads (--set model.n_heads)"),
@@ -186,11 +202,14 @@ def test_assignments(attnkit: Any, workshop: Any, tmp_path: Path, name: str) -> 
 
 
 FLAGS: dict[str, tuple[list[str], tuple[str, ...]]] = {
-    "epochs of nan": (["train", "--max-epochs", "nan"], ("limits.epochs: nan does not fit", "at limits.epochs (flag)")),
-    "minutes of inf": (["train", "--max-minutes", "inf"], ("limits.minutes: inf does not fit",)),
-    "minutes of 0": (["train", "--max-minutes", "0"], ("limits.minutes: 0.0 does not fit",)),
+    "epochs of nan": (
+        ["train", "--max-epochs", "nan"],
+        ("limits.max_epochs: nan does not fit", "at limits.max_epochs (flag)"),
+    ),
+    "minutes of inf": (["train", "--max-minutes", "inf"], ("limits.max_minutes: inf does not fit",)),
+    "minutes of 0": (["train", "--max-minutes", "0"], ("limits.max_minutes: 0.0 does not fit",)),
     "weight of nan": (["train", "--weight", "nan"], ("data.weights: [nan] does not fit", "at data.weights (flag)")),
-    "10^400 steps": (["train", "--max-steps", str(HUGE)], ("limits.steps: 1000",)),
+    "10^400 steps": (["train", "--max-steps", str(HUGE)], ("limits.max_steps: 1000",)),
     "seed of 10^18": (["train", "--seed", str(10**18)], ("seed: 1000000000000000000 does not fit",)),
     "average of 10^18": (["train", "--average", str(10**18)], ("checkpoints.average",)),
     "sizes": (["vocab", "{src}", "-o", "v", "--size", str(HUGE)], ("size: 1000", "at size (--size)")),
@@ -253,8 +272,8 @@ def test_flags(attnkit: Any, workshop: Any, trained: Path, tmp_path: Path, name:
     assert ended.out == "" and list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("text", ["optimization.max_tokens=1", "optimization.warmup_steps=1000000", "seed=010"])
+@pytest.mark.parametrize("text", ["optimization.batch_tokens=1", "optimization.warmup_steps=1000000", "seed=010"])
 def test_settings_that_are_odd_and_lawful(attnkit: Any, workshop: Any, tmp_path: Path, text: str) -> None:
     """A pair that is larger than a batch is a batch of its own; a warmup that the run is too short for is cut off."""
-    train = workshop.arguments("transformer", tmp_path / "run", limits__steps=1)
+    train = workshop.arguments("transformer", tmp_path / "run", limits__max_steps=1)
     attnkit([*train, "--set", text], tmp_path).check(0, "done: 1 steps")

@@ -63,7 +63,7 @@ REAL: dict[str, tuple[str, int, tuple[str, ...]]] = {
 TRAIN = (
     "train --src a --tgt a --preset tiny --max-steps 2 --device cpu --precision float32 --threads 1"
     " --set model.d_model=8 --set model.n_heads=2 --set model.d_ff=8 --set vocabulary.kind=char"
-    " --set evaluation.samples=0"
+    " --set evaluation.n_samples=0"
 )
 
 

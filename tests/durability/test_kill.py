@@ -14,14 +14,14 @@ import pytest
 pytestmark = pytest.mark.durable
 
 TAILS: dict[str, dict[str, Any]] = {
-    "the only save": {"limits__steps": 1, "checkpoints": {"average": 0}},
-    "one to drop": {"limits__steps": 2, "checkpoints": {"keep_last": 1, "keep_best": 0, "average": 0}},
-    "an average": {"limits__steps": 3, "checkpoints": {"keep_last": 1, "keep_best": 0, "average": 2}},
+    "the only save": {"limits__max_steps": 1, "checkpoints": {"average": 0}},
+    "one to drop": {"limits__max_steps": 2, "checkpoints": {"keep_last": 1, "keep_best": 0, "average": 0}},
+    "an average": {"limits__max_steps": 3, "checkpoints": {"keep_last": 1, "keep_best": 0, "average": 2}},
 }
 KINDS = ("transformer", "rnn", "demo")
 TASKS: dict[str, dict[str, Any]] = {
-    "lines": {"noise": {"drop": 0.2, "mask": 0.1, "shuffle": 0.3}, "model__dropout": 0.3},
-    "vectors": {"noise": {"mask": 0.3}},
+    "lines": {"noise": {"word_dropout": 0.2, "mask_prob": 0.1, "shuffle_prob": 0.3}, "model__dropout": 0.3},
+    "vectors": {"noise": {"mask_prob": 0.3}},
     "documents": {"model__dropout": 0.3},
     "hidden words": {"model__dropout": 0.3},
     "pairs": {"model__dropout": 0.3},
@@ -128,7 +128,7 @@ def test_60_killed_trainings_of_other_tasks(commands: Any, whole_tasks: dict[str
 
 def kill_after_the_last_save(commands: Any, folder: Path, case: str, some: int | None = None) -> None:
     """Kill at each call after the last checkpoint stands at its place, or at the first and some others."""
-    few = {**TAILS[case], "evaluation": {"every_steps": 1, "samples": 0}}
+    few = {**TAILS[case], "evaluation": {"every_steps": 1, "n_samples": 0}}
     ended = commands.done(*commands.train("transformer", folder / "whole/run", **few), quick=True)
     expected = commands.outcome(folder / "whole/run")
     last = max(k for k, (name, path) in enumerate(ended.calls, 1) if name == "replace" and "/checkpoints/" in path)
@@ -153,7 +153,7 @@ def test_any_kill_after_the_last_save_leaves_nothing_undone(commands: Any, tmp_p
 
 def test_a_run_killed_again_and_again_while_it_begins_is_still_known(commands: Any, tmp_path: Path) -> None:
     """Before the first checkpoint nothing but the lock and a few words say that the folder is a run's."""
-    train = commands.train("transformer", tmp_path / "run", limits__steps=1)
+    train = commands.train("transformer", tmp_path / "run", limits__max_steps=1)
     begun = [path for _, path in commands(*train, kill_call=60, quick=True).calls]
     assert any(path.endswith("/run/config.yaml") or "/.tmp-data-" in path for path in begun)
     for k in range(1, 13):

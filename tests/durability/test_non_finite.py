@@ -106,7 +106,11 @@ def train_poisoned(folder: Path) -> None:
 def poisoned(workshop: Any, folder: Path, poison: str, world: int, **changes: Any) -> tuple[Any, Any]:
     """Start to train; return configuration and group."""
     folder.mkdir()
-    given = {"optimization__accumulate": 2, "optimization__ema_decay": 0.9, "checkpoints__save_every": 4}
+    given = {
+        "optimization__gradient_accumulation_steps": 2,
+        "optimization__ema_decay": 0.9,
+        "checkpoints__save_every": 4,
+    }
     config = workshop.configure(**given, **changes)
     (folder / "config.yaml").write_text(dump_yaml(config))
     (folder / "poison").write_text(poison)
@@ -127,7 +131,7 @@ def test_a_step_that_is_not_finite_is_applied_nowhere(workshop: Any, tmp_path: P
     """The tests of the loop do the like with one process."""
     bad = POISON["now and then"].keys()
     for precision in ("float32", "bfloat16"):
-        config = {"limits__steps": 12, "evaluation": {"every_steps": 20}, "precision": precision}
+        config = {"limits__max_steps": 12, "evaluation": {"every_steps": 20}, "precision": precision}
         _, group = poisoned(workshop, tmp_path / precision, "now and then", world, **config)
         assert group.codes() == [0] * world, group.said(0)
         steps = read_steps(group.folder, world)
@@ -144,7 +148,7 @@ def test_a_step_that_is_not_finite_is_applied_nowhere(workshop: Any, tmp_path: P
 
 @pytest.mark.parametrize("world", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_ten_in_a_row_end_with_6_and_the_last_good_weights(workshop: Any, tmp_path: Path, world: int) -> None:
-    config, group = poisoned(workshop, tmp_path / "folder", "ten in a row", world, limits__steps=17)
+    config, group = poisoned(workshop, tmp_path / "folder", "ten in a row", world, limits__max_steps=17)
     assert group.codes() == [6] * world, group.said(0)
     steps = read_steps(group.folder, world)
     assert [step["step"] for step in steps if step["skipped"]] == list(range(6, 16))
@@ -193,11 +197,11 @@ def spoil(run: Path, file: str, name: str, value: float) -> None:
 
 
 def go_on(workshop: Any, run: Path) -> None:
-    list(train(Request(workshop.configure(limits__steps=15), run)))
+    list(train(Request(workshop.configure(limits__max_steps=15), run)))
 
 
 def begin_with(workshop: Any, run: Path) -> None:
-    list(train(Request(workshop.configure(limits__steps=2), run.with_name("new"), init_from=run)))
+    list(train(Request(workshop.configure(limits__max_steps=2), run.with_name("new"), init_from=run)))
 
 
 USES: dict[str, Any] = {

@@ -110,7 +110,7 @@ def test_a_loss_that_is_no_number_ends_with_6(
 
     monkeypatch.setattr(pretrain_scores, "linear_cross_entropy", spoilt)
     words = command(commands, name, tmp_path / "run")
-    code, out, err = call(*words, "--set", "limits.steps=20", "--set", "evaluation.every_steps=50")
+    code, out, err = call(*words, "--set", "limits.max_steps=20", "--set", "evaluation.every_steps=50")
     assert (code, out) == (6, "") and "not finite in 10 steps in a row" in err
     assert "help: lower optimization.learning_rate" in err and "Traceback" not in err
 

@@ -161,7 +161,7 @@ def test_a_dead_rank_ends_the_others_at_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["transformer", pytest.param("rnn", marks=pytest.mark.slow)])
 def test_a_save_goes_on_at_any_number_of_ranks(workshop: Any, tmp_path: Path, kind: str) -> None:
-    changes = {"limits__steps": FIRST + LATER, "model__dropout": 0.0, "optimization__ema_decay": 0.9}
+    changes = {"limits__max_steps": FIRST + LATER, "model__dropout": 0.0, "optimization__ema_decay": 0.9}
     config = workshop.configure(kind, **changes)
     with pytest.raises(StoppedError):  # it leaves the encoded text
         list(train(Request(config, tmp_path / "run", stop=lambda: True)))

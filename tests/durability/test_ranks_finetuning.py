@@ -13,7 +13,12 @@ from rank_server import start
 
 # As for pretraining: eps drowns what Adam would make of rounding.
 SETS = ["optimization.schedule=constant", "optimization.warmup_steps=0", "optimization.eps=1e-3", "model.dropout=0"]
-SETS += ["model.attention_dropout=0", "optimization.max_tokens=300", "evaluation.every_steps=3", "finetuning.frozen=1"]
+SETS += [
+    "model.attention_dropout=0",
+    "optimization.batch_tokens=300",
+    "evaluation.every_steps=3",
+    "finetuning.freeze_layers=1",
+]
 SETS += ["finetuning.class_weights=balanced", "optimization.learning_rate=0.01"]
 STEADY = ["--precision", "float32", "--device", "cpu", "--threads", "1", *(w for one in SETS for w in ("--set", one))]
 
@@ -35,7 +40,7 @@ def test_two_processes_finetune_what_one_does(workshop: Any, pretrained: Path, t
         folder.mkdir()
         train = ["finetune", str(pretrained), "--task", "classify", "--train", str(workshop.file("table.tsv"))]
         words = [*train, "-o", str(tmp_path / name), "--max-steps", str(steps), *STEADY]
-        words += ["--set", f"sharded={sharded and world > 1}".lower()]
+        words += ["--set", f"fsdp={sharded and world > 1}".lower()]
         (folder / "arguments.json").write_text(json.dumps(words))
         group = start(call, world, folder)
         assert group.codes() == [0] * world, group.said(0)

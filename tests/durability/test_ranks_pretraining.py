@@ -17,7 +17,7 @@ from attnkit.checkpoints.run_folder import RunFolder
 # Adam would turn rounding into steps where the gradient is zero if eps did not drown it. How long the rate rises would
 # hang on the limit, which differs here.
 CHANGES: dict[str, Any] = {
-    **{"limits__steps": 8, "evaluation": {"every_steps": 4}, "optimization__schedule": "constant"},
+    **{"limits__max_steps": 8, "evaluation": {"every_steps": 4}, "optimization__schedule": "constant"},
     "optimization__warmup_steps": 0,
     **{"model__dropout": 0.0, "model__attention_dropout": 0.0, "optimization__eps": 1e-3},
 }
@@ -51,13 +51,13 @@ def test_two_processes_pretrain_what_one_does(workshop: Any, tmp_path: Path, nam
     for steps, world in ((4, 2), (8, 1)):
         folder = tmp_path / str(world)
         folder.mkdir()
-        changes = {**CHANGES, "limits__steps": steps, "sharded": sharded and world > 1}
+        changes = {**CHANGES, "limits__max_steps": steps, "fsdp": sharded and world > 1}
         arguments = workshop.task_arguments(name, tmp_path / "both", **changes)
         (folder / "arguments.json").write_text(json.dumps(arguments))
         group = start(call, world, folder)
         assert group.codes() == [0] * world, group.said(0)
     config = read_run_config(RunFolder(tmp_path / "both").checkpoint("step-4")[0])
-    assert config.sharded is sharded, "or two processes did something else than they are said to"
+    assert config.fsdp is sharded, "or two processes did something else than they are said to"
     workshop.train(workshop.configure_task(name, **CHANGES), tmp_path / "alone")
     expected, found = weights(tmp_path / "alone"), weights(tmp_path / "both")
     assert found.keys() == expected.keys()

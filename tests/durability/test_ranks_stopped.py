@@ -17,9 +17,9 @@ from rank_server import Group, start
 
 N_STEPS = 30
 CHANGES: dict[str, Any] = {
-    "limits__steps": N_STEPS,
+    "limits__max_steps": N_STEPS,
     "checkpoints__save_every": 4,
-    "evaluation": {"every_steps": 7, "samples": 1},
+    "evaluation": {"every_steps": 7, "n_samples": 1},
     "rank_timeout": 5.0,  # no torchrun is here to end a process whose fellow has ended before they met
 }
 

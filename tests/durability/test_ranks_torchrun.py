@@ -21,7 +21,7 @@ from rank_server import start
 
 N_STEPS, STOP_AT, KILL_AT = 10, 2, 5
 # Adam would turn rounding into steps where the gradient is zero (of keys' biases) if eps did not drown it.
-CHANGES = {"limits__steps": N_STEPS, "model__dropout": 0.0, "optimization__eps": 1e-3, "checkpoints__save_every": 2}
+CHANGES = {"limits__max_steps": N_STEPS, "model__dropout": 0.0, "optimization__eps": 1e-3, "checkpoints__save_every": 2}
 
 # After a step, rank 1 alone sends SIGTERM: to itself, or to torchrun as well, which hands it on to all.
 STOPPING = """
@@ -205,7 +205,7 @@ def test_two_that_share_the_weights_train_what_one_does_and_outlive_a_death(work
     """A rank that dies between two steps breaks the exchange that the other waits in; they go on from the last save."""
     workshop.train(workshop.configure(**CHANGES), tmp_path / "alone")
     (tmp_path / "failing.py").write_text(FAILING)
-    arguments = workshop.arguments("transformer", tmp_path / "run", **CHANGES, sharded=True)
+    arguments = workshop.arguments("transformer", tmp_path / "run", **CHANGES, fsdp=True)
     done = torchrun([str(tmp_path / "failing.py"), "1"], arguments, tmp_path, restarts=1)
     assert done.returncode == 0, done.stderr
     assert said(tmp_path, 0, 0)[-2].startswith("error: another process of this run has ended")
@@ -216,7 +216,7 @@ def test_two_that_share_the_weights_train_what_one_does_and_outlive_a_death(work
     for name, tensor in expected.items():
         assert float((found[name] - tensor).norm() / tensor.norm()) <= 1e-5, name
     # The same command by one process that holds all: whatever it is limited to, it goes on.
-    arguments = workshop.arguments("transformer", tmp_path / "run", **{**CHANGES, "limits__steps": N_STEPS + 1})
+    arguments = workshop.arguments("transformer", tmp_path / "run", **{**CHANGES, "limits__max_steps": N_STEPS + 1})
     alone = subprocess.run([sys.executable, "-m", "attnkit", *arguments], capture_output=True, text=True, check=False)
     assert alone.returncode == 0 and f"going on from step {N_STEPS}" in alone.stderr, alone.stderr
 
@@ -259,7 +259,7 @@ def test_other_failures_are_retried_and_leave_no_trace(
     workshop: Any, whole: Path, tmp_path: Path, n_failures: int
 ) -> None:
     run = tmp_path / "run"
-    workshop.train(workshop.configure(limits__steps=1), run)
+    workshop.train(workshop.configure(limits__max_steps=1), run)
     arguments = workshop.arguments("transformer", run, **CHANGES)
     (tmp_path / "failing.py").write_text(FAILING)
     program = [str(tmp_path / "failing.py"), str(n_failures)]

@@ -117,8 +117,8 @@ SLOW = "translate, two workers"  # two seconds, in which torch is loaded
 @pytest.fixture(scope="module")
 def place(workshop: Any, trained: Path, pretrained: Path, tmp_path_factory: pytest.TempPathFactory) -> Place:
     folder = tmp_path_factory.mktemp("commands")
-    flags = {"task": "text-classify", "data.files": [str(workshop.file("table.tsv"))]}
-    sets = ["limits.steps=1", "device=cpu", "precision=float32", "threads=1"]
+    flags = {"task": "text-classification", "data.files": [str(workshop.file("table.tsv"))]}
+    sets = ["limits.max_steps=1", "device=cpu", "precision=float32", "threads=1"]
     config = resolve(flags, sets=sets, fixed=layer_of(pretrained)).config
     workshop.train(config, folder / "film", init_from=pretrained)
     export_huggingface(pretrained, folder / "hub")

@@ -124,7 +124,7 @@ def test_a_stop_while_a_run_is_looked_through_has_its_checkpoint(
     workshop: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     """One that is to be begun anew has none, nor has one that was never begun."""
-    config = workshop.configure(limits__steps=6, checkpoints__save_every=2)
+    config = workshop.configure(limits__max_steps=6, checkpoints__save_every=2)
     with pytest.raises(StoppedError):
         list(train(Request(config, tmp_path / "run", stop=lambda: True)))
     begun = RunFolder(tmp_path / "run").steps()[-1]
@@ -148,7 +148,7 @@ def test_a_stop_while_a_run_is_looked_through_has_its_checkpoint(
 
 
 def test_a_signal_while_the_end_is_told_leaves_the_run_finished(workshop: Any, tmp_path: Path) -> None:
-    config = workshop.configure(limits__steps=3)
+    config = workshop.configure(limits__max_steps=3)
     for already in (False, True):
         events = train(Request(config, tmp_path / "run", stop=lambda: False))
         assert next(event for event in events if isinstance(event, Finished)).already == already
@@ -193,7 +193,9 @@ class Asked:
 
 def test_a_stop_at_any_question_abandons_what_is_under_way(workshop: Any, tmp_path: Path) -> None:
     """The questions of steps, of the batches of evaluations, and of the last one, of the average."""
-    config = workshop.configure(limits__steps=6, evaluation={"every_steps": 3, "samples": 1}, checkpoints__average=2)
+    config = workshop.configure(
+        limits__max_steps=6, evaluation={"every_steps": 3, "n_samples": 1}, checkpoints__average=2
+    )
     whole = Asked()
     expected = list(train(Request(config, tmp_path / "whole", stop=whole)))
     n_evaluations = 3
@@ -243,7 +245,7 @@ def test_before_training_the_code_tells_whether_anything_is_saved(
     status = json.loads((run / "status.json").read_text())
     assert (status["state"], status["step"], status["exit_code"]) == ("stopped", 0, 128 + number)
 
-    assert signals(*workshop.arguments("transformer", run, **{**signalled.RUN, "limits__steps": 3})).code == 0
+    assert signals(*workshop.arguments("transformer", run, **{**signalled.RUN, "limits__max_steps": 3})).code == 0
     asleep.unlink()
     ended = signals(*whole, **opening)
     check(ended, number, run, [3])

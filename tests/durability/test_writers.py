@@ -68,7 +68,9 @@ PASSES: dict[str, list[str]] = {
     "fill-mask": ["fill-mask mlm '1 [MASK] 3' --device cpu"],
     "generate": ["generate clm '1 2' --max-new-tokens 3 --device cpu"],
     "compare-lm": ["compare-lm mlm clm '1 2 3' --device cpu"],
-    "finetune": ["finetune mlm --task classify --train {texts} --dev {texts} -o labeler --max-steps 2 --device cpu"],
+    "finetune": [
+        "finetune mlm --task text-classification --train {texts} --dev {texts} -o labeler --max-steps 2 --device cpu"
+    ],
     "predict": ["predict labeler {texts} --gold --confusion confusion.html --device cpu"],
     "toy-corpus": ["toy-corpus reverse -o digits --pairs 20 --valid 2 --test 2"],
     "embed": [
@@ -136,7 +138,7 @@ def watched(commands: Any, tmp_path: Path) -> tuple[list[Event], set[str]]:
     """Run every command once and more; return what was seen and the files that there are at the end."""
     report, folder = tmp_path / "report", tmp_path / "folder"
     folder.mkdir()
-    train = shlex.join(commands.train("transformer", Path("run"), limits__steps=4))
+    train = shlex.join(commands.train("transformer", Path("run"), limits__max_steps=4))
     texts = tmp_path / "texts.tsv"
     texts.write_text("label\ttext\n" + "odd\t1 2 3\neven\t2 2 4\n" * 9)
     environment = dict.fromkeys(("HOME", "TMPDIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME"), str(folder))

@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # the modules beside the tests a
 
 KINDS = {
     "post-norm, joint": [],
-    "pre-norm, separate": ["model.norm=pre", "joint_vocabulary=false", "model.tied=target"],
+    "pre-norm, separate": ["model.norm=pre", "joint_vocabulary=false", "model.tie_embeddings=target"],
 }
 
 
@@ -32,8 +32,8 @@ SETTINGS = {
     "optimization.label_smoothing": 0.0,
     "optimization.learning_rate": 5e-3,
     "optimization.warmup_steps": 40,
-    "optimization.max_tokens": 1000,
-    "limits.steps": 200,
+    "optimization.batch_tokens": 1000,
+    "limits.max_steps": 200,
     "evaluation.every_steps": 1000,
     "precision": "float32",
 }

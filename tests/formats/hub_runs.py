@@ -79,7 +79,7 @@ def configure(task: str, vocabulary: Tokenizer, **model: Any) -> MlmConfig | Clm
         {
             **tree,
             "task": task,
-            "data": {"files": ["text.txt"], "length": 16},
+            "data": {"files": ["text.txt"], "sequence_length": 16},
             "model": {**tree["model"], **SIZES, **model},
             "vocabulary": vocabulary.config.model_dump(mode="json"),
         },

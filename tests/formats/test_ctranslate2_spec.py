@@ -20,8 +20,8 @@ KINDS = [
     *({"positions": positions, "norm": norm} for positions in POSITIONS for norm in ("post", "pre")),
     {"activation": "gelu"},
     {"activation": "silu"},
-    {"tied": "none"},
-    {"tied": "target"},
+    {"tie_embeddings": "none"},
+    {"tie_embeddings": "target"},
 ]
 BOS, EOS = 1, 2
 
@@ -29,7 +29,7 @@ BOS, EOS = 1, 2
 def make_model(config: TransformerConfig) -> tuple[TranslationModel, Names]:
     """Return a model whose parameters are all random, norms and biases too, and two vocabularies."""
     torch.manual_seed(3)
-    n_src, n_tgt = 48, 48 if config.tied == "all" else 40
+    n_src, n_tgt = 48, 48 if config.tie_embeddings == "all" else 40
     model = build_model(config, n_src, n_tgt)
     model.eval()
     with torch.no_grad():

@@ -43,7 +43,7 @@ NEAR: dict[str, Any] = {"rtol": 0, "atol": 1e-5}
 BERTS: dict[str, dict[str, Any]] = {
     "as published": {"positions": "learned"},
     "next sentence": {"positions": "learned", "next_sentence": True},
-    "untied": {"positions": "learned", "tied": False},
+    "untied": {"positions": "learned", "tie_embeddings": False},
     "sinusoidal": {"positions": "sinusoidal"},
     "one segment": {"positions": "learned", "n_segments": 1},
     "relu, another eps": {"positions": "learned", "activation": "relu", "norm_eps": 1e-3},
@@ -51,11 +51,11 @@ BERTS: dict[str, dict[str, Any]] = {
     "rotary, gelu by tanh": {"activation": "gelu_tanh"},
     "rotary, silu": {"activation": "silu"},
     "rotary, one segment": {"n_segments": 1},
-    "rotary, next sentence, untied": {"next_sentence": True, "tied": False},
+    "rotary, next sentence, untied": {"next_sentence": True, "tie_embeddings": False},
 }
 GPTS: dict[str, dict[str, Any]] = {
     "as published": {},
-    "untied": {"tied": False},
+    "untied": {"tie_embeddings": False},
     "sinusoidal, gelu": {"positions": "sinusoidal", "activation": "gelu"},
 }
 WORDS = vocabulary()
@@ -157,7 +157,7 @@ TRANSLATORS = {"tied": "all", "target": "target", "none": "none"}
 def test_marian_scores_the_same_words(tied: Any, tmp_path: Path) -> None:
     torch.manual_seed(5)
     shape = {"d_model": 32, "n_heads": 4, "encoder_layers": 2, "decoder_layers": 3, "d_ff": 64}
-    config = TransformerConfig(**shape, tied=tied, activation="silu")
+    config = TransformerConfig(**shape, tie_embeddings=tied, activation="silu")
     sizes = (48, 48 if tied == "all" else 40)
     model: Any = shaken(Transformer(config, *sizes))
     tensors = to_marian(config, model.state_dict())
@@ -179,7 +179,7 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
     ("mlm", {"norm": "pre"}, "model.norm", "no BERT with norms"),
     ("clm", {"positions": "rotary"}, "model.positions", "no GPT-2 with rotary positions"),
     ("mlm", {"positions": "alibi"}, "model.positions", "alibi positions"),
-    ("mlm", {"gated": True}, "model.gated", "gated units"),
+    ("mlm", {"glu": True}, "model.glu", "gated units"),
     ("mlm", {"alignment": "additive"}, "model.alignment, model.distribution", "scaled dot products"),
     ("clm", {"norm": "post"}, "model.norm", "no GPT-2 with norms"),
     ("clm", {"direction": "right-to-left"}, "direction", "from right to left"),

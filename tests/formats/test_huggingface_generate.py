@@ -29,7 +29,7 @@ PROMPTS = ["the quick brown", "", "größer als der", "the lazy dog sleeps, the 
 @pytest.mark.parametrize("penalty", [1.0, 1.4])
 def test_transformers_writes_on_alike(tmp_path: Path, penalty: float) -> None:
     torch.manual_seed(8)
-    config = configure("clm", WORDS, tied=False)
+    config = configure("clm", WORDS, tie_embeddings=False)
     run = save_run(tmp_path / "run", config, shaken(Gpt(config.model, WORDS.vocab_size)), WORDS)
     theirs: Any = AutoModelForCausalLM.from_pretrained(export_huggingface(run, tmp_path / "hub").path).double()
     opened = open_run(run, "clm", device="cpu")

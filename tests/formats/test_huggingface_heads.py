@@ -35,15 +35,15 @@ from attnkit.tasks.text_classification.data import read_labels
 from attnkit.text.squad import Paragraph, Question
 
 TUNED: dict[str, tuple[str, Any]] = {
-    "BertForSequenceClassification": ("text-classify", {"id2label": {0: "no", 1: "yes", 2: "who knows"}}),
-    "RobertaForSequenceClassification": ("text-classify", {}),
-    "BertForTokenClassification": ("tag", {"id2label": {0: "O", 1: "B-PER", 2: "I-PER"}}),
-    "RobertaForTokenClassification": ("tag", {}),
-    "BertForQuestionAnswering": ("answer", {}),
-    "RobertaForQuestionAnswering": ("answer", {}),
-    "RoFormerForSequenceClassification": ("text-classify", {}),
-    "RoFormerForTokenClassification": ("tag", {}),
-    "RoFormerForQuestionAnswering": ("answer", {}),
+    "BertForSequenceClassification": ("text-classification", {"id2label": {0: "no", 1: "yes", 2: "who knows"}}),
+    "RobertaForSequenceClassification": ("text-classification", {}),
+    "BertForTokenClassification": ("token-classification", {"id2label": {0: "O", 1: "B-PER", 2: "I-PER"}}),
+    "RobertaForTokenClassification": ("token-classification", {}),
+    "BertForQuestionAnswering": ("question-answering", {}),
+    "RobertaForQuestionAnswering": ("question-answering", {}),
+    "RoFormerForSequenceClassification": ("text-classification", {}),
+    "RoFormerForTokenClassification": ("token-classification", {}),
+    "RoFormerForQuestionAnswering": ("question-answering", {}),
 }
 FOLDERS = {"Bert": bert_folder, "Roberta": roberta_folder, "RoFormer": roformer_folder}
 
@@ -56,7 +56,7 @@ def test_what_was_fine_tuned_there_predicts_here(name: str, tmp_path: Path) -> N
     done = import_huggingface(tmp_path / "hub", tmp_path / "run")
     assert done.command == "predict" and done.warnings == ()
     opened = open_run(tmp_path / "run", task, device="cpu")
-    if task != "answer":
+    if task != "question-answering":
         assert read_labels(opened.checkpoint).labels == list(theirs.config.id2label.values())
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "hub")
     order = read_vocabulary(tmp_path / "hub", theirs.config.model_type, theirs.config.vocab_size).order
@@ -66,12 +66,12 @@ def test_what_was_fine_tuned_there_predicts_here(name: str, tmp_path: Path) -> N
     ids = torch.tensor([[back[id] for id in row] for row in inputs.input_ids.tolist()])
     with torch.no_grad():
         found = theirs(**inputs)
-        if task == "answer":
+        if task == "question-answering":
             begins, ends = opened.model(ids, real, torch.zeros_like(ids), real)
             torch.testing.assert_close(begins[real], found.start_logits[real], **NEAR)
             torch.testing.assert_close(ends[real], found.end_logits[real], **NEAR)
             return
-        kept = real if task == "tag" else slice(None)
+        kept = real if task == "token-classification" else slice(None)
         torch.testing.assert_close(opened.model(ids, real)[kept], found.logits[kept], **NEAR)
     assert found.logits.std() > 0.05, "the test needs a model that says something"
     verified = verify_run(tmp_path / "run")
@@ -91,7 +91,7 @@ def test_pairs_are_read_as_they_are_there(kind: str, tmp_path: Path) -> None:
     hub, run = tmp_path / "hub", tmp_path / "run"
     theirs = FOLDERS[kind](hub, getattr(transformers, f"{kind}ForSequenceClassification"), num_labels=3)
     import_huggingface(hub, run)
-    opened = open_run(run, "text-classify", device="cpu")
+    opened = open_run(run, "text-classification", device="cpu")
     order = read_vocabulary(hub, theirs.config.model_type, theirs.config.vocab_size).order
     inputs = transformers.AutoTokenizer.from_pretrained(hub)(QUESTION, CONTEXT, return_tensors="pt")
     classifier = TextClassifier(opened)
@@ -104,7 +104,9 @@ def test_pairs_are_read_as_they_are_there(kind: str, tmp_path: Path) -> None:
     assert again(QUESTION, CONTEXT).input_ids == rows[0]
     import_huggingface(tmp_path / "again", tmp_path / "back")
     assert (
-        TextClassifier(open_run(tmp_path / "back", "text-classify", device="cpu")).reader.encode([QUESTION], [CONTEXT])
+        TextClassifier(open_run(tmp_path / "back", "text-classification", device="cpu")).reader.encode(
+            [QUESTION], [CONTEXT]
+        )
         == rows
     )
 
@@ -115,7 +117,7 @@ def test_questions_are_read_as_they_are_there(kind: str, tmp_path: Path) -> None
     hub, run = tmp_path / "hub", tmp_path / "run"
     theirs = FOLDERS[kind](hub, getattr(transformers, f"{kind}ForQuestionAnswering"))
     import_huggingface(hub, run)
-    opened: Any = open_run(run, "answer", device="cpu")
+    opened: Any = open_run(run, "question-answering", device="cpu")
     order = read_vocabulary(hub, theirs.config.model_type, theirs.config.vocab_size).order
     inputs = transformers.AutoTokenizer.from_pretrained(hub)(
         QUESTION, CONTEXT, return_tensors="pt", return_offsets_mapping=True
@@ -158,11 +160,11 @@ def test_what_was_imported_fills_masks_and_is_put_to_work(kind: str, tmp_path: P
     lines = [f"{'ab'[i % 2]}\tthe {'fox' if i % 2 else 'dog'} {i}\tit jumps" for i in range(40)]
     table = tmp_path / "table.tsv"
     table.write_text("\n".join(["label\ttext\ttext2", *lines]) + "\n")
-    sets = ["limits.steps=2", "device=cpu", "precision=float32", "threads=1"]
-    flags = {"task": "text-classify", "data.files": [str(table)]}
+    sets = ["limits.max_steps=2", "device=cpu", "precision=float32", "threads=1"]
+    flags = {"task": "text-classification", "data.files": [str(table)]}
     config = resolve(flags, sets=sets, fixed=layer_of(run)).config
     list(train(Request(config, tmp_path / "tuned", init_from=run)))
-    tuned = open_run(tmp_path / "tuned", "text-classify", device="cpu")
+    tuned = open_run(tmp_path / "tuned", "text-classification", device="cpu")
     assert tuned.config.model.separators == (2 if kind == "Roberta" else 1)  # type: ignore[union-attr]
     assert len(TextClassifier(tuned).classify(["the fox"], ["it jumps"])[0]) == 2
 
@@ -175,20 +177,20 @@ def test_labels_in_an_order_of_their_own_are_trained_further(tmp_path: Path) -> 
     lines = [f"{'no' if i % 2 else 'yes'}\tthe {'fox' if i % 2 else 'dog'} {i}" for i in range(40)]
     table = tmp_path / "table.tsv"
     table.write_text("\n".join(["label\ttext", *lines]) + "\n")
-    sets = ["limits.steps=1", "optimization.learning_rate=1e-8", "device=cpu", "precision=float32", "threads=1"]
-    flags = {"task": "text-classify", "data.files": [str(table)]}
+    sets = ["limits.max_steps=1", "optimization.learning_rate=1e-8", "device=cpu", "precision=float32", "threads=1"]
+    flags = {"task": "text-classification", "data.files": [str(table)]}
     config = resolve(flags, sets=[*sets, "finetuning.class_weights=balanced"], fixed=layer_of(tmp_path / "run")).config
-    assert task_of("text-classify").plan(config, tmp_path / "run").n_examples == 40
+    assert task_of("text-classification").plan(config, tmp_path / "run").n_examples == 40
     list(train(Request(config, tmp_path / "more", init_from=tmp_path / "run")))
     before, after = (
-        TextClassifier(open_run(tmp_path / name, "text-classify", device="cpu")) for name in ("run", "more")
+        TextClassifier(open_run(tmp_path / name, "text-classification", device="cpu")) for name in ("run", "more")
     )
     assert before.labels == after.labels == list(names.values())
     texts = ["the fox", "a dog", "ing"]
     assert after.classify(texts, [None] * 3) == [
         pytest.approx(row, abs=1e-4) for row in before.classify(texts, [None] * 3)
     ]
-    prepared: Any = task_of("text-classify").open(config, tmp_path / "more/data")
+    prepared: Any = task_of("text-classification").open(config, tmp_path / "more/data")
     assert prepared.train.label_counts(3)[0] == 0 and min(prepared.train.label_counts(3)[1:]) > 10
 
 
@@ -208,8 +210,8 @@ def test_tags_of_their_own_are_trained_further(
     import_huggingface(tmp_path / "hub", tmp_path / "run")
     columns = tmp_path / "tags.conll"
     columns.write_text("the O\nquick B-x\nfox I-x\nand O\ndog B-x\n\n" * 20)
-    flags = {"task": "tag", "data.files": [str(columns)], "data.valid_files": [str(columns)]}
-    sets = ["limits.steps=1", "device=cpu", "precision=float32", "threads=1"]
+    flags = {"task": "token-classification", "data.files": [str(columns)], "data.valid_files": [str(columns)]}
+    sets = ["limits.max_steps=1", "device=cpu", "precision=float32", "threads=1"]
     config = resolve(flags, sets=sets, fixed=layer_of(tmp_path / "run")).config
     request = Request(config, tmp_path / "more", init_from=tmp_path / "run")
     if expected is None:
@@ -217,7 +219,7 @@ def test_tags_of_their_own_are_trained_further(
             list(train(request))
         return
     list(train(request))
-    prepared: Any = task_of("tag").open(config, tmp_path / "more/data")
+    prepared: Any = task_of("token-classification").open(config, tmp_path / "more/data")
     assert prepared.labels.labels == list(names.values())
     tags = prepared.train.batch(np.array([0])).tags
     assert [names[tag] for tag in tags.tolist()] == expected

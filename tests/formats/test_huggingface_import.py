@@ -440,9 +440,9 @@ def test_what_was_imported_is_pretrained_further(name: str, tmp_path: Path) -> N
     import_huggingface(tmp_path / "hub", tmp_path / "run")
     (tmp_path / "text").write_text("".join(f"{line}\n" for line in TEXT * 3))
     task, other = ("clm", "mlm") if name == "gpt2" else ("mlm", "clm")
-    flags = {"task": task, "data.files": [str(tmp_path / "text")], "device": "cpu", "limits.steps": 2}
+    flags = {"task": task, "data.files": [str(tmp_path / "text")], "device": "cpu", "limits.max_steps": 2}
     given = resolve(
-        {**flags, "data.length": 24}, preset_name="tiny", fixed=inherited(tmp_path / "run", tmp_path / "more")
+        {**flags, "data.sequence_length": 24}, preset_name="tiny", fixed=inherited(tmp_path / "run", tmp_path / "more")
     )
     done = list(train(Request(given.config, tmp_path / "more", init_from=tmp_path / "run")))[-1]
     begun, ended = (open_run(tmp_path / run, task, device="cpu") for run in ("run", "more"))

@@ -17,7 +17,7 @@ from attnkit.conversion.export_huggingface import export_huggingface
 
 SETTINGS: dict[str, list[str]] = {
     "joint": [],
-    "separate": ["joint_vocabulary=false", "model.tied=target"],
+    "separate": ["joint_vocabulary=false", "model.tie_embeddings=target"],
 }
 
 

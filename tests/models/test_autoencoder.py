@@ -18,7 +18,7 @@ SIZES: dict[str, Any] = {"d_model": 12, "d_hidden": 16, "d_code": 5, "dropout": 
 CONFIGS = {
     "gru": RnnAutoencoderConfig(**SIZES),
     "lstm, two layers": RnnAutoencoderConfig(cell="lstm", encoder_layers=2, decoder_layers=2, **SIZES),
-    "rnn, one direction, untied": RnnAutoencoderConfig(cell="rnn", bidirectional=False, tied=False, **SIZES),
+    "rnn, one direction, untied": RnnAutoencoderConfig(cell="rnn", bidirectional=False, tie_embeddings=False, **SIZES),
 }
 
 

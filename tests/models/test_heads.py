@@ -86,7 +86,7 @@ def test_every_parameter_is_of_one_layer_or_of_prediction(norm: str) -> None:
 
 
 def encoder_config(norm: str) -> BertConfig:
-    return config(norm=norm, tied=False, next_sentence=True)
+    return config(norm=norm, tie_embeddings=False, next_sentence=True)
 
 
 @pytest.mark.parametrize("n", [0, 1, 3])

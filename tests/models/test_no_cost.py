@@ -23,7 +23,9 @@ CONFIGS = {
     "transformer": TransformerConfig(**SIZES),
     "transformer, relative": TransformerConfig(**SIZES, positions="relative"),
     "rnn, additive": RnnConfig(d_model=6, d_hidden=8),
-    "rnn, general, feeding": RnnConfig(d_model=6, d_hidden=8, alignment="general", query="current", input_feeding=True),
+    "rnn, general, feeding": RnnConfig(
+        d_model=6, d_hidden=8, alignment="general", attention_query="current", input_feeding=True
+    ),
 }
 VIEWS = {
     *(

@@ -64,7 +64,7 @@ def test_each_passage_of_a_packed_row_is_what_it_is_alone(make: Any, positions: 
             torch.testing.assert_close(found[here], alone, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("fields", [{"norm": "post"}, {"norm": "pre", "gated": True, "positions": "rotary"}])
+@pytest.mark.parametrize("fields", [{"norm": "post"}, {"norm": "pre", "glu": True, "positions": "rotary"}])
 def test_features_at_places_are_those_of_the_whole_rows_and_so_are_their_gradients(fields: dict[str, Any]) -> None:
     model, rows, layout = bert(**fields), ids(3, 12), Layout.packed(1, PASSAGES)
     places = torch.tensor([0, 7, 11, 12, 20, 35])
@@ -205,7 +205,7 @@ def test_bert_is_torchs_encoder() -> None:
 
 @pytest.mark.parametrize("activation", ["gelu", "silu", "relu", "gelu_tanh"])
 def test_gated_units_multiply(activation: str) -> None:
-    layer = bert(gated=True, activation=activation).layers[0].feed_forward
+    layer = bert(glu=True, activation=activation).layers[0].feed_forward
     x = torch.randn(2, 3, 32, dtype=torch.float64)
     act = {
         "gelu": lambda z: z * 0.5 * (1 + torch.erf(z / 2**0.5)),
@@ -242,7 +242,7 @@ PAIRS = [
     "fields",
     [
         *({"positions": name} for name in POSITIONS),
-        {"norm": "post", "gated": True},
+        {"norm": "post", "glu": True},
         *({"alignment": align, "distribution": distribute} for align, distribute in PAIRS[:: len(PAIRS) // 8]),
         {"alignment": ("scaled_dot", "additive", "location", "kernel"), "positions": "rotary"},
     ],

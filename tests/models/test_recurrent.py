@@ -164,8 +164,8 @@ def first_states(model: nn.Module, run: Callable[[], object]) -> list[Tensor]:
 @pytest.mark.parametrize("start", ["bridge", "layers", "last", "zeros"])
 def test_first_states_are_whole_in_memory(cell: str, alignment: str, start: str) -> None:
     """As cuDNN asks for: it refuses a view into the tensor that all layers' states were made as."""
-    fields: dict[str, Any] = {"cell": cell, "alignment": alignment, "start": start, "encoder_layers": 2}
-    config = RnnConfig(**fields, query="current", d_model=6, d_hidden=8, decoder_layers=2)
+    fields: dict[str, Any] = {"cell": cell, "alignment": alignment, "decoder_init": start, "encoder_layers": 2}
+    config = RnnConfig(**fields, attention_query="current", d_model=6, d_hidden=8, decoder_layers=2)
     model, ids = Recurrent(config, 13, 13), torch.randint(4, 13, (3, 5))
     states = first_states(model, lambda: model.hidden(ids, None, ids))
     assert len(states) == (2 if cell == "lstm" else 1) * 6  # two layers in two directions, and the decoder's two

@@ -32,7 +32,12 @@ def build(**fields: Any) -> Recurrent:
 def test_stepping_equals_the_full_pass(cell: str, alignment: str, query: str, feeding: bool, n_layers: int) -> None:
     """Word by word gives the features of the training pass."""
     model = build(
-        cell=cell, alignment=alignment, query=query, input_feeding=feeding, encoder_layers=2, decoder_layers=n_layers
+        cell=cell,
+        alignment=alignment,
+        attention_query=query,
+        input_feeding=feeding,
+        encoder_layers=2,
+        decoder_layers=n_layers,
     )
     features = model.hidden(SRC, MASK, TGT)
     state = model.start(SRC, MASK, n_beams=1, max_length=5)
@@ -45,7 +50,7 @@ def test_stepping_equals_the_full_pass(cell: str, alignment: str, query: str, fe
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
 def test_beams_follow_their_parents(cell: str, alignment: str, query: str, feeding: bool) -> None:
     """After widening, crossing over and dropping a sentence, every beam has the features of its own history."""
-    model = build(cell=cell, alignment=alignment, query=query, input_feeding=feeding, decoder_layers=2)
+    model = build(cell=cell, alignment=alignment, attention_query=query, input_feeding=feeding, decoder_layers=2)
     state = model.start(SRC, MASK, n_beams=3, max_length=4, record=True)
     history = torch.ones(3, 1, 1, dtype=torch.int64)
     _, state = model.step(history[:, :, -1], state)
@@ -69,7 +74,7 @@ def test_beams_follow_their_parents(cell: str, alignment: str, query: str, feedi
 @pytest.mark.parametrize("query", ["previous", "current"])
 def test_recorded_attention_is_a_distribution_over_real_words(query: str) -> None:
     """Weights (B, K, S) sum to one and padding gets none; nothing is kept unless asked for; beams carry theirs."""
-    model = build(query=query)
+    model = build(attention_query=query)
     words = torch.ones(3, 1, dtype=torch.int64)
     _, state = model.step(words, model.start(SRC, MASK, 2, 3, record=True))
     weights = state.attention
@@ -111,7 +116,7 @@ def test_padding_and_batch_mates_change_nothing(cell: str, way: tuple[str, str, 
     model = build(
         cell=cell,
         alignment=alignment,
-        query=query,
+        attention_query=query,
         input_feeding=feeding,
         bidirectional=bidirectional,
         encoder_layers=2,
@@ -133,7 +138,7 @@ def gradients(model: Recurrent, src: Tensor, mask: Tensor) -> list[Tensor]:
 @pytest.mark.parametrize("query", ["previous", "current"])
 def test_padding_changes_no_gradient(cell: str, query: str) -> None:
     """Two more columns of padding, holding any word at all, leave every gradient as it was."""
-    model = build(cell=cell, query=query, tied="target")
+    model = build(cell=cell, attention_query=query, tie_embeddings="target")
     padded = torch.cat([SRC, torch.full((3, 2), 11)], dim=1)
     mask = torch.cat([MASK, torch.zeros(3, 2, dtype=torch.bool)], dim=1)
     torch.testing.assert_close(gradients(model, padded, mask), gradients(model, SRC, MASK), rtol=1e-9, atol=1e-12)
@@ -142,7 +147,7 @@ def test_padding_changes_no_gradient(cell: str, query: str) -> None:
 @pytest.mark.parametrize(("tied", "matrices"), [("none", 3), ("target", 2), ("all", 1)])
 def test_tied_embeddings_are_one_matrix(tied: str, matrices: int) -> None:
     """As many matrices of the vocabulary's height as the configuration says."""
-    model = build(tied=tied)
+    model = build(tie_embeddings=tied)
     assert sum(parameter.shape == (13, 6) for parameter in model.parameters()) == matrices
     assert model.output.bias.shape == (13,)
 
@@ -156,8 +161,8 @@ def test_head_of_a_shortlist_is_part_of_the_whole() -> None:
 
 def test_layer_by_layer_needs_as_many_layers() -> None:
     """A mismatch is told in a plain sentence that names the way out."""
-    with pytest.raises(ValueError, match="as many decoder as encoder layers, not 1 and 2; start: bridge"):
-        RnnConfig(start="layers", encoder_layers=1, decoder_layers=2)
+    with pytest.raises(ValueError, match="as many decoder as encoder layers, not 1 and 2; decoder_init: bridge"):
+        RnnConfig(decoder_init="layers", encoder_layers=1, decoder_layers=2)
 
 
 def test_two_directions_need_an_even_width() -> None:
@@ -170,12 +175,12 @@ def test_two_directions_need_an_even_width() -> None:
 def test_one_matrix_needs_one_vocabulary() -> None:
     """Tying all of them with two vocabularies is refused."""
     with pytest.raises(ValueError, match="one vocabulary for both sides, not 13 and 14"):
-        Recurrent(RnnConfig(tied="all"), 13, 14)
+        Recurrent(RnnConfig(tie_embeddings="all"), 13, 14)
 
 
 def test_start_from_the_last_layer_feeds_every_layer() -> None:
     """Two encoder layers and three decoder layers need no bridge when all start from the last one."""
-    model = build(start="last", encoder_layers=2, decoder_layers=3)
+    model = build(decoder_init="last", encoder_layers=2, decoder_layers=3)
     states = model.start(SRC, MASK, 1, 5).memory.layers
     assert len(states) == 3
     assert all(torch.equal(state[0], states[0][0]) for state in states)

@@ -65,7 +65,12 @@ def builds() -> list[dict[str, Any]]:
         found.append(
             {
                 **{"cell": cell, "encoder_layers": layers, "decoder_layers": layers, "bidirectional": both},
-                **{"start": start, "query": query, "input_feeding": feeding, "concatenate": concatenate},
+                **{
+                    "decoder_init": start,
+                    "attention_query": query,
+                    "input_feeding": feeding,
+                    "feed_context": concatenate,
+                },
                 **{"alignment": alignment, "dropout": 0.0},
             }
         )
@@ -104,7 +109,7 @@ PAIRS = [
 @pytest.mark.parametrize("query", ["previous", "current"])
 def test_padding_and_batch_mates_change_nothing(name: str, distribution: str, query: str) -> None:
     """Each sentence alone, without padding, has the features that it has in the batch, whatever the padding holds."""
-    model = build(alignment=name, distribution=distribution, query=query)
+    model = build(alignment=name, distribution=distribution, attention_query=query)
     together = model.hidden(SRC, MASK, TGT)
     for row, length in enumerate(MASK.sum(1).tolist()):
         alone = model.hidden(SRC[row : row + 1, :length], None, TGT[row : row + 1, :3])
@@ -116,7 +121,7 @@ def test_padding_and_batch_mates_change_nothing(name: str, distribution: str, qu
 @pytest.mark.parametrize("name", ALIGNMENT_NAMES)
 def test_beams_follow_their_parents(name: str) -> None:
     """After crossing over and dropping a sentence, every beam has the features of its own history."""
-    model = build(alignment=name, distribution="local", query="current", input_feeding=True)
+    model = build(alignment=name, distribution="local", attention_query="current", input_feeding=True)
     state = model.start(SRC, MASK, n_beams=2, max_length=4)
     history = torch.ones(3, 1, 1, dtype=torch.int64)
     _, state = model.step(history[:, :, -1], state)
@@ -139,7 +144,7 @@ def test_beams_follow_their_parents(name: str) -> None:
 @pytest.mark.parametrize(("query", "feeding"), [("previous", False), ("current", False), ("current", True)])
 def test_look_is_what_the_full_pass_weighs(query: str, feeding: bool) -> None:
     """Weights that the full pass itself computes, caught on their way, and dropout that is off and stays on."""
-    model = build(query=query, input_feeding=feeding, dropout=0.5)
+    model = build(attention_query=query, input_feeding=feeding, dropout=0.5)
     caught = []
     real = model.decoder.distribute
 

@@ -56,7 +56,13 @@ def test_reversal_is_learnt(cell: str, alignment: str, query: str, feeding: bool
     """At least 95 % of 500 unseen strings are reversed without a mistake, digit by digit looking where it stands."""
     torch.manual_seed(0)
     config = RnnConfig(
-        cell=cell, alignment=alignment, query=query, input_feeding=feeding, d_model=32, d_hidden=64, dropout=0.0
+        cell=cell,
+        alignment=alignment,
+        attention_query=query,
+        input_feeding=feeding,
+        d_model=32,
+        d_hidden=64,
+        dropout=0.0,
     )
     model = Recurrent(config, FIRST + N_DIGITS, FIRST + N_DIGITS)
     optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)

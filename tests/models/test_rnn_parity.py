@@ -32,7 +32,7 @@ WAYS = [
 def build(**fields: Any) -> Recurrent:
     """Build a small model in float64 whose biases are not zero, so that a forgotten one shows."""
     torch.manual_seed(3)
-    config = RnnConfig(**{"d_model": 6, "d_hidden": 8, "dropout": 0.0, "tied": "none", **fields})
+    config = RnnConfig(**{"d_model": 6, "d_hidden": 8, "dropout": 0.0, "tie_embeddings": "none", **fields})
     model = Recurrent(config, 13, 13).double()
     for name, parameter in model.named_parameters():
         if "bias" in name:
@@ -75,9 +75,9 @@ def naive_features(model: Recurrent, fields: dict[str, Any], row: int) -> Tensor
     n_layers = fields.get("decoder_layers", 1)
     assert model.bridge is None
     zeros = tuple(torch.zeros_like(part) for part in finals[-1])
-    states = {"last": [finals[-1]] * n_layers, "layers": finals, "zeros": [zeros] * n_layers}[fields["start"]]
-    plain, luong = fields["alignment"] == "none", fields["query"] == "current"
-    joined = fields.get("concatenate", plain or not luong)
+    states = {"last": [finals[-1]] * n_layers, "layers": finals, "zeros": [zeros] * n_layers}[fields["decoder_init"]]
+    plain, luong = fields["alignment"] == "none", fields["attention_query"] == "current"
+    joined = fields.get("feed_context", plain or not luong)
     values, summary = values[0], finals[-1][0][0]
     lstm = fields["cell"] == "lstm"
     state = [part if lstm else part[0] for part in states]
@@ -110,8 +110,12 @@ def naive_features(model: Recurrent, fields: dict[str, Any], row: int) -> Tensor
 @pytest.mark.parametrize("cell", ["gru", "lstm", "rnn"])
 def test_features_equal_a_naive_loop(cell: str, alignment: str, query: str, feeding: bool, n_layers: int) -> None:
     """Bahdanau, Luong with and without input feeding, and no attention, on each sentence of a ragged batch."""
-    fields = {"cell": cell, "alignment": alignment, "query": query, "input_feeding": feeding}
-    fields |= {"encoder_layers": n_layers, "decoder_layers": n_layers, "start": "layers" if n_layers == 2 else "last"}
+    fields = {"cell": cell, "alignment": alignment, "attention_query": query, "input_feeding": feeding}
+    fields |= {
+        "encoder_layers": n_layers,
+        "decoder_layers": n_layers,
+        "decoder_init": "layers" if n_layers == 2 else "last",
+    }
     model = build(**fields)
     features = model.hidden(SRC, SRC != 0, TGT)
     for row in range(len(LENGTHS)):
@@ -129,7 +133,7 @@ FUNCTIONS += [{"alignment": "kernel", "distribution": "normalize"}]
 def test_every_function_equals_a_naive_loop(function: dict[str, str], query: str, feeding: bool) -> None:
     """Luong's concat, his window (local-p) and all the others, in the place of Bahdanau's and in Luong's."""
     options = AttentionOptions(window=2, d_hidden=5, n_features=8)
-    fields = {"cell": "gru", "query": query, "input_feeding": feeding, "start": "last", **function}
+    fields = {"cell": "gru", "attention_query": query, "input_feeding": feeding, "decoder_init": "last", **function}
     fields["attention_options"] = options
     model = build(**fields)
     features = model.hidden(SRC, SRC != 0, TGT)
@@ -146,8 +150,14 @@ def test_starts_and_inputs_equal_a_naive_loop(
     """The decoder's start, and the context joined to every step's input or not."""
     if (alignment, start, concatenate) == ("none", "zeros", False):
         pytest.skip("refused: the decoder would know nothing")
-    fields = {"cell": "lstm", "alignment": alignment, "query": query, "input_feeding": feeding, "start": start}
-    fields |= {"concatenate": concatenate, "encoder_layers": 2, "decoder_layers": 2}
+    fields = {
+        "cell": "lstm",
+        "alignment": alignment,
+        "attention_query": query,
+        "input_feeding": feeding,
+        "decoder_init": start,
+    }
+    fields |= {"feed_context": concatenate, "encoder_layers": 2, "decoder_layers": 2}
     model = build(**fields)
     features = model.hidden(SRC, SRC != 0, TGT)
     for row in range(len(LENGTHS)):
@@ -158,8 +168,8 @@ def test_starts_and_inputs_equal_a_naive_loop(
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
 def test_gradients_equal_those_of_the_naive_loop(cell: str, feeding: bool) -> None:
     """What is hoisted out of the loop changes no gradient."""
-    fields = {"cell": cell, "alignment": "additive", "query": "current" if feeding else "previous"}
-    fields |= {"input_feeding": feeding, "start": "last"}
+    fields = {"cell": cell, "alignment": "additive", "attention_query": "current" if feeding else "previous"}
+    fields |= {"input_feeding": feeding, "decoder_init": "last"}
     model = build(**fields)
     parameters = [model.src_embedding.weight, model.tgt_embedding.weight, model.decoder.readout.weight]
     weighting = torch.randn(3, 5, 6, dtype=torch.float64)

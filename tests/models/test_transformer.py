@@ -141,7 +141,7 @@ def test_alibi_and_relative_bias_look_both_ways_in_the_encoder_alone() -> None:
 
 def test_tied_weights_are_one_tensor() -> None:
     def tables(tied: str) -> list[Tensor]:
-        model = build(tied=tied)
+        model = build(tie_embeddings=tied)
         return [model.encoder.embedding.words.weight, model.decoder.embedding.words.weight, model.output.weight]
 
     src, tgt, out = tables("all")
@@ -155,7 +155,7 @@ def test_tied_weights_are_one_tensor() -> None:
 def test_a_joint_table_needs_a_joint_vocabulary() -> None:
     with pytest.raises(ValueError, match="one joint vocabulary, not 10 source and 12 target words"):
         Transformer(TransformerConfig(), 10, 12)
-    assert Transformer(TransformerConfig(tied="target"), 10, 12).output.weight.shape == (12, 256)
+    assert Transformer(TransformerConfig(tie_embeddings="target"), 10, 12).output.weight.shape == (12, 256)
 
 
 def test_head_of_a_shortlist_is_a_part_of_the_whole() -> None:

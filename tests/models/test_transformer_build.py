@@ -44,10 +44,16 @@ def test_kind_chooses_the_configuration() -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"input_feeding": True}, "input_feeding needs an alignment and query: current"),
-        ({"input_feeding": True, "query": "current", "alignment": "none"}, "input_feeding needs an alignment"),
-        ({"start": "layers", "encoder_layers": 2}, "start: bridge fits any number"),
-        ({"alignment": "none", "start": "zeros", "concatenate": False}, "leave the decoder nothing of the source"),
+        ({"input_feeding": True}, "input_feeding needs an alignment and attention_query: current"),
+        (
+            {"input_feeding": True, "attention_query": "current", "alignment": "none"},
+            "input_feeding needs an alignment",
+        ),
+        ({"decoder_init": "layers", "encoder_layers": 2}, "decoder_init: bridge fits any number"),
+        (
+            {"alignment": "none", "decoder_init": "zeros", "feed_context": False},
+            "give the decoder nothing of the source",
+        ),
         ({"alignment": "none", "distribution": "local"}, "distribution local needs an alignment"),
         ({"alignment": "dot", "distribution": "normalize"}, "dot with distribution normalize has no meaning: "),
     ],

@@ -56,8 +56,12 @@ def random_run(
         "vocabulary": words.config.model_dump(mode="json"),
     }
     config = validate(KINDS[task].config, tree)
-    size, sizes = words.vocab_size, [len(labels)] if task != "answer" else []
-    kinds: dict[str, Any] = {"text-classify": Classifier, "tag": Tagger, "answer": Reader}
+    size, sizes = words.vocab_size, [len(labels)] if task != "question-answering" else []
+    kinds: dict[str, Any] = {
+        "text-classification": Classifier,
+        "token-classification": Tagger,
+        "question-answering": Reader,
+    }
     model = kinds[task](config.model, size, *sizes)
     with torch.no_grad():
         for parameter in model.parameters():

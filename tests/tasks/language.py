@@ -14,7 +14,7 @@ SMALL = ["model.d_model=32", "model.n_heads=2", "model.n_layers=1", "model.d_ff=
 
 def configure(task: str, files: list[Path], *sets: str, **flags: Any) -> Any:
     given = {"task": task, "data.files": [str(path) for path in files], **flags}
-    sizes = [*STEADY, *SMALL, "data.length=24", "vocabulary.size=300", "optimization.max_tokens=400"]
+    sizes = [*STEADY, *SMALL, "data.sequence_length=24", "vocabulary.size=300", "optimization.batch_tokens=400"]
     return resolve(given, sets=[*sizes, *sets], preset_name="tiny").config
 
 

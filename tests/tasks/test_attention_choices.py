@@ -85,7 +85,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "kernel": ("transformer", {"model__alignment": "kernel", "model__distribution": "normalize"}),
     "deep, local": ("rnn", {"model__alignment": "deep", "model__distribution": "local"}),
-    "blind": ("rnn", {"model__alignment": "none", "model__concatenate": False}),
+    "blind": ("rnn", {"model__alignment": "none", "model__feed_context": False}),
 }
 
 
@@ -95,7 +95,7 @@ def test_a_choice_trains_and_translates(workshop: Any, tmp_path: Path, case: str
     from attnkit.tasks.translation.translator import load_translator
 
     kind, changes = CASES[case]
-    config = workshop.configure(kind, **changes, limits__steps=3)
+    config = workshop.configure(kind, **changes, limits__max_steps=3)
     run = tmp_path / "run"
     workshop.train(config, run)
     records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]

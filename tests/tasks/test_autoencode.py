@@ -20,7 +20,7 @@ from attnkit.engine.trainer import Begun, Request, train
 from attnkit.errors import AttnkitError, DataError, RunError, UsageError
 from attnkit.tasks.autoencoding.lines import unigram_loss
 
-STEADY = ["precision=float32", "device=cpu", "threads=1", "evaluation.samples=0"]
+STEADY = ["precision=float32", "device=cpu", "threads=1", "evaluation.n_samples=0"]
 
 
 def learn(flags: dict[str, Any], run: Path, *sets: str) -> Any:
@@ -52,8 +52,8 @@ def test_vectors_come_back_nearly_as_well_as_from_pca(tmp_path: Path, widths: st
     for name, vectors in (("given", given), ("tested", tested)):
         np.save(tmp_path / f"{name}.npy", vectors)
     flags = {"data.files": [str(tmp_path / "given.npy")], "data.valid_files": [str(tmp_path / "tested.npy")]}
-    sets = (f"model.d_hidden={widths}", "model.d_code=3", "limits.epochs=40", "optimization.learning_rate=2e-2")
-    sets += ("optimization.max_tokens=128", "evaluation.every_epochs=40")
+    sets = (f"model.d_hidden={widths}", "model.d_code=3", "limits.max_epochs=40", "optimization.learning_rate=2e-2")
+    sets += ("optimization.batch_tokens=128", "evaluation.every_epochs=40")
     found = learn(flags, tmp_path / "run", *sets).metrics
     best = pca_error(given, tested, 3)
     assert found["error"] < factor * best
@@ -69,8 +69,8 @@ def test_a_code_too_narrow_is_held_back_as_pca_is(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", given)
     np.save(tmp_path / "b.npy", given)
     flags = {"data.files": [str(tmp_path / "a.npy")], "data.valid_files": [str(tmp_path / "b.npy")]}
-    sets = ("model.d_hidden=[]", "model.d_code=2", "limits.epochs=25", "optimization.learning_rate=2e-2")
-    sets += ("optimization.max_tokens=128", "evaluation.every_epochs=25")
+    sets = ("model.d_hidden=[]", "model.d_code=2", "limits.max_epochs=25", "optimization.learning_rate=2e-2")
+    sets += ("optimization.batch_tokens=128", "evaluation.every_epochs=25")
     error = learn(flags, tmp_path / "run", *sets).metrics["error"]
     best = pca_error(given, given, 2)
     assert best * (1 - 1e-5) <= error < 1.1 * best
@@ -82,8 +82,8 @@ def test_lines_come_back(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("".join(f"{line}\n" for line in lines))
     flags = {"data.files": [str(tmp_path / "a.txt")] * 4, "data.valid_files": [str(tmp_path / "a.txt")]}
     sets = ["vocabulary.kind=word", "vocabulary.min_frequency=1", "model.d_model=24", "model.d_hidden=32"]
-    sets += ["model.d_code=8", "model.dropout=0", "limits.steps=150", "evaluation={every_steps: 150}"]
-    sets += ["optimization.learning_rate=1e-2", "optimization.max_tokens=300"]
+    sets += ["model.d_code=8", "model.dropout=0", "limits.max_steps=150", "evaluation={every_steps: 150}"]
+    sets += ["optimization.learning_rate=1e-2", "optimization.batch_tokens=300"]
     found = learn(flags, tmp_path / "run", *sets).metrics
     assert found["exact"] == 100
     assert found["loss"] < 0.1 * found["unigram_loss"]
@@ -98,8 +98,13 @@ def test_denoising_learns_what_belongs_together(tmp_path: Path) -> None:
     (tmp_path / "b.txt").write_text("".join(f"{line}\n" for line in lines))
     flags = {"data.files": [str(tmp_path / "a.txt")], "data.valid_files": [str(tmp_path / "b.txt")]}
     sets = ["vocabulary.kind=word", "vocabulary.min_frequency=1", "model.d_model=24", "model.d_hidden=32"]
-    sets += ["model.d_code=4", "model.dropout=0", "limits.steps=150", "evaluation={every_steps: 150}"]
-    sets += ["optimization.learning_rate=1e-2", "noise.mask=0.4", "noise.drop=0.1", "noise.shuffle=0.2"]
+    sets += ["model.d_code=4", "model.dropout=0", "limits.max_steps=150", "evaluation={every_steps: 150}"]
+    sets += [
+        "optimization.learning_rate=1e-2",
+        "noise.mask_prob=0.4",
+        "noise.word_dropout=0.1",
+        "noise.shuffle_prob=0.2",
+    ]
     assert learn(flags, tmp_path / "run", *sets).metrics["exact"] == 100
     opened = open_run(tmp_path / "run", "autoencode", device="cpu")
     from attnkit.engine.load import read_tokenizer
@@ -120,8 +125,8 @@ def test_the_unigram_baseline_is_worked_out_by_hand(tmp_path: Path) -> None:
 def test_the_masked_numbers_are_the_mean_of_the_training_data(tmp_path: Path, workshop: Any) -> None:
     from attnkit.data.vectors import VectorRows
 
-    workshop.train(workshop.configure_task("vectors", limits__steps=1), tmp_path / "run")
-    rows = VectorRows.open(tmp_path / "run/data/train", NoiseConfig(mask=1.0))
+    workshop.train(workshop.configure_task("vectors", limits__max_steps=1), tmp_path / "run")
+    rows = VectorRows.open(tmp_path / "run/data/train", NoiseConfig(mask_prob=1.0))
     batch = rows.batch(np.arange(4), 1, 0)
     torch.testing.assert_close(batch.noisy, torch.from_numpy(rows.mean).float().expand(4, -1))
     assert torch.equal(batch.clean, torch.from_numpy(rows.vectors[:4].copy()))
@@ -162,7 +167,7 @@ def test_a_run_is_whole_finished_and_of_its_kind(workshop: Any, tmp_path: Path, 
 def test_a_run_begun_from_another_begins_with_its_weights(workshop: Any, tmp_path: Path) -> None:
     workshop.train(workshop.configure_task("vectors"), tmp_path / "first")
     source = RunFolder(tmp_path / "first").checkpoint()[0]
-    changes = {"limits__steps": 1, "optimization__learning_rate": 1e-12}
+    changes = {"limits__max_steps": 1, "optimization__learning_rate": 1e-12}
     workshop.train(workshop.configure_task("vectors", **changes), tmp_path / "second", init_from=tmp_path / "first")
     models = [open_run(tmp_path / name, "autoencode", device="cpu").model for name in ("first", "second")]
     for ours, theirs in zip(*(model.state_dict().values() for model in models), strict=True):
@@ -174,7 +179,7 @@ def test_held_out_lines_are_never_trained_on(tmp_path: Path) -> None:
     lines = [f"line {i % 50}" for i in range(100)]  # each stands twice
     (tmp_path / "a.txt").write_text("\n".join(["", *lines, "  "]) + "\n")
     flags = {"data.files": [str(tmp_path / "a.txt")]}
-    sets = ("limits.steps=1", "data.held_out=5", "vocabulary.kind=char", "model.d_model=8", "model.d_hidden=8")
+    sets = ("limits.max_steps=1", "data.held_out=5", "vocabulary.kind=char", "model.d_model=8", "model.d_hidden=8")
     config = resolve({"task": "autoencode", **flags}, sets=[*STEADY, *sets], preset_name="tiny").config
     begun = next(event for event in train(Request(config, tmp_path / "run")) if isinstance(event, Begun))
     counts = begun.counts
@@ -192,7 +197,7 @@ def test_validation_lines_beyond_the_limit_are_counted(tmp_path: Path, monkeypat
         "data.files": [str(tmp_path / "a.txt")],
         "data.valid_files": [str(tmp_path / "b.txt")],
     }
-    sets = [*STEADY, "vocabulary.kind=char", "limits.steps=1"]
+    sets = [*STEADY, "vocabulary.kind=char", "limits.max_steps=1"]
     config = resolve(flags, sets=sets, preset_name="tiny").config
     begun = next(event for event in train(Request(config, tmp_path / "run")) if isinstance(event, Begun))
     assert (begun.counts["valid"], begun.counts["too_long_in_validation"]) == (1, 2)
@@ -208,7 +213,7 @@ def setting(tmp_path: Path, text: str = "a b\nc d\n" * 20) -> dict[str, list[str
     [
         (["model.kind=mlp"], "reads vectors"),
         (["model.kind=han"], "model.kind cannot be"),
-        (["noise.drop=1.0"], "noise.drop"),
+        (["noise.word_dropout=1.0"], "noise.word_dropout"),
         (["limits.metric=bleu"], "limits.metric cannot be 'bleu'; choose one of loss"),
         (["data.src=x"], "unknown key 'data.src'"),
         (["task=tagging"], "there is no task 'tagging'"),
@@ -225,7 +230,7 @@ def test_vectors_take_no_settings_of_text(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.zeros((30, 2)))
     flags = {"task": "autoencode", "data.files": [str(tmp_path / "a.npy")]}
     assert resolve(flags).config.model.kind == "mlp", "the name of the file says it"
-    for sets, said in ((["noise.drop=0.1"], "need text"), (["model.kind=rnn"], "reads text")):
+    for sets, said in ((["noise.word_dropout=0.1"], "need text"), (["model.kind=rnn"], "reads text")):
         with pytest.raises(UsageError, match=said):
             resolve(flags, sets=sets)
 
@@ -245,5 +250,5 @@ def test_text_that_cannot_be_trained_on(tmp_path: Path, text: str, error: Any, s
 
 def test_vectors_that_are_all_alike_do_no_harm(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.full((60, 3), 7.0))
-    found = learn({"data.files": [str(tmp_path / "a.npy")]}, tmp_path / "run", "limits.steps=3").metrics
+    found = learn({"data.files": [str(tmp_path / "a.npy")]}, tmp_path / "run", "limits.max_steps=3").metrics
     assert found["mean_error"] == 0 and found["explained"] == 0 and np.isfinite(found["error"])

@@ -18,7 +18,7 @@ from attnkit.tasks.translation.task import Begun, Request, train
 def other(workshop: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run whose vocabulary is not the one that the text alone would give."""
     run = tmp_path_factory.mktemp("other") / "run"
-    workshop.train(workshop.configure(limits__steps=1, vocabulary__byte_fallback=False), run)
+    workshop.train(workshop.configure(limits__max_steps=1, vocabulary__byte_fallback=False), run)
     return run
 
 
@@ -37,7 +37,7 @@ def test_a_run_that_never_saved_is_encoded_anew_for_other_weights(
     workshop: Any, trained: Path, other: Path, tmp_path: Path, first: str | None, then: str | None
 ) -> None:
     """The first call dies when all is encoded and nothing saved. Its ids mean nothing to the second one's weights."""
-    runs, run, config = {"trained": trained, "other": other}, tmp_path / "run", workshop.configure(limits__steps=1)
+    runs, run, config = {"trained": trained, "other": other}, tmp_path / "run", workshop.configure(limits__max_steps=1)
     with pytest.raises(KeyboardInterrupt):
         for event in train(Request(config, run, init_from=runs[first] if first else None)):
             if isinstance(event, Begun):
@@ -53,26 +53,26 @@ def test_a_run_that_never_saved_is_encoded_anew_for_other_weights(
 def test_other_weights_are_another_run(workshop: Any, trained: Path, other: Path, tmp_path: Path) -> None:
     run, source = tmp_path / "run", tmp_path / "source"
     shutil.copytree(trained, source)
-    workshop.train(workshop.configure(limits__steps=2), run, init_from=source)
+    workshop.train(workshop.configure(limits__max_steps=2), run, init_from=source)
     for steps in (2, 3):  # whether there is something left to do or not
         with pytest.raises(UsageError, match=r"--init-from: weights [0-9a-f]{12} -> weights [0-9a-f]{12} \(") as caught:
-            list(train(Request(workshop.configure(limits__steps=steps), run, init_from=other)))
+            list(train(Request(workshop.configure(limits__max_steps=steps), run, init_from=other)))
         assert caught.value.exit_code == 2
     shutil.move(source, tmp_path / "moved")
-    assert workshop.train(workshop.configure(limits__steps=3), run, init_from=tmp_path / "moved").step == 3
-    assert workshop.train(workshop.configure(limits__steps=4), run).step == 4, "a run that goes on needs no source"
+    assert workshop.train(workshop.configure(limits__max_steps=3), run, init_from=tmp_path / "moved").step == 3
+    assert workshop.train(workshop.configure(limits__max_steps=4), run).step == 4, "a run that goes on needs no source"
     with pytest.raises(UsageError, match="--init-from: weights"):
-        list(train(Request(workshop.configure(limits__steps=5), run, init_from=other)))
-    events = list(train(Request(workshop.configure(limits__steps=5), run, init_from=source)))
+        list(train(Request(workshop.configure(limits__max_steps=5), run, init_from=other)))
+    events = list(train(Request(workshop.configure(limits__max_steps=5), run, init_from=source)))
     assert [event.text for event in events if isinstance(event, Warned)] == [
         f"there is no run {source}; this one goes on with what it holds"
     ]
 
 
 def test_a_run_begun_without_another_never_takes_weights(workshop: Any, trained: Path, tmp_path: Path) -> None:
-    workshop.train(workshop.configure(limits__steps=2), tmp_path / "run")
+    workshop.train(workshop.configure(limits__max_steps=2), tmp_path / "run")
     with pytest.raises(UsageError, match="--init-from: none -> weights"):
-        list(train(Request(workshop.configure(limits__steps=3), tmp_path / "run", init_from=trained)))
+        list(train(Request(workshop.configure(limits__max_steps=3), tmp_path / "run", init_from=trained)))
 
 
 def test_two_vocabularies_are_refused(workshop: Any, trained: Path, other: Path, tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_lost_data_is_made_anew_with_the_vocabulary_of_the_checkpoint(
 def stopped(workshop: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that was stopped at step 2 of 4."""
     run = tmp_path_factory.mktemp("stopped") / "run"
-    stop_after(2, workshop.configure(limits__steps=4), run)
+    stop_after(2, workshop.configure(limits__max_steps=4), run)
     return run
 
 
@@ -123,7 +123,7 @@ def stopped(workshop: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
 )
 def test_damaged_data_says_what_to_remove(workshop: Any, stopped: Path, tmp_path: Path, name: str, where: str) -> None:
     """And following the advice helps."""
-    config, run = workshop.configure(limits__steps=4), tmp_path / "run"
+    config, run = workshop.configure(limits__max_steps=4), tmp_path / "run"
     shutil.copytree(stopped, run)
     data = run / "data"
     (data / name).write_bytes((data / name).read_bytes()[:-20])

@@ -19,7 +19,7 @@ from attnkit.tasks.text_classification.task import DocumentsEvaluation
 from attnkit.text.config import VocabularyConfig
 from attnkit.text.vocabulary import train_vocabulary
 
-STEADY = ["precision=float32", "device=cpu", "threads=1", "evaluation.samples=0"]
+STEADY = ["precision=float32", "device=cpu", "threads=1", "evaluation.n_samples=0"]
 FILLERS = [
     "we",
     "went",
@@ -63,7 +63,7 @@ def taught(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "data.valid_files": [str(folder / "valid.tsv")],
     }
     sizes = [f"model.{name}=24" for name in ("d_model", "d_word", "d_sentence", "d_attention")]
-    sets = [*STEADY, *sizes, "limits.epochs=6", "optimization.max_tokens=500", "optimization.learning_rate=1e-2"]
+    sets = [*STEADY, *sizes, "limits.max_epochs=6", "optimization.batch_tokens=500", "optimization.learning_rate=1e-2"]
     config = resolve(flags, sets=[*sets, "evaluation.every_epochs=6"], preset_name="tiny").config
     done = list(train(Request(config, folder / "run")))[-1]
     assert done.metrics["accuracy"] > 97 and done.metrics["macro_f1"] > 97
@@ -120,7 +120,7 @@ def test_other_functions_train_and_classify(tmp_path: Path, case: str) -> None:
     rows = [review(drawn) for _ in range(60)]
     (tmp_path / "a.tsv").write_text("".join(f"{text}\t{label}\n" for text, label, _, _ in rows))
     sizes = [f"model.{name}=8" for name in ("d_model", "d_word", "d_sentence", "d_attention")]
-    sets = [*STEADY, *sizes, *CHOICES[case], "limits.steps=3", "optimization.max_tokens=500"]
+    sets = [*STEADY, *sizes, *CHOICES[case], "limits.max_steps=3", "optimization.batch_tokens=500"]
     config = resolve(
         {"task": "classify", "data.files": [str(tmp_path / "a.tsv")]}, sets=sets, preset_name="tiny"
     ).config
@@ -170,7 +170,7 @@ def test_documents_that_are_cut_short_are_counted(tmp_path: Path) -> None:
         rows = [f"{'x y. ' * n}w{i}\t{'good' if i % 2 else 'bad'}\n" for i, n in enumerate(lengths * 3)]
         (tmp_path / f"{name}.tsv").write_text("".join(rows))
     flags = {"task": "classify", "data.files": [str(tmp_path / "a.tsv")], "data.valid_files": [str(tmp_path / "b.tsv")]}
-    config = resolve(flags, sets=[*STEADY, "data.max_sentences=3", "limits.steps=1"], preset_name="tiny").config
+    config = resolve(flags, sets=[*STEADY, "data.max_sentences=3", "limits.max_steps=1"], preset_name="tiny").config
     begun = next(event for event in train(Request(config, tmp_path / "run")) if isinstance(event, Begun))
     assert (begun.counts["cut_short"], begun.counts["cut_short_in_validation"]) == (6, 3)
 

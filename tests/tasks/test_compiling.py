@@ -22,7 +22,7 @@ from attnkit.models.language_config import BertConfig
 from attnkit.models.layers import EncoderLayer
 
 STILL = {"model__dropout": 0.0, "model__attention_dropout": 0.0}
-STEPS = {"limits__steps": 10, "precision": "float32", **STILL}
+STEPS = {"limits__max_steps": 10, "precision": "float32", **STILL}
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def test_the_training_is_the_same(workshop: Any, tmp_path: Path, backend: list[s
     counters.clear()
     for compiled in (False, True):
         run = tmp_path / f"{compiled}"
-        workshop.train(make(name, compiled=compiled, **STEPS), run)
+        workshop.train(make(name, torch_compile=compiled, **STEPS), run)
         found[compiled] = losses(run)
         assert bool(backend) is compiled
     assert len(found[True]) > 1 and found[True] == pytest.approx(found[False], rel=1e-4)
@@ -75,7 +75,7 @@ def test_what_was_compiled_is_not_computed_with(workshop: Any) -> None:
     counters.clear()
     layer, x = EncoderLayer(BertConfig(d_model=16, n_heads=2, d_ff=32)), torch.randn(2, 4, 16)
     layer.compile(backend="eager")
-    uncompiled(lambda model: model(x, FREELY), workshop.configure_task("hidden words", compiled=True))(layer)
+    uncompiled(lambda model: model(x, FREELY), workshop.configure_task("hidden words", torch_compile=True))(layer)
     assert not counters["stats"]
     layer(x, FREELY)
     assert counters["stats"]["unique_graphs"] == 1
@@ -83,7 +83,7 @@ def test_what_was_compiled_is_not_computed_with(workshop: Any) -> None:
 
 def test_a_model_without_layers_is_refused(workshop: Any) -> None:
     with pytest.raises(UsageError, match="compiled is for models with layers"):
-        workshop.configure("rnn", compiled=True)
+        workshop.configure("rnn", torch_compile=True)
 
 
 def test_a_compiler_that_fails_is_told_of(workshop: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,8 +94,8 @@ def test_a_compiler_that_fails_is_told_of(workshop: Any, tmp_path: Path, monkeyp
     monkeypatch.setattr(nn.Module, "compile", lambda self, dynamic: given(self, backend=broken, dynamic=dynamic))
     torch._dynamo.reset()
     with pytest.raises(SystemFailure, match=r"could not compile the model: .*no compiler here") as failed:
-        workshop.train(workshop.configure_task("hidden words", compiled=True, **STEPS), tmp_path / "run")
-    assert failed.value.where == "compiled" and "compiled to false" in str(failed.value.help)
+        workshop.train(workshop.configure_task("hidden words", torch_compile=True, **STEPS), tmp_path / "run")
+    assert failed.value.where == "torch_compile" and "torch_compile to false" in str(failed.value.help)
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux")
@@ -106,7 +106,7 @@ def test_what_compiles_does_not_hear_the_signal_to_stop() -> None:
         from types import SimpleNamespace
         import torch
         from attnkit.engine.compile import compile_layers
-        compile_layers(torch.nn.Linear(1, 1), SimpleNamespace(compiled=True), torch.device("cuda"))
+        compile_layers(torch.nn.Linear(1, 1), SimpleNamespace(torch_compile=True), torch.device("cuda"))
         from torch._inductor.async_compile import AsyncCompile
         assert AsyncCompile.process_pool.cache_info().currsize == 1
         for name in ("self", AsyncCompile.process_pool().process.pid):
@@ -129,7 +129,7 @@ def test_a_stop_that_ends_the_compiler_too_is_a_stop(
         raise RuntimeError("the compiler was killed")
 
     given = nn.Module.compile
-    config = workshop.configure_task("hidden words", compiled=True, **STEPS)
+    config = workshop.configure_task("hidden words", torch_compile=True, **STEPS)
     with monkeypatch.context() as patch:
         patch.setattr(nn.Module, "compile", lambda self, dynamic: given(self, backend=ended, dynamic=dynamic))
         torch._dynamo.reset()
@@ -147,6 +147,8 @@ def test_the_compiler_of_this_machine_gives_the_same(workshop: Any, tmp_path: Pa
     torch._dynamo.reset()
     found = []
     for compiled in (False, True):
-        workshop.train(workshop.configure_task("hidden words", compiled=compiled, **STEPS), tmp_path / f"{compiled}")
+        workshop.train(
+            workshop.configure_task("hidden words", torch_compile=compiled, **STEPS), tmp_path / f"{compiled}"
+        )
         found.append(losses(tmp_path / f"{compiled}"))
     assert found[1] == pytest.approx(found[0], rel=1e-4)

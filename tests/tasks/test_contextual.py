@@ -22,7 +22,7 @@ SENTENCES = ["some people came home", "then (People) came"]
 @pytest.fixture(scope="module")
 def bert(workshop: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = tmp_path_factory.mktemp("bert") / "run"
-    given = ["limits.steps=2", "optimization.learning_rate=0.3", "optimization.warmup_steps=1", "model.n_layers=2"]
+    given = ["limits.max_steps=2", "optimization.learning_rate=0.3", "optimization.warmup_steps=1", "model.n_layers=2"]
     workshop.train(configure("mlm", [workshop.file("text.txt")], *given), run)
     return run
 

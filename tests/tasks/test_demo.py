@@ -18,7 +18,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "english-french.yaml"
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = {"d_model": 16, "d_ff": 32, "n_heads": 2, "encoder_layers": 1, "decoder_layers": 1}
-    changes = {"model": {**demo.CONFIG["model"], **sizes}, "limits": {"steps": 4}, "decoding": {"beam_size": 2}}
+    changes = {"model": {**demo.CONFIG["model"], **sizes}, "limits": {"max_steps": 4}, "decoding": {"beam_size": 2}}
     monkeypatch.setattr(demo, "SIZES", (400, 20, 40))
     monkeypatch.setattr(demo, "CONFIG", {**demo.CONFIG, **changes, "threads": 1})
 

@@ -33,7 +33,12 @@ def runs(workshop: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, P
     found = {}
     for name, task, *sets in (("hidden words", "mlm"), ("next words", "clm", "direction=right-to-left")):
         found[name] = tmp_path_factory.mktemp("language") / "run"
-        given = ["model.n_layers=2", "limits.steps=2", "optimization.learning_rate=0.3", "optimization.warmup_steps=1"]
+        given = [
+            "model.n_layers=2",
+            "limits.max_steps=2",
+            "optimization.learning_rate=0.3",
+            "optimization.warmup_steps=1",
+        ]
         workshop.train(configure(task, [workshop.file("text.txt")], *given, *sets), found[name])
     return found
 

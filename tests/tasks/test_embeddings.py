@@ -19,7 +19,7 @@ from attnkit.text.config import VocabularyConfig
 from attnkit.text.tokenizer import Tokenizer
 from attnkit.text.vocabulary import train_vocabulary
 
-STILL = {"optimization__learning_rate": 1e-30, "limits__steps": 1}
+STILL = {"optimization__learning_rate": 1e-30, "limits__max_steps": 1}
 """A step that changes no number."""
 DIGITS = "0123456789"
 
@@ -98,7 +98,7 @@ def test_each_side_has_its_own(workshop: Any, tmp_path: Path, kind: str, tied: s
         "model__embeddings": str(write(tmp_path / "ours.txt", ours)),
         "model__target_embeddings": str(write(tmp_path / "theirs.txt", theirs)),
     }
-    config = configured(workshop, kind, joint_vocabulary=False, model__tied=tied, **names)
+    config = configured(workshop, kind, joint_vocabulary=False, model__tie_embeddings=tied, **names)
     told = said(config, tmp_path / "run")
     assert [line.text.split(":")[0] for line in told] == ["model.embeddings", "model.target_embeddings"]
     found, (src, tgt) = weights(tmp_path / "run"), MATRICES[kind]
@@ -146,13 +146,13 @@ def test_what_is_not_there_cannot_be_scaled(workshop: Any, tmp_path: Path) -> No
 
 
 def test_one_matrix_takes_one_file(workshop: Any, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="target_embeddings need tied target or none"):
+    with pytest.raises(UsageError, match="target_embeddings need tie_embeddings target or none"):
         workshop.configure(model__target_embeddings="v.txt")
 
 
 def test_a_run_that_goes_on_reads_no_vectors(workshop: Any, tmp_path: Path) -> None:
     path = write(tmp_path / "vectors.txt", vectors_of(DIGITS))
-    config = workshop.configure(limits__steps=6, model__embeddings=str(path))
+    config = workshop.configure(limits__max_steps=6, model__embeddings=str(path))
     workshop.train(config, tmp_path / "whole")
     from attnkit.errors import StoppedError
 
@@ -164,7 +164,7 @@ def test_a_run_that_goes_on_reads_no_vectors(workshop: Any, tmp_path: Path) -> N
     assert (tmp_path / "run/checkpoints/step-6/model.safetensors").read_bytes() == (
         tmp_path / "whole/checkpoints/step-6/model.safetensors"
     ).read_bytes()
-    other = workshop.configure(limits__steps=6, model__embeddings="elsewhere.txt")
+    other = workshop.configure(limits__max_steps=6, model__embeddings="elsewhere.txt")
     with pytest.raises(UsageError, match=r"model\.embeddings: .*vectors\.txt -> elsewhere\.txt"):
         list(train(Request(other, tmp_path / "run")))
 

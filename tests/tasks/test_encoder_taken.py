@@ -66,7 +66,11 @@ def bert(workshop: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A BERT of digits, with positions for 24 tokens."""
     run = tmp_path_factory.mktemp("bert") / "run"
     path = workshop.named("train.src")
-    given: dict[str, Any] = {"optimization__learning_rate": 0.3, "limits__steps": 2, "data__documents": "lines"}
+    given: dict[str, Any] = {
+        "optimization__learning_rate": 0.3,
+        "limits__max_steps": 2,
+        "data__document_format": "lines",
+    }
     given["model__positions"] = "learned"
     config = workshop.configure_task("hidden words", **given)
     config = config.model_copy(update={"data": config.data.model_copy(update={"files": tuple(path)})})
@@ -83,8 +87,8 @@ def configure(workshop: Any, bert: Path, *sets: str, run: Path | None = None, ki
         "data.valid_tgt": workshop.named("valid.tgt"),
         "model.kind": kind,
     }
-    own = ["limits.steps=1", "model.decoder_layers=1", "vocabulary.kind=char", "optimization.learning_rate=1e-30"]
-    own += ["device=cpu", "threads=1", "precision=float32", "optimization.max_tokens=300"]
+    own = ["limits.max_steps=1", "model.decoder_layers=1", "vocabulary.kind=char", "optimization.learning_rate=1e-30"]
+    own += ["device=cpu", "threads=1", "precision=float32", "optimization.batch_tokens=300"]
     return resolve(flags, sets=[*own, *sets], preset_name="tiny", fixed=inherited(bert, run)).config
 
 
@@ -134,7 +138,7 @@ def test_the_word_is_said_by_which_a_model_does_not_fit(workshop: Any, bert: Pat
 
 
 @pytest.mark.parametrize(
-    ("change", "said"), [({"gated": True}, "no gated units"), ({"activation": "gelu_tanh"}, "no gelu_tanh")]
+    ("change", "said"), [({"glu": True}, "no gated units"), ({"activation": "gelu_tanh"}, "no gelu_tanh")]
 )
 def test_a_bert_that_no_translator_can_be_is_refused(change: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError, match=said):
@@ -144,7 +148,7 @@ def test_a_bert_that_no_translator_can_be_is_refused(change: dict[str, Any], sai
 def test_a_run_goes_on_without_the_bert(workshop: Any, bert: Path, tmp_path: Path) -> None:
     given, run = tmp_path / "given", tmp_path / "run"
     shutil.copytree(bert, given)
-    sets = ["limits.steps=4", "optimization.learning_rate=0.01"]
+    sets = ["limits.max_steps=4", "optimization.learning_rate=0.01"]
     config = configure(workshop, given, *sets)
     workshop.train(config, tmp_path / "whole", init_from=given)
     calls = iter(range(1, 100))

@@ -42,9 +42,9 @@ def read(inputs: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
 
 
 def test_a_classifier_is_the_same_there(tmp_path: Path) -> None:
-    run, theirs, tokenizer = exported(tmp_path, "text-classify", LABELS, AutoModelForSequenceClassification)
+    run, theirs, tokenizer = exported(tmp_path, "text-classification", LABELS, AutoModelForSequenceClassification)
     assert theirs.config.id2label == dict(enumerate(LABELS))
-    model, _ = opened(run, "text-classify")
+    model, _ = opened(run, "text-classification")
     singles = tokenizer(TEXTS, padding=True, truncation=True, return_tensors="pt")
     pairs = tokenizer(*map(list, zip(*PAIRS, strict=True)), padding=True, truncation=True, return_tensors="pt")
     assert singles["input_ids"].shape[1] == 24, "the longest text is cut there too"
@@ -61,14 +61,14 @@ def test_a_classifier_is_the_same_there(tmp_path: Path) -> None:
 
 
 def test_a_tagger_is_the_same_there(tmp_path: Path) -> None:
-    run, theirs, tokenizer = exported(tmp_path, "tag", TAGS, AutoModelForTokenClassification)
+    run, theirs, tokenizer = exported(tmp_path, "token-classification", TAGS, AutoModelForTokenClassification)
     assert theirs.config.id2label == dict(enumerate(TAGS))
     sentences = [WORDS[:5], ["ada"], ["größer", "hund", "london"]]
     inputs = tokenizer([" ".join(words) for words in sentences], padding=True, return_tensors="pt")
     with torch.no_grad():
         logits = theirs(**inputs).logits
         ids, real, _ = read(inputs)
-        torch.testing.assert_close(opened(run, "tag")[0](ids, real)[real], logits[real], **NEAR)
+        torch.testing.assert_close(opened(run, "token-classification")[0](ids, real)[real], logits[real], **NEAR)
     found = []
     for row, words in enumerate(sentences):
         own = inputs.word_ids(row)
@@ -78,12 +78,12 @@ def test_a_tagger_is_the_same_there(tmp_path: Path) -> None:
 
 
 def test_a_reader_is_the_same_there(tmp_path: Path) -> None:
-    run, theirs, tokenizer = exported(tmp_path, "answer", [], AutoModelForQuestionAnswering)
+    run, theirs, tokenizer = exported(tmp_path, "question-answering", [], AutoModelForQuestionAnswering)
     inputs = tokenizer(*map(list, zip(*PAIRS, strict=True)), padding=True, return_tensors="pt")
     ids, real, segments = read(inputs)
     with torch.no_grad():
         found = theirs(**inputs)
-        begins, ends = opened(run, "answer")[0](ids, real, segments, real)
+        begins, ends = opened(run, "question-answering")[0](ids, real, segments, real)
     torch.testing.assert_close(found.start_logits[real], begins[real], **NEAR)
     torch.testing.assert_close(found.end_logits[real], ends[real], **NEAR)
     asked = write(tmp_path / "a.jsonl", *(json.dumps({"question": q, "context": c}) for q, c in PAIRS))

@@ -29,11 +29,11 @@ from attnkit.tasks.finetuning.text_classification import TextsEvaluation, texts_
 from attnkit.tasks.finetuning.text_classification_data import taught_labels
 from attnkit.tasks.text_classification.data import Labels, read_labels
 
-STEADY = ["precision=float32", "device=cpu", "threads=1", "evaluation.samples=1", "optimization.max_tokens=300"]
+STEADY = ["precision=float32", "device=cpu", "threads=1", "evaluation.n_samples=1", "optimization.batch_tokens=300"]
 
 
 def finetuned(
-    pretrained: Path, table: Path, *sets: str, dev: Path | None = None, task: str = "text-classify"
+    pretrained: Path, table: Path, *sets: str, dev: Path | None = None, task: str = "text-classification"
 ) -> TextClassifyConfig:
     flags = {"task": task, "data.files": [str(table)], "data.valid_files": None if dev is None else [str(dev)]}
     config = resolve(flags, sets=[*STEADY, *sets], fixed=layer_of(pretrained)).config
@@ -65,7 +65,7 @@ def test_the_encoder_and_the_pooler_are_taken_over_and_nothing_else(workshop: An
 def test_random_features_of_attention_are_taken_over(workshop: Any, tmp_path: Path) -> None:
     """They are no parameters, but what the encoder was trained with."""
     run = tmp_path / "run"
-    changes = {"model__alignment": "kernel", "model__distribution": "normalize", "limits__steps": 1}
+    changes = {"model__alignment": "kernel", "model__distribution": "normalize", "limits__max_steps": 1}
     workshop.train(workshop.configure_task("hidden words", **changes), run)
     config, giver = finetuned(run, workshop.file("table.tsv")), weights_of(run, 1)
     name = next(name for name in giver if name.endswith("directions"))
@@ -76,7 +76,7 @@ def test_random_features_of_attention_are_taken_over(workshop: Any, tmp_path: Pa
 
 
 def test_from_scratch_takes_architecture_and_vocabulary_alone(workshop: Any, pretrained: Path, tmp_path: Path) -> None:
-    config = finetuned(pretrained, workshop.file("table.tsv"), "finetuning.from_scratch=true", "limits.steps=1")
+    config = finetuned(pretrained, workshop.file("table.tsv"), "finetuning.from_scratch=true", "limits.max_steps=1")
     model, before = (fresh(config, 300) for _ in range(2))
     take(config, model, RunFolder(pretrained).checkpoint()[0])
     assert all(torch.equal(a, b) for a, b in zip(model.parameters(), before.parameters(), strict=True))
@@ -87,7 +87,7 @@ def test_from_scratch_takes_architecture_and_vocabulary_alone(workshop: Any, pre
 
 
 def test_lower_layers_learn_slower(workshop: Any, pretrained: Path) -> None:
-    config = finetuned(pretrained, workshop.file("table.tsv"), "finetuning.layer_decay=0.5")
+    config = finetuned(pretrained, workshop.file("table.tsv"), "finetuning.layerwise_lr_decay=0.5")
     model = fresh(config, 300)
     found = rates(config, model)
     expected = {"embedding": 1 / 8, "places": 1 / 8, "segments": 1 / 8, "embedding_norm": 1 / 8}
@@ -100,7 +100,12 @@ def test_lower_layers_learn_slower(workshop: Any, pretrained: Path) -> None:
 def test_stopping_and_going_on_changes_no_bit_of_a_partly_frozen_run(
     workshop: Any, pretrained: Path, tmp_path: Path
 ) -> None:
-    sets = ["finetuning.frozen=1", "finetuning.class_weights=balanced", "limits.steps=9", "evaluation.every_steps=4"]
+    sets = [
+        "finetuning.freeze_layers=1",
+        "finetuning.class_weights=balanced",
+        "limits.max_steps=9",
+        "evaluation.every_steps=4",
+    ]
     config = finetuned(pretrained, workshop.file("table.tsv"), *sets)
     whole = workshop.train(config, tmp_path / "whole", init_from=pretrained)
     pieces = workshop.train(config, tmp_path / "pieces", stops=(2, 4), init_from=pretrained)
@@ -144,7 +149,7 @@ def config_of_three() -> Any:
 def taught(workshop: Any, pretrained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A classifier of texts in which one word decides, and its events beside it."""
     run = tmp_path_factory.mktemp("taught") / "run"
-    sets = ["limits.epochs=20", "optimization.learning_rate=0.01", "evaluation.every_epochs=10"]
+    sets = ["limits.max_epochs=20", "optimization.learning_rate=0.01", "evaluation.every_epochs=10"]
     config = finetuned(pretrained, workshop.file("table.tsv"), *sets, dev=workshop.file("table.tsv"))
     done = workshop.train(config, run, init_from=pretrained)
     assert done.metrics["accuracy"] > 97 and done.metrics["macro_f1"] > 97
@@ -152,8 +157,8 @@ def taught(workshop: Any, pretrained: Path, tmp_path_factory: pytest.TempPathFac
 
 
 def test_the_development_set_is_scored_as_by_hand(taught: Path) -> None:
-    opened = open_run(taught, "text-classify", device="cpu")
-    prepared = task_of("text-classify").open(opened.config, taught / "data")
+    opened = open_run(taught, "text-classification", device="cpu")
+    prepared = task_of("text-classification").open(opened.config, taught / "data")
     found = TextsEvaluation(prepared, opened.device, 2)(opened.model)  # type: ignore[arg-type]
     valid, right, nll = prepared.valid, 0, 0.0  # type: ignore[attr-defined]
     for i in range(len(valid)):
@@ -168,7 +173,7 @@ def test_the_development_set_is_scored_as_by_hand(taught: Path) -> None:
 
 def test_a_finetuned_run_begins_another_of_its_kind(workshop: Any, taught: Path, tmp_path: Path) -> None:
     """With its head, if the labels are the same."""
-    config = finetuned(taught, workshop.file("table.tsv"), "limits.steps=1", "optimization.learning_rate=1e-6")
+    config = finetuned(taught, workshop.file("table.tsv"), "limits.max_steps=1", "optimization.learning_rate=1e-6")
     done = workshop.train(config, tmp_path / "run", init_from=taught)
     assert done.metrics["accuracy"] > 90
     others = table(tmp_path / "others.tsv", ["label\ttext"] + [f"{'xy'[i % 2]}\tthe film {i}" for i in range(40)])
@@ -183,12 +188,12 @@ def test_an_encoder_that_began_with_scaled_vectors_is_put_to_work(
     """What its embeddings began with is no matter of the classifier's; nor how pairs are parted, which it never met."""
     vectors = tmp_path / "vectors.txt"
     vectors.write_text("2 16\n" + "".join(f"{word} {'0.5 -1 ' * 8}\n" for word in ("the", "film")))
-    given = {"model__embeddings": str(vectors), "model__scale_embeddings": True, "limits__steps": 1}
+    given = {"model__embeddings": str(vectors), "model__scale_embeddings": True, "limits__max_steps": 1}
     workshop.train(workshop.configure_task("hidden words", **given), tmp_path / "bert")
-    config = finetuned(tmp_path / "bert", workshop.file("table.tsv"), "limits.steps=1", "model.separators=2")
+    config = finetuned(tmp_path / "bert", workshop.file("table.tsv"), "limits.max_steps=1", "model.separators=2")
     list(train(Request(config, tmp_path / "run", init_from=tmp_path / "bert")))
     assert config.model.scale_embeddings is False and config.model.separators == 2
-    again = finetuned(tmp_path / "run", workshop.file("table.tsv"), "limits.steps=1", "model.separators=1")
+    again = finetuned(tmp_path / "run", workshop.file("table.tsv"), "limits.max_steps=1", "model.separators=1")
     with pytest.raises(RunError, match="separators is 1, but the encoder was trained with 2"):
         list(train(Request(again, tmp_path / "other", init_from=tmp_path / "run")))
 
@@ -200,7 +205,7 @@ def test_columns_are_told_and_kept(pretrained: Path, tmp_path: Path) -> None:
         table(tmp_path / "train.tsv", ["idx\tgold\tPremise\thypothesis", *rows]),
         table(tmp_path / "dev.tsv", ["label\ttext\ttext2", *(row.partition("\t")[2] for row in rows[:4])]),
     )
-    config = finetuned(pretrained, files[0], "limits.steps=1", dev=files[1])
+    config = finetuned(pretrained, files[0], "limits.max_steps=1", dev=files[1])
     events = list(train(Request(config, tmp_path / "run", init_from=pretrained)))
     told = [event.text for event in events if isinstance(event, Stage) and "is the text" in event.text]
     assert told == [
@@ -258,7 +263,7 @@ def test_tables_that_teach_nothing_are_refused(pretrained: Path, tmp_path: Path,
 def test_long_and_blank_texts_are_counted(pretrained: Path, tmp_path: Path) -> None:
     lines = [*GOOD, "a\t", f"b\t{'word ' * 60}", f"a\t{'word ' * 60}"]
     files = table(tmp_path / "train.tsv", lines), table(tmp_path / "dev.tsv", [*GOOD[:5], f"b\t{'x ' * 99}"])
-    config = finetuned(pretrained, files[0], "limits.steps=1", dev=files[1])
+    config = finetuned(pretrained, files[0], "limits.max_steps=1", dev=files[1])
     events = list(train(Request(config, tmp_path / "run", init_from=pretrained)))
     told = next(event.text for event in events if isinstance(event, Warned))
     assert told.startswith("2 of 42 texts, and 1 of 5 for validation, are longer than 24 tokens")
@@ -267,7 +272,12 @@ def test_long_and_blank_texts_are_counted(pretrained: Path, tmp_path: Path) -> N
 
 
 def test_patience_ends_a_run(workshop: Any, pretrained: Path, tmp_path: Path) -> None:
-    sets = ["limits.patience=2", "limits.epochs=50", "evaluation.every_steps=1", "optimization.learning_rate=1e-12"]
+    sets = [
+        "limits.early_stopping_patience=2",
+        "limits.max_epochs=50",
+        "evaluation.every_steps=1",
+        "optimization.learning_rate=1e-12",
+    ]
     done = workshop.train(
         finetuned(pretrained, workshop.file("table.tsv"), *sets), tmp_path / "r", init_from=pretrained
     )
@@ -275,8 +285,8 @@ def test_patience_ends_a_run(workshop: Any, pretrained: Path, tmp_path: Path) ->
 
 
 REFUSED: dict[str, tuple[list[str], type[AttnkitError], str]] = {
-    "more layers than there are": (["finetuning.frozen=3"], UsageError, "frozen=3 of 2 layers"),
-    "frozen and fresh": (["finetuning.frozen=1", "finetuning.from_scratch=true"], UsageError, "have to learn"),
+    "more layers than there are": (["finetuning.freeze_layers=3"], UsageError, "freeze_layers=3 of 2 layers"),
+    "frozen and fresh": (["finetuning.freeze_layers=1", "finetuning.from_scratch=true"], UsageError, "have to learn"),
     "longer than the positions": (["data.max_length=99", "model.positions=learned"], UsageError, "data.max_length=99"),
     "another width": (["model.d_model=32"], RunError, "model.d_model is 32, but the encoder was trained with 16"),
     "other heads": (["model.n_heads=4"], RunError, "model.n_heads is 4"),
@@ -299,7 +309,7 @@ def test_only_runs_of_hidden_words_are_finetuned(trained: Path, workshop: Any) -
 
 def test_the_preset_is_the_encoders(pretrained: Path, workshop: Any) -> None:
     found = resolve(
-        {"task": "text-classify", "data.files": [str(workshop.file("table.tsv"))]}, fixed=layer_of(pretrained)
+        {"task": "text-classification", "data.files": [str(workshop.file("table.tsv"))]}, fixed=layer_of(pretrained)
     )
     assert found.config.preset == "tiny" and found.origin("preset") == "width of the model"
     assert found.config.model.dropout == 0.1 and found.config.model.next_sentence is False

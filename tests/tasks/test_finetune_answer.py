@@ -29,7 +29,7 @@ from attnkit.text.squad import Answer, Paragraph, Question
 from attnkit.text.tokenizer import Tokenizer
 from attnkit.text.vocabulary import train_vocabulary
 
-LEARNT = ("limits.epochs=8", "optimization.learning_rate=1e-2", "optimization.max_tokens=500")
+LEARNT = ("limits.max_epochs=8", "optimization.learning_rate=1e-2", "optimization.batch_tokens=500")
 
 
 @pytest.fixture(scope="module")
@@ -39,9 +39,9 @@ def taught(tmp_path_factory: pytest.TempPathFactory) -> Any:
     files = [
         write_asked(folder / f"{name}.json", asked(n, seed, 0.7)) for name, n, seed in (("a", 120, 1), ("b", 30, 2))
     ]
-    config = configure("answer", files[0], files[1], *LEARNT, "evaluation.every_epochs=8")
+    config = configure("question-answering", files[0], files[1], *LEARNT, "evaluation.every_epochs=8")
     done = list(train(Request(config, folder / "run")))[-1]
-    opened = open_run(folder / "run", "answer", device="cpu")
+    opened = open_run(folder / "run", "question-answering", device="cpu")
     return opened, open_asked(config, folder / "run" / "data"), done.metrics
 
 
@@ -105,7 +105,7 @@ def loop(model: Reader, one: Asked) -> tuple[str, tuple[int, int], float, float,
         nothing = min(nothing, starts[0] + ends[0])
         places = batch.context[0].nonzero().flatten().tolist()
         for a in batch.best[0].nonzero().flatten().tolist():
-            for b in range(a, min(places[-1] + 1, a + sizes.max_answer)):
+            for b in range(a, min(places[-1] + 1, a + sizes.max_answer_length)):
                 score = starts[a] + ends[b]
                 total.append(score)
                 first = int(rows.windows.begins[row]) + a - places[0]
@@ -129,16 +129,16 @@ def test_answers_are_those_of_a_loop_over_windows_and_spans(words: Tokenizer) ->
     drawn = np.random.default_rng(4)
     texts = [" ".join(chr(97 + i) * 2 for i in drawn.integers(0, 20, n)) for n in (3, 9, 30, 70, 200)]
     questions = [Question(str(i), texts[0] * (i + 1), (), False) for i in range(len(texts))]
-    sizes = WindowSizes(max_length=24, stride=5, max_question=6, max_answer=4)
+    sizes = WindowSizes(max_length=24, stride=5, max_question_length=6, max_answer_length=4)
     paragraphs = [Paragraph("", text, (question,)) for text, question in zip(texts, questions, strict=True)]
     torch.manual_seed(2)
-    model = Reader(configure("answer", Path("a"), None).model, words.vocab_size).eval()
+    model = Reader(configure("question-answering", Path("a"), None).model, words.vocab_size).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter), alpha=0.2)
     every = Asked([*paragraphs, Paragraph("", "", (Question("none", "aa", (), False),))], words, sizes)
     assert len(every.rows) > 20
-    found = find_answers(model, every.rows, torch.device("cpu"), sizes.max_answer, n_tokens=100).answers
+    found = find_answers(model, every.rows, torch.device("cpu"), sizes.max_answer_length, n_tokens=100).answers
     for number, paragraph in enumerate(paragraphs):
         text, span, score, nothing, total = loop(model, Asked([paragraph], words, sizes))
         answer = found[number]
@@ -199,8 +199,8 @@ def test_rows_hold_the_answers_that_the_file_names(tmp_path: Path, kind: str) ->
     tree = asked(12, seed=3, impossible=0.6)
     tree["data"][0]["paragraphs"][0]["qas"].append({"id": "open", "question": "Who?", "answers": []})
     path = write_asked(tmp_path / "a.json", tree)
-    sets = (f"vocabulary.kind={kind}", "vocabulary.size=300", "limits.steps=1", "model.max_length=30")
-    config = configure("answer", path, path, *sets, "data.windows.max_question=12")
+    sets = (f"vocabulary.kind={kind}", "vocabulary.size=300", "limits.max_steps=1", "model.max_length=30")
+    config = configure("question-answering", path, path, *sets, "data.windows.max_question_length=12")
     begun = next(event for event in train(Request(config, tmp_path / "run")) if isinstance(event, Begun))
     prepared = open_asked(config, tmp_path / "run" / "data")
     questions = [question for one in tree["data"][0]["paragraphs"] for question in one["qas"]][
@@ -226,7 +226,7 @@ def test_rows_hold_the_answers_that_the_file_names(tmp_path: Path, kind: str) ->
 
 def test_questions_of_version_1_always_get_an_answer(tmp_path: Path) -> None:
     path = write_asked(tmp_path / "a.json", asked(30, seed=4))
-    config = configure("answer", path, None, "limits.steps=2", "data.held_out=2")
+    config = configure("question-answering", path, None, "limits.max_steps=2", "data.held_out=2")
     done = list(train(Request(config, tmp_path / "run")))
     prepared = open_asked(config, tmp_path / "run" / "data")
     assert not prepared.refuses and "labels.json" not in prepared.texts
@@ -234,7 +234,7 @@ def test_questions_of_version_1_always_get_an_answer(tmp_path: Path) -> None:
     assert len(contexts) == 1 and prepared.counts["held_out"] == prepared.counts["valid"] == 3
     assert prepared.counts["train"] == 3 * 29, "no paragraph is in both parts"
     evaluation = TASK.evaluation(config, prepared, torch.device("cpu"), None)
-    evaluation(open_run(tmp_path / "run", "answer", device="cpu").model)
+    evaluation(open_run(tmp_path / "run", "question-answering", device="cpu").model)
     assert all(found for _, _, found in evaluation.samples)
     assert done[-1].metrics.keys() == {"loss", "exact", "f1"}
 
@@ -269,14 +269,14 @@ def test_files_that_teach_nothing_are_refused(tmp_path: Path, case: str) -> None
     text, kind, what = WRONG[case]
     (tmp_path / "a.json").write_text(text)
     with pytest.raises(kind, match=what) as caught:
-        list(train(Request(configure("answer", tmp_path / "a.json", None), tmp_path / "run")))
+        list(train(Request(configure("question-answering", tmp_path / "a.json", None), tmp_path / "run")))
     assert str(caught.value.where).startswith(str(tmp_path / "a.json")) and not (tmp_path / "run" / "data").exists()
 
 
 def test_files_with_the_same_question_are_refused(tmp_path: Path) -> None:
     for name in ("a", "b"):
         write_asked(tmp_path / name, tree_of())
-    flags = {"task": "answer", "data.files": [str(tmp_path / "a"), str(tmp_path / "b")]}
+    flags = {"task": "question-answering", "data.files": [str(tmp_path / "a"), str(tmp_path / "b")]}
     config = resolve(flags, preset_name="tiny").config
     with pytest.raises(DataError, match="two files have a question of the id '1'"):
         list(train(Request(config, tmp_path / "run")))
@@ -293,7 +293,7 @@ def test_an_answer_that_the_vocabulary_drops_has_no_tokens() -> None:
 def test_questions_without_an_answer_that_nobody_can_learn_are_told(tmp_path: Path) -> None:
     train_file, dev = write_asked(tmp_path / "a.json", asked(3, seed=5)), tmp_path / "dev.json"
     write_asked(dev, tree_of("Ada lives", id="9", answers=[], is_impossible=True))
-    config = configure("answer", train_file, dev, "limits.steps=1", "model.max_length=24")
+    config = configure("question-answering", train_file, dev, "limits.max_steps=1", "model.max_length=24")
     said = [event.text for event in train(Request(config, tmp_path / "run")) if isinstance(event, Warned)]
     assert any(
         text.startswith("1 of the questions to validate on have no answer, and none to train on") for text in said
@@ -302,6 +302,6 @@ def test_questions_without_an_answer_that_nobody_can_learn_are_told(tmp_path: Pa
 
 def test_windows_that_do_not_fit_are_refused_before_training() -> None:
     with pytest.raises(UsageError, match=r"need model\.max_length of 50"):
-        configure("answer", Path("a"), None, "data.windows.max_length=50")
+        configure("question-answering", Path("a"), None, "data.windows.max_length=50")
     with pytest.raises(UsageError, match="leaves 7 tokens for the context beside a question of max_question=30"):
-        configure("answer", Path("a"), None, "data.windows.max_question=30", "data.windows.stride=8")
+        configure("question-answering", Path("a"), None, "data.windows.max_question_length=30", "data.windows.stride=8")

@@ -10,20 +10,23 @@ from labeled import asked, configure, tagged, write_asked, write_tagged
 from test_resume_run import outcome
 
 STEPS = (
-    *("limits.steps=12", "optimization.max_tokens=200", "optimization.learning_rate=1e-2"),
-    *("evaluation.every_steps=5", "evaluation.samples=1", "model.dropout=0.3", "model.attention_dropout=0.2"),
+    *("limits.max_steps=12", "optimization.batch_tokens=200", "optimization.learning_rate=1e-2"),
+    *("evaluation.every_steps=5", "evaluation.n_samples=1", "model.dropout=0.3", "model.attention_dropout=0.2"),
 )
 CASES: dict[str, tuple[str, tuple[str, ...]]] = {
-    "tag, weighed, accumulated": ("tag", ("finetuning.class_weights=balanced", "optimization.accumulate=2")),
-    "tag, parts of sentences, bfloat16": ("tag", ("precision=bfloat16", "data.max_length=9")),
-    "answer, smoothed": ("answer", ("optimization.label_smoothing=0.1", "data.windows.max_length=16")),
+    "tag, weighed, accumulated": (
+        "token-classification",
+        ("finetuning.class_weights=balanced", "optimization.gradient_accumulation_steps=2"),
+    ),
+    "tag, parts of sentences, bfloat16": ("token-classification", ("precision=bfloat16", "data.max_length=9")),
+    "answer, smoothed": ("question-answering", ("optimization.label_smoothing=0.1", "data.windows.max_length=16")),
 }
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_stopping_changes_nothing(workshop: Any, tmp_path: Path, case: str) -> None:
     task, sets = CASES[case]
-    if task == "tag":
+    if task == "token-classification":
         path = write_tagged(tmp_path / "a", tagged(60, seed=1))
     else:
         path = write_asked(tmp_path / "a", asked(20, seed=1, impossible=0.5))

@@ -22,7 +22,7 @@ from attnkit.tasks.finetuning.token_classification import TASK
 from attnkit.tasks.finetuning.token_classification_data import open_tagged, rows_of_words, scheme_of
 from attnkit.text.tokenizer import BOS_ID, EOS_ID
 
-LEARNT = ("limits.epochs=4", "optimization.learning_rate=1e-2", "optimization.max_tokens=300")
+LEARNT = ("limits.max_epochs=4", "optimization.learning_rate=1e-2", "optimization.batch_tokens=300")
 
 
 @pytest.fixture(scope="module")
@@ -30,10 +30,10 @@ def taught(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A finished run, opened, with its data."""
     folder = tmp_path_factory.mktemp("taught")
     files = [write_tagged(folder / f"{name}.conll", tagged(n, seed)) for name, n, seed in (("a", 200, 1), ("b", 40, 2))]
-    config = configure("tag", files[0], files[1], *LEARNT, "evaluation.every_epochs=4")
+    config = configure("token-classification", files[0], files[1], *LEARNT, "evaluation.every_epochs=4")
     done = list(train(Request(config, folder / "run")))[-1]
     assert done.metrics["f1"] > 95
-    opened = open_run(folder / "run", "tag", device="cpu")
+    opened = open_run(folder / "run", "token-classification", device="cpu")
     return opened, open_tagged(config, folder / "run" / "data"), done.metrics
 
 
@@ -120,7 +120,7 @@ def test_sentences_longer_than_the_positions_are_tagged_to_the_last_word(taught:
 
 def test_class_weights_and_smoothing_are_those_of_a_sum_over_words() -> None:
     torch.manual_seed(1)
-    config = configure("tag", Path("a"), None).model
+    config = configure("token-classification", Path("a"), None).model
     model = Tagger(config, 50, 3).double()
     from attnkit.data.token_classification import TagBatch
 
@@ -151,7 +151,9 @@ def begin(path: Path, text: str, *sets: str, valid: str | None = None) -> tuple[
         other = path / "b.conll"
         other.write_text(valid)
     said = []
-    for event in train(Request(configure("tag", path / "a.conll", other, "limits.steps=1", *sets), path / "run")):
+    for event in train(
+        Request(configure("token-classification", path / "a.conll", other, "limits.max_steps=1", *sets), path / "run")
+    ):
         said.append(event)
         if isinstance(event, Begun):
             break
@@ -173,7 +175,7 @@ def test_tags_of_any_scheme(tmp_path: Path, case: str) -> None:
     lines, scheme, labels = SCHEMES[case]
     text = "\n".join("".join(f"w{i} {tag}\n" for i, tag in enumerate(line.split())) for line in lines * 3)
     _, run = begin(tmp_path, text, valid=text)
-    prepared = open_tagged(configure("tag", tmp_path / "a.conll", None), run / "data")
+    prepared = open_tagged(configure("token-classification", tmp_path / "a.conll", None), run / "data")
     assert prepared.labels.labels == labels.split() and scheme_of(prepared.labels) == scheme
     batch = prepared.train.batch(np.array([0]))
     written = {"iob1": "B-x I-x O B-y"}.get(case, lines[0]).split()
@@ -184,7 +186,7 @@ def test_tags_of_any_scheme(tmp_path: Path, case: str) -> None:
 def scored(tmp_path: Path, text: str, said: str) -> tuple[dict[str, float], list[Any]]:
     """Return the scores and samples of a model that says one tag of every word."""
     _, run = begin(tmp_path, text, valid=text)
-    config = configure("tag", tmp_path / "a.conll", tmp_path / "b.conll")
+    config = configure("token-classification", tmp_path / "a.conll", tmp_path / "b.conll")
     prepared = open_tagged(config, run / "data")
     labels = prepared.labels.labels
     model = Tagger(config.model, prepared.tokenizer.vocab_size, len(labels))
@@ -206,7 +208,7 @@ def test_first_tokens_carry_the_tags(tmp_path: Path) -> None:
     text = "lowering VBG O\nlowered VBD B-x\nnewest JJ I-x\n\nslow JJ O\n\n" * 5
     sets = ("vocabulary.kind=char", "data.held_out=2")
     said, run = begin(tmp_path, text, *sets)
-    config = configure("tag", tmp_path / "a.conll", None, *sets)
+    config = configure("token-classification", tmp_path / "a.conll", None, *sets)
     prepared = open_tagged(config, run / "data")
     # One of ten is held out, and those that are like it are left out.
     begun = said[-1]
@@ -222,12 +224,14 @@ def test_unheard_of_tags_are_told_and_count_as_missed(tmp_path: Path) -> None:
     said, run = begin(tmp_path, "a B-x\nb O\n\n" * 20, valid="a B-x\nc B-new\n\na B-x\nd O\n")
     told = [event.text for event in said if isinstance(event, Warned)]
     assert any("has the tag 'B-new'" in text for text in told)
-    prepared = open_tagged(configure("tag", tmp_path / "a.conll", tmp_path / "b.conll"), run / "data")
+    prepared = open_tagged(configure("token-classification", tmp_path / "a.conll", tmp_path / "b.conll"), run / "data")
     assert prepared.valid.batch(np.array([0])).tags.tolist() == [1, -1]
-    model = Tagger(configure("tag", Path("a"), None).model, prepared.tokenizer.vocab_size, 3)
+    model = Tagger(configure("token-classification", Path("a"), None).model, prepared.tokenizer.vocab_size, 3)
     with torch.no_grad():
         model.output.bias += torch.tensor([0.0, 99.0, 0.0])  # says B-x of every word
-    scores = TASK.evaluation(configure("tag", Path("a"), None), prepared, torch.device("cpu"), None)(model)
+    scores = TASK.evaluation(configure("token-classification", Path("a"), None), prepared, torch.device("cpu"), None)(
+        model
+    )
     assert scores is not None
     assert (scores["precision"], scores["accuracy"]) == (50, 50)
     assert scores["recall"] == pytest.approx(200 / 3), "an entity that it cannot find is missed all the same"
@@ -285,7 +289,7 @@ def test_tags_out_of_place_are_read_as_conlleval_does_and_told_once(tmp_path: Pa
     assert [told for told in warnings(said) if "BIO" in told] == [
         f"4 tags do not follow BIO and are read as conlleval does, the first: {tmp_path / 'a.conll'}:5: 'I-b' as 'B-b'"
     ]
-    prepared = open_tagged(configure("tag", tmp_path / "a.conll", tmp_path / "b.conll"), run / "data")
+    prepared = open_tagged(configure("token-classification", tmp_path / "a.conll", tmp_path / "b.conll"), run / "data")
     labels = prepared.labels.labels
     assert labels == ["O", "B-a", "I-a", "B-b", "I-b"]
     assert [tags for _, tags in prepared.valid_sentences] == [("B-a", "I-a"), ("O", "B-b"), ("B-a", "B-b")]

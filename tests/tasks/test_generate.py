@@ -25,7 +25,7 @@ def save(path: Path, kind: str = "bpe", ends: float = 0.0, **model: Any) -> Path
     """Save a run of random weights whose texts end now and then."""
     torch.manual_seed(5)
     words = vocabulary(kind)
-    config = configure("clm", words, tied=False, **model)
+    config = configure("clm", words, tie_embeddings=False, **model)
     made: Any = shaken(Gpt(config.model, words.vocab_size))
     with torch.no_grad():
         made.output.weight *= 3

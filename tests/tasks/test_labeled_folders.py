@@ -82,7 +82,7 @@ def opened(folder: Path, change: Change, what: str, open: Callable[[], Any]) -> 
 @pytest.mark.parametrize("case", WORDS)
 def test_words_that_make_no_sense_are_refused(tmp_path: Path, case: str) -> None:
     path = write_tagged(tmp_path / "a", tagged(4, seed=1))
-    config = configure("tag", path, path)
+    config = configure("token-classification", path, path)
     list(build_tagged(TaggedCorpus(config.data), tmp_path / "data", vocabulary("the tall man"), None))
     change, what = WORDS[case]
     opened(tmp_path / "data", change, what, lambda: open_tagged(config, tmp_path / "data"))
@@ -94,7 +94,7 @@ def test_questions_that_make_no_sense_are_refused(tmp_path: Path, case: str) -> 
     known = [{**question, "id": "1"}, {"id": "2", "question": "Who ?", "is_impossible": True, "answers": []}]
     paragraph = {"context": "Ada lives in Rome .", "qas": known}
     path = write_asked(tmp_path / "a", {"data": [{"paragraphs": [paragraph]}]})
-    config = configure("answer", path, path)
+    config = configure("question-answering", path, path)
     words = vocabulary("Ada lives in Rome . Who Where ?")
     list(build_asked(config, AskedCorpus(config.data), tmp_path / "data", words, None))
     change, what = QUESTIONS[case]

@@ -24,12 +24,12 @@ def events_of(config: Any, run: Path, **options: Any) -> list[Any]:
 
 def test_a_damaged_newest_checkpoint_is_named_in_a_warning(workshop: Any, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    workshop.train(workshop.configure(limits__steps=12, checkpoints={"keep_last": 3}), run)
+    workshop.train(workshop.configure(limits__max_steps=12, checkpoints={"keep_last": 3}), run)
     path = run / "checkpoints" / "step-12" / "model.safetensors"
     content = bytearray(path.read_bytes())
     content[-3] ^= 1
     path.write_bytes(content)
-    events = events_of(workshop.configure(limits__steps=12, checkpoints={"keep_last": 3}), run)
+    events = events_of(workshop.configure(limits__max_steps=12, checkpoints={"keep_last": 3}), run)
     warnings = [event.text for event in events if type(event).__name__ == "Warned"]
     assert len(warnings) == 1 and "model.safetensors" in warnings[0] and "step-12" in warnings[0]
 
@@ -45,7 +45,7 @@ def test_learned_positions_must_hold_what_may_come(workshop: Any) -> None:
 
 
 def test_a_run_cannot_begin_with_itself(workshop: Any, tmp_path: Path) -> None:
-    config, run = workshop.configure(limits__steps=2), tmp_path / "run"
+    config, run = workshop.configure(limits__max_steps=2), tmp_path / "run"
     workshop.train(config, run)
     with pytest.raises(UsageError, match="own weights"):
         events_of(config, run, overwrite=True, init_from=run)
@@ -53,7 +53,7 @@ def test_a_run_cannot_begin_with_itself(workshop: Any, tmp_path: Path) -> None:
 
 
 def test_overlap_with_any_training_corpus_is_told(workshop: Any, tmp_path: Path) -> None:
-    config = workshop.configure(limits__steps=1)
+    config = workshop.configure(limits__max_steps=1)
     data = config.data.model_copy(
         update={"src": (*config.data.src, *config.data.valid_src), "tgt": (*config.data.tgt, *config.data.valid_tgt)}
     )
@@ -69,7 +69,7 @@ def test_given_vocabularies_are_used(workshop: Any, tmp_path: Path, monkeypatch:
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == 0
-    workshop.train(workshop.configure(limits__steps=1, vocabulary_files=[str(vocabulary)]), run)
+    workshop.train(workshop.configure(limits__max_steps=1, vocabulary_files=[str(vocabulary)]), run)
     assert (run / "tokenizer.json").read_text().strip() == vocabulary.read_text().strip()
 
 

@@ -20,11 +20,11 @@ from attnkit.text.lines import count_lines
 EXAMPLES = Path(__file__).parents[2] / "examples"
 NEEDS: dict[tuple[str, Any], dict[str, Any]] = {
     ("distribution", "normalize"): {"model__alignment": "kernel"},
-    ("query", "current"): {"model__input_feeding": True},
-    ("start", "last"): {"model__encoder_layers": 2},
-    ("start", "layers"): {"model__encoder_layers": 2, "model__decoder_layers": 2},
-    ("tied", "target"): {"joint_vocabulary": False},
-    ("tied", "none"): {"joint_vocabulary": False},
+    ("attention_query", "current"): {"model__input_feeding": True},
+    ("decoder_init", "last"): {"model__encoder_layers": 2},
+    ("decoder_init", "layers"): {"model__encoder_layers": 2, "model__decoder_layers": 2},
+    ("tie_embeddings", "target"): {"joint_vocabulary": False},
+    ("tie_embeddings", "none"): {"joint_vocabulary": False},
 }
 """What else is set, so that more combinations are tried."""
 ELSEWHERE = ("kind", "scale_embeddings")
@@ -44,8 +44,8 @@ def choices() -> list[tuple[str, str, Any]]:
 def test_the_choices_are_found() -> None:
     names = {name for _, name, _ in choices()}
     assert names == {
-        *("norm", "embedding_norm", "positions", "pattern", "activation", "tied"),
-        *("cell", "bidirectional", "alignment", "distribution", "query", "input_feeding", "start"),
+        *("norm", "embedding_norm", "positions", "pattern", "activation", "tie_embeddings"),
+        *("cell", "bidirectional", "alignment", "distribution", "attention_query", "input_feeding", "decoder_init"),
     }
 
 
@@ -54,8 +54,13 @@ def test_every_choice_trains(workshop: Any, tmp_path: Path, kind: str, name: str
     if name == "input_feeding":
         pytest.skip("goes with query current")
     also = NEEDS.get((name, option), {})
-    changes = {**also, f"model__{name}": option, "limits__steps": 2, "evaluation": {"every_steps": 2, "samples": 0}}
-    config = workshop.configure(kind, **changes, optimization__max_tokens=200, vocabulary__byte_fallback=False)
+    changes = {
+        **also,
+        f"model__{name}": option,
+        "limits__max_steps": 2,
+        "evaluation": {"every_steps": 2, "n_samples": 0},
+    }
+    config = workshop.configure(kind, **changes, optimization__batch_tokens=200, vocabulary__byte_fallback=False)
     assert getattr(config.model, name) == option
     done = workshop.train(config, tmp_path / "run")
     assert done.step == 2
@@ -65,8 +70,8 @@ def test_every_choice_trains(workshop: Any, tmp_path: Path, kind: str, name: str
 
 @pytest.mark.parametrize("schedule", ["constant", "inverse_sqrt", "noam", "linear", "wsd", "plateau"])
 def test_every_schedule_trains(workshop: Any, tmp_path: Path, schedule: str) -> None:
-    changes = {"optimization__schedule": schedule, "evaluation": {"every_steps": 1, "samples": 0}}
-    done = workshop.train(workshop.configure(limits__steps=2, **changes), tmp_path / "run")
+    changes = {"optimization__schedule": schedule, "evaluation": {"every_steps": 1, "n_samples": 0}}
+    done = workshop.train(workshop.configure(limits__max_steps=2, **changes), tmp_path / "run")
     assert done.step == 2
 
 
@@ -85,7 +90,7 @@ def test_every_preset_resolves(name: str, kind: str) -> None:
     assert resolved.config.model.kind == kind
     assert resolved.origin("model.d_model") == f"preset {name}"
     assert resolved.origin("data.src") == "flag"
-    assert resolved.origin("model.tied") == "default"
+    assert resolved.origin("model.tie_embeddings") == "default"
     read_back = validate(TranslationConfig, parse_yaml(dump_yaml(resolved.config), "a test"))
     assert read_back == resolved.config
 
@@ -145,14 +150,14 @@ def test_higher_layers_win(tmp_path: Path) -> None:
     origins = [resolved.origin(f"{key}") for key in ("seed", "model.d_ff", "model.dropout", "model.d_model")]
     assert origins == ["flag", "--set model.d_ff", str(path), "preset tiny"]
     # A length in steps replaces the preset's in epochs; evaluation stays the preset's.
-    assert (config.limits.steps, config.limits.epochs) == (7, None)
+    assert (config.limits.max_steps, config.limits.max_epochs) == (7, None)
     assert config.evaluation.every_epochs is not None
 
 
 def test_two_vocabularies_are_not_tied_three_ways() -> None:
-    assert resolve({**FLAGS, "joint_vocabulary": False}, preset_name="tiny").config.model.tied == "target"
-    with pytest.raises(UsageError, match=r"model\.tied=all needs joint_vocabulary=true"):
-        resolve(FLAGS, sets=["joint_vocabulary=false", "model.tied=all"], preset_name="tiny")
+    assert resolve({**FLAGS, "joint_vocabulary": False}, preset_name="tiny").config.model.tie_embeddings == "target"
+    with pytest.raises(UsageError, match=r"model\.tie_embeddings=all needs joint_vocabulary=true"):
+        resolve(FLAGS, sets=["joint_vocabulary=false", "model.tie_embeddings=all"], preset_name="tiny")
 
 
 def test_files_must_pair_up() -> None:

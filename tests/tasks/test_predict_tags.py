@@ -26,7 +26,7 @@ TAGS = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return random_run(tmp_path_factory.mktemp("tagger") / "run", "tag", TAGS)
+    return random_run(tmp_path_factory.mktemp("tagger") / "run", "token-classification", TAGS)
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def sentences() -> list[list[str]]:
 
 def alone(run: Path, words: list[str]) -> list[dict[str, float]]:
     """Return the probabilities of each word's tags, of a row laid out by hand; the sentence fits into one."""
-    model, vocabulary = opened(run, "tag")
+    model, vocabulary = opened(run, "token-classification")
     encoded = encode_words(vocabulary, [words])[0]
     row = [1, *encoded.ids.tolist(), 2]
     assert len(row) <= 24
@@ -141,9 +141,9 @@ def test_names_of_files_tell_columns(run: Path, tmp_path: Path, name: str) -> No
 
 @pytest.mark.parametrize("name", ["a.txt", "a.conllu", "conll", "-", "a.conll.txt"])
 def test_other_files_are_lines_of_words(name: str) -> None:
-    assert choose_format(Request(Path("run"), []), "tag", Path(name)) == "lines"
-    assert choose_format(Request(Path("run"), [], gold=True), "tag", Path(name)) == "conll"
-    assert choose_format(Request(Path("run"), [], format="lines"), "tag", Path("a.conll")) == "lines"
+    assert choose_format(Request(Path("run"), []), "token-classification", Path(name)) == "lines"
+    assert choose_format(Request(Path("run"), [], gold=True), "token-classification", Path(name)) == "conll"
+    assert choose_format(Request(Path("run"), [], format="lines"), "token-classification", Path("a.conll")) == "lines"
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ ODD = ["", "   ", "\t", "the\u2028fox", "日本語 😀", "[MASK] </s>", "fox " 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return random_run(tmp_path_factory.mktemp("classifier") / "run", "text-classify", LABELS)
+    return random_run(tmp_path_factory.mktemp("classifier") / "run", "text-classification", LABELS)
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def texts() -> list[str]:
 
 def alone(run: Path, text: str, text2: str | None = None) -> dict[str, float]:
     """Return the probability of each label, of a row laid out by hand."""
-    model, words = opened(run, "text-classify")
+    model, words = opened(run, "text-classification")
     ids, ids2 = words.encode([text, text2 or ""])
     row = [1, *ids[:22], 2] if text2 is None else [1, *ids, 2, *ids2, 2]
     segments = [0] * len(row) if text2 is None else [0] * (len(ids) + 2) + [1] * (len(ids2) + 1)
@@ -144,7 +144,7 @@ def taught(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The same classifier as one that was taught single texts and as one that was taught pairs."""
     folder = tmp_path_factory.mktemp("taught")
     columns = {"singles": ["verdict", "remark"], "pairs": ["label", "premise", "hypothesis"]}
-    return {kind: random_run(folder / kind, "text-classify", LABELS, columns=columns[kind]) for kind in columns}
+    return {kind: random_run(folder / kind, "text-classification", LABELS, columns=columns[kind]) for kind in columns}
 
 
 def test_a_run_that_was_taught_pairs_reads_pairs(run: Path, taught: dict[str, Path], tmp_path: Path) -> None:
@@ -207,7 +207,7 @@ def test_no_more_of_a_text_is_encoded_than_is_read(run: Path, tmp_path: Path, mo
     assert max(seen) <= 24 * 16 + (1 << 16) and len(seen) < 2 * len(texts)
     monkeypatch.undo()
     assert found == [pytest.approx(alone(run, text), abs=1.5e-6) for text in texts]
-    n_cut = sum(len(ids) > 22 for ids in opened(run, "text-classify")[1].encode(texts))
+    n_cut = sum(len(ids) > 22 for ids in opened(run, "text-classification")[1].encode(texts))
     assert n_cut < len(texts)
     assert asked.predictor.complaints() == [f"{n_cut} texts have more than 24 tokens; the rest was not read"]
 
@@ -215,7 +215,7 @@ def test_no_more_of_a_text_is_encoded_than_is_read(run: Path, tmp_path: Path, mo
 def test_rows_of_pairs_are_those_of_whole_texts(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whichever of the two is cut, or both; and as many are said to be cut."""
     monkeypatch.setattr(beginning, "_PER_ID", 1)
-    drawn, words = random.Random(5), opened(run, "text-classify")[1]
+    drawn, words = random.Random(5), opened(run, "text-classification")[1]
     one, two = ([" ".join(drawn.choices(WORDS, k=drawn.randint(0, 40))) for _ in range(200)] for _ in range(2))
     reader = TextReader(words, 24)
     expected = [join(*ids, 24) for ids in zip(words.encode(one), words.encode(two), strict=True)]

@@ -26,7 +26,7 @@ from attnkit.tasks.language_modeling.evaluate import LanguageEvaluation, languag
 def runs(workshop: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("runs")
     for name in ("hidden words", "pairs", "next words"):
-        workshop.train(workshop.configure_task(name, limits__steps=4), folder / name)
+        workshop.train(workshop.configure_task(name, limits__max_steps=4), folder / name)
     return {name: folder / name for name in ("hidden words", "pairs", "next words")}
 
 
@@ -143,7 +143,7 @@ COUNTING = [" ".join(str((start + step) % 10) for step in range(20)) for start i
 @pytest.mark.parametrize("task", ["mlm", "clm"])
 def test_counting_is_learnt(tmp_path: Path, task: str) -> None:
     """Hidden digits follow from their neighbours, the next from those before."""
-    sets = ["vocabulary.kind=word", "optimization.learning_rate=0.005", "limits.steps=300", "model.dropout=0.0"]
+    sets = ["vocabulary.kind=word", "optimization.learning_rate=0.005", "limits.max_steps=300", "model.dropout=0.0"]
     sets += ["model.attention_dropout=0.0", "optimization.warmup_steps=10", "evaluation.every_steps=300"]
     sets += ["model.positions=rotary"]
     valid = write(tmp_path / "valid", *COUNTING[:50])
@@ -160,7 +160,7 @@ def test_what_follows_is_learnt(tmp_path: Path) -> None:
     for _ in range(400):
         topic = drawn.randrange(12)
         lines.append(" ".join(f"{topic}-{drawn.randrange(2)}" for _ in range(20)))
-    sets = ["vocabulary.kind=word", "optimization.learning_rate=0.005", "limits.steps=250", "model.dropout=0.0"]
+    sets = ["vocabulary.kind=word", "optimization.learning_rate=0.005", "limits.max_steps=250", "model.dropout=0.0"]
     sets += ["model.attention_dropout=0.0", "optimization.warmup_steps=10", "evaluation.every_steps=250"]
     sets += ["model.next_sentence=true", "data.valid_rows=null"]
     valid = write(tmp_path / "valid", *lines[300:])

@@ -65,7 +65,7 @@ def test_directions_hold_the_same_text(tmp_path: Path, direction: str) -> None:
 
 def test_words_without_a_name_are_never_predicted(tmp_path: Path) -> None:
     lines = [f"the old man met stranger{n} and the sea" for n in range(60)]
-    sets = ["vocabulary.kind=word", "vocabulary.min_frequency=5", "masking.share=0.6"]
+    sets = ["vocabulary.kind=word", "vocabulary.min_frequency=5", "masking.mask_prob=0.6"]
     config = configure("mlm", [write(tmp_path / "text", *lines)], *sets)
     assert any("unknown to the vocabulary" in getattr(event, "text", "") for event in prepare(config, tmp_path / "run"))
     rows: Any = open_text(config, tmp_path / "run/data").train
@@ -78,7 +78,9 @@ def test_words_without_a_name_are_never_predicted(tmp_path: Path) -> None:
 def test_several_files_share_an_epoch_as_they_should(tmp_path: Path) -> None:
     large = write(tmp_path / "large", *(f"the sheep {n} came home" for n in range(400)))
     small = write(tmp_path / "small", *(f"das Schaf {n} kam heim" for n in range(40)))
-    config = configure("mlm", [large, small], "data.alpha=0.5", "limits.steps=2", "evaluation.samples=0")
+    config = configure(
+        "mlm", [large, small], "data.language_sampling_alpha=0.5", "limits.max_steps=2", "evaluation.n_samples=0"
+    )
     events = list(train(Request(config, tmp_path / "run")))
     shown = [event.text for event in events if isinstance(event, Stage) and "of an epoch" in event.text]
     assert len(shown) == 2
@@ -102,7 +104,7 @@ def test_pairs_of_several_files_share_an_epoch_too(tmp_path: Path) -> None:
     """By the tokens of the pieces that pairs are made of."""
     large = write(tmp_path / "large", *(f"the sheep {n} came home {'and ate ' * (n % 7)}" for n in range(400)))
     small = write(tmp_path / "small", *(f"das Schaf {n} kam heim" for n in range(60)))
-    config = configure("mlm", [large, small], "data.alpha=0.3", "model.next_sentence=true")
+    config = configure("mlm", [large, small], "data.language_sampling_alpha=0.3", "model.next_sentence=true")
     prepare(config, tmp_path / "run")
     rows: Any = open_text(config, tmp_path / "run/data").train
     n_large = int((rows.corpus(np.arange(len(rows))) == 0).sum())
@@ -119,8 +121,8 @@ def test_pairs_of_several_files_share_an_epoch_too(tmp_path: Path) -> None:
     ("sets", "lines", "error", "words"),
     [
         (["vocabulary.symbols=[]"], 50, UsageError, "needs \\[MASK\\]"),
-        (["data.length=32", "model.positions=learned"], 50, UsageError, "max_length"),
-        (["data.documents=blocks"], 50, DataError, "cannot be trained on with one held out"),
+        (["data.sequence_length=32", "model.positions=learned"], 50, UsageError, "max_length"),
+        (["data.document_format=blocks"], 50, DataError, "cannot be trained on with one held out"),
         ([], 1, DataError, "cannot be trained on with one held out"),
         (["model.kind=gpt"], 50, UsageError, "model.kind"),
         (["model.next_sentence=true", "model.n_segments=1"], 50, UsageError, "n_segments"),
@@ -135,7 +137,7 @@ def test_what_cannot_be_is_told(tmp_path: Path, sets: list[str], lines: int, err
 
 @pytest.mark.parametrize(
     ("sets", "useless"),
-    [([], "[MASK]"), (["data.alpha=0.0"], "[MASK]"), (["model.next_sentence=true"], "word")],
+    [([], "[MASK]"), (["data.language_sampling_alpha=0.0"], "[MASK]"), (["model.next_sentence=true"], "word")],
 )
 @pytest.mark.parametrize("where", ["train", "valid"])
 def test_a_file_of_nothing_to_learn_from_is_refused(tmp_path: Path, sets: list[str], useless: str, where: str) -> None:
@@ -154,7 +156,7 @@ def test_a_few_held_out_words_are_scored_nevertheless(tmp_path: Path) -> None:
     for number in range(4):
         lines = [f"{letter} again" for letter in "abcdefghij"]
         path = write(tmp_path / f"text{number}", *lines, *["and so on"] * number)
-        config = configure("mlm", [path], "vocabulary.kind=word", "limits.steps=1", f"data.held_out_seed={number}")
+        config = configure("mlm", [path], "vocabulary.kind=word", "limits.max_steps=1", f"data.held_out_seed={number}")
         done = list(train(Request(config, tmp_path / f"run{number}")))[-1]
         assert done.metrics["loss"] > 1 and done.metrics["perplexity"] > 2
 
@@ -165,7 +167,7 @@ def test_alignments_that_score_places_of_a_row_want_rows_of_their_own(tmp_path: 
     for name in ("location", "feature"):
         with pytest.raises(UsageError, match=f"alignment {name} scores places of a row"):
             configure(task, [path], f"model.alignment={name}")
-        configure(task, [path], f"model.alignment={name}", "data.isolated=false")
+        configure(task, [path], f"model.alignment={name}", "data.isolate_documents=false")
     configure(task, [path], "model.alignment=feature", "model.attention_options.second_feature=square")
 
 
@@ -186,7 +188,7 @@ def test_documents_that_may_see_each_other_share_a_passage(tmp_path: Path) -> No
     path = write(tmp_path / "text", *(f"line {n}" for n in range(200)))
     rows = {}
     for isolated in ("true", "false"):
-        config = configure("mlm", [path], f"data.isolated={isolated}")
+        config = configure("mlm", [path], f"data.isolate_documents={isolated}")
         prepare(config, tmp_path / isolated)
         rows[isolated] = open_text(config, tmp_path / isolated / "data").train
     apart, together = (rows[name].batch(np.arange(len(rows[name])), 1, 0) for name in ("true", "false"))

@@ -32,15 +32,19 @@ def resolved(files: dict[str, list[str]], *sets: str, **options: Any) -> Resolve
 
 
 def test_all_limits_given_by_hand_hold(files: dict[str, list[str]], tmp_path: Path) -> None:
-    config = resolve({**files, "limits.steps": 7, "limits.epochs": 2.0}, preset_name="tiny").config
-    assert (config.limits.steps, config.limits.epochs) == (7, 2.0)
-    (tmp_path / "a.yaml").write_text("limits: {epochs: 3}\n")
-    config = resolved(files, "limits.steps=9", file=tmp_path / "a.yaml").config
-    assert (config.limits.steps, config.limits.epochs) == (9, 3.0)
-    config = resolved(files, "limits.minutes=1").config
-    assert (config.limits.minutes, config.limits.epochs) == (1.0, 30.0), "a clock comes on top of the preset's length"
-    config = resolved(files, "limits.steps=9").config
-    assert (config.limits.steps, config.limits.epochs) == (9, None), "a length comes in the place of the preset's"
+    config = resolve({**files, "limits.max_steps": 7, "limits.max_epochs": 2.0}, preset_name="tiny").config
+    assert (config.limits.max_steps, config.limits.max_epochs) == (7, 2.0)
+    (tmp_path / "a.yaml").write_text("limits: {max_epochs: 3}\n")
+    config = resolved(files, "limits.max_steps=9", file=tmp_path / "a.yaml").config
+    assert (config.limits.max_steps, config.limits.max_epochs) == (9, 3.0)
+    config = resolved(files, "limits.max_minutes=1").config
+    assert (config.limits.max_minutes, config.limits.max_epochs) == (1.0, 30.0), (
+        "a clock comes on top of the preset's length"
+    )
+    config = resolved(files, "limits.max_steps=9").config
+    assert (config.limits.max_steps, config.limits.max_epochs) == (9, None), (
+        "a length comes in the place of the preset's"
+    )
 
 
 def test_a_period_replaces_that_of_the_file_and_two_of_one_hand_are_refused(
@@ -68,7 +72,7 @@ def test_two_vocabularies_are_separate_ones_and_the_plan_reads_them(
 ) -> None:
     given = {**files, "vocabulary_files": vocabularies(files, tmp_path)}
     config = resolve(given, preset_name="tiny").config
-    assert config.joint_vocabulary is False and config.model.tied == "target"
+    assert config.joint_vocabulary is False and config.model.tie_embeddings == "target"
     joint = resolved(files, "joint_vocabulary=false", "vocabulary.kind=char", "vocabulary.byte_fallback=false").config
     width = config.model.d_model  # source table, target table, output bias
     assert plan(config).n_parameters - plan(joint).n_parameters == (16 - 24) * width, "24 characters a side else"
@@ -88,8 +92,8 @@ def test_the_dry_run_as_json_keeps_types(
     with pytest.raises(SystemExit):
         main()
     shown = json.loads(capsys.readouterr().out)["configuration"]
-    assert shown["limits.steps"] == {"value": 7, "origin": "flag"}
-    assert shown["joint_vocabulary"]["value"] is True and shown["limits.epochs"]["value"] is None
+    assert shown["limits.max_steps"] == {"value": 7, "origin": "flag"}
+    assert shown["joint_vocabulary"]["value"] is True and shown["limits.max_epochs"]["value"] is None
 
 
 def test_a_run_goes_on_without_what_it_began_with(workshop: Any, trained: Path, tmp_path: Path) -> None:
@@ -107,7 +111,9 @@ def test_a_run_goes_on_without_what_it_began_with(workshop: Any, trained: Path, 
     vocabulary.unlink()
     assert workshop.train(config, tmp_path / "second").step == 12
     events = list(
-        train(Request(workshop.configure(limits__steps=13, vocabulary_files=[str(vocabulary)]), tmp_path / "second"))
+        train(
+            Request(workshop.configure(limits__max_steps=13, vocabulary_files=[str(vocabulary)]), tmp_path / "second")
+        )
     )
     assert events
 

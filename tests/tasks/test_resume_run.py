@@ -22,13 +22,16 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "transformer, accumulated, bfloat16": (
         "transformer",
-        {**DROPOUT, "optimization__accumulate": 2, "precision": "bfloat16"},
+        {**DROPOUT, "optimization__gradient_accumulation_steps": 2, "precision": "bfloat16"},
     ),
     "transformer, averaged": ("transformer", {**DROPOUT, "checkpoints__average": 2}),
-    "rnn, additive, previous": ("rnn", {**DROPOUT, "model__query": "previous", "model__alignment": "additive"}),
+    "rnn, additive, previous": (
+        "rnn",
+        {**DROPOUT, "model__attention_query": "previous", "model__alignment": "additive"},
+    ),
     "rnn, lstm, input feeding": (
         "rnn",
-        {**DROPOUT, "model__cell": "lstm", "model__query": "current", "model__input_feeding": True},
+        {**DROPOUT, "model__cell": "lstm", "model__attention_query": "current", "model__input_feeding": True},
     ),
 }
 
@@ -56,17 +59,20 @@ def test_stopping_changes_nothing(workshop: Any, tmp_path: Path, case: str) -> N
 
 
 OTHERS: dict[str, tuple[str, dict[str, Any]]] = {
-    "lines, noisy": ("lines", {"model__dropout": 0.3, "noise": {"drop": 0.2, "mask": 0.1, "shuffle": 0.3}}),
+    "lines, noisy": (
+        "lines",
+        {"model__dropout": 0.3, "noise": {"word_dropout": 0.2, "mask_prob": 0.1, "shuffle_prob": 0.3}},
+    ),
     "lines, lstm, averaged": ("lines", {"model__cell": "lstm", "checkpoints__average": 2, "model__decoder_layers": 2}),
-    "vectors, noisy, moving average": ("vectors", {"noise__mask": 0.3, "optimization__ema_decay": 0.9}),
-    "documents, accumulated": ("documents", {"model__dropout": 0.3, "optimization__accumulate": 2}),
+    "vectors, noisy, moving average": ("vectors", {"noise__mask_prob": 0.3, "optimization__ema_decay": 0.9}),
+    "documents, accumulated": ("documents", {"model__dropout": 0.3, "optimization__gradient_accumulation_steps": 2}),
     "documents, bfloat16": ("documents", {"precision": "bfloat16"}),
 }
 DROPPED = {"model__dropout": 0.3, "model__attention_dropout": 0.3}
 OTHERS |= {
     "hidden words": ("hidden words", DROPPED),
     "pairs, bfloat16": ("pairs", {"precision": "bfloat16", **DROPPED}),
-    "next words, accumulated": ("next words", {"optimization__accumulate": 2, **DROPPED}),
+    "next words, accumulated": ("next words", {"optimization__gradient_accumulation_steps": 2, **DROPPED}),
     "texts, bfloat16": ("texts", {"precision": "bfloat16", **DROPPED}),
 }
 LONG = ("lines, lstm, averaged", "documents, bfloat16")
@@ -87,7 +93,12 @@ def test_stopping_another_task_changes_nothing(workshop: Any, tmp_path: Path, ca
 @pytest.mark.parametrize("stop", [1, 3, 4, 6])
 def test_every_step_of_a_noisy_epoch_can_be_the_last(workshop: Any, tmp_path: Path, stop: int) -> None:
     """Six steps with an evaluation after three, across the end of an epoch: a stop at any question."""
-    changes = {"noise__mask": 0.5, "limits__steps": 6, "evaluation": {"every_steps": 3}, "optimization__max_tokens": 80}
+    changes = {
+        "noise__mask_prob": 0.5,
+        "limits__max_steps": 6,
+        "evaluation": {"every_steps": 3},
+        "optimization__batch_tokens": 80,
+    }
     config = workshop.configure_task("vectors", **changes)
     whole = workshop.train(config, tmp_path / "whole")
     assert whole == workshop.train(config, tmp_path / "pieces", stops=(stop,))
@@ -95,14 +106,14 @@ def test_every_step_of_a_noisy_epoch_can_be_the_last(workshop: Any, tmp_path: Pa
 
 
 def test_stopping_across_an_epoch(workshop: Any, tmp_path: Path) -> None:
-    config = workshop.configure("transformer", limits__steps=25, evaluation={"every_epochs": 0.5}, **DROPOUT)
+    config = workshop.configure("transformer", limits__max_steps=25, evaluation={"every_epochs": 0.5}, **DROPOUT)
     whole = workshop.train(config, tmp_path / "whole")
     assert whole == workshop.train(config, tmp_path / "pieces", stops=(16, 1, 1, 3))
     assert outcome(tmp_path / "whole", 25) == outcome(tmp_path / "pieces", 25)
 
 
 def test_a_kill_before_the_best_was_named_changes_nothing(workshop: Any, tmp_path: Path) -> None:
-    config = workshop.configure(limits__metric="loss", limits__patience=50)
+    config = workshop.configure(limits__metric="loss", limits__early_stopping_patience=50)
     whole = workshop.train(config, tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
         for event in train(Request(config, tmp_path / "pieces")):
@@ -134,7 +145,7 @@ def test_the_seed_matters(workshop: Any, tmp_path: Path) -> None:
     """Otherwise the tests above would compare constants."""
     outcomes = []
     for seed in (1, 2):
-        workshop.train(workshop.configure("transformer", limits__steps=2, seed=seed), tmp_path / str(seed))
+        workshop.train(workshop.configure("transformer", limits__max_steps=2, seed=seed), tmp_path / str(seed))
         outcomes.append(outcome(tmp_path / str(seed), 2))
     assert outcomes[0]["checkpoints/step-2/model.safetensors"] != outcomes[1]["checkpoints/step-2/model.safetensors"]
 
@@ -145,7 +156,7 @@ def status(run: Path) -> Any:
 
 def test_a_kill_in_the_last_evaluation_leaves_it_to_the_next_call(workshop: Any, tmp_path: Path) -> None:
     """The last step is saved, as ``save_every`` asks, before it is evaluated."""
-    config = workshop.configure(limits__steps=6, checkpoints__save_every=3, **DROPOUT)
+    config = workshop.configure(limits__max_steps=6, checkpoints__save_every=3, **DROPOUT)
     whole = workshop.train(config, tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
         for event in train(Request(config, tmp_path / "pieces")):
@@ -159,7 +170,7 @@ def test_a_kill_in_the_last_evaluation_leaves_it_to_the_next_call(workshop: Any,
 
 
 def test_a_kill_after_the_last_save_leaves_the_end_to_the_next_call(workshop: Any, tmp_path: Path) -> None:
-    config, run = workshop.configure(limits__steps=5), tmp_path / "pieces"
+    config, run = workshop.configure(limits__max_steps=5), tmp_path / "pieces"
     whole = workshop.train(config, tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
         for event in train(Request(config, run)):
@@ -176,13 +187,13 @@ def test_a_kill_after_the_last_save_leaves_the_end_to_the_next_call(workshop: An
 
 def test_a_stop_is_one_only_where_something_is_saved(workshop: Any, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    events = train(Request(workshop.configure(limits__steps=5), run))
+    events = train(Request(workshop.configure(limits__max_steps=5), run))
     assert isinstance(next(events), Stage)
     with pytest.raises(KeyboardInterrupt):
         events.throw(KeyboardInterrupt)
     assert (status(run)["state"], status(run)["step"], status(run)["exit_code"]) == ("stopped", 0, 130)
-    workshop.train(workshop.configure(limits__steps=5), run)
-    events = train(Request(workshop.configure(limits__steps=9), run))
+    workshop.train(workshop.configure(limits__max_steps=5), run)
+    events = train(Request(workshop.configure(limits__max_steps=9), run))
     assert isinstance(next(events), Begun)
     with pytest.raises(KeyboardInterrupt):
         events.throw(KeyboardInterrupt)

@@ -23,7 +23,7 @@ def snapshot(folder: Path) -> dict[str, bytes]:
 
 
 def test_a_finished_run_says_so_and_changes_nothing(workshop: Any, tmp_path: Path) -> None:
-    config, run = workshop.configure(limits__steps=3), tmp_path / "run"
+    config, run = workshop.configure(limits__max_steps=3), tmp_path / "run"
     first = workshop.train(config, run)
     before = snapshot(run)
     events = list(train(Request(config, run)))
@@ -35,9 +35,9 @@ def test_a_finished_run_says_so_and_changes_nothing(workshop: Any, tmp_path: Pat
 
 def test_a_changed_key_is_refused_with_old_and_new(workshop: Any, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    workshop.train(workshop.configure(limits__steps=2), run)
+    workshop.train(workshop.configure(limits__max_steps=2), run)
     before = snapshot(run)
-    other = workshop.configure(limits__steps=2, model__d_ff=64, seed=5)
+    other = workshop.configure(limits__max_steps=2, model__d_ff=64, seed=5)
     with pytest.raises(UsageError) as caught:
         list(train(Request(other, run)))
     assert "model.d_ff: 32 -> 64" in caught.value.what and "seed: 1 -> 5" in caught.value.what
@@ -48,28 +48,28 @@ def test_a_changed_key_is_refused_with_old_and_new(workshop: Any, tmp_path: Path
 
 def test_a_changed_kind_of_model_is_refused(workshop: Any, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    workshop.train(workshop.configure(limits__steps=2), run)
+    workshop.train(workshop.configure(limits__max_steps=2), run)
     with pytest.raises(UsageError, match=r"model\.kind: transformer -> rnn"):
-        list(train(Request(workshop.configure("rnn", limits__steps=2), run)))
+        list(train(Request(workshop.configure("rnn", limits__max_steps=2), run)))
 
 
 def test_a_changed_metric_is_refused(workshop: Any, tmp_path: Path) -> None:
     """What was best by one would be compared with the other's numbers. Other limits may change."""
     run = tmp_path / "run"
-    workshop.train(workshop.configure(limits__steps=2), run)
+    workshop.train(workshop.configure(limits__max_steps=2), run)
     for steps in (2, 3):
-        other = workshop.configure(limits__steps=steps, limits__metric="loss")
+        other = workshop.configure(limits__max_steps=steps, limits__metric="loss")
         with pytest.raises(UsageError, match=r"limits\.metric: bleu -> loss") as caught:
             list(train(Request(other, run)))
-        assert "limits.steps" not in caught.value.what
-    more = {"limits__steps": 3, "limits__epochs": 9.0, "limits__tokens": 10**6, "limits__minutes": 9.0}
-    assert workshop.train(workshop.configure(**more, limits__patience=9), run).step == 3
+        assert "limits.max_steps" not in caught.value.what
+    more = {"limits__max_steps": 3, "limits__max_epochs": 9.0, "limits__max_tokens": 10**6, "limits__max_minutes": 9.0}
+    assert workshop.train(workshop.configure(**more, limits__early_stopping_patience=9), run).step == 3
 
 
 def test_a_larger_limit_goes_on(workshop: Any, tmp_path: Path) -> None:
     """With a schedule that does not look at the end, the longer run equals one that was long from the start."""
-    constant = {"optimization__schedule": "constant", "optimization__warmup_share": 1.0, "model__dropout": 0.2}
-    short, long = (workshop.configure(limits__steps=n, **constant) for n in (5, 10))
+    constant = {"optimization__schedule": "constant", "optimization__warmup_fraction": 1.0, "model__dropout": 0.2}
+    short, long = (workshop.configure(limits__max_steps=n, **constant) for n in (5, 10))
     workshop.train(short, tmp_path / "grown")
     grown = workshop.train(long, tmp_path / "grown")
     workshop.train(long, tmp_path / "long")
@@ -80,9 +80,9 @@ def test_a_larger_limit_goes_on(workshop: Any, tmp_path: Path) -> None:
 
 def test_an_average_asked_for_later_is_made_without_training(workshop: Any, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    workshop.train(workshop.configure(limits__steps=10), run)
+    workshop.train(workshop.configure(limits__max_steps=10), run)
     last = (run / "checkpoints/step-10/model.safetensors").read_bytes()
-    done = workshop.train(workshop.configure(limits__steps=10, checkpoints__average=2), run)
+    done = workshop.train(workshop.configure(limits__max_steps=10, checkpoints__average=2), run)
     assert done.step == 10 and not done.already
     assert (run / "averaged/model.safetensors").exists()
     assert (run / "checkpoints/step-10/model.safetensors").read_bytes() == last
@@ -92,19 +92,19 @@ def test_an_average_older_than_the_run_is_made_anew(workshop: Any, tmp_path: Pat
     """As after a kill between the last save and the averaging."""
     run = tmp_path / "run"
     changes = {"evaluation": {"every_steps": 2}, "checkpoints__keep_last": 2}
-    workshop.train(workshop.configure(limits__steps=4, checkpoints__average=2, **changes), run)
+    workshop.train(workshop.configure(limits__max_steps=4, checkpoints__average=2, **changes), run)
     old = (run / "averaged/model.safetensors").read_bytes()
-    workshop.train(workshop.configure(limits__steps=8, **changes), run)
+    workshop.train(workshop.configure(limits__max_steps=8, **changes), run)
     assert (run / "averaged/model.safetensors").read_bytes() == old
-    workshop.train(workshop.configure(limits__steps=8, checkpoints__average=2, **changes), run)
+    workshop.train(workshop.configure(limits__max_steps=8, checkpoints__average=2, **changes), run)
     assert (run / "averaged/model.safetensors").read_bytes() != old
 
 
 def test_overwrite_moves_the_old_run_aside(workshop: Any, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    workshop.train(workshop.configure(limits__steps=2), run)
+    workshop.train(workshop.configure(limits__max_steps=2), run)
     old = snapshot(run)
-    done = workshop.train(workshop.configure(limits__steps=3, seed=2), run, overwrite=True)
+    done = workshop.train(workshop.configure(limits__max_steps=3, seed=2), run, overwrite=True)
     assert done.step == 3
     assert snapshot(tmp_path / "run.old-1") == old
     assert not (run / "checkpoints/step-2").exists()
@@ -133,7 +133,7 @@ def test_a_run_names_its_preset(workshop: Any, trained: Path, tmp_path: Path) ->
 
 
 def test_the_name_of_a_preset_alone_is_no_change(workshop: Any, tmp_path: Path) -> None:
-    config, run = workshop.configure(limits__steps=2), tmp_path / "run"
+    config, run = workshop.configure(limits__max_steps=2), tmp_path / "run"
     workshop.train(config, run)
     assert workshop.train(config.model_copy(update={"preset": None}), run).already
 
@@ -146,7 +146,9 @@ def first_loss(run: Path) -> float:
 def test_init_from_takes_weights_and_vocabulary(workshop: Any, trained: Path, tmp_path: Path) -> None:
     flags = {"data.src": [str(workshop.file("valid.src"))], "data.tgt": [str(workshop.file("valid.tgt"))]}
     flags |= {"data.valid_src": [str(workshop.file("test.src"))], "data.valid_tgt": [str(workshop.file("test.tgt"))]}
-    sets = [text for text in workshop.settings(limits__steps=1, evaluation={"every_steps": 1}) if "model." not in text]
+    sets = [
+        text for text in workshop.settings(limits__max_steps=1, evaluation={"every_steps": 1}) if "model." not in text
+    ]
     sets.append("optimization.learning_rate=1e-6")
     # Neither the size of the model nor the vocabulary is given: both come from the other run.
     sets = [text for text in sets if not text.startswith("vocabulary")]
@@ -161,7 +163,7 @@ def test_init_from_takes_weights_and_vocabulary(workshop: Any, trained: Path, tm
 
 
 def test_init_from_with_another_model_is_refused(workshop: Any, trained: Path, tmp_path: Path) -> None:
-    config = workshop.configure(limits__steps=1, model__d_ff=64)
+    config = workshop.configure(limits__max_steps=1, model__d_ff=64)
     with pytest.raises(RunError, match="weights do not fit"):
         list(train(Request(config, tmp_path / "run", init_from=trained)))
 
@@ -196,11 +198,11 @@ def test_a_changed_training_file_is_refused(workshop: Any, tmp_path: Path, steps
 
     shutil.copytree(workshop.corpus, tmp_path / "corpus")
     moved = type(workshop)(tmp_path / "corpus")
-    moved.train(moved.configure(limits__steps=2), tmp_path / "run")
+    moved.train(moved.configure(limits__max_steps=2), tmp_path / "run")
     with moved.file("train.src").open("a") as src, moved.file("train.tgt").open("a") as tgt:
         src.write("1 2\n")
         tgt.write("2 1\n")
-    request = Request(moved.configure(limits__steps=steps), tmp_path / "run")
+    request = Request(moved.configure(limits__max_steps=steps), tmp_path / "run")
     if steps == 2:
         assert list(train(request))[-1].already
         return

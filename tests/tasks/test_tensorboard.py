@@ -13,7 +13,7 @@ accumulators = pytest.importorskip("tensorboard.backend.event_processing.event_a
 
 
 def test_event_files_hold_each_step_once(workshop: Any, tmp_path: Path) -> None:
-    config = workshop.configure(tensorboard=True, limits__steps=40)
+    config = workshop.configure(tensorboard=True, limits__max_steps=40)
     workshop.train(config, tmp_path / "run", stops=[12])
     found = accumulators.EventAccumulator(str(tmp_path / "run" / "tensorboard")).Reload()
     assert [event.step for event in found.Scalars("train/loss")] == [10, 20, 30, 40]

@@ -25,7 +25,9 @@ def test_training_as_a_library_warns(workshop: Any, tmp_path: Path) -> None:
     """Of the text when it is first looked through, and of a checkpoint that is passed over when it goes on."""
     lines = workshop.file("train.src").read_text().splitlines()
     (tmp_path / "a.src").write_text("".join(line + "\n" for line in [*lines[:4], "", *lines[5:]]))
-    settings = dict(text.split("=", 1) for text in workshop.settings(evaluation={"every_steps": 3}, limits__steps=6))
+    settings = dict(
+        text.split("=", 1) for text in workshop.settings(evaluation={"every_steps": 3}, limits__max_steps=6)
+    )
     run, given = tmp_path / "run", {key: json.loads(value) for key, value in settings.items()}
 
     def train() -> None:

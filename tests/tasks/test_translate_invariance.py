@@ -20,20 +20,23 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "transformer-alibi": ("transformer", {"model__positions": "alibi", "model__norm": "pre"}),
     "transformer-learned": ("transformer", {"model__positions": "learned"}),
     "rnn-additive": ("rnn", {}),
-    "rnn-additive-current": ("rnn", {"model__query": "current"}),
-    "rnn-dot-current": ("rnn", {"model__alignment": "dot", "model__query": "current"}),
+    "rnn-additive-current": ("rnn", {"model__attention_query": "current"}),
+    "rnn-dot-current": ("rnn", {"model__alignment": "dot", "model__attention_query": "current"}),
     "rnn-lstm-general-feeding": (
         "rnn",
         {
             "model__cell": "lstm",
             "model__alignment": "general",
-            "model__query": "current",
+            "model__attention_query": "current",
             "model__input_feeding": True,
         },
     ),
     "transformer-no-positions": ("transformer", {"model__positions": "none"}),
-    "rnn-start-last": ("rnn", {"model__start": "last", "model__decoder_layers": 2}),
-    "rnn-start-layers": ("rnn", {"model__start": "layers", "model__encoder_layers": 2, "model__decoder_layers": 2}),
+    "rnn-start-last": ("rnn", {"model__decoder_init": "last", "model__decoder_layers": 2}),
+    "rnn-start-layers": (
+        "rnn",
+        {"model__decoder_init": "layers", "model__encoder_layers": 2, "model__decoder_layers": 2},
+    ),
     "rnn-plain-none": ("rnn", {"model__cell": "rnn", "model__alignment": "none", "model__bidirectional": False}),
 }
 MORE = ("transformer", "rnn-additive")

@@ -158,7 +158,7 @@ def test_a_lexicon_of_something_else_is_refused(workshop: Any, trained: Path, to
 def worded(workshop: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A recurrent model of whole words that knows few of the digits."""
     run: Path = tmp_path_factory.mktemp("worded") / "run"
-    changes = {"vocabulary__kind": "word", "vocabulary__size": 8, "vocabulary__multiple_of": 1, "limits__steps": 6}
+    changes = {"vocabulary__kind": "word", "vocabulary__size": 8, "vocabulary__multiple_of": 1, "limits__max_steps": 6}
     workshop.train(workshop.configure("rnn", **changes), run)
     return run
 

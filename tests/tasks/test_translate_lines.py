@@ -230,7 +230,7 @@ def test_not_much_is_read_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_runs_of_different_vocabularies_cannot_vote(workshop: Any, trained: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
-    workshop.train(workshop.configure(limits__steps=1, vocabulary__byte_fallback=False), other)
+    workshop.train(workshop.configure(limits__max_steps=1, vocabulary__byte_fallback=False), other)
     with pytest.raises(RunError, match="different vocabularies"):
         load_translator([trained, other])
 

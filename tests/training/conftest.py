@@ -133,7 +133,7 @@ class Loss:
 
 def make_config(**parts: dict[str, object]) -> TrainingConfig:
     optimization = {"learning_rate": 0.02, "warmup_steps": 3, "schedule": "constant", "clip_norm": 0.5}
-    limits = {"steps": 5, "metric": "loss"}
+    limits = {"max_steps": 5, "metric": "loss"}
     tree = {
         "optimization": optimization | parts.get("optimization", {}),
         "limits": limits | parts.get("limits", {}),

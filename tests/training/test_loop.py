@@ -22,7 +22,7 @@ def first_gradient(toy: ModuleType, dtype: torch.dtype, **feed: int) -> tuple[di
     for rank in range(feed.get("world", 1)):
         seen: list[Tensor] = []
         reduce = lambda tensor, seen=seen: seen.append(tensor.clone())  # noqa: E731
-        config = toy.make_config(limits={"steps": 1})
+        config = toy.make_config(limits={"max_steps": 1})
         here = toy.setting(config, dtype=dtype, feed=feed | {"rank": rank}, rank=rank, reduce=reduce)
         (record,) = here.run()
         loss += record.loss
@@ -58,7 +58,7 @@ def test_gradient_is_that_of_the_mean(toy: ModuleType) -> None:
 
 
 def test_records_of_a_run(toy: ModuleType) -> None:
-    config = toy.make_config(limits={"steps": 7}, evaluation={"every_steps": 3})
+    config = toy.make_config(limits={"max_steps": 7}, evaluation={"every_steps": 3})
     here = toy.setting(config, evaluate=toy.held_out_loss)
     records = here.run()
     assert [(type(r), r.step) for r in records if isinstance(r, EvaluationRecord)] == [
@@ -77,7 +77,7 @@ def test_records_of_a_run(toy: ModuleType) -> None:
 
 
 def test_reading_ahead_changes_nothing(toy: ModuleType) -> None:
-    config = toy.make_config(limits={"steps": 7}, evaluation={"every_steps": 3})
+    config = toy.make_config(limits={"max_steps": 7}, evaluation={"every_steps": 3})
     found = []
     for ahead in (False, True):
         asked = []
@@ -92,7 +92,7 @@ def test_reading_ahead_changes_nothing(toy: ModuleType) -> None:
 
 def test_training_learns(toy: ModuleType) -> None:
     """A target letter is one of its source's few, shifted: knowing that leaves far less than ln 29 = 3.4 nats."""
-    config = toy.make_config(optimization={"learning_rate": 0.03, "schedule": "cosine"}, limits={"steps": 90})
+    config = toy.make_config(optimization={"learning_rate": 0.03, "schedule": "cosine"}, limits={"max_steps": 90})
     losses = [record.loss for record in toy.setting(config).run()]
     assert losses[0] > 3.3
     assert losses[-1] < 2.2
@@ -100,22 +100,22 @@ def test_training_learns(toy: ModuleType) -> None:
 
 def test_finish_reasons(toy: ModuleType) -> None:
     def reason(limits: dict[str, object], **job: object) -> tuple[str | None, int]:
-        here = toy.setting(toy.make_config(limits={"steps": 50} | limits), **job)
+        here = toy.setting(toy.make_config(limits={"max_steps": 50} | limits), **job)
         here.run()
         return here.state.finished, here.state.step
 
-    assert reason({"steps": 4}) == ("steps", 4)
-    assert reason({"epochs": 1.5}) == ("epochs", 5)  # three steps an epoch
-    assert reason({"epochs": 2}) == ("epochs", 6)
-    assert reason({"tokens": 1}) == ("tokens", 1)
+    assert reason({"max_steps": 4}) == ("steps", 4)
+    assert reason({"max_epochs": 1.5}) == ("epochs", 5)  # three steps an epoch
+    assert reason({"max_epochs": 2}) == ("epochs", 6)
+    assert reason({"max_tokens": 1}) == ("tokens", 1)
     ticks = itertools.count(step=15)
-    assert reason({"minutes": 1}, clock=lambda: float(next(ticks))) == ("minutes", 4)
-    assert reason({"steps": 3}, stop=lambda: True) == ("stopped", 1)
-    assert reason({"patience": 2}, evaluate=lambda model: {"loss": 1.0}) == ("patience", 9)
+    assert reason({"max_minutes": 1}, clock=lambda: float(next(ticks))) == ("minutes", 4)
+    assert reason({"max_steps": 3}, stop=lambda: True) == ("stopped", 1)
+    assert reason({"early_stopping_patience": 2}, evaluate=lambda model: {"loss": 1.0}) == ("patience", 9)
 
 
 def test_an_evaluation_that_a_stop_leaves_out_comes_first_after_it(toy: ModuleType) -> None:
-    config = toy.make_config(limits={"steps": 2})
+    config = toy.make_config(limits={"max_steps": 2})
     here = toy.setting(config, evaluate=toy.held_out_loss, stop=lambda: True)
     assert [type(r) for r in here.run()] == [StepRecord]
     assert here.state.finished == "stopped"
@@ -124,9 +124,9 @@ def test_an_evaluation_that_a_stop_leaves_out_comes_first_after_it(toy: ModuleTy
     assert here.state.finished == "steps"
 
 
-def test_plateau_lowers_the_rate_and_min_rate_bounds_it(toy: ModuleType) -> None:
-    optimization = {"schedule": "plateau", "warmup_steps": 0, "plateau_patience": 2, "min_rate": 0.3}
-    config = toy.make_config(optimization=optimization, limits={"steps": 8}, evaluation={"every_steps": 1})
+def test_plateau_lowers_the_rate_and_min_lr_ratio_bounds_it(toy: ModuleType) -> None:
+    optimization = {"schedule": "plateau", "warmup_steps": 0, "plateau_patience": 2, "min_lr_ratio": 0.3}
+    config = toy.make_config(optimization=optimization, limits={"max_steps": 8}, evaluation={"every_steps": 1})
     losses = iter([5.0, 4.0, 4.0, 4.5, 4.0, float("nan"), 3.0, 3.0])
     here = toy.setting(config, evaluate=lambda model: {"loss": next(losses)})
     rates = [r.learning_rate / 0.02 for r in here.run() if isinstance(r, StepRecord)]
@@ -135,7 +135,7 @@ def test_plateau_lowers_the_rate_and_min_rate_bounds_it(toy: ModuleType) -> None
 
 
 def test_the_loss_decides_between_equal_metrics(toy: ModuleType) -> None:
-    config = toy.make_config(limits={"steps": 5, "metric": "bleu"}, evaluation={"every_steps": 1})
+    config = toy.make_config(limits={"max_steps": 5, "metric": "bleu"}, evaluation={"every_steps": 1})
     found = iter([(0.0, 5.0), (0.0, 4.0), (0.0, 4.5), (1.0, 6.0), (1.0, 6.0)])
     here = toy.setting(config, evaluate=lambda model: dict(zip(("bleu", "loss"), next(found), strict=True)))
     improved = [r.improved for r in here.run() if isinstance(r, EvaluationRecord)]
@@ -144,7 +144,7 @@ def test_the_loss_decides_between_equal_metrics(toy: ModuleType) -> None:
 
 
 def test_a_metric_that_is_not_finite_is_never_the_best(toy: ModuleType) -> None:
-    config = toy.make_config(limits={"steps": 3}, evaluation={"every_steps": 1})
+    config = toy.make_config(limits={"max_steps": 3}, evaluation={"every_steps": 1})
     losses = iter([float("nan"), float("-inf"), 3.0])
     here = toy.setting(config, evaluate=lambda model: {"loss": next(losses)})
     assert [r.improved for r in here.run() if isinstance(r, EvaluationRecord)] == [False, False, True]
@@ -186,22 +186,22 @@ def test_a_step_that_is_not_finite_is_not_applied(toy: ModuleType, kind: str) ->
 
 
 def test_ten_in_a_row_end_the_run(toy: ModuleType) -> None:
-    here = poisoned(toy, set(range(2, 40)), "loss", limits={"steps": 50})
+    here = poisoned(toy, set(range(2, 40)), "loss", limits={"max_steps": 50})
     seen = []
     with pytest.raises(DivergedError, match="10 steps in a row"):
         seen.extend(fit(here.job, here.state))
     assert [r.step for r in seen] == [*range(1, 4), 3, *range(4, 7), 6, *range(7, 10), 9, 10, 11]
-    restored = poisoned(toy, set(), "loss", limits={"steps": 50})
+    restored = poisoned(toy, set(), "loss", limits={"max_steps": 50})
     restored.state.restore(*here.state.tensors(), here.state.counters())
     with pytest.raises(DivergedError):  # it would only happen again
         next(fit(restored.job, restored.state))
-    nine = poisoned(toy, set(range(2, 11)), "loss", limits={"steps": 12})
+    nine = poisoned(toy, set(range(2, 11)), "loss", limits={"max_steps": 12})
     nine.run()
     assert nine.state.skipped == 9
 
 
 def test_evaluation_sees_the_saved_weights(toy: ModuleType) -> None:
-    config = toy.make_config(optimization={"ema_decay": 0.5}, limits={"steps": 4})
+    config = toy.make_config(optimization={"ema_decay": 0.5}, limits={"max_steps": 4})
     seen: dict[str, Tensor] = {}
 
     def evaluate(model: nn.Module) -> dict[str, float]:
@@ -222,7 +222,7 @@ def test_evaluation_sees_the_saved_weights(toy: ModuleType) -> None:
 
 def test_refusals(toy: ModuleType) -> None:
     with pytest.raises(UsageError, match="patience needs validation data"):
-        toy.setting(toy.make_config(limits={"patience": 1})).run()
+        toy.setting(toy.make_config(limits={"early_stopping_patience": 1})).run()
     with pytest.raises(UsageError, match="plateau needs validation data"):
         toy.setting(toy.make_config(optimization={"schedule": "plateau"})).run()
     with pytest.raises(UsageError, match="no metric 'loss'") as caught:

@@ -25,7 +25,7 @@ N_STEPS = 11  # three steps an epoch, an evaluation every two
 
 def build(toy: ModuleType, name: str, model_seed: int = 0, **job: object) -> object:
     optimization, feed = SETTINGS[name]
-    config = toy.make_config(optimization=optimization, limits={"steps": N_STEPS}, evaluation={"every_steps": 2})
+    config = toy.make_config(optimization=optimization, limits={"max_steps": N_STEPS}, evaluation={"every_steps": 2})
     return toy.setting(
         config,
         dropout=0.3,
@@ -78,7 +78,7 @@ def test_an_abandoned_generator_can_be_saved_at_any_yield(toy: ModuleType) -> No
 
 
 def test_dropout_differs_between_steps_micro_batches_and_ranks(toy: ModuleType) -> None:
-    config = toy.make_config(limits={"steps": 2})
+    config = toy.make_config(limits={"max_steps": 2})
     drawn: list[float] = []
     for rank in range(2):
         here = toy.setting(config, feed={"accumulate": 2}, rank=rank)

@@ -37,7 +37,7 @@ def test_constant_and_plateau_stay() -> None:
 
 def test_warmup_takes_no_more_than_its_share_of_the_run() -> None:
     """Of 100 steps with a warmup of 400, the share of a fifth makes steps 1 to 20 the rise."""
-    config = make("constant", warmup_steps=400, warmup_share=0.2)
+    config = make("constant", warmup_steps=400, warmup_fraction=0.2)
     values = [factor(config, step, (step - 1) / 100) for step in range(1, 101)]
     assert values[0] == pytest.approx(1 / 400)
     assert values[10] == pytest.approx(0.5)
@@ -59,7 +59,7 @@ def test_noam_is_equation_3_of_vaswani_2017() -> None:
 
 
 def test_cosine_equals_torch() -> None:
-    config = make("cosine", warmup_steps=0, min_rate=0.1)
+    config = make("cosine", warmup_steps=0, min_lr_ratio=0.1)
     optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
     theirs = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=40, eta_min=0.1)
     for step in range(1, 41):
@@ -69,13 +69,13 @@ def test_cosine_equals_torch() -> None:
 
 
 def test_linear_by_hand() -> None:
-    config = make("linear", min_rate=0.2)
+    config = make("linear", min_lr_ratio=0.2)
     assert [factor(config, 100, p) for p in (0, 0.25, 0.5, 1)] == pytest.approx([1, 0.8, 0.6, 0.2])
     assert factor(config, 2, 0.01) == 0.5
 
 
 def test_wsd_stays_then_falls_as_one_minus_sqrt() -> None:
-    config = make("wsd", decay_share=0.4)
+    config = make("wsd", decay_fraction=0.4)
     assert [factor(config, 100, p) for p in (0.1, 0.6)] == [1, 1]
     assert factor(config, 100, 0.7) == pytest.approx(1 - math.sqrt(0.25))
     assert factor(config, 100, 1.0) == pytest.approx(0)

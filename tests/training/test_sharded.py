@@ -30,7 +30,7 @@ def train(toy: ModuleType, ranks: Ranks, folder: Path, first: int, last: int) ->
     from attnkit.training.fsdp import ShardedWeights
     from attnkit.training.state import TrainState
 
-    config = toy.make_config(optimization={"ema_decay": 0.9}, limits={"steps": last}, evaluation={"every_steps": 3})
+    config = toy.make_config(optimization={"ema_decay": 0.9}, limits={"max_steps": last}, evaluation={"every_steps": 3})
     feed = toy.Feed(toy.make_pairs(65), size=32, accumulate=2, rank=ranks.rank, world=ranks.world, even=True)
     here = toy.setting(config, dtype=torch.float64, feed=None, rank=ranks.rank)
     model = toy.Toy().to(torch.float64)

@@ -14,9 +14,9 @@ from attnkit.training.config import LimitsConfig, OptimizationConfig, TrainingCo
 
 
 def test_a_run_needs_an_end() -> None:
-    with pytest.raises(ValidationError, match="set at least one of steps, epochs, tokens and minutes"):
-        TrainingConfig.model_validate_json('{"limits": {"patience": 3}}')
-    assert TrainingConfig.model_validate_json('{"limits": {"epochs": 1}}').limits.epochs == 1
+    with pytest.raises(ValidationError, match="set at least one of max_steps, max_epochs, max_tokens and max_minutes"):
+        TrainingConfig.model_validate_json('{"limits": {"early_stopping_patience": 3}}')
+    assert TrainingConfig.model_validate_json('{"limits": {"max_epochs": 1}}').limits.max_epochs == 1
 
 
 @pytest.mark.parametrize(
@@ -28,12 +28,12 @@ def test_a_run_needs_an_end() -> None:
         ("optimization", {"learning_rate": "fast"}, "valid number"),
         ("optimization", {"learning_rte": 1}, "Extra inputs"),
         ("evaluation", {"every_steps": 5, "every_epochs": 1}, "exclude each other"),
-        ("limits", {"steps": 1.5}, "valid integer"),
+        ("limits", {"max_steps": 1.5}, "valid integer"),
     ],
 )
 def test_refuses(part: str, value: object, message: str) -> None:
     with pytest.raises(ValidationError, match=message):
-        TrainingConfig.model_validate_json(json.dumps({"limits": {"steps": 1}} | {part: value}))
+        TrainingConfig.model_validate_json(json.dumps({"limits": {"max_steps": 1}} | {part: value}))
 
 
 def test_infinity_is_no_learning_rate() -> None:
@@ -44,7 +44,8 @@ def test_infinity_is_no_learning_rate() -> None:
 
 def test_direction_follows_from_the_name() -> None:
     rising = {
-        m: LimitsConfig(steps=1, metric=m).higher_is_better for m in ("bleu", "chrf", "accuracy", "loss", "perplexity")
+        m: LimitsConfig(max_steps=1, metric=m).higher_is_better
+        for m in ("bleu", "chrf", "accuracy", "loss", "perplexity")
     }
     assert rising == {"bleu": True, "chrf": True, "accuracy": True, "loss": False, "perplexity": False}
 

@@ -38,7 +38,7 @@ def refuse_small(checkpoint: Checkpoint, config: ModelConfig, vocab_sizes: tuple
     Raises:
         RunError: The weights are too few bytes, or the vocabularies do not fit the configuration.
     """
-    if config.tied == "all" and vocab_sizes[0] != vocab_sizes[1]:
+    if config.tie_embeddings == "all" and vocab_sizes[0] != vocab_sizes[1]:
         raise _misfit(checkpoint, MODEL, f"two vocabularies of {vocab_sizes[0]} and {vocab_sizes[1]} entries for one")
     refuse_fewer(checkpoint, config.least_weights(*vocab_sizes))
 

@@ -12,14 +12,14 @@ from attnkit.config import load_yaml
 from attnkit.errors import UsageError
 from attnkit.tasks.language_modeling.config import LanguagePreset
 
-KIND_OF = {"classify": "text-classify", "tag": "tag", "answer": "answer"}
-"""What ``--task`` names -> the kind of run that it makes."""
+TASKS = ("text-classification", "token-classification", "question-answering")
 
 
 def command(
     run: Annotated[Path, typer.Argument(help="Run of pretrain-mlm, or of import.", metavar="RUN")],
     task: Annotated[
-        Literal["classify", "tag", "answer"] | None, typer.Option(help="Texts or pairs, words, or questions.")
+        Literal["text-classification", "token-classification", "question-answering"] | None,
+        typer.Option(help="Task to fine-tune for."),
     ] = None,
     train: Annotated[list[str] | None, typer.Option(help="Examples; repeatable.", metavar="FILE")] = None,
     dev: Annotated[
@@ -34,7 +34,7 @@ def command(
         bool | None, typer.Option("--from-scratch", help="Its architecture and vocabulary, but fresh weights.")
     ] = None,
     sets: Annotated[
-        list[str] | None, typer.Option("--set", help="Any key, as finetuning.frozen=2.", metavar="KEY=VALUE")
+        list[str] | None, typer.Option("--set", help="Any key, as finetuning.freeze_layers=2.", metavar="KEY=VALUE")
     ] = None,
     patience: Annotated[
         int | None, typer.Option(min=1, help="Stop after so many evaluations without a better one.")
@@ -58,23 +58,23 @@ def command(
 
     \b
     Examples:
-      attnkit finetune bert --task classify --train train.tsv --dev dev.tsv
-      attnkit finetune bert --task tag --train train.conll -o tagger --patience 3
-      attnkit finetune bert --task answer --train squad.json -o reader --dry-run
-      attnkit finetune bert --task classify --train train.tsv -o careful \\
-        --set finetuning.frozen=1 --set finetuning.class_weights=balanced
+      attnkit finetune bert --task text-classification --train train.tsv --dev dev.tsv
+      attnkit finetune bert --task token-classification --train train.conll -o tagger --patience 3
+      attnkit finetune bert --task question-answering --train squad.json -o reader --dry-run
+      attnkit finetune bert --task text-classification --train train.tsv -o careful \\
+        --set finetuning.freeze_layers=1 --set finetuning.class_weights=balanced
     """
     if task is None:
         _refuse_untold(config)
     flags = {
-        "task": None if task is None else KIND_OF[task],
+        "task": task,
         "data.files": train or None,
         "data.valid_files": dev or None,
         "finetuning.from_scratch": from_scratch,
-        "limits.patience": patience,
-        "limits.steps": max_steps,
-        "limits.epochs": max_epochs,
-        "limits.minutes": max_minutes,
+        "limits.early_stopping_patience": patience,
+        "limits.max_steps": max_steps,
+        "limits.max_epochs": max_epochs,
+        "limits.max_minutes": max_minutes,
         "seed": seed,
         "device": device,
         "precision": precision,
@@ -86,11 +86,11 @@ def command(
 
 def _refuse_untold(config: Path | None) -> None:
     """Raise ``UsageError`` where no file says what kind of run is wanted, or one of another command."""
-    help = "give classify, tag or answer"
+    help = "give one of text-classification, token-classification and question-answering"
     if config is None or not config.is_file():  # a pipe can be read once, and is read by others
         raise UsageError("it is not said what to fine-tune for", where="--task", help=help)
     name = load_yaml(config).get("task")
-    if name not in KIND_OF.values():
+    if name not in TASKS:
         said = "names no task" if name is None else f"names the task '{str(name)[:40]}'"
-        what = f"{config} {said}, and finetune knows {', '.join(KIND_OF.values())}"
+        what = f"{config} {said}, and finetune knows {', '.join(TASKS)}"
         raise UsageError(what, where="--task", help=help)

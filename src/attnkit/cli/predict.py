@@ -82,9 +82,11 @@ def command(
         no_answer_threshold=no_answer_threshold,
     )
     predicting = open_predictor(request, console.warn)
-    if confusion is not None and predicting.task == "answer":
+    if confusion is not None and predicting.task == "question-answering":
         raise UsageError("answers are not taken for each other", where="--confusion", help="leave it out")
-    if no_answer_threshold is not None and (predicting.task != "answer" or no_answer_threshold != no_answer_threshold):
+    if no_answer_threshold is not None and (
+        predicting.task != "question-answering" or no_answer_threshold != no_answer_threshold
+    ):
         raise UsageError("a number is for readers, nothing else", where="--no-answer-threshold", help="leave it out")
     with atomic.open_output(output) as stream:
         for lines in predicting:

@@ -22,7 +22,7 @@ def command(
         Literal["tokens", "words", "spans"] | None, typer.Option(help="What is hidden at once. [default: tokens]")
     ] = None,
     sets: Annotated[
-        list[str] | None, typer.Option("--set", help="Any key, as masking.share=0.3.", metavar="KEY=VALUE")
+        list[str] | None, typer.Option("--set", help="Any key, as masking.mask_prob=0.3.", metavar="KEY=VALUE")
     ] = None,
     max_steps: Annotated[int | None, typer.Option(min=1, help="Stop after so many steps.")] = None,
     max_epochs: Annotated[float | None, typer.Option(help="Stop after so many passes over the text.")] = None,
@@ -42,12 +42,12 @@ def command(
     """Pretrain BERT: hide words of raw text and learn to guess them; run it again to go on.
 
     Documents are lines, or the lines between blank ones. Several files are several corpora, of which
-    data.alpha below 1 lets the small ones count for more.
+    data.language_sampling_alpha below 1 lets the small ones count for more.
 
     \b
     Examples:
       attnkit pretrain-mlm text.txt -o bert --preset tiny
-      attnkit pretrain-mlm a.en b.de -o bert --units words --set data.alpha=0.5
+      attnkit pretrain-mlm a.en b.de -o bert --units words --set data.language_sampling_alpha=0.5
       attnkit pretrain-mlm text.txt -o bert --set model.next_sentence=true --dry-run
     """
     flags = {
@@ -55,10 +55,10 @@ def command(
         "data.files": files or None,
         "data.valid_files": valid,
         "vocabulary_files": None if vocab is None else [vocab],
-        "masking.units": units,
-        "limits.steps": max_steps,
-        "limits.epochs": max_epochs,
-        "limits.minutes": max_minutes,
+        "masking.mask_unit": units,
+        "limits.max_steps": max_steps,
+        "limits.max_epochs": max_epochs,
+        "limits.max_minutes": max_minutes,
         "seed": seed,
         "device": device,
         "precision": precision,

@@ -98,7 +98,7 @@ def _write_tree(path: Path, tree: Tree) -> None:
 
 def _make_mlm(run: Path, chosen: Checkpoint) -> Made:
     opened = open_run(run, "mlm", device="cpu", checkpoint=chosen.name)
-    config: BertConfig = _long_enough(opened.config.model, opened.config.data.length)
+    config: BertConfig = _long_enough(opened.config.model, opened.config.data.sequence_length)
     links = layout.bert_body(config) + layout.bert_head(config)
     follows = config.next_sentence and layout.body_kind(config) == "bert"
     links += layout.next_sentence() if follows else []
@@ -113,7 +113,7 @@ def _make_labeled(task: str, links: Callable[[BertConfig], list[layout.Link]], n
     def make(run: Path, chosen: Checkpoint) -> Made:
         opened = open_run(run, task, device="cpu", checkpoint=chosen.name)
         config: BertConfig = _long_enough(opened.config.model, opened.config.longest)
-        labels = [] if task == "answer" else read_labels(chosen).labels
+        labels = [] if task == "question-answering" else read_labels(chosen).labels
         return _make_bert(chosen, config, links(config), opened.model, name, labels)
 
     return make
@@ -149,7 +149,7 @@ def _make_clm(run: Path, chosen: Checkpoint) -> Made:
     if opened.config.direction != "left-to-right":
         help = "it takes direction left-to-right"
         raise RunError("transformers has no GPT-2 that reads from right to left", where="direction", help=help)
-    config = _long_enough(opened.config.model, opened.config.data.length)
+    config = _long_enough(opened.config.model, opened.config.data.sequence_length)
     configs.refuse_language(config)
     tokenizer = read_tokenizer(chosen)
     tensors = layout.to_theirs(layout.gpt_body(config) + layout.gpt_head(config), opened.model.state_dict())
@@ -215,9 +215,9 @@ def words_of(tokenizer: Tokenizer) -> tokens.Words:
 _MAKERS: dict[str, Callable[[Path, Checkpoint], Made]] = {
     "mlm": _make_mlm,
     "clm": _make_clm,
-    "text-classify": _make_labeled("text-classify", layout.classifier, "SequenceClassification"),
-    "tag": _make_labeled("tag", layout.tagger, "TokenClassification"),
-    "answer": _make_labeled("answer", layout.reader, "QuestionAnswering"),
+    "text-classification": _make_labeled("text-classification", layout.classifier, "SequenceClassification"),
+    "token-classification": _make_labeled("token-classification", layout.tagger, "TokenClassification"),
+    "question-answering": _make_labeled("question-answering", layout.reader, "QuestionAnswering"),
     "translation": _make_translation,
 }
 """Task -> what makes a folder of a run and its checkpoint."""

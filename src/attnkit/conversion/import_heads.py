@@ -20,9 +20,9 @@ from attnkit.tasks.text_classification.data import Labels
 from attnkit.text.conll import holds_space
 
 _TASKS = {
-    "ForSequenceClassification": "text-classify",
-    "ForTokenClassification": "tag",
-    "ForQuestionAnswering": "answer",
+    "ForSequenceClassification": "text-classification",
+    "ForTokenClassification": "token-classification",
+    "ForQuestionAnswering": "question-answering",
 }
 _DEFAULT = 2  # labels, which config.json then does not name
 
@@ -46,7 +46,7 @@ class Head:
         """Return the model, of fresh weights."""
         if self.labels is None:
             return Reader(config, vocab_size)
-        kind = Classifier if self.task == "text-classify" else Tagger
+        kind = Classifier if self.task == "text-classification" else Tagger
         return kind(config, vocab_size, len(self.labels.labels))
 
     def configure(self, folder: Path, model: Mapping[str, Any], vocabulary: Mapping[str, Any]) -> FinetuneConfig:
@@ -69,10 +69,12 @@ def find_head(tree: Mapping[str, Any], described: Described, names: Mapping[str,
     links = layout.head_of(task, described.kind)
     if not {name for link in links for name in link.theirs} <= names.keys():
         return None
-    if task == "answer":
+    if task == "question-answering":
         return Head(task, links, None)
     labels = None if _is_other(tree) else _labels(tree)
-    if task == "tag" and labels is not None and any(map(holds_space, labels.labels)):  # tags stand between spaces
+    if (
+        task == "token-classification" and labels is not None and any(map(holds_space, labels.labels))
+    ):  # tags stand between spaces
         return None
     return None if labels is None else Head(task, links, labels)
 

@@ -167,7 +167,7 @@ def _is_read_already(name: str, described: configs.Described) -> bool:
     """Return whether a tensor says nothing new: it is the same as another by which it is read, or no weight."""
     weight = name in ("cls.predictions.decoder.weight", "lm_head.decoder.weight", "lm_head.weight")
     bias = name in ("cls.predictions.decoder.bias", "cls.predictions.bias", "lm_head.decoder.bias", "lm_head.bias")
-    return (weight and described.config.tied) or bias or layout.HARMLESS.fullmatch(name) is not None
+    return (weight and described.config.tie_embeddings) or bias or layout.HARMLESS.fullmatch(name) is not None
 
 
 def _has_next_sentence(links: list[layout.Link]) -> bool:
@@ -220,7 +220,7 @@ def _run_config(folder: Path, plan: _Plan, vocabulary: Vocabulary) -> Config:
             return plan.head.configure(folder, model, words)
         tree = (mlm_preset if mlm else clm_preset)("base", plan.described.config.kind)
         tree |= {
-            "data": {"files": [str(folder)], "length": min(512, plan.described.config.max_length)},
+            "data": {"files": [str(folder)], "sequence_length": min(512, plan.described.config.max_length)},
             "model": {**model, "next_sentence": _has_next_sentence(plan.links)} if mlm else model,
             "vocabulary": words,
             "preset": "base",

@@ -89,7 +89,7 @@ class TextConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attrib
     """Text. Each file is a corpus of its own, say a language."""
     valid_files: tuple[str, ...] | None = Field(default=None, min_length=1)
     """The same for validation. Null: documents are held out of ``files``."""
-    documents: Literal["auto", "lines", "blocks"] = "auto"
+    document_format: Literal["auto", "lines", "blocks"] = "auto"
     """What a document is: a line, or the lines between blank ones; auto takes blocks where there are blank lines."""
     held_out: int = Field(default=1000, ge=1, lt=2**32)
     """Documents held out for validation when no validation files are given, but never more than 5 % of a file's."""
@@ -97,11 +97,11 @@ class TextConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attrib
     """Chooses which documents are held out, and which of their tokens are hidden in validation."""
     valid_rows: int | None = Field(default=2048, ge=1, lt=2**31)
     """Most rows of the validation text that are scored, taken evenly from all of it. Null: all are."""
-    length: int = Field(default=128, ge=8, le=1 << 20)
+    sequence_length: int = Field(default=128, ge=8, le=1 << 20)
     """Tokens of a row. Long documents are cut into rows, short ones laid side by side; nothing is left out."""
-    isolated: bool = True
+    isolate_documents: bool = True
     """Whether documents in one row are hidden from each other."""
-    alpha: float = Field(default=1.0, ge=0, le=1)
+    language_sampling_alpha: float = Field(default=1.0, ge=0, le=1)
     """A file that holds the share p of all tokens gets a share of each epoch that grows as p**alpha (Conneau and Lample
     2019, equation 1): 1 uses each document once, 0 all files alike."""
 
@@ -112,14 +112,14 @@ class NoiseConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attri
     In the order of the fields, each to what the one before has left.
     """
 
-    drop: float = Field(default=0.0, ge=0, lt=1)
+    word_dropout: float = Field(default=0.0, ge=0, lt=1)
     """Chance of each token to be left out; one of a line always stays. Not for vectors."""
-    mask: float = Field(default=0.0, ge=0, le=1)
+    mask_prob: float = Field(default=0.0, ge=0, le=1)
     """Chance of each token to become ``<unk>``, of each number of a vector to become its column's mean."""
-    shuffle: float = Field(default=0.0, ge=0, le=1)
+    shuffle_prob: float = Field(default=0.0, ge=0, le=1)
     """Chance of each token to be one of those that change places among themselves. Not for vectors."""
 
     @property
     def any(self) -> bool:
         """Whether anything is done."""
-        return bool(self.drop or self.mask or self.shuffle)
+        return bool(self.word_dropout or self.mask_prob or self.shuffle_prob)

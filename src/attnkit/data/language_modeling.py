@@ -75,7 +75,7 @@ class MaskedRows(PackedRows):
 
     def counts(self, indices: Ids, seed: int, epoch: int) -> Mapping[str, int]:
         """Return how many tokens of these rows this epoch hides; 1 if none, since sums are divided by it."""
-        if self.masking.units == "tokens" and self.words.unknown is None:
+        if self.masking.mask_unit == "tokens" and self.words.unknown is None:
             n_chosen = int(self._masking(seed, epoch).counts(indices, self.n_free(indices)).sum())
         else:
             laid = self.lay(indices)
@@ -86,7 +86,7 @@ class MaskedRows(PackedRows):
         return Masking(self.masking, self.words, seed, epoch)
 
     def _begins(self, laid: Laid) -> Bools | None:
-        return None if self.masking.units == "tokens" else self.joints.begins(laid.ids)
+        return None if self.masking.mask_unit == "tokens" else self.joints.begins(laid.ids)
 
     def _free(self, laid: Laid) -> Bools:
         return laid.free if self.words.unknown is None else laid.free & (laid.ids != self.words.unknown)

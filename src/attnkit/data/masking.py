@@ -72,7 +72,7 @@ class Masking:
             rows: (B,) number of each row in the corpus.
             n_free: (B,) tokens of each row that may be chosen.
         """
-        wanted = self.config.share * n_free
+        wanted = self.config.mask_prob * n_free
         found = np.floor(wanted - self._dither(rows)).astype(np.int64) + 1
         return np.clip(found, 0, n_free)
 
@@ -101,8 +101,11 @@ class Masking:
         flat = ids.reshape(-1)
         targets = flat[chosen]
         hidden = flat.copy()
-        hidden[chosen[coins < self.config.mask]] = self.words.mask
-        other = chosen[(coins >= self.config.mask) & (coins < self.config.mask + self.config.random)]
+        hidden[chosen[coins < self.config.mask_replace_prob]] = self.words.mask
+        other = chosen[
+            (coins >= self.config.mask_replace_prob)
+            & (coins < self.config.mask_replace_prob + self.config.random_replace_prob)
+        ]
         draws = self._coins("word", other, rows, ids.shape[1]) * len(self.words.ordinary)
         hidden[other] = self.words.ordinary[draws.astype(np.int64)]
         return Masked(hidden.reshape(ids.shape), chosen, targets)
@@ -111,14 +114,14 @@ class Masking:
         """Cut the tokens that may be chosen into units."""
         tokens = np.flatnonzero(free)
         config = self.config
-        if config.units == "tokens":
+        if config.mask_unit == "tokens":
             return _Units(tokens, np.arange(len(tokens)), tokens, np.ones(len(tokens), np.int64))
         assert begins is not None
         length = free.shape[1]
         # A word goes on where the token before it may be chosen too and no word begins.
         opens = np.ones(len(tokens), np.bool_)
         opens[1:] = begins.reshape(-1)[tokens[1:]] | (np.diff(tokens) > 1) | (tokens[1:] % length == 0)
-        if config.units == "spans":
+        if config.mask_unit == "spans":
             opens = self._spans(tokens, opens, rows, length)
         of_token = np.cumsum(opens) - 1
         return _Units(tokens[opens], of_token, tokens, np.bincount(of_token, minlength=int(opens.sum())))
@@ -129,14 +132,14 @@ class Masking:
         Spans tile each stretch of words: one ends after a word with a fixed probability, so lengths are geometric.
         """
         firsts = np.flatnonzero(opens)
-        starts = self._coins("span", tokens[firsts], rows, length) < self.config.span_end
+        starts = self._coins("span", tokens[firsts], rows, length) < self.config.span_geometric_p
         gaps = np.ones(len(firsts), np.bool_)
         previous = tokens[firsts[1:] - 1]
         gaps[1:] = (tokens[firsts[1:]] - previous > 1) | (tokens[firsts[1:]] % length == 0)
         starts |= gaps
         at = np.arange(len(firsts))
         since = at - np.maximum.accumulate(np.where(starts, at, 0))
-        starts |= since % self.config.span_words == 0
+        starts |= since % self.config.max_span_words == 0
         found = np.zeros(len(tokens), np.bool_)
         found[firsts[starts]] = True
         return found
@@ -154,7 +157,7 @@ class Masking:
         behind = np.cumsum(sizes) - sizes
         first = np.searchsorted(owners, np.arange(len(rows)))
         before = behind - behind[first[owners]] if len(owners) else behind
-        wanted = self.config.share * free.sum(1)
+        wanted = self.config.mask_prob * free.sum(1)
         dither = self._dither(rows)
         taken = np.zeros(len(order), np.bool_)
         taken[order] = before + sizes * dither[owners] <= wanted[owners]

@@ -130,7 +130,7 @@ class PairRows:
         return {"nll": max(1, int(chosen.sum())), "next": len(indices)}
 
     def _begins(self, laid: Laid) -> Bools | None:
-        return None if self.masking.units == "tokens" else self.joints.begins(laid.ids)
+        return None if self.masking.mask_unit == "tokens" else self.joints.begins(laid.ids)
 
     def _draw(self, numbers: Ids, seed: int, epoch: int) -> _Drawn:
         pieces = self.mixture.rows(numbers)

@@ -36,16 +36,16 @@ class Noise:
         owner = np.repeat(np.arange(len(rows)), lengths)
         places = _places(lengths)
         numbers = rows[owner]
-        if config.drop:
+        if config.word_dropout:
             coins = self._coins("drop", numbers, places)
-            kept = _kept(coins, owner, len(rows), config.drop)
+            kept = _kept(coins, owner, len(rows), config.word_dropout)
             ids, owner, places, numbers = ids[kept], owner[kept], places[kept], numbers[kept]
         else:
             ids = ids.copy()
-        if config.mask:
-            ids[self._coins("mask", numbers, places) < config.mask] = blank
-        if config.shuffle:
-            moved = np.flatnonzero(self._coins("shuffle", numbers, places) < config.shuffle)
+        if config.mask_prob:
+            ids[self._coins("mask", numbers, places) < config.mask_prob] = blank
+        if config.shuffle_prob:
+            moved = np.flatnonzero(self._coins("shuffle", numbers, places) < config.shuffle_prob)
             order = np.lexsort((self._coins("order", numbers[moved], places[moved]), owner[moved]))
             ids[moved] = ids[moved[order]]
         return ids, np.bincount(owner, minlength=len(rows)).astype(np.int64)
@@ -56,7 +56,7 @@ class Noise:
         """Return copies of vectors (B, d), of the given rows, with masked numbers set to their column's mean (d,)."""
         n_rows, width = vectors.shape
         coins = self._coins("mask", np.repeat(rows, width), np.tile(np.arange(width), n_rows))
-        return np.where(coins.reshape(n_rows, width) < self.config.mask, mean, vectors)
+        return np.where(coins.reshape(n_rows, width) < self.config.mask_prob, mean, vectors)
 
     def _coins(self, purpose: str, rows: Ids, places: Ids) -> Floats:
         """Return a number in [0, 1) for each token, by its row and its place in it."""

@@ -126,7 +126,7 @@ class WindowRows:
         """Take n questions, the contexts and which one each question is about (n,).
 
         Args:
-            questions: longer ones are cut to ``sizes.max_question``.
+            questions: longer ones are cut to ``sizes.max_question_length``.
             contexts: one may have several questions.
             context_of: (n,) the number of each question's context.
             sizes: of the windows.
@@ -134,7 +134,7 @@ class WindowRows:
         """
         self._questions, self._contexts, self._context_of = questions, contexts, context_of
         self._separators, self._n_symbols = sizes.separators, sizes.n_symbols
-        self._sizes = np.minimum(questions.lengths, sizes.max_question).astype(np.int64)
+        self._sizes = np.minimum(questions.lengths, sizes.max_question_length).astype(np.int64)
         rooms = sizes.max_length - sizes.n_symbols - self._sizes
         self.windows = cut_windows(contexts.lengths[context_of].astype(np.int64), rooms, _strides(rooms, sizes))
         self.questions: Longs = self.windows.contexts
@@ -207,7 +207,7 @@ def _strides(rooms: Longs, sizes: WindowSizes) -> Longs:
     """
     if sizes.fixed:
         return np.full_like(rooms, sizes.stride)
-    return np.minimum(sizes.stride, np.maximum(rooms - 2 * sizes.max_answer, -(-rooms // 4)))
+    return np.minimum(sizes.stride, np.maximum(rooms - 2 * sizes.max_answer_length, -(-rooms // 4)))
 
 
 def _ranges(starts: npt.NDArray[Any], lengths: npt.NDArray[Any]) -> Longs:

@@ -16,8 +16,8 @@ class WindowSizes:
     max_length: int
     stride: int
     """How far behind the one before a window begins, at most."""
-    max_question: int
-    max_answer: int
+    max_question_length: int
+    max_answer_length: int
     fixed: bool = True
     """Whether a window always begins so far behind, full ones at least; or less far, where that keeps answers whole."""
     separators: int = 1
@@ -39,9 +39,9 @@ class WindowsConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_att
     """How many tokens of the context the next window begins behind the one before. Null: 128, or three quarters of what
     a row has beside the longest question where that is less; and less for a question where two windows would share
     fewer tokens than two answers take, but for a quarter of what its rows have."""
-    max_question: int | None = Field(default=None, ge=1, le=1 << 20)
+    max_question_length: int | None = Field(default=None, ge=1, le=1 << 20)
     """Tokens of a question that are read. Null: 64, or three eighths of a row where that is less."""
-    max_answer: int = Field(default=30, ge=1, le=1 << 20)
+    max_answer_length: int = Field(default=30, ge=1, le=1 << 20)
     """Tokens of the longest answer that is given."""
 
     def within(self, usual: int, separators: int = 1) -> WindowSizes:
@@ -51,10 +51,10 @@ class WindowsConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_att
             ValueError: the windows would leave tokens out.
         """
         length = self.max_length or min(_LONGEST, usual)
-        question = self.max_question or max(1, min(_QUESTION, 3 * length // 8))
+        question = self.max_question_length or max(1, min(_QUESTION, 3 * length // 8))
         room = length - 2 - separators - question
         stride = self.stride or max(1, min(_STRIDE, 3 * room // 4))
         if room < stride:
             what = f"max_length={length} leaves {max(0, room)} tokens for the context beside a question of"
             raise ValueError(f"{what} max_question={question}, fewer than stride={stride}")
-        return WindowSizes(length, stride, question, self.max_answer, self.stride is not None, separators)
+        return WindowSizes(length, stride, question, self.max_answer_length, self.stride is not None, separators)

@@ -29,7 +29,7 @@ def compile_layers(module: nn.Module, config: RunConfig, device: torch.device) -
     Each by itself: they are alike, so that one compilation serves them all, for sizes of any kind from the beginning.
     So what a step computes does not depend on the steps before it. Names and weights stay as they are.
     """
-    if not config.compiled:
+    if not config.torch_compile:
         return
     import torch._dynamo  # takes its time to import
 
@@ -59,7 +59,7 @@ def _start_workers() -> None:
 
 def uncompiled(call: Callable[[nn.Module], _Found], config: RunConfig) -> Callable[[nn.Module], _Found]:
     """Return a function of a model that computes without what was compiled: for scores, of batches of all sizes."""
-    if not config.compiled:
+    if not config.torch_compile:
         return call
 
     def plain(model: nn.Module) -> _Found:
@@ -76,7 +76,7 @@ def compiling(config: RunConfig) -> Iterator[None]:
     Raises:
         CompilerFailure: in place of what the compiler raises.
     """
-    if not config.compiled:
+    if not config.torch_compile:
         yield
         return
     from torch._dynamo.exc import TorchDynamoException  # takes its time to import
@@ -87,6 +87,6 @@ def compiling(config: RunConfig) -> Iterator[None]:
         said = [line.strip() for line in str(error).splitlines() if line.strip()]  # which system, then what it says
         raise CompilerFailure(
             f"torch could not compile the model: {' '.join(said[:2])[:200]}",
-            where="compiled",
-            help="set compiled to false, or install what torch compiles with (a C++ compiler; Triton on a GPU)",
+            where="torch_compile",
+            help="set torch_compile to false, or install what torch compiles with (a C++ compiler; Triton on a GPU)",
         ) from error

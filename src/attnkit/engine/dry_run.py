@@ -93,7 +93,7 @@ def outline(
         n_examples=n_examples,
         n_parameters=n_parameters,
         tokens_per_epoch=round(tokens),
-        steps_per_epoch=max(1, round(tokens / (0.93 * config.optimization.max_tokens))),
+        steps_per_epoch=max(1, round(tokens / (0.93 * config.optimization.batch_tokens))),
         memory=memory(config, n_parameters, n_classes, precision.itemsize),
         device=device.type,
         precision=str(precision).removeprefix("torch."),
@@ -113,7 +113,7 @@ def _of_samples(config: TranslationConfig, pairs: list[tuple[str, str]], source:
 def memory(config: RunConfig, n_parameters: int, vocab_size: int, itemsize: int) -> int:
     """Estimate the bytes of weights, optimizer, gradients and activations of one micro-batch."""
     state = 16 + (2 * itemsize if itemsize < 4 else 0) + (4 if config.optimization.ema_decay else 0)
-    tokens = config.optimization.max_tokens / config.optimization.accumulate
+    tokens = config.optimization.batch_tokens / config.optimization.gradient_accumulation_steps
     activations: float = tokens * config.model.activations * itemsize
     logits = min(tokens * vocab_size * 4, 64e6)
     return round(n_parameters * state + activations + logits + 350e6)

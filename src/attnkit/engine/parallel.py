@@ -19,7 +19,7 @@ from attnkit.training.parameter_store import Weights
 
 def shares_out(config: RunConfig, ranks: Ranks) -> bool:
     """Return whether each rank holds a share of the weights, so that all must compute equally often."""
-    return config.sharded and ranks.world > 1
+    return config.fsdp and ranks.world > 1
 
 
 def lay_weights(
@@ -35,7 +35,7 @@ def lay_weights(
     from attnkit.training.fsdp import ShardedWeights, has_entry  # takes its time to import
 
     if not has_entry(module):
-        raise UsageError("this kind of model cannot be shared out", where="sharded", help="leave it out")
+        raise UsageError("this kind of model cannot be shared out", where="fsdp", help="set fsdp to false")
     return ShardedWeights(module, blocks_of(module), config.optimization, precision, rates)
 
 

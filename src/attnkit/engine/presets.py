@@ -9,7 +9,16 @@ from attnkit.models.config import SIZES
 
 Preset = Literal["tiny", "mini", "small", "base", "big"]
 """Of all tasks; ``kinds.KINDS`` says which are a task's own."""
-TaskName = Literal["translation", "autoencode", "classify", "mlm", "clm", "text-classify", "tag", "answer"]
+TaskName = Literal[
+    "translation",
+    "autoencode",
+    "classify",
+    "mlm",
+    "clm",
+    "text-classification",
+    "token-classification",
+    "question-answering",
+]
 """What can be trained; ``kinds.KINDS`` says how."""
 ModelName = Literal["transformer", "rnn", "mlp", "han", "bert", "gpt"]
 """The kinds of models of all tasks; each task's configuration says which are its own."""
@@ -26,11 +35,11 @@ SCALES: dict[str, Tree] = {
             "learning_rate": 2e-3,
             "schedule": "cosine",
             "warmup_steps": 200,
-            "warmup_share": 0.2,
-            "max_tokens": 3000,
+            "warmup_fraction": 0.2,
+            "batch_tokens": 3000,
             "ema_decay": 0.995,
         },
-        "limits": {"epochs": 30.0},
+        "limits": {"max_epochs": 30.0},
         "evaluation": {"every_epochs": 2.0},
     },
     "small": {
@@ -39,17 +48,22 @@ SCALES: dict[str, Tree] = {
             "learning_rate": 1e-3,
             "schedule": "cosine",
             "warmup_steps": 500,
-            "warmup_share": 0.2,
-            "max_tokens": 4096,
+            "warmup_fraction": 0.2,
+            "batch_tokens": 4096,
             "ema_decay": 0.999,
         },
-        "limits": {"epochs": 30.0},
+        "limits": {"max_epochs": 30.0},
         "evaluation": {"every_epochs": 2.0},
     },
     "base": {
         "vocabulary": {"size": 16000},
-        "optimization": {"learning_rate": 7e-4, "schedule": "inverse_sqrt", "warmup_steps": 4000, "max_tokens": 16384},
-        "limits": {"steps": 100_000},
+        "optimization": {
+            "learning_rate": 7e-4,
+            "schedule": "inverse_sqrt",
+            "warmup_steps": 4000,
+            "batch_tokens": 16384,
+        },
+        "limits": {"max_steps": 100_000},
         "evaluation": {"every_steps": 2000},
         "checkpoints": {"average": 5},
     },
@@ -59,10 +73,10 @@ SCALES: dict[str, Tree] = {
             "learning_rate": 7e-4,
             "schedule": "inverse_sqrt",
             "warmup_steps": 4000,
-            "max_tokens": 65536,
-            "accumulate": 4,
+            "batch_tokens": 65536,
+            "gradient_accumulation_steps": 4,
         },
-        "limits": {"steps": 300_000},
+        "limits": {"max_steps": 300_000},
         "evaluation": {"every_steps": 5000},
         "checkpoints": {"average": 5},
     },

@@ -135,7 +135,7 @@ KINDS: dict[str, Kind] = {
         example="text: attnkit pretrain-clm FILE",
         auto=LANGUAGE_AUTO,
     ),
-    "text-classify": Kind(
+    "text-classification": Kind(
         noun="a classifier of texts",
         command="predict",
         unit="texts",
@@ -143,13 +143,13 @@ KINDS: dict[str, Kind] = {
         config=TextClassifyConfig,
         preset=classify_texts_preset,
         model=finetune_kind,
-        example="texts and labels: attnkit finetune RUN --task classify --train FILE.tsv",
+        example="texts and labels: attnkit finetune RUN --task text-classification --train FILE.tsv",
         auto=LANGUAGE_AUTO,
         begins_with=("mlm",),
         not_taken=NOT_TAKEN,
         fitting=fitting_preset,
     ),
-    "tag": Kind(
+    "token-classification": Kind(
         noun="a tagger",
         command="predict",
         unit="sentences",
@@ -157,13 +157,13 @@ KINDS: dict[str, Kind] = {
         config=TagConfig,
         preset=tag_preset,
         model=finetune_kind,
-        example="tagged words: attnkit finetune RUN --task tag --train FILE",
+        example="tagged words: attnkit finetune RUN --task token-classification --train FILE",
         auto=LANGUAGE_AUTO,
         begins_with=("mlm",),
         not_taken=NOT_TAKEN,
         fitting=fitting_preset,
     ),
-    "answer": Kind(
+    "question-answering": Kind(
         noun="a reader that answers questions",
         command="predict",
         unit="questions",
@@ -171,7 +171,7 @@ KINDS: dict[str, Kind] = {
         config=AnswerConfig,
         preset=answer_preset,
         model=finetune_kind,
-        example="questions: attnkit finetune RUN --task answer --train FILE.json",
+        example="questions: attnkit finetune RUN --task question-answering --train FILE.json",
         auto=LANGUAGE_AUTO,
         begins_with=("mlm",),
         not_taken=NOT_TAKEN,

@@ -19,7 +19,7 @@ from attnkit.text.lines import count_lines, refuse_streams
 
 LISTS = {*(key for kind in KINDS.values() for key in kind.texts), "vocabulary_files"}
 """Keys that take a list of names, of which one alone needs no brackets."""
-LENGTHS = {"steps", "epochs", "tokens"}
+LENGTHS = {"max_steps", "max_epochs", "max_tokens"}
 """Of ``limits``: one given by hand replaces the preset's. Those given by hand all hold, whichever comes first."""
 PERIODS = {"every_steps", "every_epochs"}
 """Of ``evaluation``: there is one, and what is given replaces the other of the file and of the preset."""
@@ -171,7 +171,7 @@ def _preset(name: str, given: Tree, fixed: Layer | None, kind: Kind) -> Tree:
     model = _at(given, "model.kind") or (_at(fixed.tree, "model.kind") if fixed else None) or kind.model(given)
     tree = kind.preset(name, str(model))
     if _at(given, "joint_vocabulary") is False:
-        tree["model"]["tied"] = "target"
+        tree["model"]["tie_embeddings"] = "target"
     return tree
 
 

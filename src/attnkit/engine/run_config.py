@@ -57,10 +57,10 @@ class RunConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribu
     """Threads of one operation; none leaves it to torch, or shares the CPUs among the processes of torchrun."""
     rank_timeout: float = Field(default=120.0, ge=1, le=604_800)
     """Seconds after which one of several processes is taken for dead that does not answer."""
-    sharded: bool = False
+    fsdp: bool = False
     """Let each process of torchrun hold a share of weights, gradients and moments (FSDP2), rather than all of them:
     less memory, more to exchange. What is saved is the same."""
-    compiled: bool = False
+    torch_compile: bool = False
     """Compile the model's layers when they first compute (torch.compile): half a minute that pays on a GPU."""
     tensorboard: bool = False
     """Write event files for TensorBoard into the run folder (needs attnkit[tensorboard])."""
@@ -82,7 +82,7 @@ class RunConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribu
 
     @model_validator(mode="after")
     def _compiled_model_has_layers(self) -> RunConfig:
-        if self.compiled and self.model.kind not in LAYERED:
+        if self.torch_compile and self.model.kind not in LAYERED:
             raise ValueError(f"compiled is for models with layers ({', '.join(LAYERED)}), not for {self.model.kind}")
         return self
 
@@ -94,8 +94,8 @@ class RunConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribu
 
 
 FREE_TO_CHANGE = (
-    *(f"limits.{name}" for name in ("steps", "epochs", "tokens", "minutes", "patience")),
-    *("checkpoints.", "tensorboard", "evaluation.samples", "preset", "rank_timeout", "sharded", "compiled"),
+    *(f"limits.{name}" for name in ("max_steps", "max_epochs", "max_tokens", "max_minutes", "early_stopping_patience")),
+    *("checkpoints.", "tensorboard", "evaluation.n_samples", "preset", "rank_timeout", "fsdp", "torch_compile"),
 )
 """Keys that a resumed run may have changed: limits, output, and a name whose choices are keys of their own. Anything
 else would be another run; ``limits.metric`` too, since what was best by one metric says nothing about another."""

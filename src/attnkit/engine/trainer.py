@@ -253,8 +253,8 @@ def row_feed(
     return RowFeed(
         rows,
         config.seed,
-        config.optimization.max_tokens,
-        config.optimization.accumulate,
+        config.optimization.batch_tokens,
+        config.optimization.gradient_accumulation_steps,
         ranks.rank,
         ranks.world,
         examples,

@@ -116,7 +116,7 @@ class SequenceAutoencoder(nn.Module):
         nn.init.xavier_uniform_(self.to_code.weight)
         nn.init.zeros_(self.to_code.bias)
         nn.init.zeros_(self.output.bias)
-        if config.tied:
+        if config.tie_embeddings:
             self.output.weight = self.embedding.weight
 
     def word_vectors(self) -> list[Tensor]:

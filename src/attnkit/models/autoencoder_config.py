@@ -32,7 +32,7 @@ class RnnAutoencoderConfig(BaseModel, frozen=True, extra="forbid", strict=True, 
     """Whether the encoder also reads right to left."""
     dropout: float = Field(default=0.1, ge=0, lt=1)
     """Dropout on embeddings, between layers and before the output layer; never on the code."""
-    tied: bool = True
+    tie_embeddings: bool = True
     """Whether embeddings and output layer are one matrix."""
     embeddings: VectorsName | None = None
     """Word vectors that the embeddings begin with: a run or a file of them."""
@@ -55,7 +55,7 @@ class RnnAutoencoderConfig(BaseModel, frozen=True, extra="forbid", strict=True, 
         aside = self.d_hidden // 2 if self.bidirectional else self.d_hidden
         encoder = self.d_model + (self.encoder_layers - 1) * self.d_hidden + self.encoder_layers * aside
         decoder = self.d_model + self.d_code + (2 * self.decoder_layers - 1) * self.d_hidden
-        words = self.d_model * vocab_size * (1 if self.tied else 2)
+        words = self.d_model * vocab_size * (1 if self.tie_embeddings else 2)
         return self.d_hidden * (gates * (encoder + decoder) + 2 * self.d_code + self.d_model) + words
 
 

@@ -46,7 +46,7 @@ class Bert(nn.Module):
         nn.init.zeros_(self.output.bias)
         if self.segments is not None:
             nn.init.normal_(self.segments.weight, std=STD)
-        if config.tied:
+        if config.tie_embeddings:
             self.output.weight = self.embedding.weight
 
     def word_vectors(self) -> list[Tensor]:

@@ -42,7 +42,7 @@ ModelKind = Literal["transformer", "rnn"]
 class TransformerConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
     """An encoder-decoder Transformer (Vaswani et al. 2017)."""
 
-    gated: ClassVar[bool] = False
+    glu: ClassVar[bool] = False
     kind: Literal["transformer"] = "transformer"
     """Which model: this one."""
     d_model: int = Field(default=256, gt=0, le=MOST_WIDTH)
@@ -83,7 +83,7 @@ class TransformerConfig(BaseModel, frozen=True, extra="forbid", strict=True, use
     """Dropout on attention weights."""
     activation_dropout: float = Field(default=0.0, ge=0, lt=1)
     """Dropout after the feed-forward activation."""
-    tied: Tied = "all"
+    tie_embeddings: Tied = "all"
     """Which embeddings are one matrix: target and output (target), source too (all, needs a joint vocabulary)."""
     embeddings: VectorsName | None = None
     """Word vectors that the source's embeddings begin with (with tied all: both sides'): a run or a file of them."""
@@ -105,7 +105,7 @@ class TransformerConfig(BaseModel, frozen=True, extra="forbid", strict=True, use
 
     @model_validator(mode="after")
     def _functions_fit(self) -> TransformerConfig:
-        refuse_two_for_one(self.tied, self.target_embeddings)
+        refuse_two_for_one(self.tie_embeddings, self.target_embeddings)
         for name, given in (("alignment", self.alignment), ("distribution", self.distribution)):
             if not isinstance(given, str) and len(given) != self.n_heads:
                 what = f"{name} names {len(given)} functions and n_heads is {self.n_heads}"
@@ -166,7 +166,7 @@ class TransformerConfig(BaseModel, frozen=True, extra="forbid", strict=True, use
         attentions = 4 * self.d_model * n_attentions
         inner = 2 * self.d_ff * (self.encoder_layers + self.decoder_layers)
         positions = 2 * self.max_length if self.positions == "learned" else 0
-        words = n_words(self.tied, src_vocab_size, tgt_vocab_size)
+        words = n_words(self.tie_embeddings, src_vocab_size, tgt_vocab_size)
         width = self.d_model // self.n_heads
         functions = sum(n_weights(align, width, width, self.attention_options) for align, _ in self.heads)
         return self.d_model * (attentions + inner + positions + words) + n_attentions * functions
@@ -203,17 +203,17 @@ class RnnConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribu
     """How scores become weights; local is Luong's window around a predicted centre."""
     attention_options: AttentionOptions = AttentionOptions()
     """What can be chosen about these functions."""
-    query: Literal["previous", "current"] = "previous"
+    attention_query: Literal["previous", "current"] = "previous"
     """The decoder state that asks: s_(t-1), as Bahdanau, or s_t, as Luong; none asks without an alignment."""
     input_feeding: bool = False
     """Feed the last attentional vector into the next step (Luong); needs query current and attention."""
-    start: Literal["bridge", "layers", "last", "zeros"] = "bridge"
+    decoder_init: Literal["bridge", "layers", "last", "zeros"] = "bridge"
     """Decoder start: a learned map of the encoder's end, its states layer by layer, its last layer's state, zeros."""
-    concatenate: bool | None = None
+    feed_context: bool | None = None
     """Join the context to every step's input: c_t (query previous), else the encoder's end; none: not for Luong."""
     dropout: float = Field(default=0.2, ge=0, lt=1)
     """Dropout on embeddings, between layers and before the output layer."""
-    tied: Tied = "all"
+    tie_embeddings: Tied = "all"
     """Which embeddings are one matrix: target and output (target), source too (all, needs a joint vocabulary)."""
     embeddings: VectorsName | None = None
     """Word vectors that the source's embeddings begin with (with tied all: both sides'): a run or a file of them."""
@@ -223,30 +223,32 @@ class RnnConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribu
 
     @model_validator(mode="after")
     def _parts_fit(self) -> RnnConfig:
-        refuse_two_for_one(self.tied, self.target_embeddings)
-        if self.input_feeding and (self.query != "current" or self.alignment == "none"):
-            raise ValueError("input_feeding needs an alignment and query: current")
+        refuse_two_for_one(self.tie_embeddings, self.target_embeddings)
+        if self.input_feeding and (self.attention_query != "current" or self.alignment == "none"):
+            raise ValueError("input_feeding needs an alignment and attention_query: current")
         if self.alignment != "none":
             refuse_meaningless(self.alignment, self.distribution, self.attention_options)
         elif self.distribution != "softmax":
             raise ValueError(f"distribution {self.distribution} needs an alignment: without one there are no scores")
-        elif self.start == "zeros" and not self.gives_context:
-            raise ValueError("alignment none, start zeros, concatenate false leave the decoder nothing of the source")
+        elif self.decoder_init == "zeros" and not self.gives_context:
+            raise ValueError(
+                "alignment none, decoder_init zeros and feed_context false give the decoder nothing of the source"
+            )
         if self.bidirectional and self.d_hidden % 2:
             raise ValueError(f"a bidirectional encoder needs an even d_hidden, not {self.d_hidden}")
-        if self.start == "layers" and self.encoder_layers != self.decoder_layers:
+        if self.decoder_init == "layers" and self.encoder_layers != self.decoder_layers:
             raise ValueError(
-                f"start: layers needs as many decoder as encoder layers, not {self.encoder_layers} and "
-                f"{self.decoder_layers}; start: bridge fits any number"
+                f"decoder_init: layers needs as many decoder as encoder layers, not {self.encoder_layers} and "
+                f"{self.decoder_layers}; decoder_init: bridge fits any number"
             )
         return self
 
     @property
     def gives_context(self) -> bool:
         """Return whether the context is joined to every step's input."""
-        if self.concatenate is not None:
-            return self.concatenate
-        return self.alignment == "none" or self.query == "previous"
+        if self.feed_context is not None:
+            return self.feed_context
+        return self.alignment == "none" or self.attention_query == "previous"
 
     @property
     def longest(self) -> int | None:
@@ -279,9 +281,11 @@ class RnnConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribu
         encoder = self.d_model + (self.encoder_layers - 1) * self.d_hidden + self.encoder_layers * aside
         given = self.d_hidden * (self.gives_context + 2 * self.decoder_layers - 2) + self.d_model * self.input_feeding
         decoder = self.d_model + self.d_hidden + given
-        bridge = states * self.encoder_layers * self.decoder_layers * self.d_hidden if self.start == "bridge" else 0
+        bridge = (
+            states * self.encoder_layers * self.decoder_layers * self.d_hidden if self.decoder_init == "bridge" else 0
+        )
         readout = self.d_model * (2 if self.attends or self.gives_context else 1)
-        words = self.d_model * n_words(self.tied, src_vocab_size, tgt_vocab_size)
+        words = self.d_model * n_words(self.tie_embeddings, src_vocab_size, tgt_vocab_size)
         if self.alignment != "none":
             words += n_weights(self.alignment, self.d_hidden, self.d_hidden, self.attention_options)
         return self.d_hidden * (gates * (encoder + decoder) + bridge + readout) + words

@@ -40,4 +40,4 @@ def refuse_meaningless(alignment: AlignmentName, distribution: DistributionName,
 def refuse_two_for_one(tied: Tied, target_embeddings: str | None) -> None:
     """Raise ValueError where the target side is given vectors of its own and has no matrix of its own."""
     if tied == "all" and target_embeddings is not None:
-        raise ValueError("target_embeddings need tied target or none: with tied all, embeddings are of both sides")
+        raise ValueError("target_embeddings need tie_embeddings target or none: with all, both sides share one matrix")

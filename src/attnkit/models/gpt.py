@@ -66,7 +66,7 @@ class Gpt(nn.Module):
         self.output = Linear(config.d_model, vocab_size, bias=False)
         nn.init.normal_(self.embedding.weight, std=STD)
         nn.init.normal_(self.output.weight, std=STD)
-        if config.tied:
+        if config.tie_embeddings:
             self.output.weight = self.embedding.weight
 
     def word_vectors(self) -> list[Tensor]:

@@ -27,7 +27,7 @@ def _output(d_model: int, n_labels: int) -> Linear:
 
 def encoder_alone(config: BertConfig, vocab_size: int) -> Bert:
     """Return an encoder without what only pretraining uses: the predictors of words and of next sentences."""
-    encoder = Bert(config.model_copy(update={"next_sentence": False, "tied": True}), vocab_size)
+    encoder = Bert(config.model_copy(update={"next_sentence": False, "tie_embeddings": True}), vocab_size)
     del encoder.predictor, encoder.output
     return encoder
 

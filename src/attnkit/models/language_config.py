@@ -64,7 +64,7 @@ class LanguageConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_at
     """What can be chosen about these functions."""
     activation: UnitName = "gelu"
     """The function inside the feed-forward sublayer; gelu_tanh is GELU's approximation, as GPT-2 has it."""
-    gated: bool = False
+    glu: bool = False
     """Multiply the activation by a second linear map of the input (Shazeer 2020): GEGLU, SwiGLU, ReGLU."""
     dropout: float = Field(default=0.1, ge=0, lt=1)
     """Dropout on embeddings and on every sublayer's output."""
@@ -72,7 +72,7 @@ class LanguageConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_at
     """Dropout on attention weights."""
     activation_dropout: float = Field(default=0.0, ge=0, lt=1)
     """Dropout after the feed-forward activation."""
-    tied: bool = True
+    tie_embeddings: bool = True
     """Whether the output layer is the embedding's matrix."""
     embeddings: VectorsName | None = None
     """Word vectors that the embeddings begin with: a run or a file of them."""
@@ -146,14 +146,14 @@ class LanguageConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_at
         """Estimate how many numbers the backward pass needs per token."""
         width, options = self.d_model // self.n_heads, self.attention_options
         scores = SENTENCE * sum(n_kept(align, distribute, width, options) for align, distribute in self.heads)
-        return self.n_layers * (16 * self.d_model + (4 if self.gated else 3) * self.d_ff + scores)
+        return self.n_layers * (16 * self.d_model + (4 if self.glu else 3) * self.d_ff + scores)
 
     def least_weights(self, vocab_size: int) -> int:
         """Return how many numbers the matrices of such a model hold, biases and the like left out; torch-free."""
         width = self.d_model // self.n_heads
         functions = sum(n_weights(align, width, width, self.attention_options) for align, _ in self.heads)
-        layer = 4 * self.d_model**2 + (3 if self.gated else 2) * self.d_model * self.d_ff + functions
-        words = vocab_size * (1 if self.tied else 2) + (self.max_length if self.positions == "learned" else 0)
+        layer = 4 * self.d_model**2 + (3 if self.glu else 2) * self.d_model * self.d_ff + functions
+        words = vocab_size * (1 if self.tie_embeddings else 2) + (self.max_length if self.positions == "learned" else 0)
         return self.n_layers * layer + words * self.d_model
 
 

@@ -54,7 +54,7 @@ class LayerConfig(Protocol):
     @property
     def activation(self) -> str: ...
     @property
-    def gated(self) -> bool: ...
+    def glu(self) -> bool: ...
     @property
     def dropout(self) -> float: ...
     @property
@@ -95,7 +95,7 @@ class FeedForward(nn.Module):
     def __init__(self, config: LayerConfig) -> None:
         super().__init__()
         self.up = Linear(config.d_model, config.d_ff)
-        self.gate = Linear(config.d_model, config.d_ff) if config.gated else None
+        self.gate = Linear(config.d_model, config.d_ff) if config.glu else None
         self.down = Linear(config.d_ff, config.d_model)
         self.activation = ACTIVATIONS[config.activation]
         self.dropout = Dropout(config.activation_dropout)

@@ -70,15 +70,15 @@ class Recurrent(nn.Module):
 
     def __init__(self, config: RnnConfig, src_vocab_size: int, tgt_vocab_size: int) -> None:
         super().__init__()
-        if config.tied == "all" and src_vocab_size != tgt_vocab_size:
+        if config.tie_embeddings == "all" and src_vocab_size != tgt_vocab_size:
             raise ValueError(
                 f"tied: all needs one vocabulary for both sides, not {src_vocab_size} and {tgt_vocab_size} words"
             )
-        self.start_from = config.start
+        self.start_from = config.decoder_init
         self.decoder_layers = config.decoder_layers
         self.src_embedding = nn.Embedding(src_vocab_size, config.d_model)
         self.tgt_embedding = (
-            self.src_embedding if config.tied == "all" else nn.Embedding(tgt_vocab_size, config.d_model)
+            self.src_embedding if config.tie_embeddings == "all" else nn.Embedding(tgt_vocab_size, config.d_model)
         )
         self.encoder = RecurrentEncoder(
             config.cell,
@@ -88,7 +88,7 @@ class Recurrent(nn.Module):
             bidirectional=config.bidirectional,
             dropout=config.dropout,
         )
-        self.bridge = Bridge(config) if config.start == "bridge" else None
+        self.bridge = Bridge(config) if config.decoder_init == "bridge" else None
         self.decoder = RecurrentDecoder(config)
         self.output = Linear(config.d_model, tgt_vocab_size)
         self.dropout = Dropout(config.dropout)
@@ -97,7 +97,7 @@ class Recurrent(nn.Module):
         for weight in (self.src_embedding.weight, self.tgt_embedding.weight, self.output.weight):
             nn.init.normal_(weight, std=config.d_model**-0.5)
         nn.init.zeros_(self.output.bias)
-        if config.tied != "none":
+        if config.tie_embeddings != "none":
             self.output.weight = self.tgt_embedding.weight
 
     def word_vectors(self) -> list[Tensor]:

@@ -76,8 +76,8 @@ class RecurrentDecoder(nn.Module):
         self.d_model = d_model
         self.step_cell = STEPS[config.cell]
         self.feeds = config.input_feeding
-        self.looks_first = config.attends and config.query == "previous"
-        self.looks_last = config.attends and config.query == "current"
+        self.looks_first = config.attends and config.attention_query == "previous"
+        self.looks_last = config.attends and config.attention_query == "current"
         self.gives_context = config.gives_context
         self.blind = not config.attends and not config.gives_context
         self.d_given = [d_hidden] * self.gives_context + [d_model] * self.feeds

@@ -194,7 +194,7 @@ class Transformer(nn.Module):
 
     def __init__(self, config: TransformerConfig, src_vocab_size: int, tgt_vocab_size: int) -> None:
         super().__init__()
-        if config.tied == "all" and src_vocab_size != tgt_vocab_size:
+        if config.tie_embeddings == "all" and src_vocab_size != tgt_vocab_size:
             raise ValueError(
                 f"tied: all needs one joint vocabulary, not {src_vocab_size} source and {tgt_vocab_size} target words"
             )
@@ -204,9 +204,9 @@ class Transformer(nn.Module):
         self.output = Linear(config.d_model, tgt_vocab_size)
         nn.init.xavier_uniform_(self.output.weight)
         nn.init.zeros_(self.output.bias)
-        if config.tied != "none":
+        if config.tie_embeddings != "none":
             self.output.weight = self.decoder.embedding.words.weight
-        if config.tied == "all":
+        if config.tie_embeddings == "all":
             self.encoder.embedding.words.weight = self.decoder.embedding.words.weight
 
     def word_vectors(self) -> list[Tensor]:

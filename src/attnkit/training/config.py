@@ -37,20 +37,20 @@ class OptimizationConfig(BaseModel, frozen=True, extra="forbid", strict=True, us
     where ``learning_rate`` stands for d_model**-0.5 and is not the highest value."""
     warmup_steps: int = Field(default=400, ge=0, le=MOST)
     """Steps over which the learning rate rises linearly from zero."""
-    warmup_share: float = Field(default=1.0, gt=0, le=1)
+    warmup_fraction: float = Field(default=1.0, gt=0, le=1)
     """Most of the run that this rise may take, so that few sentences are not warmed up for and nothing more. Not for
     ``inverse_sqrt`` and ``noam``, whose warmup shapes the rest."""
-    min_rate: float = Field(default=0.0, ge=0, le=1)
+    min_lr_ratio: float = Field(default=0.0, ge=0, le=1)
     """Lowest learning rate of ``cosine``, ``linear``, ``wsd`` and ``plateau``, as a share of ``learning_rate``."""
-    decay_share: float = Field(default=0.2, gt=0, le=1)
+    decay_fraction: float = Field(default=0.2, gt=0, le=1)
     """Share of the run, at its end, in which ``wsd`` lets the learning rate fall."""
     plateau_factor: float = Field(default=0.5, gt=0, lt=1)
     """What ``plateau`` multiplies the learning rate by when ``limits.metric`` stalls."""
     plateau_patience: int = Field(default=3, ge=1, le=MOST)
     """Evaluations in a row without improvement after which ``plateau`` lowers the learning rate."""
-    accumulate: int = Field(default=1, ge=1, le=1 << 16)
+    gradient_accumulation_steps: int = Field(default=1, ge=1, le=1 << 16)
     """Micro-batches that a step is split into: less memory, the same gradient."""
-    max_tokens: int = Field(default=4096, ge=1, le=1 << 30)
+    batch_tokens: int = Field(default=4096, ge=1, le=1 << 30)
     """Source and target tokens of one step, padding included, over all micro-batches and ranks together."""
     ema_decay: float | None = Field(default=None, gt=0, lt=1)
     """Evaluate and save an exponential moving average of the weights with this decay per step. Null: off."""
@@ -67,15 +67,15 @@ class OptimizationConfig(BaseModel, frozen=True, extra="forbid", strict=True, us
 class LimitsConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
     """When training ends: at the first limit that is reached. At least one of the first four is needed."""
 
-    steps: int | None = Field(default=None, ge=1, le=MOST)
+    max_steps: int | None = Field(default=None, ge=1, le=MOST)
     """Most optimizer steps."""
-    epochs: float | None = Field(default=None, gt=0, le=1e6)
+    max_epochs: float | None = Field(default=None, gt=0, le=1e6)
     """Most passes over the training data; 0.5 is half a pass."""
-    tokens: int | None = Field(default=None, ge=1, le=MOST)
+    max_tokens: int | None = Field(default=None, ge=1, le=MOST)
     """Most source and target tokens, padding not counted."""
-    minutes: float | None = Field(default=None, gt=0, le=1e9)
+    max_minutes: float | None = Field(default=None, gt=0, le=1e9)
     """Most minutes of wall time over all restarts, evaluation included. Such a run cannot be repeated bit for bit."""
-    patience: int | None = Field(default=None, ge=1, le=MOST)
+    early_stopping_patience: int | None = Field(default=None, ge=1, le=MOST)
     """Also end after this many evaluations in a row without improvement. Null: never."""
     metric: str = Field(default="bleu", min_length=1)
     """Metric that decides what is best, what is a stall and when patience ends. ``loss``, ``nll``, ``perplexity``,
@@ -83,8 +83,10 @@ class LimitsConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attr
 
     @model_validator(mode="after")
     def _check(self) -> LimitsConfig:
-        if self.steps is None and self.epochs is None and self.tokens is None and self.minutes is None:
-            raise ValueError("training needs an end: set at least one of steps, epochs, tokens and minutes")
+        if self.max_steps is None and self.max_epochs is None and self.max_tokens is None and self.max_minutes is None:
+            raise ValueError(
+                "training needs an end: set at least one of max_steps, max_epochs, max_tokens and max_minutes"
+            )
         return self
 
     @property
@@ -100,7 +102,7 @@ class EvaluationConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_
     """Evaluate after every so many steps. Null: see ``every_epochs``."""
     every_epochs: float | None = Field(default=None, gt=0, le=1e6)
     """Evaluate after every so many passes over the data; 0.5 is twice a pass. Null with ``every_steps`` null: 1."""
-    samples: int = Field(default=3, ge=0, le=10_000)
+    n_samples: int = Field(default=3, ge=0, le=10_000)
     """Sentences shown with their translations at each evaluation."""
 
     @model_validator(mode="after")

@@ -137,7 +137,7 @@ def _shares(limits: LimitsConfig, state: TrainState) -> list[tuple[str, float]]:
         "tokens": state.tokens,
         "minutes": state.minutes,
     }
-    bounds: dict[str, float | None] = {name: getattr(limits, name) for name in done}
+    bounds: dict[str, float | None] = {name: getattr(limits, f"max_{name}") for name in done}
     return [(name, done[name] / bound) for name, bound in bounds.items() if bound is not None]
 
 
@@ -145,14 +145,18 @@ def _limit_reached(limits: LimitsConfig, state: TrainState) -> str | None:
     for name, share in _shares(limits, state):
         if share >= 1:
             return name
-    return "patience" if limits.patience is not None and state.stale >= limits.patience else None
+    return (
+        "patience"
+        if limits.early_stopping_patience is not None and state.stale >= limits.early_stopping_patience
+        else None
+    )
 
 
 def _check(job: Job, state: TrainState) -> None:
     if state.weights.model is not job.model:
         raise ValueError("the state was built for another model than the job's")
     needs = {
-        "limits.patience": job.config.limits.patience is not None,
+        "limits.early_stopping_patience": job.config.limits.early_stopping_patience is not None,
         "optimization.schedule plateau": job.config.optimization.schedule == "plateau",
     }
     for what, needed in needs.items():

@@ -17,13 +17,13 @@ Schedule = Callable[[OptimizationConfig, int, float], float]
 def _warmup(config: OptimizationConfig, step: int, progress: float) -> float:
     if not config.warmup_steps:
         return 1.0
-    by_share = progress / config.warmup_share if config.warmup_share < 1 else 0.0
+    by_share = progress / config.warmup_fraction if config.warmup_fraction < 1 else 0.0
     return min(1.0, max(step / config.warmup_steps, by_share))
 
 
 def _bounded(config: OptimizationConfig, warmup: float, share: float) -> float:
     """Scale ``share`` in [0, 1] to [min_rate, 1] and let the warmup cut it from below."""
-    return min(warmup, config.min_rate + (1 - config.min_rate) * share)
+    return min(warmup, config.min_lr_ratio + (1 - config.min_lr_ratio) * share)
 
 
 def constant(config: OptimizationConfig, step: int, progress: float) -> float:
@@ -53,7 +53,7 @@ def linear(config: OptimizationConfig, step: int, progress: float) -> float:
 
 def wsd(config: OptimizationConfig, step: int, progress: float) -> float:
     """Warm up, stay, and fall as 1 - sqrt over the last ``decay_share`` (Hägele et al. 2024, equation 1)."""
-    into_decay = max(0.0, (progress - (1 - config.decay_share)) / config.decay_share)
+    into_decay = max(0.0, (progress - (1 - config.decay_fraction)) / config.decay_fraction)
     return _bounded(config, _warmup(config, step, progress), 1 - math.sqrt(min(1.0, into_decay)))
 
 

@@ -81,7 +81,7 @@ class TrainState:
         self.stale += 1
         self.plateau_wait += 1
         if config.schedule == "plateau" and self.plateau_wait >= config.plateau_patience:
-            self.rate_scale = max(config.min_rate, self.rate_scale * config.plateau_factor)
+            self.rate_scale = max(config.min_lr_ratio, self.rate_scale * config.plateau_factor)
             self.plateau_wait = 0
         return False
 

@@ -46,8 +46,8 @@ def refuse_language(config: LanguageConfig) -> None:
     if config.positions not in kinds:
         takes = f"it takes {', '.join(kinds[:-1])} and {kinds[-1]} positions"
         raise refusal("model.positions", f"no {name} with {config.positions} positions", takes)
-    if config.gated:
-        raise refusal("model.gated", f"no {name} with gated units", "it takes gated false")
+    if config.glu:
+        raise refusal("model.glu", f"no {name} with gated units", "it takes glu false")
     if not config.plain_attention:
         where, takes = "model.alignment, model.distribution", "it takes alignment scaled_dot with distribution softmax"
         raise refusal(where, f"no {name} with another attention than scaled dot products with softmax", takes)
@@ -89,7 +89,7 @@ def bert_json(config: BertConfig, kind: str, vocab_size: int, architecture: str,
         "max_position_embeddings": config.max_length,
         "type_vocab_size": config.n_segments,
         "layer_norm_eps": config.norm_eps,
-        "tie_word_embeddings": config.tied,
+        "tie_word_embeddings": config.tie_embeddings,
         "pad_token_id": PAD,
         **({"embedding_size": config.d_model, "rotary_value": False} if kind == "roformer" else {}),
         **_labelled(labels),
@@ -112,7 +112,7 @@ def gpt_json(config: GptConfig, vocab_size: int) -> Tree:
         "resid_pdrop": config.dropout,
         "attn_pdrop": config.attention_dropout,
         "layer_norm_epsilon": config.norm_eps,
-        "tie_word_embeddings": config.tied,
+        "tie_word_embeddings": config.tie_embeddings,
         "pad_token_id": PAD,
         "bos_token_id": BOS,
         "eos_token_id": EOS,
@@ -127,8 +127,8 @@ def marian_json(config: TransformerConfig, vocab_sizes: tuple[int, int], longest
         "is_encoder_decoder": True,
         "vocab_size": vocab_sizes[0],
         "decoder_vocab_size": vocab_sizes[1],
-        "share_encoder_decoder_embeddings": config.tied == "all",
-        "tie_word_embeddings": config.tied != "none",
+        "share_encoder_decoder_embeddings": config.tie_embeddings == "all",
+        "tie_word_embeddings": config.tie_embeddings != "none",
         "d_model": config.d_model,
         "encoder_layers": config.encoder_layers,
         "decoder_layers": config.decoder_layers,
@@ -272,7 +272,7 @@ def _bert(found: _Bert, kind: Kind) -> Described:
         activation=UNITS[found.hidden_act],
         dropout=float(found.hidden_dropout_prob),
         attention_dropout=float(found.attention_probs_dropout_prob),
-        tied=found.tie_word_embeddings,
+        tie_embeddings=found.tie_word_embeddings,
         positions="rotary" if kind == "roformer" else "learned",
         max_length=found.max_position_embeddings - skipped,
         n_segments=found.type_vocab_size,
@@ -290,7 +290,7 @@ def _gpt(found: _Gpt) -> Described:
         activation=UNITS[found.activation_function],
         dropout=float(found.resid_pdrop),
         attention_dropout=float(found.attn_pdrop),
-        tied=found.tie_word_embeddings,
+        tie_embeddings=found.tie_word_embeddings,
         max_length=found.n_positions,
     )
     return Described("gpt2", config, found.vocab_size)

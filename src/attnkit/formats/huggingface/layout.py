@@ -132,7 +132,7 @@ def roberta_head(config: BertConfig) -> list[Link]:
 
 def _output(near: str, config: BertConfig) -> list[Link]:
     """Return the links of the output layer; one that is not the embedding has a bias of its own, the other is idle."""
-    return [Link("output.bias", (f"{near}.bias",))] if config.tied else linked("output", f"{near}.decoder")
+    return [Link("output.bias", (f"{near}.bias",))] if config.tie_embeddings else linked("output", f"{near}.decoder")
 
 
 def other_bias(name: str) -> str:
@@ -155,24 +155,24 @@ def next_sentence() -> list[Link]:
 
 def classifier(config: BertConfig) -> list[Link]:
     """Return the links of an encoder that labels rows."""
-    return within("encoder", bert_body(config)) + head_of("text-classify", body_kind(config))
+    return within("encoder", bert_body(config)) + head_of("text-classification", body_kind(config))
 
 
 def tagger(config: BertConfig) -> list[Link]:
     """Return the links of an encoder that labels tokens."""
-    return within("encoder", bert_body(config)) + head_of("tag", "bert")
+    return within("encoder", bert_body(config)) + head_of("token-classification", "bert")
 
 
 def reader(config: BertConfig) -> list[Link]:
     """Return the links of an encoder that finds answers."""
-    return within("encoder", bert_body(config)) + head_of("answer", "bert")
+    return within("encoder", bert_body(config)) + head_of("question-answering", "bert")
 
 
 def head_of(task: str, kind: str) -> list[Link]:
     """Return the links of a fine-tuned model's head alone; RoBERTa's and RoFormer's classifiers hold their pooler."""
-    if task == "answer":
+    if task == "question-answering":
         return linked("output", "qa_outputs")
-    if task == "tag":
+    if task == "token-classification":
         return linked("output", "classifier")
     if kind in ("roberta", "roformer"):
         return linked("pooler.linear", "classifier.dense") + linked("output", "classifier.out_proj")
@@ -202,7 +202,7 @@ def gpt_body(config: GptConfig, prefix: str = "transformer.") -> list[Link]:
 
 def gpt_head(config: GptConfig) -> list[Link]:
     """Return the links of the output layer; there are none where it is the embedding."""
-    return [] if config.tied else [Link("output.weight", ("lm_head.weight",))]
+    return [] if config.tie_embeddings else [Link("output.weight", ("lm_head.weight",))]
 
 
 def to_theirs(links: Sequence[Link], ours: Tensors) -> dict[str, Tensor]:

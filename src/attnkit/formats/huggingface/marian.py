@@ -59,9 +59,9 @@ def marian_order(width: int) -> Tensor:
 def _words(config: TransformerConfig, ours: Tensors, order: Tensor) -> dict[str, Tensor]:
     source, target = (ours[f"{side}.embedding.words.weight"][:, order] for side in ("encoder", "decoder"))
     found = {"final_logits_bias": ours["output.bias"][None]}
-    if config.tied == "all":
+    if config.tie_embeddings == "all":
         return {**found, "model.shared.weight": source}
-    own = {} if config.tied == "target" else {"lm_head.weight": ours["output.weight"][:, order]}
+    own = {} if config.tie_embeddings == "target" else {"lm_head.weight": ours["output.weight"][:, order]}
     return {**found, **own, "model.encoder.embed_tokens.weight": source, "model.decoder.embed_tokens.weight": target}
 
 

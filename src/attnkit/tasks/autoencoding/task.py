@@ -66,7 +66,7 @@ def _build(config: AutoencodeConfig, prepared: Prepared) -> nn.Module:
 def _evaluation(config: AutoencodeConfig, prepared: Prepared, device: torch.device, stop: Stop | None) -> Evaluation:
     if isinstance(prepared, PreparedVectors):
         return VectorsEvaluation(prepared, device, stop)
-    return LinesEvaluation(prepared, device, config.evaluation.samples, stop)
+    return LinesEvaluation(prepared, device, config.evaluation.n_samples, stop)
 
 
 def _job(

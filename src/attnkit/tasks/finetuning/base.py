@@ -44,7 +44,7 @@ class Headed(Protocol):
 
 def ready(config: FinetuneConfig, model: Headed) -> None:
     """Freeze the layers that are to stay as they are; for ``Task.build``."""
-    freeze(model.encoder, config.finetuning.frozen)
+    freeze(model.encoder, config.finetuning.freeze_layers)
 
 
 def take(config: FinetuneConfig, model: nn.Module, source: Checkpoint) -> None:
@@ -78,7 +78,7 @@ def rates(config: FinetuneConfig, model: Headed) -> dict[str, float]:
 
     The head has 1, the highest layer ``layer_decay``, the one below it ``layer_decay`` squared, and so on.
     """
-    decay, n_layers = config.finetuning.layer_decay, config.model.n_layers
+    decay, n_layers = config.finetuning.layerwise_lr_decay, config.model.n_layers
     if config.finetuning.from_scratch or decay == 1:
         return {}
     names = {id(parameter): name for name, parameter in model.encoder.named_parameters()}
@@ -103,7 +103,7 @@ def refuse_misfit(checkpoint: Checkpoint, config: FinetuneConfig) -> None:
     """
     stored = read_run_config(checkpoint)
     vocab_size = read_tokenizer(checkpoint).vocab_size
-    alone = stored.model if isinstance(stored, MlmConfig) else stored.model.model_copy(update={"tied": True})
+    alone = stored.model if isinstance(stored, MlmConfig) else stored.model.model_copy(update={"tie_embeddings": True})
     refuse_fewer(checkpoint, alone.least_weights(vocab_size))
     if not config.finetuning.from_scratch:
         unread = ["separators"] if isinstance(stored, MlmConfig) else []  # which it has not met a pair with
@@ -133,6 +133,6 @@ def fitted(checkpoint: Checkpoint, config: FinetuneConfig, n_head: int = 0) -> i
         RunError: it has too few weights, ``n_head`` being those of the task's head.
     """
     vocab_size = read_tokenizer(checkpoint).vocab_size
-    alone = config.model.model_copy(update={"tied": True})
+    alone = config.model.model_copy(update={"tie_embeddings": True})
     refuse_fewer(checkpoint, alone.least_weights(vocab_size) + n_head)
     return vocab_size

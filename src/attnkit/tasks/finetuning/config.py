@@ -15,7 +15,7 @@ from attnkit.tasks.language_modeling.config import SCALES
 
 LONGEST = 512
 """Tokens of a row at most, where nobody asks for more."""
-NOT_TAKEN = ("dropout", "attention_dropout", "activation_dropout", "next_sentence", "tied")
+NOT_TAKEN = ("dropout", "attention_dropout", "activation_dropout", "next_sentence", "tie_embeddings")
 """Keys of a pretrained model that a fine-tuned one does not take over: long pretraining may go without dropout, few
 examples may not; the others are of the language-model head, which stays behind."""
 RATES = {"tiny": 5e-4, "mini": 3e-4, "small": 2e-4, "base": 5e-5}
@@ -26,10 +26,10 @@ class FinetuningConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_
 
     from_scratch: bool = False
     """Take the architecture and the vocabulary of the run that it begins with, but none of its weights."""
-    layer_decay: float = Field(default=0.9, gt=0, le=1)
+    layerwise_lr_decay: float = Field(default=0.9, gt=0, le=1)
     """The learning rate of a layer is this times that of what lies above it (Howard and Ruder 2018, section 3.2), from
     the head, which has ``learning_rate``, down to the embeddings. Not for fresh weights, which all have that."""
-    frozen: int = Field(default=0, ge=0)
+    freeze_layers: int = Field(default=0, ge=0)
     """How many of the lowest layers stay as they are, and the embeddings with them; 0: nothing does."""
 
 
@@ -50,11 +50,11 @@ class FinetuneConfig(RunConfig, frozen=True, extra="forbid", strict=True, use_at
 
     @model_validator(mode="after")
     def _layers_are_there(self) -> FinetuneConfig:
-        frozen, there = self.finetuning.frozen, self.model.n_layers
+        frozen, there = self.finetuning.freeze_layers, self.model.n_layers
         if frozen > there:
-            raise ValueError(f"finetuning.frozen={frozen} of {there} layers")
+            raise ValueError(f"finetuning.freeze_layers={frozen} of {there} layers")
         if frozen and self.finetuning.from_scratch:
-            raise ValueError("finetuning.frozen beside finetuning.from_scratch: fresh weights have to learn")
+            raise ValueError("finetuning.freeze_layers beside finetuning.from_scratch: fresh weights have to learn")
         return self
 
     @property
@@ -72,7 +72,7 @@ class FinetuneConfig(RunConfig, frozen=True, extra="forbid", strict=True, use_at
 class TextClassifyConfig(FinetuneConfig, frozen=True):
     """Everything that decides the run of a classifier of texts."""
 
-    task: Literal["text-classify"] = "text-classify"
+    task: Literal["text-classification"] = "text-classification"
     """What kind of job this is."""
     data: TextsConfig
     """Texts and their labels."""
@@ -93,7 +93,7 @@ class TextClassifyConfig(FinetuneConfig, frozen=True):
 class TagConfig(FinetuneConfig, frozen=True):
     """Everything that decides the run of a tagger."""
 
-    task: Literal["tag"] = "tag"
+    task: Literal["token-classification"] = "token-classification"
     """What kind of job this is."""
     data: TaggedConfig
     """Words and their tags."""
@@ -118,7 +118,7 @@ class TagConfig(FinetuneConfig, frozen=True):
 class AnswerConfig(FinetuneConfig, frozen=True):
     """Everything that decides the run of a reader that finds answers."""
 
-    task: Literal["answer"] = "answer"
+    task: Literal["question-answering"] = "question-answering"
     """What kind of job this is."""
     data: QuestionsConfig
     """Questions, paragraphs and answers."""
@@ -184,11 +184,11 @@ def _tree(name: str, kind: str, metric: str, epochs: float, max_tokens: int) -> 
             "learning_rate": RATES[name],
             "schedule": "linear",
             "warmup_steps": 1000,
-            "warmup_share": 0.1,
-            "max_tokens": max_tokens,
+            "warmup_fraction": 0.1,
+            "batch_tokens": max_tokens,
             "label_smoothing": 0.0,
         },
-        "limits": {"epochs": epochs, "metric": metric},
+        "limits": {"max_epochs": epochs, "metric": metric},
         "evaluation": {"every_epochs": 1.0},
         "model": {"kind": kind, **sizes},
     }

@@ -19,18 +19,21 @@ from attnkit.tasks.finetuning.predict_token_classification import TagPredictor
 from attnkit.tasks.finetuning.prediction import Format, Predictor, Request, Tell
 
 PREDICTORS: dict[str, Callable[[Opened, Request, Tell], Predictor]] = {
-    "text-classify": ClassifyPredictor,
-    "tag": TagPredictor,
-    "answer": AnswerPredictor,
+    "text-classification": ClassifyPredictor,
+    "token-classification": TagPredictor,
+    "question-answering": AnswerPredictor,
 }
 FORMATS: dict[str, tuple[Format, ...]] = {
-    "text-classify": ("lines", "table", "pairs"),
-    "tag": ("lines", "conll"),
-    "answer": ("jsonl", "squad"),
+    "text-classification": ("lines", "table", "pairs"),
+    "token-classification": ("lines", "conll"),
+    "question-answering": ("jsonl", "squad"),
 }
 """Of each kind of run what it reads: by default, where labels are asked for or the name says so, and else."""
 _UNLABELED: tuple[Format, ...] = ("lines", "pairs")
-_BY_NAME = {"tag": (".conll", ".bio", ".iob", ".iob2", ".bioes", ".bilou"), "answer": (".json",)}
+_BY_NAME = {
+    "token-classification": (".conll", ".bio", ".iob", ".iob2", ".bioes", ".bilou"),
+    "question-answering": (".json",),
+}
 """Suffixes of files that are read as where labels are asked for."""
 _COMPRESSED = (".gz", ".xz", ".bz2")
 
@@ -77,7 +80,7 @@ def choose_format(request: Request, task: str, path: Path) -> Format:
     known = FORMATS[task]
     if request.format == "auto":
         named = _suffix(path) in _BY_NAME.get(task, ())
-        return known[named if task == "answer" else request.gold or named]
+        return known[named if task == "question-answering" else request.gold or named]
     if request.format not in known:
         what = f"a run of the kind '{task}' reads no {request.format}"
         raise UsageError(what, where="--format", help=f"it reads {', '.join(known)}")

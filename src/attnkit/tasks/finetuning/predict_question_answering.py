@@ -98,7 +98,7 @@ class Answerer:
         model, sizes = self.opened.model, self.opened.config.windows
         asked = Asked(paragraphs, self._tokenizer, sizes)
         self.n_cut += asked.n_cut
-        most, n_tokens = sizes.max_answer, self._batch_tokens
+        most, n_tokens = sizes.max_answer_length, self._batch_tokens
         found = find_answers(model, asked.rows, self.opened.device, most, n_tokens=n_tokens)
         return [self._answered(asked, question, answer) for question, answer in enumerate(found.answers)]
 
@@ -166,7 +166,7 @@ class AnswerPredictor:
 
     def complaints(self) -> list[str]:
         """Return what is said of questions that are too long, and of those nobody has answered if scores are wanted."""
-        cut = told_cut(self.answerer.n_cut, "question", self.opened.config.windows.max_question)
+        cut = told_cut(self.answerer.n_cut, "question", self.opened.config.windows.max_question_length)
         return cut if self.expected or not self.request.gold else [*cut, "no question says what to answer"]
 
     def totals(self) -> Totals:

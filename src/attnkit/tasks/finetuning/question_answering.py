@@ -126,7 +126,7 @@ def _build(config: AnswerConfig, prepared: PreparedQuestions) -> Reader:
 def _evaluation(
     config: AnswerConfig, prepared: PreparedQuestions, device: torch.device, stop: Stop | None
 ) -> AnswersEvaluation:
-    return AnswersEvaluation(prepared, device, config.windows.max_answer, config.evaluation.samples, stop)
+    return AnswersEvaluation(prepared, device, config.windows.max_answer_length, config.evaluation.n_samples, stop)
 
 
 def _job(

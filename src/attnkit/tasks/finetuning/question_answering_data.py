@@ -68,7 +68,7 @@ class Asked:
         self.context_of: Longs = np.array(numbers, np.int64)
         self.aligned = align(tokenizer, [paragraph.context for paragraph in paragraphs])
         asked = Held(tokenizer.encode([question.text for question in self.questions]))
-        self.n_cut = int((asked.lengths > sizes.max_question).sum())
+        self.n_cut = int((asked.lengths > sizes.max_question_length).sum())
         """Questions of which the end is not read."""
         contexts = Held([aligned.ids.tolist() for aligned in self.aligned])
         answers = [
@@ -202,7 +202,7 @@ class _Writer:
 
     def _questions(self, questions: Sequence[Question]) -> list[list[int]]:
         ids = self.tokenizer.encode([question.text for question in questions])
-        self.counts["cut_questions"] += sum(len(line) > self.sizes.max_question for line in ids)
+        self.counts["cut_questions"] += sum(len(line) > self.sizes.max_question_length for line in ids)
         self._count([np.array(line, np.int64) for line in ids])
         return ids
 

@@ -128,7 +128,7 @@ def _build(config: TextClassifyConfig, prepared: PreparedTexts) -> Classifier:
 def _evaluation(
     config: TextClassifyConfig, prepared: PreparedTexts, device: torch.device, stop: Stop | None
 ) -> TextsEvaluation:
-    return TextsEvaluation(prepared, device, config.evaluation.samples, stop)
+    return TextsEvaluation(prepared, device, config.evaluation.n_samples, stop)
 
 
 def _job(

@@ -107,7 +107,7 @@ def _build(config: TagConfig, prepared: PreparedTags) -> Tagger:
 
 
 def _evaluation(config: TagConfig, prepared: PreparedTags, device: torch.device, stop: Stop | None) -> TagsEvaluation:
-    return TagsEvaluation(prepared, device, config.evaluation.samples, stop)
+    return TagsEvaluation(prepared, device, config.evaluation.n_samples, stop)
 
 
 def _job(

@@ -23,30 +23,35 @@ LANGUAGE_AUTO: Auto = ((20_000, "tiny"), (2_000_000, "mini"), (20_000_000, "smal
 SCALES: dict[str, dict[str, Any]] = {
     "tiny": {
         "vocabulary": {"size": 4000},
-        "data": {"length": 128},
-        "optimization": {"learning_rate": 2e-3, "warmup_steps": 200, "max_tokens": 4096},
-        "limits": {"epochs": 20.0},
+        "data": {"sequence_length": 128},
+        "optimization": {"learning_rate": 2e-3, "warmup_steps": 200, "batch_tokens": 4096},
+        "limits": {"max_epochs": 20.0},
         "evaluation": {"every_epochs": 2.0},
     },
     "mini": {
         "vocabulary": {"size": 8000},
-        "data": {"length": 128},
-        "optimization": {"learning_rate": 1e-3, "warmup_steps": 500, "max_tokens": 4096},
-        "limits": {"epochs": 5.0},
+        "data": {"sequence_length": 128},
+        "optimization": {"learning_rate": 1e-3, "warmup_steps": 500, "batch_tokens": 4096},
+        "limits": {"max_epochs": 5.0},
         "evaluation": {"every_epochs": 0.5},
     },
     "small": {
         "vocabulary": {"size": 16000},
-        "data": {"length": 128},
-        "optimization": {"learning_rate": 7e-4, "warmup_steps": 2000, "max_tokens": 16384},
-        "limits": {"steps": 100_000},
+        "data": {"sequence_length": 128},
+        "optimization": {"learning_rate": 7e-4, "warmup_steps": 2000, "batch_tokens": 16384},
+        "limits": {"max_steps": 100_000},
         "evaluation": {"every_steps": 2000},
     },
     "base": {
         "vocabulary": {"size": 32000},
-        "data": {"length": 512},
-        "optimization": {"learning_rate": 1e-4, "warmup_steps": 10_000, "max_tokens": 131_072, "accumulate": 4},
-        "limits": {"steps": 1_000_000},
+        "data": {"sequence_length": 512},
+        "optimization": {
+            "learning_rate": 1e-4,
+            "warmup_steps": 10_000,
+            "batch_tokens": 131_072,
+            "gradient_accumulation_steps": 4,
+        },
+        "limits": {"max_steps": 1_000_000},
         "evaluation": {"every_steps": 5000},
     },
 }
@@ -138,11 +143,11 @@ def clm_preset(name: str, kind: str) -> dict[str, Any]:
     scale = SCALES[name]
     seen = {"positions": BERT_POSITIONS} if kind == "bert" else {}
     dropout = {"dropout": DROPOUT[name], "attention_dropout": ATTENTION_DROPOUT[name]}
-    positions = {"max_length": scale["data"]["length"]}  # no more than are trained
+    positions = {"max_length": scale["data"]["sequence_length"]}  # no more than are trained
     sizes = LANGUAGE_SIZES.get(kind, {}).get(name)
     return {
         **scale,
-        "optimization": {"schedule": "linear", "warmup_share": 0.2, "label_smoothing": 0.0, **scale["optimization"]},
+        "optimization": {"schedule": "linear", "warmup_fraction": 0.2, "label_smoothing": 0.0, **scale["optimization"]},
         "limits": {"metric": "loss", **scale["limits"]},
         "model": {"kind": kind, **({} if sizes is None else {**sizes, **positions, **seen, **dropout})},
     }
@@ -160,10 +165,10 @@ def _metrics(data: TextConfig) -> tuple[str, ...]:
 
 
 def _refuse_short(model: LanguageConfig, data: TextConfig) -> None:
-    if model.longest is not None and model.longest < data.length:
+    if model.longest is not None and model.longest < data.sequence_length:
         raise ValueError(
-            f"{model.limited_by} of {data.length} for rows of data.length={data.length} tokens; raise the one or lower "
-            "the other"
+            f"{model.limited_by} of {model.longest} for rows of data.sequence_length={data.sequence_length} tokens; "
+            "raise the one or lower the other"
         )
 
 
@@ -175,8 +180,8 @@ def _refuse_row_positions(model: LanguageConfig, data: TextConfig) -> None:
     options = model.attention_options
     placed = {"location"} | ({"feature"} if "position" in (options.first_feature, options.second_feature) else set())
     for name, _ in model.heads:
-        if data.isolated and name in placed:
+        if data.isolate_documents and name in placed:
             raise ValueError(
                 f"alignment {name} scores places of a row, which documents that share it would shift; set "
-                "data.isolated=false or choose another alignment"
+                "data.isolate_documents=false or choose another alignment"
             )

@@ -72,7 +72,7 @@ class Documents:
         self.paths = [Path(name) for name in data.files]
         self.valid_paths = [Path(name) for name in data.valid_files or ()]
         self.counts = {"held_out": 0, "repeats_of_held_out": 0}
-        self._shape = data.documents
+        self._shape = data.document_format
         self._held_out = [] if self.valid_paths else self._choose(data)
         self._kept = [] if self.valid_paths else list(map(self._keep, range(len(self.paths))))
         self._known = {text for texts in self._kept for text in texts}
@@ -213,11 +213,13 @@ def told_shares(data: TextConfig, store: Store, n_documents: Sequence[int]) -> l
     """Return a line for each of several files: how much there is of it, and how much of it an epoch uses."""
     if len(n_documents) < 2:
         return []
-    corpora = Corpora(store, data.length, tuple(n_documents))
+    corpora = Corpora(store, data.sequence_length, tuple(n_documents))
     lengths = store.lengths
     tokens = [int(lengths[span].sum()) for span in corpora.spans]
     lines = []
-    for path, n, size, share in zip(data.files, n_documents, tokens, shares(tokens, data.alpha), strict=True):
+    for path, n, size, share in zip(
+        data.files, n_documents, tokens, shares(tokens, data.language_sampling_alpha), strict=True
+    ):
         held = f"{n:,} documents, {size:,} tokens, {size / sum(tokens):.1%} of all"
         lines.append(f"{path}: {held}, {share:.1%} of an epoch")
     return lines
@@ -233,8 +235,10 @@ def open_text(config: Config, folder: Path) -> PreparedText:
         tokenizer = load_tokenizer(folder / "tokenizer.json")
         data = config.data
         stores = Store.open(folder / "train"), Store.open(folder / "valid")
-        train = Corpora(stores[0], data.length, tuple(sizes.train), data.alpha, data.isolated)
-        valid = Corpora(stores[1], data.length, tuple(sizes.valid), 1.0, data.isolated)
+        train = Corpora(
+            stores[0], data.sequence_length, tuple(sizes.train), data.language_sampling_alpha, data.isolate_documents
+        )
+        valid = Corpora(stores[1], data.sequence_length, tuple(sizes.valid), 1.0, data.isolate_documents)
         make = rows_of(config, tokenizer, bool(sizes.unknown))
         return PreparedText(make(train), make(valid), tokenizer, index["counts"])
 

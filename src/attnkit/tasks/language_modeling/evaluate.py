@@ -182,7 +182,7 @@ class LanguageEvaluation:
         """Return the beginnings of a few rows."""
         valid = self.prepared.valid
         found = []
-        for place in sample_places(len(valid), self.config.evaluation.samples):
+        for place in sample_places(len(valid), self.config.evaluation.n_samples):
             batch = self._batch(np.array([place]))
             guessed = [model.output(row[None]).argmax() for row in features(model, batch)[0]]
             read = batch.ids.reshape(-1).cpu()

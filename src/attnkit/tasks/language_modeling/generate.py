@@ -122,7 +122,7 @@ class Generator:
         if window is not None and longest is not None and window > longest:
             what = f"this model has positions for {longest:,} tokens"
             raise UsageError(what, where=f"--window {window}", help=f"ask for at most {longest}")
-        self.window: int = window or longest or opened.config.data.length
+        self.window: int = window or longest or opened.config.data.sequence_length
         self.model = Sliding(pack(opened.model), self.window)
         self.n_cut = 0
         """Prompts so far whose beginnings the model did not see."""

@@ -123,9 +123,9 @@ def _plan(config: Config, init_from: Path | None = None) -> Plan:
     source = None if init_from is None else RunFolder(init_from).checkpoint()[0]
     data = config.data
     for path in map(Path, data.valid_files or ()):
-        if next(_documents(path, data.documents), None) is None:
+        if next(_documents(path, data.document_format), None) is None:
             raise DataError("there is no document to validate on", where=str(path))
-    files = [_look(Path(name), data.documents) for name in data.files]
+    files = [_look(Path(name), data.document_format) for name in data.files]
     for name, file in zip(data.files, files, strict=True):
         if not data.valid_files:
             choose_held_out(file.n_documents, 1, data.held_out_seed, name)
@@ -138,7 +138,7 @@ def _plan(config: Config, init_from: Path | None = None) -> Plan:
     ends = 0 if isinstance(config, ClmConfig) else 3 if config.model.next_sentence else 2
     for file in files:
         lengths = map(len, Encoder(tokenizer, config).encode(file.sample))
-        tokens += sum(n + ends * -(-n // (data.length - ends)) for n in lengths) / max(file.share, 1e-9)
+        tokens += sum(n + ends * -(-n // (data.sequence_length - ends)) for n in lengths) / max(file.share, 1e-9)
     n_documents = sum(file.n_documents for file in files)
     return outline(config, n_documents, tokens, lambda: make_model(config, size), size, "documents")
 

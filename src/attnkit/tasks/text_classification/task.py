@@ -108,7 +108,7 @@ def _build(config: ClassifyConfig, prepared: PreparedDocuments) -> HierarchicalA
 def _evaluation(
     config: ClassifyConfig, prepared: PreparedDocuments, device: torch.device, stop: Stop | None
 ) -> DocumentsEvaluation:
-    return DocumentsEvaluation(prepared, device, config.evaluation.samples, stop)
+    return DocumentsEvaluation(prepared, device, config.evaluation.n_samples, stop)
 
 
 def _job(

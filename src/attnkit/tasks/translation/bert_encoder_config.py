@@ -34,7 +34,7 @@ def adopt(tree: Mapping[str, Any], kind: Any = None) -> dict[str, Any]:
     refuse_strange(bert)
     if kind not in (None, "transformer"):
         raise _no_place(kind)
-    model = {"kind": "transformer", "tied": "target", "max_length": bert.max_length, **expected(bert)}
+    model = {"kind": "transformer", "tie_embeddings": "target", "max_length": bert.max_length, **expected(bert)}
     model |= bert.model_dump(mode="json", include={"alignment", "distribution", "attention_options"})
     found: dict[str, Any] = {"model": model, "joint_vocabulary": False}
     if bert.longest is not None:
@@ -53,8 +53,8 @@ def expected(bert: BertConfig) -> dict[str, Any]:
 
 def refuse_strange(bert: BertConfig) -> None:
     """Raise ``UsageError`` where a BERT has what no translation model has."""
-    if bert.gated:
-        raise UsageError("a translation model has no gated units", where="model.gated", help=_OTHER)
+    if bert.glu:
+        raise UsageError("a translation model has no gated units", where="model.glu", help=_OTHER)
     if bert.activation == "gelu_tanh":
         raise UsageError("a translation model has no gelu_tanh", where="model.activation", help=_OTHER)
 

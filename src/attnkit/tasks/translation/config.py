@@ -63,6 +63,9 @@ class TranslationConfig(RunConfig, frozen=True, extra="forbid", strict=True, use
 
     @model_validator(mode="after")
     def _vocabularies_fit_the_tying(self) -> TranslationConfig:
-        if self.model.tied == "all" and not self.joint_vocabulary:
-            raise ValueError("model.tied=all needs joint_vocabulary=true; use model.tied=target with two vocabularies")
+        if self.model.tie_embeddings == "all" and not self.joint_vocabulary:
+            raise ValueError(
+                "model.tie_embeddings=all needs joint_vocabulary=true; "
+                "use model.tie_embeddings=target with two vocabularies"
+            )
         return self

@@ -45,8 +45,8 @@ def make_job(
     feed = PairFeed(
         prepared.pairs,
         config.seed,
-        config.optimization.max_tokens,
-        config.optimization.accumulate,
+        config.optimization.batch_tokens,
+        config.optimization.gradient_accumulation_steps,
         ranks.rank,
         ranks.world,
         config.data.weights,
@@ -72,7 +72,7 @@ def _build(config: TranslationConfig, prepared: Prepared) -> TranslationModel:
 
 
 def _evaluation(config: TranslationConfig, prepared: Prepared, device: torch.device, stop: Stop | None) -> Evaluation:
-    return Evaluation(prepared, config.decoding, device, config.evaluation.samples, config.max_source, stop)
+    return Evaluation(prepared, config.decoding, device, config.evaluation.n_samples, config.max_source, stop)
 
 
 def _fitting(checkpoint: Checkpoint, config: TranslationConfig) -> torch.nn.Module:
