@@ -19,7 +19,7 @@ STEADY = ["--precision", "float32", "--device", "cpu", "--threads", "1", "--set"
 
 
 def arguments(pretrained: Path, table: Path, run: Path, *more: object) -> list[object]:
-    return ["finetune", pretrained, "--task", "classify", "--train", table, "-o", run, *STEADY, *more]
+    return ["finetune", pretrained, "--task", "text-classification", "--train", table, "-o", run, *STEADY, *more]
 
 
 def test_from_a_pretrained_run_to_a_classifier(call: Call, workshop: Any, pretrained: Path, tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_a_folder_with_another_task_is_named(call: Call, workshop: Any, pretrain
 
 
 def test_a_configuration_may_name_the_task(call: Call, workshop: Any, pretrained: Path, tmp_path: Path) -> None:
-    (tmp_path / "own.yaml").write_text("task: text-classification\nfinetuning:\n  frozen: 1\n")
+    (tmp_path / "own.yaml").write_text("task: text-classification\nfinetuning:\n  freeze_layers: 1\n")
     words = [
         "finetune",
         pretrained,
@@ -95,18 +95,38 @@ def test_a_configuration_may_name_the_task(call: Call, workshop: Any, pretrained
     ("words", "code", "said"),
     [
         (["BERT"], 2, "--task"),
-        (["BERT", "--task", "classify"], 2, "attnkit finetune RUN --task text-classification --train FILE"),
+        (["BERT", "--task", "text-classification"], 2, "attnkit finetune RUN --task text-classification --train FILE"),
         (["BERT", "--task", "sort"], 2, "sort"),
-        (["none", "--task", "classify", "--train", "good.tsv"], 4, "none"),
-        (["BERT", "--task", "classify", "--train", "none.tsv"], 2, "none.tsv"),
-        (["BERT", "--task", "classify", "--train", "alike.tsv"], 3, "every text has the label 'a'"),
-        (["BERT", "--task", "classify", "--train", "alike.tsv", "--dry-run"], 3, "every text has the label 'a'"),
-        (["BERT", "--task", "classify", "--train", "good.tsv", "--dev", "none.tsv", "--dry-run"], 2, "none.tsv"),
-        (["BERT", "--task", "classify", "--train", "good.tsv", "--dev", "other.tsv", "--dry-run"], 3, "have a, b"),
-        (["BERT", "--task", "classify", "--train", "good.tsv", "--dev", "other.tsv"], 3, "has the label 'c'"),
-        (["BERT", "--task", "classify", "--train", "good.tsv", "--set", "model.n_heads=4"], 4, "model.n_heads is 4"),
+        (["none", "--task", "text-classification", "--train", "good.tsv"], 4, "none"),
+        (["BERT", "--task", "text-classification", "--train", "none.tsv"], 2, "none.tsv"),
+        (["BERT", "--task", "text-classification", "--train", "alike.tsv"], 3, "every text has the label 'a'"),
         (
-            ["BERT", "--task", "classify", "--train", "good.tsv", "--set", "finetuning.freeze_layers=9"],
+            ["BERT", "--task", "text-classification", "--train", "alike.tsv", "--dry-run"],
+            3,
+            "every text has the label 'a'",
+        ),
+        (
+            ["BERT", "--task", "text-classification", "--train", "good.tsv", "--dev", "none.tsv", "--dry-run"],
+            2,
+            "none.tsv",
+        ),
+        (
+            ["BERT", "--task", "text-classification", "--train", "good.tsv", "--dev", "other.tsv", "--dry-run"],
+            3,
+            "have a, b",
+        ),
+        (
+            ["BERT", "--task", "text-classification", "--train", "good.tsv", "--dev", "other.tsv"],
+            3,
+            "has the label 'c'",
+        ),
+        (
+            ["BERT", "--task", "text-classification", "--train", "good.tsv", "--set", "model.n_heads=4"],
+            4,
+            "model.n_heads is 4",
+        ),
+        (
+            ["BERT", "--task", "text-classification", "--train", "good.tsv", "--set", "finetuning.freeze_layers=9"],
             2,
             "of 2 layers",
         ),

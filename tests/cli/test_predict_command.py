@@ -47,7 +47,7 @@ def write_squad(path: Path, seed: int) -> None:
 
 
 KINDS = {
-    "classify": ("run", "tsv"),
+    "text-classification": ("run", "tsv"),
     "token-classification": ("tagger", "conll"),
     "question-answering": ("reader", "json"),
 }
@@ -79,7 +79,7 @@ def test_scores_are_those_of_the_development_set(call: Call, bench: Path, task: 
     """Of the same file, by the same checkpoint."""
     name, suffix = KINDS[task]
     names = {
-        "classify": {"accuracy", "macro_f1"},
+        "text-classification": {"accuracy", "macro_f1"},
         "token-classification": {"accuracy", "f1"},
         "question-answering": {"exact", "f1"},
     }[task]
@@ -101,7 +101,11 @@ def test_such_runs_are_verified_averaged_and_described(call: Call, bench: Path, 
     code, out, err = call("verify", bench / name)
     assert code == 0 and "averaged" in out and "good" in out, out + err
     code, out, err = call(
-        "predict", bench / name, bench / f"test.{suffix}", "--format", {"classify": "table"}.get(task, "auto")
+        "predict",
+        bench / name,
+        bench / f"test.{suffix}",
+        "--format",
+        {"text-classification": "table"}.get(task, "auto"),
     )
     assert code == 0, err
     given = (bench / f"test.{suffix}").read_text()
@@ -113,7 +117,7 @@ def test_such_runs_are_verified_averaged_and_described(call: Call, bench: Path, 
     else:
         assert (
             len(out.splitlines())
-            == {"classify": given.count("\n") - 1, "question-answering": given.count('"id"')}[task]
+            == {"text-classification": given.count("\n") - 1, "question-answering": given.count('"id"')}[task]
         )
     card = (bench / name / "README.md").read_text()
     assert f"attnkit predict {name}" in card
@@ -142,7 +146,7 @@ def test_the_examples_of_its_help(call: Call, bench: Path, tmp_path: Path, monke
     assert "run: 40 examples, accuracy" in page and "<td" in page and "wrote confusion.html" in outs[1][1]
     assert "sentences" in outs[2][0] and "precision" in outs[2][0] and outs[2][1] == ""
     answers = [json.loads(line) for line in Path("answers.jsonl").read_text().splitlines()]
-    assert len(answers) == 20 and answers[3].keys() == {"id", "question-answering", "probability", "begin", "end"}
+    assert len(answers) == 20 and answers[3].keys() == {"id", "answer", "probability", "begin", "end"}
     assert outs[3] == ("", "")
 
 

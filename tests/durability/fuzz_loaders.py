@@ -205,7 +205,7 @@ def folder(base: Base, source: random.Random) -> None:
 def go_on(run: Path, base: Base) -> None:
     """Train a step more."""
     asked = read_config(open_checkpoint(base.run / "checkpoints" / "step-12", "step-12"))
-    limits = asked.limits.model_copy(update={"steps": 13})
+    limits = asked.limits.model_copy(update={"max_steps": 13})
     for _ in train(Request(asked.model_copy(update={"limits": limits}), run)):
         pass
 

@@ -22,7 +22,7 @@ STEADY = ["--precision", "float32", "--device", "cpu", "--threads", "1", *(w for
 @pytest.fixture(scope="module")
 def command(workshop: Any, pretrained: Path) -> list[str]:
     table = workshop.file("table.tsv")
-    return ["finetune", str(pretrained), "--task", "classify", "--train", str(table), *STEADY, "-o"]
+    return ["finetune", str(pretrained), "--task", "text-classification", "--train", str(table), *STEADY, "-o"]
 
 
 @pytest.fixture(scope="module")

@@ -38,7 +38,14 @@ def test_two_processes_finetune_what_one_does(workshop: Any, pretrained: Path, t
     for name, steps, world in (("both", 3, 2), ("both", 6, 1), ("alone", 6, 1)):
         folder = tmp_path / f"{name}-{steps}"
         folder.mkdir()
-        train = ["finetune", str(pretrained), "--task", "classify", "--train", str(workshop.file("table.tsv"))]
+        train = [
+            "finetune",
+            str(pretrained),
+            "--task",
+            "text-classification",
+            "--train",
+            str(workshop.file("table.tsv")),
+        ]
         words = [*train, "-o", str(tmp_path / name), "--max-steps", str(steps), *STEADY]
         words += ["--set", f"fsdp={sharded and world > 1}".lower()]
         (folder / "arguments.json").write_text(json.dumps(words))

@@ -142,7 +142,7 @@ def test_lines_are_counted_as_they_are_read(tmp_path: Path, content: bytes, n: i
 
 def test_higher_layers_win(tmp_path: Path) -> None:
     path = tmp_path / "c.yaml"
-    path.write_text("seed: 4\nmodel: {d_ff: 96, dropout: 0.5}\nlimits: {steps: 7}\n")
+    path.write_text("seed: 4\nmodel: {d_ff: 96, dropout: 0.5}\nlimits: {max_steps: 7}\n")
     resolved = resolve({**FLAGS, "seed": 6}, sets=["seed=5", "model.d_ff=80"], file=path, preset_name="tiny")
     config = resolved.config
     assert config.model.kind == "transformer"

@@ -43,7 +43,7 @@ def test_a_threshold_lets_any_reader_find_no_answer(run: Path, asked: list[dict[
     path = write(tmp_path / "asked.jsonl", *map(json.dumps, asked))
     for threshold, given in ((None, {True}), (1e6, {True}), (0.0, {True, False}), (-1e6, {False})):
         lines = predicted(run, path, as_json=True, no_answer_threshold=threshold)
-        assert {bool(json.loads(line)["question-answering"]) for line in lines} == given
+        assert {bool(json.loads(line)["answer"]) for line in lines} == given
 
 
 def test_half_a_character_is_mended_unless_that_is_refused(run: Path, tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_each_question_gets_its_answer(run: Path, asked: list[dict[str, str]], t
         ):
             found = json.loads(line)
             assert found.pop("probability") == pytest.approx(probability, abs=2e-6)
-            assert found == {"question-answering": answer, "begin": begin, "end": end}
+            assert found == {"answer": answer, "begin": begin, "end": end}
     for line, one, (answer, begin, end, probability) in zip(predicted(run, path), asked, expected, strict=True):
         assert line.split("\t")[0] == " ".join(answer.split())
         assert float(line.split("\t")[1]) == pytest.approx(probability, abs=6e-5)
@@ -127,9 +127,7 @@ def test_squad_gives_the_same_and_is_scored(run: Path, asked: list[dict[str, str
     path = write(tmp_path / "dev.json", squad(asked, **known))
     questions = predicting(run, path, gold=True, as_json=True)
     found = [json.loads(line) for part in questions for line in part]
-    assert [one["question-answering"] for one in found] == lines and [one["id"] for one in found] == [
-        f"q{i}" for i in range(25)
-    ]
+    assert [one["answer"] for one in found] == lines and [one["id"] for one in found] == [f"q{i}" for i in range(25)]
     texts = [[answer["text"] for answer in answers] for answers in known.values()]
     scores = answer_scores([lines[i] for i in range(0, 25, 3)], texts, "1.1").all
     totals = questions.predictor.totals()
@@ -146,32 +144,32 @@ def test_a_context_longer_than_a_row_is_read_to_its_end(run: Path, tmp_path: Pat
     context = " ".join(drawn.choices(WORDS, k=200))
     line = json.dumps({"question": "who", "context": context, "id": "7"})
     found = json.loads(predicted(run, write(tmp_path / "a.jsonl", line), as_json=True)[0])
-    assert found["id"] == "7" and context[found["begin"] : found["end"]] == found["question-answering"] != ""
+    assert found["id"] == "7" and context[found["begin"] : found["end"]] == found["answer"] != ""
 
 
 def test_a_reader_may_find_no_answer(tmp_path: Path, asked: list[dict[str, str]]) -> None:
     """One that has learnt so; its probabilities are of all answers and of none."""
     both = [
         random_run(tmp_path / name, "question-answering", labels, data=WINDOWS)
-        for name, labels in (("always", []), ("may", ["question-answering", "no answer"]))
+        for name, labels in (("always", []), ("may", ["answer", "no answer"]))
     ]
     path = write(tmp_path / "asked.jsonl", *map(json.dumps, asked), json.dumps({"question": "a", "context": ""}))
     always, may = ([json.loads(line) for line in predicted(run, path, as_json=True)] for run in both)
-    assert {bool(one["question-answering"]) for one in may[:-1]} == {True, False}
+    assert {bool(one["answer"]) for one in may[:-1]} == {True, False}
     for one, other in zip(always[:-1], may[:-1], strict=True):
-        assert other["question-answering"] in ("", one["question-answering"])
-        if other["question-answering"]:
+        assert other["answer"] in ("", one["answer"])
+        if other["answer"]:
             assert other["probability"] < one["probability"]
         else:
             assert other["begin"] is None and other["probability"] > 0
-    assert always[-1] == {"question-answering": "", "probability": 0.0, "begin": None, "end": None}
-    assert may[-1] == {"question-answering": "", "probability": 1.0, "begin": None, "end": None}
+    assert always[-1] == {"answer": "", "probability": 0.0, "begin": None, "end": None}
+    assert may[-1] == {"answer": "", "probability": 1.0, "begin": None, "end": None}
     plain = predicted(both[1], path)
     assert [line.count("\t") for line in plain] == [3] * 26 and plain[-1] == "\t1.0000\t\t"
 
 
 def test_the_threshold_decides_how_sure_a_reader_has_to_be(tmp_path: Path, asked: list[dict[str, str]]) -> None:
-    run = random_run(tmp_path / "may", "question-answering", ["question-answering", "no answer"], data=WINDOWS)
+    run = random_run(tmp_path / "may", "question-answering", ["answer", "no answer"], data=WINDOWS)
     loaded = open_run(run, "question-answering", device="cpu")
     paragraphs = [Paragraph("", one["context"], (Question("", one["question"], (), False),)) for one in asked]
     usual = Answerer(loaded).answer(paragraphs)

@@ -99,7 +99,7 @@ def open_reader(path: Path, layer: int | None = None, device: str = "auto", chec
         raise UsageError(f"this model has no layer {layer}", where="--layer", help=help)
     opened = open_run(path, config.task, device=device, checkpoint=chosen.name)
     model = opened.model if isinstance(opened.model, Bert | Gpt) else opened.model.encoder
-    limits = [config.model.longest, getattr(config.data, "length", None), getattr(config, "longest", None)]
+    limits = [config.model.longest, getattr(config.data, "sequence_length", None), getattr(config, "longest", None)]
     longest = min((limit for limit in limits if limit is not None), default=_LONGEST)
     return Reader(
         model=cast("Bert | Gpt", model),

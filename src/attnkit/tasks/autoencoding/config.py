@@ -20,7 +20,7 @@ OPTIMIZATION: dict[str, dict[str, Any]] = {
         "learning_rate": 5e-3,
         "label_smoothing": 0.0,
         "weight_decay": 0.0,
-        "max_tokens": 256,
+        "batch_tokens": 256,
         "warmup_steps": 50,
         "ema_decay": None,  # it would trail behind in runs of a few hundred steps, as those over vectors are
     },
