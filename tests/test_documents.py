@@ -14,7 +14,16 @@ from attnkit.engine.registry import KINDS
 from attnkit.engine.resolve import resolve
 
 ROOT = Path(__file__).parents[1]
-DOCUMENTS = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "LOG.md", "examples/README.md")
+PAGES = tuple(str(path.relative_to(ROOT)) for path in sorted((ROOT / "docs").rglob("*.md")))
+LOG = tuple(name for name in PAGES if re.match(r"docs/log/\d", name))  # names of then: not rewritten
+DOCUMENTS = (
+    "README.md",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+    "SECURITY.md",
+    "examples/README.md",
+    *sorted({*PAGES} - {*LOG}),
+)
 EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
 
 
@@ -108,7 +117,7 @@ def test_recipes_name_what_exists() -> None:
         assert re.search(rf"^{table}\b", read(f"src/attnkit/{path}.py"), re.MULTILINE)
 
 
-@pytest.mark.parametrize("name", DOCUMENTS)
+@pytest.mark.parametrize("name", [*DOCUMENTS, *LOG])
 def test_links_and_result_files_exist(name: str) -> None:
     text = read(name)
     links = [link for link in re.findall(r"\]\(([^)#]+)\)", text) if not link.startswith("http")]
@@ -136,8 +145,12 @@ def test_changelog_has_an_unreleased_section() -> None:
     assert "### Added" in section and section.count("\n- ") > 5
 
 
-def test_log_is_dated() -> None:
-    assert re.search(r"^## \d{4}-\d{2}-\d{2} ", read("LOG.md"), re.MULTILINE)
+def test_log_lists_its_dated_pages() -> None:
+    index = read("docs/log/README.md")
+    rows = re.findall(r"^\| (\d{4}-\d{2}-\d{2}) \| \[[^\]]+\]\((\1-[\w-]+\.md)\) \| .+ \|$", index, re.MULTILINE)
+    assert sorted(f"docs/log/{page}" for _, page in rows) == sorted(LOG)
+    for name in LOG:
+        assert re.match(r"# .+\n\n\d{4}-\d{2}-\d{2}", read(name)), name
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)

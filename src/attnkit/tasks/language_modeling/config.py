@@ -60,7 +60,7 @@ DROPOUT = {"tiny": 0.1, "mini": 0.0, "small": 0.0, "base": 0.1}
 ATTENTION_DROPOUT = {**DROPOUT, "base": 0.0}
 """On a GPU the kernel for passages of many lengths knows none."""
 BERT_POSITIONS = "rotary"
-"""With learned ones a small BERT stays at the frequencies of words for millions of tokens: LOG.md, 2026-11-22."""
+"""With learned positions a small BERT stays at unigram frequencies: docs/log/2026-11-22-bert-positions.md."""
 
 
 class MlmConfig(RunConfig, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
