@@ -138,11 +138,13 @@ def test_every_benchmark_is_listed() -> None:
     assert sorted(name for name in names if f"`{name}`" not in read("benchmarks/README.md")) == []
 
 
-def test_changelog_has_an_unreleased_section() -> None:
+def test_changelog_has_an_unreleased_section_and_one_line_per_change() -> None:
     text = read("CHANGELOG.md")
-    assert re.search(r"^## \[Unreleased\]$", text, re.MULTILINE)
     section = text.split("## [Unreleased]")[1].split("\n## ")[0]
     assert "### Added" in section and section.count("\n- ") > 5
+    assert re.search(r"^## \[0\.1\.0\] - \d{4}-\d{2}-\d{2}$", text, re.MULTILINE)
+    entries = text.split("## [Unreleased]")[1].splitlines()
+    assert [line for line in entries if (line.startswith("- ") and len(line) > 102) or line.startswith("  ")] == []
 
 
 def test_log_lists_its_dated_pages() -> None:

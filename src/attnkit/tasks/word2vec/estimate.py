@@ -32,7 +32,7 @@ MICROSECONDS = {
     "subwords": (0.2, 0.0085),
     "torch": (6.0, 0.04),
 }
-"""Seconds of one processor per word of text, and per number of a vector: docs/log/2026-11-22-word-vectors.md."""
+"""Microseconds of one processor per word of text, and per number of a vector: docs/log/2026-11-22-word-vectors.md."""
 
 
 @dataclass(frozen=True)
