@@ -39,14 +39,14 @@ def main() -> None:
 
     import attnkit
     from attnkit.engine.resolve import resolve
-    from attnkit.tasks.translation.task import Request, train
+    from attnkit.tasks.translation.task import TrainRequest, train
     from attnkit.training.loop import StepRecord
 
     names = {"data.src": "train.en", "data.tgt": "train.fr", "data.valid_src": "valid.en", "data.valid_tgt": "valid.fr"}
     flags: dict[str, Any] = {key: [str(corpus / name)] for key, name in names.items()}
     sets = ["limits.max_epochs=1000000", "evaluation.every_epochs=1000000", "checkpoints.save_every=100"]
     config = resolve({**flags, "threads": threads}, sets=sets, preset_name="tiny").config
-    steps = (event for event in train(Request(config, run)) if isinstance(event, StepRecord))
+    steps = (event for event in train(TrainRequest(config, run)) if isinstance(event, StepRecord))
     for _ in range(PROFILED - 1):
         next(steps)
     talk.reply({"operators": operators(steps), "source": attnkit.__file__})

@@ -89,7 +89,7 @@ def read_samples() -> list[dict[str, Any]]:
 
 def train(n_steps: int) -> None:
     """Train to the end, noting memory and descriptors."""
-    from attnkit.tasks.translation.task import Request
+    from attnkit.tasks.translation.task import TrainRequest
     from attnkit.tasks.translation.task import train as training
     from attnkit.training.loop import StepRecord
 
@@ -97,7 +97,7 @@ def train(n_steps: int) -> None:
     process = max((found["process"] for found in read_samples()), default=0) + 1
     began = time.perf_counter()
     with SAMPLES.open("a") as stream:
-        for event in training(Request(config, FOLDER / "run")):
+        for event in training(TrainRequest(config, FOLDER / "run")):
             if isinstance(event, StepRecord) and event.step % SAMPLE_EVERY == 0:
                 found = sample(process, event.step, began)
                 print(json.dumps(found), file=stream, flush=True)

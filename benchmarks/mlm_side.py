@@ -15,9 +15,9 @@ from safetensors.numpy import save_file
 
 from attnkit.checkpoints.metadata import read_run_config
 from attnkit.checkpoints.run_folder import RunFolder
-from attnkit.data.language_modeling import MaskedRows, PassageBatch
-from attnkit.data.rows import RowFeed
-from attnkit.engine.loading import open_run
+from attnkit.data.language_modeling import LanguageModelBatch, MlmDataset
+from attnkit.data.rows import BatchLoader
+from attnkit.engine.loading import load_model
 from attnkit.tasks.language_modeling.config import MlmConfig
 from attnkit.tasks.language_modeling.data import PreparedText, open_text
 from attnkit.tasks.language_modeling.evaluate import LanguageEvaluation, layout_of
@@ -33,7 +33,7 @@ def opened(run: Path, table: str) -> tuple[MlmConfig, PreparedText]:
 def write_ids(run: Path, path: Path) -> None:
     """Write every document of the training text, encoded, and how attnkit packs them."""
     rows = opened(run, "isolated")[1].train
-    assert isinstance(rows, MaskedRows)
+    assert isinstance(rows, MlmDataset)
     lengths = rows.store.lengths.astype(np.int64)
     n = len(lengths)
     ids = rows.store.gather_parts(np.arange(n), np.zeros(n, np.int64), lengths)
@@ -54,12 +54,12 @@ def evaluation(config: MlmConfig, text: PreparedText) -> LanguageEvaluation:
     return LanguageEvaluation(text, config, torch.device("cpu"))
 
 
-def _as_arrays(batch: PassageBatch, length: int) -> dict[str, Any]:
+def _as_arrays(batch: LanguageModelBatch, length: int) -> dict[str, Any]:
     n, width = batch.ids.shape
     labels = torch.full((n * width,), -100)
     labels[batch.chosen] = batch.targets
     passages = torch.zeros(n, width, dtype=torch.int64) if batch.passages is None else batch.passages
-    places = layout_of(batch).places
+    places = layout_of(batch).positions
     if places is None:
         places = torch.arange(width).expand(n, width)
     whole = {"ids": (batch.ids, 0), "passages": (passages, -1), "places": (places, 0),
@@ -73,7 +73,7 @@ def _as_arrays(batch: PassageBatch, length: int) -> dict[str, Any]:
 def score(run: Path, text_run: Path, table: str) -> Message:
     """Return what attnkit's evaluation gives for the weights of a run, on the text of another."""
     config, text = opened(text_run, table)
-    model = open_run(run, "mlm", device="cpu").model
+    model = load_model(run, "mlm", device="cpu").model
     found = evaluation(config, text)(model)
     assert found is not None
     return dict(found)
@@ -86,8 +86,8 @@ def counted(run: Path, table: str, steps: int | None = None, seed: int = 1, max_
     """
     config, text = opened(run, table)
     rows = text.train
-    assert isinstance(rows, MaskedRows)
-    feed = RowFeed(rows, seed, max_tokens or config.optimization.batch_tokens)
+    assert isinstance(rows, MlmDataset)
+    feed = BatchLoader(rows, seed, max_tokens or config.optimization.batch_tokens)
     found = np.zeros(3, np.int64)
     n_done = epoch = 0
     while steps is None or n_done < steps:

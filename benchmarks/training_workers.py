@@ -66,14 +66,14 @@ def attnkit_worker(work: Path, options: argparse.Namespace, turn: Turn) -> None:
     from safetensors.torch import load_file
 
     from attnkit.data.feed import Position
-    from attnkit.distributed.process_group import Ranks
+    from attnkit.distributed.process_group import ProcessGroup
     from attnkit.models.build import build_model
     from attnkit.runtime.devices import choose_precision
     from attnkit.tasks.translation.config import TranslationConfig
     from attnkit.tasks.translation.data import open_prepared
     from attnkit.tasks.translation.evaluate import Evaluation, development_loss
     from attnkit.tasks.translation.task import make_job
-    from attnkit.training.flat_weights import FlatWeights
+    from attnkit.training.flat_weights import FlatParameterStore
     from attnkit.training.loop import StepRecord, fit
     from attnkit.training.state import TrainState
 
@@ -85,8 +85,8 @@ def attnkit_worker(work: Path, options: argparse.Namespace, turn: Turn) -> None:
     model.load_state_dict(load_file(work / "model.safetensors"))
     device = torch.device("cpu")
     precision = str(choose_precision("auto", device)).removeprefix("torch.")
-    state = TrainState(FlatWeights(model, config.optimization, precision), Position())  # type: ignore[arg-type]
-    job = make_job(config, model, prepared, Evaluation(prepared, config.decoding, device, 0), Ranks())
+    state = TrainState(FlatParameterStore(model, config.optimization, precision), Position())  # type: ignore[arg-type]
+    job = make_job(config, model, prepared, Evaluation(prepared, config.decoding, device, 0), ProcessGroup())
 
     def validation() -> float:
         model.eval()

@@ -43,7 +43,7 @@ from transfer_report import plots, report
 from attnkit import Vectors
 from attnkit.checkpoints.metadata import read_run_config
 from attnkit.checkpoints.run_folder import RunFolder
-from attnkit.data.language_sampling import shares
+from attnkit.data.language_sampling import sampling_probabilities
 from attnkit.tasks.language_modeling.config import MlmConfig
 from attnkit.tasks.language_modeling.data import open_text
 
@@ -231,7 +231,7 @@ def shown(run: Path, alpha: float) -> Message:
     return {
         "tokens": tokens,
         "share of all": [size / sum(tokens) for size in tokens],
-        "p^alpha": shares(tokens, alpha),
+        "p^alpha": sampling_probabilities(tokens, alpha),
         "share of what was shown": (counts / counts.sum()).tolist(),
     }
 

@@ -18,7 +18,7 @@ import pytest
 if TYPE_CHECKING:
     from attnkit.engine.load import LoadedRun
     from attnkit.engine.run_config import RunConfig
-    from attnkit.engine.trainer import Finished
+    from attnkit.engine.trainer import TrainingFinished
     from attnkit.tasks.translation.config import TranslationConfig
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # beside other tests, threads that spin while they wait cost dearly
@@ -248,22 +248,24 @@ class Workshop:
         sets = [text for key, value in settings.items() for text in ("--set", f"{key}={json.dumps(value)}")]
         return ["train", *flags, "-o", str(run), "--preset", "tiny", *sets]
 
-    def train(self, config: RunConfig, run: Path, *, stops: Sequence[int] = (), **options: Any) -> Finished:
+    def train(self, config: RunConfig, run: Path, *, stops: Sequence[int] = (), **options: Any) -> TrainingFinished:
         """Train to the end in several goes; ``stops`` are the questions that get a yes, in each.
 
         Training asks once a step, and once a batch of an evaluation, whether to stop.
         """
-        from attnkit.engine.trainer import Finished, Request, train
+        from attnkit.engine.trainer import TrainingFinished, TrainRequest, train
         from attnkit.errors import StoppedError
 
         for steps in stops:
             calls = itertools.count(1)
             with pytest.raises(StoppedError):
                 drain(
-                    train(Request(config, run, stop=lambda calls=calls, steps=steps: next(calls) == steps, **options))
+                    train(
+                        TrainRequest(config, run, stop=lambda calls=calls, steps=steps: next(calls) == steps, **options)
+                    )
                 )
-        last = drain(train(Request(config, run, **options)))[-1]
-        assert isinstance(last, Finished)
+        last = drain(train(TrainRequest(config, run, **options)))[-1]
+        assert isinstance(last, TrainingFinished)
         return last
 
     def random_run(self, trained: Path, kind: str, ends: float = 8.0, **changes: Any) -> LoadedRun:

@@ -33,8 +33,8 @@ def test_files_have_the_mode_of_the_umask(tmp_path: Path) -> None:
     before = os.umask(0o027)
     try:
         atomic.write_text(tmp_path / "a", "x")
-        with atomic.new_folder(tmp_path / "b") as folder:
-            atomic.write_into(folder / "c", b"x")
+        with atomic.atomic_dir(tmp_path / "b") as folder:
+            atomic.write_new_file(folder / "c", b"x")
     finally:
         os.umask(before)
     modes = [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("a", "b", "b/c")]
@@ -72,13 +72,13 @@ def test_a_failing_write_keeps_the_old_file_and_names_the_cause(
 
 def test_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:
     goal = tmp_path / "step-1"
-    with pytest.raises(KeyboardInterrupt), atomic.new_folder(goal) as folder:
-        atomic.write_into(folder / "a", b"1")
+    with pytest.raises(KeyboardInterrupt), atomic.atomic_dir(goal) as folder:
+        atomic.write_new_file(folder / "a", b"1")
         raise KeyboardInterrupt
     assert names(tmp_path) == []
-    with atomic.new_folder(goal) as folder:
+    with atomic.atomic_dir(goal) as folder:
         (folder / "sub").mkdir()
-        with atomic.create(folder / "sub" / "big") as stream:
+        with atomic.create_exclusive(folder / "sub" / "big") as stream:
             stream.write(b"12")
         assert not goal.exists()
     assert (goal / "sub" / "big").read_bytes() == b"12"
@@ -101,7 +101,7 @@ def test_everything_in_a_new_folder_is_synced_before_the_rename_and_the_parent_a
 
     monkeypatch.setattr(os, "fsync", fsync)
     monkeypatch.setattr(Path, "replace", replace)
-    with atomic.new_folder(tmp_path / "goal") as folder:
+    with atomic.atomic_dir(tmp_path / "goal") as folder:
         (folder / "plain").write_bytes(b"x")
     assert events == ["plain", folder.name, "rename", tmp_path.name]
 
@@ -116,7 +116,7 @@ def test_the_next_writer_removes_what_a_dead_one_left_and_leaves_a_living_one_al
     (tmp_path / f".tmp-other-{dead.pid}").touch()
     atomic.write_text(tmp_path / "out", "x")
     assert names(tmp_path) == sorted([f".tmp-out-{os.getppid()}", f".tmp-other-{dead.pid}", "out"])
-    atomic.sweep(tmp_path)
+    atomic.remove_stale_temporaries(tmp_path)
     assert names(tmp_path) == ["out"]
 
 

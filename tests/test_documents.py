@@ -18,7 +18,7 @@ import typer.main
 
 from attnkit.cli.main import COMMANDS, LazyGroup, app, main
 from attnkit.config import load_yaml
-from attnkit.engine.registry import KINDS
+from attnkit.engine.registry import TASKS
 from attnkit.engine.resolve import resolve
 
 ROOT = Path(__file__).parents[1]
@@ -270,7 +270,7 @@ def test_log_lists_its_dated_pages() -> None:
 def test_examples_are_valid_and_complete(path: Path, tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name).write_text("a line\n")
-    needs = KINDS[load_yaml(path).get("task", "translation")].needs
+    needs = TASKS[load_yaml(path).get("task", "translation")].required_keys
     flags = {key: [str(tmp_path / name)] for key, name in zip(needs, ("a", "b"), strict=False)}
     config = resolve(flags, file=path).config
     assert config.model.kind == load_yaml(path)["model"]["kind"]

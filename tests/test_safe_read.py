@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from attnkit.io.safe_read import open_plain, parse_json
+from attnkit.io.safe_read import open_regular_file, parse_json
 
 
 def test_what_is_no_plain_file_is_a_value_error_and_leaves_nothing_open(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     before = len(list(Path("/proc/self/fd").iterdir()))
     for path in (tmp_path, tmp_path / "pipe", Path("/dev/null")):
-        with pytest.raises(ValueError, match="it is not a plain file"), open_plain(path):
+        with pytest.raises(ValueError, match="it is not a plain file"), open_regular_file(path):
             pass
     assert len(list(Path("/proc/self/fd").iterdir())) == before
 

@@ -13,10 +13,10 @@ FINE, DATA, BUG, STOP = "nothing", "DataError", "ZeroDivisionError", "SystemExit
 # What happens on rank 0 and on rank 1, and what each of them sees: the error with its exit code.
 CASES = [
     ((FINE, FINE), ((FINE, 0), (FINE, 0))),
-    ((DATA, FINE), ((DATA, 3), ("ToldError", 3))),
-    ((FINE, BUG), (("ToldError", 1), (BUG, 1))),
-    ((DATA, BUG), ((DATA, 3), ("ToldError", 3))),
-    ((STOP, FINE), ((STOP, 143), ("ToldError", 143))),
+    ((DATA, FINE), ((DATA, 3), ("PeerFailedError", 3))),
+    ((FINE, BUG), (("PeerFailedError", 1), (BUG, 1))),
+    ((DATA, BUG), ((DATA, 3), ("PeerFailedError", 3))),
+    ((STOP, FINE), ((STOP, 143), ("PeerFailedError", 143))),
     ((FINE, FINE), ((FINE, 0), (FINE, 0))),
 ]
 
@@ -30,14 +30,14 @@ def meet(what: str) -> None:
 
 
 def worker(report: Path) -> None:
-    from attnkit.distributed.process_group import join_ranks
+    from attnkit.distributed.process_group import join_process_group
     from attnkit.errors import AttnkitError, exit_code
 
     seen: list[tuple[str, int]] = []
-    with join_ranks("cpu") as ranks:
+    with join_process_group("cpu") as ranks:
         for happens, _ in CASES:
             try:
-                with ranks.together():
+                with ranks.synchronized():
                     meet(happens[ranks.rank])
                 seen.append((FINE, 0))
             except BaseException as error:
@@ -46,7 +46,7 @@ def worker(report: Path) -> None:
             report.write_text(json.dumps(seen))
             os._exit(0)
         try:
-            with ranks.together():
+            with ranks.synchronized():
                 pass
         except AttnkitError as error:
             seen.append((error.what, error.exit_code))
@@ -77,10 +77,10 @@ def test_ranks_leave_a_block_together(tmp_path: Path) -> None:
 def test_one_process_alone_sees_its_own_error() -> None:
     import pytest
 
-    from attnkit.distributed.process_group import Ranks
+    from attnkit.distributed.process_group import ProcessGroup
     from attnkit.errors import DataError
 
-    with pytest.raises(DataError, match="text"), Ranks() as ranks, ranks.together():
+    with pytest.raises(DataError, match="text"), ProcessGroup() as ranks, ranks.synchronized():
         meet(DATA)
 
 

@@ -68,13 +68,13 @@ def train(
     """
     from attnkit.engine.inheritance import preset_of
     from attnkit.engine.resolve import resolve
-    from attnkit.engine.trainer import Request
+    from attnkit.engine.trainer import TrainRequest
     from attnkit.engine.trainer import train as events
 
     flags = {"data.src": [str(src)], "data.tgt": [str(tgt)], **(settings or {})}
     earlier = None if overwrite else preset_of(Path(run))
     resolved = resolve(flags, preset_name=preset, earlier=earlier)
-    for event in events(Request(resolved.config, Path(run), overwrite=overwrite)):
+    for event in events(TrainRequest(resolved.config, Path(run), overwrite=overwrite)):
         for text in _warnings_in(event):
             warnings.warn(text, stacklevel=2)
     return load(run, device=resolved.config.device)
@@ -98,15 +98,17 @@ def load(run: str | Path, *runs: str | Path, device: str = "auto", precision: st
 
 def _warnings_in(event: Event) -> list[str]:
     """Return what is not as it should be, by an event of training."""
-    from attnkit.data.prepared_dir import Checked, Warned
-    from attnkit.plotting.progress_text import finding_line
+    from attnkit.data.prepared_dir import DataCheckEvent, WarningEvent
+    from attnkit.plotting.progress_text import data_check_line
 
-    if isinstance(event, Warned):
+    if isinstance(event, WarningEvent):
         return [event.text]
-    if not isinstance(event, Checked):
+    if not isinstance(event, DataCheckEvent):
         return []
     src, tgt = event.report.src, event.report.tgt
     return [
-        finding_line(tgt if found.side == "target" else src, found.count, found.text, found.first_line, found.dropped)
+        data_check_line(
+            tgt if found.side == "target" else src, found.count, found.text, found.first_line, found.dropped
+        )
         for found in event.report.findings
     ]

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from attnkit.config import Tree, load_yaml, validate
-from attnkit.data.prepared_dir import Stage
-from attnkit.engine.trainer import Event, Request, train
+from attnkit.data.prepared_dir import StatusEvent
+from attnkit.engine.trainer import Event, TrainRequest, train
 from attnkit.errors import UsageError
 from attnkit.io import atomic
 from attnkit.metrics.bleu import MetricScore, corpus_bleu
@@ -85,7 +85,7 @@ def demo(folder: Path, seed: int, stop: Callable[[], bool]) -> Iterator[Event | 
         raise UsageError(
             f"this folder holds the demo of seed {other}", where=str(folder), help="choose another -o, or that seed"
         )
-    yield Stage(f"making {SIZES[0]:,} English sentences and their French translations")
+    yield StatusEvent(f"making {SIZES[0]:,} English sentences and their French translations")
     corpus = write_corpus(folder / "corpus", seed)
     data = {
         "src": [str(folder / "corpus" / "train.en")],
@@ -94,8 +94,10 @@ def demo(folder: Path, seed: int, stop: Callable[[], bool]) -> Iterator[Event | 
         "valid_tgt": [str(folder / "corpus" / "valid.fr")],
     }
     config = validate(TranslationConfig, {**CONFIG, "data": data, "seed": seed})
-    yield from train(Request(config, folder / "run", stop=stop))
-    yield Stage(f"translating {len(corpus.test):,} sentences that were never seen, and half of them new combinations")
+    yield from train(TrainRequest(config, folder / "run", stop=stop))
+    yield StatusEvent(
+        f"translating {len(corpus.test):,} sentences that were never seen, and half of them new combinations"
+    )
     translator = load_translator([folder / "run"])
     sources, references = [en for en, _ in corpus.test], [fr for _, fr in corpus.test]
     hypotheses = translator.translate(sources)

@@ -66,7 +66,7 @@ class SystemFailure(AttnkitError):
     exit_code = 5
 
 
-class LostPeerError(SystemFailure):
+class PeerLostError(SystemFailure):
     """Another process of the run is gone or silent. What became of it is not known, so the same again may do."""
 
 
@@ -82,7 +82,7 @@ class StoppedError(AttnkitError):
     exit_code = 75
 
 
-class ToldError(AttnkitError):
+class PeerFailedError(AttnkitError):
     """A failure that another process has told, or an earlier attempt: this one ends with its exit code, in silence."""
 
     def __init__(self, what: str, exit_code: int) -> None:
@@ -94,7 +94,7 @@ class ToldError(AttnkitError):
         return []
 
 
-class ReaderGoneError(AttnkitError):
+class BrokenOutputError(AttnkitError):
     """Nobody reads standard output any more, as after ``| head``: no failure, and nobody is left to tell."""
 
     exit_code = 0
@@ -104,7 +104,7 @@ class ReaderGoneError(AttnkitError):
         return []
 
 
-def failure(action: str, path: Path | str, error: OSError) -> SystemFailure:
+def system_failure(action: str, path: Path | str, error: OSError) -> SystemFailure:
     """Return the error a user sees for ``error``; ``action`` reads like "write" or "make the folder"."""
     help = _HELP.get(error.errno or 0, f"check the disk, {_AGAIN}")
     return SystemFailure(f"cannot {action} {path}: {error.strerror or error}", help=help)

@@ -9,7 +9,7 @@ import pytest
 from chromium import Browser
 from looked import quiet, tour, tree, weights
 
-from attnkit.plotting.attention_maps import Map, Sentence, shown
+from attnkit.plotting.attention_maps import AttentionExample, AttentionMap, shown
 from attnkit.plotting.html.attention.build import build_page
 
 pytestmark = pytest.mark.browser
@@ -78,11 +78,13 @@ def test_the_checks_would_see_a_hit(browser: Browser, page: Path, tmp_path: Path
 def test_thirty_payloads_are_harmless(browser: Browser, tmp_path: Path) -> None:
     assert len(set(PAYLOADS)) == 30
     maps = [
-        Map(kind, PAYLOADS, PAYLOADS, weights((2, 2, 30, 30), 5), PAYLOADS[:2]) for kind in ("cross", *PAYLOADS[:2])
+        AttentionMap(kind, PAYLOADS, PAYLOADS, weights((2, 2, 30, 30), 5), PAYLOADS[:2])
+        for kind in ("cross", *PAYLOADS[:2])
     ]
     facts = {payload: payload for payload in PAYLOADS}
     sentences = [
-        Sentence(payload, payload, maps[:1] if i else maps, tree(PAYLOADS), facts) for i, payload in enumerate(PAYLOADS)
+        AttentionExample(payload, payload, maps[:1] if i else maps, tree(PAYLOADS), facts)
+        for i, payload in enumerate(PAYLOADS)
     ]
     path = tmp_path / "hostile.html"
     path.write_text(build_page(sentences, facts), encoding="utf-8")

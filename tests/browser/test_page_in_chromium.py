@@ -11,14 +11,14 @@ import pytest
 from chromium import Browser
 from looked import CROSS, DECODER, ENCODER, SENTENCE, SRC, TGT, choose, quiet, tour
 
-from attnkit.plotting.attention_maps import Map
+from attnkit.plotting.attention_maps import AttentionMap
 from attnkit.plotting.html.attention.build import build_page
 
 pytestmark = pytest.mark.browser
 
 
 @pytest.mark.parametrize(("kind", "map"), [(0, CROSS), (1, ENCODER), (2, DECODER)], ids=["cross", "encoder", "decoder"])
-def test_a_hovered_value_is_the_tensors(browser: Browser, page: Path, kind: int, map: Map) -> None:
+def test_a_hovered_value_is_the_tensors(browser: Browser, page: Path, kind: int, map: AttentionMap) -> None:
     browser.open(page)
     browser.ask(f"document.getElementsByName('kind')[{kind}].click()")
     browser.settle()

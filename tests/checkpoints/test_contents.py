@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from attnkit.checkpoints.dir_digest import Contents, describe_folder, faults, signed
+from attnkit.checkpoints.dir_digest import Contents, describe_folder, find_mismatches, with_checksum
 
 FILES = {"index.json": 90, "train/src/ids.bin": 9000, "train/src/offsets.bin": 800, "valid.src.txt": 300}
 
@@ -27,7 +27,7 @@ def folder(tmp_path: Path) -> Path:
 def test_every_change_is_seen_and_named(folder: Path) -> None:
     contents = describe_folder(folder)
     assert {name: entry.size for name, entry in contents.items()} == FILES
-    assert list(faults(folder, contents)) == []
+    assert list(find_mismatches(folder, contents)) == []
     for number in range(200):
         source, name = random.Random(number), list(FILES)[number % len(FILES)]
         path = folder / name
@@ -43,7 +43,7 @@ def test_every_change_is_seen_and_named(folder: Path) -> None:
         path.unlink()
         if kind < 3:
             path.write_bytes(data)
-        (said,) = faults(folder, contents)
+        (said,) = find_mismatches(folder, contents)
         assert said.startswith(f"{name} ")
         path.unlink(missing_ok=True)
         path.write_bytes(good)
@@ -54,28 +54,28 @@ def test_links_and_pipes_are_no_files(folder: Path) -> None:
     path = folder / "valid.src.txt"
     path.rename(folder / "elsewhere")
     path.symlink_to(folder / "elsewhere")
-    assert [said.split(":")[0] for said in faults(folder, contents)] == ["valid.src.txt cannot be read"]
+    assert [said.split(":")[0] for said in find_mismatches(folder, contents)] == ["valid.src.txt cannot be read"]
     path.unlink()
     os.mkfifo(path)
-    assert list(faults(folder, contents)) == ["valid.src.txt cannot be read: it is not a plain file"]
+    assert list(find_mismatches(folder, contents)) == ["valid.src.txt cannot be read: it is not a plain file"]
 
 
 def test_a_linked_folder_is_told_and_nothing_behind_it_is_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     contents = describe_folder(folder)
-    monkeypatch.setattr("attnkit.checkpoints.dir_digest.open_plain", None)
+    monkeypatch.setattr("attnkit.checkpoints.dir_digest.open_regular_file", None)
     for name in ("train/src", "train"):
         (folder / name).rename(folder / "elsewhere")
         (folder / name).symlink_to(folder / "elsewhere")
-        assert list(faults(folder, contents)) == [f"{name} is a symbolic link"]
+        assert list(find_mismatches(folder, contents)) == [f"{name} is a symbolic link"]
         (folder / name).unlink()
         (folder / "elsewhere").rename(folder / name)
     (folder / "link").symlink_to(folder)
-    assert list(faults(folder / "link", contents)) == ["link is a symbolic link"]
+    assert list(find_mismatches(folder / "link", contents)) == ["link is a symbolic link"]
 
 
 def test_every_bit_of_a_signed_index_counts() -> None:
-    raw = signed({"counts": {"train": 3}, "files": {"a": "b"}, "origin": None})
-    assert signed(json.loads(raw)) == raw
+    raw = with_checksum({"counts": {"train": 3}, "files": {"a": "b"}, "origin": None})
+    assert with_checksum(json.loads(raw)) == raw
     for place in range(len(raw)):
         for bit in range(8):
             changed = bytearray(raw)
@@ -84,7 +84,7 @@ def test_every_bit_of_a_signed_index_counts() -> None:
                 found = json.loads(changed)
             except ValueError:
                 continue
-            assert not isinstance(found, dict) or signed(found) != bytes(changed), (place, bit)
+            assert not isinstance(found, dict) or with_checksum(found) != bytes(changed), (place, bit)
 
 
 @pytest.mark.parametrize("name", ["../up", "a/../../up", "/etc/passwd", ".hidden", "a//b", "", "a/b/c/d/e", "a\n"])

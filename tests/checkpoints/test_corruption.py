@@ -11,7 +11,7 @@ import pytest
 
 from attnkit.checkpoints import manifest
 from attnkit.checkpoints.checkpoint import open_checkpoint
-from attnkit.checkpoints.inspect_logs import Log, read_log
+from attnkit.checkpoints.inspect_logs import LogSummary, read_log
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.errors import RunError, SystemFailure
 
@@ -147,7 +147,7 @@ def test_a_thousand_corruptions_are_seen_and_named_and_the_newest_good_checkpoin
 def faults(folder: Path) -> set[str]:
     """Return the files that are said to be damaged."""
     try:
-        found = list(open_checkpoint(folder, folder.name).faults())
+        found = list(open_checkpoint(folder, folder.name).find_mismatches())
     except RunError as error:
         found = [error]
     assert all(f" of checkpoint {folder.name} cannot be used: " in error.what for error in found)
@@ -203,7 +203,7 @@ def test_every_bit_of_a_line_of_the_log_counts(run: RunFolder) -> None:
     for step in range(3):
         run.append_metrics({"kind": "step", "step": step, "loss": 1.5})
     raw = run.metrics_path.read_bytes()
-    assert read_log(run.metrics_path, None) == Log(len(raw), 3, 0, (), 0)
+    assert read_log(run.metrics_path, None) == LogSummary(len(raw), 3, 0, (), 0)
     first = raw.index(b"\n") + 1
     for place in range(first):
         for bit in range(8):
@@ -213,7 +213,7 @@ def test_every_bit_of_a_line_of_the_log_counts(run: RunFolder) -> None:
             found = read_log(run.metrics_path, None)
             assert found.damaged[:1] == (1,), (place, bit)
             late = read_log(run.metrics_path, 0)
-            assert (late.n_damaged, late.damaged, late.n_torn > 0) == (0, (), True)
+            assert (late.n_damaged, late.damaged, late.n_truncated > 0) == (0, (), True)
     run.metrics_path.write_bytes(raw[:-1])
     assert read_log(run.metrics_path, len(raw)).damaged == (3,)
 
@@ -231,7 +231,7 @@ def test_lines_that_a_power_cut_tore_are_told_from_damaged_ones(run: RunFolder) 
                 path.write_bytes(raw + torn + after)
                 found = read_log(path, None)
                 n_lines = 3 + (2 if after else len(torn) > 0)
-                assert found == Log(len(raw + torn + after), n_lines, 0, (), int(len(torn) > 0)), (torn, after)
+                assert found == LogSummary(len(raw + torn + after), n_lines, 0, (), int(len(torn) > 0)), (torn, after)
     for place in range(len(raw)):
         for bit in range(8):
             changed = bytearray(raw)
@@ -242,7 +242,7 @@ def test_lines_that_a_power_cut_tore_are_told_from_damaged_ones(run: RunFolder) 
 
 def test_a_log_of_nothing_but_damage_takes_no_memory_for_each_line(run: RunFolder) -> None:
     run.metrics_path.write_bytes(b"x\n" * 200_000)
-    assert read_log(run.metrics_path, None) == Log(400_000, 200_000, 200_000, (1, 2, 3), 0)
+    assert read_log(run.metrics_path, None) == LogSummary(400_000, 200_000, 200_000, (1, 2, 3), 0)
 
 
 def test_a_log_that_cannot_be_read_is_damaged_unless_this_process_is_why(

@@ -43,10 +43,10 @@ def test_which_checkpoints_may_go(retention: Retention, protected: list[int], go
 def test_rotation_spares_the_newest_and_the_best(tmp_path: Path) -> None:
     run = run_with(tmp_path / "run", 1, 2, 10, 11)
     run.set_best("step-1")
-    assert run.rotate(keep_last=1, keep_best=1, metrics={2: 30.0, 10: 20.0}) == ["step-10"]
+    assert run.apply_retention(keep_last=1, keep_best=1, metrics={2: 30.0, 10: 20.0}) == ["step-10"]
     assert run.steps() == [1, 2, 11]
     (run.path / "best").write_text("nonsense")
-    assert run.rotate(keep_last=1, keep_best=1, metrics={2: 30.0}) == ["step-1"]
+    assert run.apply_retention(keep_last=1, keep_best=1, metrics={2: 30.0}) == ["step-1"]
     assert run.steps() == [2, 11]
 
 
@@ -157,7 +157,7 @@ def test_a_linked_checkpoints_folder_is_not_read_through(tmp_path: Path) -> None
     run.checkpoints_path.rename(tmp_path / "outside")
     run.checkpoints_path.symlink_to(tmp_path / "outside")
     named = [lambda name=name: run.checkpoint(name) for name in (None, "best", "last", "step-1")]
-    for read in (run.newest, run.steps, run.folders, *named):
+    for read in (run.newest, run.steps, run.list_checkpoints, *named):
         with pytest.raises(RunError, match="checkpoints is no folder of this run"):
             read()
 

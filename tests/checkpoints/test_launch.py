@@ -9,8 +9,8 @@ import pytest
 
 from attnkit.checkpoints.logs import Status
 from attnkit.checkpoints.run_folder import RunFolder
-from attnkit.checkpoints.torchrun import failure_facts, is_of_this_launch, launch_facts, refuse_repeat
-from attnkit.errors import LostPeerError, SystemFailure, ToldError
+from attnkit.checkpoints.torchrun import fail_fast_on_repeat, failure_facts, is_of_this_launch, launch_facts
+from attnkit.errors import PeerFailedError, PeerLostError, SystemFailure
 
 
 def begin(monkeypatch: pytest.MonkeyPatch, launch: str, attempt: int) -> None:
@@ -32,33 +32,33 @@ def test_a_repeating_failure_ends_the_attempts_of_its_launch_alone(
     fail(run, code)
     for attempt in (1, 2):
         begin(monkeypatch, "none_a", attempt)
-        with pytest.raises(ToldError, match="it cannot be") as caught:
-            refuse_repeat(tmp_path)
+        with pytest.raises(PeerFailedError, match="it cannot be") as caught:
+            fail_fast_on_repeat(tmp_path)
         assert (caught.value.exit_code, caught.value.lines()) == (code, [])
     for launch, attempt in ("none_b", 0), ("none_b", 1):
         begin(monkeypatch, launch, attempt)
-        refuse_repeat(tmp_path)
+        fail_fast_on_repeat(tmp_path)
 
 
 def test_a_lost_process_is_tried_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """It is a failure of the system as a full disk is, but nobody knows what ended the other."""
     begin(monkeypatch, "none_a", 0)
-    for error in (SystemFailure("no room"), LostPeerError("another process has ended")):
+    for error in (SystemFailure("no room"), PeerLostError("another process has ended")):
         status = Status(state="failed", reason=str(error), exit_code=5, facts=failure_facts(error))
         RunFolder(tmp_path).write_status(status)
         begin(monkeypatch, "none_a", 1)
-        with nullcontext() if isinstance(error, LostPeerError) else pytest.raises(ToldError):
-            refuse_repeat(tmp_path)
+        with nullcontext() if isinstance(error, PeerLostError) else pytest.raises(PeerFailedError):
+            fail_fast_on_repeat(tmp_path)
 
 
 @pytest.mark.parametrize("code", [1, 130, 143])
 def test_what_may_pass_is_tried_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, code: int) -> None:
     begin(monkeypatch, "none_a", 1)
-    refuse_repeat(tmp_path)  # nothing was written
+    fail_fast_on_repeat(tmp_path)  # nothing was written
     fail(RunFolder(tmp_path), code)
-    refuse_repeat(tmp_path)
+    fail_fast_on_repeat(tmp_path)
     (tmp_path / "status.json").write_text("[")
-    refuse_repeat(tmp_path)
+    fail_fast_on_repeat(tmp_path)
 
 
 def test_a_launch_without_error_files_has_a_name_too(monkeypatch: pytest.MonkeyPatch) -> None:

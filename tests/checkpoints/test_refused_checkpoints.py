@@ -148,7 +148,7 @@ def test_a_damaged_leftover_beyond_the_newest_save_is_dropped_and_never_counts(r
     (run.checkpoints_path / "step-20" / "state.json").unlink()
     assert run.newest()[1]
     run.save(15, contents(15))
-    assert run.rotate(keep_last=2, keep_best=0, metrics={}) == ["step-20"]
+    assert run.apply_retention(keep_last=2, keep_best=0, metrics={}) == ["step-20"]
     assert run.steps() == [10, 15]
     checkpoint, warnings = run.newest()
     assert checkpoint is not None

@@ -45,7 +45,7 @@ def save_again(run: RunFolder) -> None:
     run.append_metrics({"step": 3})
     run.save(3, contents(3))
     run.save(3, contents(4))
-    run.rotate(keep_last=1, keep_best=0, metrics={})
+    run.apply_retention(keep_last=1, keep_best=0, metrics={})
 
 
 @contextmanager
@@ -151,7 +151,7 @@ def test_old_checkpoints_go_only_after_the_new_one_is_durable(tmp_path: Path, mo
     monkeypatch.setattr(Path, "replace", on_replace)
     run.set_best("step-2")
     run.save(3, contents(3))
-    run.rotate(keep_last=2, keep_best=0, metrics={})
+    run.apply_retention(keep_last=2, keep_best=0, metrics={})
     started = events.index("fsync metrics.jsonl")
     placed = events.index("replace step-3")
     dropped = events.index("move step")

@@ -19,7 +19,7 @@ import torch
 from rich.cells import cell_len
 
 from attnkit.engine.load import load_run
-from attnkit.engine.loading import open_run
+from attnkit.engine.loading import load_model
 from attnkit.models.attention.config import ALIGNMENT_NAMES
 from attnkit.tasks.text_classification.predict import Classifier
 from attnkit.tasks.translation.translator import load_translator
@@ -78,17 +78,17 @@ def test_json_holds_the_models_weights(call: Call, trained: Path, recurrent: Pat
     found = json.loads(out)
     run = load_run(path, device="cpu")
     source, target = run.src_tokenizer.encode([LINE])[0], run.tgt_tokenizer.encode(["4 3"])[0]
-    seen = run.model.look(torch.tensor([[*source, EOS_ID]]), None, torch.tensor([[BOS_ID, *target]]))
+    seen = run.model.attention_weights(torch.tensor([[*source, EOS_ID]]), None, torch.tensor([[BOS_ID, *target]]))
     assert [map["kind"] for map in found["attention"]] == (
         ["cross", "encoder", "decoder"] if kind == "transformer" else ["cross"]
     )
     for map in found["attention"]:
         np.testing.assert_array_equal(np.array(map["weights"], np.float32), seen[map["kind"]][0].numpy())
         assert (map["layers"], map["heads"]) == seen[map["kind"]].shape[1:3]
-    words, rows = run.src_tokenizer.pieces([*source, EOS_ID]), run.tgt_tokenizer.pieces([*target, EOS_ID])
+    words, rows = run.src_tokenizer.tokens([*source, EOS_ID]), run.tgt_tokenizer.tokens([*target, EOS_ID])
     assert (found["attention"][0]["queries"], found["attention"][0]["keys"]) == (rows, words)
     if kind == "transformer":
-        assert found["attention"][2]["keys"] == run.tgt_tokenizer.pieces([BOS_ID, *target])
+        assert found["attention"][2]["keys"] == run.tgt_tokenizer.tokens([BOS_ID, *target])
     assert (found["source"], found["target"], found["checkpoint"]) == (LINE, "4 3", run.checkpoint)
 
 
@@ -322,13 +322,13 @@ def test_an_empty_translation_is_shown_as_one(call: Call, trained: Path) -> None
 
 
 def test_comparing_leaves_the_model_as_it_was(trained: Path) -> None:
-    from attnkit.analysis.attention import Written
-    from attnkit.analysis.compare_alignments import listen
+    from attnkit.analysis.attention import ForcedTarget
+    from attnkit.analysis.compare_alignments import record_states
 
     run = load_run(trained, device="cpu")
     ids = run.src_tokenizer.encode([LINE])[0]
     before = [(name, id(module)) for name, module in run.model.named_modules()]  # type: ignore[attr-defined]
-    listen(run, Written(LINE, LINE, ids, ids, ends=True), 1)
+    record_states(run, ForcedTarget(LINE, LINE, ids, ids, ends=True), 1)
     assert [(name, id(module)) for name, module in run.model.named_modules()] == before  # type: ignore[attr-defined]
 
 
@@ -336,7 +336,7 @@ def test_a_classifiers_words_and_sentences(call: Call, documents: Path) -> None:
     text = "the film was dull. people came back. witty."
     code, out, err = call("attend", documents, text, "--json", "--device", "cpu")
     assert (code, err) == (0, "")
-    (expected,) = Classifier(open_run(documents, "classify", device="cpu")).classify([text])
+    (expected,) = Classifier(load_model(documents, "classify", device="cpu")).classify([text])
     found = json.loads(out)
     word, sentence = found["attention"]
     assert (found["target"], word["kind"], sentence["kind"]) == (expected.label, "word", "sentence")

@@ -16,7 +16,7 @@ import pytest
 
 from attnkit.cli.main import main
 from attnkit.errors import StoppedError
-from attnkit.tasks.translation.task import Request, train
+from attnkit.tasks.translation.task import TrainRequest, train
 
 Call = Callable[..., tuple[int, str, str]]
 
@@ -110,7 +110,9 @@ def test_a_run_goes_on_without_its_text(call: Call, workshop: Any, tmp_path: Pat
     config = moved.configure(model__dropout=0.2)
     stops = itertools.count(1)
     with pytest.raises(StoppedError):
-        list(train(Request(config, run, stop=lambda: next(stops) == 9)))  # 5 steps, 2 batches of an evaluation, 2 steps
+        list(
+            train(TrainRequest(config, run, stop=lambda: next(stops) == 9))
+        )  # 5 steps, 2 batches of an evaluation, 2 steps
     shutil.rmtree(tmp_path / "corpus")
     code, out, err = call(*arguments)
     assert code == 0 and "done: 12 steps" in out and "going on from step 7" in err

@@ -36,7 +36,7 @@ def test_lessons_fit_80_columns_and_are_ascii_where_piped(call: Any, topic: str)
 @pytest.mark.parametrize("topic", TOPICS)
 def test_colour_adds_colours_and_nothing_else(call: Any, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = call("explain", *TOPICS[topic])[1]
-    monkeypatch.setattr(console, "has_colour", lambda: True)
+    monkeypatch.setattr(console, "supports_color", lambda: True)
     coloured = call("explain", *TOPICS[topic])[1]
     assert re.sub(r"\x1b\[[0-9;]*m", "", coloured) == plain != coloured
 

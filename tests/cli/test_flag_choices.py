@@ -10,7 +10,7 @@ import pytest
 from attnkit.conversion.convert import Quantization
 from attnkit.conversion.preflight import System
 from attnkit.engine.presets import PRESETS
-from attnkit.engine.registry import KINDS
+from attnkit.engine.registry import TASKS
 from attnkit.tasks.translation.config import TranslationConfig
 from attnkit.text.config import TrainedKind, VocabularyConfig
 
@@ -28,7 +28,7 @@ def key(config: Any, name: str) -> set[str]:
 
 MODELS = {
     choice
-    for kind in KINDS.values()
+    for kind in TASKS.values()
     for model in get_args(kind.config.model_fields["model"].annotation)
     or [kind.config.model_fields["model"].annotation]
     for choice in key(model, "kind")
@@ -40,7 +40,7 @@ MODELS = {
     ("command", "flag", "expected"),
     [
         ("train", "preset", {"auto", *PRESETS}),
-        ("train", "task", set(KINDS)),
+        ("train", "task", set(TASKS)),
         ("train", "model", MODELS),
         ("train", "device", key(TranslationConfig, "device")),
         ("train", "precision", key(TranslationConfig, "precision")),

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from attnkit.cli import compare_lm, fill_mask, generate
-from attnkit.text.incremental_decoder import GrowingText
+from attnkit.text.incremental_decoder import IncrementalDecoder
 
 Call = Callable[..., tuple[int, str, str]]
 LINES = "the cat\n\n  \nüñí 4\r\nto see it \nlast"
@@ -106,10 +106,10 @@ def test_lines_without_a_mask_stay_and_those_before_a_fault_are_filled(
 def test_streamed_texts_of_several_stay_on_their_lines(
     call: Call, runs: dict[str, Path], given: Callable[[bytes], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(self: GrowingText, ids: list[int]) -> str:
+    def broken(self: IncrementalDecoder, ids: list[int]) -> str:
         return "a\nb "
 
-    monkeypatch.setattr(GrowingText, "add", broken)
+    monkeypatch.setattr(IncrementalDecoder, "add", broken)
     given(b"one\ntwo\n")
     ask = ["generate", runs["gpt"], "--max-new-tokens", "2", "--stream"]
     code, out, _ = call(*ask)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from attnkit.analysis import verify as task
-from attnkit.analysis.verify import Verified, verify_run
+from attnkit.analysis.verify import VerificationReport, verify_run
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.cli.verify import as_text
 from attnkit.data.prepared_dir import read_index
@@ -237,6 +237,6 @@ def test_opening_the_encoded_text_checks_what_is_read_whole(run: Path) -> None:
 
 
 def test_long_names_and_words_stay_within_eighty_columns() -> None:
-    things = [task.Thing("averaged", False, "word " * 60), task.Thing("best", True, "x" * 300)]
-    lines = as_text(Verified(Path("run"), things, None, None)).splitlines()
+    things = [task.CheckResult("averaged", False, "word " * 60), task.CheckResult("best", True, "x" * 300)]
+    lines = as_text(VerificationReport(Path("run"), things, None, None)).splitlines()
     assert max(map(len, lines)) <= 80

@@ -15,10 +15,10 @@ from attnkit.analysis import verify as task
 from attnkit.analysis.verify import verify_run
 from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.checkpoints.run_folder import RunFolder
-from attnkit.engine.run_state import Standing
+from attnkit.engine.run_state import RunState
 from attnkit.errors import RunError
 from attnkit.tasks.translation.data import open_prepared
-from attnkit.text.vocabulary_schema import MOST_BYTES
+from attnkit.text.vocabulary_schema import MAX_BYTES
 
 sys.path.insert(0, str(Path(__file__).parent))
 from verified import bad, save_changed
@@ -80,7 +80,7 @@ def test_a_vocabulary_in_a_manifest_is_never_read_at_any_size(
     folder = RunFolder(run)
     checkpoint = folder.checkpoint("step-12")[0]
     contents = {name: checkpoint.read(name) for name in checkpoint.manifest.files}
-    folder.save(12, {**contents, "tokenizer.extra": bytes(MOST_BYTES + 1)})
+    folder.save(12, {**contents, "tokenizer.extra": bytes(MAX_BYTES + 1)})
     read = Checkpoint.read
 
     def small(self: Checkpoint, file: str) -> bytes:
@@ -91,10 +91,10 @@ def test_a_vocabulary_in_a_manifest_is_never_read_at_any_size(
     assert "tokenizer.extra: is missing" in bad(verify_run(run))
     (run / "tokenizer.extra").write_bytes(b"x")
     assert "tokenizer.extra: differs from the one in step-12" in bad(verify_run(run))
-    assert list(Standing.find(folder, workshop.configure()).texts()) == ["tokenizer.json"]
-    folder.save(12, {**contents, "tokenizer.json": bytes(MOST_BYTES + 1)})
+    assert list(RunState.load(folder, workshop.configure()).texts()) == ["tokenizer.json"]
+    folder.save(12, {**contents, "tokenizer.json": bytes(MAX_BYTES + 1)})
     with pytest.raises(RunError, match="more than the"):
-        Standing.find(folder, workshop.configure()).texts()
+        RunState.load(folder, workshop.configure()).texts()
 
 
 def test_a_log_that_is_no_file_is_a_row_and_a_torn_line_of_the_clock_a_note(call: Call, run: Path) -> None:

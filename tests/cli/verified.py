@@ -8,11 +8,11 @@ from pathlib import Path
 import safetensors.torch
 import torch
 
-from attnkit.analysis.verify import Verified
+from attnkit.analysis.verify import VerificationReport
 from attnkit.checkpoints.run_folder import RunFolder
 
 
-def bad(verified: Verified) -> list[str]:
+def bad(verified: VerificationReport) -> list[str]:
     return [f"{thing.name}: {thing.text}" for thing in verified.things if not thing.good]
 
 

@@ -9,11 +9,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from attnkit.data.masking import Masked, Masking, Words
+from attnkit.data.masking import MaskedBatch, Masking, MaskVocabulary
 from attnkit.data.masking_config import MaskingConfig
 
 V, MASK = 1000, 4
-WORDS = Words(MASK, np.arange(5, V))
+WORDS = MaskVocabulary(MASK, np.arange(5, V))
 Ids = npt.NDArray[np.int64]
 
 
@@ -31,7 +31,7 @@ def text(n_rows: int, length: int = 128) -> tuple[Ids, npt.NDArray[np.bool_], np
     return ids, ids > 4, rng.random((n_rows, length)) < 0.7
 
 
-def masked(ids: Ids, free: Any, begins: Any, rows: Ids | None = None, epoch: int = 0, **fields: Any) -> Masked:
+def masked(ids: Ids, free: Any, begins: Any, rows: Ids | None = None, epoch: int = 0, **fields: Any) -> MaskedBatch:
     rows = np.arange(len(ids)) if rows is None else rows
     return Masking(MaskingConfig(**fields), WORDS, 1, epoch).apply(ids, free, begins, rows)
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from attnkit.data.language_sampling import Mixture, shares
+from attnkit.data.language_sampling import CorpusMixture, sampling_probabilities
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.3, 0.7, 1.0])
 def test_shares_grow_as_a_power(alpha: float) -> None:
     sizes = [900, 90, 10]
-    found = shares(sizes, alpha)
+    found = sampling_probabilities(sizes, alpha)
     assert sum(found) == pytest.approx(1)
     assert found[0] / found[1] == pytest.approx(10**alpha) and found[1] / found[2] == pytest.approx(9**alpha)
 
@@ -19,7 +19,7 @@ def test_shares_grow_as_a_power(alpha: float) -> None:
 @pytest.mark.parametrize("weights", [(1.0, 1.0, 1.0), (0.4, 2.5, 3.0), (0.0, 1.2, 0.7)])
 def test_an_epoch_holds_each_corpus_as_often_as_it_weighs(weights: tuple[float, ...]) -> None:
     sizes = (50, 20, 7)
-    mixture = Mixture(sizes, weights)
+    mixture = CorpusMixture(sizes, weights)
     for epoch in range(3):
         drawn = mixture.draw(1, epoch)
         numbers = np.arange(77) if drawn is None else drawn.astype(np.int64)
@@ -34,6 +34,6 @@ def test_an_epoch_holds_each_corpus_as_often_as_it_weighs(weights: tuple[float, 
 
 
 def test_what_is_left_out_is_new_in_each_epoch() -> None:
-    mixture = Mixture((100, 100), (0.5, 1.5))
+    mixture = CorpusMixture((100, 100), (0.5, 1.5))
     first, second, again = (set(mixture.rows(mixture.draw(7, e).astype(np.int64)).tolist()) for e in (0, 1, 0))  # type: ignore[union-attr]
     assert first == again != second

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from attnkit.data.masking import Words
+from attnkit.data.masking import MaskVocabulary
 from attnkit.data.masking_config import MaskingConfig
-from attnkit.data.next_sentence import PairRows, stretch
-from attnkit.data.packed_batches import Corpora
+from attnkit.data.next_sentence import NspDataset, segment_spans
+from attnkit.data.packed_batches import PackedCorpora
 from attnkit.data.store import Store, write_store
-from attnkit.text.word_boundaries import Joints
+from attnkit.text.word_boundaries import WordBoundaries
 
 V, MASK, STOP = 5000, 4, 5
 SIZES = [1, 2, 9, 40, 100, 31, 64, 18, 77, 25, 50, 12]
@@ -33,14 +33,16 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     return write_store(tmp_path_factory.mktemp("store") / "documents", [documents()], V)
 
 
-def pairs(store: Store, **fields: object) -> PairRows:
+def pairs(store: Store, **fields: object) -> NspDataset:
     config = MaskingConfig(**fields)  # type: ignore[arg-type]
     one = np.ones(V, np.uint8)
-    corpora = Corpora(store, 24, (6, 6))
-    return PairRows(corpora, config, Words(MASK, np.arange(6, V)), Joints(one, one), np.arange(V) == STOP)
+    corpora = PackedCorpora(store, 24, (6, 6))
+    return NspDataset(
+        corpora, config, MaskVocabulary(MASK, np.arange(6, V)), WordBoundaries(one, one), np.arange(V) == STOP
+    )
 
 
-def parts(rows: PairRows, epoch: int) -> list[tuple[list[int], list[int], int, int]]:
+def parts(rows: NspDataset, epoch: int) -> list[tuple[list[int], list[int], int, int]]:
     """Return first part, second part, label and number of every row, hidden tokens put back."""
     batch = rows.batch(np.arange(len(rows)), 1, epoch)
     assert batch.segments is not None and batch.follows is not None
@@ -59,7 +61,7 @@ def parts(rows: PairRows, epoch: int) -> list[tuple[list[int], list[int], int, i
 
 def test_stretches_hold_every_token_of_documents_with_two() -> None:
     lengths = np.array(SIZES, np.int32)
-    cut = stretch(lengths, 21)
+    cut = segment_spans(lengths, 21)
     held = [
         (int(document), token)
         for document, offset, length in zip(cut.documents, cut.offsets, cut.lengths, strict=True)
@@ -123,6 +125,6 @@ def test_counts_are_those_of_the_batch(store: Store, units: str) -> None:
 def test_a_lonely_document_follows_itself(tmp_path_factory: pytest.TempPathFactory) -> None:
     alone = write_store(tmp_path_factory.mktemp("alone") / "documents", [[list(range(6, 60))]], V)
     one = np.ones(V, np.uint8)
-    words = Words(MASK, np.arange(6, V))
-    rows = PairRows(Corpora(alone, 24), MaskingConfig(), words, Joints(one, one), np.arange(V) == STOP)
+    words = MaskVocabulary(MASK, np.arange(6, V))
+    rows = NspDataset(PackedCorpora(alone, 24), MaskingConfig(), words, WordBoundaries(one, one), np.arange(V) == STOP)
     assert {label for *_, label, _ in parts(rows, 0)} == {0}

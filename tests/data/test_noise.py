@@ -23,7 +23,7 @@ def noisy(
 ) -> Any:
     """Return the noisy rows as lists."""
     which = np.array(numbers if numbers is not None else range(len(rows)), np.int64)
-    ids, lengths = Noise(NoiseConfig(**rates), seed, epoch).tokens(*laid(rows), which, BLANK)
+    ids, lengths = Noise(NoiseConfig(**rates), seed, epoch).corrupt_tokens(*laid(rows), which, BLANK)
     return [part.tolist() for part in np.split(ids, np.cumsum(lengths)[:-1])]
 
 
@@ -92,8 +92,8 @@ def test_no_noise_changes_nothing() -> None:
 def test_vectors_are_masked_with_the_mean_of_their_column() -> None:
     vectors = np.random.default_rng(1).normal(size=(500, 20)).astype(np.float32)
     mean, rows = vectors.mean(0), np.arange(500)
-    found = Noise(NoiseConfig(mask_prob=0.25), 1, 0).vectors(vectors, rows, mean)
+    found = Noise(NoiseConfig(mask_prob=0.25), 1, 0).corrupt_vectors(vectors, rows, mean)
     masked = found == mean
     assert within(masked.mean(), 0.25, masked.size) and (found[~masked] == vectors[~masked]).all()
-    again = Noise(NoiseConfig(mask_prob=0.25), 1, 0).vectors(vectors[[7, 2]], rows[[7, 2]], mean)
+    again = Noise(NoiseConfig(mask_prob=0.25), 1, 0).corrupt_vectors(vectors[[7, 2]], rows[[7, 2]], mean)
     assert (again == found[[7, 2]]).all()

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attnkit.data.best_fit import Packing, pack
-from attnkit.data.bin_packing import fill_rows
+from attnkit.data.bin_packing import pack_with_lookahead
 
 
 def pieces(packing: Packing) -> list[list[tuple[int, int, int]]]:
@@ -82,7 +82,7 @@ def test_captions_leave_no_room_either(room: int) -> None:
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=12), st.integers(30, 40))
 @settings(max_examples=100, deadline=None)
 def test_the_first_row_is_as_full_as_can_be(sizes: list[int], room: int) -> None:
-    rows = fill_rows(np.array(sizes, np.int32), room)
+    rows = pack_with_lookahead(np.array(sizes, np.int32), room)
     largest = max(sizes)
     others = sorted(sizes)[:-1]
     sums = [sum(some) for n in range(len(others) + 1) for some in itertools.combinations(others, n)]

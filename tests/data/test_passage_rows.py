@@ -9,13 +9,13 @@ import pytest
 import torch
 
 from attnkit.data.feed import Position
-from attnkit.data.language_modeling import MaskedRows, NextRows
-from attnkit.data.masking import Words
+from attnkit.data.language_modeling import ClmDataset, MlmDataset
+from attnkit.data.masking import MaskVocabulary
 from attnkit.data.masking_config import MaskingConfig
-from attnkit.data.packed_batches import Corpora
-from attnkit.data.rows import RowFeed
+from attnkit.data.packed_batches import PackedCorpora
+from attnkit.data.rows import BatchLoader
 from attnkit.data.store import Store, write_store
-from attnkit.text.word_boundaries import Joints
+from attnkit.text.word_boundaries import WordBoundaries
 
 V, MASK = 60, 4
 GOES_ON = (np.arange(V) % 3 == 0).astype(np.uint8)
@@ -29,12 +29,17 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     return write_store(tmp_path_factory.mktemp("store") / "documents", [DOCUMENTS], V)
 
 
-def masked(store: Store, **fields: object) -> MaskedRows:
+def masked(store: Store, **fields: object) -> MlmDataset:
     config = MaskingConfig(**fields)  # type: ignore[arg-type]
-    return MaskedRows(Corpora(store, 12), config, Words(MASK, np.arange(5, V)), Joints(GOES_ON, np.ones(V, np.uint8)))
+    return MlmDataset(
+        PackedCorpora(store, 12),
+        config,
+        MaskVocabulary(MASK, np.arange(5, V)),
+        WordBoundaries(GOES_ON, np.ones(V, np.uint8)),
+    )
 
 
-def read(rows: MaskedRows) -> list[list[int]]:
+def read(rows: MlmDataset) -> list[list[int]]:
     """Return the passages of all rows with hidden tokens put back, each without its ends."""
     batch = rows.batch(np.arange(len(rows)), 1, 0)
     ids = batch.ids.numpy().copy().reshape(-1)
@@ -63,14 +68,14 @@ def test_whole_rows_come_first(store: Store) -> None:
     batch = rows.batch(np.arange(len(rows))[::-1].copy(), 1, 0)
     assert batch.passages is not None
     alone = [len(set(numbers.tolist())) == 1 for numbers in batch.passages]
-    assert alone == [i < batch.n_whole for i in range(len(rows))] and 0 < batch.n_whole < len(rows)
-    whole = rows.batch(np.arange(batch.n_whole), 1, 0)
-    assert whole.passages is None and whole.n_whole == batch.n_whole and whole.bounds is None
+    assert alone == [i < batch.n_unmixed for i in range(len(rows))] and 0 < batch.n_unmixed < len(rows)
+    whole = rows.batch(np.arange(batch.n_unmixed), 1, 0)
+    assert whole.passages is None and whole.n_unmixed == batch.n_unmixed and whole.bounds is None
 
 
-@pytest.mark.parametrize("make", [masked, NextRows])
+@pytest.mark.parametrize("make", [masked, ClmDataset])
 def test_bounds_are_where_passages_begin_and_the_last_one_ends(store: Store, make: Any) -> None:
-    rows = make(store) if make is masked else make(Corpora(store, room=12))
+    rows = make(store) if make is masked else make(PackedCorpora(store, row_length=12))
     batch = rows.batch(np.arange(len(rows)), 1, 0)
     assert batch.bounds is not None and batch.bounds.dtype == torch.int32 and batch.passages is not None
     flat = [(row, number) for row, numbers in enumerate(batch.passages.tolist()) for number in numbers]
@@ -102,15 +107,15 @@ def test_nothing_but_words_is_ever_hidden_and_each_epoch_hides_others(store: Sto
 
 def test_a_step_masks_alike_for_any_number_of_ranks(store: Store) -> None:
     rows = masked(store, mask_prob=0.3)
-    steps = [RowFeed(rows, 3, 48, rank=rank, world=2).step_at(Position(1, 1))[0] for rank in range(2)]
-    alone = RowFeed(rows, 3, 48).step_at(Position(1, 1))[0]
+    steps = [BatchLoader(rows, 3, 48, rank=rank, world=2).batch_at(Position(1, 1))[0] for rank in range(2)]
+    alone = BatchLoader(rows, 3, 48).batch_at(Position(1, 1))[0]
     targets = [int(t) for step in steps for part in step.micro_batches for t in part.targets]
     assert sorted(targets) == sorted(int(t) for part in alone.micro_batches for t in part.targets)
     assert alone.counts == steps[0].counts == {"nll": len(targets)}
 
 
 def test_next_tokens_follow_what_is_read(store: Store) -> None:
-    rows = NextRows(Corpora(store, 12))
+    rows = ClmDataset(PackedCorpora(store, 12))
     batch = rows.batch(np.arange(len(rows)), 1, 0)
     assert rows.counts(np.arange(len(rows))) == {"nll": sum(map(len, DOCUMENTS))} == {"nll": len(batch.targets)}
     before = batch.ids.reshape(-1)[batch.chosen].tolist()
@@ -119,7 +124,7 @@ def test_next_tokens_follow_what_is_read(store: Store) -> None:
 
 
 def test_a_passage_reads_its_own_document_alone(store: Store) -> None:
-    rows = NextRows(Corpora(store, 12))
+    rows = ClmDataset(PackedCorpora(store, 12))
     batch = rows.batch(np.arange(len(rows)), 1, 0)
     assert batch.passages is not None
     for row, numbers in zip(batch.ids.tolist(), batch.passages.tolist(), strict=True):
@@ -131,21 +136,21 @@ def test_a_passage_reads_its_own_document_alone(store: Store) -> None:
 
 def test_a_batch_holds_as_many_tokens_as_it_may(store: Store) -> None:
     rows = masked(store)
-    feed = RowFeed(rows, 3, 48)
-    sizes = [sum(len(part.ids) for part in feed.step_at(Position(0, i))[0].micro_batches) for i in range(2)]
+    feed = BatchLoader(rows, 3, 48)
+    sizes = [sum(len(part.ids) for part in feed.batch_at(Position(0, i))[0].micro_batches) for i in range(2)]
     assert rows.sizes.tolist().count(12) >= 4 and max(sizes) == 4, "four full rows of 12 are 48 tokens"
     assert sum(int(part.sum()) for part in rows.lengths) == rows.sizes.sum()
 
 
 def test_an_epoch_holds_the_rows_that_were_drawn(store: Store) -> None:
-    rows = NextRows(Corpora(store, 12, (2, 5), alpha=0.0))
+    rows = ClmDataset(PackedCorpora(store, 12, (2, 5), alpha=0.0))
     drawn = rows.draw(3, 1)
     assert drawn is not None and len(set(drawn.tolist())) == len(drawn) != len(rows)
-    feed = RowFeed(rows, 3, 24, examples=rows.draw)
+    feed = BatchLoader(rows, 3, 24, examples=rows.draw)
     found = [
         number
         for i in range(feed.plan(1).n_batches)
-        for part in feed.step_at(Position(1, i))[0].micro_batches
+        for part in feed.batch_at(Position(1, i))[0].micro_batches
         for number in part.numbers.tolist()
     ]
     assert sorted(found) == sorted(drawn.tolist())

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attnkit.data.store import Store, write_store, writing
+from attnkit.data.store import Store, store_writer, write_store
 from attnkit.errors import RunError
 from attnkit.io import atomic
 
@@ -132,7 +132,7 @@ def test_writing_takes_the_memory_of_one_batch(tmp_path: Path) -> None:
 
 
 def test_rows_come_in_parts(tmp_path: Path) -> None:
-    with atomic.new_folder(tmp_path / "s") as folder, writing(folder, 100) as writer:
+    with atomic.atomic_dir(tmp_path / "s") as folder, store_writer(folder, 100) as writer:
         writer.append(np.array([5, 6]), np.array([], np.int64))
         writer.append(np.array([7, 8, 9], np.int32), np.array([3, 3, 4]))
         writer.append(np.array([10]), np.array([6]))
@@ -157,14 +157,14 @@ def test_rows_come_in_parts(tmp_path: Path) -> None:
 def test_parts_of_rows_that_cannot_be_are_refused(tmp_path: Path, ids: list[int], ends: list[int], text: str) -> None:
     with (
         pytest.raises(ValueError, match=text),
-        atomic.new_folder(tmp_path / "s") as folder,
-        writing(folder, 100) as writer,
+        atomic.atomic_dir(tmp_path / "s") as folder,
+        store_writer(folder, 100) as writer,
     ):
         writer.append(np.array(ids), np.array(ends))
     with (
         pytest.raises(ValueError, match="rows end"),
-        atomic.new_folder(tmp_path / "t") as folder,
-        writing(folder, 9) as writer,
+        atomic.atomic_dir(tmp_path / "t") as folder,
+        store_writer(folder, 9) as writer,
     ):
         writer.append(np.array([1, 2]), np.array([2]))
         writer.append(np.array([3]), np.array([1]))
@@ -173,8 +173,8 @@ def test_parts_of_rows_that_cannot_be_are_refused(tmp_path: Path, ids: list[int]
 def test_a_row_without_an_end_is_refused(tmp_path: Path) -> None:
     with (
         pytest.raises(ValueError, match="no end"),
-        atomic.new_folder(tmp_path / "s") as folder,
-        writing(folder, 9) as writer,
+        atomic.atomic_dir(tmp_path / "s") as folder,
+        store_writer(folder, 9) as writer,
     ):
         writer.append(np.array([1, 2]), np.array([1]))
 

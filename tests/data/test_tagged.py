@@ -9,8 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attnkit.data.question_answering import Held
-from attnkit.data.token_classification import UNKNOWN, TaggedRows, by_sentence, marks_of, n_marks, with_tokens
+from attnkit.data.question_answering import InMemoryTokens
+from attnkit.data.token_classification import (
+    UNKNOWN,
+    TokenClassificationDataset,
+    first_subword_mask,
+    group_by_sentence,
+    n_marks,
+    with_tokens,
+)
 from attnkit.text.offsets import NONE, EncodedWords
 from attnkit.text.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 
@@ -34,12 +41,14 @@ def encoded(words: list[Word]) -> EncodedWords:
     return EncodedWords(np.array([id for tokens, _ in words for id in tokens]), np.cumsum([0, *sizes])[:-1])
 
 
-def rows_of(sentences: list[list[Word]], longest: int) -> TaggedRows:
+def rows_of(sentences: list[list[Word]], longest: int) -> TokenClassificationDataset:
     words = [encoded(sentence) for sentence in sentences]
     tags = [[tag for _, tag in sentence] for sentence in sentences]
-    marks = [marks_of(one, known).tolist() for one, known in zip(words, tags, strict=True)]
+    marks = [first_subword_mask(one, known).tolist() for one, known in zip(words, tags, strict=True)]
     assert max(max(line) for line in marks) < n_marks(3)
-    return TaggedRows(Held([one.ids.tolist() for one in words]), Held(marks), longest)
+    return TokenClassificationDataset(
+        InMemoryTokens([one.ids.tolist() for one in words]), InMemoryTokens(marks), longest
+    )
 
 
 def naive(words: list[Word], longest: int) -> list[tuple[list[int], list[tuple[int, int]]]]:
@@ -91,7 +100,7 @@ def test_every_word_is_tagged_once_and_in_order(longest: int) -> None:
     rows = rows_of(sentences, longest)
     assert (len(rows) > 20) == (longest == 7)
     found = [rows.batch(np.array([row])).tags.tolist() for row in range(len(rows))]
-    assert list(by_sentence(rows, found)) == [[tag for _, tag in words] for words in sentences]
+    assert list(group_by_sentence(rows, found)) == [[tag for _, tag in words] for words in sentences]
 
 
 def test_many_rows_are_counted_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attnkit.data.question_answering import NO_ANSWER, Held, WindowRows, cut_windows
+from attnkit.data.question_answering import NO_ANSWER, InMemoryTokens, StridedContextDataset, cut_windows
 from attnkit.data.question_answering_config import WindowsConfig, WindowSizes
 from attnkit.data.store import write_store
 from attnkit.text.tokenizer import BOS_ID, EOS_ID, PAD_ID
@@ -50,7 +50,7 @@ def test_windows_worked_out_by_hand() -> None:
 
 def rows_of(
     seed: int, max_length: int = 24, separators: int = 1
-) -> tuple[WindowRows, list[list[int]], list[list[int]], list[tuple[int, int]]]:
+) -> tuple[StridedContextDataset, list[list[int]], list[list[int]], list[tuple[int, int]]]:
     drawn = random.Random(seed)
     contexts = [[drawn.randrange(4, 99) for _ in range(drawn.randint(1, 50))] for _ in range(4)]
     questions = [[drawn.randrange(4, 99) for _ in range(drawn.randint(1, 9))] for _ in range(6)]
@@ -61,7 +61,9 @@ def rows_of(
         last = min(len(contexts[context]) - 1, first + drawn.randrange(4))
         answers.append(NO_ANSWER if drawn.random() < 0.2 else (first, last))
     sizes = WindowSizes(max_length, stride=5, max_question_length=6, max_answer_length=30, separators=separators)
-    rows = WindowRows(Held(questions), Held(contexts), np.array(of), sizes, np.array(answers))
+    rows = StridedContextDataset(
+        InMemoryTokens(questions), InMemoryTokens(contexts), np.array(of), sizes, np.array(answers)
+    )
     return rows, questions, [contexts[context] for context in of], answers
 
 
@@ -117,7 +119,7 @@ def test_a_store_serves_as_memory_does(tmp_path: Path) -> None:
     rows, questions, _, answers = rows_of(3)
     drawn = random.Random(3)
     contexts = [[drawn.randrange(4, 99) for _ in range(drawn.randint(1, 50))] for _ in range(4)]
-    stored = WindowRows(
+    stored = StridedContextDataset(
         write_store(tmp_path / "q", [questions], 99),
         write_store(tmp_path / "c", [contexts], 99),
         rows._context_of,
@@ -131,8 +133,8 @@ def test_a_store_serves_as_memory_does(tmp_path: Path) -> None:
 def test_the_fingerprint_sees_every_change() -> None:
     def fingerprint(question: int = 5, context: int = 6, stride: int = 4, answer: int = 1) -> str:
         sizes = WindowSizes(12, stride, max_question_length=4, max_answer_length=30)
-        given = Held([[question]]), Held([[context] * 20])
-        return WindowRows(*given, np.array([0]), sizes, np.array([[0, answer]])).fingerprint
+        given = InMemoryTokens([[question]]), InMemoryTokens([[context] * 20])
+        return StridedContextDataset(*given, np.array([0]), sizes, np.array([[0, answer]])).fingerprint
 
     assert len({fingerprint(), fingerprint(7), fingerprint(5, 7), fingerprint(5, 6, 5), fingerprint(5, 6, 4, 2)}) == 5
     assert fingerprint() == fingerprint()
@@ -142,8 +144,8 @@ def test_the_fingerprint_sees_every_change() -> None:
 @pytest.mark.parametrize("n_answer", [1, 15, 30])
 def test_by_default_answers_are_whole_in_the_window_they_belong_to(n_question: int, n_answer: int) -> None:
     """Rows of 128 tokens, which small models learn from, and answers anywhere in a context of 400."""
-    sizes, context = WindowsConfig().within(128), Held([[9] * 400])
-    rows = WindowRows(Held([[8] * n_question]), context, np.array([0]), sizes)
+    sizes, context = WindowsConfig().within(128), InMemoryTokens([[9] * 400])
+    rows = StridedContextDataset(InMemoryTokens([[8] * n_question]), context, np.array([0]), sizes)
     found = rows.windows
     for first in range(400 - n_answer + 1):
         owner = np.flatnonzero((found.best_begins <= first) & (first < found.best_ends))
@@ -151,7 +153,9 @@ def test_by_default_answers_are_whole_in_the_window_they_belong_to(n_question: i
 
 
 def test_a_stride_that_is_asked_for_is_kept() -> None:
-    rows = WindowRows(Held([[8] * 9]), Held([[9] * 400]), np.array([0]), WindowsConfig(stride=50).within(128))
+    rows = StridedContextDataset(
+        InMemoryTokens([[8] * 9]), InMemoryTokens([[9] * 400]), np.array([0]), WindowsConfig(stride=50).within(128)
+    )
     assert rows.windows.begins.tolist()[:5] == [0, 50, 100, 150, 200]
 
 

@@ -21,12 +21,12 @@ class TableState:
     record: bool
     attention: Tensor | None = None
 
-    def reorder(self, parents: Tensor) -> TableState:
+    def reorder_beams(self, parents: Tensor) -> TableState:
         assert parents.shape[1] <= self.n_beams
         assert int(parents.max()) < self.codes.shape[1]
         return replace(self, codes=self.codes.gather(1, parents))
 
-    def keep(self, sentences: Tensor) -> TableState:
+    def select_rows(self, sentences: Tensor) -> TableState:
         return replace(self, codes=self.codes[sentences], src_mask=self.src_mask[sentences])
 
 

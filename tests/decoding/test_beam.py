@@ -13,7 +13,7 @@ from attnkit.decoding.beam import beam_search
 from attnkit.decoding.config import SearchConfig
 from attnkit.decoding.constraints import Sources, make_batch
 from attnkit.decoding.ensemble import Ensemble
-from attnkit.decoding.hypotheses import History
+from attnkit.decoding.hypotheses import SearchHistory
 from attnkit.decoding.search import search
 
 EOS = 2
@@ -161,7 +161,7 @@ def test_one_beam_is_greedy(make_model, make_sources, pad):
     config = SearchConfig(beam_size=1, repetition_penalty=1.2, no_repeat_ngram_size=3)
     models, (src, mask) = [make_model(5, 150)], pad(make_sources(4, 20))
     batch = make_batch(Sources(src, mask), config)
-    history = History(batch, record=False)
+    history = SearchHistory(batch, record=False)
     states = [model.start(src, mask, 1, max(batch.limits)) for model in models]
     n_words = beam_search(Ensemble(models, states), batch, config, history)
     assert history.hypotheses(config, n_words, record=False) == search(models, Sources(src, mask), config)

@@ -9,15 +9,15 @@ import pytest
 import torch
 
 from attnkit.decoding.config import SearchConfig
-from attnkit.decoding.constraints import EOS, Rules, Sources, make_batch
+from attnkit.decoding.constraints import EOS, Constraints, Sources, make_batch
 from attnkit.decoding.search import search
 
 BEFORE = torch.tensor([[5, 6, 7], [8, 8, 5]])
 
 
-def rules_of(**options: Any) -> Rules:
+def rules_of(**options: Any) -> Constraints:
     config = SearchConfig(beam_size=1, max_length=4, **options)
-    return Rules(config, make_batch(Sources(torch.ones(2, 1), before=BEFORE), config))
+    return Constraints(config, make_batch(Sources(torch.ones(2, 1), context_ids=BEFORE), config))
 
 
 def test_a_word_that_stands_before_is_a_repetition() -> None:
@@ -25,26 +25,28 @@ def test_a_word_that_stands_before_is_a_repetition() -> None:
     expected = logits.clone()
     expected[0, 0, [5, 6, 7]] = torch.tensor([-12.0, 3.5, -16.0])
     expected[1, 0, [5, 8]] = torch.tensor([-12.0, 4.5])
-    assert torch.equal(rules_of(repetition_penalty=2.0).penalize(logits), expected)
+    assert torch.equal(rules_of(repetition_penalty=2.0).apply_repetition_penalty(logits), expected)
 
 
 def test_ngrams_reach_back_before_the_first_step() -> None:
     scores = torch.zeros(2, 1, 10)
-    rules_of(no_repeat_ngram_size=2).forbid(scores, 0)
+    rules_of(no_repeat_ngram_size=2).mask_scores(scores, 0)
     assert (scores[:, 0] == -torch.inf).nonzero().tolist() == [[0, 0], [0, 1], [1, 0], [1, 1]]
     rules = rules_of(no_repeat_ngram_size=2)
     rules.advance(None, torch.tensor([[5], [8]]))
-    rules.forbid(scores := torch.zeros(2, 1, 10), 1)
+    rules.mask_scores(scores := torch.zeros(2, 1, 10), 1)
     assert (scores[:, 0, 2:] == -torch.inf).nonzero().tolist() == [[0, 4], [1, 3], [1, 6]]  # 5 6; 8 8 and 8 5
 
 
 def test_words_before_go_with_their_sentences_and_with_no_shortlist() -> None:
     with pytest.raises(ValueError, match="one row a sentence"):
-        make_batch(Sources(torch.ones(3, 1), before=BEFORE), SearchConfig())
+        make_batch(Sources(torch.ones(3, 1), context_ids=BEFORE), SearchConfig())
     with pytest.raises(ValueError, match="no shortlist"):
-        make_batch(Sources(torch.ones(2, 1), before=BEFORE, allowed=[np.arange(9, dtype=np.int32)] * 2), SearchConfig())
+        make_batch(
+            Sources(torch.ones(2, 1), context_ids=BEFORE, allowed=[np.arange(9, dtype=np.int32)] * 2), SearchConfig()
+        )
     rules = rules_of(repetition_penalty=2.0)
-    rules.keep(torch.tensor([1]))
+    rules.select_rows(torch.tensor([1]))
     assert rules.words is not None and rules.words.tolist() == [[[8, 8, 5]]]
 
 

@@ -39,7 +39,7 @@ def make(kind, seed=0):
 @pytest.mark.parametrize("kind", CONFIGS)
 @pytest.mark.parametrize("way", WAYS)
 def test_results_are_the_models_own(make_sources, pad, kind, way):
-    model, sources, record = make(kind), make_sources(3, 8), CONFIGS[kind].attends
+    model, sources, record = make(kind), make_sources(3, 8), CONFIGS[kind].has_attention
     prefixes = [[9, 40, 9, 11][: i % 5] for i in range(8)]
     if way == "beam":
         prefixes = [[7, 8, *row] for row in prefixes]  # all have two: one beam at first, then four

@@ -8,13 +8,13 @@ import pytest
 import torch
 
 from attnkit.decoding.config import SearchConfig
-from attnkit.decoding.constraints import Rules, Sources, make_batch
+from attnkit.decoding.constraints import Constraints, Sources, make_batch
 from attnkit.decoding.search import search
 
 
 def rules_after(words, **options):
     config = SearchConfig(**options)
-    rules = Rules(config, make_batch(Sources(torch.tensor([[7, 8, 9]])), config))
+    rules = Constraints(config, make_batch(Sources(torch.tensor([[7, 8, 9]])), config))
     for word in words:
         rules.advance(torch.zeros(1, 1, dtype=torch.long), torch.tensor([[word]]))
     return rules
@@ -22,7 +22,7 @@ def rules_after(words, **options):
 
 def forbidden(rules, step, vocab_size=8):
     scores = torch.zeros(1, 1, vocab_size)
-    rules.forbid(scores, step)
+    rules.mask_scores(scores, step)
     return (scores[0, 0] == -torch.inf).nonzero()[:, 0].tolist()
 
 
@@ -62,7 +62,7 @@ def test_a_search_that_runs_out_of_words_ends(make_model, pad, options):
 def test_repetition_penalty_is_ctrls():
     rules = rules_after([3, 4, 3], repetition_penalty=2.0)
     logits = torch.tensor([[[1.0, 1, 1, 3, -3, 5, -5]]])
-    assert rules.penalize(logits)[0, 0].tolist() == [1, 1, 1, 1.5, -6, 5, -5]
+    assert rules.apply_repetition_penalty(logits)[0, 0].tolist() == [1, 1, 1, 1.5, -6, 5, -5]
 
 
 class Fixed(torch.nn.Module):
@@ -83,10 +83,10 @@ class Fixed(torch.nn.Module):
     def head(self, hidden, ids=None):
         return self.logits.expand(*hidden.shape[:2], -1).clone()
 
-    def reorder(self, parents):
+    def reorder_beams(self, parents):
         return self
 
-    def keep(self, sentences):
+    def select_rows(self, sentences):
         return self
 
 

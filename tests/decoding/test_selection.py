@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from attnkit.decoding.selection import argmax, best, best_continuations
+from attnkit.decoding.selection import argmax, topk, topk_continuations
 
 
 def tied(*shape, seed=0):
@@ -29,14 +29,14 @@ def by_sort(values, n):
 @pytest.mark.parametrize("make", [tied, torch.randn])
 def test_best_is_a_stable_sort(n, make):
     values = make(30, 40)
-    top, index = best(values, n)
+    top, index = topk(values, n)
     expected = by_sort(values, n)
     assert torch.equal(top, expected[0])
     assert torch.equal(index, expected[1])
 
 
 def test_best_takes_both_zeros_for_one_and_fills_up():
-    top, index = best(torch.tensor([[-0.0, 0.0, -1.0]]), 5)
+    top, index = topk(torch.tensor([[-0.0, 0.0, -1.0]]), 5)
     assert index.tolist() == [[0, 1, 2, 0, 0]]
     assert top.tolist() == [[0, 0, -1, -torch.inf, -torch.inf]]
 
@@ -47,7 +47,7 @@ def test_best_takes_both_zeros_for_one_and_fills_up():
 def test_continuations_are_the_best_of_all(vocab_size, n_beams, make):
     for n in (1, 4, 9):
         log_probs, scores = make(20, n_beams, vocab_size), make(20, n_beams)
-        top, flat = best_continuations(log_probs, scores, n)
+        top, flat = topk_continuations(log_probs, scores, n)
         expected, index = by_sort((log_probs + scores[..., None]).flatten(1), n)
         n_there = expected.shape[1]
         assert torch.equal(top[:, :n_there], expected)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from attnkit.decoding import shortlist
-from attnkit.decoding.beam_trace import BeamTree
+from attnkit.decoding.beam_trace import BeamTrace
 from attnkit.decoding.config import SearchConfig
 from attnkit.decoding.search import Sources, search
 
@@ -33,7 +33,7 @@ def test_the_words_of_a_batch_are_those_of_its_sentences_and_a_few_more():
     own = [np.array(ids, np.int64) for ids in ([2, 9, 50], [2, 3, 9], [2], [2, 139])]
     short = shortlist.Shortlist(own, torch.device("cpu"))
     assert short.words.tolist() == [0, 1, 2, 3, 4, 9, 50, 139]  # 4 was let in to make it eight
-    logits = short.bar(torch.zeros(4, 2, 8))
+    logits = short.mask_unlisted(torch.zeros(4, 2, 8))
     for row, ids in zip(logits, own, strict=True):
         assert [short.words[row[k] == 0].tolist() for k in (0, 1)] == [ids.tolist()] * 2
 
@@ -167,4 +167,4 @@ def test_wrong_shortlists_are_refused(make_model, pad):
         search([make_model()], Sources(src, mask, allowed=[np.array([5]), np.array([-1])]), SearchConfig())
     with pytest.raises(ValueError, match="over all words"):
         allowed = [np.array([5]), np.array([6])]
-        search([make_model()], Sources(src, mask, allowed=allowed), SearchConfig(), tree=BeamTree(2))
+        search([make_model()], Sources(src, mask, allowed=allowed), SearchConfig(), tree=BeamTrace(2))

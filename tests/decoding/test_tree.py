@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from attnkit.decoding import beam
-from attnkit.decoding.beam_trace import BeamTree
+from attnkit.decoding.beam_trace import BeamTrace
 from attnkit.decoding.config import SearchConfig
 from attnkit.decoding.search import Sources, search
 
@@ -40,7 +40,7 @@ def grown(make_model, make_sources, pad, options, *, vocab_size=9, coarse=False,
     """Search with a tree and without; return the model, the sources, the tree and what both have found."""
     config, model, sources = SearchConfig(**options), make_model(3, vocab_size, coarse=coarse), make_sources(2, 12)
     given = None if prefixes is None else pad(prefixes)[0]
-    batch, tree = Sources(*pad(sources), given), BeamTree(len(sources))
+    batch, tree = Sources(*pad(sources), given), BeamTrace(len(sources))
     found = search([model], batch, config, tree=tree)
     assert plain(found) == plain(search([model], batch, config))
     return model, sources, tree, found
@@ -57,8 +57,8 @@ def test_the_best_end_is_the_answer(make_model, make_sources, pad, options, voca
         answer = hypotheses[0].ids + [EOS] * hypotheses[0].finished
         assert answer in [words_to(nodes, i) for i, score in scored.items() if score == best]
         assert words_to(nodes, tree.path(sentence, hypotheses[0])[-1]) == answer
-        ends = [node for node in nodes if node.fate in ("ended", "cut")]
-        assert all((node.fate == "ended") == (node.word == EOS) for node in ends)
+        ends = [node for node in nodes if node.status in ("ended", "cut")]
+        assert all((node.status == "ended") == (node.word == EOS) for node in ends)
         assert len(ends) == len(hypotheses) or len(hypotheses) == options.get("num_hypotheses", 1)
         assert sorted(scored.values()) == sorted(h.score for h in hypotheses)
         if "repetition_penalty" not in options:
@@ -84,11 +84,11 @@ def test_every_step_keeps_the_best(make_model, make_sources, pad, options):
         for node in nodes:
             if node.parent is not None:
                 parent = nodes[node.parent]
-                assert parent.fate in ("open", "cut") and parent.step == node.step - 1
+                assert parent.status in ("open", "cut") and parent.step == node.step - 1
                 assert node.log_prob <= parent.log_prob + 1e-6
         for step in range(1 + max(node.step for node in nodes)):
-            kept = [n.log_prob for n in nodes if n.step == step and n.fate in ("open", "cut")]
-            pruned = [n.log_prob for n in nodes if n.step == step and n.fate == "pruned"]
+            kept = [n.log_prob for n in nodes if n.step == step and n.status in ("open", "cut")]
+            pruned = [n.log_prob for n in nodes if n.step == step and n.status == "pruned"]
             assert len(kept) <= options["beam_size"] and len(pruned) <= options["beam_size"]
             assert not pruned or min(kept) >= max(pruned)
 
@@ -99,7 +99,7 @@ def test_forced_words_are_the_trunk(make_model, make_sources, pad):
     _, _, tree, found = grown(make_model, make_sources, pad, options, prefixes=prefixes)
     for sentence, prefix in enumerate(prefixes):
         for step, word in enumerate(prefix):
-            kept = [node.word for node in tree.nodes[sentence] if node.step == step and node.fate != "pruned"]
+            kept = [node.word for node in tree.nodes[sentence] if node.step == step and node.status != "pruned"]
             assert kept == [word]
         assert found[sentence][0].ids[: len(prefix)] == prefix
 
@@ -107,9 +107,9 @@ def test_forced_words_are_the_trunk(make_model, make_sources, pad):
 def test_without_a_tree_nothing_is_done_for_it(make_model, make_sources, pad, monkeypatch):
     """The best are looked for once a step, not twice."""
     calls = []
-    real = beam.best_continuations
-    monkeypatch.setattr(beam, "best_continuations", lambda *given: calls.append(given) or real(*given))
-    monkeypatch.setattr("attnkit.decoding.beam_trace.best_continuations", lambda *given: pytest.fail("nobody asked"))
+    real = beam.topk_continuations
+    monkeypatch.setattr(beam, "topk_continuations", lambda *given: calls.append(given) or real(*given))
+    monkeypatch.setattr("attnkit.decoding.beam_trace.topk_continuations", lambda *given: pytest.fail("nobody asked"))
     model, batch = make_model(), Sources(*pad(make_sources(1, 3)))
     steps, step = [], model.step
     monkeypatch.setattr(model, "step", lambda *given: steps.append(given) or step(*given))
@@ -120,4 +120,4 @@ def test_without_a_tree_nothing_is_done_for_it(make_model, make_sources, pad, mo
 def test_a_search_without_beams_has_no_tree(make_model, make_sources, pad):
     for options in ({"beam_size": 1}, {"sampling": True}):
         with pytest.raises(ValueError, match="only a beam search has a tree"):
-            search([make_model()], Sources(*pad(make_sources(1, 2))), SearchConfig(**options), tree=BeamTree(2))
+            search([make_model()], Sources(*pad(make_sources(1, 2))), SearchConfig(**options), tree=BeamTrace(2))

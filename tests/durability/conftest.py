@@ -40,7 +40,7 @@ class Commands:
     process: subprocess.Popen[bytes] = field(repr=False)
 
     def __call__(self, *argv: str | Path, **request: Any) -> Ended:
-        """Run a command, or ask for something else: the keywords are the fields of ``fork_server.Request``."""
+        """Run a command, or ask for something else: the keywords are the fields of ``fork_server.TrainRequest``."""
         stdin, stdout = self.process.stdin, self.process.stdout
         assert stdin is not None and stdout is not None
         stdin.write(json.dumps({"argv": list(map(str, argv)), **request}).encode() + b"\n")

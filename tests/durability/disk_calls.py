@@ -60,7 +60,7 @@ def frames() -> Iterator[CodeType]:
 
 
 class DiskCalls:
-    """Counts calls and hands each to ``before``, which may raise or end the process."""
+    """Counts calls and hands each to ``context_ids``, which may raise or end the process."""
 
     def __init__(self, before: Callable[[Call], None]) -> None:
         self._before = before
@@ -75,7 +75,7 @@ class DiskCalls:
 
     def note(self, name: str, target: Any, halve: Callable[[], object] = lambda: None) -> None:
         """Count a call of atomic.py; one that Path makes through os counts once."""
-        if self._inside or attnkit_file() != "atomic.py":
+        if self._inside or attnkit_file() != "io/atomic.py":
             return
         self._n += 1
         self._inside = True

@@ -40,7 +40,7 @@ from attnkit.tasks.text_classification.data import build_documents, open_documen
 from attnkit.tasks.translation.config import TranslationConfig
 from attnkit.tasks.translation.data import open_prepared, prepare
 from attnkit.tasks.translation.score import score_pairs
-from attnkit.tasks.translation.task import Request, train
+from attnkit.tasks.translation.task import TrainRequest, train
 from attnkit.tasks.translation.translator import load_translator
 from attnkit.text.check import check_pair
 from attnkit.text.config import VocabularyConfig
@@ -107,7 +107,7 @@ def vocabulary(base: Base, source: random.Random) -> None:
     damaged.write_bytes(mutate_json(path.read_bytes(), source))
     tokenizer = load(damaged)
     tokenizer.decode(tokenizer.encode(TEXT))
-    tokenizer.pieces(range(tokenizer.vocab_size))
+    tokenizer.tokens(range(tokenizer.vocab_size))
 
 
 def manifest(base: Base, source: random.Random) -> None:
@@ -206,7 +206,7 @@ def go_on(run: Path, base: Base) -> None:
     """Train a step more."""
     asked = read_config(open_checkpoint(base.run / "checkpoints" / "step-12", "step-12"))
     limits = asked.limits.model_copy(update={"max_steps": 13})
-    for _ in train(Request(asked.model_copy(update={"limits": limits}), run)):
+    for _ in train(TrainRequest(asked.model_copy(update={"limits": limits}), run)):
         pass
 
 

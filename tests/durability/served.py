@@ -11,7 +11,10 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-TASKS = ("average", "convert", "demo", "evaluate", "initial", "resolve", "score", "stream", "translate", "translation")
+MODULES = (
+    *("conversion.convert", "demo", "engine.averaging", "engine.inheritance", "engine.resolve", "text.vocabulary"),
+    *(f"tasks.translation.{name}" for name in ("evaluate", "score", "stream", "task", "translator")),
+)
 
 
 def import_everything() -> None:
@@ -19,7 +22,7 @@ def import_everything() -> None:
     from attnkit.cli.main import COMMANDS, GROUPS
 
     modules = [f"attnkit.cli.{module}" for table in (COMMANDS, *GROUPS.values()) for module, _ in table.values()]
-    for module in (*modules, *(f"attnkit.tasks.{task}" for task in TASKS), "attnkit.text.vocabulary"):
+    for module in (*modules, *(f"attnkit.{module}" for module in MODULES)):
         importlib.import_module(module)
     import torch
 

@@ -1,6 +1,6 @@
 """Runs commands of attnkit in processes forked after all imports, and sends them signals.
 
-A line of JSON a request on standard input (``Request``), a line of JSON an answer (``Answer``) on standard output.
+A line of JSON a request on standard input (``TrainRequest``), a line of JSON an answer (``Answer``) on standard output.
 It has run no parallel code itself, so that a forked child has all it needs.
 """
 

@@ -41,7 +41,7 @@ class Signals:
     process: subprocess.Popen[bytes] = field(repr=False)
 
     def begin(self, *argv: str | Path, **request: Any) -> None:
-        """Start a command; the keywords are the fields of ``signal_server.Request``."""
+        """Start a command; the keywords are the fields of ``signal_server.TrainRequest``."""
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps({"argv": list(map(str, argv)), **request}).encode() + b"\n")
         self.process.stdin.flush()

@@ -75,7 +75,7 @@ class Stage:
         resign(self.newest)
 
     def sign_json(self, file: str, change: Callable[[Any], Any]) -> None:
-        """Change the tree of a JSON file of the newest checkpoint; ``change`` returns a new one, or None."""
+        """Change the tree of a JSON file of the newest checkpoint; ``map`` returns a new one, or None."""
         tree = json.loads((self.newest / file).read_bytes())
         self.sign(file, json.dumps(change(tree) or tree))
 

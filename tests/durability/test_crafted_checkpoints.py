@@ -17,7 +17,7 @@ from stage import Case, Stage, make, perform
 
 from attnkit.engine.load import load_run
 from attnkit.errors import UsageError
-from attnkit.tasks.translation.task import Request, train
+from attnkit.tasks.translation.task import TrainRequest, train
 
 if TYPE_CHECKING:
     from tests.conftest import Workshop
@@ -213,11 +213,11 @@ def test_a_configuration_that_no_checkpoint_could_hold_is_refused_at_the_start(
 ) -> None:
     config, run = workshop.configure(), tmp_path / "run"
     with pytest.raises(UsageError, match=r"takes 2,[0-9,]+ bytes, more than 1,048,576") as caught:
-        list(train(Request(shards(config, 1300, "x" * 900, "y" * 900), run)))
+        list(train(TrainRequest(shards(config, 1300, "x" * 900, "y" * 900), run)))
     assert "joining the text files" in str(caught.value.help)
     monkeypatch.setattr("attnkit.config.plain.MAX_NODES", 20)
     with pytest.raises(UsageError, match=r"could not be read again: .* more than 20 values"):
-        list(train(Request(workshop.configure(seed=211), run)))  # whose text nobody has parsed before
+        list(train(TrainRequest(workshop.configure(seed=211), run)))  # whose text nobody has parsed before
     assert not run.exists()
 
 

@@ -236,11 +236,9 @@ OTHERS = [
     Case("pickle as text", lambda s: s.put("text", s.pickled), "check", 3),
     Case("pickle as text to count", lambda s: s.put("text", s.pickled), "vocab", 3),
     Case("pickle as text to translate", lambda s: s.put("text", s.pickled), "translate", 0),
-    Case("a tag", lambda s: s.put("c.yaml", OBJECT), "new --config c.yaml", 2, "token-classification"),
-    Case("a tag as a setting", lambda s: None, "new --set seed=!!python/name:os.system", 2, "token-classification"),
-    Case(
-        "a module as a setting", lambda s: None, "new --set seed=!!python/module:antigravity", 2, "token-classification"
-    ),
+    Case("a tag", lambda s: s.put("c.yaml", OBJECT), "new --config c.yaml", 2, "tag"),
+    Case("a tag as a setting", lambda s: None, "new --set seed=!!python/name:os.system", 2, "tag"),
+    Case("a module as a setting", lambda s: None, "new --set seed=!!python/module:antigravity", 2, "tag"),
     Case("a vocabulary that is a pipe", lambda s: s.pipe("vocab.json"), "check vocab", 4, "not a plain file"),
     Case("a vocabulary that is a folder", lambda s: (s.folder / "vocab.json").mkdir(), "check vocab", 4),
     Case("a vocabulary that is a device", lambda s: s.link("vocab.json", "/dev/zero"), "check vocab", 4, "plain file"),

@@ -49,7 +49,7 @@ def look(path: Path) -> Found:
     run = RunFolder(path)
     try:
         newest, warnings = run.newest()
-        for name, folder in run.folders():  # an old one neither: it is whole or it is gone
+        for name, folder in run.list_checkpoints():  # an old one neither: it is whole or it is gone
             open_checkpoint(folder, name).verify()
         name = run.best_name()
         best = None if name is None else (name, version_of(run.checkpoint("best")[0]))
@@ -72,7 +72,7 @@ def goes_on(path: Path) -> str:
         with run.lock():
             run.save(9, contents(9))
             run.set_best("step-9")
-            run.rotate(keep_last=1, keep_best=0, metrics={})
+            run.apply_retention(keep_last=1, keep_best=0, metrics={})
     except AttnkitError as error:
         return error.what
     left = [str(found) for found in path.rglob("*") if found.name.startswith(".tmp-") or ".replaced" in found.name]
@@ -111,7 +111,7 @@ def life(run: RunFolder, record: Recorder) -> dict[int, bytes]:
         save(3, 3)
         act(run.set_best, "step-3", best="step-3")
         save(3, 4)
-        act(run.rotate, 1, 0, {})
+        act(run.apply_retention, 1, 0, {})
         act(run.save_averaged, 3, contents(5), averaged=5)
         act(run.set_best, "averaged", best="averaged")
         act(run.save_averaged, 3, contents(6), averaged=6)

@@ -64,7 +64,7 @@ def test_a_signal_saves_and_the_same_command_goes_on(
     capsys: pytest.CaptureFixture[str],
     number: int,
 ) -> None:
-    keep = keeping.Keeper.keep
+    keep = keeping.RunWriter.log_and_save
 
     def stop(keeper: Any, record: Any, state: Any) -> None:
         keep(keeper, record, state)
@@ -72,7 +72,7 @@ def test_a_signal_saves_and_the_same_command_goes_on(
             os.kill(os.getpid(), number)
 
     with monkeypatch.context() as patch:
-        patch.setattr(keeping.Keeper, "keep", stop)
+        patch.setattr(keeping.RunWriter, "log_and_save", stop)
         patch.setattr(sys, "argv", ["attnkit", *command, str(tmp_path / "run")])
         with pytest.raises(SystemExit) as ended:
             main()

@@ -27,7 +27,7 @@ from attnkit.tasks.translation import evaluate
 from attnkit.tasks.translation import loss as likelihood
 from attnkit.tasks.translation import task as translation
 from attnkit.tasks.translation.config import TranslationConfig
-from attnkit.tasks.translation.task import Request, train
+from attnkit.tasks.translation.task import TrainRequest, train
 from attnkit.training.loop import StepRecord
 
 Tensors = dict[str, torch.Tensor]
@@ -59,7 +59,7 @@ class Poisoner:
 
     def install(self) -> None:
         """Work from now on, to the end of the process."""
-        keep, cross_entropy = keeping.Keeper.keep, likelihood.linear_cross_entropy
+        keep, cross_entropy = keeping.RunWriter.log_and_save, likelihood.linear_cross_entropy
 
         def noting(keeper: Any, record: Any, state: Any) -> None:
             keep(keeper, record, state)
@@ -74,7 +74,7 @@ class Poisoner:
             total, nll = cross_entropy(hidden, *arguments)
             return (total + value, nll + value) if kind == "loss" else (total, nll)
 
-        keeping.Keeper.keep, likelihood.linear_cross_entropy = noting, spoilt  # type: ignore[method-assign]
+        keeping.RunWriter.log_and_save, likelihood.linear_cross_entropy = noting, spoilt  # type: ignore[method-assign]
 
     def note(self, record: StepRecord, model: Tensors, optimizer: Tensors) -> None:
         """Note a step."""
@@ -97,7 +97,7 @@ def train_poisoned(folder: Path) -> None:
     poisoner.install()
     config = validate(TranslationConfig, load_yaml(folder / "config.yaml"))
     try:
-        for _ in translation.train(Request(config, folder / "run")):
+        for _ in translation.train(TrainRequest(config, folder / "run")):
             pass
     finally:
         (folder / f"steps-{rank}.json").write_text(json.dumps(poisoner.steps))
@@ -197,11 +197,11 @@ def spoil(run: Path, file: str, name: str, value: float) -> None:
 
 
 def go_on(workshop: Any, run: Path) -> None:
-    list(train(Request(workshop.configure(limits__max_steps=15), run)))
+    list(train(TrainRequest(workshop.configure(limits__max_steps=15), run)))
 
 
 def begin_with(workshop: Any, run: Path) -> None:
-    list(train(Request(workshop.configure(limits__max_steps=2), run.with_name("new"), init_from=run)))
+    list(train(TrainRequest(workshop.configure(limits__max_steps=2), run.with_name("new"), init_from=run)))
 
 
 USES: dict[str, Any] = {

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import signalled
 
-from attnkit.checkpoints.lock import refuse_in_use, take_lock
+from attnkit.checkpoints.lock import check_not_in_use, take_lock
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.errors import SystemFailure
 
@@ -71,7 +71,7 @@ def test_a_second_process_is_refused_before_torch_is_loaded_and_a_killed_one_own
         (tmp_path / "refused").touch()
         killed = signals.end()
     assert killed.code == -signal.SIGKILL
-    refuse_in_use(run)
+    check_not_in_use(run)
     assert signals(*arguments).code == 0
     assert sorted(path.name for path in tmp_path.glob("run*")) == ["run"]
 
@@ -85,7 +85,7 @@ def test_other_ranks_do_not_look(workshop: Any, tmp_path: Path) -> None:
 
 
 def test_who_only_looks_keeps_nobody_out(tmp_path: Path) -> None:
-    refuse_in_use(tmp_path / "nothing")
+    check_not_in_use(tmp_path / "nothing")
     run = RunFolder(tmp_path / "run")
     run.lock().release()
     over = threading.Event()
@@ -93,7 +93,7 @@ def test_who_only_looks_keeps_nobody_out(tmp_path: Path) -> None:
     def look() -> None:
         while not over.wait(0.0002):
             with suppress(SystemFailure):
-                refuse_in_use(run.path)
+                check_not_in_use(run.path)
 
     looker = threading.Thread(target=look)
     looker.start()
@@ -104,4 +104,4 @@ def test_who_only_looks_keeps_nobody_out(tmp_path: Path) -> None:
         over.set()
         looker.join()
     with run.lock(), pytest.raises(SystemFailure, match=f"in use by process {os.getpid()} on"):
-        refuse_in_use(run.path)
+        check_not_in_use(run.path)

@@ -84,7 +84,7 @@ def test_a_disk_that_takes_no_more_is_told_and_the_same_command_goes_on(
 def test_ctrl_c_saves_and_the_same_command_goes_on(
     call: Call, commands: Any, wholes: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    keep = keeping.Keeper.keep
+    keep = keeping.RunWriter.log_and_save
 
     def stop(keeper: Any, record: Any, state: Any) -> None:
         keep(keeper, record, state)
@@ -93,7 +93,7 @@ def test_ctrl_c_saves_and_the_same_command_goes_on(
 
     words = command(commands, name, tmp_path / "run")
     with monkeypatch.context() as patch:
-        patch.setattr(keeping.Keeper, "keep", stop)
+        patch.setattr(keeping.RunWriter, "log_and_save", stop)
         code, out, err = call(*words)
     assert (code, out) == (75, "") and "error: stopped at step 5; everything is saved" in err
     assert RunFolder(tmp_path / "run").steps()[-1] == 5

@@ -13,7 +13,7 @@ import pytest
 from rank_server import STOPPED, Group, start
 
 from attnkit.errors import StoppedError
-from attnkit.tasks.translation.task import Request, train
+from attnkit.tasks.translation.task import TrainRequest, train
 
 SILENCE = 3.0
 """Seconds that make a rank count as dead here."""
@@ -26,29 +26,29 @@ FIRST, LATER = 10, 50
 
 def wait_for_each_other(folder: Path) -> None:
     """Rank 0 works for a long time, rank 1 for a while; rank 2 waits."""
-    from attnkit.distributed.process_group import join_ranks
+    from attnkit.distributed.process_group import join_process_group
 
-    with join_ranks("cpu", SILENCE) as ranks:
-        with ranks.together():
+    with join_process_group("cpu", SILENCE) as ranks:
+        with ranks.synchronized():
             time.sleep((2.5, 1.5, 0.0)[ranks.rank] * SILENCE)
-        with ranks.together():
+        with ranks.synchronized():
             pass
 
 
 def stop_in_a_block(folder: Path) -> None:
     """Rank 0 is stopped while the other waits for it."""
-    from attnkit.distributed.process_group import join_ranks
+    from attnkit.distributed.process_group import join_process_group
 
-    with join_ranks("cpu", SILENCE) as ranks, ranks.together():
+    with join_process_group("cpu", SILENCE) as ranks, ranks.synchronized():
         if ranks.rank == 0:
             os.kill(os.getpid(), signal.SIGSTOP)
 
 
 def stop_while_another_works(folder: Path) -> None:
     """Rank 1 is stopped while rank 0 works for long: as long as it works it cannot tell."""
-    from attnkit.distributed.process_group import join_ranks
+    from attnkit.distributed.process_group import join_process_group
 
-    with join_ranks("cpu", SILENCE) as ranks, ranks.together():
+    with join_process_group("cpu", SILENCE) as ranks, ranks.synchronized():
         if ranks.rank == 1:
             os.kill(os.getpid(), signal.SIGSTOP)
         time.sleep(2 * SILENCE)
@@ -58,9 +58,9 @@ def stop_in_a_step(folder: Path) -> None:
     """Rank 1 is stopped where all exchange something."""
     import torch
 
-    from attnkit.distributed.process_group import join_ranks
+    from attnkit.distributed.process_group import join_process_group
 
-    with join_ranks("cpu", SILENCE) as ranks:
+    with join_process_group("cpu", SILENCE) as ranks:
         ranks.reduce(torch.ones(3))
         if ranks.rank == 1:
             os.kill(os.getpid(), signal.SIGSTOP)
@@ -69,9 +69,9 @@ def stop_in_a_step(folder: Path) -> None:
 
 def die_in_a_block(folder: Path) -> None:
     """Rank 0 is killed while the others wait for it, for an hour if need be."""
-    from attnkit.distributed.process_group import join_ranks
+    from attnkit.distributed.process_group import join_process_group
 
-    with join_ranks("cpu", 3600) as ranks, ranks.together():
+    with join_process_group("cpu", 3600) as ranks, ranks.synchronized():
         if ranks.rank == 0:
             os.kill(os.getpid(), signal.SIGKILL)
 
@@ -99,13 +99,13 @@ def train_in_float64(folder: Path) -> None:
 
     from attnkit.config import load_yaml, validate
     from attnkit.data.feed import Position
-    from attnkit.distributed.process_group import join_ranks
+    from attnkit.distributed.process_group import join_process_group
     from attnkit.models.build import build_model
     from attnkit.tasks.translation.config import TranslationConfig
     from attnkit.tasks.translation.data import open_prepared
     from attnkit.tasks.translation.evaluate import Evaluation
     from attnkit.tasks.translation.task import make_job
-    from attnkit.training.flat_weights import FlatWeights
+    from attnkit.training.flat_weights import FlatParameterStore
     from attnkit.training.loop import fit
     from attnkit.training.state import TrainState
 
@@ -115,12 +115,12 @@ def train_in_float64(folder: Path) -> None:
     torch.manual_seed(1)
     size = prepared.vocabularies.src.vocab_size
     model: Any = build_model(config.model, size, size).double()  # type: ignore[attr-defined]
-    state = TrainState(FlatWeights(model, config.optimization), Position())
+    state = TrainState(FlatParameterStore(model, config.optimization), Position())
     saved = folder.parent / "saved"
     if folder.name != "whole":
         tensors = (safetensors.torch.load_file(saved / f"{name}.safetensors") for name in ("model", "optimizer"))
         state.restore(*tensors, json.loads((saved / "counters.json").read_text()))
-    with join_ranks("cpu") as ranks:
+    with join_process_group("cpu") as ranks:
         evaluation = Evaluation(prepared, config.decoding, torch.device("cpu"), 0)
         job = dataclasses.replace(make_job(config, model, prepared, evaluation, ranks), evaluate=None)
         losses = []
@@ -164,7 +164,7 @@ def test_a_save_goes_on_at_any_number_of_ranks(workshop: Any, tmp_path: Path, ki
     changes = {"limits__max_steps": FIRST + LATER, "model__dropout": 0.0, "optimization__ema_decay": 0.9}
     config = workshop.configure(kind, **changes)
     with pytest.raises(StoppedError):  # it leaves the encoded text
-        list(train(Request(config, tmp_path / "run", stop=lambda: True)))
+        list(train(TrainRequest(config, tmp_path / "run", stop=lambda: True)))
     assert start(train_in_float64, 2, tmp_path / "whole").codes() == [0, 0], (tmp_path / "whole/rank-0.log").read_text()
     groups = {world: start(train_in_float64, world, tmp_path / str(world)) for world in (1, 2, 4)}
     whole = losses(tmp_path / "whole")[FIRST:]
@@ -200,7 +200,7 @@ def test_a_silent_rank_ends_the_others(silent: dict[str, Group], function: str, 
     group = silent[function]
     assert group.codes() == codes
     told = group.said(codes.index(5))
-    assert f"LostPeerError: another process of this run has not answered for {SILENCE:g} seconds" in told
+    assert f"PeerLostError: another process of this run has not answered for {SILENCE:g} seconds" in told
 
 
 def losses(folder: Path) -> list[float]:

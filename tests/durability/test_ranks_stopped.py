@@ -42,10 +42,10 @@ def call_train(folder: Path) -> None:
 
 def stop_the_one_that_waits(folder: Path) -> None:
     """Rank 0 works for a day, rank 1 waits for it and gets a signal; both raise for one, as commands do."""
-    from attnkit.distributed.process_group import join_ranks
+    from attnkit.distributed.process_group import join_process_group
     from attnkit.runtime.signals import Signals
 
-    with Signals(), join_ranks("cpu") as ranks, ranks.together():
+    with Signals(), join_process_group("cpu") as ranks, ranks.synchronized():
         if ranks.rank == 0:
             time.sleep(86400)
         threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGTERM)).start()
@@ -53,16 +53,16 @@ def stop_the_one_that_waits(folder: Path) -> None:
 
 def stop_between_blocks(folder: Path) -> None:
     """Rank 1 gets a signal where the other would not know of it, and does not end before it does."""
-    from attnkit.distributed.process_group import join_ranks
+    from attnkit.distributed.process_group import join_process_group
     from attnkit.runtime.signals import Signals
 
-    with Signals(), join_ranks("cpu") as ranks:
-        with ranks.together():
+    with Signals(), join_process_group("cpu") as ranks:
+        with ranks.synchronized():
             pass
         if ranks.rank == 1:
             signal.raise_signal(signal.SIGINT)
         (folder / f"came-{ranks.rank}").touch()
-        with ranks.together():
+        with ranks.synchronized():
             time.sleep(86400 if ranks.rank == 0 else 0)
 
 
@@ -75,28 +75,28 @@ class Evaluating:
         self.ranks, self.device = ranks, torch.device("cpu")
 
     def __call__(self, model: object) -> None:
-        while not self.ranks.asked():
+        while not self.ranks.stop_requested():
             time.sleep(0.01)
 
 
 def stop_an_evaluation(folder: Path) -> None:
     """Rank 0 evaluates; rank 1 gets a signal."""
-    from attnkit.distributed.process_group import join_ranks
-    from attnkit.engine.parallel import shared_scores
+    from attnkit.distributed.process_group import join_process_group
+    from attnkit.engine.parallel import broadcast_metrics
     from attnkit.runtime.stops import StopRequests
 
-    with StopRequests() as stop, join_ranks("cpu", stop=stop) as ranks:
+    with StopRequests() as stop, join_process_group("cpu", stop=stop) as ranks:
         stop.defer()
         if ranks.rank == 1:
             threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGTERM)).start()
         evaluation: Any = Evaluating(ranks)
-        assert shared_scores(evaluation, ranks, ("loss",))(evaluation) is None
+        assert broadcast_metrics(evaluation, ranks, ("loss",))(evaluation) is None
 
 
 def wish_an_evaluation_to_stop(folder: Path) -> None:
     """Rank 0 evaluates; rank 1 is asked to stop by the program that it is part of, which has no use for signals."""
-    from attnkit.distributed.process_group import join_ranks
-    from attnkit.engine.parallel import shared_scores
+    from attnkit.distributed.process_group import join_process_group
+    from attnkit.engine.parallel import broadcast_metrics
 
     main = threading.get_ident()
 
@@ -105,16 +105,16 @@ def wish_an_evaluation_to_stop(folder: Path) -> None:
         return os.environ["RANK"] == "1" and time.monotonic() > until
 
     until = time.monotonic() + 1
-    with join_ranks("cpu", stop=stop) as ranks:
+    with join_process_group("cpu", stop=stop) as ranks:
         evaluation: Any = Evaluating(ranks)
-        assert shared_scores(evaluation, ranks, ("loss",))(evaluation) is None
+        assert broadcast_metrics(evaluation, ranks, ("loss",))(evaluation) is None
 
 
 def interrupt_the_caller(folder: Path) -> None:
     """A signal between the last block and the end of the group is not lost on whoever goes on."""
-    from attnkit.distributed.process_group import join_ranks
+    from attnkit.distributed.process_group import join_process_group
 
-    with join_ranks("cpu"):
+    with join_process_group("cpu"):
         signal.raise_signal(signal.SIGINT)
         (folder / f"came-{os.environ['RANK']}").touch()
     time.sleep(86400)

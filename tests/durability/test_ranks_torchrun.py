@@ -29,7 +29,7 @@ import os, signal, sys, time
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.engine import checkpointing as keeping
 whom, last, folder = sys.argv.pop(1), int(sys.argv.pop(1)), sys.argv.pop(1)
-keep, save = keeping.Keeper.keep, RunFolder.save
+keep, save = keeping.RunWriter.log_and_save, RunFolder.save
 def stop_after_last(self, record, state):
     keep(self, record, state)
     if self.ranks.rank == 1 and state.step == last:
@@ -40,7 +40,7 @@ def stop_after_last(self, record, state):
 def note_and_save(self, step, contents):
     open(f"{folder}/saved", "a").write(f"{os.environ['RANK']}:{step} ")
     return save(self, step, contents)
-keeping.Keeper.keep, RunFolder.save = stop_after_last, note_and_save
+keeping.RunWriter.log_and_save, RunFolder.save = stop_after_last, note_and_save
 from attnkit.cli.main import main
 try:
     main()
@@ -57,7 +57,7 @@ from attnkit.engine import checkpointing as keeping
 from attnkit.tasks.translation import loss as likelihood
 attempt, rank = os.environ["TORCHELASTIC_RESTART_COUNT"], os.environ["RANK"]
 n_failures = int(sys.argv.pop(1))
-save, loss, keep = RunFolder.save, likelihood.linear_cross_entropy, keeping.Keeper.keep
+save, loss, keep = RunFolder.save, likelihood.linear_cross_entropy, keeping.RunWriter.log_and_save
 def save_once(self, step, contents):
     if step > 6:
         raise OverflowError("no room")
@@ -69,7 +69,7 @@ def end(self, record, state):
     if state.step == {KILL_AT}:
         os.kill(os.getpid(), signal.SIGKILL)
 if attempt == "0" and rank == "1":
-    keeping.Keeper.keep = end
+    keeping.RunWriter.log_and_save = end
 if attempt == "1" and n_failures == 3:
     RunFolder.save = save_once
 if attempt == "2" and rank == "1" and n_failures == 3:
@@ -80,10 +80,10 @@ main()
 
 FULL = """
 import errno
-from attnkit.errors import failure
+from attnkit.errors import system_failure
 from attnkit.checkpoints.run_folder import RunFolder
 def save(self, step, contents):
-    raise failure("write", self.path, OSError(errno.ENOSPC, "No space left on device"))
+    raise system_failure("write", self.path, OSError(errno.ENOSPC, "No space left on device"))
 RunFolder.save = save
 from attnkit.cli.main import main
 main()

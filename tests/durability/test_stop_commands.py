@@ -20,14 +20,14 @@ import signalled
 
 from attnkit.cli import main as cli
 from attnkit.conversion.export_huggingface import export_huggingface
-from attnkit.engine.inheritance import layer_of
+from attnkit.engine.inheritance import init_layer
 from attnkit.engine.resolve import resolve
 from attnkit.errors import DataError, UsageError
 from attnkit.runtime.signals import Signals
 from attnkit.text import vocabulary
 from attnkit.text import vocabulary_subprocess as apart
 from attnkit.text.config import VocabularyConfig
-from attnkit.text.vocabulary import train_here, train_vocabulary
+from attnkit.text.vocabulary import train_in_process, train_vocabulary
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +119,7 @@ def place(workshop: Any, trained: Path, pretrained: Path, tmp_path_factory: pyte
     folder = tmp_path_factory.mktemp("commands")
     flags = {"task": "text-classification", "data.files": [str(workshop.file("table.tsv"))]}
     sets = ["limits.max_steps=1", "device=cpu", "precision=float32", "threads=1"]
-    config = resolve(flags, sets=sets, fixed=layer_of(pretrained)).config
+    config = resolve(flags, sets=sets, fixed=init_layer(pretrained)).config
     workshop.train(config, folder / "film", init_from=pretrained)
     export_huggingface(pretrained, folder / "hub")
     chance = random.Random(1)
@@ -233,10 +233,13 @@ def test_a_vocabulary_made_apart_is_the_same(monkeypatch: pytest.MonkeyPatch, tm
     config = VocabularyConfig(kind=kind, size=700, symbols=("<2de>",), normalize="nfkc")
     here = train_vocabulary([text], config)
     monkeypatch.setattr(vocabulary, "AT_ONCE", 1000)
-    monkeypatch.setattr(vocabulary, "train_here", None)  # not in this process
+    monkeypatch.setattr(vocabulary, "train_in_process", None)  # not in this process
     assert train_vocabulary([text], config).to_json() == here.to_json()
     lines = ["two\nlines", "a \ud800 half"[:2], *text.read_text(encoding="utf-8").split("\n")]
-    assert train_vocabulary(lines, config).to_json() == train_here(vocabulary._lines(lines, config), config).to_json()
+    assert (
+        train_vocabulary(lines, config).to_json()
+        == train_in_process(vocabulary._lines(lines, config), config).to_json()
+    )
 
 
 def test_errors_come_back_from_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -316,7 +319,7 @@ def test_an_ignored_signal_stays_ignored() -> None:
 
 def test_held_signals_come_after_the_block() -> None:
     done = False
-    with Signals(), pytest.raises(KeyboardInterrupt), apart.signals_held():
+    with Signals(), pytest.raises(KeyboardInterrupt), apart.defer_signals():
         os.kill(os.getpid(), SIGINT)
         done = True
     assert done

@@ -14,7 +14,7 @@ import signalled
 
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.errors import StoppedError
-from attnkit.tasks.translation.task import Finished, Request, Scored, train
+from attnkit.tasks.translation.task import TrainingFinished, TrainRequest, Validated, train
 from attnkit.training.loop import StepRecord
 
 pytestmark = pytest.mark.durable
@@ -118,7 +118,7 @@ def test_a_stop_at_any_moment_ends_as_promised_and_changes_nothing(runs: Runs, t
 
 
 @pytest.mark.parametrize(
-    "where", ["attnkit.engine.run_state.Standing.find", "attnkit.engine.checkpointing.Keeper._begin"]
+    "where", ["attnkit.engine.run_state.RunState.load", "attnkit.engine.checkpointing.RunWriter._write_config"]
 )
 def test_a_stop_while_a_run_is_looked_through_has_its_checkpoint(
     workshop: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
@@ -126,7 +126,7 @@ def test_a_stop_while_a_run_is_looked_through_has_its_checkpoint(
     """One that is to be begun anew has none, nor has one that was never begun."""
     config = workshop.configure(limits__max_steps=6, checkpoints__save_every=2)
     with pytest.raises(StoppedError):
-        list(train(Request(config, tmp_path / "run", stop=lambda: True)))
+        list(train(TrainRequest(config, tmp_path / "run", stop=lambda: True)))
     begun = RunFolder(tmp_path / "run").steps()[-1]
 
     def interrupted(*_: object) -> None:
@@ -135,14 +135,17 @@ def test_a_stop_while_a_run_is_looked_through_has_its_checkpoint(
     with monkeypatch.context() as patch:
         patch.setattr(where, interrupted)
         with pytest.raises(StoppedError, match=f"stopped at step {begun}; everything is saved"):
-            list(train(Request(config, tmp_path / "run", stop=lambda: False)))
-        for request in (Request(config, tmp_path / "new", stop=lambda: False), Request(config, tmp_path / "run")):
+            list(train(TrainRequest(config, tmp_path / "run", stop=lambda: False)))
+        for request in (
+            TrainRequest(config, tmp_path / "new", stop=lambda: False),
+            TrainRequest(config, tmp_path / "run"),
+        ):
             with pytest.raises(KeyboardInterrupt):
                 list(train(request))
         patch.setenv("TORCHELASTIC_RUN_ID", "restarting")  # whoever starts again what has not ended with 0
         for name, step in ("run", begun), ("new", 0):
             with pytest.raises(StoppedError):
-                list(train(Request(config, tmp_path / name, stop=lambda: False)))
+                list(train(TrainRequest(config, tmp_path / name, stop=lambda: False)))
             status = RunFolder(tmp_path / name).read_status()
             assert status is not None and (status.state, status.step, status.exit_code) == ("stopped", step, 75)
 
@@ -150,8 +153,8 @@ def test_a_stop_while_a_run_is_looked_through_has_its_checkpoint(
 def test_a_signal_while_the_end_is_told_leaves_the_run_finished(workshop: Any, tmp_path: Path) -> None:
     config = workshop.configure(limits__max_steps=3)
     for already in (False, True):
-        events = train(Request(config, tmp_path / "run", stop=lambda: False))
-        assert next(event for event in events if isinstance(event, Finished)).already == already
+        events = train(TrainRequest(config, tmp_path / "run", stop=lambda: False))
+        assert next(event for event in events if isinstance(event, TrainingFinished)).already == already
         with pytest.raises(KeyboardInterrupt):
             events.throw(KeyboardInterrupt)
         status = RunFolder(tmp_path / "run").read_status()
@@ -197,7 +200,7 @@ def test_a_stop_at_any_question_abandons_what_is_under_way(workshop: Any, tmp_pa
         limits__max_steps=6, evaluation={"every_steps": 3, "n_samples": 1}, checkpoints__average=2
     )
     whole = Asked()
-    expected = list(train(Request(config, tmp_path / "whole", stop=whole)))
+    expected = list(train(TrainRequest(config, tmp_path / "whole", stop=whole)))
     n_evaluations = 3
     per_evaluation, left = divmod(whole.n - 6, n_evaluations)
     assert left == 0 and per_evaluation >= 2
@@ -205,15 +208,15 @@ def test_a_stop_at_any_question_abandons_what_is_under_way(workshop: Any, tmp_pa
     for at in (4, first + 4, whole.n - per_evaluation + 1, whole.n):
         run, asked, events = tmp_path / f"run-{at}", Asked(at), []
         with pytest.raises(StoppedError) as stopped:
-            for event in train(Request(config, run, stop=asked)):
+            for event in train(TrainRequest(config, run, stop=asked)):
                 events.append(event)
         assert asked.n == at, "nothing more is asked, and so nothing more done"
         assert stopped.value.what.startswith(f"stopped at step {3 if at <= first else 6};")
-        n_scored = sum(isinstance(event, Scored) for event in events)
+        n_scored = sum(isinstance(event, Validated) for event in events)
         assert n_scored == {4: 0, first + 4: 1}.get(at, 2)
         assert RunFolder(run).newest()[0] is not None and not (run / "averaged").exists()
-        last = list(train(Request(config, run)))
-        assert isinstance(last[-1], Finished) and last[-1] == expected[-1]
+        last = list(train(TrainRequest(config, run)))
+        assert isinstance(last[-1], TrainingFinished) and last[-1] == expected[-1]
         for name in ("metrics.jsonl", "best", "averaged/model.safetensors", "checkpoints/step-6/optimizer.safetensors"):
             assert (run / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), (at, name)
 
@@ -222,7 +225,7 @@ def test_a_stop_comes_within_one_step(workshop: Any, tmp_path: Path) -> None:
     asked = Asked(4)
     events = []
     with pytest.raises(StoppedError):
-        for event in train(Request(workshop.configure(), tmp_path / "run", stop=asked)):
+        for event in train(TrainRequest(workshop.configure(), tmp_path / "run", stop=asked)):
             events.append(event)
     assert [event.step for event in events if isinstance(event, StepRecord)] == [1, 2, 3, 4]
 

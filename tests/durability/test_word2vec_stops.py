@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from attnkit.checkpoints.lock import refuse_in_use
+from attnkit.checkpoints.lock import check_not_in_use
 from attnkit.errors import SystemFailure
 
 pytestmark = pytest.mark.durable
@@ -25,8 +25,8 @@ import os, time
 os.fsync = lambda descriptor: None  # no machine dies here
 from attnkit.tasks.word2vec import hogwild as legs
 legs.SECONDS = 0  # every piece is saved, and followed by time for a signal
-leg = legs.Legs.leg
-legs.Legs.leg = lambda *arguments: (leg(*arguments), time.sleep(0.01))[0]
+leg = legs.WorkerPool.run_slice
+legs.WorkerPool.run_slice = lambda *arguments: (leg(*arguments), time.sleep(0.01))[0]
 import sys
 from attnkit.cli.main import main
 main()
@@ -111,7 +111,7 @@ def test_a_stop_saves_and_the_same_command_goes_on(
     process = begin(text, run)
     wait_for_save(process, run)
     with pytest.raises(SystemFailure, match=f"in use by process {process.pid}"):
-        refuse_in_use(run)
+        check_not_in_use(run)
     process.send_signal(number)
     code, said = end(process)
     assert code == 75, said

@@ -118,7 +118,7 @@ class Event(NamedTuple):
         if innermost.endswith("/ctranslate2/specs/model_spec.py") and below and self.event == "open":
             return "ctranslate2's own writer"
         below = any((parent.name, parent.parent.name) == ("tensorboard", "run") for parent in (path, *path.parents))
-        if below and any("/tensorboard/" in file for file in self.by) and files[:1] != ["atomic.py"]:
+        if below and any("/tensorboard/" in file for file in self.by) and files[:1] != ["io/atomic.py"]:
             return "tensorboard's own writer"
         return files[0] if files else innermost
 
@@ -129,7 +129,7 @@ def keep_loops(folder: Path) -> None:
     from attnkit.kernels import word2vec, word_table
 
     word_table.compiled_loops()
-    word2vec.Loops(word2vec.Recipe(dim=20, exact=True), word2vec.Tables(np.empty(0, np.uint32)), np.uint16)
+    word2vec.Loops(word2vec.LoopSpec(dim=20, exact=True), word2vec.LookupTables(np.empty(0, np.uint32)), np.uint16)
     if (kept := compiled.cache_folder() / compiled._sources()).is_dir():  # what others are writing now is left out
         shutil.copytree(kept, folder / compiled._sources(), ignore=shutil.ignore_patterns("*.tmp.*"))
 
@@ -158,8 +158,8 @@ def test_nobody_but_files_writes(commands: Any, tmp_path: Path) -> None:
     others |= {"tensorboard's own writer", "numba's own cache"}
     rare = {"the interpreter's own cache", "sacreBLEU's lock"}
     writers = {event.writer for event in events}
-    assert [event for event in events if event.writer not in {"atomic.py", *others}] == []
-    assert writers >= {"atomic.py", *others} - rare, "an exemption too many"
+    assert [event for event in events if event.writer not in {"io/atomic.py", *others}] == []
+    assert writers >= {"io/atomic.py", *others} - rare, "an exemption too many"
     # Compiled code can write unseen: nothing lies there that nobody was seen to open.
     known: set[str] = set()
     for event in events:

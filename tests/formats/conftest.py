@@ -9,7 +9,7 @@ import torch
 
 from attnkit.engine.resolve import resolve
 from attnkit.runtime.devices import set_threads
-from attnkit.tasks.translation.task import Request, train
+from attnkit.tasks.translation.task import TrainRequest, train
 from attnkit.text.toy.reversal import make_reversal
 
 sys.path.insert(0, str(Path(__file__).parent))  # the modules beside the tests are no package
@@ -60,7 +60,7 @@ def train_briefly(folder: Path, digits: Path, sets: list[str]) -> Path:
     sets = [f"{key}={value}" for key, value in SETTINGS.items()] + sets
     flags = {"data.src": [str(digits / "train.src")], "data.tgt": [str(digits / "train.tgt")]}
     config = resolve(flags, sets=sets, preset_name="tiny").config
-    for _ in train(Request(config, folder)):
+    for _ in train(TrainRequest(config, folder)):
         pass
     return folder
 

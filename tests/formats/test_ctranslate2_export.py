@@ -62,7 +62,7 @@ def test_names_are_unique_where_what_is_shown_is_not() -> None:
     tokenizer = train_vocabulary(text, VocabularyConfig(size=400))
     names = entry_names(tokenizer)
     assert names[:4] == ["<pad>", "<s>", "</s>", "<unk>"]
-    assert len(set(tokenizer.pieces(range(tokenizer.vocab_size)))) < tokenizer.vocab_size, "the test needs twins"
+    assert len(set(tokenizer.tokens(range(tokenizer.vocab_size)))) < tokenizer.vocab_size, "the test needs twins"
     assert len(set(names)) == len(names) == tokenizer.vocab_size
 
 
@@ -80,7 +80,7 @@ def test_a_failed_export_leaves_nothing(run: Path, tmp_path: Path, monkeypatch: 
     def fail(path: Path, data: bytes) -> None:
         raise SystemFailure("the disk is full")
 
-    monkeypatch.setattr(atomic, "write_into", fail)
+    monkeypatch.setattr(atomic, "write_new_file", fail)
     with pytest.raises(SystemFailure, match="full"):
         export_ctranslate2(run, tmp_path / "out")
     assert list(tmp_path.iterdir()) == []

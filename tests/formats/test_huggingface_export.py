@@ -34,9 +34,9 @@ from attnkit.formats.huggingface.marian import to_marian
 from attnkit.models.bert import Bert
 from attnkit.models.config import RnnConfig, TransformerConfig
 from attnkit.models.gpt import Gpt
-from attnkit.models.heads import Classifier, Reader, Tagger
+from attnkit.models.heads import SequenceClassifier, SpanPredictor, TokenClassifier
 from attnkit.models.language_config import BertConfig
-from attnkit.models.packing import Layout
+from attnkit.models.packing import PackedLayout
 from attnkit.models.transformer import Transformer
 
 NEAR: dict[str, Any] = {"rtol": 0, "atol": 1e-5}
@@ -76,7 +76,7 @@ def test_bert_predicts_the_same_words(name: str, tmp_path: Path) -> None:
     ids, real = padded(random_rows(V))
     pair = torch.arange(ids.shape[1]).ge(4).long().expand_as(ids) if config.model.n_segments > 1 else None
     with torch.no_grad():
-        hidden = model.hidden(ids, Layout.padded(real.bool()), pair)
+        hidden = model.hidden(ids, PackedLayout.padded(real.bool()), pair)
         found = theirs(input_ids=ids, attention_mask=real, token_type_ids=pair).logits
     torch.testing.assert_close(found[real.bool()], model.head(hidden)[real.bool()], **NEAR)
     assert found.std() > 0.3, "the test needs a model that says something"
@@ -90,18 +90,18 @@ def test_the_next_sentence_is_judged_the_same(tmp_path: Path) -> None:
     theirs = AutoModelForPreTraining.from_pretrained(folder)
     ids = torch.tensor(random_rows(V)[:1])
     with torch.no_grad():
-        judged = model.next_sentence(model.hidden(ids, Layout.whole(1)))
+        judged = model.next_sentence(model.hidden(ids, PackedLayout.unpacked(1)))
         torch.testing.assert_close(theirs(input_ids=ids).seq_relationship_logits, judged, **NEAR)
         body = AutoModel.from_pretrained(folder)(input_ids=ids)
         torch.testing.assert_close(
-            body.pooler_output, model.next_sentence.pooler(model.hidden(ids, Layout.whole(1))), **NEAR
+            body.pooler_output, model.next_sentence.pooler(model.hidden(ids, PackedLayout.unpacked(1))), **NEAR
         )
 
 
 HEADS: dict[str, tuple[Any, Any, Any]] = {
-    "BertForSequenceClassification": (Classifier, layout.classifier, AutoModelForSequenceClassification),
-    "BertForTokenClassification": (Tagger, layout.tagger, AutoModelForTokenClassification),
-    "BertForQuestionAnswering": (Reader, layout.reader, AutoModelForQuestionAnswering),
+    "BertForSequenceClassification": (SequenceClassifier, layout.classifier, AutoModelForSequenceClassification),
+    "BertForTokenClassification": (TokenClassifier, layout.tagger, AutoModelForTokenClassification),
+    "BertForQuestionAnswering": (SpanPredictor, layout.reader, AutoModelForQuestionAnswering),
 }
 
 
@@ -111,7 +111,7 @@ def test_heads_say_the_same(name: str, body: str, tmp_path: Path) -> None:
     torch.manual_seed(3)
     kind, links, auto = HEADS[name]
     positions: Any = "learned" if body == "bert" else "rotary"
-    config, labels = BertConfig(**SIZES, positions=positions), [] if kind is Reader else ["O", "B-x", "I-x"]
+    config, labels = BertConfig(**SIZES, positions=positions), [] if kind is SpanPredictor else ["O", "B-x", "I-x"]
     model: Any = shaken(kind(config, V, *([3] if labels else [])))
     tensors = layout.to_theirs(links(config), model.state_dict())
     (tmp_path / "model.safetensors").write_bytes(safetensors.torch.save(tensors, metadata={"format": "pt"}))
@@ -122,13 +122,13 @@ def test_heads_say_the_same(name: str, body: str, tmp_path: Path) -> None:
     segments = torch.zeros_like(ids)
     with torch.no_grad():
         found = theirs(input_ids=ids, attention_mask=real)
-        if kind is Reader:
+        if kind is SpanPredictor:
             begins, ends = model(ids, real.bool(), segments, real.bool())
             torch.testing.assert_close(found.start_logits[real.bool()], begins[real.bool()], **NEAR)
             torch.testing.assert_close(found.end_logits[real.bool()], ends[real.bool()], **NEAR)
             return
         mine = model(ids, real.bool(), segments)
-    kept = real.bool() if kind is Tagger else slice(None)
+    kept = real.bool() if kind is TokenClassifier else slice(None)
     torch.testing.assert_close(found.logits[kept], mine[kept], **NEAR)
     assert theirs.config.id2label == dict(enumerate(labels))
 
@@ -143,7 +143,9 @@ def test_gpt_predicts_the_same_words(name: str, tmp_path: Path) -> None:
     assert not told["missing_keys"] and not told["unexpected_keys"]
     ids = torch.tensor(random_rows(V)[:1])
     with torch.no_grad():
-        torch.testing.assert_close(theirs(input_ids=ids).logits, model.head(model.hidden(ids, Layout.whole(1))), **NEAR)
+        torch.testing.assert_close(
+            theirs(input_ids=ids).logits, model.head(model.hidden(ids, PackedLayout.unpacked(1))), **NEAR
+        )
     tokenizer = AutoTokenizer.from_pretrained(folder)
     assert tokenizer("the fox").input_ids == [1, *WORDS.encode(["the fox"])[0]]
     assert "token_type_ids" not in tokenizer("the fox")

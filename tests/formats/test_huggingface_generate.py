@@ -15,11 +15,11 @@ from hub_runs import configure, save_run, shaken, vocabulary
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer, pipeline
 
 from attnkit.conversion.export_huggingface import export_huggingface
-from attnkit.engine.loading import open_run
+from attnkit.engine.loading import load_model
 from attnkit.models.bert import Bert
 from attnkit.models.gpt import Gpt
-from attnkit.tasks.language_modeling.fill_mask import Filler
-from attnkit.tasks.language_modeling.generate import Generator, Request
+from attnkit.tasks.language_modeling.fill_mask import FillMaskPipeline
+from attnkit.tasks.language_modeling.generate import GenerateRequest, Generator
 from attnkit.tasks.language_modeling.generate import configure as settings
 
 WORDS = vocabulary()
@@ -32,8 +32,8 @@ def test_transformers_writes_on_alike(tmp_path: Path, penalty: float) -> None:
     config = configure("clm", WORDS, tie_embeddings=False)
     run = save_run(tmp_path / "run", config, shaken(Gpt(config.model, WORDS.vocab_size)), WORDS)
     theirs: Any = AutoModelForCausalLM.from_pretrained(export_huggingface(run, tmp_path / "hub").path).double()
-    opened = open_run(run, "clm", device="cpu")
-    search = settings(Request(run, search={"max_length": 20, "repetition_penalty": penalty}))
+    opened = load_model(run, "clm", device="cpu")
+    search = settings(GenerateRequest(run, search={"max_length": 20, "repetition_penalty": penalty}))
     made = Generator(replace(opened, model=opened.model.double()), search)
     barred = [0, 1, *range(WORDS.vocab_size - WORDS.n_unused, WORDS.vocab_size)]
     kinds = set()
@@ -50,7 +50,7 @@ def test_transformers_writes_on_alike(tmp_path: Path, penalty: float) -> None:
             pad_token_id=0,
         )[0, row.shape[1] :].tolist()
         text = answer.texts[0]
-        assert text.pieces == WORDS.pieces(id for id in found if id != 2)
+        assert text.pieces == WORDS.tokens(id for id in found if id != 2)
         assert text.end == ("end" if 2 in found else "length")
         kinds |= set(text.pieces)
     assert len(kinds) > 5, "the test needs a model that says something"
@@ -68,11 +68,11 @@ def test_the_pipeline_fills_alike(tmp_path: Path) -> None:
         top_k=WORDS.vocab_size,
         device="cpu",
     )
-    filler = Filler(open_run(run, "mlm", device="cpu"), top=5)
+    filler = FillMaskPipeline(load_model(run, "mlm", device="cpu"), top=5)
     for line in ("the lazy[MASK] sleeps, the fox doesn't", "the quick brown fox[MASK]"):
         theirs_of = {one["token"]: one["score"] for one in theirs(line)}
         guesses = filler.fill([line.replace("[MASK]", " [MASK]")])[0].masks[0]
-        ids = {WORDS.pieces([id])[0]: id for id in reversed(range(WORDS.vocab_size))}
+        ids = {WORDS.tokens([id])[0]: id for id in reversed(range(WORDS.vocab_size))}
         for guess in guesses:
             assert guess.probability == pytest.approx(theirs_of[ids[guess.piece]], rel=1e-4)
         usable = [score for id, score in theirs_of.items() if id > 4 and WORDS.bytes_of(id)]

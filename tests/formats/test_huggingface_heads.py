@@ -19,18 +19,18 @@ from attnkit.analysis.verify import verify_run
 from attnkit.conversion.export_huggingface import export_huggingface
 from attnkit.conversion.import_huggingface import import_huggingface
 from attnkit.conversion.import_vocabulary import read_vocabulary
-from attnkit.engine.inheritance import layer_of
+from attnkit.engine.inheritance import init_layer
 from attnkit.engine.load import read_tokenizer
-from attnkit.engine.loading import open_run
+from attnkit.engine.loading import load_model
 from attnkit.engine.resolve import resolve
 from attnkit.engine.task import task_of
-from attnkit.engine.trainer import Request, train
+from attnkit.engine.trainer import TrainRequest, train
 from attnkit.errors import DataError
 from attnkit.formats.huggingface.vocabulary import separators
 from attnkit.tasks.finetuning.predict_question_answering import Answerer
 from attnkit.tasks.finetuning.predict_text_classification import TextClassifier
-from attnkit.tasks.finetuning.question_answering_data import Asked
-from attnkit.tasks.language_modeling.fill_mask import Filler
+from attnkit.tasks.finetuning.question_answering_data import QaExamples
+from attnkit.tasks.language_modeling.fill_mask import FillMaskPipeline
 from attnkit.tasks.text_classification.data import read_labels
 from attnkit.text.squad import Paragraph, Question
 
@@ -55,7 +55,7 @@ def test_what_was_fine_tuned_there_predicts_here(name: str, tmp_path: Path) -> N
     theirs = make(tmp_path / "hub", getattr(transformers, name), **labels)
     done = import_huggingface(tmp_path / "hub", tmp_path / "run")
     assert done.command == "predict" and done.warnings == ()
-    opened = open_run(tmp_path / "run", task, device="cpu")
+    opened = load_model(tmp_path / "run", task, device="cpu")
     if task != "question-answering":
         assert read_labels(opened.checkpoint).labels == list(theirs.config.id2label.values())
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "hub")
@@ -91,7 +91,7 @@ def test_pairs_are_read_as_they_are_there(kind: str, tmp_path: Path) -> None:
     hub, run = tmp_path / "hub", tmp_path / "run"
     theirs = FOLDERS[kind](hub, getattr(transformers, f"{kind}ForSequenceClassification"), num_labels=3)
     import_huggingface(hub, run)
-    opened = open_run(run, "text-classification", device="cpu")
+    opened = load_model(run, "text-classification", device="cpu")
     order = read_vocabulary(hub, theirs.config.model_type, theirs.config.vocab_size).order
     inputs = transformers.AutoTokenizer.from_pretrained(hub)(QUESTION, CONTEXT, return_tensors="pt")
     classifier = TextClassifier(opened)
@@ -104,7 +104,7 @@ def test_pairs_are_read_as_they_are_there(kind: str, tmp_path: Path) -> None:
     assert again(QUESTION, CONTEXT).input_ids == rows[0]
     import_huggingface(tmp_path / "again", tmp_path / "back")
     assert (
-        TextClassifier(open_run(tmp_path / "back", "text-classification", device="cpu")).reader.encode(
+        TextClassifier(load_model(tmp_path / "back", "text-classification", device="cpu")).reader.encode(
             [QUESTION], [CONTEXT]
         )
         == rows
@@ -117,7 +117,7 @@ def test_questions_are_read_as_they_are_there(kind: str, tmp_path: Path) -> None
     hub, run = tmp_path / "hub", tmp_path / "run"
     theirs = FOLDERS[kind](hub, getattr(transformers, f"{kind}ForQuestionAnswering"))
     import_huggingface(hub, run)
-    opened: Any = open_run(run, "question-answering", device="cpu")
+    opened: Any = load_model(run, "question-answering", device="cpu")
     order = read_vocabulary(hub, theirs.config.model_type, theirs.config.vocab_size).order
     inputs = transformers.AutoTokenizer.from_pretrained(hub)(
         QUESTION, CONTEXT, return_tensors="pt", return_offsets_mapping=True
@@ -128,7 +128,7 @@ def test_questions_are_read_as_they_are_there(kind: str, tmp_path: Path) -> None
     )
     words = read_tokenizer(opened.checkpoint)
     paragraph = Paragraph("", CONTEXT, (Question("a", QUESTION, (), False),))
-    batch = Asked([paragraph], words, opened.config.windows).rows.batch(np.array([0]))
+    batch = QaExamples([paragraph], words, opened.config.windows).rows.batch(np.array([0]))
     assert [order[id] for id in batch.ids[0].tolist()] == inputs.input_ids[0].tolist()
     assert torch.equal(batch.context[0], firsts)
     with torch.no_grad():
@@ -151,10 +151,10 @@ def test_what_was_imported_fills_masks_and_is_put_to_work(kind: str, tmp_path: P
     with torch.no_grad():
         logits = theirs(**inputs).logits[0, inputs.input_ids[0].tolist().index(tokenizer.mask_token_id)]
     expected = logits.double().softmax(-1)
-    opened = open_run(run, "mlm", device="cpu")
-    filler = Filler(opened, top=3)
+    opened = load_model(run, "mlm", device="cpu")
+    filler = FillMaskPipeline(opened, top=3)
     guesses = filler.fill(["the quick [MASK], dog"])[0].masks[0]
-    own = {piece: id for id, piece in enumerate(filler.tokenizer.pieces(range(len(order))))}
+    own = {piece: id for id, piece in enumerate(filler.tokenizer.tokens(range(len(order))))}
     for guess in guesses:
         assert guess.probability == pytest.approx(float(expected[order[own[guess.piece]]]), rel=1e-3)
     lines = [f"{'ab'[i % 2]}\tthe {'fox' if i % 2 else 'dog'} {i}\tit jumps" for i in range(40)]
@@ -162,9 +162,9 @@ def test_what_was_imported_fills_masks_and_is_put_to_work(kind: str, tmp_path: P
     table.write_text("\n".join(["label\ttext\ttext2", *lines]) + "\n")
     sets = ["limits.max_steps=2", "device=cpu", "precision=float32", "threads=1"]
     flags = {"task": "text-classification", "data.files": [str(table)]}
-    config = resolve(flags, sets=sets, fixed=layer_of(run)).config
-    list(train(Request(config, tmp_path / "tuned", init_from=run)))
-    tuned = open_run(tmp_path / "tuned", "text-classification", device="cpu")
+    config = resolve(flags, sets=sets, fixed=init_layer(run)).config
+    list(train(TrainRequest(config, tmp_path / "tuned", init_from=run)))
+    tuned = load_model(tmp_path / "tuned", "text-classification", device="cpu")
     assert tuned.config.model.separators == (2 if kind == "Roberta" else 1)  # type: ignore[union-attr]
     assert len(TextClassifier(tuned).classify(["the fox"], ["it jumps"])[0]) == 2
 
@@ -179,18 +179,20 @@ def test_labels_in_an_order_of_their_own_are_trained_further(tmp_path: Path) -> 
     table.write_text("\n".join(["label\ttext", *lines]) + "\n")
     sets = ["limits.max_steps=1", "optimization.learning_rate=1e-8", "device=cpu", "precision=float32", "threads=1"]
     flags = {"task": "text-classification", "data.files": [str(table)]}
-    config = resolve(flags, sets=[*sets, "finetuning.class_weights=balanced"], fixed=layer_of(tmp_path / "run")).config
-    assert task_of("text-classification").plan(config, tmp_path / "run").n_examples == 40
-    list(train(Request(config, tmp_path / "more", init_from=tmp_path / "run")))
+    config = resolve(
+        flags, sets=[*sets, "finetuning.class_weights=balanced"], fixed=init_layer(tmp_path / "run")
+    ).config
+    assert task_of("text-classification").dry_run(config, tmp_path / "run").n_examples == 40
+    list(train(TrainRequest(config, tmp_path / "more", init_from=tmp_path / "run")))
     before, after = (
-        TextClassifier(open_run(tmp_path / name, "text-classification", device="cpu")) for name in ("run", "more")
+        TextClassifier(load_model(tmp_path / name, "text-classification", device="cpu")) for name in ("run", "more")
     )
     assert before.labels == after.labels == list(names.values())
     texts = ["the fox", "a dog", "ing"]
     assert after.classify(texts, [None] * 3) == [
         pytest.approx(row, abs=1e-4) for row in before.classify(texts, [None] * 3)
     ]
-    prepared: Any = task_of("text-classification").open(config, tmp_path / "more/data")
+    prepared: Any = task_of("text-classification").load_data(config, tmp_path / "more/data")
     assert prepared.train.label_counts(3)[0] == 0 and min(prepared.train.label_counts(3)[1:]) > 10
 
 
@@ -212,14 +214,14 @@ def test_tags_of_their_own_are_trained_further(
     columns.write_text("the O\nquick B-x\nfox I-x\nand O\ndog B-x\n\n" * 20)
     flags = {"task": "token-classification", "data.files": [str(columns)], "data.valid_files": [str(columns)]}
     sets = ["limits.max_steps=1", "device=cpu", "precision=float32", "threads=1"]
-    config = resolve(flags, sets=sets, fixed=layer_of(tmp_path / "run")).config
-    request = Request(config, tmp_path / "more", init_from=tmp_path / "run")
+    config = resolve(flags, sets=sets, fixed=init_layer(tmp_path / "run")).config
+    request = TrainRequest(config, tmp_path / "more", init_from=tmp_path / "run")
     if expected is None:
         with pytest.raises(DataError, match="does not know the tag 'I-x'"):
             list(train(request))
         return
     list(train(request))
-    prepared: Any = task_of("token-classification").open(config, tmp_path / "more/data")
+    prepared: Any = task_of("token-classification").load_data(config, tmp_path / "more/data")
     assert prepared.labels.labels == list(names.values())
     tags = prepared.train.batch(np.array([0])).tags
     assert [names[tag] for tag in tags.tolist()] == expected
@@ -258,4 +260,4 @@ def test_outputs_that_are_no_labels_are_left_there(changes: dict[str, Any], tmp_
     bert_folder(tmp_path / "hub", transformers.BertForSequenceClassification, **changes)
     done = import_huggingface(tmp_path / "hub", tmp_path / "run")
     assert any("its head 'classifier' was left there" in text for text in done.warnings)
-    open_run(tmp_path / "run", "mlm", device="cpu")
+    load_model(tmp_path / "run", "mlm", device="cpu")

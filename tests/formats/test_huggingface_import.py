@@ -25,13 +25,13 @@ from attnkit.conversion.import_huggingface import import_huggingface
 from attnkit.conversion.import_vocabulary import read_vocabulary
 from attnkit.engine.inheritance import inherited
 from attnkit.engine.load import read_tokenizer
-from attnkit.engine.loading import open_run
+from attnkit.engine.loading import load_model
 from attnkit.engine.resolve import resolve
-from attnkit.engine.trainer import Finished, Request, train
+from attnkit.engine.trainer import TrainingFinished, TrainRequest, train
 from attnkit.errors import AttnkitError, DataError, RunError, UsageError
 from attnkit.models.bert import Bert
 from attnkit.models.gpt import Gpt
-from attnkit.models.packing import Layout
+from attnkit.models.packing import PackedLayout
 from attnkit.tasks.language_modeling import compare as compare_lm
 from attnkit.tasks.language_modeling.compare import compare
 
@@ -131,7 +131,7 @@ def test_logits_and_ids_are_the_same(name: str, tmp_path: Path) -> None:
     theirs = make(hub, **changes)
     done = import_huggingface(hub, run)
     assert not done.warnings
-    opened = open_run(run, "clm" if "gpt2" in name else "mlm", device="cpu")
+    opened = load_model(run, "clm" if "gpt2" in name else "mlm", device="cpu")
     order = read_vocabulary(hub, name.split()[0], theirs.config.vocab_size).order
     tokenizer, other = read_tokenizer(opened.checkpoint), transformers.AutoTokenizer.from_pretrained(hub)
     lines = [line for line in [*ODD, *TEXT[:5]] if "<s>" not in line]
@@ -143,14 +143,14 @@ def test_logits_and_ids_are_the_same(name: str, tmp_path: Path) -> None:
     given = torch.tensor(order)[ids] if None not in order else torch.tensor([id or 0 for id in order])[ids]
     with torch.no_grad():
         model = opened.model
-        logits = model.head(model.hidden(ids, Layout.whole(2)))[..., mine]
+        logits = model.head(model.hidden(ids, PackedLayout.unpacked(2)))[..., mine]
         found = theirs(input_ids=given, attention_mask=torch.ones_like(given))
     expected = found.prediction_logits if "prediction_logits" in found else found.logits
     torch.testing.assert_close(logits, expected[..., places], **NEAR)
     assert expected.std() > 0.3, "the test needs a model that says something"
     if "seq_relationship_logits" in found:
         with torch.no_grad():
-            judged = model.next_sentence(model.hidden(ids, Layout.whole(2)))
+            judged = model.next_sentence(model.hidden(ids, PackedLayout.unpacked(2)))
         torch.testing.assert_close(judged, found.seq_relationship_logits, **NEAR)
     assert verify_run(run).n_bad == 0, verify_run(run).things
 
@@ -162,10 +162,10 @@ def test_entries_that_they_lack_are_never_likely(tmp_path: Path) -> None:
         theirs.transformer.ln_f.bias -= 3
     theirs.save_pretrained(tmp_path / "hub")
     import_huggingface(tmp_path / "hub", tmp_path / "run")
-    model = open_run(tmp_path / "run", "clm", device="cpu").model
+    model = load_model(tmp_path / "run", "clm", device="cpu").model
     ids = torch.randint(4, model.output.weight.shape[0], (4, 30))
     with torch.no_grad():
-        shares = model.head(model.hidden(ids, Layout.whole(4))).softmax(-1)
+        shares = model.head(model.hidden(ids, PackedLayout.unpacked(4))).softmax(-1)
     assert shares[..., [0, 3]].max() <= 1 / shares.shape[-1]
     torch.testing.assert_close(shares[..., 1], shares[..., 2])  # GPT-2's one entry begins and ends texts
 
@@ -195,7 +195,7 @@ def test_a_text_of_which_the_vocabulary_leaves_nothing_is_refused(tmp_path: Path
     for name in ("bert", "gpt"):
         import_huggingface(tmp_path / f"{name}-hub", tmp_path / name)
     with pytest.raises(DataError, match="leaves nothing of this text"):
-        compare(compare_lm.Request((tmp_path / "bert", tmp_path / "gpt"), "\u200b", device="cpu"), print)
+        compare(compare_lm.CompareRequest((tmp_path / "bert", tmp_path / "gpt"), "\u200b", device="cpu"), print)
 
 
 def older(folder: Path) -> None:
@@ -241,7 +241,7 @@ def test_a_body_alone_comes_with_a_warning(tmp_path: Path) -> None:
     bert_folder(tmp_path / "labels", transformers.BertForMultipleChoice)
     done = import_huggingface(tmp_path / "labels", tmp_path / "tagger")
     assert any("its head 'classifier' was left there" in text for text in done.warnings)
-    bodies = [open_run(tmp_path / name, "mlm", device="cpu").model.state_dict() for name in ("run", "tagger")]
+    bodies = [load_model(tmp_path / name, "mlm", device="cpu").model.state_dict() for name in ("run", "tagger")]
     assert bodies[0].keys() == bodies[1].keys()
 
 
@@ -249,7 +249,7 @@ def test_half_precision_is_read(tmp_path: Path) -> None:
     theirs = gpt2_folder(tmp_path / "hub")
     theirs.to(torch.bfloat16).save_pretrained(tmp_path / "hub")
     import_huggingface(tmp_path / "hub", tmp_path / "run")
-    model = open_run(tmp_path / "run", "clm", device="cpu").model
+    model = load_model(tmp_path / "run", "clm", device="cpu").model
     assert torch.equal(model.norm.weight, theirs.transformer.ln_f.weight.float())
 
 
@@ -266,7 +266,7 @@ def test_there_and_back_changes_no_bit(task: str, changes: dict[str, Any], tmp_p
     save_run(tmp_path / "run", config, model, words)
     export_huggingface(tmp_path / "run", tmp_path / "hub")
     assert not import_huggingface(tmp_path / "hub", tmp_path / "back").warnings
-    back = open_run(tmp_path / "back", task, device="cpu")
+    back = load_model(tmp_path / "back", task, device="cpu")
     mine = model.state_dict()
     assert all(torch.equal(tensor, mine[name]) for name, tensor in back.model.state_dict().items())
     assert back.config.model == config.model
@@ -444,9 +444,9 @@ def test_what_was_imported_is_pretrained_further(name: str, tmp_path: Path) -> N
     given = resolve(
         {**flags, "data.sequence_length": 24}, preset_name="tiny", fixed=inherited(tmp_path / "run", tmp_path / "more")
     )
-    done = list(train(Request(given.config, tmp_path / "more", init_from=tmp_path / "run")))[-1]
-    begun, ended = (open_run(tmp_path / run, task, device="cpu") for run in ("run", "more"))
-    assert isinstance(done, Finished) and done.metrics.keys() >= {"loss", "accuracy"}
+    done = list(train(TrainRequest(given.config, tmp_path / "more", init_from=tmp_path / "run")))[-1]
+    begun, ended = (load_model(tmp_path / run, task, device="cpu") for run in ("run", "more"))
+    assert isinstance(done, TrainingFinished) and done.metrics.keys() >= {"loss", "accuracy"}
     assert ended.config.model == begun.config.model
     assert read_tokenizer(ended.checkpoint).to_json() == read_tokenizer(begun.checkpoint).to_json()
     moved = ended.model.embedding.weight - begun.model.embedding.weight

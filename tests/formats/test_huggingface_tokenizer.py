@@ -117,7 +117,7 @@ def test_begin_and_end_stand_where_the_model_wants_them(roles: Roles, tmp_path: 
 def test_a_symbol_that_is_an_entry_too_is_refused() -> None:
     mine = vocabulary(symbols=["the", "[MASK]"], size=600)
     words = words_of(mine)
-    words.tree["model"]["vocab"]["the"] = words.tree["model"]["vocab"].pop(mine.pieces([300])[0].replace("▁", "Ġ"), 300)
+    words.tree["model"]["vocab"]["the"] = words.tree["model"]["vocab"].pop(mine.tokens([300])[0].replace("▁", "Ġ"), 300)
     from attnkit.formats.huggingface.tokenizer import files
 
     with pytest.raises(RunError, match="'the' is an entry of the vocabulary by two names"):
@@ -131,4 +131,4 @@ def test_ours_comes_back_as_it_was(both: tuple[Tokenizer, Any], tmp_path: Path) 
     assert found.order == list(range(mine.vocab_size))
     lines = [*ODD, *TEXT[:5]]
     assert found.tokenizer.encode(lines) == mine.encode(lines)
-    assert found.tokenizer.pieces(range(mine.vocab_size)) == mine.pieces(range(mine.vocab_size))
+    assert found.tokenizer.tokens(range(mine.vocab_size)) == mine.tokens(range(mine.vocab_size))

@@ -18,13 +18,13 @@ from attnkit.errors import DataError
 from attnkit.formats.word_vectors import projector
 from attnkit.formats.word_vectors.binary import read_binary, write_binary
 from attnkit.formats.word_vectors.formats import recognised
-from attnkit.formats.word_vectors.table import Table
+from attnkit.formats.word_vectors.table import VectorTable
 from attnkit.formats.word_vectors.tensors import read_tensors, words_of, write_tensors
 from attnkit.formats.word_vectors.text import read_text, write_lines
 
 ROWS = np.array([[0.1, -2.5, 3e-7], [1.0, 1 / 3, -0.0], [7.25, 1e20, -1e-30]], np.float32)
 WORDS = ["the", "größe", "x%s"]
-TABLE = Table(WORDS, ROWS, np.array([9, 5, 5]))
+TABLE = VectorTable(WORDS, ROWS, np.array([9, 5, 5]))
 
 
 def written(write: Callable[..., None], *given: Any, **options: Any) -> bytes:
@@ -33,11 +33,11 @@ def written(write: Callable[..., None], *given: Any, **options: Any) -> bytes:
     return stream.getvalue()
 
 
-def text(raw: bytes) -> Table:
+def text(raw: bytes) -> VectorTable:
     return read_text(io.BytesIO(raw), "a.txt")
 
 
-def same(table: Table | None) -> None:
+def same(table: VectorTable | None) -> None:
     assert table is not None
     assert table.words == WORDS
     assert np.asarray(table.rows[:]).tobytes() == ROWS.tobytes()
@@ -93,7 +93,7 @@ def test_text_as_others_write_it(raw: bytes, words: list[str] | None) -> None:
 def test_many_rows_are_read_in_groups() -> None:
     n, width = 3000, 200
     rows = np.random.default_rng(1).normal(size=(n, width)).astype(np.float32)
-    table = Table([f"w{i}" for i in range(n)], rows)
+    table = VectorTable([f"w{i}" for i in range(n)], rows)
     again = text(written(write_lines, table))
     assert again.words == table.words and np.array_equal(again.rows[:], rows)
 
@@ -140,13 +140,13 @@ def test_projector_comes_back() -> None:
     metadata = projector.metadata_text(TABLE)
     assert metadata.startswith(b"word\tcount\nthe\t9\n")
     assert words_of(projector.without_header(metadata, 3), 3, "m") == WORDS
-    bare = projector.metadata_text(Table(WORDS, ROWS))
+    bare = projector.metadata_text(VectorTable(WORDS, ROWS))
     assert bare == "the\ngröße\nx%s\n".encode() and projector.without_header(bare, 3) == bare
 
 
 @pytest.mark.parametrize("word", ["new york", "a\tb", "a\nb", ""])
 def test_words_that_a_format_cannot_keep_are_refused(word: str) -> None:
-    table = Table(["the", word, "b"], ROWS)
+    table = VectorTable(["the", word, "b"], ROWS)
     for write in (write_lines, write_binary):
         with pytest.raises(DataError, match="cannot keep"):
             written(write, table)

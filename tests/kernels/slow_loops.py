@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from attnkit.kernels.word2vec import Recipe, Tables, Text, Weights
+from attnkit.kernels.word2vec import LookupTables, LoopSpec, Text, Weights
 
 WHOLE = (1 << 64) - 1
 NOISE = 0x6E6F697365
@@ -31,8 +31,8 @@ def chance(f: float) -> float:
 class Slow:
     """One piece of work; ``train`` moves copies of the weights."""
 
-    recipe: Recipe
-    tables: Tables
+    recipe: LoopSpec
+    tables: LookupTables
     inputs: Doubles
     outputs: Doubles
     limit: float = 6.0
@@ -42,7 +42,7 @@ class Slow:
     alpha: float = field(default=0.0, init=False)
 
     @classmethod
-    def like(cls, recipe: Recipe, tables: Tables, weights: Weights) -> Slow:
+    def like(cls, recipe: LoopSpec, tables: LookupTables, weights: Weights) -> Slow:
         d = recipe.dim
         return cls(recipe, tables, weights.inputs[:, :d].astype(float), weights.outputs[:, :d].astype(float))
 

@@ -14,8 +14,8 @@ import pytest
 
 from attnkit.kernels import ibm1, word2vec
 from attnkit.kernels import jit as module
-from attnkit.kernels.jit import cache_folder, compiled, fast
-from attnkit.kernels.word2vec import Loops, Recipe, Tables
+from attnkit.kernels.jit import cache_folder, compile_cached, compiled
+from attnkit.kernels.word2vec import LookupTables, Loops, LoopSpec
 
 
 def triangle(n: int) -> int:
@@ -94,43 +94,43 @@ def children(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     def run(words: list[str], **options: object) -> None:
         asked.append(words[1:])
         if words[2] != "missing":
-            fast(triangle, (3,), ["missing"])  # as the child does, in a cache that has nothing yet
+            compile_cached(triangle, (3,), ["missing"])  # as the child does, in a cache that has nothing yet
 
     monkeypatch.setattr(module.subprocess, "run", run)
     return asked
 
 
 def test_a_fast_loop_is_compiled_elsewhere_and_only_once(cache: Path, children: list[list[str]]) -> None:
-    first = fast(triangle, (3,), ["that.module", "its", "words"])
+    first = compile_cached(triangle, (3,), ["that.module", "its", "words"])
     assert first(100) == 5050 and children[0] == ["-m", "that.module", "its", "words"]
     assert sum(first.stats.cache_hits.values()) == 1  # loaded, not compiled again
     n_asked = len(children)
-    assert fast(triangle, (3,), ["that.module"])(4) == 10 and len(children) == n_asked
+    assert compile_cached(triangle, (3,), ["that.module"])(4) == 10 and len(children) == n_asked
     assert len(kept_files(cache)) == 2
 
 
 def test_of_several_that_want_a_loop_one_has_it_compiled(cache: Path, children: list[list[str]]) -> None:
     with ThreadPoolExecutor(3) as pool:  # each opens the lock anew, as processes do
-        found = [pool.submit(fast, triangle, (3,), ["that.module"]) for _ in range(3)]
+        found = [pool.submit(compile_cached, triangle, (3,), ["that.module"]) for _ in range(3)]
     assert [loop.result()(4) for loop in found] == [10, 10, 10]
     assert [words for words in children if words[1] != "missing"] == [["-m", "that.module"]]
 
 
 def test_what_no_child_compiles_is_compiled_here(cache: Path, children: list[list[str]]) -> None:
-    assert fast(triangle, (3,), ["missing"])(100) == 5050
+    assert compile_cached(triangle, (3,), ["missing"])(100) == 5050
     for path in kept_files(cache):
         path.write_bytes(b"no pickle")
-    assert fast(triangle, (3,), ["missing"])(100) == 5050
+    assert compile_cached(triangle, (3,), ["missing"])(100) == 5050
     with pytest.raises(TypeError):
-        fast(triangle, (3,), ["missing"])("a")
+        compile_cached(triangle, (3,), ["missing"])("a")
 
 
 def test_a_change_in_any_source_of_the_loops_is_a_new_cache(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ATTNKIT_COMPILES", "1")  # as in the child itself, which asks no other
-    fast(triangle, (3,), ["missing"])
+    compile_cached(triangle, (3,), ["missing"])
     (before,) = (cache / "attnkit" / "numba").iterdir()
     monkeypatch.setattr(module, "_sources", lambda: "otherwise")
-    fast(triangle, (3,), ["missing"])
+    compile_cached(triangle, (3,), ["missing"])
     assert {path.name for path in (cache / "attnkit" / "numba").iterdir()} == {before.name, "otherwise"}
 
 
@@ -140,11 +140,11 @@ def test_the_childs_command_compiles_what_is_asked_for(monkeypatch: pytest.Monke
 
     def watched(loop: Any, arguments: Any, words: list[str]) -> Any:
         asked.append(words)
-        return fast(loop, arguments, words)
+        return compile_cached(loop, arguments, words)
 
-    monkeypatch.setattr(word2vec, "fast", watched)
+    monkeypatch.setattr(word2vec, "compile_cached", watched)
     word2vec._compiled.cache_clear()
-    Loops(Recipe(dim=20, window=7, exact=True), Tables(np.empty(0, np.uint32)), np.uint16)
+    Loops(LoopSpec(dim=20, window=7, exact=True), LookupTables(np.empty(0, np.uint32)), np.uint16)
     word2vec._compiled.cache_clear()
     folder = cache_folder() / module._sources()
     before = {path for path in folder.rglob("*.nbc") if "skip_gram._exact" in path.name}

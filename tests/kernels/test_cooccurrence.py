@@ -50,7 +50,7 @@ def counted_naively(lines: list[list[int]]) -> dict[tuple[int, int], Fraction]:
 
 def small(monkeypatch: pytest.MonkeyPatch, slots: int) -> None:
     """Let a counter hold few pairs, and stretches be short, so that much is spilled."""
-    monkeypatch.setattr(module, "_FEWEST", slots)
+    monkeypatch.setattr(module, "_MIN_SLOTS", slots)
     monkeypatch.setattr(module, "_STRETCH", 256)
     monkeypatch.setattr(on_disk, "_STRETCH", 100)
 

@@ -10,11 +10,11 @@ import pytest
 from numpy.typing import NDArray
 
 from attnkit.kernels import glove
-from attnkit.kernels.glove import Knobs, Pairs, Parameters, descend
+from attnkit.kernels.glove import GloveSettings, Pairs, Parameters, train_pairs
 from attnkit.kernels.word2vec import rows
 
 V, D, P = 9, 5, 16
-KNOBS = Knobs(0.05, 3.0, 0.75)
+KNOBS = GloveSettings(0.05, 3.0, 0.75)
 
 
 @pytest.fixture(params=["numba", "numpy"])
@@ -72,7 +72,7 @@ def test_equals_naive_steps(way: str) -> None:
     (w, c, b, d), loss, terms = naive(parameters, pairs, 3)
     n, first = len(pairs.low), []
     for _ in range(3):
-        parts = [descend(parameters, pairs, span, KNOBS) for span in ((0, 11), (11, 12), (12, n))]
+        parts = [train_pairs(parameters, pairs, span, KNOBS) for span in ((0, 11), (11, 12), (12, n))]
         first.append(tuple(map(sum, zip(*parts, strict=True))))
     np.testing.assert_allclose(first[0][0], loss, rtol=1e-5)
     assert sum(terms for _, terms in first) == terms == 3 * V * V
@@ -90,7 +90,7 @@ def test_learns_the_logarithms(way: str) -> None:
     low, high = np.triu_indices(V)
     counts = np.exp(np.einsum("nd,nd->n", vectors[low], vectors[high])).astype(np.float32)
     pairs, parameters = Pairs(low.astype(np.uint32), high.astype(np.uint32), counts), begun()
-    losses = [descend(parameters, pairs, (0, len(low)), Knobs(0.3, 2.0, 0.75))[0] for _ in range(300)]
+    losses = [train_pairs(parameters, pairs, (0, len(low)), GloveSettings(0.3, 2.0, 0.75))[0] for _ in range(300)]
     assert losses[-1] < 1e-3 * losses[0]
 
 
@@ -106,14 +106,14 @@ def test_threads_may_share() -> None:
     parameters, n, found = begun(40), len(low), []
 
     def work(span: tuple[int, int]) -> None:
-        found.extend([descend(parameters, pairs, span, Knobs(0.3, 2.0, 0.75))[0] for _ in range(150)])
+        found.extend([train_pairs(parameters, pairs, span, GloveSettings(0.3, 2.0, 0.75))[0] for _ in range(150)])
 
     threads = [threading.Thread(target=work, args=(span,)) for span in ((0, n // 2), (n // 2, n))]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert descend(parameters, pairs, (0, n), KNOBS)[0] < 0.01 * (found[0] * 2)
+    assert train_pairs(parameters, pairs, (0, n), KNOBS)[0] < 0.01 * (found[0] * 2)
 
 
 def test_numpy_takes_pairs_apart_in_their_order() -> None:

@@ -12,19 +12,19 @@ import numpy as np
 import pytest
 
 from attnkit.kernels import alignment_grid as corpus_module
-from attnkit.kernels.alignment_grid import Corpus, meetings, spans
-from attnkit.kernels.ibm1 import IN_NUMPY, Loops, begin_table, best_links, compiled_loops, fastest, improve
+from attnkit.kernels.alignment_grid import AlignmentCorpus, cooccurring_pairs, spans
+from attnkit.kernels.ibm1 import IN_NUMPY, Loops, best_links, compiled_loops, em_step, fastest, init_table
 
 Line = list[int]
 NULL = -1
 
 
-def make_corpus(pairs: list[tuple[Line, Line]], n_src: int, n_tgt: int) -> Corpus:
+def make_corpus(pairs: list[tuple[Line, Line]], n_src: int, n_tgt: int) -> AlignmentCorpus:
     sides = []
     for side in range(2):
         words = np.array([word for pair in pairs for word in pair[side]], np.int32)
         sides += [words, np.cumsum([0, *(len(pair[side]) for pair in pairs)]).astype(np.int64)]
-    return Corpus(*sides, n_src, n_tgt)
+    return AlignmentCorpus(*sides, n_src, n_tgt)
 
 
 def random_pairs(seed: int, n: int, n_src: int, n_tgt: int, longest: int) -> list[tuple[Line, Line]]:
@@ -107,9 +107,9 @@ def test_equals_word_by_word(name: str, null_prob: float | None) -> None:
     pairs = random_pairs(1, 60, 12, 15, 9)
     corpus, naive, loops = make_corpus(pairs, 12, 15), Naive(pairs, null_prob), loops_of(name)
     assert len(list(spans(corpus))) > 20
-    table = begin_table(corpus, null_prob=null_prob)
+    table = init_table(corpus, null_prob=null_prob)
     for _ in range(5):
-        assert improve(table, corpus, loops) == pytest.approx(naive.step(), rel=1e-12)
+        assert em_step(table, corpus, loops) == pytest.approx(naive.step(), rel=1e-12)
         found = as_naive(table, 15)
         assert found.keys() >= naive.t.keys()
         for pair, prob in found.items():
@@ -124,8 +124,8 @@ def test_numba_equals_numpy() -> None:
     corpus = make_corpus(random_pairs(2, 800, 60, 70, 25), 60, 70)
     tables = []
     for loops in (loops_of("numpy"), loops_of("numba")):
-        table = begin_table(corpus)
-        likelihoods = [improve(table, corpus, loops) for _ in range(6)]
+        table = init_table(corpus)
+        likelihoods = [em_step(table, corpus, loops) for _ in range(6)]
         tables.append((table, likelihoods))
     (one, first), (other, second) = tables
     np.testing.assert_allclose(one.probs, other.probs, rtol=1e-12, atol=0)
@@ -139,18 +139,18 @@ def test_the_same_corpus_gives_the_same_bits() -> None:
     for loops in (loops_of("numpy"), loops_of("numba")):
         found = []
         for _ in range(2):
-            table = begin_table(corpus)
-            found.append((improve(table, corpus, loops), table.probs.tobytes()))
+            table = init_table(corpus)
+            found.append((em_step(table, corpus, loops), table.probs.tobytes()))
         assert found[0] == found[1]
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_the_likelihood_never_falls_and_rows_add_up(seed: int) -> None:
     corpus = make_corpus(random_pairs(seed, 150, 20, 20, 10), 20, 20)
-    table = begin_table(corpus, null_prob=0.3 if seed else None)
+    table = init_table(corpus, null_prob=0.3 if seed else None)
     likelihoods = []
     for _ in range(15):
-        likelihoods.append(improve(table, corpus, fastest()))
+        likelihoods.append(em_step(table, corpus, fastest()))
         sums = [table.probs[a:b].sum() for a, b in zip(table.starts[:-1], table.starts[1:], strict=True) if a < b]
         assert sums == pytest.approx([1.0] * len(sums), rel=1e-12)
     assert all(later >= earlier - 1e-9 for earlier, later in pairwise(likelihoods))
@@ -166,8 +166,8 @@ def test_a_hand_worked_corpus() -> None:
     das, haus, buch, ein = range(4)
     the, house, book, a = range(4)
     corpus = make_corpus([([das, haus], [the, house]), ([das, buch], [the, book]), ([ein, buch], [a, book])], 4, 4)
-    table = begin_table(corpus)
-    improve(table, corpus, fastest())
+    table = init_table(corpus)
+    em_step(table, corpus, fastest())
     found = as_naive(table, 4)
     assert found[the, das] == pytest.approx(1 / 2)
     assert found[house, das] == found[book, das] == pytest.approx(1 / 4)
@@ -175,7 +175,7 @@ def test_a_hand_worked_corpus() -> None:
     assert found[book, buch] == pytest.approx(1 / 2)
     assert (a, haus) not in found
     for _ in range(40):
-        improve(table, corpus, fastest())
+        em_step(table, corpus, fastest())
     ((_, _, links),) = best_links(table, corpus, fastest())
     assert links.tolist() == [0, 1, 0, 1, 0, 1]
 
@@ -189,19 +189,19 @@ def test_pairs_that_meet(monkeypatch: pytest.MonkeyPatch) -> None:
         for x in src:
             for y in tgt:
                 counts[(x + 1) * 11 + y] += 1
-    keys, n_lost = meetings(corpus, 10_000)
+    keys, n_lost = cooccurring_pairs(corpus, 10_000)
     assert (keys.tolist(), n_lost) == ([*range(11), *sorted(counts)], 0)
     for most in (60, 20, 1):
-        keys, n_lost = meetings(corpus, most)
+        keys, n_lost = cooccurring_pairs(corpus, most)
         assert keys[:11].tolist() == list(range(11)) and n_lost > 0
         assert set(keys[11:].tolist()) <= counts.keys() and 0 < len(keys) - 11 <= most
         assert np.all(np.diff(keys) > 0)
-        table = begin_table(corpus, most=most)
-        likelihoods = [improve(table, corpus, fastest()) for _ in range(5)]
+        table = init_table(corpus, most=most)
+        likelihoods = [em_step(table, corpus, fastest()) for _ in range(5)]
         assert likelihoods == sorted(likelihoods) and np.isfinite(table.probs).all()
     # In one go, what is forgotten is exactly what has met least often.
     monkeypatch.setattr(corpus_module, "CELLS", 1 << 20)
-    keys, n_lost = meetings(corpus, len(counts) - 1)
+    keys, n_lost = cooccurring_pairs(corpus, len(counts) - 1)
     kept = set(keys[11:].tolist())
     assert len(kept) == len(counts) // 2 and n_lost == len(counts) - len(kept)
     assert min(counts[key] for key in kept) >= max(counts[key] for key in counts.keys() - kept)
@@ -210,8 +210,8 @@ def test_pairs_that_meet(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_pair_of_lines_longer_than_a_run(small_runs: None) -> None:
     corpus = make_corpus([([0, 1] * 30, [1, 0] * 30), ([0], [1])], 2, 2)
     assert list(spans(corpus)) == [(0, 1), (1, 2)]
-    table = begin_table(corpus)
-    assert improve(table, corpus, fastest()) < 0
+    table = init_table(corpus)
+    assert em_step(table, corpus, fastest()) < 0
 
 
 Learn = Callable[[list[tuple[list[str], list[str]]], int], dict[str, str]]
@@ -226,9 +226,9 @@ def learn() -> Learn:
         ids = [{word: i for i, word in enumerate(each)} for each in names]
         lines = [([ids[0][w] for w in src], [ids[1][w] for w in tgt]) for src, tgt in pairs]
         corpus = make_corpus(lines, len(names[0]), len(names[1]))
-        table = begin_table(corpus)
+        table = init_table(corpus)
         for _ in range(iterations):
-            improve(table, corpus, fastest())
+            em_step(table, corpus, fastest())
         found = {}
         for row, word in enumerate(names[0], 1):
             part = slice(int(table.starts[row]), int(table.starts[row + 1]))

@@ -9,7 +9,7 @@ import pytest
 
 from attnkit.kernels.utf8 import CHARACTER, LINE, SPACE, WRONG, byte_steps
 from attnkit.kernels.word_table import CompiledNumberer, compiled_loops
-from attnkit.kernels.words import LINE_END, LONGEST, TOO_LONG, NoTextError, Numberer, PlainNumberer
+from attnkit.kernels.words import LINE_END, MAX_WORD_BYTES, TOO_LONG, NoTextError, Numberer, PlainNumberer
 
 WAYS = ["compiled", "plain"]
 LETTERS = ["a", "b", "A", "É", "é", "ß", "İ", "漢", "😀", "Σ", "\u212a", "\0", "\u200b", "x" * 300]
@@ -60,7 +60,7 @@ def naive(text: str, lower: bool) -> list[str | int]:
     for line in text.split("\n")[:-1]:
         for word in line.split():
             known = word.lower() if lower else word
-            found.append(TOO_LONG if max(len(word.encode()), len(known.encode())) > LONGEST else known)
+            found.append(TOO_LONG if max(len(word.encode()), len(known.encode())) > MAX_WORD_BYTES else known)
         found.append(LINE_END)
     return found
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from attnkit.kernels import pairs
-from attnkit.kernels.pairs import Joiner, Kinds, PairCounter
+from attnkit.kernels.pairs import PairCounter, PhraseJoiner, WordClasses
 
 Text = list[int]
 
@@ -22,20 +22,20 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     return str(request.param)
 
 
-def texts(n: int) -> Iterator[tuple[Kinds, Text, list[int]]]:
+def texts(n: int) -> Iterator[tuple[WordClasses, Text, list[int]]]:
     rng = random.Random(3)
     for _ in range(n):
         n_connectors = rng.choice([0, 0, 1, 2])
         kinds = [rng.choice([0, 0, 0, -1]) for _ in range(rng.randint(1, 9))] + [*range(1, n_connectors + 1)]
         text = [rng.choice([*range(len(kinds)), -1, -2]) for _ in range(rng.randint(0, 300))] + [-1]
         yield (
-            Kinds(np.array(kinds, np.int32), n_connectors),
+            WordClasses(np.array(kinds, np.int32), n_connectors),
             text,
             sorted(rng.sample(range(len(text)), min(len(text), 2))),
         )
 
 
-def naive_pairs(kinds: Kinds, text: Text) -> Counter[tuple[int, ...]]:
+def naive_pairs(kinds: WordClasses, text: Text) -> Counter[tuple[int, ...]]:
     found: Counter[tuple[int, ...]] = Counter()
     for i, word in enumerate(text):
         j = i + 1
@@ -46,7 +46,7 @@ def naive_pairs(kinds: Kinds, text: Text) -> Counter[tuple[int, ...]]:
     return found
 
 
-def naive_join(kinds: Kinds, text: Text, chosen: dict[tuple[int, ...], int]) -> Text:
+def naive_join(kinds: WordClasses, text: Text, chosen: dict[tuple[int, ...], int]) -> Text:
     out, i = [], 0
     while i < len(text):
         j = i + 1
@@ -73,8 +73,10 @@ def test_pairs_are_counted_and_joined(way: str) -> None:
         }
         assert found == expected
         chosen = {pair: len(kinds.of) + i for i, pair in enumerate(sorted(expected)[:5])}
-        targets = {(p[0], kinds.gap(tuple(int(kinds.of[c]) for c in p[1:-1])), p[-1]): n for p, n in chosen.items()}
-        joiner = Joiner(kinds, targets, len(kinds.of) + 5)
+        targets = {
+            (p[0], kinds.is_boundary(tuple(int(kinds.of[c]) for c in p[1:-1])), p[-1]): n for p, n in chosen.items()
+        }
+        joiner = PhraseJoiner(kinds, targets, len(kinds.of) + 5)
         out = [n for part in np.split(np.array(text, np.int32), cuts) for n in joiner.join(part).tolist()]
         assert out == naive_join(kinds, text, chosen)
         given = [n for n in out if n >= 0]
@@ -86,7 +88,7 @@ def test_pairs_are_counted_and_joined(way: str) -> None:
 def test_the_rarest_are_forgotten(way: str) -> None:
     rng = random.Random(5)
     text = [n for _ in range(3000) for n in (0, 1, rng.randrange(2, 40), rng.randrange(2, 40))]
-    kinds = Kinds(np.zeros(40, np.int32))
+    kinds = WordClasses(np.zeros(40, np.int32))
     counter = PairCounter(kinds, 100)
     counter.add(np.array(text, np.int32))
     rows, counts = counter.pairs()
@@ -97,13 +99,13 @@ def test_the_rarest_are_forgotten(way: str) -> None:
 
 
 def test_more_connectors_than_a_gap_holds_make_no_pair(way: str) -> None:
-    kinds = Kinds(np.array([0, 1, 0], np.int32), 1)
+    kinds = WordClasses(np.array([0, 1, 0], np.int32), 1)
     for n, expected in ((23, [[0, (1 << 23) - 1, 2]]), (40, [])):
         counter = PairCounter(kinds, 100)
         text = np.array([0, *[1] * n, 2, -1], np.int32)
         counter.add(text)
         assert counter.pairs()[0].tolist() == expected
-        joined = Joiner(kinds, {(0, (1 << 23) - 1, 2): 3}, 4).join(text).tolist()
+        joined = PhraseJoiner(kinds, {(0, (1 << 23) - 1, 2): 3}, 4).join(text).tolist()
         assert joined == ([3, -1] if expected else text.tolist())
 
 

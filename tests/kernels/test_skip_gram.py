@@ -10,13 +10,13 @@ import pytest
 from slow_loops import NOISE, Slow, chance, number
 
 from attnkit.kernels.sampling import alias_table, keep_thresholds, key_of
-from attnkit.kernels.word2vec import Loops, Recipe, Tables, Text, Weights, rows
+from attnkit.kernels.word2vec import LookupTables, Loops, LoopSpec, Text, Weights, rows
 
 V, D, N = 50, 20, 400
 COUNTS = (3000 / np.arange(2, V + 2)).astype(np.int64)
-EXACT = Recipe(dim=D, window=3, negative=4, exact=True)
+EXACT = LoopSpec(dim=D, window=3, negative=4, exact=True)
 SHARED = replace(EXACT, exact=False)
-TABLES = Tables(keep_thresholds(COUNTS, 2e-2), *alias_table(COUNTS, 0.75))
+TABLES = LookupTables(keep_thresholds(COUNTS, 2e-2), *alias_table(COUNTS, 0.75))
 KEY = key_of(7, 2)
 
 
@@ -74,7 +74,7 @@ def share(slow: Slow, text: Text, span: tuple[int, int], alphas: tuple[float, fl
         np.add.at(slow.outputs, drawn, moves)
 
 
-def check(recipe: Recipe, span: tuple[int, int], scale: float = 0.6) -> Slow:
+def check(recipe: LoopSpec, span: tuple[int, int], scale: float = 0.6) -> Slow:
     here, text, loops = begin(scale), corpus(), Loops(recipe, TABLES, np.uint16)
     slow = Slow.like(recipe, TABLES, here)
     alphas = (0.1, 0.02) if recipe.exact else (0.03, 0.01)
@@ -100,14 +100,14 @@ KNOBS = {
 
 @pytest.mark.parametrize("name", KNOBS)
 @pytest.mark.parametrize("kind", [EXACT, SHARED], ids=["exact", "shared"])
-def test_equals_slow(kind: Recipe, name: str) -> None:
+def test_equals_slow(kind: LoopSpec, name: str) -> None:
     recipe = replace(kind, **KNOBS[name])
     slow = check(recipe, (0, N))
     assert slow.words > 150 and slow.terms > 2000
 
 
 @pytest.mark.parametrize("kind", [EXACT, SHARED], ids=["exact", "shared"])
-def test_pieces_reach_beyond_their_ends(kind: Recipe) -> None:
+def test_pieces_reach_beyond_their_ends(kind: LoopSpec) -> None:
     for span in ((0, 0), (0, 1), (60, 130), (120, 122), (301, N)):
         check(kind, span)
 

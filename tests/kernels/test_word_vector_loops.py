@@ -10,17 +10,17 @@ from slow_loops import Slow
 
 from attnkit.kernels.huffman import huffman
 from attnkit.kernels.sampling import alias_table, keep_thresholds, key_of
-from attnkit.kernels.word2vec import Loops, Recipe, Tables, Text, Weights, rows
+from attnkit.kernels.word2vec import LookupTables, Loops, LoopSpec, Text, Weights, rows
 
 V, D = 40, 20
 COUNTS = (2000 / np.arange(2, V + 2)).astype(np.int64)
-BAG = Recipe(method="cbow", dim=D, window=3, negative=5)
-EXACT = Recipe(dim=D, window=3, negative=4, exact=True)
-PATHS = Recipe(output="hierarchical", dim=D, window=3)
+BAG = LoopSpec(method="cbow", dim=D, window=3, negative=5)
+EXACT = LoopSpec(dim=D, window=3, negative=4, exact=True)
+PATHS = LoopSpec(output="hierarchical", dim=D, window=3)
 
 
-def tables(recipe: Recipe) -> Tables:
-    made = Tables(keep_thresholds(COUNTS, 2e-2))
+def tables(recipe: LoopSpec) -> LookupTables:
+    made = LookupTables(keep_thresholds(COUNTS, 2e-2))
     if recipe.output == "hierarchical":
         paths = huffman(COUNTS)
         made = replace(made, path_starts=paths.starts, nodes=paths.nodes, codes=paths.codes)
@@ -40,7 +40,7 @@ def text(seed: int) -> Text:
     return Text(ids, np.array([0, 1, 1, 90, 92, 230, 300]))
 
 
-def weights(recipe: Recipe, scale: float = 0.9) -> Weights:
+def weights(recipe: LoopSpec, scale: float = 0.9) -> Weights:
     draw = np.random.default_rng(5)
     made = Weights(rows(V + 23, recipe.width), rows(V, recipe.width))
     for matrix in (made.inputs, made.outputs):
@@ -48,7 +48,7 @@ def weights(recipe: Recipe, scale: float = 0.9) -> Weights:
     return made
 
 
-def check(recipe: Recipe, span: tuple[int, int] = (0, 300), ids: type = np.uint16) -> Slow:
+def check(recipe: LoopSpec, span: tuple[int, int] = (0, 300), ids: type = np.uint16) -> Slow:
     """Train both ways and compare all that comes out."""
     here, corpus, key = weights(recipe), text(1), key_of(3, 1)
     corpus, loops = Text(corpus.ids.astype(ids), corpus.starts), Loops(recipe, tables(recipe), ids)

@@ -11,13 +11,13 @@ from torch import Tensor, nn
 
 from attnkit.models.attention import scaled_dot_product as kernel
 from attnkit.models.attention.alignment import ALIGNMENTS, make_alignment
-from attnkit.models.attention.attend import attend, attend_unseen
+from attnkit.models.attention.attend import attend, attend_context
 from attnkit.models.attention.config import AlignmentName, AttentionOptions
 from attnkit.models.attention.distribution import softmax
 from attnkit.models.attention.dot_product import Kernel
-from attnkit.models.attention.heads import Heads, looking
+from attnkit.models.attention.heads import HeadGroups, attend_within
 from attnkit.models.attention.multihead import MultiHeadAttention
-from attnkit.models.attention.scaled_dot_product import Scope, scaled_dot
+from attnkit.models.attention.scaled_dot_product import AttentionScope, scaled_dot
 
 B, H, T, S, WIDTH = 2, 3, 4, 5, 6
 
@@ -56,7 +56,7 @@ def test_a_row_that_sees_nothing_gives_zeros(name: str, seen: bool, dtype: torch
     mask[1, 0, 2] = False
     context, weights = attend(*inputs, align, softmax, mask)
     if not seen:
-        context = attend_unseen(*inputs, align, softmax, mask)
+        context = attend_context(*inputs, align, softmax, mask)
     assert bool((context[0] == 0).all()) and bool((context[1, :, 2] == 0).all()) and bool((context[1, :, 1] != 0).all())
     assert bool((weights[0] == 0).all())
     context.sum().backward()
@@ -80,7 +80,7 @@ def test_scaled_dot_equals_sdpa_in_both_forms(scope: str, monkeypatch: pytest.Mo
     expected = F.scaled_dot_product_attention(query, keys, values, attn_mask=full)
     wanted = torch.autograd.grad(expected.sin().sum(), (query, keys, values))
     for form in (kernel._fused, kernel._plain):
-        found = form(query, keys, values, Scope(mask, causal, bias), 0.0)
+        found = form(query, keys, values, AttentionScope(mask, causal, bias), 0.0)
         torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
         for a, b in zip(torch.autograd.grad(found.sin().sum(), (query, keys, values)), wanted, strict=True):
             torch.testing.assert_close(a, b, rtol=0, atol=1e-12)
@@ -94,7 +94,7 @@ def test_nothing_is_masked_where_all_is_allowed(monkeypatch: pytest.MonkeyPatch)
         return query
 
     monkeypatch.setattr(F, "scaled_dot_product_attention", spy)
-    scaled_dot(*(parts(B, H, T) for _ in range(3)), Scope(causal=True))
+    scaled_dot(*(parts(B, H, T) for _ in range(3)), AttentionScope(causal=True))
     assert seen["attn_mask"] is None and seen["is_causal"] is True
 
 
@@ -102,7 +102,7 @@ def test_nothing_is_masked_where_all_is_allowed(monkeypatch: pytest.MonkeyPatch)
 def test_bfloat16_stays_near_float32(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel, "PLAIN_SCORES", limit)
     query, keys, values = (parts(B, H, T).float() for _ in range(3))
-    scope = Scope(mask=some_mask()[:, :, :, :T], causal=True, bias=torch.randn(H, T, T))
+    scope = AttentionScope(mask=some_mask()[:, :, :, :T], causal=True, bias=torch.randn(H, T, T))
     found = scaled_dot(query.bfloat16(), keys.bfloat16(), values.bfloat16(), scope)
     assert found.dtype == torch.bfloat16
     torch.testing.assert_close(found.float(), scaled_dot(query, keys, values, scope), rtol=0, atol=0.05)
@@ -111,7 +111,7 @@ def test_bfloat16_stays_near_float32(limit: int, monkeypatch: pytest.MonkeyPatch
 def test_attention_dropout_drops_whole_weights() -> None:
     ones = torch.ones(1, 1, 2000, 8)
     for form in (kernel._fused, kernel._plain):
-        found = form(torch.zeros_like(ones), torch.zeros_like(ones)[:, :, :1], ones[:, :, :1], Scope(), 0.25)
+        found = form(torch.zeros_like(ones), torch.zeros_like(ones)[:, :, :1], ones[:, :, :1], AttentionScope(), 0.25)
         assert found.unique().tolist() == pytest.approx([0.0, 4 / 3])
         assert float((found[..., 0] == 0).float().mean()) == pytest.approx(0.25, abs=0.05)
 
@@ -138,7 +138,7 @@ def test_multihead_equals_torch(kind: str) -> None:
     future = torch.ones(S, S).triu(1).bool() if "causal" in kind else None
     padding = ~real if "padding" in kind else None
     expected, _ = theirs(x, x, x, key_padding_mask=padding, attn_mask=future, need_weights=False)
-    found = ours(x, looking(Scope(mask, causal=future is not None)))
+    found = ours(x, attend_within(AttentionScope(mask, causal=future is not None)))
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
 
 
@@ -154,7 +154,7 @@ def test_multihead_over_a_memory_equals_torch() -> None:
     x, memory = parts(B, T, width=width), parts(B, S, width=width)
     keys, values = ((memory @ w.T).view(B, S, heads, -1).transpose(1, 2) for w in weights[1:])
     expected, _ = theirs(x, memory, memory, need_weights=False)
-    mix = looking(Scope())
+    mix = attend_within(AttentionScope())
     found = ours(x, lambda heads, query: mix(heads, query, keys, values))
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
 
@@ -181,30 +181,30 @@ def copy_head(into: nn.Module, source: nn.Module, place: int) -> None:
 def test_mixed_heads_are_single_heads_side_by_side(causal: bool, unlike: bool) -> None:
     """Each head alone, with its own weights and bias, gives its part: those alike are computed together unseen."""
     distributions = ["softmax", "softmax", "sparsemax", "softmax", "local", "softmax"] if unlike else "softmax"
-    heads = Heads(6, 4, MIXED, distributions).double()
+    heads = HeadGroups(6, 4, MIXED, distributions).double()
     for parameter in heads.parameters():
         nn.init.normal_(parameter)
     query, keys, values = (torch.randn(B, 6, S, 4, dtype=torch.float64) for _ in range(3))
     mask = torch.rand(B, 1, S, S) > 0.3
     mask[..., 0] = True
     bias = torch.randn(6, S, S, dtype=torch.float64)
-    scope = Scope(mask, causal, bias)
-    context, weights = heads.context(query, keys, values, scope), heads.weigh(query, heads.prepare(keys), scope)
+    scope = AttentionScope(mask, causal, bias)
+    context, weights = heads.context(query, keys, values, scope), heads.weights(query, heads.prepare(keys), scope)
     torch.testing.assert_close(context, weights @ values, rtol=0, atol=1e-12)
-    assert len(heads.groups) == (6 if unlike else 5)
+    assert len(heads.head_groups) == (6 if unlike else 5)
     for head, name in enumerate(MIXED):
-        single = Heads(1, 4, name, distributions[head] if unlike else "softmax").double()
-        group = next(group for group in heads.each() if head in group.places)
-        copy_head(single.each()[0], group, group.places.index(head))
+        single = HeadGroups(1, 4, name, distributions[head] if unlike else "softmax").double()
+        group = next(group for group in heads.head_groups if head in group.places)
+        copy_head(single.head_groups[0], group, group.places.index(head))
         one = slice(head, head + 1)
-        found = single.context(query[:, one], keys[:, one], values[:, one], Scope(mask, causal, bias[one]))
+        found = single.context(query[:, one], keys[:, one], values[:, one], AttentionScope(mask, causal, bias[one]))
         torch.testing.assert_close(context[:, one], found, rtol=0, atol=1e-12)
 
 
 def test_heads_of_one_function_have_weights_of_their_own() -> None:
-    heads = Heads(3, 4, "general").double()
+    heads = HeadGroups(3, 4, "general").double()
     x = torch.randn(1, 1, S, 4, dtype=torch.float64).expand(1, 3, S, 4)
-    weights = heads.weigh(x, heads.prepare(x), Scope())
+    weights = heads.weights(x, heads.prepare(x), AttentionScope())
     assert not torch.allclose(weights[:, 0], weights[:, 1])
 
 
@@ -216,7 +216,7 @@ def test_multihead_takes_a_name_or_one_a_head() -> None:
     listed = MultiHeadAttention(24, 6, alignment=["additive"] * 6, distribution=["entmax15"] * 6)
     assert torch.equal(named(x), listed(x))
     mixed = MultiHeadAttention(24, 6, alignment=MIXED)
-    assert mixed(x, looking(Scope(causal=True))).shape == x.shape
+    assert mixed(x, attend_within(AttentionScope(causal=True))).shape == x.shape
     with pytest.raises(ValueError, match="names 2 functions for 6 heads"):
         MultiHeadAttention(24, 6, alignment=["dot", "dot"])
 
@@ -227,15 +227,15 @@ def test_kernel_with_normalize_takes_linear_time(
     feature_map: str, causal: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same context as the scores' own, and no scores are built; a mask that differs between queries needs them."""
-    heads = Heads(2, 4, "kernel", "normalize", AttentionOptions(feature_map=feature_map)).double()
+    heads = HeadGroups(2, 4, "kernel", "normalize", AttentionOptions(feature_map=feature_map)).double()
     query, keys, values = (torch.randn(B, 2, S, 4, dtype=torch.float64) for _ in range(3))
     mask = torch.rand(B, 1, 1, S) > 0.4
     mask[..., 0] = True
-    scope = Scope(mask, causal)
-    plain = heads.weigh(query, heads.prepare(keys), scope) @ values
+    scope = AttentionScope(mask, causal)
+    plain = heads.weights(query, heads.prepare(keys), scope) @ values
     rows = torch.randn(B, 1, S, S) > 0
-    by_rows = heads.weigh(query, heads.prepare(keys), Scope(rows)) @ values
-    torch.testing.assert_close(heads.context(query, keys, values, Scope(rows)), by_rows, rtol=0, atol=1e-12)
+    by_rows = heads.weights(query, heads.prepare(keys), AttentionScope(rows)) @ values
+    torch.testing.assert_close(heads.context(query, keys, values, AttentionScope(rows)), by_rows, rtol=0, atol=1e-12)
     for builder in ("score", "relative"):
         monkeypatch.setattr(Kernel, builder, lambda *_: pytest.fail("scores were built"))
     torch.testing.assert_close(heads.context(query, keys, values, scope), plain, rtol=0, atol=1e-10)

@@ -12,15 +12,15 @@ from formulas import Formula, dot, matrix, times, vector, weigh
 from torch import Tensor, nn
 
 from attnkit.models.attention.alignment import ALIGNMENTS, make_alignment
-from attnkit.models.attention.attend import attend, attend_prepared, attend_unseen
+from attnkit.models.attention.attend import attend, attend_context, attend_prepared
 from attnkit.models.attention.config import (
     ALIGNMENT_NAMES,
     DISTRIBUTION_NAMES,
-    MEANINGLESS,
+    INCOMPATIBLE,
     NOT_NEGATIVE,
     SAME_WIDTH,
     AttentionOptions,
-    why_not,
+    incompatibility,
 )
 from attnkit.models.attention.distribution import DISTRIBUTIONS, make_distribution
 
@@ -31,7 +31,7 @@ OTHERS: dict[tuple[str, str], dict[str, Any]] = {
     ("activated_general", "normalize"): {"activation": "softplus"},
 }
 """What a pair needs to have a meaning."""
-PAIRS = [pair for pair in itertools.product(ALIGNMENT_NAMES, DISTRIBUTION_NAMES) if pair not in MEANINGLESS]
+PAIRS = [pair for pair in itertools.product(ALIGNMENT_NAMES, DISTRIBUTION_NAMES) if pair not in INCOMPATIBLE]
 
 
 class Example:
@@ -92,16 +92,16 @@ def test_the_tables_are_the_names() -> None:
 def test_what_has_no_meaning_has_a_reason() -> None:
     """Scores that may be negative cannot be normalised; each pair of the table really has such scores."""
     assert len(PAIRS) == 75
-    for name, distribution in MEANINGLESS:
+    for name, distribution in INCOMPATIBLE:
         example = Example(name, "softmax")
         assert distribution == "normalize"
         assert bool((example.align(example.query, example.keys) < 0).any()), name
     for name, distribution in PAIRS:
         options = Example(name, distribution).options
-        assert why_not(name, distribution, options) is None
-    assert "similarity gaussian" in str(why_not("similarity", "normalize", AttentionOptions()))
+        assert incompatibility(name, distribution, options) is None
+    assert "similarity gaussian" in str(incompatibility("similarity", "normalize", AttentionOptions()))
     for activation in ("tanh", "relu", "sigmoid", "softplus", "gelu", "silu"):
-        reason = why_not("activated_general", "normalize", AttentionOptions(activation=activation))
+        reason = incompatibility("activated_general", "normalize", AttentionOptions(activation=activation))
         assert (reason is None) == (activation in NOT_NEGATIVE)
 
 
@@ -140,7 +140,7 @@ def test_pair_has_finite_gradients_and_other_ways_give_the_same(name: str, distr
         example.distribute,
         example.mask,
     )
-    fast = attend_unseen(*inputs, example.align, example.distribute, example.mask)
+    fast = attend_context(*inputs, example.align, example.distribute, example.mask)
     torch.testing.assert_close(again, context, rtol=0, atol=0)
     torch.testing.assert_close(fast, context, rtol=0, atol=1e-12)
     (context.sin().sum() + weights.sin().sum()).backward()

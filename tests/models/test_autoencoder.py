@@ -86,10 +86,10 @@ def test_beams_are_reordered_and_sentences_kept(name: str) -> None:
     src, mask = lines([3, 6, 2])
     state = model.start(src, mask, 2, 5)
     _, state = model.step(torch.tensor([[1], [1], [1]]), state)
-    state = state.reorder(torch.zeros(3, 2, dtype=torch.int64))
+    state = state.reorder_beams(torch.zeros(3, 2, dtype=torch.int64))
     words = torch.tensor([[4, 5], [6, 7], [8, 9]])
     both, state = model.step(words, state)
-    state = state.reorder(torch.tensor([[1, 0], [0, 0], [1, 1]])).keep(torch.tensor([2, 0]))
+    state = state.reorder_beams(torch.tensor([[1, 0], [0, 0], [1, 1]])).select_rows(torch.tensor([2, 0]))
     found, _ = model.step(torch.tensor([[10, 11], [12, 13]]), state)
     # Sentence 2 went on from its beam 1 (9), sentence 0 from beams 1 (5) and 0 (4).
     whole = torch.tensor([[1, 9, 10], [1, 9, 11], [1, 5, 12], [1, 4, 13]])
@@ -102,7 +102,7 @@ def test_there_is_nothing_to_look_at() -> None:
     """What a translation model answers that attends to nothing; a run that learns to write it back has no map."""
     model: TranslationModel = make("gru")  # type: ignore[assignment]
     src, mask = lines([3, 6])
-    assert dict(model.look(src, mask, src)) == {}
+    assert dict(model.attention_weights(src, mask, src)) == {}
 
 
 def test_the_search_drives_it() -> None:
@@ -117,7 +117,7 @@ def test_the_search_drives_it() -> None:
 def test_least_weights_are_a_lower_bound_near_the_truth(name: str) -> None:
     config = CONFIGS[name]
     n = sum(parameter.numel() for parameter in SequenceAutoencoder(config, V).parameters())
-    assert 0.8 * n < config.least_weights(V) <= n
+    assert 0.8 * n < config.min_parameters(V) <= n
 
 
 def vectors() -> VectorAutoencoder:
@@ -142,7 +142,7 @@ def test_vectors_pass_through_the_layers_as_written() -> None:
     torch.testing.assert_close(model.encode(x), code)
     torch.testing.assert_close(model(x), through(code, "decoder") * 2.5 + torch.arange(6.0))
     n = sum(parameter.numel() for parameter in model.parameters())
-    assert 0.7 * n < MlpAutoencoderConfig(d_code=3, d_hidden=(7, 5)).least_weights(6) <= n
+    assert 0.7 * n < MlpAutoencoderConfig(d_code=3, d_hidden=(7, 5)).min_parameters(6) <= n
 
 
 def test_the_centre_is_saved_and_not_trained() -> None:

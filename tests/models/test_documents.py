@@ -12,8 +12,8 @@ from formulas import Formula, weigh
 from torch import Tensor
 
 from attnkit.data.documents import batch_of
-from attnkit.models.attention.config import ALIGNMENT_NAMES, DISTRIBUTION_NAMES, AttentionOptions, why_not
-from attnkit.models.han import HierarchicalAttention
+from attnkit.models.attention.config import ALIGNMENT_NAMES, DISTRIBUTION_NAMES, AttentionOptions, incompatibility
+from attnkit.models.han import HierarchicalAttentionNetwork
 from attnkit.models.han_config import HanConfig
 
 V, L = 30, 3
@@ -26,9 +26,9 @@ DOCUMENTS = [
 
 
 @pytest.fixture(scope="module")
-def model() -> HierarchicalAttention:
+def model() -> HierarchicalAttentionNetwork:
     torch.manual_seed(1)
-    found = HierarchicalAttention(CONFIG, V, L).double().eval()
+    found = HierarchicalAttentionNetwork(CONFIG, V, L).double().eval()
     with torch.no_grad():
         for parameter in found.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.3)
@@ -75,9 +75,9 @@ def naive(model: Any, document: list[list[int]]) -> tuple[Tensor, list[list[floa
 
 
 @torch.no_grad()
-def test_it_is_the_loop_over_sentences_and_words(model: HierarchicalAttention) -> None:
+def test_it_is_the_loop_over_sentences_and_words(model: HierarchicalAttentionNetwork) -> None:
     inputs = batch_of(DOCUMENTS).inputs
-    found, looked = model.hidden(*inputs), model.look(*inputs)
+    found, looked = model.hidden(*inputs), model.attention_weights(*inputs)
     for i, document in enumerate(DOCUMENTS):
         feature, of_words, of_sentences = naive(model, document)
         torch.testing.assert_close(found[i], feature, rtol=1e-9, atol=1e-12)
@@ -87,9 +87,9 @@ def test_it_is_the_loop_over_sentences_and_words(model: HierarchicalAttention) -
 
 
 @torch.no_grad()
-def test_weights_sum_to_one_over_what_is_real_and_are_zero_elsewhere(model: HierarchicalAttention) -> None:
+def test_weights_sum_to_one_over_what_is_real_and_are_zero_elsewhere(model: HierarchicalAttentionNetwork) -> None:
     documents = [*DOCUMENTS, []]
-    looked = model.look(*batch_of(documents).inputs)
+    looked = model.attention_weights(*batch_of(documents).inputs)
     word, sentence = looked["word"], looked["sentence"]
     assert word.shape == (6, 1, 1, 5, 6) and sentence.shape == (6, 1, 1, 1, 5)
     for i, document in enumerate(documents):
@@ -102,7 +102,7 @@ def test_weights_sum_to_one_over_what_is_real_and_are_zero_elsewhere(model: Hier
 
 
 @torch.no_grad()
-def test_padding_and_batch_mates_change_nothing(model: HierarchicalAttention) -> None:
+def test_padding_and_batch_mates_change_nothing(model: HierarchicalAttentionNetwork) -> None:
     whole = model.hidden(*batch_of(DOCUMENTS).inputs)
     for i, document in enumerate(DOCUMENTS):
         torch.testing.assert_close(model.hidden(*batch_of([document]).inputs)[0], whole[i], rtol=1e-9, atol=1e-12)
@@ -118,11 +118,11 @@ def test_padding_and_batch_mates_change_nothing(model: HierarchicalAttention) ->
 
 
 @torch.no_grad()
-def test_a_document_without_words_has_a_finite_answer(model: HierarchicalAttention) -> None:
+def test_a_document_without_words_has_a_finite_answer(model: HierarchicalAttentionNetwork) -> None:
     assert torch.equal(model.hidden(*batch_of([[]]).inputs), torch.zeros(1, 10, dtype=torch.float64))
 
 
-def test_gradients_reach_every_parameter_and_ignore_padding(model: HierarchicalAttention) -> None:
+def test_gradients_reach_every_parameter_and_ignore_padding(model: HierarchicalAttentionNetwork) -> None:
     model.zero_grad()
     torch.nn.functional.cross_entropy(
         model.output(model.hidden(*batch_of([*DOCUMENTS, []]).inputs)), torch.tensor([0, 1, 2, 0, 1, 2])
@@ -133,20 +133,20 @@ def test_gradients_reach_every_parameter_and_ignore_padding(model: HierarchicalA
     assert table is not None and not table[0].any(), "padding is no word"
 
 
-def test_dropout_is_off_while_it_looks_and_on_in_training(model: HierarchicalAttention) -> None:
+def test_dropout_is_off_while_it_looks_and_on_in_training(model: HierarchicalAttentionNetwork) -> None:
     inputs = batch_of(DOCUMENTS).inputs
-    calm = model.look(*inputs)["word"]
+    calm = model.attention_weights(*inputs)["word"]
     model.train()
     try:
-        assert torch.equal(model.look(*inputs)["word"], calm) and model.training
+        assert torch.equal(model.attention_weights(*inputs)["word"], calm) and model.training
         assert not torch.equal(model.hidden(*inputs), model.hidden(*inputs))
     finally:
         model.eval()
 
 
 def test_least_weights_are_a_lower_bound_near_the_truth() -> None:
-    n = sum(parameter.numel() for parameter in HierarchicalAttention(CONFIG, V, L).parameters())
-    assert 0.8 * n < CONFIG.least_weights(V, L) <= n
+    n = sum(parameter.numel() for parameter in HierarchicalAttentionNetwork(CONFIG, V, L).parameters())
+    assert 0.8 * n < CONFIG.min_parameters(V, L) <= n
 
 
 OTHERS: dict[tuple[str, str], dict[str, Any]] = {
@@ -164,16 +164,16 @@ def options_of(alignment: str, distribution: str) -> AttentionOptions:
 PAIRS = [
     (alignment, distribution)
     for alignment, distribution in itertools.product(ALIGNMENT_NAMES, DISTRIBUTION_NAMES)
-    if why_not(alignment, distribution, options_of(alignment, distribution)) is None
+    if incompatibility(alignment, distribution, options_of(alignment, distribution)) is None
 ]
 
 
-def build(alignment: str, distribution: str) -> HierarchicalAttention:
+def build(alignment: str, distribution: str) -> HierarchicalAttentionNetwork:
     """Return a model of a pair, none of whose weights is zero."""
     torch.manual_seed(3)
     chosen: dict[str, Any] = {"alignment": alignment, "distribution": distribution, "dropout": 0.0}
     config = CONFIG.model_copy(update={**chosen, "attention_options": options_of(alignment, distribution)})
-    found = HierarchicalAttention(config, V, L).double()
+    found = HierarchicalAttentionNetwork(config, V, L).double()
     with torch.no_grad():
         for parameter in found.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.3)
@@ -242,12 +242,12 @@ def test_a_pair_without_meaning_is_refused_and_location_has_an_end() -> None:
     with pytest.raises(ValueError, match="dot with distribution normalize has no meaning"):
         HanConfig(distribution="normalize")
     located = HanConfig(alignment="location", attention_options=AttentionOptions(max_source=7))
-    assert (located.longest, HanConfig().longest) == (7, None)
+    assert (located.max_positions, HanConfig().max_positions) == (7, None)
 
 
 @pytest.mark.parametrize("alignment", ALIGNMENT_NAMES)
 def test_least_weights_count_the_functions_matrices(alignment: str) -> None:
     options = AttentionOptions(max_source=40, deep_layers=6)
     config = CONFIG.model_copy(update={"alignment": alignment, "attention_options": options})
-    n = sum(parameter.numel() for parameter in HierarchicalAttention(config, V, L).parameters())
-    assert 0.8 * n < config.least_weights(V, L) <= n
+    n = sum(parameter.numel() for parameter in HierarchicalAttentionNetwork(config, V, L).parameters())
+    assert 0.8 * n < config.min_parameters(V, L) <= n

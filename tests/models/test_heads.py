@@ -10,7 +10,15 @@ import torch
 from torch import Tensor
 
 from attnkit.models.bert import Bert
-from attnkit.models.heads import Classifier, Reader, Tagger, best_span, encoder_alone, freeze, layers_of
+from attnkit.models.heads import (
+    SequenceClassifier,
+    SpanPredictor,
+    TokenClassifier,
+    best_span,
+    encoder_without_mlm_head,
+    freeze,
+    layers_of,
+)
 from attnkit.models.language_config import BertConfig
 
 V = 40
@@ -30,29 +38,29 @@ def rows(n: int = 3, length: int = 9) -> tuple[Tensor, Tensor]:
 def test_padding_changes_no_answer() -> None:
     ids, real = rows()
     torch.manual_seed(1)
-    for model in (Classifier(config(), V, 5), Tagger(config(), V, 5)):
+    for model in (SequenceClassifier(config(), V, 5), TokenClassifier(config(), V, 5)):
         model = model.double().eval()
         together = model(ids, real)
         for i, n in enumerate(real.sum(1).tolist()):
             alone = model(ids[i : i + 1, :n], real[i : i + 1, :n])
-            found = together[i : i + 1] if isinstance(model, Classifier) else together[i : i + 1, :n]
+            found = together[i : i + 1] if isinstance(model, SequenceClassifier) else together[i : i + 1, :n]
             torch.testing.assert_close(found, alone, rtol=1e-9, atol=1e-9)
 
 
 def test_the_classifier_reads_the_first_token_through_tanh() -> None:
     torch.manual_seed(1)
-    model = Classifier(config(), V, 5).double().eval()
+    model = SequenceClassifier(config(), V, 5).double().eval()
     ids, real = rows()
-    from attnkit.models.packing import Layout
+    from attnkit.models.packing import PackedLayout
 
-    first = model.encoder.hidden(ids, Layout.padded(real))[:, 0]
+    first = model.encoder.hidden(ids, PackedLayout.padded(real))[:, 0]
     pooled = torch.tanh(first @ model.pooler.linear.weight.T + model.pooler.linear.bias)
     torch.testing.assert_close(model(ids, real), pooled @ model.output.weight.T + model.output.bias)
 
 
 def test_a_reader_points_nowhere_but_where_it_may() -> None:
     torch.manual_seed(1)
-    model = Reader(config(), V).eval()
+    model = SpanPredictor(config(), V).eval()
     ids, real = rows()
     allowed = real & (torch.arange(9) >= 4)
     logits = model(ids, real, (torch.arange(9) >= 4).long().expand(3, -1), allowed)
@@ -82,7 +90,7 @@ def test_every_parameter_is_of_one_layer_or_of_prediction(norm: str) -> None:
     names = {name for name, parameter in encoder.named_parameters() if id(parameter) in seen}
     others = {name for name, _ in encoder.named_parameters()} - names
     assert {name.split(".")[0] for name in others} == {"predictor", "output", "next_sentence"}
-    assert {name for name, _ in encoder_alone(encoder_config(norm), V).named_parameters()} == names
+    assert {name for name, _ in encoder_without_mlm_head(encoder_config(norm), V).named_parameters()} == names
 
 
 def encoder_config(norm: str) -> BertConfig:
@@ -91,7 +99,7 @@ def encoder_config(norm: str) -> BertConfig:
 
 @pytest.mark.parametrize("n", [0, 1, 3])
 def test_frozen_layers_have_no_gradient(n: int) -> None:
-    model = Classifier(config(), V, 2)
+    model = SequenceClassifier(config(), V, 2)
     freeze(model.encoder, n)
     ids, real = rows()
     model(ids, real).sum().backward()

@@ -50,4 +50,4 @@ def test_no_model_has_fewer_weights_than_it_is_taken_to_have(kind: str) -> None:
         sizes = (50, 50) if config.tie_embeddings == "all" else (50, 70)
         model: Any = build_model(config, *sizes)
         n = sum(parameter.numel() for parameter in model.parameters())
-        assert n / 2 <= config.least_weights(*sizes) <= n, config
+        assert n / 2 <= config.min_parameters(*sizes) <= n, config

@@ -16,7 +16,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from attnkit.models.attention import linear_attention as linear
 from attnkit.models.attention.config import FeatureMapName
 from attnkit.models.attention.feature_maps import FEATURE_MAPS, FavorFeatures, FeatureMap, orthogonal_directions
-from attnkit.models.attention.linear_attention import RunningSums, linear_attention
+from attnkit.models.attention.linear_attention import LinearAttentionState, linear_attention
 
 B, H, S, WIDTH = 2, 2, 13, 5
 MAPS = list(FEATURE_MAPS)
@@ -193,7 +193,7 @@ def test_steps_of_any_size_equal_the_causal_pass(name: str) -> None:
     feature_map = make(name)
     query, keys, values = (part.detach() for part in parts())
     expected = linear_attention(query, keys, values, feature_map, causal=True)
-    sums = RunningSums(feature_map)
+    sums = LinearAttentionState(feature_map)
     start = 0
     for n in (1, 1, 4, 1, 6):
         now = slice(start, start + n)
@@ -201,7 +201,7 @@ def test_steps_of_any_size_equal_the_causal_pass(name: str) -> None:
         torch.testing.assert_close(found, expected[..., now, :], rtol=0, atol=1e-12)
         start += n
         if start == 6:  # the sentences change places
-            sums = sums.reorder(torch.tensor([1, 0]))
+            sums = sums.reorder_beams(torch.tensor([1, 0]))
             query, keys, values, expected = (part.flip(0) for part in (query, keys, values, expected))
     assert start == S
 

@@ -15,7 +15,7 @@ from attnkit.data.documents import batch_of
 from attnkit.models import positions
 from attnkit.models.build import build_model
 from attnkit.models.config import RnnConfig, TransformerConfig
-from attnkit.models.han import HierarchicalAttention
+from attnkit.models.han import HierarchicalAttentionNetwork
 from attnkit.models.han_config import HanConfig
 
 SIZES: dict[str, Any] = {"d_model": 16, "n_heads": 2, "encoder_layers": 2, "decoder_layers": 2, "d_ff": 24}
@@ -147,7 +147,7 @@ def decode(model: Any) -> None:
     for words in (TGT[:, :1], TGT[:, 1:3], TGT[:, 1:3]):
         hidden, state = model.step(words, state)
         model.head(hidden)
-        state = state.reorder(torch.zeros(2, 2, dtype=torch.int64))
+        state = state.reorder_beams(torch.zeros(2, 2, dtype=torch.int64))
 
 
 WORK: dict[str, Callable[[Any], None]] = {"train": train, "decode": decode}
@@ -172,7 +172,7 @@ def test_default_models_run_the_recorded_operators(name: str, work: str) -> None
 def test_the_default_document_classifier_runs_the_recorded_operators() -> None:
     torch.manual_seed(0)
     config = HanConfig(d_model=6, d_word=8, d_sentence=10, d_attention=7)
-    model = HierarchicalAttention(config, 13, 3).double()
+    model = HierarchicalAttentionNetwork(config, 13, 3).double()
     inputs = batch_of([[[5, 6, 7], [8, 9]], [[10]]]).inputs
     with Counting() as counting:
         F.cross_entropy(model.output(model.hidden(*inputs)), torch.tensor([0, 2])).backward()

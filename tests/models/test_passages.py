@@ -10,11 +10,11 @@ from torch import Tensor, nn
 
 from attnkit.decoding.config import SearchConfig
 from attnkit.decoding.search import Sources, search
-from attnkit.models.attention.config import AlignmentName, DistributionName, why_not
+from attnkit.models.attention.config import AlignmentName, DistributionName, incompatibility
 from attnkit.models.bert import Bert
 from attnkit.models.gpt import Gpt
 from attnkit.models.language_config import BertConfig, GptConfig, PositionName
-from attnkit.models.packing import Layout
+from attnkit.models.packing import PackedLayout
 
 V = 50
 POSITIONS = get_args(PositionName)
@@ -56,17 +56,17 @@ PASSAGES = torch.tensor([[0] * 12, [0] * 5 + [1] * 7, [0] * 3 + [1] * 2 + [2] * 
 @pytest.mark.parametrize("functions", [{}, {"alignment": ("scaled_dot", "additive", "general", "similarity")}])
 def test_each_passage_of_a_packed_row_is_what_it_is_alone(make: Any, positions: str, functions: dict[str, Any]) -> None:
     model, rows = make(positions=positions, **functions), ids(3, 12)
-    packed = model.hidden(rows, Layout.packed(1, PASSAGES))
+    packed = model.hidden(rows, PackedLayout.packed(1, PASSAGES))
     for row, numbers, found in zip(rows, PASSAGES, packed, strict=True):
         for number in numbers.unique():
             here = numbers == number
-            alone = model.hidden(row[here][None], Layout.whole(1))[0]
+            alone = model.hidden(row[here][None], PackedLayout.unpacked(1))[0]
             torch.testing.assert_close(found[here], alone, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("fields", [{"norm": "post"}, {"norm": "pre", "glu": True, "positions": "rotary"}])
 def test_features_at_places_are_those_of_the_whole_rows_and_so_are_their_gradients(fields: dict[str, Any]) -> None:
-    model, rows, layout = bert(**fields), ids(3, 12), Layout.packed(1, PASSAGES)
+    model, rows, layout = bert(**fields), ids(3, 12), PackedLayout.packed(1, PASSAGES)
     places = torch.tensor([0, 7, 11, 12, 20, 35])
     wanted = torch.randn(len(places), SMALL["d_model"], dtype=torch.float64)
     found = []
@@ -87,7 +87,7 @@ def test_the_last_layer_computes_the_asked_places_alone() -> None:
     model, n_rows = bert(), list[int]()
     for layer in model.layers:
         layer.feed_forward.register_forward_pre_hook(lambda _, x: n_rows.append(x[0].numel() // SMALL["d_model"]))
-    model.hidden_at(torch.tensor([3, 30]), ids(3, 12), Layout.packed(1, PASSAGES))
+    model.hidden_at(torch.tensor([3, 30]), ids(3, 12), PackedLayout.packed(1, PASSAGES))
     assert n_rows == [36, 2]
 
 
@@ -99,7 +99,7 @@ def test_in_bfloat16_a_passage_is_what_it_is_alone_and_bit_for_bit_what_it_is_be
 ) -> None:
     """There masks are added to scores; float32, with whole rows parted from mixed ones, is what it is near to."""
     model, rows, others = make(positions=positions), ids(3, 12), ids(3, 12).flip(1)
-    narrow, layout = make(positions=positions).bfloat16(), Layout.packed(1, PASSAGES)
+    narrow, layout = make(positions=positions).bfloat16(), PackedLayout.packed(1, PASSAGES)
     found, plain = narrow.hidden(rows, layout), model.float().hidden(rows, layout)
     assert not found.isnan().any()
     assert float((found.float() - plain).norm() / plain.norm()) < 0.03
@@ -118,13 +118,13 @@ def test_no_pair_of_functions_sees_a_neighbour(make: Any) -> None:
         if align in ("location", "feature"):
             continue
         model = make(alignment=align, distribution=distribute, n_layers=1)
-        packed = model.hidden(rows, Layout.packed(1, PASSAGES))
+        packed = model.hidden(rows, PackedLayout.packed(1, PASSAGES))
         changed = torch.where(PASSAGES == 1, other, rows)
-        again = model.hidden(changed, Layout.packed(1, PASSAGES))
+        again = model.hidden(changed, PackedLayout.packed(1, PASSAGES))
         assert torch.equal(again[PASSAGES != 1], packed[PASSAGES != 1]), (align, distribute)
         for number in range(4):
             here = PASSAGES[2] == number
-            alone = model.hidden(rows[2][here][None], Layout.whole(1))[0]
+            alone = model.hidden(rows[2][here][None], PackedLayout.unpacked(1))[0]
             torch.testing.assert_close(packed[2][here], alone, rtol=1e-9, atol=1e-9, msg=f"{align} {distribute}")
 
 
@@ -132,7 +132,7 @@ def test_no_pair_of_functions_sees_a_neighbour(make: Any) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_passage_does_not_see_its_neighbours_bit_for_bit(make: Any, dtype: torch.dtype) -> None:
     model = make().to(dtype)
-    rows, layout = ids(3, 12), Layout.packed(1, PASSAGES)
+    rows, layout = ids(3, 12), PackedLayout.packed(1, PASSAGES)
     before = model.head(model.hidden(rows, layout))
     changed = rows.clone()
     changed[1, 5:] = (changed[1, 5:] + 7) % V
@@ -142,26 +142,28 @@ def test_a_passage_does_not_see_its_neighbours_bit_for_bit(make: Any, dtype: tor
 
 
 def test_rows_of_one_passage_have_no_mask() -> None:
-    assert Layout.packed(2, torch.zeros(2, 9, dtype=torch.int64)) == Layout.whole(2)
-    assert Layout.padded(torch.ones(2, 9, dtype=torch.bool)).mask is None
-    layout = Layout.packed(1, PASSAGES)
+    assert PackedLayout.packed(2, torch.zeros(2, 9, dtype=torch.int64)) == PackedLayout.unpacked(2)
+    assert PackedLayout.padded(torch.ones(2, 9, dtype=torch.bool)).mask is None
+    layout = PackedLayout.packed(1, PASSAGES)
     assert layout.mask is not None and layout.mask.shape == (2, 1, 12, 12)
-    assert layout.places is not None and layout.places[2].tolist() == [0, 1, 2, 0, 1, 0, 1, 2, 3, 0, 1, 2]
+    assert layout.positions is not None and layout.positions[2].tolist() == [0, 1, 2, 0, 1, 0, 1, 2, 3, 0, 1, 2]
 
 
 @pytest.mark.parametrize("make", [bert, gpt])
 def test_padding_behind_a_row_changes_nothing(make: Any) -> None:
     model, rows = make(), ids(2, 9)
     real = torch.arange(9) < torch.tensor([[9], [6]])
-    padded = model.hidden(rows, Layout.padded(real))
-    torch.testing.assert_close(padded[1, :6], model.hidden(rows[1:, :6], Layout.whole(1))[0], rtol=1e-9, atol=1e-9)
+    padded = model.hidden(rows, PackedLayout.padded(real))
+    torch.testing.assert_close(
+        padded[1, :6], model.hidden(rows[1:, :6], PackedLayout.unpacked(1))[0], rtol=1e-9, atol=1e-9
+    )
 
 
 def test_bert_sees_both_sides_and_gpt_one() -> None:
     rows = ids(1, 8)
     changed = rows.clone()
     changed[0, 5] = (rows[0, 5] + 1) % V
-    layout = Layout.whole(1)
+    layout = PackedLayout.unpacked(1)
     moved = [(model.hidden(rows, layout) != model.hidden(changed, layout)).any(-1)[0] for model in (bert(), gpt())]
     assert moved[0].all()
     assert moved[1].tolist() == [False] * 5 + [True] * 3
@@ -194,12 +196,12 @@ def test_bert_is_torchs_encoder() -> None:
     words = model.embedding.weight[rows] + model.places.table.table[:12] + model.segments.weight[0]
     x = nn.functional.layer_norm(words, (32,), model.embedding_norm.weight, model.embedding_norm.bias, 1e-5)
     mixed = (PASSAGES[:, :, None] != PASSAGES[:, None, :]).repeat_interleave(4, 0)
-    found = model.hidden(rows, Layout.whole(3))
+    found = model.hidden(rows, PackedLayout.unpacked(3))
     torch.testing.assert_close(found, theirs(x), rtol=1e-9, atol=1e-9)
-    places = Layout.packed(0, PASSAGES).places
+    places = PackedLayout.packed(0, PASSAGES).positions
     words = model.embedding.weight[rows] + model.places.table.table[places] + model.segments.weight[0]
     x = nn.functional.layer_norm(words, (32,), model.embedding_norm.weight, model.embedding_norm.bias, 1e-5)
-    found = model.hidden(rows, Layout.packed(0, PASSAGES))
+    found = model.hidden(rows, PackedLayout.packed(0, PASSAGES))
     torch.testing.assert_close(found, theirs(x, mask=mixed), rtol=1e-9, atol=1e-9)
 
 
@@ -220,12 +222,12 @@ def test_gated_units_multiply(activation: str) -> None:
 def test_segments_and_layers_can_be_chosen() -> None:
     model, rows = bert(), ids(1, 6)
     segments = torch.tensor([[0, 0, 0, 1, 1, 1]])
-    layout = Layout.whole(1)
+    layout = PackedLayout.unpacked(1)
     assert torch.equal(model.hidden(rows, layout), model.hidden(rows, layout, torch.zeros_like(segments)))
     assert not torch.equal(model.hidden(rows, layout), model.hidden(rows, layout, segments))
     assert torch.equal(model.hidden(rows, layout, layers=0), model.embed(rows, layout))
     assert torch.equal(model.hidden(rows, layout, layers=2), model.hidden(rows, layout))
-    weights = model.look(rows, layout)["encoder"]
+    weights = model.attention_weights(rows, layout)["encoder"]
     assert weights.shape == (1, 2, 4, 6, 6)
     torch.testing.assert_close(weights.sum(-1), torch.ones(1, 2, 4, 6, dtype=torch.float64))
 
@@ -234,7 +236,7 @@ PAIRS = [
     (align, distribute)
     for align in get_args(AlignmentName)
     for distribute in get_args(DistributionName)
-    if why_not(align, distribute, GptConfig().attention_options) is None
+    if incompatibility(align, distribute, GptConfig().attention_options) is None
 ]
 
 
@@ -251,7 +253,7 @@ PAIRS = [
 @pytest.mark.parametrize("prompt", [1, 4])
 def test_stepping_equals_the_full_pass(fields: dict[str, Any], prompt: int) -> None:
     model, rows = gpt(**fields), ids(2, 10)
-    full = model.hidden(rows, Layout.whole(2))
+    full = model.hidden(rows, PackedLayout.unpacked(2))
     with torch.inference_mode():
         state = model.start(rows[:, :prompt], None, 1, 10 - prompt)
         for at in range(prompt - 1, 10):
@@ -265,12 +267,12 @@ def test_beams_go_on_from_their_own_past() -> None:
     with torch.inference_mode():
         state = model.start(prompt, None, 2, 5)
         _, state = model.step(prompt[:, -1:], state)
-        _, state = model.step(first, state.reorder(torch.zeros(1, 2, dtype=torch.int64)))
-        features, state = model.step(second, state.reorder(torch.tensor([[1, 1]])))
+        _, state = model.step(first, state.reorder_beams(torch.zeros(1, 2, dtype=torch.int64)))
+        features, state = model.step(second, state.reorder_beams(torch.tensor([[1, 1]])))
         for beam in range(2):
             text = torch.cat((prompt[0], first[0, 1:], second[0, beam : beam + 1]))[None]
             torch.testing.assert_close(
-                features[:, beam], model.hidden(text, Layout.whole(1))[:, -1], rtol=1e-9, atol=1e-9
+                features[:, beam], model.hidden(text, PackedLayout.unpacked(1))[:, -1], rtol=1e-9, atol=1e-9
             )
 
 
@@ -281,7 +283,7 @@ def test_the_search_goes_on_from_a_prompt() -> None:
     for row, hypotheses in zip(prompt, found, strict=True):
         text = row.tolist()
         for word in hypotheses[0].ids:
-            logits = model.head(model.hidden(torch.tensor([text]), Layout.whole(1))[:, -1])
+            logits = model.head(model.hidden(torch.tensor([text]), PackedLayout.unpacked(1))[:, -1])
             logits[:, [0, 2]] = -torch.inf  # neither padding nor a beginning is ever chosen
             assert int(logits.argmax()) == word
             text.append(word)

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from attnkit.models.attention.pooling import Gaussian, left_out, pool
+from attnkit.models.attention.pooling import Gaussian, leave_one_out, pool
 
 
 def plain(x: float, xs: list[float], ys: list[float], w: float) -> tuple[float, list[float]]:
@@ -40,7 +40,7 @@ def test_a_point_left_out_is_predicted_from_the_others() -> None:
     x, y = points()
     kernel = Gaussian(learned=True).double()
     kernel.w.data.fill_(1.7)
-    found = left_out(x, y, kernel)
+    found = leave_one_out(x, y, kernel)
     for n in range(len(x)):
         others = [i for i in range(len(x)) if i != n]
         value, _ = plain(float(x[n]), x[others].tolist(), y[others].tolist(), 1.7)
@@ -53,7 +53,7 @@ def test_the_width_has_the_gradient_of_its_formula() -> None:
 
     def error(w: torch.Tensor) -> torch.Tensor:
         kernel.w.data.copy_(w)
-        return (left_out(x, y, kernel) - y).square().mean()
+        return (leave_one_out(x, y, kernel) - y).square().mean()
 
     start = torch.tensor(1.2, dtype=torch.float64)
     error(start).backward()

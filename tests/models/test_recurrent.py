@@ -23,7 +23,7 @@ from attnkit.models.recurrent import (
     weights_of,
     zero_state,
 )
-from attnkit.models.rnn import Recurrent
+from attnkit.models.rnn import RnnTranslator
 
 LENGTHS = [5, 1, 7, 3]
 
@@ -166,7 +166,7 @@ def test_first_states_are_whole_in_memory(cell: str, alignment: str, start: str)
     """As cuDNN asks for: it refuses a view into the tensor that all layers' states were made as."""
     fields: dict[str, Any] = {"cell": cell, "alignment": alignment, "decoder_init": start, "encoder_layers": 2}
     config = RnnConfig(**fields, attention_query="current", d_model=6, d_hidden=8, decoder_layers=2)
-    model, ids = Recurrent(config, 13, 13), torch.randint(4, 13, (3, 5))
+    model, ids = RnnTranslator(config, 13, 13), torch.randint(4, 13, (3, 5))
     states = first_states(model, lambda: model.hidden(ids, None, ids))
     assert len(states) == (2 if cell == "lstm" else 1) * 6  # two layers in two directions, and the decoder's two
     assert all(state.is_contiguous() for state in states)

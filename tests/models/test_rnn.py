@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from attnkit.models.config import RnnConfig
-from attnkit.models.rnn import Recurrent
+from attnkit.models.rnn import RnnTranslator
 
 SRC = torch.tensor([[5, 6, 7, 2, 0, 0], [8, 9, 10, 11, 12, 2], [2, 0, 0, 0, 0, 0]])
 MASK = SRC != 0
@@ -20,10 +20,10 @@ WAYS += [(alignment, "previous", False) for alignment in ("dot", "general", "add
 WAYS += [(alignment, "current", feeding) for alignment in ("dot", "general", "additive") for feeding in (False, True)]
 
 
-def build(**fields: Any) -> Recurrent:
+def build(**fields: Any) -> RnnTranslator:
     """Build a small model in float64 with dropout off."""
     torch.manual_seed(5)
-    return Recurrent(RnnConfig(**{"d_model": 6, "d_hidden": 8, **fields}), 13, 13).double().eval()
+    return RnnTranslator(RnnConfig(**{"d_model": 6, "d_hidden": 8, **fields}), 13, 13).double().eval()
 
 
 @pytest.mark.parametrize("n_layers", [1, 2])
@@ -58,10 +58,10 @@ def test_beams_follow_their_parents(cell: str, alignment: str, query: str, feedi
     src, mask = SRC, MASK
     for parents, kept in moves:
         rows = torch.tensor(parents)
-        state = state.reorder(rows)
+        state = state.reorder_beams(rows)
         history = history.gather(1, rows[:, :, None].expand(-1, -1, history.shape[2]))
         if kept:
-            state, history = state.keep(torch.tensor(kept)), history[kept]
+            state, history = state.select_rows(torch.tensor(kept)), history[kept]
             src, mask = src[kept], mask[kept]
         words = torch.randint(4, 13, history.shape[:2])
         history = torch.cat([history, words[:, :, None]], dim=2)
@@ -83,7 +83,7 @@ def test_recorded_attention_is_a_distribution_over_real_words(query: str) -> Non
     torch.testing.assert_close(weights.sum(-1), torch.ones(3, 1, dtype=torch.float64))
     assert torch.all(weights[:, 0][~MASK] == 0)
     assert torch.all(weights[:, 0][MASK] > 0)
-    widened = state.reorder(torch.zeros(3, 2, dtype=torch.int64)).keep(torch.tensor([1])).attention
+    widened = state.reorder_beams(torch.zeros(3, 2, dtype=torch.int64)).select_rows(torch.tensor([1])).attention
     assert widened is not None
     assert torch.equal(widened[0, 1], weights[1, 0])
     assert model.step(words, model.start(SRC, MASK, 2, 3))[1].attention is None
@@ -102,7 +102,7 @@ def test_keys_are_prepared_once_per_sentence() -> None:
     before = state.source
     for at in range(3):
         _, state = model.step(torch.ones(3, 4 if at else 1, dtype=torch.int64), state)
-        state = state.reorder(torch.zeros(3, 4, dtype=torch.int64))
+        state = state.reorder_beams(torch.zeros(3, 4, dtype=torch.int64))
     assert len(calls) == 1
     assert state.source is before
 
@@ -127,7 +127,7 @@ def test_padding_and_batch_mates_change_nothing(cell: str, way: tuple[str, str, 
         torch.testing.assert_close(together[row, :3], alone[0], rtol=0, atol=1e-12)
 
 
-def gradients(model: Recurrent, src: Tensor, mask: Tensor) -> list[Tensor]:
+def gradients(model: RnnTranslator, src: Tensor, mask: Tensor) -> list[Tensor]:
     """Return the gradient of a weighted sum of features for every parameter but the output layer's."""
     loss = (model.hidden(src, mask, TGT) * torch.linspace(-1, 1, 6, dtype=torch.float64)).sum()
     found = torch.autograd.grad(loss, list(model.parameters()), allow_unused=True)
@@ -175,7 +175,7 @@ def test_two_directions_need_an_even_width() -> None:
 def test_one_matrix_needs_one_vocabulary() -> None:
     """Tying all of them with two vocabularies is refused."""
     with pytest.raises(ValueError, match="one vocabulary for both sides, not 13 and 14"):
-        Recurrent(RnnConfig(tie_embeddings="all"), 13, 14)
+        RnnTranslator(RnnConfig(tie_embeddings="all"), 13, 14)
 
 
 def test_start_from_the_last_layer_feeds_every_layer() -> None:

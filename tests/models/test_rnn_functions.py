@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from attnkit.models.attention.config import ALIGNMENT_NAMES, DISTRIBUTION_NAMES, AttentionOptions, why_not
+from attnkit.models.attention.config import ALIGNMENT_NAMES, DISTRIBUTION_NAMES, AttentionOptions, incompatibility
 from attnkit.models.config import RnnConfig
-from attnkit.models.rnn import Recurrent
+from attnkit.models.rnn import RnnTranslator
 
 SRC = torch.tensor([[5, 6, 7, 2, 0, 0], [8, 9, 10, 11, 12, 2], [2, 0, 0, 0, 0, 0]])
 MASK = SRC != 0
@@ -18,11 +18,11 @@ TGT = torch.tensor([[1, 5, 9, 4, 4], [1, 6, 7, 8, 12], [1, 10, 3, 3, 7]])
 SMALL = AttentionOptions(d_hidden=4, n_features=8, max_source=16, window=2)
 
 
-def build(**fields: Any) -> Recurrent:
+def build(**fields: Any) -> RnnTranslator:
     """Build a small model in float64 with dropout off."""
     torch.manual_seed(5)
     sizes = {"d_model": 6, "d_hidden": 8, "attention_options": SMALL}
-    return Recurrent(RnnConfig(**{**sizes, **fields}), 13, 13).double().eval()
+    return RnnTranslator(RnnConfig(**{**sizes, **fields}), 13, 13).double().eval()
 
 
 def check(fields: dict[str, Any]) -> None:
@@ -101,7 +101,8 @@ def test_every_build_trains_and_steps_as_its_full_pass() -> None:
 PAIRS = [
     (name, distribution)
     for name, distribution in itertools.product(ALIGNMENT_NAMES, DISTRIBUTION_NAMES)
-    if why_not(name, distribution, SMALL) is None and (distribution == "softmax" or name in ("kernel", "concat"))
+    if incompatibility(name, distribution, SMALL) is None
+    and (distribution == "softmax" or name in ("kernel", "concat"))
 ]
 
 
@@ -128,10 +129,10 @@ def test_beams_follow_their_parents(name: str) -> None:
     src, mask = SRC, MASK
     for parents, kept in ([[0, 0]] * 3, None), ([[1, 0], [1, 1], [0, 1]], [2, 0]), ([[1, 0]] * 2, None):
         rows = torch.tensor(parents)
-        state = state.reorder(rows)
+        state = state.reorder_beams(rows)
         history = history.gather(1, rows[:, :, None].expand(-1, -1, history.shape[2]))
         if kept:
-            state, history = state.keep(torch.tensor(kept)), history[kept]
+            state, history = state.select_rows(torch.tensor(kept)), history[kept]
             src, mask = src[kept], mask[kept]
         words = torch.randint(4, 13, history.shape[:2])
         history = torch.cat([history, words[:, :, None]], dim=2)
@@ -156,9 +157,9 @@ def test_look_is_what_the_full_pass_weighs(query: str, feeding: bool) -> None:
     model.hidden(SRC, MASK, TGT)
     expected = torch.cat(caught, dim=2)[:, None]  # (B, 1, 1, T, S)
     model.decoder.distribute = real
-    found = model.train().look(SRC, MASK, TGT)
+    found = model.train().attention_weights(SRC, MASK, TGT)
     assert list(found) == ["cross"] and model.training
     torch.testing.assert_close(found["cross"], expected.detach(), rtol=0, atol=1e-12)
     assert not found["cross"].requires_grad
     assert bool((found["cross"][:, 0, 0].transpose(1, 2)[~MASK] == 0).all())
-    assert build(alignment="none").look(SRC, MASK, TGT) == {}
+    assert build(alignment="none").attention_weights(SRC, MASK, TGT) == {}

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from attnkit.models.config import RnnConfig
-from attnkit.models.rnn import Recurrent
+from attnkit.models.rnn import RnnTranslator
 
 PAD, BOS, EOS, FIRST, N_DIGITS, LONGEST = 0, 1, 2, 4, 10, 6
 STEPS = 260
@@ -24,7 +24,7 @@ def strings(n: int, seed: int) -> tuple[Tensor, Tensor]:
     return src.masked_fill(places == lengths, EOS), tgt.masked_fill(places == lengths, EOS)
 
 
-def greedy(model: Recurrent, src: Tensor) -> Tensor:
+def greedy(model: RnnTranslator, src: Tensor) -> Tensor:
     """Return the likeliest words (B, S), each chosen after the words before it."""
     state = model.start(src, src != PAD, n_beams=1, max_length=src.shape[1])
     word, found = torch.full((len(src), 1), BOS), []
@@ -35,10 +35,10 @@ def greedy(model: Recurrent, src: Tensor) -> Tensor:
     return torch.cat(found, dim=1)
 
 
-def looks_right(model: Recurrent, src: Tensor, tgt: Tensor) -> float:
+def looks_right(model: RnnTranslator, src: Tensor, tgt: Tensor) -> float:
     """Return the share of digits written while looking most at their own place: the anti-diagonal, length - 1 - t."""
     inputs = torch.cat([torch.full((len(tgt), 1), BOS), tgt[:, :-1]], dim=1)
-    seen = model.look(src, src != PAD, inputs)["cross"][:, 0, 0].argmax(-1)  # (n, T)
+    seen = model.attention_weights(src, src != PAD, inputs)["cross"][:, 0, 0].argmax(-1)  # (n, T)
     lengths = (src != PAD).sum(1, keepdim=True) - 1
     expected = lengths - 1 - torch.arange(tgt.shape[1])
     return (seen == expected)[expected >= 0].float().mean().item()
@@ -64,7 +64,7 @@ def test_reversal_is_learnt(cell: str, alignment: str, query: str, feeding: bool
         d_hidden=64,
         dropout=0.0,
     )
-    model = Recurrent(config, FIRST + N_DIGITS, FIRST + N_DIGITS)
+    model = RnnTranslator(config, FIRST + N_DIGITS, FIRST + N_DIGITS)
     optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
     schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.05, total_iters=STEPS)
     for step in range(STEPS):

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from attnkit.models.attention.config import ALIGNMENT_NAMES, AttentionOptions
 from attnkit.models.config import RnnConfig
 from attnkit.models.recurrent import weights_of
-from attnkit.models.rnn import Recurrent
+from attnkit.models.rnn import RnnTranslator
 
 NAIVE_CELLS: dict[str, Any] = {"gru": nn.GRUCell, "lstm": nn.LSTMCell, "rnn": nn.RNNCell}
 LENGTHS = [4, 6, 1]
@@ -29,18 +29,18 @@ WAYS = [
 ]
 
 
-def build(**fields: Any) -> Recurrent:
+def build(**fields: Any) -> RnnTranslator:
     """Build a small model in float64 whose biases are not zero, so that a forgotten one shows."""
     torch.manual_seed(3)
     config = RnnConfig(**{"d_model": 6, "d_hidden": 8, "dropout": 0.0, "tie_embeddings": "none", **fields})
-    model = Recurrent(config, 13, 13).double()
+    model = RnnTranslator(config, 13, 13).double()
     for name, parameter in model.named_parameters():
         if "bias" in name:
             nn.init.normal_(parameter, std=0.3)
     return model
 
 
-def naive_cells(model: Recurrent, cell: str) -> list[Any]:
+def naive_cells(model: RnnTranslator, cell: str) -> list[Any]:
     """Return torch.nn's one-step cells with the decoder's weights."""
     cells = []
     for layer in model.decoder.layers:
@@ -52,7 +52,7 @@ def naive_cells(model: Recurrent, cell: str) -> list[Any]:
     return cells
 
 
-def naive_attention(model: Recurrent, fields: dict[str, Any], query: Tensor, values: Tensor) -> Tensor:
+def naive_attention(model: RnnTranslator, fields: dict[str, Any], query: Tensor, values: Tensor) -> Tensor:
     """Return the context (d,) of one query (d,) over the values (S, d) of one sentence without padding."""
     align, kind, distribution = model.decoder.align, fields["alignment"], fields.get("distribution", "softmax")
     if kind != "additive" or distribution != "softmax":
@@ -67,7 +67,7 @@ def naive_attention(model: Recurrent, fields: dict[str, Any], query: Tensor, val
     return sum(weight * value for weight, value in zip(weights, values, strict=True))
 
 
-def naive_features(model: Recurrent, fields: dict[str, Any], row: int) -> Tensor:
+def naive_features(model: RnnTranslator, fields: dict[str, Any], row: int) -> Tensor:
     """Return features (T, D) of one sentence alone, step by step."""
     scale = 6**0.5
     length = LENGTHS[row]

@@ -86,14 +86,14 @@ def test_functions_that_do_not_fit_are_refused(wrong: dict[str, object], message
 
 def test_location_limits_the_length_of_a_sentence() -> None:
     options = AttentionOptions(max_source=40)
-    assert RnnConfig(alignment="location", attention_options=options).longest == 40
-    assert RnnConfig(attention_options=options).longest is None
+    assert RnnConfig(alignment="location", attention_options=options).max_positions == 40
+    assert RnnConfig(attention_options=options).max_positions is None
     heads = ("dot", "dot", "location", "dot")
-    assert TransformerConfig(alignment=heads, attention_options=options).longest == 40
+    assert TransformerConfig(alignment=heads, attention_options=options).max_positions == 40
     both = TransformerConfig(alignment=heads, attention_options=options, positions="learned", max_length=30)
-    assert (both.longest, both.limited_by) == (30, "learned positions need model.max_length")
+    assert (both.max_positions, both.length_limit_reason) == (30, "learned positions need model.max_length")
     wider = both.model_copy(update={"max_length": 50})
-    assert (wider.longest, wider.limited_by) == (
+    assert (wider.max_positions, wider.length_limit_reason) == (
         40,
         "location attention needs model.attention_options.max_source",
     )

@@ -32,9 +32,9 @@ def test_stepping_equals_the_full_pass(positions: str, norm: str) -> None:
         walk.step()
         torch.testing.assert_close(walk.hidden, walk.full(), rtol=0, atol=1e-11)
         if t >= 1:  # two words of one beam first, as under a forced prefix
-            walk.reorder(K if t != 6 else 2)
+            walk.reorder_beams(K if t != 6 else 2)
         if t == 4:
-            walk.keep(torch.tensor([2, 0]))
+            walk.select_rows(torch.tensor([2, 0]))
     assert walk.hidden.shape == (2, K, 16)
 
 
@@ -47,7 +47,7 @@ def test_greedy_steps_need_no_reorder() -> None:
     found = []
     for t in range(STEPS):
         hidden, state = model.step(words[:, t : t + 1], state)
-        state = state.reorder(torch.zeros(4, 1, dtype=torch.int64)) if t % 2 else state
+        state = state.reorder_beams(torch.zeros(4, 1, dtype=torch.int64)) if t % 2 else state
         found.append(hidden)
     torch.testing.assert_close(torch.cat(found, dim=1), model.hidden(src, mask, words), rtol=0, atol=1e-11)
 
@@ -64,9 +64,9 @@ def test_keeping_sentences_equals_running_them_alone(positions: str) -> None:
         for t in range(STEPS):
             prev = words[t, rows] if t else words[t, rows, :1]
             hidden, state = model.step(prev, state)
-            state = state.reorder(parents[t, rows] if t else parents[t, rows] * 0)
+            state = state.reorder_beams(parents[t, rows] if t else parents[t, rows] * 0)
             if t == drop_at:
-                state, rows = state.keep(left), rows[left]
+                state, rows = state.select_rows(left), rows[left]
                 assert state.attention is not None and len(state.attention) == len(left)
         return hidden
 
@@ -82,7 +82,7 @@ def test_recorded_attention_is_the_last_layers_mean() -> None:
     walk = Walk(model, record=True)
     for _ in range(3):
         walk.step()
-        walk.reorder(K)
+        walk.reorder_beams(K)
     walk.step()
     seen: dict[str, Tensor] = {}
     cross = model.decoder.layers[-1].cross
@@ -107,7 +107,7 @@ def test_the_memory_is_projected_once_per_sentence(monkeypatch: pytest.MonkeyPat
     walk = Walk(model)
     for _ in range(5):
         walk.step()
-        walk.reorder(K)
+        walk.reorder_beams(K)
     assert rows == [(4, 6)]
     assert walk.state.memory.shape == (4, 4, 2, 6, 8)  # (2 L, B, H, S, d): no beams
 
@@ -117,7 +117,7 @@ def test_slots_stay_put_when_beams_are_reordered() -> None:
     walk = Walk(build("none"))
     walk.step()
     before = walk.state.slots
-    walk.reorder(K)
+    walk.reorder_beams(K)
     assert walk.state.slots is before
 
 
@@ -146,7 +146,7 @@ def test_other_precisions_decode(dtype: torch.dtype) -> None:
     walk = Walk(model)
     for _ in range(6):
         walk.step()
-        walk.reorder(K)
+        walk.reorder_beams(K)
     walk.step()
     assert walk.hidden.dtype == dtype
     tolerance = 1e-5 if dtype == torch.float32 else 0.15

@@ -12,7 +12,7 @@ from walks import STEPS, K, V, Walk, sources
 from attnkit.models.attention.config import ALIGNMENT_NAMES, DISTRIBUTION_NAMES
 from attnkit.models.attention.mlp import Additive
 from attnkit.models.config import TransformerConfig
-from attnkit.models.generic_kv_cache import PreparedState
+from attnkit.models.generic_kv_cache import GenericDecodingState
 from attnkit.models.transformer import Transformer
 
 OPTIONS = {"d_hidden": 5, "n_features": 8, "max_source": 16, "window": 2}
@@ -59,15 +59,15 @@ def batch() -> tuple[Tensor, Tensor, Tensor]:
 def test_stepping_equals_the_full_pass(name: str) -> None:
     """Over reordered beams and dropped sentences."""
     walk = Walk(build(**FUNCTIONS[name]))
-    assert isinstance(walk.state, PreparedState)
+    assert isinstance(walk.state, GenericDecodingState)
     for t in range(STEPS):
         walk.step()
         if t % 3 == 0 or t == STEPS - 1:
             torch.testing.assert_close(walk.hidden, walk.full(), rtol=0, atol=1e-10)
         if t >= 1:
-            walk.reorder(K if t != 6 else 2)
+            walk.reorder_beams(K if t != 6 else 2)
         if t == 4:
-            walk.keep(torch.tensor([2, 0]))
+            walk.select_rows(torch.tensor([2, 0]))
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
@@ -127,7 +127,7 @@ def test_the_memory_is_prepared_once_per_sentence(n_beams: int, monkeypatch: pyt
     assert shapes == [6, 6, 6]  # one layer of the encoder, the memory for two of the decoder
     del shapes[:]
     for beams in (1, n_beams, n_beams):
-        state = state.reorder(torch.zeros(4, beams, dtype=torch.int64))
+        state = state.reorder_beams(torch.zeros(4, beams, dtype=torch.int64))
         _, state = model.step(torch.full((4, beams), 5), state)
     assert shapes == [1, 1, n_beams, n_beams, n_beams, n_beams]
 
@@ -156,7 +156,7 @@ def test_look_gives_the_weights_of_the_full_pass(fields: dict[str, Any]) -> None
     ]
     contexts = {kind: list(found) for kind, found in caught.items()}
     held = {kind: list(found) for kind, found in values.items()}
-    seen = model.look(src, mask, tgt)
+    seen = model.attention_weights(src, mask, tgt)
     assert {name: tuple(weights.shape) for name, weights in seen.items()} == {
         "encoder": (4, 1, 4, 6, 6),
         "decoder": (4, 2, 4, 5, 5),
@@ -173,9 +173,9 @@ def test_look_gives_the_weights_of_the_full_pass(fields: dict[str, Any]) -> None
 
 def test_look_leaves_dropout_as_it_was() -> None:
     model, example = build(dropout=0.5, attention_dropout=0.5), batch()
-    first = model.train().look(*example)
+    first = model.train().attention_weights(*example)
     assert model.training and all(module.training for module in model.modules())
-    second = model.look(*example)
+    second = model.attention_weights(*example)
     assert all(torch.equal(first[name], second[name]) for name in first)
     assert not any(weights.requires_grad for weights in first.values())
 
@@ -186,12 +186,14 @@ def test_recorded_attention_is_the_last_layers_mean() -> None:
     walk = Walk(model, record=True)
     for _ in range(3):
         walk.step()
-        walk.reorder(K)
+        walk.reorder_beams(K)
     walk.step()
-    seen = [model.look(walk.src, walk.mask, walk.words[:, k])["cross"][:, -1, :, -1].mean(1) for k in range(K)]
+    seen = [
+        model.attention_weights(walk.src, walk.mask, walk.words[:, k])["cross"][:, -1, :, -1].mean(1) for k in range(K)
+    ]
     assert walk.state.attention is not None
     torch.testing.assert_close(walk.state.attention, torch.stack(seen, dim=1), rtol=0, atol=1e-12)
-    assert walk.state.keep(torch.tensor([1])).attention.shape == (1, K, 6)
+    assert walk.state.select_rows(torch.tensor([1])).attention.shape == (1, K, 6)
 
 
 def test_dropout_of_weights_acts_in_training_alone() -> None:
@@ -209,7 +211,7 @@ def test_other_precisions_decode(dtype: torch.dtype) -> None:
     walk = Walk(build(**fields).to(dtype))
     for _ in range(6):
         walk.step()
-        walk.reorder(K)
+        walk.reorder_beams(K)
     walk.step()
     assert walk.hidden.dtype == dtype
     torch.testing.assert_close(walk.hidden, walk.full(), rtol=0, atol=1e-5 if dtype == torch.float32 else 0.3)

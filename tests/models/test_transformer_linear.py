@@ -70,7 +70,7 @@ def test_a_packed_model_says_the_same(config: TransformerConfig | RnnConfig, dty
     logits = []
     for one in (model, packed):
         hidden, state = one.step(prev, one.start(src, None, 2, 5))
-        hidden, state = one.step(prev.expand(4, 2), state.reorder(torch.zeros(4, 2, dtype=torch.int64)))
+        hidden, state = one.step(prev.expand(4, 2), state.reorder_beams(torch.zeros(4, 2, dtype=torch.int64)))
         logits.append((one.head(hidden), one.head(hidden, torch.tensor([7, 9]))))
     tolerance = 1e-5 if dtype == torch.float32 else 0.1
     for a, b in zip(*logits, strict=True):

@@ -74,10 +74,10 @@ def test_stepping_equals_the_full_pass(name: PatternName, positions: str) -> Non
         if t >= 1:
             parents = torch.randint(0, words.shape[1], (len(words), 3 if t != 6 else 2))
             words = words.gather(1, parents[:, :, None].expand(-1, -1, words.shape[2]))
-            state = state.reorder(parents)
+            state = state.reorder_beams(parents)
         if t == 4:
             rows = torch.tensor([2, 0])
-            src, mask, words, state = src[rows], mask[rows], words[rows], state.keep(rows)
+            src, mask, words, state = src[rows], mask[rows], words[rows], state.select_rows(rows)
 
 
 @torch.inference_mode()

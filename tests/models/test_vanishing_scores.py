@@ -13,11 +13,11 @@ from torch import Tensor
 from walks import STEPS, K, V, Walk
 
 from attnkit.models.attention.alignment import make_alignment
-from attnkit.models.attention.attend import attend, attend_unseen
+from attnkit.models.attention.attend import attend, attend_context
 from attnkit.models.attention.config import AttentionOptions
 from attnkit.models.attention.distribution import normalize, softmax
-from attnkit.models.attention.heads import Heads, looking
-from attnkit.models.attention.scaled_dot_product import Scope
+from attnkit.models.attention.heads import HeadGroups, attend_within
+from attnkit.models.attention.scaled_dot_product import AttentionScope
 from attnkit.models.config import TransformerConfig
 from attnkit.models.transformer import Transformer
 
@@ -71,7 +71,7 @@ def test_weights_and_slopes_are_those_of_logarithms(kind: str, scale: int, dtype
     expected = log_scores(kind, align, *exact[:2]).masked_fill(~mask, -torch.inf).softmax(-1)
     wanted = torch.autograd.grad((expected @ exact[2]).sin().sum(), exact)
     context, weights = attend(*rounded, align.to(dtype), normalize, mask)
-    unseen = attend_unseen(*rounded, align, normalize, mask)
+    unseen = attend_context(*rounded, align, normalize, mask)
     near = 2e-4 if dtype == torch.float32 else 0.02
     # Directions in bfloat16 are another function; at 6 the floor of the features decides where two share no direction.
     exactly = kind != "favor" or (dtype == torch.float32 and scale < 6)
@@ -93,12 +93,12 @@ def test_a_kernels_built_weights_are_those_of_linear_time(kind: str, scale: int)
     align = make(kind)
     query, keys, values = (part.detach() for part in parts(scale))
     context, weights = attend(query, keys, values, align, normalize, padding())
-    unseen = attend_unseen(query, keys, values, align, normalize, padding())
+    unseen = attend_context(query, keys, values, align, normalize, padding())
     torch.testing.assert_close(context, unseen, rtol=0, atol=1e-4)
     torch.testing.assert_close(weights.sum(-1), torch.ones(B, H, T), rtol=0, atol=1e-5)
-    heads = Heads(H, D, "kernel", "normalize", OPTIONS[kind])
-    scope, seen = Scope(padding(), causal=True), list[Tensor]()
-    plain = looking(scope, 0.0, seen)(heads, keys, keys, values)
+    heads = HeadGroups(H, D, "kernel", "normalize", OPTIONS[kind])
+    scope, seen = AttentionScope(padding(), causal=True), list[Tensor]()
+    plain = attend_within(scope, 0.0, seen)(heads, keys, keys, values)
     torch.testing.assert_close(heads.context(keys, keys, values, scope), plain, rtol=0, atol=1e-4)
     torch.testing.assert_close(heads.context(keys, keys, values, scope, 1e-9), plain, rtol=0, atol=1e-4)
     assert bool((seen[0].triu(1) == 0).all())
@@ -151,8 +151,8 @@ def test_a_decoder_steps_as_it_was_trained(fields: dict[str, Any], factor: float
     for _ in range(STEPS):
         walk.step()
         torch.testing.assert_close(walk.hidden, walk.full(), rtol=0, atol=5e-3)
-        walk.reorder(K)
-    for weights in model.look(walk.src, walk.mask, walk.words[:, 0]).values():
+        walk.reorder_beams(K)
+    for weights in model.attention_weights(walk.src, walk.mask, walk.words[:, 0]).values():
         torch.testing.assert_close(weights.sum(-1), torch.ones(weights.shape[:-1]), rtol=0, atol=1e-4)
 
 

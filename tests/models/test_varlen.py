@@ -15,7 +15,7 @@ from attnkit.models.attention import varlen
 from attnkit.models.bert import Bert
 from attnkit.models.gpt import Gpt
 from attnkit.models.language_config import BertConfig, GptConfig
-from attnkit.models.packing import Layout
+from attnkit.models.packing import PackedLayout
 
 SIZES: dict[str, Any] = {"d_model": 32, "n_heads": 4, "n_layers": 2, "d_ff": 64, "max_length": 64}
 STILL: dict[str, Any] = {**SIZES, "dropout": 0.0, "attention_dropout": 0.0}
@@ -55,7 +55,7 @@ class Plain:
 def plain(monkeypatch: pytest.MonkeyPatch) -> Plain:
     kernel = Plain()
     monkeypatch.setattr(varlen, "_kernel", lambda: kernel)
-    monkeypatch.setattr(passages, "takes_varlen", lambda x, d_head, dropout: not dropout)
+    monkeypatch.setattr(passages, "supports_varlen", lambda x, d_head, dropout: not dropout)
     return kernel
 
 
@@ -66,7 +66,7 @@ def test_it_gives_what_masks_give_and_the_same_gradients(kind: str, positions: s
     found = []
     for bounds in (BOUNDS, None):
         model.zero_grad()
-        hidden = model.hidden(ids, Layout.packed(1, PASSAGES, bounds))
+        hidden = model.hidden(ids, PackedLayout.packed(1, PASSAGES, bounds))
         hidden.square().sum().backward()
         found.append([hidden.detach(), *(p.grad.clone() for p in model.parameters() if p.grad is not None)])
         assert plain.n_calls == SIZES["n_layers"]  # whole rows and mixed ones in one call, and none without bounds
@@ -86,18 +86,20 @@ def test_it_gives_what_masks_give_and_the_same_gradients(kind: str, positions: s
 )
 def test_what_it_does_not_know_takes_masks(fields: dict[str, Any], plain: Plain) -> None:
     model = make("bert", **fields)
-    model.hidden(torch.randint(4, 50, (3, 12)), Layout.packed(1, PASSAGES, BOUNDS))
+    model.hidden(torch.randint(4, 50, (3, 12)), PackedLayout.packed(1, PASSAGES, BOUNDS))
     assert not plain.n_calls
 
 
 def test_weights_are_shown_as_they_are_without_it(plain: Plain) -> None:
     model, ids = make("bert"), torch.randint(4, 50, (3, 12))
-    found = [model.look(ids, Layout.packed(1, PASSAGES, bounds))["encoder"] for bounds in (BOUNDS, None)]
+    found = [
+        model.attention_weights(ids, PackedLayout.packed(1, PASSAGES, bounds))["encoder"] for bounds in (BOUNDS, None)
+    ]
     assert torch.equal(*found) and not plain.n_calls
 
 
 def test_a_cpu_never_takes_it() -> None:
-    assert not varlen.takes_varlen(torch.zeros(1, dtype=torch.bfloat16), 64, 0.0)
+    assert not varlen.supports_varlen(torch.zeros(1, dtype=torch.bfloat16), 64, 0.0)
 
 
 @pytest.mark.parametrize(
@@ -120,7 +122,7 @@ def test_where_it_serves(
         varlen._is_served.cache_clear()
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _, found=capability: found)
         served = taken and capability == (9, 0)
-        assert varlen.takes_varlen(OnCuda(), d_head, dropout) is served  # type: ignore[arg-type]
+        assert varlen.supports_varlen(OnCuda(), d_head, dropout) is served  # type: ignore[arg-type]
     varlen._is_served.cache_clear()
 
 
@@ -137,7 +139,7 @@ def test_pytorchs_kernel_takes_what_it_is_given(causal: bool) -> None:
 @pytest.mark.parametrize("kind", ["bert", "gpt"])
 def test_on_a_gpu_it_gives_what_masks_give(kind: str) -> None:
     model, ids = make(kind).to("cuda", torch.bfloat16), torch.randint(4, 50, (3, 12), device="cuda")
-    layouts = [Layout.packed(1, PASSAGES, bounds).to("cuda") for bounds in (BOUNDS, None)]
+    layouts = [PackedLayout.packed(1, PASSAGES, bounds).to("cuda") for bounds in (BOUNDS, None)]
     ragged, masked = (model.hidden(ids, layout).float() for layout in layouts)
     exact = model.float().hidden(ids, layouts[1])
     assert float((ragged - exact).norm() / exact.norm()) < 1.5 * float((masked - exact).norm() / exact.norm()) + 1e-3

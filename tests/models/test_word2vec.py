@@ -14,14 +14,14 @@ from torch.nn import functional as F
 from attnkit.data.store import write_store
 from attnkit.data.words import Encoded
 from attnkit.kernels.huffman import huffman
-from attnkit.kernels.word2vec import Tally, Text, Weights
+from attnkit.kernels.word2vec import PieceStats, Text, Weights
 from attnkit.models.word2vec import Word2Vec
 from attnkit.tasks.word2vec import torch_loop
-from attnkit.tasks.word2vec.config import TextConfig, Word2VecConfig
+from attnkit.tasks.word2vec.config import Word2VecConfig, WordTextConfig
 from attnkit.tasks.word2vec.matrices import INPUTS, OUTPUTS, draw, empty, shapes
 from attnkit.tasks.word2vec.torch_loop import TorchLoops
 from attnkit.tasks.word2vec.torch_steps import Batch, Lookups, Steps
-from attnkit.text.word_vocabulary import WordList
+from attnkit.text.word_vocabulary import WordVocabulary
 
 Doubles = NDArray[np.float64]
 LINES = [[0, 3, 1, 2, 0, 4], [2, 2, 5], [6, 1, 0, 3]]
@@ -29,7 +29,7 @@ V, D, M = 7, 3, 2
 
 
 def configuration(**chosen: object) -> Word2VecConfig:
-    return Word2VecConfig(data=TextConfig(files=("-",)), **{"dim": D, "window": M, "loss": "full"} | chosen)
+    return Word2VecConfig(data=WordTextConfig(files=("-",)), **{"dim": D, "window": M, "loss": "full"} | chosen)
 
 
 def text_batch() -> Batch:
@@ -189,12 +189,12 @@ def test_shared_negatives_count_as_many_as_fresh_ones() -> None:
     torch.testing.assert_close(found[0][2], found[1][2], rtol=1e-6, atol=0)
 
 
-def train(lines: list[list[int]], folder: Path, epochs: int, **chosen: object) -> tuple[list[Tally], Weights]:
+def train(lines: list[list[int]], folder: Path, epochs: int, **chosen: object) -> tuple[list[PieceStats], Weights]:
     """Train a text of words as it is, each epoch one piece after the other."""
     config = configuration(sample=0.0, **chosen)
     counts = np.bincount(np.concatenate(lines))
     store = write_store(folder, [lines], len(counts))
-    encoded = Encoded(WordList([str(n) for n in range(len(counts))], counts), store, int(counts.sum()))
+    encoded = Encoded(WordVocabulary([str(n) for n in range(len(counts))], counts), store, int(counts.sum()))
     loops, found = TorchLoops(config, encoded), shapes(config, len(counts))
     matrices_of = empty(found)
     draw(matrices_of[INPUTS], found[INPUTS].width, 1)
@@ -206,7 +206,7 @@ def train(lines: list[list[int]], folder: Path, epochs: int, **chosen: object) -
     return tallies, weights
 
 
-def mean_loss(tallies: list[Tally]) -> float:
+def mean_loss(tallies: list[PieceStats]) -> float:
     return sum(tally.loss for tally in tallies) / sum(tally.terms for tally in tallies)
 
 

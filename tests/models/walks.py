@@ -32,14 +32,14 @@ class Walk:
         self.words = torch.cat((self.words, prev[:, :, None]), dim=2)
         self.hidden, self.state = self.model.step(prev, self.state)
 
-    def reorder(self, n_beams: int) -> None:
+    def reorder_beams(self, n_beams: int) -> None:
         parents = torch.randint(0, self.words.shape[1], (len(self.words), n_beams))
         self.words = self.words.gather(1, parents[:, :, None].expand(-1, -1, self.words.shape[2]))
-        self.state = self.state.reorder(parents)
+        self.state = self.state.reorder_beams(parents)
 
-    def keep(self, sentences: Tensor) -> None:
+    def select_rows(self, sentences: Tensor) -> None:
         self.src, self.mask, self.words = self.src[sentences], self.mask[sentences], self.words[sentences]
-        self.state = self.state.keep(sentences)
+        self.state = self.state.select_rows(sentences)
 
     def full(self) -> Tensor:
         """Return what the full pass says of every beam's last word, (B, K, D)."""

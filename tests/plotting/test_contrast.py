@@ -7,15 +7,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from attnkit.plotting.lm_comparison import Guess, Place, around, contrast
+from attnkit.plotting.lm_comparison import Candidate, Position, around, render
 
 
-def place(before: str, after: str, *guesses: Guess) -> Place:
-    return Place(before, after, "▁cat", 0.125, 2, list(guesses))
+def place(before: str, after: str, *guesses: Candidate) -> Position:
+    return Position(before, after, "▁cat", 0.125, 2, list(guesses))
 
 
 def test_a_line_by_hand() -> None:
-    found = contrast([place("The ", " sat.", Guess("▁dog", 0.5), Guess("▁cat", 0.125), Guess("▁" + "x" * 40, 0.1))])
+    found = render(
+        [place("The ", " sat.", Candidate("▁dog", 0.5), Candidate("▁cat", 0.125), Candidate("▁" + "x" * 40, 0.1))]
+    )
     assert found.splitlines() == [
         "  sees                          is                  guesses",
         "  The ___ sat.                  ▁cat          12.5  ▁dog 50.0  ▁cat 12.5",
@@ -40,7 +42,7 @@ def test_what_is_nearest_to_the_blank_stays(before: str, after: str, width: int,
 @settings(max_examples=200, deadline=None)
 @given(st.text("ab 日本é", max_size=60), st.text("ab 日本é", max_size=60), st.integers(30, 120))
 def test_no_line_is_wider_than_the_terminal(before: str, after: str, width: int) -> None:
-    guesses = [Guess("▁語彙", 0.3), Guess("▁longer-than-most-tokens", 0.2), Guess("x", 0.1)]
-    for line in contrast([place(before, after, *guesses)], max(width, 60)).splitlines():
+    guesses = [Candidate("▁語彙", 0.3), Candidate("▁longer-than-most-tokens", 0.2), Candidate("x", 0.1)]
+    for line in render([place(before, after, *guesses)], max(width, 60)).splitlines():
         assert cell_len(line) <= max(width, 60)
     assert "___" in around(before, after, 20) and cell_len(around(before, after, 20)) <= 20

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attnkit.plotting.attention_maps import Branch, Map, Sentence
+from attnkit.plotting.attention_maps import AttentionExample, AttentionMap, BeamNode
 from attnkit.plotting.html.attention.build import build_page
 from attnkit.plotting.html.attention.pack import Packed, pack, pack_all
 
@@ -55,12 +55,12 @@ class Tags(HTMLParser):
         self._open = None
 
 
-def sentence(tokens: tuple[str, ...]) -> Sentence:
+def sentence(tokens: tuple[str, ...]) -> AttentionExample:
     n = len(tokens)
     weights = np.random.default_rng(1).dirichlet(np.ones(n), (2, 2, n)).astype(np.float32)
-    tree = [Branch(0, None, tokens[0], -1.0, "ended", -0.5, True)]
-    maps = [Map(kind, tokens, tokens, weights, tokens[:2]) for kind in ("cross", tokens[0])]
-    return Sentence(tokens[0], tokens[1], maps, tree, {"score": -1.0, "said": tokens[0]})
+    tree = [BeamNode(0, None, tokens[0], -1.0, "ended", -0.5, True)]
+    maps = [AttentionMap(kind, tokens, tokens, weights, tokens[:2]) for kind in ("cross", tokens[0])]
+    return AttentionExample(tokens[0], tokens[1], maps, tree, {"score": -1.0, "said": tokens[0]})
 
 
 def data_of(page: Tags) -> Any:
@@ -125,7 +125,7 @@ def test_nothing_in_it_leads_elsewhere() -> None:
 def test_weights_come_back_rounded_once(digits: int) -> None:
     weights = np.random.default_rng(2).dirichlet(np.full(9, 0.3), (3, 4, 7)).astype(np.float32)
     weights[0, 0, 0] = [1, 0, 0, 0, 0, 0, 0, 0, 0]
-    found = unpacked(pack(Map("cross", "abcdefg", "abcdefghi", weights), digits).text, (3, 5, 7, 9))
+    found = unpacked(pack(AttentionMap("cross", "abcdefg", "abcdefghi", weights), digits).text, (3, 5, 7, 9))
     exact = np.concatenate([weights, weights.astype(np.float64).mean(1, keepdims=True)], 1)
     assert np.abs(found / 10**digits - exact).max() <= 0.5 * 10**-digits + 1e-12
     assert found[0, 0, 0].tolist() == [10**digits, 0, 0, 0, 0, 0, 0, 0, 0]
@@ -135,12 +135,20 @@ def test_weights_come_back_rounded_once(digits: int) -> None:
 
 def test_weights_that_are_no_shares_are_held_in_bounds() -> None:
     weights = np.array([[[[np.nan, np.inf, -1.0, 9.0]]]], np.float32)
-    assert unpacked(pack(Map("cross", "a", "abcd", weights), 4).text, (2, 4))[0].tolist() == [0, 65000, 0, 65535]
+    assert unpacked(pack(AttentionMap("cross", "a", "abcd", weights), 4).text, (2, 4))[0].tolist() == [
+        0,
+        65000,
+        0,
+        65535,
+    ]
 
 
 def test_decimals_are_given_up_where_there_is_no_room() -> None:
     rng = np.random.default_rng(3)
-    maps = [Map(kind, "ab" * 20, "ab" * 20, rng.dirichlet(np.ones(40), (1, 1, 40))) for kind in ("cross", "encoder")]
+    maps = [
+        AttentionMap(kind, "ab" * 20, "ab" * 20, rng.dirichlet(np.ones(40), (1, 1, 40)))
+        for kind in ("cross", "encoder")
+    ]
 
     def sizes(digits: int) -> list[int]:
         return [len(pack(map, digits).text) for map in maps]
@@ -166,8 +174,8 @@ def test_twelve_layers_and_heads_of_128_tokens_take_less_than_4_mb(kinds: list[s
     for kind in kinds:
         weights = np.exp(rng.standard_normal((12, 12, 128, 128), dtype=np.float32))
         weights = np.tril(weights) if kind == "decoder" else weights
-        maps.append(Map(kind, tokens, tokens, weights / weights.sum(-1, keepdims=True)))
-    page = build_page([Sentence("a", "b", maps)], {})
+        maps.append(AttentionMap(kind, tokens, tokens, weights / weights.sum(-1, keepdims=True)))
+    page = build_page([AttentionExample("a", "b", maps)], {})
     assert len(page.encode()) <= 4_000_000
     digits = data_of(Tags(page))["digits"]
     assert digits[0] >= 3 and min(digits) >= 2

@@ -11,7 +11,15 @@ import numpy as np
 import pytest
 from rich.cells import cell_len
 
-from attnkit.plotting.attention_maps import Map, Picture, Sentence, as_dictionary, entropies, pictures, shown
+from attnkit.plotting.attention_maps import (
+    AttentionExample,
+    AttentionMap,
+    MapSlice,
+    as_dictionary,
+    entropies,
+    pictures,
+    shown,
+)
 from attnkit.plotting.figure import Figure, Text, colour, heat_maps, to_svg
 from attnkit.plotting.raster import MOST_PIXELS, to_png, unknown_signs
 from attnkit.plotting.strokes import glyph, known
@@ -20,7 +28,7 @@ from attnkit.plotting.terminal import sentence_maps
 SVG = "{http://www.w3.org/2000/svg}"
 QUERIES, KEYS = ["Le", "chat", "</s>"], ["The", "cat", "sat", "</s>"]
 WEIGHTS = np.random.default_rng(5).dirichlet(np.ones(4), (2, 3, 3)).astype(np.float32)
-MAP = Map("cross", QUERIES, KEYS, WEIGHTS, ["dot", "additive", "deep"])
+MAP = AttentionMap("cross", QUERIES, KEYS, WEIGHTS, ["dot", "additive", "deep"])
 
 
 def test_entropy_is_the_mean_over_rows() -> None:
@@ -68,11 +76,11 @@ def test_a_layer_or_head_that_is_not_there(layer: int, head: int) -> None:
 
 def test_weights_must_fit_the_tokens() -> None:
     with pytest.raises(ValueError, match="2 queries and 4 keys"):
-        Map("cross", ["a", "b"], KEYS, WEIGHTS)
+        AttentionMap("cross", ["a", "b"], KEYS, WEIGHTS)
 
 
 def test_plain_data_holds_every_number() -> None:
-    found = as_dictionary(Sentence("The cat sat", "Le chat", [MAP], facts={"score": -1.0}))
+    found = as_dictionary(AttentionExample("The cat sat", "Le chat", [MAP], facts={"score": -1.0}))
     (map,) = found["attention"]
     assert np.array_equal(np.array(map["weights"], np.float32), WEIGHTS)
     assert (map["kind"], map["layers"], map["heads"], map["queries"], map["keys"]) == ("cross", 2, 3, QUERIES, KEYS)
@@ -81,13 +89,13 @@ def test_plain_data_holds_every_number() -> None:
 
 
 def test_a_kind_that_nobody_knows_has_its_own_name() -> None:
-    assert Map("word", ["a"], ["b"], np.ones((1, 1, 1, 1))).title == "Word attention"
-    assert Map("odd", ["a"], ["b"], np.ones((1, 1, 1, 1)), note="drawn").title == "odd attention (drawn)"
+    assert AttentionMap("word", ["a"], ["b"], np.ones((1, 1, 1, 1))).title == "Word attention"
+    assert AttentionMap("odd", ["a"], ["b"], np.ones((1, 1, 1, 1)), note="drawn").title == "odd attention (drawn)"
 
 
 @pytest.mark.parametrize("token", ["<b>&\"'", "</svg><script>x</script>", "\0\ud800\ufffe", "猫 ▁", ""])
 def test_svg_is_xml_in_which_tokens_are_text(token: str) -> None:
-    map = Map("cross", [token, "b"], ["c", token], np.array([[[[0.2, 0.8], [1, 0]]]]))
+    map = AttentionMap("cross", [token, "b"], ["c", token], np.array([[[[0.2, 0.8], [1, 0]]]]))
     root = ET.fromstring(to_svg(heat_maps(pictures(map, "all", "all"), token)))
     assert {element.tag for element in root.iter()} == {SVG + name for name in ("svg", "rect", "text", "title")}
     texts = [element.text for element in root.iter(f"{SVG}text")]
@@ -115,7 +123,7 @@ def decoded(png: bytes) -> np.ndarray:
 
 
 def test_every_cell_of_the_png_has_the_colour_of_its_weight() -> None:
-    picture = Picture("t", "a", ["é", "b"], ["c", "d"], np.array([[0.5, 0.0], [0.1, 1.0]]), 1.0)
+    picture = MapSlice("t", "a", ["é", "b"], ["c", "d"], np.array([[0.5, 0.0], [0.1, 1.0]]), 1.0)
     figure = heat_maps([picture])
     pixels = decoded(to_png(figure, 2.0))
     assert pixels.shape == (round(2 * figure.height), round(2 * figure.width), 3)
@@ -158,17 +166,17 @@ def test_a_picture_beyond_all_bounds_is_refused() -> None:
 
 
 def test_layers_that_are_cut_from_more_keep_their_numbers() -> None:
-    cut = Map("cross", QUERIES, KEYS, WEIGHTS[:2], first_layer=5)
+    cut = AttentionMap("cross", QUERIES, KEYS, WEIGHTS[:2], first_layer=5)
     assert [picture.title.split(", ")[1] for picture in pictures(cut, "all", 1)] == ["layer 5", "layer 6"]
     np.testing.assert_array_equal(pictures(cut, 6, 1)[0].weights, WEIGHTS[1, 0])
     for layer in (1, 4, 7):
         with pytest.raises(ValueError, match="layers 5 to 6"):
             pictures(cut, layer, 1)
-    assert as_dictionary(Sentence("a", "b", [cut]))["attention"][0]["first_layer"] == 5
+    assert as_dictionary(AttentionExample("a", "b", [cut]))["attention"][0]["first_layer"] == 5
 
 
 def test_a_sentence_in_the_terminal() -> None:
-    sentence = Sentence("The \x1b[31mcat\nsat", "Le chat", [MAP], facts={"log_prob": -0.5})
+    sentence = AttentionExample("The \x1b[31mcat\nsat", "Le chat", [MAP], facts={"log_prob": -0.5})
     drawn = sentence_maps(sentence, pictures(MAP, 2, "all"), colour=False)
     lines = drawn.splitlines()
     assert lines[0] == "The <U+001B>[31mcat<U+000A>sat"
@@ -178,8 +186,8 @@ def test_a_sentence_in_the_terminal() -> None:
     assert [line.count("head") for line in lines if "head" in line] == [1, 1, 1], "too wide to stand side by side"
     wide = sentence_maps(sentence, pictures(MAP, 2, "all"), colour=True, width=200).splitlines()
     assert [line.count("head") for line in wide if "head" in line] == [3]
-    narrow = Map("odd", ["猫"], ["犬"], np.ones((1, 2, 1, 1)))
-    two = sentence_maps(Sentence("猫", "", [narrow]), pictures(narrow, 1, "all"), colour=False).splitlines()
+    narrow = AttentionMap("odd", ["猫"], ["犬"], np.ones((1, 2, 1, 1)))
+    two = sentence_maps(AttentionExample("猫", "", [narrow]), pictures(narrow, 1, "all"), colour=False).splitlines()
     assert two[-1].split() == ["猫", "100", "猫", "100"], "two maps on one line"
 
 
@@ -187,7 +195,7 @@ def test_a_sentence_in_the_terminal() -> None:
 def test_long_texts_are_folded(width: int) -> None:
     texts = ["aa bb cc dd " * 9, "猫" * 50 + " x " + "y" * 90, "", "short"]
     for text in texts:
-        drawn = sentence_maps(Sentence(text, text, []), [], colour=False, width=width).split("\n")
+        drawn = sentence_maps(AttentionExample(text, text, []), [], colour=False, width=width).split("\n")
         assert max(map(cell_len, drawn)) <= max(width, len("; weights in percent"))
         said = "".join(drawn).split("; weights")[0].replace("->", "").replace(" ", "")
         assert said == shown(text).replace(" ", "") * 2 or not text

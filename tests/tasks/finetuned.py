@@ -14,11 +14,11 @@ from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.checkpoints.weights import tensors_of
 from attnkit.config import dump_yaml, validate
 from attnkit.engine.load import read_tokenizer, to_bytes
-from attnkit.engine.loading import open_run
-from attnkit.engine.registry import KINDS
-from attnkit.models.heads import Classifier, Reader, Tagger
-from attnkit.tasks.finetuning.predict import Predicting, open_predictor
-from attnkit.tasks.finetuning.prediction import Request
+from attnkit.engine.loading import load_model
+from attnkit.engine.registry import TASKS
+from attnkit.models.heads import SequenceClassifier, SpanPredictor, TokenClassifier
+from attnkit.tasks.finetuning.predict import OpenPredictor, open_predictor
+from attnkit.tasks.finetuning.prediction import PredictRequest
 from attnkit.tasks.text_classification.data import Labels
 from attnkit.text.config import VocabularyConfig
 from attnkit.text.tokenizer import Tokenizer
@@ -48,19 +48,19 @@ def random_run(
     """Write a run whose random weights are strong enough that what it finds differs from text to text."""
     torch.manual_seed(1)
     words = vocabulary()
-    tree = KINDS[task].preset("tiny", "bert")
+    tree = TASKS[task].preset("tiny", "bert")
     tree |= {
         "task": task,
         "data": {"files": ["train.txt"], **(data or {})},
         "model": {**tree["model"], **SIZES},
         "vocabulary": words.config.model_dump(mode="json"),
     }
-    config = validate(KINDS[task].config, tree)
+    config = validate(TASKS[task].config, tree)
     size, sizes = words.vocab_size, [len(labels)] if task != "question-answering" else []
     kinds: dict[str, Any] = {
-        "text-classification": Classifier,
-        "token-classification": Tagger,
-        "question-answering": Reader,
+        "text-classification": SequenceClassifier,
+        "token-classification": TokenClassifier,
+        "question-answering": SpanPredictor,
     }
     model = kinds[task](config.model, size, *sizes)
     with torch.no_grad():
@@ -87,14 +87,14 @@ def random_run(
 @functools.cache
 def opened(run: Path, task: str) -> tuple[Any, Tokenizer]:
     """Return the model and the vocabulary of a run."""
-    found = open_run(run, task, device="cpu")
+    found = load_model(run, task, device="cpu")
     return found.model, read_tokenizer(found.checkpoint)
 
 
-def predicting(run: Path, *paths: Path, told: list[str] | None = None, **asked: Any) -> Predicting:
+def predicting(run: Path, *paths: Path, told: list[str] | None = None, **asked: Any) -> OpenPredictor:
     """Open a run for predictions on files; what is told goes into a list."""
     said = [] if told is None else told
-    return open_predictor(Request(run, list(paths), device="cpu", threads=1, **asked), said.append)
+    return open_predictor(PredictRequest(run, list(paths), device="cpu", threads=1, **asked), said.append)
 
 
 def predicted(run: Path, *paths: Path, **asked: Any) -> list[str]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from attnkit.engine.resolve import resolve
-from attnkit.engine.trainer import Begun, Request, train
+from attnkit.engine.trainer import TrainingStarted, TrainRequest, train
 
 STEADY = ["precision=float32", "device=cpu", "threads=1"]
 SMALL = ["model.d_model=32", "model.n_heads=2", "model.n_layers=1", "model.d_ff=64", "model.max_length=24"]
@@ -26,8 +26,8 @@ def write(path: Path, *lines: str) -> Path:
 def prepare(config: Any, run: Path) -> list[Any]:
     """Prepare the text of a run and take its first step; return what was said."""
     said = []
-    for event in train(Request(config, run)):
+    for event in train(TrainRequest(config, run)):
         said.append(event)
-        if isinstance(event, Begun):
+        if isinstance(event, TrainingStarted):
             break
     return said

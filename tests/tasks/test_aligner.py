@@ -15,8 +15,8 @@ import pytest
 
 from attnkit.errors import DataError, UsageError
 from attnkit.kernels import alignment_grid as corpus_module
-from attnkit.tasks.word_alignment.encoders import Words
-from attnkit.tasks.word_alignment.lexicon import Aligner, Request, as_pharaoh
+from attnkit.tasks.word_alignment.encoders import WordEncoder
+from attnkit.tasks.word_alignment.lexicon import Aligner, AlignRequest, as_pharaoh
 from attnkit.tasks.word_alignment.symmetrize import METHODS
 from attnkit.text.translation_lexicon import load_dictionary
 
@@ -30,7 +30,7 @@ def files(folder: Path, src: Sequence[str] = SRC, tgt: Sequence[str] = TGT) -> t
     return folder / "a", folder / "b"
 
 
-def learnt(request: Request) -> tuple[Aligner, str]:
+def learnt(request: AlignRequest) -> tuple[Aligner, str]:
     """Return an aligner that has learnt, and its dictionary."""
     aligner, book = Aligner(request), StringIO()
     aligner.learn(book)
@@ -38,7 +38,7 @@ def learnt(request: Request) -> tuple[Aligner, str]:
 
 
 def test_a_small_corpus(tmp_path: Path) -> None:
-    aligner, book = learnt(Request(*files(tmp_path), iterations=20))
+    aligner, book = learnt(AlignRequest(*files(tmp_path), iterations=20))
     found = [as_pharaoh(links) for links in aligner.links()]
     assert found == ["0-0 1-1", "0-0 1-1", "", "0-0 1-1", "0-0 1-1 2-2", "", "0-0 1-1"]
     report = aligner.report
@@ -53,21 +53,21 @@ def test_a_small_corpus(tmp_path: Path) -> None:
 
 def test_the_first_perplexity_is_the_number_of_words_that_occur(tmp_path: Path) -> None:
     """By hand: the, house, book are equally likely. The word without a name and a vocabulary's others are not there."""
-    aligner = learnt(Request(*files(tmp_path, ["das Haus", "das Buch"], ["the house", "the book"])))[0]
+    aligner = learnt(AlignRequest(*files(tmp_path, ["das Haus", "das Buch"], ["the house", "the book"])))[0]
     assert aligner.report.perplexity["forward"][0] == pytest.approx(3.0, rel=1e-12)
     assert aligner.report.perplexity["reverse"][0] == pytest.approx(3.0, rel=1e-12)
 
 
 def test_the_dictionary_is_the_models_table(tmp_path: Path) -> None:
     """Every line is a probability of the table; --min-prob and --best leave out the least likely."""
-    from attnkit.kernels.ibm1 import begin_table, fastest, improve
+    from attnkit.kernels.ibm1 import em_step, fastest, init_table
 
     paths = files(tmp_path)
-    aligner, book = learnt(Request(*paths, iterations=3, min_prob=0.0))
-    table = begin_table(aligner.corpus)
+    aligner, book = learnt(AlignRequest(*paths, iterations=3, min_prob=0.0))
+    table = init_table(aligner.corpus)
     for _ in range(3):
-        improve(table, aligner.corpus, fastest())
-    src, tgt = (units.names for units in aligner.units if isinstance(units, Words))
+        em_step(table, aligner.corpus, fastest())
+    src, tgt = (units.names for units in aligner.units if isinstance(units, WordEncoder))
     rows = {}
     for key, prob in zip(table.keys.tolist(), table.probs.tolist(), strict=True):
         row, word = divmod(key, table.n_tgt)
@@ -78,16 +78,18 @@ def test_the_dictionary_is_the_models_table(tmp_path: Path) -> None:
     probs = [(left, float(prob)) for left, _, prob in lines]
     for (left, prob), (after, less) in pairwise(probs):
         assert left != after or prob >= less
-    likely = [line.split("\t") for line in learnt(Request(*paths, iterations=3, min_prob=0.3))[1].splitlines()[1:]]
+    likely = [line.split("\t") for line in learnt(AlignRequest(*paths, iterations=3, min_prob=0.3))[1].splitlines()[1:]]
     assert likely == [line for line in lines if float(line[2]) >= 0.3] and 0 < len(likely) < len(lines)
-    best = [line.split("\t") for line in learnt(Request(*paths, iterations=3, min_prob=0, best=1))[1].splitlines()[1:]]
+    best = [
+        line.split("\t") for line in learnt(AlignRequest(*paths, iterations=3, min_prob=0, best=1))[1].splitlines()[1:]
+    ]
     assert [line[0] for line in best] == list(dict.fromkeys(left for left, _, _ in lines))
     assert all(line in lines for line in best)
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_each_method_learns_what_it_needs(tmp_path: Path, method: Any) -> None:
-    aligner = Aligner(Request(*files(tmp_path), method=method))
+    aligner = Aligner(AlignRequest(*files(tmp_path), method=method))
     aligner.learn(None)
     needed = {"forward": {"forward"}, "reverse": {"reverse"}}.get(method, {"forward", "reverse"})
     assert aligner.report.perplexity.keys() == needed
@@ -98,49 +100,49 @@ def test_links_point_from_source_to_target(tmp_path: Path) -> None:
     """Where b translates y: in the second pair, where they stand at 2 and 0, the source's place is the first number."""
     src, tgt = ["a b", "c c b", "a a a", "c"], ["x y", "y z", "x x", "z"]
     for method in ("forward", "reverse", "intersection"):
-        aligner = Aligner(Request(*files(tmp_path, src, tgt), method=method, iterations=30))
+        aligner = Aligner(AlignRequest(*files(tmp_path, src, tgt), method=method, iterations=30))
         aligner.learn(None)
         second = list(aligner.links())[1]
         assert (2, 0) in second and (1, 1) in second and (0, 2) not in second
 
 
 def test_packed_files_give_the_same(tmp_path: Path) -> None:
-    plain = learnt(Request(*files(tmp_path)))
+    plain = learnt(AlignRequest(*files(tmp_path)))
     for name in ("a", "b"):
         (tmp_path / f"{name}.gz").write_bytes(gzip.compress((tmp_path / name).read_bytes()))
-    packed = learnt(Request(tmp_path / "a.gz", tmp_path / "b.gz"))
+    packed = learnt(AlignRequest(tmp_path / "a.gz", tmp_path / "b.gz"))
     assert list(packed[0].links()) == list(plain[0].links()) and packed[1] == plain[1]
 
 
 def test_long_lines_are_left_out(tmp_path: Path) -> None:
     src, tgt = [*SRC, "das " * 9, "das"], [*TGT, "the", "the " * 9]
-    aligner, book = learnt(Request(*files(tmp_path, src, tgt), max_length=8))
+    aligner, book = learnt(AlignRequest(*files(tmp_path, src, tgt), max_length=8))
     assert aligner.report.long == 2 and list(aligner.links())[-2:] == [[], []]
-    assert book == learnt(Request(*files(tmp_path)))[1]
+    assert book == learnt(AlignRequest(*files(tmp_path)))[1]
 
 
 def test_what_cannot_be_aligned_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"has 7 lines and .* has 6") as caught:
-        Aligner(Request(*files(tmp_path, SRC, TGT[:6])))
+        Aligner(AlignRequest(*files(tmp_path, SRC, TGT[:6])))
     assert "attnkit check" in (caught.value.help or "")
     for src, tgt, said in (([], [], "no lines"), (["a", ""], ["", "b"], "all 2 are blank on a side")):
         with pytest.raises(DataError, match=said):
-            Aligner(Request(*files(tmp_path, src, tgt)))
+            Aligner(AlignRequest(*files(tmp_path, src, tgt)))
     for null_prob in (0.0, 1.0, -1.0, float("nan")):
         with pytest.raises(UsageError, match="--null-prob"):
-            Aligner(Request(*files(tmp_path), null_prob=null_prob))
+            Aligner(AlignRequest(*files(tmp_path), null_prob=null_prob))
     with pytest.raises(UsageError, match="--tgt-vocab needs --vocab"):
-        Aligner(Request(*files(tmp_path), tgt_vocab=tmp_path / "v"))
+        Aligner(AlignRequest(*files(tmp_path), tgt_vocab=tmp_path / "v"))
     with pytest.raises(UsageError, match="leave out --vocab"):
-        Aligner(Request(*files(tmp_path), run=tmp_path, vocab=tmp_path / "v"))
+        Aligner(AlignRequest(*files(tmp_path), run=tmp_path, vocab=tmp_path / "v"))
 
 
 def test_words_beyond_the_most_are_one_that_no_dictionary_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    words = Words(most=4)
+    words = WordEncoder(most=4)
     assert words.encode(["a b a", "c d", "d " + "x" * 2000, "b"]) == [[1, 2, 1], [3, 0], [0, 0], [2]]
     assert words.size == 4 and words.names == ["", "a", "b", "c"]
-    monkeypatch.setattr("attnkit.tasks.word_alignment.encoders.Words.__init__.__defaults__", (4,))
-    aligner, book = learnt(Request(*files(tmp_path)))
+    monkeypatch.setattr("attnkit.tasks.word_alignment.encoders.WordEncoder.__init__.__defaults__", (4,))
+    aligner, book = learnt(AlignRequest(*files(tmp_path)))
     assert {line.split("\t")[0] for line in book.splitlines()[1:]} == {"", "das", "Haus", "Buch"}
     assert {line.split("\t")[1] for line in book.splitlines()[1:]} == {"the", "house", "book"}
     assert sum(map(len, aligner.links())) > 5  # the nameless words are linked as others are
@@ -156,7 +158,7 @@ def test_memory_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         paths = files(tmp_path, lines[0][:n_lines], lines[1][:n_lines])
         tracemalloc.start()
         try:
-            aligner = Aligner(Request(*paths, max_pairs=1 << 14, method="forward", iterations=1))
+            aligner = Aligner(AlignRequest(*paths, max_pairs=1 << 14, method="forward", iterations=1))
             aligner.learn(None)
             return tracemalloc.get_traced_memory()[1], aligner.report.word_pairs
         finally:

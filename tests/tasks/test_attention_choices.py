@@ -111,7 +111,7 @@ def test_who_listens_to_a_function_answers_as_it_does(distribution: Any) -> None
     """And keeps what it was asked, also where the scores are taken relative to their row's largest."""
     import torch
 
-    from attnkit.analysis.compare_alignments import Listener
+    from attnkit.analysis.compare_alignments import StateRecorder
     from attnkit.models.attention.alignment import make_alignment
     from attnkit.models.attention.attend import attend
     from attnkit.models.attention.distribution import make_distribution
@@ -119,7 +119,7 @@ def test_who_listens_to_a_function_answers_as_it_does(distribution: Any) -> None
     torch.manual_seed(0)
     query, keys, values = (6 * torch.randn(1, 1, n, 64) for n in (2, 5, 5))
     align, distribute = make_alignment("kernel", 64, 64), make_distribution(distribution, 64)
-    listener = Listener(align, [0])
+    listener = StateRecorder(align, [0])
     found, expected = (attend(query, keys, values, each, distribute) for each in (listener, align))
     assert torch.equal(found[1], expected[1]) and bool((found[1].sum(-1) > 0.99).all())
     assert len(listener.queries) == len(listener.keys) == 1

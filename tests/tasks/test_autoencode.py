@@ -14,9 +14,9 @@ from attnkit.analysis.verify import verify_run
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.data.config import NoiseConfig
 from attnkit.data.store import write_store
-from attnkit.engine.loading import open_run
+from attnkit.engine.loading import load_model
 from attnkit.engine.resolve import resolve
-from attnkit.engine.trainer import Begun, Request, train
+from attnkit.engine.trainer import TrainingStarted, TrainRequest, train
 from attnkit.errors import AttnkitError, DataError, RunError, UsageError
 from attnkit.tasks.autoencoding.lines import unigram_loss
 
@@ -25,7 +25,7 @@ STEADY = ["precision=float32", "device=cpu", "threads=1", "evaluation.n_samples=
 
 def learn(flags: dict[str, Any], run: Path, *sets: str) -> Any:
     config = resolve({"task": "autoencode", **flags}, sets=[*STEADY, *sets], preset_name="tiny").config
-    return list(train(Request(config, run)))[-1]
+    return list(train(TrainRequest(config, run)))[-1]
 
 
 def subspace(n: int, rank: int, width: int, seed: int, noise: float = 0.1) -> Any:
@@ -106,7 +106,7 @@ def test_denoising_learns_what_belongs_together(tmp_path: Path) -> None:
         "noise.shuffle_prob=0.2",
     ]
     assert learn(flags, tmp_path / "run", *sets).metrics["exact"] == 100
-    opened = open_run(tmp_path / "run", "autoencode", device="cpu")
+    opened = load_model(tmp_path / "run", "autoencode", device="cpu")
     from attnkit.engine.load import read_tokenizer
     from attnkit.tasks.autoencoding.lines import reconstruct
 
@@ -123,14 +123,14 @@ def test_the_unigram_baseline_is_worked_out_by_hand(tmp_path: Path) -> None:
 
 
 def test_the_masked_numbers_are_the_mean_of_the_training_data(tmp_path: Path, workshop: Any) -> None:
-    from attnkit.data.vectors import VectorRows
+    from attnkit.data.vectors import VectorDataset
 
     workshop.train(workshop.configure_task("vectors", limits__max_steps=1), tmp_path / "run")
-    rows = VectorRows.open(tmp_path / "run/data/train", NoiseConfig(mask_prob=1.0))
+    rows = VectorDataset.open(tmp_path / "run/data/train", NoiseConfig(mask_prob=1.0))
     batch = rows.batch(np.arange(4), 1, 0)
     torch.testing.assert_close(batch.noisy, torch.from_numpy(rows.mean).float().expand(4, -1))
     assert torch.equal(batch.clean, torch.from_numpy(rows.vectors[:4].copy()))
-    model = open_run(tmp_path / "run", "autoencode", device="cpu").model
+    model = load_model(tmp_path / "run", "autoencode", device="cpu").model
     torch.testing.assert_close(model.mean, torch.from_numpy(rows.mean).float())
 
 
@@ -169,7 +169,7 @@ def test_a_run_begun_from_another_begins_with_its_weights(workshop: Any, tmp_pat
     source = RunFolder(tmp_path / "first").checkpoint()[0]
     changes = {"limits__max_steps": 1, "optimization__learning_rate": 1e-12}
     workshop.train(workshop.configure_task("vectors", **changes), tmp_path / "second", init_from=tmp_path / "first")
-    models = [open_run(tmp_path / name, "autoencode", device="cpu").model for name in ("first", "second")]
+    models = [load_model(tmp_path / name, "autoencode", device="cpu").model for name in ("first", "second")]
     for ours, theirs in zip(*(model.state_dict().values() for model in models), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-6)
     assert source.step in (5, 10, 12)
@@ -181,7 +181,7 @@ def test_held_out_lines_are_never_trained_on(tmp_path: Path) -> None:
     flags = {"data.files": [str(tmp_path / "a.txt")]}
     sets = ("limits.max_steps=1", "data.held_out=5", "vocabulary.kind=char", "model.d_model=8", "model.d_hidden=8")
     config = resolve({"task": "autoencode", **flags}, sets=[*STEADY, *sets], preset_name="tiny").config
-    begun = next(event for event in train(Request(config, tmp_path / "run")) if isinstance(event, Begun))
+    begun = next(event for event in train(TrainRequest(config, tmp_path / "run")) if isinstance(event, TrainingStarted))
     counts = begun.counts
     assert counts["valid"] == len((tmp_path / "run/data/valid.txt").read_text().splitlines())
     assert counts["train"] + counts["held_out"] + counts["repeats_of_held_out"] + counts["blank"] == 102
@@ -199,7 +199,7 @@ def test_validation_lines_beyond_the_limit_are_counted(tmp_path: Path, monkeypat
     }
     sets = [*STEADY, "vocabulary.kind=char", "limits.max_steps=1"]
     config = resolve(flags, sets=sets, preset_name="tiny").config
-    begun = next(event for event in train(Request(config, tmp_path / "run")) if isinstance(event, Begun))
+    begun = next(event for event in train(TrainRequest(config, tmp_path / "run")) if isinstance(event, TrainingStarted))
     assert (begun.counts["valid"], begun.counts["too_long_in_validation"]) == (1, 2)
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from attnkit.errors import RunError, StoppedError, UsageError
-from attnkit.tasks.translation.data import Warned
-from attnkit.tasks.translation.task import Begun, Request, train
+from attnkit.tasks.translation.data import WarningEvent
+from attnkit.tasks.translation.task import TrainingStarted, TrainRequest, train
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +25,7 @@ def other(workshop: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def stop_after(steps: int, config: Any, run: Path, **options: Any) -> None:
     calls = itertools.count(1)
     with pytest.raises(StoppedError):
-        list(train(Request(config, run, stop=lambda: next(calls) == steps, **options)))
+        list(train(TrainRequest(config, run, stop=lambda: next(calls) == steps, **options)))
 
 
 def weights(run: Path, step: int) -> bytes:
@@ -39,8 +39,8 @@ def test_a_run_that_never_saved_is_encoded_anew_for_other_weights(
     """The first call dies when all is encoded and nothing saved. Its ids mean nothing to the second one's weights."""
     runs, run, config = {"trained": trained, "other": other}, tmp_path / "run", workshop.configure(limits__max_steps=1)
     with pytest.raises(KeyboardInterrupt):
-        for event in train(Request(config, run, init_from=runs[first] if first else None)):
-            if isinstance(event, Begun):
+        for event in train(TrainRequest(config, run, init_from=runs[first] if first else None)):
+            if isinstance(event, TrainingStarted):
                 raise KeyboardInterrupt
     assert (run / "data/prepared.json").exists() and not (run / "checkpoints").exists()
     workshop.train(config, run, init_from=runs[then] if then else None)
@@ -56,15 +56,15 @@ def test_other_weights_are_another_run(workshop: Any, trained: Path, other: Path
     workshop.train(workshop.configure(limits__max_steps=2), run, init_from=source)
     for steps in (2, 3):  # whether there is something left to do or not
         with pytest.raises(UsageError, match=r"--init-from: weights [0-9a-f]{12} -> weights [0-9a-f]{12} \(") as caught:
-            list(train(Request(workshop.configure(limits__max_steps=steps), run, init_from=other)))
+            list(train(TrainRequest(workshop.configure(limits__max_steps=steps), run, init_from=other)))
         assert caught.value.exit_code == 2
     shutil.move(source, tmp_path / "moved")
     assert workshop.train(workshop.configure(limits__max_steps=3), run, init_from=tmp_path / "moved").step == 3
     assert workshop.train(workshop.configure(limits__max_steps=4), run).step == 4, "a run that goes on needs no source"
     with pytest.raises(UsageError, match="--init-from: weights"):
-        list(train(Request(workshop.configure(limits__max_steps=5), run, init_from=other)))
-    events = list(train(Request(workshop.configure(limits__max_steps=5), run, init_from=source)))
-    assert [event.text for event in events if isinstance(event, Warned)] == [
+        list(train(TrainRequest(workshop.configure(limits__max_steps=5), run, init_from=other)))
+    events = list(train(TrainRequest(workshop.configure(limits__max_steps=5), run, init_from=source)))
+    assert [event.text for event in events if isinstance(event, WarningEvent)] == [
         f"there is no run {source}; this one goes on with what it holds"
     ]
 
@@ -72,13 +72,13 @@ def test_other_weights_are_another_run(workshop: Any, trained: Path, other: Path
 def test_a_run_begun_without_another_never_takes_weights(workshop: Any, trained: Path, tmp_path: Path) -> None:
     workshop.train(workshop.configure(limits__max_steps=2), tmp_path / "run")
     with pytest.raises(UsageError, match="--init-from: none -> weights"):
-        list(train(Request(workshop.configure(limits__max_steps=3), tmp_path / "run", init_from=trained)))
+        list(train(TrainRequest(workshop.configure(limits__max_steps=3), tmp_path / "run", init_from=trained)))
 
 
 def test_two_vocabularies_are_refused(workshop: Any, trained: Path, other: Path, tmp_path: Path) -> None:
     config = workshop.configure(vocabulary_files=[str(trained / "tokenizer.json")])
     with pytest.raises(UsageError, match="fit no vocabulary but that run's own") as caught:
-        list(train(Request(config, tmp_path / "run", init_from=other)))
+        list(train(TrainRequest(config, tmp_path / "run", init_from=other)))
     assert caught.value.where is not None and "--vocab" in caught.value.where
     assert not (tmp_path / "run").exists()
 
@@ -128,7 +128,7 @@ def test_damaged_data_says_what_to_remove(workshop: Any, stopped: Path, tmp_path
     data = run / "data"
     (data / name).write_bytes((data / name).read_bytes()[:-20])
     with pytest.raises(RunError, match="damaged") as caught:
-        list(train(Request(config, run)))
+        list(train(TrainRequest(config, run)))
     assert caught.value.where == str(data / where)
     assert caught.value.help == f"remove {data} and run the same command again: it is made anew from the text"
     shutil.rmtree(data)

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from attnkit.data.config import DocumentsConfig
-from attnkit.engine.loading import open_run
+from attnkit.engine.loading import load_model
 from attnkit.engine.resolve import resolve
-from attnkit.engine.trainer import Begun, Request, train
+from attnkit.engine.trainer import TrainingStarted, TrainRequest, train
 from attnkit.errors import AttnkitError, DataError, RunError, UsageError
-from attnkit.tasks.text_classification.data import Labels, Reader
+from attnkit.tasks.text_classification.data import DocumentEncoder, Labels
 from attnkit.tasks.text_classification.predict import Classifier
 from attnkit.tasks.text_classification.task import DocumentsEvaluation
 from attnkit.text.config import VocabularyConfig
@@ -65,7 +65,7 @@ def taught(tmp_path_factory: pytest.TempPathFactory) -> Path:
     sizes = [f"model.{name}=24" for name in ("d_model", "d_word", "d_sentence", "d_attention")]
     sets = [*STEADY, *sizes, "limits.max_epochs=6", "optimization.batch_tokens=500", "optimization.learning_rate=1e-2"]
     config = resolve(flags, sets=[*sets, "evaluation.every_epochs=6"], preset_name="tiny").config
-    done = list(train(Request(config, folder / "run")))[-1]
+    done = list(train(TrainRequest(config, folder / "run")))[-1]
     assert done.metrics["accuracy"] > 97 and done.metrics["macro_f1"] > 97
     return folder / "run"
 
@@ -73,7 +73,7 @@ def taught(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_it_finds_the_label_the_sentence_and_the_word(taught: Path) -> None:
     drawn = random.Random(2)
     rows = [review(drawn) for _ in range(100)]
-    found = Classifier(open_run(taught, "classify", device="cpu")).classify([text for text, *_ in rows])
+    found = Classifier(load_model(taught, "classify", device="cpu")).classify([text for text, *_ in rows])
     right = sentence = word = 0
     for labeled, (_, label, place, telling) in zip(found, rows, strict=True):
         right += labeled.label == label
@@ -86,7 +86,7 @@ def test_it_finds_the_label_the_sentence_and_the_word(taught: Path) -> None:
 
 
 def test_a_result_depends_on_its_own_document_alone(taught: Path) -> None:
-    classifier = Classifier(open_run(taught, "classify", device="cpu"))
+    classifier = Classifier(load_model(taught, "classify", device="cpu"))
     drawn = random.Random(3)
     texts = [*(review(drawn)[0] for _ in range(9)), "", "  ", "zzz qqq. unheard-of!", "a. " * 400]
     whole = classifier.classify(texts)
@@ -124,8 +124,8 @@ def test_other_functions_train_and_classify(tmp_path: Path, case: str) -> None:
     config = resolve(
         {"task": "classify", "data.files": [str(tmp_path / "a.tsv")]}, sets=sets, preset_name="tiny"
     ).config
-    list(train(Request(config, tmp_path / "run")))
-    opened = open_run(tmp_path / "run", "classify", device="cpu")
+    list(train(TrainRequest(config, tmp_path / "run")))
+    opened = load_model(tmp_path / "run", "classify", device="cpu")
     assert f"{opened.config.model.alignment}, {opened.config.model.distribution}" == case
     classifier, texts = Classifier(opened), [text for text, *_ in rows[:5]]
     for text, labeled in zip(texts, classifier.classify(texts), strict=True):
@@ -155,7 +155,7 @@ def test_functions_that_do_not_fit_are_told_before_training() -> None:
 
 def test_long_sentences_go_on_and_long_documents_end() -> None:
     tokenizer = train_vocabulary(["a b c d e"] * 3, VocabularyConfig(kind="word", min_frequency=1))
-    reader = Reader(tokenizer, DocumentsConfig(files=("x",), max_length=2, max_sentences=3))
+    reader = DocumentEncoder(tokenizer, DocumentsConfig(files=("x",), max_length=2, max_sentences=3))
     a, b, c, d, e = tokenizer.encode(["a b c d e"])[0]
     assert reader.encode(["a b c d e. x", "a. b. c. d", ""])[0][:2] == [[a, b], [c, d]]
     assert len(reader.encode(["a b c d e"])[0]) == 3 and reader.encode([" "]) == [[]]
@@ -171,7 +171,7 @@ def test_documents_that_are_cut_short_are_counted(tmp_path: Path) -> None:
         (tmp_path / f"{name}.tsv").write_text("".join(rows))
     flags = {"task": "classify", "data.files": [str(tmp_path / "a.tsv")], "data.valid_files": [str(tmp_path / "b.tsv")]}
     config = resolve(flags, sets=[*STEADY, "data.max_sentences=3", "limits.max_steps=1"], preset_name="tiny").config
-    begun = next(event for event in train(Request(config, tmp_path / "run")) if isinstance(event, Begun))
+    begun = next(event for event in train(TrainRequest(config, tmp_path / "run")) if isinstance(event, TrainingStarted))
     assert (begun.counts["cut_short"], begun.counts["cut_short_in_validation"]) == (6, 3)
 
 
@@ -179,7 +179,7 @@ def test_the_evaluation_counts_as_the_classifier_does(taught: Path) -> None:
     from attnkit.metrics.labels import label_scores
     from attnkit.tasks.text_classification.data import open_documents
 
-    opened = open_run(taught, "classify", device="cpu")
+    opened = load_model(taught, "classify", device="cpu")
     prepared = open_documents(opened.config, taught / "data")
     found = DocumentsEvaluation(prepared, opened.device, 2)(opened.model)
     lines = [line.split("\t") for line in (taught.parent / "valid.tsv").read_text().splitlines()]
@@ -192,7 +192,7 @@ def test_the_evaluation_counts_as_the_classifier_does(taught: Path) -> None:
 def test_a_stop_gives_an_evaluation_up(taught: Path) -> None:
     from attnkit.tasks.text_classification.data import open_documents
 
-    opened = open_run(taught, "classify", device="cpu")
+    opened = load_model(taught, "classify", device="cpu")
     prepared = open_documents(opened.config, taught / "data")
     assert DocumentsEvaluation(prepared, opened.device, 2, stop=lambda: True)(opened.model) is None
 
@@ -214,7 +214,7 @@ def test_labeled_files_that_cannot_be_trained_on(tmp_path: Path, case: str) -> N
     (tmp_path / "a.tsv").write_bytes(text.encode("utf-8", "surrogateescape"))
     with pytest.raises(error, match=said):
         config = resolve({"task": "classify", "data.files": [str(tmp_path / "a.tsv")]}, sets=STEADY, preset_name="tiny")
-        list(train(Request(config.config, tmp_path / "run")))
+        list(train(TrainRequest(config.config, tmp_path / "run")))
 
 
 def test_an_unknown_label_to_validate_on_is_refused(tmp_path: Path) -> None:
@@ -222,7 +222,7 @@ def test_an_unknown_label_to_validate_on_is_refused(tmp_path: Path) -> None:
     (tmp_path / "b.tsv").write_text("a\tz\n")
     flags = {"task": "classify", "data.files": [str(tmp_path / "a.tsv")], "data.valid_files": [str(tmp_path / "b.tsv")]}
     with pytest.raises(DataError, match="has the label 'z'"):
-        list(train(Request(resolve(flags, sets=STEADY, preset_name="tiny").config, tmp_path / "run")))
+        list(train(TrainRequest(resolve(flags, sets=STEADY, preset_name="tiny").config, tmp_path / "run")))
 
 
 @pytest.mark.parametrize(
@@ -249,4 +249,4 @@ def test_a_run_with_other_labels_cannot_be_begun_from_it(taught: Path, tmp_path:
     flags = {"task": "classify", "data.files": [str(tmp_path / "a.tsv")]}
     config = resolve(flags, sets=[*STEADY, *sizes], preset_name="tiny").config
     with pytest.raises(DataError, match="does not know the label"):
-        list(train(Request(config, tmp_path / "run", init_from=taught)))
+        list(train(TrainRequest(config, tmp_path / "run", init_from=taught)))

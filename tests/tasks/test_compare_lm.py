@@ -11,12 +11,12 @@ import torch
 from hub_runs import configure, save_run, shaken, vocabulary
 
 from attnkit.engine.load import read_tokenizer
-from attnkit.engine.loading import open_run
+from attnkit.engine.loading import load_model
 from attnkit.errors import DataError, RunError
 from attnkit.models.bert import Bert
 from attnkit.models.gpt import Gpt
-from attnkit.models.packing import Layout
-from attnkit.tasks.language_modeling.compare import Request, compare
+from attnkit.models.packing import PackedLayout
+from attnkit.tasks.language_modeling.compare import CompareRequest, compare
 
 TEXT = "the lazy dog sleeps, the fox doesn't sleep"
 
@@ -40,26 +40,26 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.mark.parametrize("gpt", ["gpt", "back"])
 def test_each_place_is_a_pass_over_what_may_be_seen(runs: dict[str, Path], gpt: str) -> None:
-    guessed = compare(Request((runs["bert"], runs[gpt]), TEXT, top=4), print)
-    assert compare(Request((runs[gpt], runs["bert"]), TEXT, top=4), print) == guessed
+    guessed = compare(CompareRequest((runs["bert"], runs[gpt]), TEXT, top=4), print)
+    assert compare(CompareRequest((runs[gpt], runs["bert"]), TEXT, top=4), print) == guessed
     for name, one in zip(("bert", gpt), guessed, strict=True):
-        opened = open_run(runs[name], "mlm" if name == "bert" else "clm", device="cpu")
+        opened = load_model(runs[name], "mlm" if name == "bert" else "clm", device="cpu")
         model: Any = opened.model
         tokenizer = read_tokenizer(opened.checkpoint)
         ids = tokenizer.encode([TEXT])[0]
-        assert [place.piece for place in one.places] == tokenizer.pieces(ids)
+        assert [place.piece for place in one.places] == tokenizer.tokens(ids)
         for i, place in enumerate(one.places):
             if name == "bert":
                 row, at = [1, *ids[:i], 4, *ids[i + 1 :], 2], i + 1
             else:
                 row, at = ([1, *ids[:i]], -1) if name == "gpt" else ([1, *ids[:i:-1]], -1)
             with torch.no_grad():
-                logits = model.head(model.hidden(torch.tensor([row]), Layout.whole(1))[0, at]).double()
+                logits = model.head(model.hidden(torch.tensor([row]), PackedLayout.unpacked(1))[0, at]).double()
             probs = logits.softmax(-1)
             assert place.probability == pytest.approx(float(probs[ids[i]]), rel=1e-4)
             order = probs.argsort(descending=True).tolist()
             assert place.rank == order.index(ids[i]) + 1
-            assert [guess.piece for guess in place.guesses] == tokenizer.pieces(order[:4])
+            assert [guess.piece for guess in place.guesses] == tokenizer.tokens(order[:4])
             assert [g.probability for g in place.guesses] == pytest.approx(probs[order[:4]].tolist(), rel=1e-4)
             sees = (place.before if name != "back" else "") + place.piece.replace("▁", "")
             assert TEXT.startswith(sees) if name != "back" else place.before == ""
@@ -84,4 +84,4 @@ def test_what_cannot_be_compared(
     runs: dict[str, Path], names: tuple[str, str], text: str, error: Any, said: str
 ) -> None:
     with pytest.raises(error, match=said):
-        compare(Request((runs[names[0]], runs[names[1]]), text), print)
+        compare(CompareRequest((runs[names[0]], runs[names[1]]), text), print)

@@ -15,9 +15,9 @@ import torch
 from torch import nn
 from torch._dynamo.utils import counters
 
-from attnkit.engine.compile import uncompiled
+from attnkit.engine.compile import run_eager
 from attnkit.errors import StoppedError, SystemFailure, UsageError
-from attnkit.models.attention.multihead import FREELY
+from attnkit.models.attention.multihead import FULL_ATTENTION
 from attnkit.models.language_config import BertConfig
 from attnkit.models.layers import EncoderLayer
 
@@ -66,7 +66,7 @@ def test_a_layer_is_one_graph_with_dropout(norm: Any) -> None:
     layer = EncoderLayer(BertConfig(d_model=16, n_heads=2, d_ff=32, norm=norm)).train()
     layer.compile(backend="eager", dynamic=True, fullgraph=True)  # which raises where there would be two
     for n in (3, 5):
-        assert layer(torch.randn(n, 4, 16), FREELY).shape == (n, 4, 16)
+        assert layer(torch.randn(n, 4, 16), FULL_ATTENTION).shape == (n, 4, 16)
 
 
 def test_what_was_compiled_is_not_computed_with(workshop: Any) -> None:
@@ -75,9 +75,11 @@ def test_what_was_compiled_is_not_computed_with(workshop: Any) -> None:
     counters.clear()
     layer, x = EncoderLayer(BertConfig(d_model=16, n_heads=2, d_ff=32)), torch.randn(2, 4, 16)
     layer.compile(backend="eager")
-    uncompiled(lambda model: model(x, FREELY), workshop.configure_task("hidden words", torch_compile=True))(layer)
+    run_eager(lambda model: model(x, FULL_ATTENTION), workshop.configure_task("hidden words", torch_compile=True))(
+        layer
+    )
     assert not counters["stats"]
-    layer(x, FREELY)
+    layer(x, FULL_ATTENTION)
     assert counters["stats"]["unique_graphs"] == 1
 
 

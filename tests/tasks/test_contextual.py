@@ -11,9 +11,9 @@ import torch
 from language import configure
 
 from attnkit.analysis.contextual import compare_contexts, encoder_of
-from attnkit.engine.loading import open_run
+from attnkit.engine.loading import load_model
 from attnkit.errors import DataError
-from attnkit.models.packing import Layout
+from attnkit.models.packing import PackedLayout
 from attnkit.text.tokenizer import BOS_ID, EOS_ID, Tokenizer
 
 SENTENCES = ["some people came home", "then (People) came"]
@@ -29,21 +29,21 @@ def bert(workshop: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def by_hand(run: Path, sentence: str, layer: int, pieces: list[str]) -> np.ndarray[Any, Any]:
     """Return the mean over the places where these pieces stand in a sentence one behind the other."""
-    opened = open_run(run, "mlm", device="cpu")
+    opened = load_model(run, "mlm", device="cpu")
     tokenizer = Tokenizer.from_json((run / "tokenizer.json").read_bytes())
     (ids,) = tokenizer.encode([sentence])
     assert len(ids) <= 22, "one window"
-    shown = tokenizer.pieces(ids)
+    shown = tokenizer.tokens(ids)
     (start,) = [i for i in range(len(shown)) if shown[i : i + len(pieces)] == pieces]
     with torch.no_grad():
         row = torch.tensor([[BOS_ID, *ids, EOS_ID]])
-        hidden = opened.model.hidden(row, Layout.whole(1), layers=layer)[0]
+        hidden = opened.model.hidden(row, PackedLayout.unpacked(1), layers=layer)[0]
     return hidden[1 + start : 1 + start + len(pieces)].double().mean(0).numpy()
 
 
 def spelled(tokenizer: Tokenizer, word: str) -> list[str]:
     """Return the pieces of a word; a space that is a piece of its own is not the word's."""
-    pieces = tokenizer.pieces(tokenizer.encode([word])[0])
+    pieces = tokenizer.tokens(tokenizer.encode([word])[0])
     return pieces[1:] if pieces[0] == "▁" else pieces
 
 
@@ -56,9 +56,9 @@ def test_a_word_is_the_mean_of_its_pieces_in_its_sentence(bert: Path, layer: int
         pieces = spelled(tokenizer, form)
         expected = by_hand(bert, sentence, 2 if layer is None else layer, pieces)
         np.testing.assert_allclose(vector, expected, rtol=1e-4, atol=1e-5)
-    weights = open_run(bert, "mlm", device="cpu").model.embedding.weight.detach().numpy()
-    ids = [id for id in tokenizer.encode(["people"])[0] if tokenizer.pieces([id]) != ["▁"]]
-    assert found.pieces == tokenizer.pieces(ids)
+    weights = load_model(bert, "mlm", device="cpu").model.embedding.weight.detach().numpy()
+    ids = [id for id in tokenizer.encode(["people"])[0] if tokenizer.tokens([id]) != ["▁"]]
+    assert found.pieces == tokenizer.tokens(ids)
     np.testing.assert_allclose(found.static, weights[ids].mean(0), atol=1e-6)
     one, other = map(np.array, found.contextual)
     cosine = one @ other / np.linalg.norm(one) / np.linalg.norm(other)

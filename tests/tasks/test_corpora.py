@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from attnkit.data.config import DataConfig
-from attnkit.tasks.translation.parallel_data import Corpora
+from attnkit.tasks.translation.parallel_data import ParallelData
 
 NAMES = [f"{name}.{side}" for name in "abc" for side in ("src", "tgt")]
 
@@ -29,9 +29,9 @@ def opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
-def corpora(folder: Path, **others: Any) -> Corpora:
+def corpora(folder: Path, **others: Any) -> ParallelData:
     src, tgt = (tuple(str(folder / name) for name in NAMES if name.endswith(side)) for side in ("src", "tgt"))
-    return Corpora(DataConfig(src=src, tgt=tgt, **others))
+    return ParallelData(DataConfig(src=src, tgt=tgt, **others))
 
 
 def test_text_is_read_once_where_nothing_is_held_out(tmp_path: Path, opened: list[str]) -> None:

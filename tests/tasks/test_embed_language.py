@@ -13,7 +13,7 @@ from language import configure
 from attnkit.analysis.embed_transformer import Reader, line_vectors, names, open_reader, static_rows, token_vectors
 from attnkit.errors import UsageError
 from attnkit.models.bert import Bert
-from attnkit.models.packing import Layout
+from attnkit.models.packing import PackedLayout
 from attnkit.text.tokenizer import BOS_ID, EOS_ID
 
 LINES = [
@@ -48,7 +48,7 @@ def alone(reader: Reader, ids: list[int]) -> np.ndarray[Any, Any]:
     turned = ids[::-1] if reader.backwards else ids
     row = [BOS_ID, *turned, *([EOS_ID] if isinstance(reader.model, Bert) else [])]
     with torch.no_grad():
-        found = reader.model.hidden(torch.tensor([row]), Layout.whole(1), layers=reader.layer)[0].numpy()
+        found = reader.model.hidden(torch.tensor([row]), PackedLayout.unpacked(1), layers=reader.layer)[0].numpy()
     inner = found[1 : 1 + len(ids)]
     return np.concatenate([found[:1], inner[::-1] if reader.backwards else inner])
 
@@ -116,7 +116,7 @@ def test_the_table_is_the_embeddings_with_a_name_for_each_row(runs: dict[str, Pa
     assert block.numbers is not None and block.inputs is not None
     assert np.array_equal(block.numbers, reader.model.embedding.weight.detach().numpy())
     assert len(set(block.inputs)) == len(block.inputs) == reader.tokenizer.vocab_size
-    shown = reader.tokenizer.pieces(range(reader.tokenizer.vocab_size))
+    shown = reader.tokenizer.tokens(range(reader.tokenizer.vocab_size))
     for name, piece in zip(names(reader.tokenizer), shown, strict=True):
         assert name == piece or name.startswith(f"{piece}#")
     assert block.inputs[reader.tokenizer.encode(["the"])[0][0]] == "▁the"

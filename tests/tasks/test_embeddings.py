@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from attnkit.data.prepared_dir import Stage, Warned
-from attnkit.engine.inheritance import layer_of
+from attnkit.data.prepared_dir import StatusEvent, WarningEvent
+from attnkit.engine.inheritance import init_layer
 from attnkit.engine.pretrained_embeddings import find_words
-from attnkit.engine.trainer import Request, train
+from attnkit.engine.trainer import TrainRequest, train
 from attnkit.errors import DataError, UsageError
 from attnkit.text.config import VocabularyConfig
 from attnkit.text.tokenizer import Tokenizer
@@ -44,9 +44,13 @@ def tokenizer(run: Path) -> Tokenizer:
     return Tokenizer.from_json((run / "tokenizer.json").read_bytes())
 
 
-def said(config: Any, run: Path, what: str = "with a vector") -> list[Stage | Warned]:
-    events = list(train(Request(config, run)))
-    return [event for event in events if isinstance(event, Stage | Warned) and what in event.text.replace("begin ", "")]
+def said(config: Any, run: Path, what: str = "with a vector") -> list[StatusEvent | WarningEvent]:
+    events = list(train(TrainRequest(config, run)))
+    return [
+        event
+        for event in events
+        if isinstance(event, StatusEvent | WarningEvent) and what in event.text.replace("begin ", "")
+    ]
 
 
 def configured(workshop: Any, kind: str, **changes: Any) -> Any:
@@ -73,7 +77,7 @@ def test_rows_equal_the_vectors_and_others_stay_as_they_were_drawn(workshop: Any
     given = vectors_of(words)
     path = str(write(tmp_path / "vectors.txt", given))
     told = said(configured(workshop, kind, model__embeddings=path), tmp_path / "run")
-    list(train(Request(configured(workshop, kind), tmp_path / "plain")))
+    list(train(TrainRequest(configured(workshop, kind), tmp_path / "plain")))
     found, plain = weights(tmp_path / "run"), weights(tmp_path / "plain")
     names = [name for name in MATRICES[kind] if name in found]
     assert names
@@ -116,7 +120,7 @@ def test_vectors_are_scaled_to_the_spread_of_what_is_drawn(workshop: Any, tmp_pa
     path = str(write(tmp_path / "vectors.txt", given))
     config = configured(workshop, kind, model__embeddings=path, model__scale_embeddings=True)
     assert said(config, tmp_path / "run", "spread by") == []
-    list(train(Request(configured(workshop, kind), tmp_path / "plain")))
+    list(train(TrainRequest(configured(workshop, kind), tmp_path / "plain")))
     name = next(name for name in MATRICES[kind] if name in weights(tmp_path / "run"))
     found, plain, known = (
         weights(tmp_path / "run")[name],
@@ -141,7 +145,7 @@ def test_a_spread_of_another_order_is_told(workshop: Any, tmp_path: Path) -> Non
 
 def test_what_is_not_there_cannot_be_scaled(workshop: Any, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no vectors to scale"):
-        list(train(Request(workshop.configure(model__scale_embeddings=True), tmp_path / "run")))
+        list(train(TrainRequest(workshop.configure(model__scale_embeddings=True), tmp_path / "run")))
     assert not (tmp_path / "run").exists()
 
 
@@ -158,7 +162,7 @@ def test_a_run_that_goes_on_reads_no_vectors(workshop: Any, tmp_path: Path) -> N
 
     calls = iter(range(1, 100))
     with pytest.raises(StoppedError):
-        list(train(Request(config, tmp_path / "run", stop=lambda: next(calls) == 3)))
+        list(train(TrainRequest(config, tmp_path / "run", stop=lambda: next(calls) == 3)))
     path.unlink()
     assert said(config, tmp_path / "run") == []
     assert (tmp_path / "run/checkpoints/step-6/model.safetensors").read_bytes() == (
@@ -166,7 +170,7 @@ def test_a_run_that_goes_on_reads_no_vectors(workshop: Any, tmp_path: Path) -> N
     ).read_bytes()
     other = workshop.configure(limits__max_steps=6, model__embeddings="elsewhere.txt")
     with pytest.raises(UsageError, match=r"model\.embeddings: .*vectors\.txt -> elsewhere\.txt"):
-        list(train(Request(other, tmp_path / "run")))
+        list(train(TrainRequest(other, tmp_path / "run")))
 
 
 @pytest.mark.parametrize("kind", MATRICES)
@@ -174,7 +178,7 @@ def test_another_width_is_refused_before_anything_is_made(workshop: Any, tmp_pat
     path = write(tmp_path / "vectors.txt", vectors_of(DIGITS, width=12))
     config = configured(workshop, kind, model__embeddings=str(path))
     with pytest.raises(UsageError, match=r"have 12 numbers, the model's embeddings 16") as caught:
-        list(train(Request(config, tmp_path / "run")))
+        list(train(TrainRequest(config, tmp_path / "run")))
     assert (caught.value.where, caught.value.exit_code) == ("model.embeddings", 2)
     assert caught.value.help == "--set model.d_model=12, or vectors of the model's width"
     assert not (tmp_path / "run").exists()
@@ -183,7 +187,7 @@ def test_another_width_is_refused_before_anything_is_made(workshop: Any, tmp_pat
 def test_vectors_of_nothing_that_occurs_are_refused(workshop: Any, tmp_path: Path) -> None:
     path = write(tmp_path / "vectors.txt", vectors_of(["ten", "twenty"]))
     with pytest.raises(UsageError, match=r"none of the .* words of the vocabulary has a vector"):
-        list(train(Request(workshop.configure(model__embeddings=str(path)), tmp_path / "run")))
+        list(train(TrainRequest(workshop.configure(model__embeddings=str(path)), tmp_path / "run")))
 
 
 def test_vectors_that_are_not_finite_are_refused(workshop: Any, tmp_path: Path) -> None:
@@ -191,26 +195,26 @@ def test_vectors_that_are_not_finite_are_refused(workshop: Any, tmp_path: Path) 
     given["3"][4] = np.inf
     path = write(tmp_path / "vectors.txt", given)
     with pytest.raises(DataError, match=r"not finite|no finite"):
-        list(train(Request(workshop.configure(model__embeddings=str(path)), tmp_path / "run")))
+        list(train(TrainRequest(workshop.configure(model__embeddings=str(path)), tmp_path / "run")))
 
 
 def test_few_words_are_worth_a_warning(workshop: Any, tmp_path: Path) -> None:
     path = write(tmp_path / "vectors.txt", vectors_of("12"))
     config = workshop.configure(**STILL, model__embeddings=str(path), vocabulary__byte_fallback=False)
     (line,) = said(config, tmp_path / "run")
-    assert isinstance(line, Warned) and line.text.startswith("model.embeddings: 2 of 10 words (20.0 %)")
+    assert isinstance(line, WarningEvent) and line.text.startswith("model.embeddings: 2 of 10 words (20.0 %)")
 
 
 def test_another_runs_weights_have_taken_them_in(workshop: Any, tmp_path: Path) -> None:
     path = write(tmp_path / "vectors.txt", vectors_of(DIGITS))
     config = workshop.configure(**STILL, model__embeddings=str(path))
     workshop.train(config, tmp_path / "first")
-    layer = layer_of(tmp_path / "first")
+    layer = init_layer(tmp_path / "first")
     assert layer.tree["model"]["d_model"] == 16 and "embeddings" not in layer.tree["model"]
     with pytest.raises(UsageError, match="hold embeddings of their own"):
-        list(train(Request(config, tmp_path / "run", init_from=tmp_path / "first")))
+        list(train(TrainRequest(config, tmp_path / "run", init_from=tmp_path / "first")))
     path.unlink()
-    list(train(Request(workshop.configure(**STILL), tmp_path / "run", init_from=tmp_path / "first")))
+    list(train(TrainRequest(workshop.configure(**STILL), tmp_path / "run", init_from=tmp_path / "first")))
     assert np.array_equal(*(weights(tmp_path / name)[MATRICES["transformer"][0]] for name in ("first", "run")))
 
 
@@ -224,10 +228,10 @@ def vocabulary(kind: str, size: int) -> Tokenizer:
 def test_parts_of_words_are_no_words() -> None:
     """By hand: ``ing`` within a word is not the word ``ing``; a full stop is one; ``The`` is found lower-cased."""
     known = vocabulary("bpe", 330)
-    pieces = {known.pieces([id])[0]: id for id in range(4, known.vocab_size)}
+    pieces = {known.tokens([id])[0]: id for id in range(4, known.vocab_size)}
     assert {"▁dog", "▁The", ".", "ed"} <= pieces.keys()
     found = find_words(known, {"dog", "the", ".", "ed", "d", "again"})
-    words = {known.pieces([id])[0]: word for id, word in found.words.items()}
+    words = {known.tokens([id])[0]: word for id, word in found.words.items()}
     assert words["▁dog"] == "dog" and words["▁The"] == "the" and words["."] == "."
     assert "ed" not in words and "d" not in words
     assert found.n_lowered == 1 and found.n_words + found.n_parts == len([p for p in pieces if p != "▁"]) - sum(
@@ -238,7 +242,7 @@ def test_parts_of_words_are_no_words() -> None:
 def test_vectors_of_pieces_are_looked_up_as_they_are_shown() -> None:
     known = vocabulary("bpe", 330)
     found = find_words(known, {"▁dog", "ed", "dog"})
-    assert {known.pieces([id])[0] for id in found.words} == {"▁dog", "ed"}
+    assert {known.tokens([id])[0] for id in found.words} == {"▁dog", "ed"}
     assert set(found.words.values()) == {"▁dog", "ed"}
 
 

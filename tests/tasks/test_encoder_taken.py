@@ -13,17 +13,17 @@ from torch import nn
 from attnkit.engine.dry_run import plan
 from attnkit.engine.inheritance import inherited
 from attnkit.engine.load import load_run
-from attnkit.engine.loading import open_run
+from attnkit.engine.loading import load_model
 from attnkit.engine.resolve import resolve
-from attnkit.engine.trainer import Request, train
+from attnkit.engine.trainer import TrainRequest, train
 from attnkit.errors import StoppedError, UsageError
 from attnkit.models.bert import Bert
 from attnkit.models.config import TransformerConfig
 from attnkit.models.language_config import BertConfig, PositionName
-from attnkit.models.packing import Layout
+from attnkit.models.packing import PackedLayout
 from attnkit.models.transformer import Transformer
-from attnkit.tasks.translation.bert_encoder import lay_encoder
-from attnkit.tasks.translation.bert_encoder_config import adopt
+from attnkit.tasks.translation.bert_encoder import copy_bert_encoder
+from attnkit.tasks.translation.bert_encoder_config import config_from_bert
 
 V = 40
 SMALL: dict[str, Any] = {"d_model": 24, "n_heads": 4, "n_layers": 2, "d_ff": 32, "max_length": 32}
@@ -48,17 +48,17 @@ def test_the_encoder_computes_what_bert_computes(positions: str, norm: str, more
     bert_config = BertConfig.model_validate(given, strict=False)
     bert = Bert(bert_config, V).double().eval()
     spread(bert)
-    adopted = adopt({"model": bert_config.model_dump(mode="json")})["model"]
+    adopted = config_from_bert({"model": bert_config.model_dump(mode="json")})["model"]
     config = TransformerConfig.model_validate({**adopted, **QUIET, "decoder_layers": 1}, strict=False)
     model = Transformer(config, V, 30).double().eval()
-    lay_encoder(model.encoder, bert)
+    copy_bert_encoder(model.encoder, bert)
     ids = torch.randint(0, V, (3, 11), generator=torch.Generator().manual_seed(1))
     real = torch.arange(11) < torch.tensor([11, 7, 1])[:, None]
     with torch.no_grad():
-        expected, found = bert.hidden(ids, Layout.padded(real)), model.encoder(ids, real)
+        expected, found = bert.hidden(ids, PackedLayout.padded(real)), model.encoder(ids, real)
         alone = model.encoder(ids, None)
     torch.testing.assert_close(found[real], expected[real], rtol=1e-9, atol=1e-9)
-    torch.testing.assert_close(alone, bert.hidden(ids, Layout.whole(3)), rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(alone, bert.hidden(ids, PackedLayout.unpacked(3)), rtol=1e-9, atol=1e-9)
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +100,7 @@ def test_a_run_begins_with_the_encoder_and_its_vocabulary(
     assert (config.model.encoder_layers, config.model.max_length, config.data.max_length) == (1, 24, 23)
     planned = plan(config, bert)
     workshop.train(config, tmp_path / "run", init_from=bert)
-    run, giver = load_run(tmp_path / "run", device="cpu"), open_run(bert, "mlm", device="cpu")
+    run, giver = load_run(tmp_path / "run", device="cpu"), load_model(bert, "mlm", device="cpu")
     vocabulary = (bert / "tokenizer.json").read_text()
     assert run.src_tokenizer.to_json() == vocabulary
     assert (run.tgt_tokenizer.to_json() == vocabulary) == (joint == "true")
@@ -108,7 +108,7 @@ def test_a_run_begins_with_the_encoder_and_its_vocabulary(
     ids = torch.tensor(run.src_tokenizer.encode(["1 2 3 4 5", "9 8 7 6 5"]))
     with torch.no_grad():
         found: Any = run.model
-        expected = giver.model.hidden(ids, Layout.whole(2))
+        expected = giver.model.hidden(ids, PackedLayout.unpacked(2))
         assert abs(found.encoder(ids, None) - expected).max() < 1e-6 * abs(expected).max()
 
 
@@ -127,7 +127,7 @@ def test_the_word_is_said_by_which_a_model_does_not_fit(workshop: Any, bert: Pat
     ):
         config = configure(workshop, bert, change)
         key = change.partition("=")[0]
-        for attempt in (lambda c=config: list(train(Request(c, tmp_path / "run", init_from=bert))),
+        for attempt in (lambda c=config: list(train(TrainRequest(c, tmp_path / "run", init_from=bert))),
                         lambda c=config: plan(c, bert)):  # fmt: skip
             with pytest.raises(UsageError, match=said) as caught:
                 attempt()
@@ -142,7 +142,7 @@ def test_the_word_is_said_by_which_a_model_does_not_fit(workshop: Any, bert: Pat
 )
 def test_a_bert_that_no_translator_can_be_is_refused(change: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError, match=said):
-        adopt({"model": BertConfig(**{**SMALL, **change}).model_dump(mode="json")})
+        config_from_bert({"model": BertConfig(**{**SMALL, **change}).model_dump(mode="json")})
 
 
 def test_a_run_goes_on_without_the_bert(workshop: Any, bert: Path, tmp_path: Path) -> None:
@@ -153,12 +153,12 @@ def test_a_run_goes_on_without_the_bert(workshop: Any, bert: Path, tmp_path: Pat
     workshop.train(config, tmp_path / "whole", init_from=given)
     calls = iter(range(1, 100))
     with pytest.raises(StoppedError):
-        list(train(Request(config, run, init_from=given, stop=lambda: next(calls) == 2)))
+        list(train(TrainRequest(config, run, init_from=given, stop=lambda: next(calls) == 2)))
     again = configure(workshop, given, *sets, run=run)
     assert again == config
     shutil.rmtree(given)
     shutil.rmtree(run / "data")
     assert configure(workshop, given, *sets, run=run) == config
-    list(train(Request(config, run, init_from=given)))
+    list(train(TrainRequest(config, run, init_from=given)))
     one, other = ((path / "checkpoints/step-4/model.safetensors").read_bytes() for path in (run, tmp_path / "whole"))
     assert one == other

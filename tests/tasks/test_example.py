@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from attnkit.analysis.worked_example import KEYS, OPTIONS, QUERY, cat_example
+from attnkit.analysis.worked_example import KEYS, OPTIONS, QUERY, worked_example
 from attnkit.errors import UsageError
-from attnkit.models.attention.config import ALIGNMENT_NAMES, DISTRIBUTION_NAMES, why_not
-from attnkit.plotting.worked_example import FORMULAS, walk_text
+from attnkit.models.attention.config import ALIGNMENT_NAMES, DISTRIBUTION_NAMES, incompatibility
+from attnkit.plotting.worked_example import FORMULAS, render_example
 
-PAIRS = [(a, d) for a in ALIGNMENT_NAMES for d in DISTRIBUTION_NAMES if why_not(a, d, OPTIONS) is None]
+PAIRS = [(a, d) for a in ALIGNMENT_NAMES for d in DISTRIBUTION_NAMES if incompatibility(a, d, OPTIONS) is None]
 
 
 def dot(one: Any, other: Any) -> float:
@@ -22,7 +22,7 @@ def dot(one: Any, other: Any) -> float:
 
 
 def test_the_notes_figures() -> None:
-    found = cat_example("scaled_dot", "softmax", 1)
+    found = worked_example("scaled_dot", "softmax", 1)
     assert [round(weight, 3) for weight in found.weights] == [0.120, 0.120, 0.213, 0.120, 0.213, 0.213]
     assert [round(part, 3) for part in found.context] == [0.453, 0.453, 0.640]
     assert [round(score, 3) for score in found.scores] == [0, 0, 0.577, 0, 0.577, 0.577]
@@ -50,7 +50,7 @@ SCORES: dict[str, Callable[[Any, Any], float]] = {
 @pytest.mark.parametrize("name", SCORES)
 def test_printed_parameters_are_those_that_compute(name: Any) -> None:
     """Whoever follows the printed numbers by hand gets the printed scores."""
-    found = cat_example(name, "softmax", 7)
+    found = worked_example(name, "softmax", 7)
     expected = [SCORES[name](found.parameters, key) for key in KEYS]
     assert found.scores == pytest.approx(expected, abs=1e-9)
     total = sum(map(math.exp, expected))
@@ -59,11 +59,11 @@ def test_printed_parameters_are_those_that_compute(name: Any) -> None:
 
 @pytest.mark.parametrize(("alignment", "distribution"), PAIRS, ids=[f"{a}-{d}" for a, d in PAIRS])
 def test_every_pair_is_walked(alignment: Any, distribution: Any) -> None:
-    found = cat_example(alignment, distribution, 2)
+    found = worked_example(alignment, distribution, 2)
     assert found.context == pytest.approx([dot(found.weights, column) for column in zip(*KEYS, strict=True)])
     if distribution not in ("sigmoid", "local"):
         assert sum(found.weights) == pytest.approx(1)
-    text = walk_text(found)
+    text = render_example(found)
     assert max(map(len, text.splitlines())) <= 80
     assert FORMULAS[alignment] in text and FORMULAS[distribution] in text
     assert f"{found.context[0]:.3f}, {found.context[1]:.3f}, {found.context[2]:.3f}" in text.splitlines()[-1]
@@ -72,12 +72,12 @@ def test_every_pair_is_walked(alignment: Any, distribution: Any) -> None:
 
 
 def test_the_seed_decides_the_parameters_and_nothing_else() -> None:
-    one, again, other = (cat_example("deep", "local", seed) for seed in (1, 1, 2))
+    one, again, other = (worked_example("deep", "local", seed) for seed in (1, 1, 2))
     assert one == again
     assert one.parameters != other.parameters and one.weights != other.weights
-    assert cat_example("dot", "sparsemax", 1) == cat_example("dot", "sparsemax", 2)
+    assert worked_example("dot", "sparsemax", 1) == worked_example("dot", "sparsemax", 2)
 
 
 def test_a_pair_without_meaning_says_why() -> None:
     with pytest.raises(UsageError, match="dot and normalize have no meaning together: its scores may be negative"):
-        cat_example("dot", "normalize", 1)
+        worked_example("dot", "normalize", 1)

@@ -12,13 +12,13 @@ import torch
 from hub_runs import configure, save_run, shaken, vocabulary
 
 from attnkit.engine.load import read_tokenizer
-from attnkit.engine.loading import open_run
+from attnkit.engine.loading import load_model
 from attnkit.errors import DataError, RunError
 from attnkit.models.bert import Bert
 from attnkit.models.gpt import Gpt
-from attnkit.models.packing import Layout
-from attnkit.tasks.language_modeling.fill_mask import Filler, Request, fill_stream
-from attnkit.text.mask_tokens import encode_hidden
+from attnkit.models.packing import PackedLayout
+from attnkit.tasks.language_modeling.fill_mask import FillMaskPipeline, FillMaskRequest, fill_stream
+from attnkit.text.mask_tokens import encode_masked
 
 MASK = "[MASK]"
 LINES = [
@@ -40,29 +40,29 @@ def save(path: Path, kind: str = "bpe", **model: Any) -> Path:
     ("kind", "model"), [("bpe", {}), ("char", {"max_length": 90}), ("word", {"positions": "alibi"})]
 )
 def test_probabilities_are_the_softmax_over_the_whole_line(tmp_path: Path, kind: str, model: dict[str, Any]) -> None:
-    opened = open_run(save(tmp_path / "run", kind, **model), "mlm", device="cpu")
+    opened = load_model(save(tmp_path / "run", kind, **model), "mlm", device="cpu")
     tokenizer = read_tokenizer(opened.checkpoint)
-    filler = Filler(opened, top=10_000)
+    filler = FillMaskPipeline(opened, top=10_000)
     found = filler.fill(LINES)
     model_of: Any = opened.model
     for line, filled in zip(LINES, found, strict=True):
-        row = torch.tensor([[1, *encode_hidden(tokenizer, line, MASK), 2]])
+        row = torch.tensor([[1, *encode_masked(tokenizer, line, MASK), 2]])
         with torch.no_grad():
-            logits = model_of.head(model_of.hidden(row, Layout.whole(1)))[0].double()
+            logits = model_of.head(model_of.hidden(row, PackedLayout.unpacked(1)))[0].double()
         all_of_it = logits.exp() / logits.exp().sum(-1, keepdim=True)
-        places = (row[0] == tokenizer.symbol(MASK)).nonzero()[:, 0].tolist()
+        places = (row[0] == tokenizer.token_id(MASK)).nonzero()[:, 0].tolist()
         assert len(places) == len(filled.masks) == line.count(MASK)
         for place, guesses in zip(places, filled.masks, strict=True):
             usable = [id for id in range(5, tokenizer.vocab_size) if tokenizer.bytes_of(id)]
             best = sorted(usable, key=lambda id: -float(all_of_it[place, id]))
-            assert [guess.piece for guess in guesses[:20]] == tokenizer.pieces(best[:20])
+            assert [guess.piece for guess in guesses[:20]] == tokenizer.tokens(best[:20])
             expected = [float(all_of_it[place, id]) for id in best]
             assert [guess.probability for guess in guesses] == pytest.approx(expected, rel=1e-3, abs=1e-9)
 
 
 def test_a_line_is_guessed_alike_alone_and_among_others(tmp_path: Path) -> None:
-    opened = open_run(save(tmp_path / "run"), "mlm", device="cpu")
-    filler = Filler(replace(opened, model=opened.model.double()), top=3)
+    opened = load_model(save(tmp_path / "run"), "mlm", device="cpu")
+    filler = FillMaskPipeline(replace(opened, model=opened.model.double()), top=3)
     for line, among in zip(LINES, filler.fill(LINES), strict=True):
         alone = filler.fill([line])[0]
         assert (alone.text, alone.filled) == (among.text, among.filled)
@@ -71,7 +71,9 @@ def test_a_line_is_guessed_alike_alone_and_among_others(tmp_path: Path) -> None:
 
 
 def test_guesses_are_shown_in_their_line(tmp_path: Path) -> None:
-    filled = Filler(open_run(save(tmp_path / "run"), "mlm", device="cpu"), top=2).fill([f"the {MASK} dog {MASK}."])[0]
+    filled = FillMaskPipeline(load_model(save(tmp_path / "run"), "mlm", device="cpu"), top=2).fill(
+        [f"the {MASK} dog {MASK}."]
+    )[0]
     first, second = filled.masks
     for guess in first:
         text = re.sub("<0x(..)>", lambda found: chr(int(found[1], 16)), guess.piece.replace("▁", " "))
@@ -82,7 +84,7 @@ def test_guesses_are_shown_in_their_line(tmp_path: Path) -> None:
 
 def test_lines_that_cannot_be_guessed(tmp_path: Path) -> None:
     run = save(tmp_path / "run", positions="learned")
-    filler = Filler(open_run(run, "mlm", device="cpu"))
+    filler = FillMaskPipeline(load_model(run, "mlm", device="cpu"))
     with pytest.raises(DataError, match=r"there is no \[MASK\] in this line") as error:
         filler.fill([LINES[0], "no mask"], 7, "standard input")
     assert error.value.where == "standard input, line 8"
@@ -90,7 +92,7 @@ def test_lines_that_cannot_be_guessed(tmp_path: Path) -> None:
     assert filler.fill([longest])[0].text == longest
     with pytest.raises(DataError, match="41 tokens with its ends, and the model reads 40 at most"):
         filler.fill([longest + " the"])
-    far = Filler(open_run(save(tmp_path / "far", positions="rotary"), "mlm", device="cpu"))
+    far = FillMaskPipeline(load_model(save(tmp_path / "far", positions="rotary"), "mlm", device="cpu"))
     assert far.fill([longest + " the"])[0].text == longest + " the"
     with pytest.raises(DataError, match=r"and the model reads 512 at most"):
         far.fill([longest + " the" * 480])
@@ -99,4 +101,4 @@ def test_lines_that_cannot_be_guessed(tmp_path: Path) -> None:
         words = vocabulary()
         config = configure("clm", words)
         save_run(tmp_path / "gpt", config, Gpt(config.model, words.vocab_size), words)
-        list(fill_stream(Request(tmp_path / "gpt", [MASK]), print))
+        list(fill_stream(FillMaskRequest(tmp_path / "gpt", [MASK]), print))

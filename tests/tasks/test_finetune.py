@@ -13,20 +13,20 @@ import torch
 from torch import Tensor
 
 from attnkit.checkpoints.run_folder import RunFolder
-from attnkit.data.prepared_dir import Stage, Warned
+from attnkit.data.prepared_dir import StatusEvent, WarningEvent
 from attnkit.data.text_classification import text_batch
-from attnkit.engine.inheritance import layer_of
-from attnkit.engine.loading import open_run
+from attnkit.engine.inheritance import init_layer
+from attnkit.engine.loading import load_model
 from attnkit.engine.resolve import resolve
 from attnkit.engine.task import task_of
-from attnkit.engine.trainer import Begun, Request, train
+from attnkit.engine.trainer import TrainingStarted, TrainRequest, train
 from attnkit.errors import AttnkitError, DataError, RunError, UsageError
 from attnkit.metrics.labels import class_weights
-from attnkit.models.heads import Classifier
-from attnkit.tasks.finetuning.base import rates, take
+from attnkit.models.heads import SequenceClassifier
+from attnkit.tasks.finetuning.base import init_weights, lr_multipliers
 from attnkit.tasks.finetuning.config import TextClassifyConfig
 from attnkit.tasks.finetuning.text_classification import TextsEvaluation, texts_loss
-from attnkit.tasks.finetuning.text_classification_data import taught_labels
+from attnkit.tasks.finetuning.text_classification_data import inherited_labels
 from attnkit.tasks.text_classification.data import Labels, read_labels
 
 STEADY = ["precision=float32", "device=cpu", "threads=1", "evaluation.n_samples=1", "optimization.batch_tokens=300"]
@@ -36,7 +36,7 @@ def finetuned(
     pretrained: Path, table: Path, *sets: str, dev: Path | None = None, task: str = "text-classification"
 ) -> TextClassifyConfig:
     flags = {"task": task, "data.files": [str(table)], "data.valid_files": None if dev is None else [str(dev)]}
-    config = resolve(flags, sets=[*STEADY, *sets], fixed=layer_of(pretrained)).config
+    config = resolve(flags, sets=[*STEADY, *sets], fixed=init_layer(pretrained)).config
     assert isinstance(config, TextClassifyConfig)
     return config
 
@@ -45,16 +45,16 @@ def weights_of(run: Path, step: int, file: str = "model") -> dict[str, Tensor]:
     return safetensors.torch.load_file(run / f"checkpoints/step-{step}/{file}.safetensors")
 
 
-def fresh(config: TextClassifyConfig, vocab_size: int) -> Classifier:
+def fresh(config: TextClassifyConfig, vocab_size: int) -> SequenceClassifier:
     torch.manual_seed(1)
-    return Classifier(config.model, vocab_size, 3)
+    return SequenceClassifier(config.model, vocab_size, 3)
 
 
 def test_the_encoder_and_the_pooler_are_taken_over_and_nothing_else(workshop: Any, pretrained: Path) -> None:
     config, giver = finetuned(pretrained, workshop.file("table.tsv")), weights_of(pretrained, 3)
     vocab_size = len(giver["embedding.weight"])
     model, before = (fresh(config, vocab_size) for _ in range(2))
-    take(config, model, RunFolder(pretrained).checkpoint()[0])
+    init_weights(config, model, RunFolder(pretrained).checkpoint()[0])
     for (name, now), old in zip(model.state_dict().items(), before.state_dict().values(), strict=True):
         there = "next_sentence." + name if name.startswith("pooler.") else name.removeprefix("encoder.")
         assert torch.equal(now, old if name.startswith("output.") else giver[there]), name
@@ -69,19 +69,19 @@ def test_random_features_of_attention_are_taken_over(workshop: Any, tmp_path: Pa
     workshop.train(workshop.configure_task("hidden words", **changes), run)
     config, giver = finetuned(run, workshop.file("table.tsv")), weights_of(run, 1)
     name = next(name for name in giver if name.endswith("directions"))
-    model = Classifier(config.model, len(giver["embedding.weight"]), 3)
+    model = SequenceClassifier(config.model, len(giver["embedding.weight"]), 3)
     model.get_buffer(f"encoder.{name}").zero_()
-    take(config, model, RunFolder(run).checkpoint()[0])
+    init_weights(config, model, RunFolder(run).checkpoint()[0])
     assert torch.equal(model.state_dict()[f"encoder.{name}"], giver[name])
 
 
 def test_from_scratch_takes_architecture_and_vocabulary_alone(workshop: Any, pretrained: Path, tmp_path: Path) -> None:
     config = finetuned(pretrained, workshop.file("table.tsv"), "finetuning.from_scratch=true", "limits.max_steps=1")
     model, before = (fresh(config, 300) for _ in range(2))
-    take(config, model, RunFolder(pretrained).checkpoint()[0])
+    init_weights(config, model, RunFolder(pretrained).checkpoint()[0])
     assert all(torch.equal(a, b) for a, b in zip(model.parameters(), before.parameters(), strict=True))
-    assert rates(config, model) == {}
-    list(train(Request(config, tmp_path / "run", init_from=pretrained)))
+    assert lr_multipliers(config, model) == {}
+    list(train(TrainRequest(config, tmp_path / "run", init_from=pretrained)))
     own, other = ((run / "tokenizer.json").read_bytes() for run in (tmp_path / "run", pretrained))
     assert own == other and config.model.n_layers == 2
 
@@ -89,7 +89,7 @@ def test_from_scratch_takes_architecture_and_vocabulary_alone(workshop: Any, pre
 def test_lower_layers_learn_slower(workshop: Any, pretrained: Path) -> None:
     config = finetuned(pretrained, workshop.file("table.tsv"), "finetuning.layerwise_lr_decay=0.5")
     model = fresh(config, 300)
-    found = rates(config, model)
+    found = lr_multipliers(config, model)
     expected = {"embedding": 1 / 8, "places": 1 / 8, "segments": 1 / 8, "embedding_norm": 1 / 8}
     for name, _ in model.named_parameters():
         part, _, rest = name.removeprefix("encoder.").partition(".")
@@ -124,7 +124,7 @@ def test_stopping_and_going_on_changes_no_bit_of_a_partly_frozen_run(
 def test_a_rare_label_counts_for_more_and_is_reported_as_it_is() -> None:
     torch.manual_seed(2)
     rows = [[1, 5, 6, 2], [1, 7, 2], [1, 8, 9, 9, 2], [1, 5, 2]]
-    model = Classifier(config_of_three(), 12, 3).double().eval()
+    model = SequenceClassifier(config_of_three(), 12, 3).double().eval()
     batch = text_batch(rows)
     batch = type(batch)(*batch.inputs, torch.tensor([0, 2, 0, 1]))
     weights = class_weights([6, 3, 1])
@@ -157,8 +157,8 @@ def taught(workshop: Any, pretrained: Path, tmp_path_factory: pytest.TempPathFac
 
 
 def test_the_development_set_is_scored_as_by_hand(taught: Path) -> None:
-    opened = open_run(taught, "text-classification", device="cpu")
-    prepared = task_of("text-classification").open(opened.config, taught / "data")
+    opened = load_model(taught, "text-classification", device="cpu")
+    prepared = task_of("text-classification").load_data(opened.config, taught / "data")
     found = TextsEvaluation(prepared, opened.device, 2)(opened.model)  # type: ignore[arg-type]
     valid, right, nll = prepared.valid, 0, 0.0  # type: ignore[attr-defined]
     for i in range(len(valid)):
@@ -178,7 +178,7 @@ def test_a_finetuned_run_begins_another_of_its_kind(workshop: Any, taught: Path,
     assert done.metrics["accuracy"] > 90
     others = table(tmp_path / "others.tsv", ["label\ttext"] + [f"{'xy'[i % 2]}\tthe film {i}" for i in range(40)])
     with pytest.raises(DataError, match="the run begun with does not know the label 'x' and 1 more") as caught:
-        list(train(Request(finetuned(taught, others), tmp_path / "other", init_from=taught)))
+        list(train(TrainRequest(finetuned(taught, others), tmp_path / "other", init_from=taught)))
     assert "it knows " in str(caught.value.help)
 
 
@@ -191,11 +191,11 @@ def test_an_encoder_that_began_with_scaled_vectors_is_put_to_work(
     given = {"model__embeddings": str(vectors), "model__scale_embeddings": True, "limits__max_steps": 1}
     workshop.train(workshop.configure_task("hidden words", **given), tmp_path / "bert")
     config = finetuned(tmp_path / "bert", workshop.file("table.tsv"), "limits.max_steps=1", "model.separators=2")
-    list(train(Request(config, tmp_path / "run", init_from=tmp_path / "bert")))
+    list(train(TrainRequest(config, tmp_path / "run", init_from=tmp_path / "bert")))
     assert config.model.scale_embeddings is False and config.model.separators == 2
     again = finetuned(tmp_path / "run", workshop.file("table.tsv"), "limits.max_steps=1", "model.separators=1")
     with pytest.raises(RunError, match="separators is 1, but the encoder was trained with 2"):
-        list(train(Request(again, tmp_path / "other", init_from=tmp_path / "run")))
+        list(train(TrainRequest(again, tmp_path / "other", init_from=tmp_path / "run")))
 
 
 def test_columns_are_told_and_kept(pretrained: Path, tmp_path: Path) -> None:
@@ -206,8 +206,8 @@ def test_columns_are_told_and_kept(pretrained: Path, tmp_path: Path) -> None:
         table(tmp_path / "dev.tsv", ["label\ttext\ttext2", *(row.partition("\t")[2] for row in rows[:4])]),
     )
     config = finetuned(pretrained, files[0], "limits.max_steps=1", dev=files[1])
-    events = list(train(Request(config, tmp_path / "run", init_from=pretrained)))
-    told = [event.text for event in events if isinstance(event, Stage) and "is the text" in event.text]
+    events = list(train(TrainRequest(config, tmp_path / "run", init_from=pretrained)))
+    told = [event.text for event in events if isinstance(event, StatusEvent) and "is the text" in event.text]
     assert told == [
         "'Premise' is the text, 'hypothesis' is the text2, 'gold' the label; not read: 'idx'",
         "'text' is the text, 'text2' is the text2, 'label' the label",
@@ -216,7 +216,7 @@ def test_columns_are_told_and_kept(pretrained: Path, tmp_path: Path) -> None:
     assert labels == Labels(labels=["a", "b"], columns=["gold", "Premise", "hypothesis"]) and labels.pairs is True
     singles = table(tmp_path / "singles.tsv", [row.rpartition("\t")[0] for row in ["idx\tgold\ttext\t", *rows]])
     with pytest.raises(DataError, match="has single texts, and the run begun with was taught pairs of texts") as caught:
-        list(train(Request(finetuned(tmp_path / "run", singles), tmp_path / "other", init_from=tmp_path / "run")))
+        list(train(TrainRequest(finetuned(tmp_path / "run", singles), tmp_path / "other", init_from=tmp_path / "run")))
     assert caught.value.where == f"{singles}:1"
 
 
@@ -225,9 +225,9 @@ def test_a_classifier_of_which_no_columns_are_known_takes_both_kinds() -> None:
     known, older = Labels(labels=["a", "b"], columns=["label", "text"]), Labels(labels=["a", "b"])
     assert b"columns" not in older.to_bytes() and Labels.parse(older.to_bytes(), "here") == older
     for found in (known, Labels(labels=["a", "b"], columns=["label", "text", "text2"])):
-        assert taught_labels(older, found, "here") == found
+        assert inherited_labels(older, found, "here") == found
     with pytest.raises(DataError, match="does not know the label 'c'"):
-        taught_labels(older, Labels(labels=["a", "c"]), "here")
+        inherited_labels(older, Labels(labels=["a", "c"]), "here")
     with pytest.raises(RunError, match=r"labels.json makes no sense"):
         Labels.parse(b'{"format": "attnkit labels", "labels": ["a", "b"], "columns": ["label"]}', "here")
 
@@ -256,7 +256,7 @@ def test_tables_that_teach_nothing_are_refused(pretrained: Path, tmp_path: Path,
     files = table(tmp_path / "train.tsv", lines), table(tmp_path / "dev.tsv", dev)
     config = finetuned(pretrained, files[0], dev=files[1])
     with pytest.raises(DataError) as caught:
-        list(train(Request(config, tmp_path / "run", init_from=pretrained)))
+        list(train(TrainRequest(config, tmp_path / "run", init_from=pretrained)))
     assert what in caught.value.what and str(caught.value.where).endswith(where)
 
 
@@ -264,10 +264,10 @@ def test_long_and_blank_texts_are_counted(pretrained: Path, tmp_path: Path) -> N
     lines = [*GOOD, "a\t", f"b\t{'word ' * 60}", f"a\t{'word ' * 60}"]
     files = table(tmp_path / "train.tsv", lines), table(tmp_path / "dev.tsv", [*GOOD[:5], f"b\t{'x ' * 99}"])
     config = finetuned(pretrained, files[0], "limits.max_steps=1", dev=files[1])
-    events = list(train(Request(config, tmp_path / "run", init_from=pretrained)))
-    told = next(event.text for event in events if isinstance(event, Warned))
+    events = list(train(TrainRequest(config, tmp_path / "run", init_from=pretrained)))
+    told = next(event.text for event in events if isinstance(event, WarningEvent))
     assert told.startswith("2 of 42 texts, and 1 of 5 for validation, are longer than 24 tokens")
-    counts = next(event.counts for event in events if isinstance(event, Begun))
+    counts = next(event.counts for event in events if isinstance(event, TrainingStarted))
     assert {"blank": 1, "cut_short": 2, "cut_short_in_validation": 1, "train": 42, "valid": 5}.items() <= counts.items()
 
 
@@ -298,7 +298,7 @@ def test_settings_that_do_not_fit_the_encoder(workshop: Any, pretrained: Path, t
     sets, kind, what = REFUSED[case]
     with pytest.raises(kind, match=what):
         config = finetuned(pretrained, workshop.file("table.tsv"), *sets)
-        list(train(Request(config, tmp_path / "run", init_from=pretrained)))
+        list(train(TrainRequest(config, tmp_path / "run", init_from=pretrained)))
     assert not (tmp_path / "run/checkpoints").exists()
 
 
@@ -309,7 +309,7 @@ def test_only_runs_of_hidden_words_are_finetuned(trained: Path, workshop: Any) -
 
 def test_the_preset_is_the_encoders(pretrained: Path, workshop: Any) -> None:
     found = resolve(
-        {"task": "text-classification", "data.files": [str(workshop.file("table.tsv"))]}, fixed=layer_of(pretrained)
+        {"task": "text-classification", "data.files": [str(workshop.file("table.tsv"))]}, fixed=init_layer(pretrained)
     )
     assert found.config.preset == "tiny" and found.origin("preset") == "width of the model"
     assert found.config.model.dropout == 0.1 and found.config.model.next_sentence is False

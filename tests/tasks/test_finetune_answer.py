@@ -13,16 +13,16 @@ import pytest
 import torch
 from labeled import asked, configure, write_asked
 
-from attnkit.data.prepared_dir import Warned
+from attnkit.data.prepared_dir import WarningEvent
 from attnkit.data.question_answering_config import WindowSizes
-from attnkit.engine.loading import open_run
+from attnkit.engine.loading import load_model
 from attnkit.engine.resolve import resolve
-from attnkit.engine.trainer import Begun, Request, train
+from attnkit.engine.trainer import TrainingStarted, TrainRequest, train
 from attnkit.errors import AttnkitError, DataError, UsageError
-from attnkit.models.heads import Reader
+from attnkit.models.heads import SpanPredictor
 from attnkit.tasks.finetuning.question_answering import TASK, answer_texts
-from attnkit.tasks.finetuning.question_answering_data import Asked, answer_tokens, open_asked
-from attnkit.tasks.finetuning.span_extraction import FoundAnswer, answer_loss, find_answers, log_sums
+from attnkit.tasks.finetuning.question_answering_data import QaExamples, answer_tokens, load_questions
+from attnkit.tasks.finetuning.span_extraction import SpanPrediction, answer_loss, find_answers, log_sums
 from attnkit.text.config import VocabularyConfig
 from attnkit.text.offsets import Aligned
 from attnkit.text.squad import Answer, Paragraph, Question
@@ -40,14 +40,14 @@ def taught(tmp_path_factory: pytest.TempPathFactory) -> Any:
         write_asked(folder / f"{name}.json", asked(n, seed, 0.7)) for name, n, seed in (("a", 120, 1), ("b", 30, 2))
     ]
     config = configure("question-answering", files[0], files[1], *LEARNT, "evaluation.every_epochs=8")
-    done = list(train(Request(config, folder / "run")))[-1]
-    opened = open_run(folder / "run", "question-answering", device="cpu")
-    return opened, open_asked(config, folder / "run" / "data"), done.metrics
+    done = list(train(TrainRequest(config, folder / "run")))[-1]
+    opened = load_model(folder / "run", "question-answering", device="cpu")
+    return opened, load_questions(config, folder / "run" / "data"), done.metrics
 
 
-def shaken(opened: Any, prepared: Any, by: float) -> Reader:
+def shaken(opened: Any, prepared: Any, by: float) -> SpanPredictor:
     torch.manual_seed(3)
-    model = Reader(opened.config.model, prepared.tokenizer.vocab_size)
+    model = SpanPredictor(opened.config.model, prepared.tokenizer.vocab_size)
     model.load_state_dict(opened.model.state_dict())
     with torch.no_grad():
         for parameter in model.parameters():
@@ -57,7 +57,7 @@ def shaken(opened: Any, prepared: Any, by: float) -> Reader:
 
 def test_a_reader_learns_what_to_look_for(taught: Any) -> None:
     _, prepared, scores = taught
-    assert prepared.refuses and scores["f1"] > 90 and scores["exact"] > 80, scores
+    assert prepared.has_unanswerable and scores["f1"] > 90 and scores["exact"] > 80, scores
 
 
 def by_hand(found: str, expected: list[str]) -> tuple[float, float]:
@@ -79,7 +79,9 @@ def test_scores_are_those_counted_by_hand(taught: Any) -> None:
     exact, f1, refused = [], [], 0
     for paragraph in prepared.valid.paragraphs:
         for question in paragraph.questions:
-            found = loop(model, Asked([paragraph_of(paragraph, question)], prepared.tokenizer, opened.config.windows))
+            found = loop(
+                model, QaExamples([paragraph_of(paragraph, question)], prepared.tokenizer, opened.config.windows)
+            )
             text = "" if found[3] > found[2] else found[0]
             refused += not text
             one, other = by_hand(text, [answer.text for answer in question.answers])
@@ -93,7 +95,7 @@ def paragraph_of(paragraph: Paragraph, question: Question) -> Paragraph:
     return Paragraph(paragraph.title, paragraph.context, (question,))
 
 
-def loop(model: Reader, one: Asked) -> tuple[str, tuple[int, int], float, float, float]:
+def loop(model: SpanPredictor, one: QaExamples) -> tuple[str, tuple[int, int], float, float, float]:
     """Return answer, tokens, its score, that of no answer, and the log of the sum over all answers of one question."""
     rows, best, nothing, total = one.rows, (-math.inf, 0, 0), math.inf, []
     sizes = one.sizes
@@ -115,9 +117,9 @@ def loop(model: Reader, one: Asked) -> tuple[str, tuple[int, int], float, float,
 
 
 def layout(real: torch.Tensor) -> Any:
-    from attnkit.models.packing import Layout
+    from attnkit.models.packing import PackedLayout
 
-    return Layout.padded(real)
+    return PackedLayout.padded(real)
 
 
 @pytest.fixture(scope="module")
@@ -132,15 +134,15 @@ def test_answers_are_those_of_a_loop_over_windows_and_spans(words: Tokenizer) ->
     sizes = WindowSizes(max_length=24, stride=5, max_question_length=6, max_answer_length=4)
     paragraphs = [Paragraph("", text, (question,)) for text, question in zip(texts, questions, strict=True)]
     torch.manual_seed(2)
-    model = Reader(configure("question-answering", Path("a"), None).model, words.vocab_size).eval()
+    model = SpanPredictor(configure("question-answering", Path("a"), None).model, words.vocab_size).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter), alpha=0.2)
-    every = Asked([*paragraphs, Paragraph("", "", (Question("none", "aa", (), False),))], words, sizes)
+    every = QaExamples([*paragraphs, Paragraph("", "", (Question("none", "aa", (), False),))], words, sizes)
     assert len(every.rows) > 20
     found = find_answers(model, every.rows, torch.device("cpu"), sizes.max_answer_length, n_tokens=100).answers
     for number, paragraph in enumerate(paragraphs):
-        text, span, score, nothing, total = loop(model, Asked([paragraph], words, sizes))
+        text, span, score, nothing, total = loop(model, QaExamples([paragraph], words, sizes))
         answer = found[number]
         assert (answer.first, answer.behind) == span and every.cut(number, *span) == text and text in paragraph.context
         assert [answer.score, answer.no_answer, answer.log_sum] == pytest.approx([score, nothing, total], rel=1e-4)
@@ -152,8 +154,8 @@ def test_answers_are_those_of_a_loop_over_windows_and_spans(words: Tokenizer) ->
 
 
 def test_no_answer_is_given_from_a_threshold_on(words: Tokenizer) -> None:
-    one = Asked([Paragraph("", "aa bb cc", (Question("a", "aa", (), False),))], words, WindowSizes(24, 5, 6, 4))
-    found = [FoundAnswer(1, 3, score=2.0, log_sum=3.0, no_answer=2.5)]
+    one = QaExamples([Paragraph("", "aa bb cc", (Question("a", "aa", (), False),))], words, WindowSizes(24, 5, 6, 4))
+    found = [SpanPrediction(1, 3, score=2.0, log_sum=3.0, no_answer=2.5)]
     assert answer_texts(one, found, refuses=True) == [""]
     assert answer_texts(one, found, refuses=True, threshold=0.5) == ["bb cc"]
     assert answer_texts(one, found, refuses=False) == ["bb cc"]
@@ -201,8 +203,8 @@ def test_rows_hold_the_answers_that_the_file_names(tmp_path: Path, kind: str) ->
     path = write_asked(tmp_path / "a.json", tree)
     sets = (f"vocabulary.kind={kind}", "vocabulary.size=300", "limits.max_steps=1", "model.max_length=30")
     config = configure("question-answering", path, path, *sets, "data.windows.max_question_length=12")
-    begun = next(event for event in train(Request(config, tmp_path / "run")) if isinstance(event, Begun))
-    prepared = open_asked(config, tmp_path / "run" / "data")
+    begun = next(event for event in train(TrainRequest(config, tmp_path / "run")) if isinstance(event, TrainingStarted))
+    prepared = load_questions(config, tmp_path / "run" / "data")
     questions = [question for one in tree["data"][0]["paragraphs"] for question in one["qas"]][
         : len(prepared.valid.questions) + 1
     ]
@@ -227,14 +229,14 @@ def test_rows_hold_the_answers_that_the_file_names(tmp_path: Path, kind: str) ->
 def test_questions_of_version_1_always_get_an_answer(tmp_path: Path) -> None:
     path = write_asked(tmp_path / "a.json", asked(30, seed=4))
     config = configure("question-answering", path, None, "limits.max_steps=2", "data.held_out=2")
-    done = list(train(Request(config, tmp_path / "run")))
-    prepared = open_asked(config, tmp_path / "run" / "data")
-    assert not prepared.refuses and "labels.json" not in prepared.texts
+    done = list(train(TrainRequest(config, tmp_path / "run")))
+    prepared = load_questions(config, tmp_path / "run" / "data")
+    assert not prepared.has_unanswerable and "labels.json" not in prepared.texts
     contexts = {paragraph.context for paragraph in prepared.valid.paragraphs}
     assert len(contexts) == 1 and prepared.counts["held_out"] == prepared.counts["valid"] == 3
     assert prepared.counts["train"] == 3 * 29, "no paragraph is in both parts"
     evaluation = TASK.evaluation(config, prepared, torch.device("cpu"), None)
-    evaluation(open_run(tmp_path / "run", "question-answering", device="cpu").model)
+    evaluation(load_model(tmp_path / "run", "question-answering", device="cpu").model)
     assert all(found for _, _, found in evaluation.samples)
     assert done[-1].metrics.keys() == {"loss", "exact", "f1"}
 
@@ -269,7 +271,7 @@ def test_files_that_teach_nothing_are_refused(tmp_path: Path, case: str) -> None
     text, kind, what = WRONG[case]
     (tmp_path / "a.json").write_text(text)
     with pytest.raises(kind, match=what) as caught:
-        list(train(Request(configure("question-answering", tmp_path / "a.json", None), tmp_path / "run")))
+        list(train(TrainRequest(configure("question-answering", tmp_path / "a.json", None), tmp_path / "run")))
     assert str(caught.value.where).startswith(str(tmp_path / "a.json")) and not (tmp_path / "run" / "data").exists()
 
 
@@ -279,7 +281,7 @@ def test_files_with_the_same_question_are_refused(tmp_path: Path) -> None:
     flags = {"task": "question-answering", "data.files": [str(tmp_path / "a"), str(tmp_path / "b")]}
     config = resolve(flags, preset_name="tiny").config
     with pytest.raises(DataError, match="two files have a question of the id '1'"):
-        list(train(Request(config, tmp_path / "run")))
+        list(train(TrainRequest(config, tmp_path / "run")))
 
 
 def test_an_answer_that_the_vocabulary_drops_has_no_tokens() -> None:
@@ -294,7 +296,7 @@ def test_questions_without_an_answer_that_nobody_can_learn_are_told(tmp_path: Pa
     train_file, dev = write_asked(tmp_path / "a.json", asked(3, seed=5)), tmp_path / "dev.json"
     write_asked(dev, tree_of("Ada lives", id="9", answers=[], is_impossible=True))
     config = configure("question-answering", train_file, dev, "limits.max_steps=1", "model.max_length=24")
-    said = [event.text for event in train(Request(config, tmp_path / "run")) if isinstance(event, Warned)]
+    said = [event.text for event in train(TrainRequest(config, tmp_path / "run")) if isinstance(event, WarningEvent)]
     assert any(
         text.startswith("1 of the questions to validate on have no answer, and none to train on") for text in said
     )

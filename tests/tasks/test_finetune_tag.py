@@ -11,15 +11,15 @@ import torch
 import torch.nn.functional as F
 from labeled import configure, tagged, write_tagged
 
-from attnkit.data.prepared_dir import Warned
-from attnkit.engine.loading import open_run
-from attnkit.engine.trainer import Begun, Request, train
+from attnkit.data.prepared_dir import WarningEvent
+from attnkit.engine.loading import load_model
+from attnkit.engine.trainer import TrainingStarted, TrainRequest, train
 from attnkit.errors import AttnkitError, DataError
-from attnkit.models.heads import Tagger
+from attnkit.models.heads import TokenClassifier
 from attnkit.plotting.progress_text import evaluation_line
 from attnkit.tasks.finetuning.tagging import find_tags, tag_loss
 from attnkit.tasks.finetuning.token_classification import TASK
-from attnkit.tasks.finetuning.token_classification_data import open_tagged, rows_of_words, scheme_of
+from attnkit.tasks.finetuning.token_classification_data import load_tagged, scheme_of, word_rows
 from attnkit.text.tokenizer import BOS_ID, EOS_ID
 
 LEARNT = ("limits.max_epochs=4", "optimization.learning_rate=1e-2", "optimization.batch_tokens=300")
@@ -31,10 +31,10 @@ def taught(tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("taught")
     files = [write_tagged(folder / f"{name}.conll", tagged(n, seed)) for name, n, seed in (("a", 200, 1), ("b", 40, 2))]
     config = configure("token-classification", files[0], files[1], *LEARNT, "evaluation.every_epochs=4")
-    done = list(train(Request(config, folder / "run")))[-1]
+    done = list(train(TrainRequest(config, folder / "run")))[-1]
     assert done.metrics["f1"] > 95
-    opened = open_run(folder / "run", "token-classification", device="cpu")
-    return opened, open_tagged(config, folder / "run" / "data"), done.metrics
+    opened = load_model(folder / "run", "token-classification", device="cpu")
+    return opened, load_tagged(config, folder / "run" / "data"), done.metrics
 
 
 def by_hand(sentences: list[list[tuple[str, str]]]) -> set[tuple[int, str, int, int]]:
@@ -53,7 +53,7 @@ def by_hand(sentences: list[list[tuple[str, str]]]) -> set[tuple[int, str, int, 
 def test_scores_are_those_counted_by_hand(taught: Any, tmp_path: Path) -> None:
     opened, prepared, _ = taught
     torch.manual_seed(5)
-    model = Tagger(opened.config.model, prepared.tokenizer.vocab_size, len(prepared.labels.labels))
+    model = TokenClassifier(opened.config.model, prepared.tokenizer.vocab_size, len(prepared.labels.labels))
     model.load_state_dict(opened.model.state_dict())
     with torch.no_grad():
         model.output.weight.add_(torch.randn_like(model.output.weight), alpha=0.42)  # some are wrong now
@@ -108,7 +108,7 @@ def test_a_stop_gives_an_evaluation_up(taught: Any) -> None:
 def test_sentences_longer_than_the_positions_are_tagged_to_the_last_word(taught: Any) -> None:
     opened, prepared, _ = taught
     sentences = [[pair for words in tagged(12, seed) for pair in words] for seed in (7, 8)]
-    rows = rows_of_words(prepared.tokenizer, [[word for word, _ in words] for words in sentences], 40)
+    rows = word_rows(prepared.tokenizer, [[word for word, _ in words] for words in sentences], 40)
     assert len(rows) > 4
     found = find_tags(opened.model, rows, opened.device)
     for tags, sure, words in zip(found.tags, found.probabilities, sentences, strict=True):
@@ -121,7 +121,7 @@ def test_sentences_longer_than_the_positions_are_tagged_to_the_last_word(taught:
 def test_class_weights_and_smoothing_are_those_of_a_sum_over_words() -> None:
     torch.manual_seed(1)
     config = configure("token-classification", Path("a"), None).model
-    model = Tagger(config, 50, 3).double()
+    model = TokenClassifier(config, 50, 3).double()
     from attnkit.data.token_classification import TagBatch
 
     ids = torch.randint(4, 50, (2, 6))
@@ -152,10 +152,12 @@ def begin(path: Path, text: str, *sets: str, valid: str | None = None) -> tuple[
         other.write_text(valid)
     said = []
     for event in train(
-        Request(configure("token-classification", path / "a.conll", other, "limits.max_steps=1", *sets), path / "run")
+        TrainRequest(
+            configure("token-classification", path / "a.conll", other, "limits.max_steps=1", *sets), path / "run"
+        )
     ):
         said.append(event)
-        if isinstance(event, Begun):
+        if isinstance(event, TrainingStarted):
             break
     return said, path / "run"
 
@@ -175,7 +177,7 @@ def test_tags_of_any_scheme(tmp_path: Path, case: str) -> None:
     lines, scheme, labels = SCHEMES[case]
     text = "\n".join("".join(f"w{i} {tag}\n" for i, tag in enumerate(line.split())) for line in lines * 3)
     _, run = begin(tmp_path, text, valid=text)
-    prepared = open_tagged(configure("token-classification", tmp_path / "a.conll", None), run / "data")
+    prepared = load_tagged(configure("token-classification", tmp_path / "a.conll", None), run / "data")
     assert prepared.labels.labels == labels.split() and scheme_of(prepared.labels) == scheme
     batch = prepared.train.batch(np.array([0]))
     written = {"iob1": "B-x I-x O B-y"}.get(case, lines[0]).split()
@@ -187,9 +189,9 @@ def scored(tmp_path: Path, text: str, said: str) -> tuple[dict[str, float], list
     """Return the scores and samples of a model that says one tag of every word."""
     _, run = begin(tmp_path, text, valid=text)
     config = configure("token-classification", tmp_path / "a.conll", tmp_path / "b.conll")
-    prepared = open_tagged(config, run / "data")
+    prepared = load_tagged(config, run / "data")
     labels = prepared.labels.labels
-    model = Tagger(config.model, prepared.tokenizer.vocab_size, len(labels))
+    model = TokenClassifier(config.model, prepared.tokenizer.vocab_size, len(labels))
     with torch.no_grad():
         model.output.bias[labels.index(said)] += 99
     evaluation = TASK.evaluation(config, prepared, torch.device("cpu"), None)
@@ -209,12 +211,12 @@ def test_first_tokens_carry_the_tags(tmp_path: Path) -> None:
     sets = ("vocabulary.kind=char", "data.held_out=2")
     said, run = begin(tmp_path, text, *sets)
     config = configure("token-classification", tmp_path / "a.conll", None, *sets)
-    prepared = open_tagged(config, run / "data")
+    prepared = load_tagged(config, run / "data")
     # One of ten is held out, and those that are like it are left out.
     begun = said[-1]
     assert begun.unit == "sentences" and begun.counts["held_out"] == 1 and begun.counts["repeats_of_held_out"] == 4
     labels, batch = prepared.labels.labels, prepared.train.batch(np.array([0]))
-    shown = [prepared.tokenizer.pieces([id])[0] for id in batch.ids.flatten()[batch.firsts].tolist()]
+    shown = [prepared.tokenizer.tokens([id])[0] for id in batch.ids.flatten()[batch.firsts].tolist()]
     found = list(zip(shown, [labels[tag] for tag in batch.tags.tolist()], strict=True))
     assert found in ([("l", "O"), ("l", "B-x"), ("n", "I-x")], [("s", "O")])
     assert batch.firsts.tolist() == ([1, 10, 18] if len(found) == 3 else [1])
@@ -222,11 +224,11 @@ def test_first_tokens_carry_the_tags(tmp_path: Path) -> None:
 
 def test_unheard_of_tags_are_told_and_count_as_missed(tmp_path: Path) -> None:
     said, run = begin(tmp_path, "a B-x\nb O\n\n" * 20, valid="a B-x\nc B-new\n\na B-x\nd O\n")
-    told = [event.text for event in said if isinstance(event, Warned)]
+    told = [event.text for event in said if isinstance(event, WarningEvent)]
     assert any("has the tag 'B-new'" in text for text in told)
-    prepared = open_tagged(configure("token-classification", tmp_path / "a.conll", tmp_path / "b.conll"), run / "data")
+    prepared = load_tagged(configure("token-classification", tmp_path / "a.conll", tmp_path / "b.conll"), run / "data")
     assert prepared.valid.batch(np.array([0])).tags.tolist() == [1, -1]
-    model = Tagger(configure("token-classification", Path("a"), None).model, prepared.tokenizer.vocab_size, 3)
+    model = TokenClassifier(configure("token-classification", Path("a"), None).model, prepared.tokenizer.vocab_size, 3)
     with torch.no_grad():
         model.output.bias += torch.tensor([0.0, 99.0, 0.0])  # says B-x of every word
     scores = TASK.evaluation(configure("token-classification", Path("a"), None), prepared, torch.device("cpu"), None)(
@@ -259,7 +261,7 @@ def test_files_that_teach_nothing_are_refused(tmp_path: Path, case: str) -> None
 
 
 def warnings(said: list[Any]) -> list[str]:
-    return [event.text for event in said if isinstance(event, Warned)]
+    return [event.text for event in said if isinstance(event, WarningEvent)]
 
 
 def test_one_odd_tag_among_many_is_named_with_its_line(tmp_path: Path) -> None:
@@ -289,7 +291,7 @@ def test_tags_out_of_place_are_read_as_conlleval_does_and_told_once(tmp_path: Pa
     assert [told for told in warnings(said) if "BIO" in told] == [
         f"4 tags do not follow BIO and are read as conlleval does, the first: {tmp_path / 'a.conll'}:5: 'I-b' as 'B-b'"
     ]
-    prepared = open_tagged(configure("token-classification", tmp_path / "a.conll", tmp_path / "b.conll"), run / "data")
+    prepared = load_tagged(configure("token-classification", tmp_path / "a.conll", tmp_path / "b.conll"), run / "data")
     labels = prepared.labels.labels
     assert labels == ["O", "B-a", "I-a", "B-b", "I-b"]
     assert [tags for _, tags in prepared.valid_sentences] == [("B-a", "I-a"), ("O", "B-b"), ("B-a", "B-b")]

@@ -11,11 +11,11 @@ import pytest
 import torch
 from hub_runs import configure, save_run, shaken, vocabulary
 
-from attnkit.engine.loading import open_run
+from attnkit.engine.loading import load_model
 from attnkit.errors import RunError, UsageError
 from attnkit.models.gpt import Gpt
-from attnkit.models.packing import Layout
-from attnkit.tasks.language_modeling.generate import Generator, Request, open_generator
+from attnkit.models.packing import PackedLayout
+from attnkit.tasks.language_modeling.generate import GenerateRequest, Generator, open_generator
 from attnkit.tasks.language_modeling.generate import configure as settings
 
 PROMPTS = ["the quick brown fox", "", "the", "größer als der", "the lazy dog sleeps, the fox doesn't l'homme voit le"]
@@ -35,8 +35,8 @@ def save(path: Path, kind: str = "bpe", ends: float = 0.0, **model: Any) -> Path
 
 def generator(run: Path, n_tokens: int, window: int | None = None, **options: Any) -> Generator:
     """Open a run in float64, so that no two ways of computing disagree."""
-    opened = open_run(run, "clm", device="cpu")
-    config = settings(Request(run, search={"max_length": n_tokens, **options}))
+    opened = load_model(run, "clm", device="cpu")
+    config = settings(GenerateRequest(run, search={"max_length": n_tokens, **options}))
     return Generator(replace(opened, model=opened.model.double()), config, window)
 
 
@@ -54,7 +54,7 @@ def naive(made: Generator, row: list[int], n_tokens: int, penalty: float = 1.0) 
         if len(words) - begin > window:
             begin = len(words) - window // 2
         with torch.no_grad():
-            logits = model.head(model.hidden(torch.tensor([words[begin:]]), Layout.whole(1))[0, -1])
+            logits = model.head(model.hidden(torch.tensor([words[begin:]]), PackedLayout.unpacked(1))[0, -1])
         if penalty != 1:
             used = list(set(words))
             logits[used] = torch.where(logits[used] > 0, logits[used] / penalty, logits[used] * penalty)
@@ -86,7 +86,7 @@ def test_greedy_texts_are_those_of_a_naive_loop(
         ended = expected[-1] == 2
         ids = expected[:-1] if ended else expected
         backwards = made.backwards
-        assert text.pieces == made.tokenizer.pieces(reversed(ids) if backwards else ids)
+        assert text.pieces == made.tokenizer.tokens(reversed(ids) if backwards else ids)
         assert text.end == ("end" if ended else "length")
         whole = [*row[1:], *ids]
         assert text.text == made.tokenizer.decode([whole[::-1] if backwards else whole])[0]
@@ -146,7 +146,7 @@ def test_samples_follow_the_distribution(tmp_path: Path, options: dict[str, Any]
     model: Any = made.model.model
     row = made.read(prompt)
     with torch.no_grad():
-        logits = model.head(model.hidden(torch.tensor([row]), Layout.whole(1))[0, -1]) * 1.0
+        logits = model.head(model.hidden(torch.tensor([row]), PackedLayout.unpacked(1))[0, -1]) * 1.0
     penalty = options.get("repetition_penalty", 1.0)
     for id in set(row):
         logits[id] = logits[id] / penalty if logits[id] > 0 else logits[id] * penalty
@@ -165,7 +165,7 @@ def test_samples_follow_the_distribution(tmp_path: Path, options: dict[str, Any]
     n, counts = 4096, Counter[str]()
     for answer in made.generate([prompt] * 4, n // 4):
         counts.update(text.pieces[0] if text.pieces else "</s>" for text in answer.texts)
-    names = {id: made.tokenizer.pieces([id])[0] for id in probs}
+    names = {id: made.tokenizer.tokens([id])[0] for id in probs}
     assert set(counts) <= set(names.values())
     for id, probability in probs.items():
         sigma = (n * probability * (1 - probability)) ** 0.5
@@ -175,16 +175,16 @@ def test_samples_follow_the_distribution(tmp_path: Path, options: dict[str, Any]
 
 def test_what_asks_for_chance(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    assert not settings(Request(run)).sampling
+    assert not settings(GenerateRequest(run)).sampling
     for name, value in {"temperature": 0.5, "top_k": 3, "top_p": 0.5, "seed": 2}.items():
-        assert settings(Request(run, search={name: value})).sampling
-    assert settings(Request(run, n=2)).sampling
-    cold = settings(Request(run, search={"temperature": 0.0, "top_k": 3}))
+        assert settings(GenerateRequest(run, search={name: value})).sampling
+    assert settings(GenerateRequest(run, n=2)).sampling
+    cold = settings(GenerateRequest(run, search={"temperature": 0.0, "top_k": 3}))
     assert (cold.sampling, cold.beam_size) == (False, 1)
     with pytest.raises(UsageError, match="all 2 texts are alike"):
-        settings(Request(run, n=2, search={"temperature": 0}))
+        settings(GenerateRequest(run, n=2, search={"temperature": 0}))
     with pytest.raises(UsageError, match="top_p") as error:
-        settings(Request(run, search={"top_p": 3.0}))
+        settings(GenerateRequest(run, search={"top_p": 3.0}))
     assert "--top-p" in str(error.value.where)
 
 
@@ -201,7 +201,7 @@ def test_long_prompts_are_told_and_wide_windows_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="positions for 40 tokens"):
         generator(run, 5, 41)
     with pytest.raises(RunError, match="no run"):
-        open_generator(Request(tmp_path / "none"), print)
+        open_generator(GenerateRequest(tmp_path / "none"), print)
 
 
 def test_the_space_that_a_token_brings_is_not_asked_for_twice(tmp_path: Path) -> None:

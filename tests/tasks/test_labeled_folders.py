@@ -13,8 +13,8 @@ from labeled import configure, tagged, write_asked, write_tagged
 from attnkit.data.prepared_dir import read_index, write_index
 from attnkit.data.store import write_store
 from attnkit.errors import RunError
-from attnkit.tasks.finetuning.question_answering_data import AskedCorpus, build_asked, open_asked
-from attnkit.tasks.finetuning.token_classification_data import TaggedCorpus, build_tagged, open_tagged
+from attnkit.tasks.finetuning.question_answering_data import QaCorpus, load_questions, prepare_questions
+from attnkit.tasks.finetuning.token_classification_data import TaggedCorpus, load_tagged, prepare_tagged
 from attnkit.tasks.text_classification.data import Labels
 from attnkit.text.config import VocabularyConfig
 from attnkit.text.tokenizer import Tokenizer
@@ -83,9 +83,9 @@ def opened(folder: Path, change: Change, what: str, open: Callable[[], Any]) -> 
 def test_words_that_make_no_sense_are_refused(tmp_path: Path, case: str) -> None:
     path = write_tagged(tmp_path / "a", tagged(4, seed=1))
     config = configure("token-classification", path, path)
-    list(build_tagged(TaggedCorpus(config.data), tmp_path / "data", vocabulary("the tall man"), None))
+    list(prepare_tagged(TaggedCorpus(config.data), tmp_path / "data", vocabulary("the tall man"), None))
     change, what = WORDS[case]
-    opened(tmp_path / "data", change, what, lambda: open_tagged(config, tmp_path / "data"))
+    opened(tmp_path / "data", change, what, lambda: load_tagged(config, tmp_path / "data"))
 
 
 @pytest.mark.parametrize("case", QUESTIONS)
@@ -96,6 +96,6 @@ def test_questions_that_make_no_sense_are_refused(tmp_path: Path, case: str) -> 
     path = write_asked(tmp_path / "a", {"data": [{"paragraphs": [paragraph]}]})
     config = configure("question-answering", path, path)
     words = vocabulary("Ada lives in Rome . Who Where ?")
-    list(build_asked(config, AskedCorpus(config.data), tmp_path / "data", words, None))
+    list(prepare_questions(config, QaCorpus(config.data), tmp_path / "data", words, None))
     change, what = QUESTIONS[case]
-    opened(tmp_path / "data", change, what, lambda: open_asked(config, tmp_path / "data"))
+    opened(tmp_path / "data", change, what, lambda: load_questions(config, tmp_path / "data"))

@@ -17,7 +17,7 @@ from attnkit.analysis.explain import (
     true_curve,
 )
 from attnkit.models.attention.patterns import PATTERNS, PatternName, make_pattern
-from attnkit.models.attention.pooling import Gaussian, left_out
+from attnkit.models.attention.pooling import Gaussian, leave_one_out
 
 
 def test_the_causal_mask_hides_what_comes_later() -> None:
@@ -60,7 +60,7 @@ def test_words_move_their_vectors_only_where_there_are_positions(seed: int) -> N
 def test_a_learned_width_is_sharper_and_nearer_to_the_truth(seed: int) -> None:
     mean, fixed, learned = pooling_lesson(seed).fits
     assert learned.error < fixed.error < mean.error
-    assert learned.points_that_count < fixed.points_that_count < mean.points_that_count == 50
+    assert learned.effective_points < fixed.points_that_count < mean.points_that_count == 50
     assert fixed.w == 1.0 and learned.w is not None and learned.w > 1.2
 
 
@@ -71,7 +71,7 @@ def test_the_learned_width_is_the_best_of_all_for_points_left_out() -> None:
     def error(w: float) -> float:
         other = Gaussian().double()
         other.w.fill_(w)
-        return float((left_out(x, y, other) - y).square().mean())
+        return float((leave_one_out(x, y, other) - y).square().mean())
 
     best = abs(kernel.w.item())
     assert error(best) <= min(error(best * step) for step in (0.5, 0.8, 0.97, 1.03, 1.25, 2.0))

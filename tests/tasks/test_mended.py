@@ -15,11 +15,11 @@ import pytest
 from attnkit.cli.main import main
 from attnkit.errors import DataError, UsageError
 from attnkit.tasks.translation.long_lines import split_line
-from attnkit.tasks.translation.task import Request, train
+from attnkit.tasks.translation.task import TrainRequest, train
 
 
 def events_of(config: Any, run: Path, **options: Any) -> list[Any]:
-    return list(train(Request(config, run, **options)))
+    return list(train(TrainRequest(config, run, **options)))
 
 
 def test_a_damaged_newest_checkpoint_is_named_in_a_warning(workshop: Any, tmp_path: Path) -> None:
@@ -30,7 +30,7 @@ def test_a_damaged_newest_checkpoint_is_named_in_a_warning(workshop: Any, tmp_pa
     content[-3] ^= 1
     path.write_bytes(content)
     events = events_of(workshop.configure(limits__max_steps=12, checkpoints={"keep_last": 3}), run)
-    warnings = [event.text for event in events if type(event).__name__ == "Warned"]
+    warnings = [event.text for event in events if type(event).__name__ == "WarningEvent"]
     assert len(warnings) == 1 and "model.safetensors" in warnings[0] and "step-12" in warnings[0]
 
 
@@ -58,7 +58,7 @@ def test_overlap_with_any_training_corpus_is_told(workshop: Any, tmp_path: Path)
         update={"src": (*config.data.src, *config.data.valid_src), "tgt": (*config.data.tgt, *config.data.valid_tgt)}
     )
     events = events_of(config.model_copy(update={"data": data}), tmp_path / "run")
-    found = [f.name for event in events if type(event).__name__ == "Checked" for f in event.report.findings]
+    found = [f.name for event in events if type(event).__name__ == "DataCheckEvent" for f in event.report.findings]
     assert "pair_overlap" in found
 
 
@@ -74,7 +74,7 @@ def test_given_vocabularies_are_used(workshop: Any, tmp_path: Path, monkeypatch:
 
 
 def test_prefixes_must_be_as_many_as_lines(workshop: Any, trained: Path, tmp_path: Path) -> None:
-    from attnkit.tasks.translation.stream import Request as Ask
+    from attnkit.tasks.translation.stream import TranslateRequest as Ask
     from attnkit.tasks.translation.stream import translate_stream
 
     (tmp_path / "src").write_text("1 2\n3 4\n")

@@ -10,7 +10,7 @@ import pytest
 
 from attnkit.config import dump_yaml, load_yaml, parse_yaml, validate
 from attnkit.engine.presets import AUTO, PRESETS, choose
-from attnkit.engine.registry import KINDS
+from attnkit.engine.registry import TASKS
 from attnkit.engine.resolve import resolve
 from attnkit.errors import UsageError
 from attnkit.models.config import SIZES, ModelConfig, ModelKind
@@ -79,12 +79,12 @@ FLAGS = {"data.src": ["a.en"], "data.tgt": ["a.de"]}
 
 
 def test_every_kind_has_a_size_for_every_preset() -> None:
-    assert {name for kind in KINDS.values() for name in kind.presets} == set(PRESETS)
-    assert [tuple(sizes) for sizes in SIZES.values()] == [KINDS["translation"].presets] * len(SIZES)
+    assert {name for kind in TASKS.values() for name in kind.presets} == set(PRESETS)
+    assert [tuple(sizes) for sizes in SIZES.values()] == [TASKS["translation"].presets] * len(SIZES)
 
 
 @pytest.mark.parametrize("kind", get_args(ModelKind))
-@pytest.mark.parametrize("name", KINDS["translation"].presets)
+@pytest.mark.parametrize("name", TASKS["translation"].presets)
 def test_every_preset_resolves(name: str, kind: str) -> None:
     resolved = resolve({**FLAGS, "model.kind": kind}, preset_name=name)
     assert resolved.config.model.kind == kind
@@ -188,7 +188,7 @@ def test_learned_positions_reach_as_far_as_training_and_search(
 
     with pytest.raises(UsageError, match=rf"learned positions need model\.max_length of {needed} for {what};"):
         configure(needed - 1)
-    assert configure(needed).model.longest == needed
+    assert configure(needed).model.max_positions == needed
 
 
 def test_lines_are_split_where_positions_end(workshop: Any) -> None:

@@ -12,7 +12,7 @@ import pytest
 import torch
 from finetuned import WORDS, opened, predicted, predicting, random_run, write
 
-from attnkit.engine.loading import open_run
+from attnkit.engine.loading import load_model
 from attnkit.errors import DataError, UsageError
 from attnkit.metrics.answers import answer_scores
 from attnkit.tasks.finetuning.predict_question_answering import Answerer, read_question
@@ -170,7 +170,7 @@ def test_a_reader_may_find_no_answer(tmp_path: Path, asked: list[dict[str, str]]
 
 def test_the_threshold_decides_how_sure_a_reader_has_to_be(tmp_path: Path, asked: list[dict[str, str]]) -> None:
     run = random_run(tmp_path / "may", "question-answering", ["answer", "no answer"], data=WINDOWS)
-    loaded = open_run(run, "question-answering", device="cpu")
+    loaded = load_model(run, "question-answering", device="cpu")
     paragraphs = [Paragraph("", one["context"], (Question("", one["question"], (), False),)) for one in asked]
     usual = Answerer(loaded).answer(paragraphs)
     assert {one.text == "" for one in usual} == {True, False}

@@ -17,7 +17,7 @@ from finetuned import WORDS, opened, predicted, predicting, random_run, write
 from attnkit.errors import DataError, UsageError
 from attnkit.metrics.spans import span_scores
 from attnkit.tasks.finetuning.predict import choose_format
-from attnkit.tasks.finetuning.prediction import Request
+from attnkit.tasks.finetuning.prediction import PredictRequest
 from attnkit.text.conll import convert
 from attnkit.text.offsets import encode_words
 
@@ -141,9 +141,12 @@ def test_names_of_files_tell_columns(run: Path, tmp_path: Path, name: str) -> No
 
 @pytest.mark.parametrize("name", ["a.txt", "a.conllu", "conll", "-", "a.conll.txt"])
 def test_other_files_are_lines_of_words(name: str) -> None:
-    assert choose_format(Request(Path("run"), []), "token-classification", Path(name)) == "lines"
-    assert choose_format(Request(Path("run"), [], gold=True), "token-classification", Path(name)) == "conll"
-    assert choose_format(Request(Path("run"), [], format="lines"), "token-classification", Path("a.conll")) == "lines"
+    assert choose_format(PredictRequest(Path("run"), []), "token-classification", Path(name)) == "lines"
+    assert choose_format(PredictRequest(Path("run"), [], gold=True), "token-classification", Path(name)) == "conll"
+    assert (
+        choose_format(PredictRequest(Path("run"), [], format="lines"), "token-classification", Path("a.conll"))
+        == "lines"
+    )
 
 
 @pytest.mark.parametrize(

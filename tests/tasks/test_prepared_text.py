@@ -10,7 +10,7 @@ import pytest
 from attnkit.engine.resolve import resolve
 from attnkit.errors import DataError, RunError
 from attnkit.tasks.translation.config import TranslationConfig
-from attnkit.tasks.translation.data import Prepared, Warned, open_prepared, prepare
+from attnkit.tasks.translation.data import Prepared, WarningEvent, open_prepared, prepare
 
 
 def write(path: Path, lines: list[str]) -> str:
@@ -123,12 +123,12 @@ def test_a_vocabulary_that_does_not_know_the_text_is_told(tmp_path: Path) -> Non
     src, tgt = [f"{n} strange{n}" for n in range(100)], ["plain words"] * 100
     files = [write(tmp_path / "a.src", src)], [write(tmp_path / "a.tgt", tgt)]
     config = configure(*files, vocabulary__kind="word")
-    told = [event.text for event in prepare(config, tmp_path / "data") if isinstance(event, Warned)]
+    told = [event.text for event in prepare(config, tmp_path / "data") if isinstance(event, WarningEvent)]
     assert told == ["100.0% of the source tokens are unknown to the vocabulary"]
 
 
 def test_several_files_keep_their_order_and_their_weights(tmp_path: Path) -> None:
-    from attnkit.data.feed import PairFeed, Position
+    from attnkit.data.feed import PairLoader, Position
 
     src = [write(tmp_path / "a.src", SRC[:60]), write(tmp_path / "b.src", SRC[60:100])]
     tgt = [write(tmp_path / "a.tgt", TGT[:60]), write(tmp_path / "b.tgt", TGT[60:100])]
@@ -136,8 +136,8 @@ def test_several_files_keep_their_order_and_their_weights(tmp_path: Path) -> Non
     config = configure(src, tgt, data__weights=[2.0, 0.5], data__valid_src=valid[0], data__valid_tgt=valid[1])
     prepared = run(config, tmp_path / "data")
     assert texts(prepared) == list(zip(SRC[:100], TGT[:100], strict=True))
-    feed = PairFeed(prepared.pairs, 1, 10**6, weights=config.data.weights)
-    step, _ = feed.step_at(Position())
+    feed = PairLoader(prepared.pairs, 1, 10**6, weights=config.data.weights)
+    step, _ = feed.batch_at(Position())
     drawn = prepared.vocabularies.src.decode([row[row > 0].tolist() for row in step.micro_batches[0].src])
     assert len(drawn) == 2 * 60 + 40 // 2
     assert all(drawn.count(line) == 2 for line in SRC[:60])

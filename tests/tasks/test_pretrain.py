@@ -14,10 +14,10 @@ import torch.nn.functional as F
 from language import configure, prepare, write
 
 from attnkit.data.feed import Position
-from attnkit.data.rows import RowFeed
-from attnkit.engine.loading import open_run
-from attnkit.engine.trainer import Request, train
-from attnkit.models.packing import Layout
+from attnkit.data.rows import BatchLoader
+from attnkit.engine.loading import load_model
+from attnkit.engine.trainer import TrainRequest, train
+from attnkit.models.packing import PackedLayout
 from attnkit.tasks.language_modeling.data import open_text
 from attnkit.tasks.language_modeling.evaluate import LanguageEvaluation, language_loss
 
@@ -32,7 +32,7 @@ def runs(workshop: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, P
 
 def opened(run: Path, task: str) -> tuple[Any, Any, Any]:
     """Return model, configuration and text of a run."""
-    found = open_run(run, task, device="cpu")
+    found = load_model(run, task, device="cpu")
     return found.model.double(), found.config, open_text(found.config, run / "data")
 
 
@@ -53,7 +53,7 @@ def test_scores_are_those_of_each_passage_alone(runs: dict[str, Path], name: str
             segments = None if batch.segments is None else batch.segments[0][places][None]
             with torch.inference_mode():
                 given = () if config.task == "clm" else (segments,)
-                hidden = model.hidden(row, Layout.whole(1), *given)
+                hidden = model.hidden(row, PackedLayout.unpacked(1), *given)
                 log_probs = model.head(hidden)[0].log_softmax(-1)
                 if batch.follows is not None and passage == passages[0]:
                     n_pairs += 1
@@ -84,7 +84,9 @@ def test_the_loss_is_the_cross_entropy_of_what_is_predicted(runs: dict[str, Path
     terms = language_loss(model, torch.device("cpu"), 0.0)(batch)
     assert terms.keys() == prepared.train.counts(indices, 1, 3).keys()
     given = () if config.task == "clm" else (batch.segments,)
-    layout = Layout.whole(5) if batch.passages is None else Layout.packed(batch.n_whole, batch.passages)
+    layout = (
+        PackedLayout.unpacked(5) if batch.passages is None else PackedLayout.packed(batch.n_unmixed, batch.passages)
+    )
     hidden = model.hidden(batch.ids, layout, *given)
     logits = model.head(hidden).flatten(0, 1)[batch.chosen]
     expected = F.cross_entropy(logits, batch.targets, reduction="sum")
@@ -101,8 +103,8 @@ def test_ranks_and_micro_batches_give_the_gradient_of_one(runs: dict[str, Path],
     for world, accumulate in ((1, 1), (2, 2)):
         model.zero_grad()
         for rank in range(world):
-            feed = RowFeed(prepared.train, 1, 300, accumulate, rank, world)
-            step = feed.step_at(Position(1, 2))[0]
+            feed = BatchLoader(prepared.train, 1, 300, accumulate, rank, world)
+            step = feed.batch_at(Position(1, 2))[0]
             for batch in step.micro_batches:
                 terms = language_loss(model, torch.device("cpu"), 0.0)(batch)
                 torch.stack([found.total / step.counts[term] for term, found in terms.items()]).sum().backward()
@@ -148,7 +150,7 @@ def test_counting_is_learnt(tmp_path: Path, task: str) -> None:
     sets += ["model.positions=rotary"]
     valid = write(tmp_path / "valid", *COUNTING[:50])
     config = configure(task, [write(tmp_path / "text", *COUNTING)], *sets, **{"data.valid_files": [str(valid)]})
-    done = list(train(Request(config, tmp_path / "run")))[-1]
+    done = list(train(TrainRequest(config, tmp_path / "run")))[-1]
     # Of 20 digits and an end that are predicted one by one, only the first is anybody's guess.
     assert done.metrics["accuracy"] >= (90 if task == "mlm" else 95.2)
 
@@ -165,5 +167,5 @@ def test_what_follows_is_learnt(tmp_path: Path) -> None:
     sets += ["model.next_sentence=true", "data.valid_rows=null"]
     valid = write(tmp_path / "valid", *lines[300:])
     config = configure("mlm", [write(tmp_path / "text", *lines[:300])], *sets, **{"data.valid_files": [str(valid)]})
-    done = list(train(Request(config, tmp_path / "run")))[-1]
+    done = list(train(TrainRequest(config, tmp_path / "run")))[-1]
     assert done.metrics["next_accuracy"] > 75

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from language import configure, prepare, write
 
-from attnkit.data.prepared_dir import Stage
-from attnkit.engine.trainer import Request, train
+from attnkit.data.prepared_dir import StatusEvent
+from attnkit.engine.trainer import TrainRequest, train
 from attnkit.errors import AttnkitError, DataError, UsageError
 from attnkit.tasks.language_modeling.data import open_text
 
@@ -81,8 +81,8 @@ def test_several_files_share_an_epoch_as_they_should(tmp_path: Path) -> None:
     config = configure(
         "mlm", [large, small], "data.language_sampling_alpha=0.5", "limits.max_steps=2", "evaluation.n_samples=0"
     )
-    events = list(train(Request(config, tmp_path / "run")))
-    shown = [event.text for event in events if isinstance(event, Stage) and "of an epoch" in event.text]
+    events = list(train(TrainRequest(config, tmp_path / "run")))
+    shown = [event.text for event in events if isinstance(event, StatusEvent) and "of an epoch" in event.text]
     assert len(shown) == 2
     prepared = open_text(config, tmp_path / "run/data")
     rows: Any = prepared.train
@@ -157,7 +157,7 @@ def test_a_few_held_out_words_are_scored_nevertheless(tmp_path: Path) -> None:
         lines = [f"{letter} again" for letter in "abcdefghij"]
         path = write(tmp_path / f"text{number}", *lines, *["and so on"] * number)
         config = configure("mlm", [path], "vocabulary.kind=word", "limits.max_steps=1", f"data.held_out_seed={number}")
-        done = list(train(Request(config, tmp_path / f"run{number}")))[-1]
+        done = list(train(TrainRequest(config, tmp_path / f"run{number}")))[-1]
         assert done.metrics["loss"] > 1 and done.metrics["perplexity"] > 2
 
 
@@ -195,4 +195,4 @@ def test_documents_that_may_see_each_other_share_a_passage(tmp_path: Path) -> No
     assert apart.passages is not None and sorted(apart.ids.tolist()) == sorted(together.ids.tolist())
     kept = together.ids != 0
     assert together.passages is None or (together.passages.bool() == ~kept).all()
-    assert together.n_whole == int(kept.all(1).sum()) > apart.n_whole
+    assert together.n_unmixed == int(kept.all(1).sum()) > apart.n_unmixed

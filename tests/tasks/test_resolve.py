@@ -14,7 +14,7 @@ from attnkit.cli.main import main
 from attnkit.engine.dry_run import plan
 from attnkit.engine.resolve import Resolved, resolve
 from attnkit.errors import UsageError
-from attnkit.tasks.translation.task import Request, train
+from attnkit.tasks.translation.task import TrainRequest, train
 from attnkit.text.config import VocabularyConfig
 from attnkit.text.vocabulary import train_vocabulary
 
@@ -112,7 +112,9 @@ def test_a_run_goes_on_without_what_it_began_with(workshop: Any, trained: Path, 
     assert workshop.train(config, tmp_path / "second").step == 12
     events = list(
         train(
-            Request(workshop.configure(limits__max_steps=13, vocabulary_files=[str(vocabulary)]), tmp_path / "second")
+            TrainRequest(
+                workshop.configure(limits__max_steps=13, vocabulary_files=[str(vocabulary)]), tmp_path / "second"
+            )
         )
     )
     assert events

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from attnkit.errors import StoppedError
-from attnkit.tasks.translation.data import Stage
-from attnkit.tasks.translation.task import Begun, Request, Scored, train
+from attnkit.tasks.translation.data import StatusEvent
+from attnkit.tasks.translation.task import TrainingStarted, TrainRequest, Validated, train
 from attnkit.training.loop import StepRecord
 
 DROPOUT = {"model__dropout": 0.3}
@@ -116,13 +116,13 @@ def test_a_kill_before_the_best_was_named_changes_nothing(workshop: Any, tmp_pat
     config = workshop.configure(limits__metric="loss", limits__early_stopping_patience=50)
     whole = workshop.train(config, tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
-        for event in train(Request(config, tmp_path / "pieces")):
-            if isinstance(event, Scored):
+        for event in train(TrainRequest(config, tmp_path / "pieces")):
+            if isinstance(event, Validated):
                 raise KeyboardInterrupt
     (tmp_path / "pieces/best").unlink()
     steps = iter(range(100))
     with pytest.raises(StoppedError):
-        list(train(Request(config, tmp_path / "pieces", stop=lambda: next(steps) == 0)))
+        list(train(TrainRequest(config, tmp_path / "pieces", stop=lambda: next(steps) == 0)))
     assert (tmp_path / "pieces/best").read_text() == "step-5\n"
     assert workshop.train(config, tmp_path / "pieces") == whole
     assert outcome(tmp_path / "whole", 12) == outcome(tmp_path / "pieces", 12)
@@ -133,7 +133,7 @@ def test_a_kill_between_saves_leaves_no_second_log(workshop: Any, tmp_path: Path
     config = workshop.configure(evaluation={"every_steps": 20}, checkpoints__save_every=7, **DROPOUT)
     workshop.train(config, tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
-        for event in train(Request(config, tmp_path / "pieces")):
+        for event in train(TrainRequest(config, tmp_path / "pieces")):
             if isinstance(event, StepRecord) and event.step == 11:
                 raise KeyboardInterrupt
     assert b'"step":10' in (tmp_path / "pieces/metrics.jsonl").read_bytes().replace(b" ", b"")
@@ -159,7 +159,7 @@ def test_a_kill_in_the_last_evaluation_leaves_it_to_the_next_call(workshop: Any,
     config = workshop.configure(limits__max_steps=6, checkpoints__save_every=3, **DROPOUT)
     whole = workshop.train(config, tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
-        for event in train(Request(config, tmp_path / "pieces")):
+        for event in train(TrainRequest(config, tmp_path / "pieces")):
             if isinstance(event, StepRecord) and event.step == 6:
                 raise KeyboardInterrupt
     assert (tmp_path / "pieces/checkpoints/step-6").is_dir()
@@ -173,8 +173,8 @@ def test_a_kill_after_the_last_save_leaves_the_end_to_the_next_call(workshop: An
     config, run = workshop.configure(limits__max_steps=5), tmp_path / "pieces"
     whole = workshop.train(config, tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
-        for event in train(Request(config, run)):
-            if isinstance(event, Scored):
+        for event in train(TrainRequest(config, run)):
+            if isinstance(event, Validated):
                 raise KeyboardInterrupt
     (run / "best").unlink()
     assert not (run / "README.md").exists() and status(run)["state"] == "running"
@@ -187,14 +187,14 @@ def test_a_kill_after_the_last_save_leaves_the_end_to_the_next_call(workshop: An
 
 def test_a_stop_is_one_only_where_something_is_saved(workshop: Any, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    events = train(Request(workshop.configure(limits__max_steps=5), run))
-    assert isinstance(next(events), Stage)
+    events = train(TrainRequest(workshop.configure(limits__max_steps=5), run))
+    assert isinstance(next(events), StatusEvent)
     with pytest.raises(KeyboardInterrupt):
         events.throw(KeyboardInterrupt)
     assert (status(run)["state"], status(run)["step"], status(run)["exit_code"]) == ("stopped", 0, 130)
     workshop.train(workshop.configure(limits__max_steps=5), run)
-    events = train(Request(workshop.configure(limits__max_steps=9), run))
-    assert isinstance(next(events), Begun)
+    events = train(TrainRequest(workshop.configure(limits__max_steps=9), run))
+    assert isinstance(next(events), TrainingStarted)
     with pytest.raises(KeyboardInterrupt):
         events.throw(KeyboardInterrupt)
     assert (status(run)["state"], status(run)["step"], status(run)["exit_code"]) == ("stopped", 5, 130)

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from attnkit.engine.inheritance import layer_of, preset_of
+from attnkit.engine.inheritance import init_layer, preset_of
 from attnkit.engine.resolve import resolve
 from attnkit.errors import AttnkitError, RunError, UsageError
-from attnkit.tasks.translation.task import Finished, Request, train
+from attnkit.tasks.translation.task import TrainingFinished, TrainRequest, train
 
 
 def snapshot(folder: Path) -> dict[str, bytes]:
@@ -26,9 +26,9 @@ def test_a_finished_run_says_so_and_changes_nothing(workshop: Any, tmp_path: Pat
     config, run = workshop.configure(limits__max_steps=3), tmp_path / "run"
     first = workshop.train(config, run)
     before = snapshot(run)
-    events = list(train(Request(config, run)))
+    events = list(train(TrainRequest(config, run)))
     assert snapshot(run) == before
-    assert [type(event) for event in events] == [Finished]
+    assert [type(event) for event in events] == [TrainingFinished]
     assert events[0].already and not first.already
     assert (events[0].step, events[0].best, events[0].metrics) == (first.step, first.best, first.metrics)
 
@@ -39,7 +39,7 @@ def test_a_changed_key_is_refused_with_old_and_new(workshop: Any, tmp_path: Path
     before = snapshot(run)
     other = workshop.configure(limits__max_steps=2, model__d_ff=64, seed=5)
     with pytest.raises(UsageError) as caught:
-        list(train(Request(other, run)))
+        list(train(TrainRequest(other, run)))
     assert "model.d_ff: 32 -> 64" in caught.value.what and "seed: 1 -> 5" in caught.value.what
     assert "d_model" not in caught.value.what
     changed = {name for name, content in snapshot(run).items() if before.get(name) != content}
@@ -50,7 +50,7 @@ def test_a_changed_kind_of_model_is_refused(workshop: Any, tmp_path: Path) -> No
     run = tmp_path / "run"
     workshop.train(workshop.configure(limits__max_steps=2), run)
     with pytest.raises(UsageError, match=r"model\.kind: transformer -> rnn"):
-        list(train(Request(workshop.configure("rnn", limits__max_steps=2), run)))
+        list(train(TrainRequest(workshop.configure("rnn", limits__max_steps=2), run)))
 
 
 def test_a_changed_metric_is_refused(workshop: Any, tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ def test_a_changed_metric_is_refused(workshop: Any, tmp_path: Path) -> None:
     for steps in (2, 3):
         other = workshop.configure(limits__max_steps=steps, limits__metric="loss")
         with pytest.raises(UsageError, match=r"limits\.metric: bleu -> loss") as caught:
-            list(train(Request(other, run)))
+            list(train(TrainRequest(other, run)))
         assert "limits.max_steps" not in caught.value.what
     more = {"limits__max_steps": 3, "limits__max_epochs": 9.0, "limits__max_tokens": 10**6, "limits__max_minutes": 9.0}
     assert workshop.train(workshop.configure(**more, limits__early_stopping_patience=9), run).step == 3
@@ -152,7 +152,7 @@ def test_init_from_takes_weights_and_vocabulary(workshop: Any, trained: Path, tm
     sets.append("optimization.learning_rate=1e-6")
     # Neither the size of the model nor the vocabulary is given: both come from the other run.
     sets = [text for text in sets if not text.startswith("vocabulary")]
-    config = resolve(flags, sets=sets, preset_name="tiny", fixed=layer_of(trained)).config
+    config = resolve(flags, sets=sets, preset_name="tiny", fixed=init_layer(trained)).config
     assert config.model == workshop.configure().model
     run, fresh = tmp_path / "run", tmp_path / "fresh"
     workshop.train(config, run, init_from=trained)
@@ -165,7 +165,7 @@ def test_init_from_takes_weights_and_vocabulary(workshop: Any, trained: Path, tm
 def test_init_from_with_another_model_is_refused(workshop: Any, trained: Path, tmp_path: Path) -> None:
     config = workshop.configure(limits__max_steps=1, model__d_ff=64)
     with pytest.raises(RunError, match="weights do not fit"):
-        list(train(Request(config, tmp_path / "run", init_from=trained)))
+        list(train(TrainRequest(config, tmp_path / "run", init_from=trained)))
 
 
 def test_a_run_of_another_kind_is_refused(workshop: Any, trained: Path, tmp_path: Path) -> None:
@@ -180,13 +180,13 @@ def test_a_run_of_another_kind_is_refused(workshop: Any, trained: Path, tmp_path
     contents["config.yaml"] = contents["config.yaml"].replace(b"task: translation", b"task: word2vec")
     RunFolder(run).save(checkpoint.step, contents)
     with pytest.raises(RunError, match="of the kind 'word2vec'"):
-        list(train(Request(workshop.configure(), run)))
+        list(train(TrainRequest(workshop.configure(), run)))
 
 
 def test_a_folder_of_other_files_is_refused(workshop: Any, tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("mine")
     with pytest.raises(RunError, match="holds other files") as caught:
-        list(train(Request(workshop.configure(), tmp_path)))
+        list(train(TrainRequest(workshop.configure(), tmp_path)))
     assert caught.value.exit_code == 4
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
@@ -202,7 +202,7 @@ def test_a_changed_training_file_is_refused(workshop: Any, tmp_path: Path, steps
     with moved.file("train.src").open("a") as src, moved.file("train.tgt").open("a") as tgt:
         src.write("1 2\n")
         tgt.write("2 1\n")
-    request = Request(moved.configure(limits__max_steps=steps), tmp_path / "run")
+    request = TrainRequest(moved.configure(limits__max_steps=steps), tmp_path / "run")
     if steps == 2:
         assert list(train(request))[-1].already
         return

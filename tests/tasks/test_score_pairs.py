@@ -42,7 +42,7 @@ def naive(run: LoadedRun, src: list[int], tgt: list[int]) -> float:
         log_probs = torch.log_softmax(run.model.head(hidden)[0, 0].double(), -1)
         total += float(log_probs[token])
         previous = token
-        state = state.reorder(torch.tensor([[0]]))
+        state = state.reorder_beams(torch.tensor([[0]]))
     return total
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from attnkit.distributed.process_group import Ranks
-from attnkit.engine.parallel import shared_scores
+from attnkit.distributed.process_group import ProcessGroup
+from attnkit.engine.parallel import broadcast_metrics
 
 SCORES = {"loss": 1.5, "perplexity": 4.5, "bleu": 1 / 3, "chrf": 0.1}
 
@@ -23,4 +23,4 @@ class Scored:
 
 def test_one_process_puts_no_scores_on_the_device() -> None:
     evaluation: Any = Scored()
-    assert shared_scores(evaluation, Ranks(), tuple(SCORES))(evaluation) == SCORES
+    assert broadcast_metrics(evaluation, ProcessGroup(), tuple(SCORES))(evaluation) == SCORES

@@ -22,10 +22,10 @@ def test_event_files_hold_each_step_once(workshop: Any, tmp_path: Path) -> None:
 
 def test_what_was_written_past_the_place_of_going_on_is_forgotten(tmp_path: Path) -> None:
     """As after a kill: steps were reported that no checkpoint holds."""
-    from attnkit.engine.tensorboard import Board
+    from attnkit.engine.tensorboard import TensorBoardLogger
 
     for first, last in ((0, 40), (20, 60)):
-        with Board(tmp_path, first) as board:
+        with TensorBoardLogger(tmp_path, first) as board:
             for step in range(first + 10, last + 1, 10):
                 board.add(EvaluationRecord(step, 1.0, {"bleu": float(first)}, False))
     found = accumulators.EventAccumulator(str(tmp_path)).Reload().Scalars("dev/bleu")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from attnkit.decoding.config import SearchConfig
-from attnkit.tasks.translation.search_pool import Batching, Job, LocalSearcher
+from attnkit.tasks.translation.search_pool import Batching, LocalSearch, SearchJob
 from attnkit.tasks.translation.translator import Translation, Translator, load_translator
 
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -46,7 +46,7 @@ MORE = ("transformer", "rnn-additive")
 def model(request: pytest.FixtureRequest, workshop: Any, trained: Path) -> tuple[str, Translator]:
     kind, changes = MODELS[request.param]
     run = workshop.random_run(trained, kind, **changes)
-    translator = Translator([run], LocalSearcher([run.model], run.device))
+    translator = Translator([run], LocalSearch([run.model], run.device))
     translator.search = translator.configure({"no_repeat_ngram_size": 2})  # random weights like to repeat themselves
     return request.param, translator
 
@@ -125,7 +125,7 @@ def test_worker_processes_change_nothing(trained: Path) -> None:
         here = list(alone.stream(lines, None, batching, record=True))
         there = list(several.stream(lines, None, batching, record=True))
         parts = [part for members in several.split(lines, None, 0) for part in members]
-        (raw,) = several.searcher.search_all([parts], Job(several.search, record=True))
+        (raw,) = several.searcher.search_all([parts], SearchJob(several.search, record=True))
     finally:
         several.close()
     expected, found = facts(here), facts(there)

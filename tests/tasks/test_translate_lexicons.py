@@ -13,12 +13,12 @@ import pytest
 
 from attnkit.errors import RunError, UsageError
 from attnkit.tasks.translation.long_lines import split_line
-from attnkit.tasks.translation.search_pool import Batching, LocalSearcher
+from attnkit.tasks.translation.search_pool import Batching, LocalSearch
 from attnkit.tasks.translation.shortlist import FREQUENT, Shortlist, load_unknowns, source_words
-from attnkit.tasks.translation.stream import Request, translate_stream
+from attnkit.tasks.translation.stream import TranslateRequest, translate_stream
 from attnkit.tasks.translation.translator import Translator, load_translator
 from attnkit.tasks.word_alignment.lexicon import Aligner
-from attnkit.tasks.word_alignment.lexicon import Request as AlignRequest
+from attnkit.tasks.word_alignment.lexicon import AlignRequest as AlignRequest
 from attnkit.text.config import VocabularyConfig
 from attnkit.text.tokenizer import UNK_ID, Tokenizer
 from attnkit.text.translation_lexicon import Entries, lexicon_lines
@@ -28,7 +28,7 @@ from attnkit.text.vocabulary import train_vocabulary
 def stream(run: Path, lines: Iterable[str], folder: Path, **options: Any) -> list[str]:
     source = folder / "input.txt"
     source.write_bytes("".join(line + "\n" for line in lines).encode())
-    request = Request([run], source, device="cpu", threads=1, **options)
+    request = TranslateRequest([run], source, device="cpu", threads=1, **options)
     return [line for group in translate_stream(request, lambda text: None) for line in group]
 
 
@@ -57,7 +57,7 @@ def own_lexicon(path: Path, tokenizer: Tokenizer, rows: list[tuple[int, int]], f
 @pytest.fixture(scope="module", params=["transformer", "rnn"])
 def random_translator(request: pytest.FixtureRequest, workshop: Any, trained: Path) -> Translator:
     run = workshop.random_run(trained, request.param)
-    return Translator([run], LocalSearcher([run.model], run.device))
+    return Translator([run], LocalSearch([run.model], run.device))
 
 
 def digits(n: int, seed: int = 3) -> list[str]:
@@ -233,7 +233,7 @@ def test_worker_processes_change_nothing(
 ) -> None:
     for run, options in ((worded, {"unknowns": True, "dictionary": words}), (trained, {"shortlist": tokens})):
         alone = stream(run, LINES, tmp_path, **options)
-        request = Request([run], tmp_path / "input.txt", device="cpu", workers=2, **options)
+        request = TranslateRequest([run], tmp_path / "input.txt", device="cpu", workers=2, **options)
         assert [line for group in translate_stream(request, print) for line in group] == alone
 
 

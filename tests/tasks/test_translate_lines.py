@@ -19,7 +19,7 @@ import torch
 from attnkit.errors import DataError, RunError, UsageError
 from attnkit.tasks.translation import stream as stream_module
 from attnkit.tasks.translation.long_lines import split_line
-from attnkit.tasks.translation.stream import Request, patience_with, translate_stream, windows
+from attnkit.tasks.translation.stream import TranslateRequest, flush_interval, line_batches, translate_stream
 from attnkit.tasks.translation.translator import Translator, load_translator
 
 
@@ -33,7 +33,7 @@ def stream(trained: Path, content: bytes, folder: Path, **options: Any) -> tuple
     source = folder / "input.txt"
     source.write_bytes(content)
     warnings: list[str] = []
-    request = Request([trained], source, device="cpu", threads=1, **options)
+    request = TranslateRequest([trained], source, device="cpu", threads=1, **options)
     return [line for lines in translate_stream(request, warnings.append) for line in lines], warnings
 
 
@@ -153,7 +153,7 @@ def test_a_prefix_begins_the_first_part_alone(translator: Translator) -> None:
     first, *others = (translator.tgt_tokenizer.decode(translator.tgt_tokenizer.encode(["9 9"]))[0], *found.outputs)
     tokens = others[0].tokens
     assert len(tokens) == 2
-    beginning = translator.tgt_tokenizer.pieces(translator.tgt_tokenizer.encode([first])[0])
+    beginning = translator.tgt_tokenizer.tokens(translator.tgt_tokenizer.encode([first])[0])
     assert tokens[0][: len(beginning)] == beginning
     assert tokens[1] == next(translator.stream(["5 6 7 8"])).outputs[0].tokens[0]
 
@@ -178,13 +178,13 @@ def test_a_line_is_answered_before_the_next_one_comes() -> None:
         yield "second"
         raise DataError("the reader failed")
 
-    groups = windows(typed(), 4096)
+    groups = line_batches(typed(), 4096)
     assert next(groups) == ["first"]
     answered.set()
     assert next(groups) == ["second"]
     with pytest.raises(DataError, match="the reader failed"):
         next(groups)
-    assert list(windows(iter("abcde"), 2)) == [["a", "b"], ["c", "d"], ["e"]]
+    assert list(line_batches(iter("abcde"), 2)) == [["a", "b"], ["c", "d"], ["e"]]
 
 
 def test_the_windows_of_a_file_are_full_however_slowly_it_is_read(tmp_path: Path) -> None:
@@ -195,9 +195,9 @@ def test_the_windows_of_a_file_are_full_however_slowly_it_is_read(tmp_path: Path
 
     (tmp_path / "file").write_text("a\n")
     os.mkfifo(tmp_path / "pipe")
-    assert patience_with(tmp_path / "pipe") is not None
-    assert patience_with(tmp_path / "file") is None
-    assert list(windows(slowly(), 2, None)) == [["a", "b"], ["c", "d"], ["e"]]
+    assert flush_interval(tmp_path / "pipe") is not None
+    assert flush_interval(tmp_path / "file") is None
+    assert list(line_batches(slowly(), 2, None)) == [["a", "b"], ["c", "d"], ["e"]]
 
 
 @pytest.mark.parametrize("patience", [None, 60.0])
@@ -205,9 +205,9 @@ def test_windows_of_long_lines_are_short(patience: float | None, monkeypatch: py
     """However many lines a window may have, what is held at once has few characters."""
     monkeypatch.setattr(stream_module, "ROOM", 10)
     lines = ["a" * 4, "b" * 4, "c" * 2, "d" * 30, "e", "f" * 9, "g"]
-    assert list(windows(iter(lines), 100, patience)) == [lines[:3], lines[3:4], lines[4:6], lines[6:]]
+    assert list(line_batches(iter(lines), 100, patience)) == [lines[:3], lines[3:4], lines[4:6], lines[6:]]
     pairs = [("a", "b" * 8), ("c", "d"), ("e" * 12, "")]
-    found = windows(iter(pairs), 100, patience, lambda pair: len(pair[0]) + len(pair[1]))
+    found = line_batches(iter(pairs), 100, patience, lambda pair: len(pair[0]) + len(pair[1]))
     assert list(found) == [pairs[:2], pairs[2:]]
 
 
@@ -221,7 +221,7 @@ def test_not_much_is_read_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
             n_read += 1
             yield "x" * 6
 
-    groups = windows(lines(), 100, 60.0)
+    groups = line_batches(lines(), 100, 60.0)
     assert next(groups) == ["x" * 6] * 2
     time.sleep(0.2)
     assert n_read <= 5, "two in the window, two waiting, one that waits for room"
@@ -259,10 +259,10 @@ def test_the_library_translates(trained: Path, translator: Translator) -> None:
 
 
 def test_lengths_beyond_learned_positions_are_refused(workshop: Any, trained: Path) -> None:
-    from attnkit.tasks.translation.search_pool import LocalSearcher
+    from attnkit.tasks.translation.search_pool import LocalSearch
 
     run = workshop.random_run(trained, "transformer", model__positions="learned", model__max_length=300)
-    translator = Translator([run], LocalSearcher([run.model], run.device))
+    translator = Translator([run], LocalSearch([run.model], run.device))
     assert translator.configure({"max_length": 300}).max_length == 300
     for options in ({"max_length": 301}, {"max_ratio": 5.0}, {"min_length": 300, "max_length": 400}):
         with pytest.raises(UsageError, match="positions for 300 tokens"):
@@ -274,7 +274,7 @@ def test_lengths_beyond_learned_positions_are_refused(workshop: Any, trained: Pa
 def test_a_text_file_in_the_place_of_a_run_is_told_apart(trained: Path, tmp_path: Path) -> None:
     (tmp_path / "text.en").write_text("1 2\n")
     with pytest.raises(RunError, match="no run folder but a file") as caught:
-        list(translate_stream(Request([trained, tmp_path / "text.en"], Path("-")), print))
+        list(translate_stream(TranslateRequest([trained, tmp_path / "text.en"], Path("-")), print))
     assert "-i" in (caught.value.help or "")
 
 

@@ -21,7 +21,7 @@ from attnkit.tasks.word2vec import matrices as mats
 from attnkit.tasks.word2vec.checkpoint import State, contents
 from attnkit.tasks.word2vec.config import Word2VecConfig
 from attnkit.text.subwords import Subwords
-from attnkit.text.word_vocabulary import WordList
+from attnkit.text.word_vocabulary import WordVocabulary
 
 V, D = 70, 8
 WORDS = [f"w{i}" for i in range(V)]
@@ -254,7 +254,7 @@ def test_a_packed_file_that_is_cut_short_is_told(tmp_path: Path, ending: str) ->
 def saved_run(path: Path, **settings: Any) -> dict[str, Any]:
     """Save a run of random matrices; return them."""
     config = Word2VecConfig.model_validate({"data": {"files": ("a.txt",)}, "dim": D, **settings})
-    words = WordList(WORDS, np.arange(V, 0, -1))
+    words = WordVocabulary(WORDS, np.arange(V, 0, -1))
     shapes = mats.shapes(config, V)
     matrices = mats.empty(shapes)
     random = np.random.default_rng(2)

@@ -13,7 +13,7 @@ import pytest
 
 import attnkit
 from attnkit.errors import DataError, UsageError
-from attnkit.tasks.word2vec.config import TextConfig
+from attnkit.tasks.word2vec.config import WordTextConfig
 from attnkit.tasks.word2vec.sentences import count_words, encode_sentences
 
 TINY: dict[str, Any] = {"vector_size": 20, "window": 2, "negative": 2, "sg": 1, "workers": 1, "min_count": 1}
@@ -143,7 +143,7 @@ def test_sentences_that_cannot_be_trained_on(sentences: Any, words: str) -> None
 def test_counting_equals_a_naive_count(tmp_path: Path) -> None:
     drawn = np.random.default_rng(3)
     sentences = [[f"W{n}" for n in drawn.zipf(1.5, size=drawn.integers(1, 9)) if n < 30] for _ in range(300)]
-    config = TextConfig(files=("-",), min_count=3, max_vocab=12, lower=True)
+    config = WordTextConfig(files=("-",), min_count=3, max_vocab=12, lower=True)
     words, n_raw, n_sentences = count_words(sentences, config)
     flat = [word.lower() for sentence in sentences for word in sentence]
     counts = {word: flat.count(word) for word in flat}

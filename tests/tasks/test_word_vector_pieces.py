@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attnkit.kernels.word2vec import Tally
+from attnkit.kernels.word2vec import PieceStats
 from attnkit.tasks.word2vec import hogwild as module
-from attnkit.tasks.word2vec.hogwild import join, open_legs
+from attnkit.tasks.word2vec.hogwild import average_replicas, open_worker_pool
 from attnkit.tasks.word2vec.matrices import Matrices, Shape, copied, empty
-from attnkit.tasks.word2vec.plan import LEAST, PIECE, ROUND, Falling, borders, piece_size
+from attnkit.tasks.word2vec.plan import LEAST, PIECE, ROUND, LinearDecay, chunk_boundaries, piece_size
 
 
 @pytest.mark.parametrize("most", [1, 3, 7, 50, 1000])
@@ -23,7 +23,7 @@ from attnkit.tasks.word2vec.plan import LEAST, PIECE, ROUND, Falling, borders, p
 def test_pieces_are_whole_lines_where_lines_are_short(most: int, seed: int) -> None:
     lengths = np.random.default_rng(seed).integers(1, 20, 40)
     starts = np.concatenate([[0], np.cumsum(lengths)])
-    found = borders(starts, most)
+    found = chunk_boundaries(starts, most)
     assert found[0] == 0 and found[-1] == starts[-1]
     sizes = np.diff(found)
     assert sizes.min() > 0 and sizes.max() <= most
@@ -33,9 +33,9 @@ def test_pieces_are_whole_lines_where_lines_are_short(most: int, seed: int) -> N
 
 
 def test_pieces_of_a_text_by_hand() -> None:
-    assert borders(np.array([0, 3, 6, 16]), 4).tolist() == [0, 3, 6, 10, 14, 16]
-    assert borders(np.array([0, 2, 4]), 4).tolist() == [0, 4]
-    assert borders(np.array([0]), 4).tolist() == [0]
+    assert chunk_boundaries(np.array([0, 3, 6, 16]), 4).tolist() == [0, 3, 6, 10, 14, 16]
+    assert chunk_boundaries(np.array([0, 2, 4]), 4).tolist() == [0, 4]
+    assert chunk_boundaries(np.array([0]), 4).tolist() == [0]
 
 
 def test_only_copies_make_pieces_depend_on_threads() -> None:
@@ -46,7 +46,7 @@ def test_only_copies_make_pieces_depend_on_threads() -> None:
 
 
 def test_the_rate_falls_in_a_straight_line() -> None:
-    falling = Falling(0.5, 0.1, 8)
+    falling = LinearDecay(0.5, 0.1, 8)
     assert [falling.at(done) for done in (0, 2, 8)] == pytest.approx([0.5, 0.4, 0.1])
 
 
@@ -66,20 +66,20 @@ class Marks:
     def rate(self, step: int) -> float:
         return 0.0
 
-    def piece(self, matrices: Matrices, epoch: int, number: int) -> Tally:
+    def piece(self, matrices: Matrices, epoch: int, number: int) -> PieceStats:
         time.sleep(self.seconds)
         self.threads[threading.get_ident()] += 1
         matrices["inputs"][number] += 1 + epoch
-        return Tally(float(number), 1, 1)
+        return PieceStats(float(number), 1, 1)
 
 
 def work_off(work: Marks, matrices: Matrices, threads: int, copies: int, stop: Any = lambda: False) -> list[int]:
     """Do an epoch in legs; return how many pieces each had."""
     sizes: list[int] = []
     while sum(sizes) < work.n_pieces:
-        with open_legs(work, matrices, threads, copies, stop) as legs:
+        with open_worker_pool(work, matrices, threads, copies, stop) as legs:
             first = sum(sizes)
-            found = legs.leg(0, first)
+            found = legs.run_slice(0, first)
             assert [tally.loss for tally in found] == list(range(first, first + len(found)))
             sizes.append(len(found))
     return sizes
@@ -101,8 +101,8 @@ def test_a_stop_ends_a_leg_after_the_pieces_that_are_begun() -> None:
     work = Marks(100, seconds=0.002)
     matrices = empty(work.shapes)
     asked = iter([False] * 10 + [True] * 1000)
-    with open_legs(work, matrices, 2, 1, lambda: next(asked)) as legs:
-        done = len(legs.leg(0, 0))
+    with open_worker_pool(work, matrices, 2, 1, lambda: next(asked)) as legs:
+        done = len(legs.run_slice(0, 0))
     assert 10 <= done <= 14
     assert matrices["inputs"][:, 0].tolist() == [1] * done + [0] * (100 - done)
 
@@ -144,21 +144,21 @@ def test_a_join_by_hand() -> None:
     base, copies = np.zeros((3, 16), np.float32), [np.zeros((3, 16), np.float32) for _ in range(4)]
     base[1], copies[0][1], copies[1][1], copies[2][1], copies[3][1] = 2, 3, 5, 2, 2
     idle = np.full((3, 16), 9, np.float32)
-    join(base, copies, [idle], 0, 1)
+    average_replicas(base, copies, [idle], 0, 1)
     assert base[:, 0].tolist() == [0, 2 + (1 + 3) / 2, 0]
     assert all((other == base).all() for other in (*copies, idle))
 
 
 def test_an_error_in_a_thread_is_raised_and_ends_the_others() -> None:
     class Failing(Marks):
-        def piece(self, matrices: Matrices, epoch: int, number: int) -> Tally:
+        def piece(self, matrices: Matrices, epoch: int, number: int) -> PieceStats:
             if number == 5:
                 raise ArithmeticError("piece 5")
             return super().piece(matrices, epoch, number)
 
     work = Failing(1000, seconds=0.001)
-    with pytest.raises(ArithmeticError), open_legs(work, empty(work.shapes), 2, 1, lambda: False) as legs:
-        legs.leg(0, 0)
+    with pytest.raises(ArithmeticError), open_worker_pool(work, empty(work.shapes), 2, 1, lambda: False) as legs:
+        legs.run_slice(0, 0)
     assert sum(work.threads.values()) < 50
 
 

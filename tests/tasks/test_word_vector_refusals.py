@@ -15,7 +15,7 @@ from attnkit.tasks.word2vec import train as module
 from attnkit.tasks.word2vec import workload as work
 from attnkit.tasks.word2vec.load_vectors import width_at
 from attnkit.tasks.word2vec.resolve import resolve
-from attnkit.tasks.word2vec.train import Request, train
+from attnkit.tasks.word2vec.train import Word2VecRequest, train
 
 LACKS: dict[str, tuple[dict[str, Any], str]] = {
     "a GPU": ({"device": "cuda"}, "no CUDA device"),
@@ -37,7 +37,7 @@ def test_what_is_missing_is_told_before_text_is_read(
     monkeypatch.setattr(work, "has_numba", lambda: False)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     changes, words = LACKS[case]
-    request = Request(resolve({"data.files": ["text.txt"], **changes}).config, tmp_path / "run")
+    request = Word2VecRequest(resolve({"data.files": ["text.txt"], **changes}).config, tmp_path / "run")
     with pytest.raises(UsageError, match=words):
         list(train(request))
     assert not request.path.exists()
@@ -61,7 +61,9 @@ def test_vectors_of_another_width_are_told_before_text_is_read(tmp_path: Path, m
         if name.endswith(".gz"):
             path.write_bytes(gzip.compress((tmp_path / "a.txt").read_bytes()))
         assert width_at(path) == 7
-        request = Request(resolve({"data.files": ["text.txt"], "init_from": str(path)}).config, tmp_path / "run")
+        request = Word2VecRequest(
+            resolve({"data.files": ["text.txt"], "init_from": str(path)}).config, tmp_path / "run"
+        )
         with pytest.raises(UsageError, match="have 7 numbers, not 100") as found:
             list(train(request))
         assert found.value.help == "--dim 7 takes them"

@@ -14,13 +14,13 @@ import pytest
 
 from attnkit.analysis.verify import verify_run
 from attnkit.checkpoints.run_folder import RunFolder
-from attnkit.data.prepared_dir import Stage, Warned
+from attnkit.data.prepared_dir import StatusEvent, WarningEvent
 from attnkit.errors import AttnkitError, DataError, DivergedError, RunError, StoppedError, UsageError
 from attnkit.tasks.word2vec import hogwild as legs
 from attnkit.tasks.word2vec.checkpoint import read_config, read_state, read_words
 from attnkit.tasks.word2vec.matrices import read, shapes
 from attnkit.tasks.word2vec.resolve import resolve
-from attnkit.tasks.word2vec.train import Begun, Finished, Request, train
+from attnkit.tasks.word2vec.train import Word2VecFinished, Word2VecRequest, Word2VecStarted, train
 
 CLOCKED = ("lock", "timings.jsonl", "status.json")
 TINY = {"dim": 20, "window": 2, "negative": 2, "epochs": 2, "threads": 1, "data.min_count": 1, "save_every": 0.0}
@@ -42,16 +42,16 @@ def _short_legs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(legs, "SECONDS", 0.0)
 
 
-def request_of(text: Path, run: Path, **changes: Any) -> Request:
+def request_of(text: Path, run: Path, **changes: Any) -> Word2VecRequest:
     given = {key.replace("__", "."): value for key, value in changes.items()}
-    return Request(resolve({"data.files": [str(text)], **TINY, **given}).config, run)
+    return Word2VecRequest(resolve({"data.files": [str(text)], **TINY, **given}).config, run)
 
 
-def work_off(request: Request, stop_at: int | None = None) -> list[Any]:
+def work_off(request: Word2VecRequest, stop_at: int | None = None) -> list[Any]:
     """Return all events; ``stop_at`` is the question that gets a yes."""
     calls = itertools.count(1)
     asked = replace(request, stop=None if stop_at is None else lambda: next(calls) >= stop_at)
-    return [event for event in train(asked) if not isinstance(event, Stage)]
+    return [event for event in train(asked) if not isinstance(event, StatusEvent)]
 
 
 def outcome(run: Path) -> dict[str, bytes]:
@@ -76,7 +76,7 @@ def test_a_run_that_was_stopped_ends_as_one_that_was_not(
 ) -> None:
     whole = request_of(text, tmp_path / "whole" / "run", **changes)
     first, *_, last = work_off(whole)
-    assert isinstance(first, Begun) and isinstance(last, Finished)
+    assert isinstance(first, Word2VecStarted) and isinstance(last, Word2VecFinished)
     assert last.step > 15 and last.loss is not None and last.loss < 0.6931
     expected = outcome(whole.path)
     request = request_of(text, tmp_path / "stopped" / "run", **changes)
@@ -236,7 +236,7 @@ def test_words_begin_with_the_vectors_of_another_run(text: Path, tmp_path: Path)
     # With next to no learning the vectors stay what they began with.
     slow = {"alpha": 1e-9, "min_alpha": 0.0, "epochs": 1}
     request = request_of(more, tmp_path / "second", init_from=str(first.path), **slow)
-    said = [event.text for event in train(request) if isinstance(event, Stage)]
+    said = [event.text for event in train(request) if isinstance(event, StatusEvent)]
     assert f"{first.path}: 3 of 5 words (60.0%) begin with its vectors" in said
     old, new = (opened(path) for path in (first.path, request.path))
     for word in ("w0", "w1", "w2"):
@@ -283,6 +283,6 @@ def test_warnings_of_a_damaged_checkpoint(text: Path, tmp_path: Path) -> None:
     model = newest / "model.safetensors"
     model.write_bytes(model.read_bytes()[:-1])
     events = work_off(request)
-    assert any(isinstance(event, Warned) and "cannot be used" in event.text for event in events)
-    begun = next(event for event in events if isinstance(event, Begun))
+    assert any(isinstance(event, WarningEvent) and "cannot be used" in event.text for event in events)
+    begun = next(event for event in events if isinstance(event, Word2VecStarted))
     assert begun.step == int(older.name.split("-")[1])

@@ -13,7 +13,7 @@ from attnkit.text import truncated_encoding as module
 from attnkit.text.byte_alphabet import CHARACTERS
 from attnkit.text.config import SPECIALS, VocabularyConfig
 from attnkit.text.tokenizer import Tokenizer
-from attnkit.text.truncated_encoding import beginning, encode_beginnings
+from attnkit.text.truncated_encoding import encode_prefixes, text_prefix
 from attnkit.text.vocabulary import train_vocabulary
 
 TEXT = ["the quick brown fox jumps over the lazy dog", "größer als der größte Hund", "日本語 😀 don't"] * 5
@@ -71,15 +71,15 @@ def test_the_ids_are_those_of_the_whole_text(
     vocabulary: Tokenizer, piece: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whether a text is cut at a space or inside a chunk that is encoded in pieces."""
-    monkeypatch.setattr(tokenizers, "LONGEST_CHUNK", piece)
-    monkeypatch.setattr(module, "LONGEST_CHUNK", piece)
+    monkeypatch.setattr(tokenizers, "MAX_CHUNK", piece)
+    monkeypatch.setattr(module, "MAX_CHUNK", piece)
     monkeypatch.setattr(module, "_PER_ID", 2)
     monkeypatch.setattr(module, "_FURTHER", 2)
     given, n_cut = texts(piece), 0
     vocabulary._known.clear()
     whole = vocabulary.encode(given)
     for most in (1, 6, 30):
-        for text, ids, found in zip(given, whole, encode_beginnings(vocabulary, given, most), strict=True):
+        for text, ids, found in zip(given, whole, encode_prefixes(vocabulary, given, most), strict=True):
             assert found == ids or (most < len(found) < len(ids) and found == ids[: len(found)]), text
             n_cut += len(found) < len(ids)
     assert n_cut > 30
@@ -87,13 +87,13 @@ def test_the_ids_are_those_of_the_whole_text(
 
 @pytest.mark.parametrize("piece", [7, 40])
 def test_any_beginning_has_the_first_ids(vocabulary: Tokenizer, piece: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tokenizers, "LONGEST_CHUNK", piece)
-    monkeypatch.setattr(module, "LONGEST_CHUNK", piece)
+    monkeypatch.setattr(tokenizers, "MAX_CHUNK", piece)
+    monkeypatch.setattr(module, "MAX_CHUNK", piece)
     vocabulary._known.clear()
     drawn = random.Random(piece)
     for text in texts(piece + 1):
         least = drawn.randint(1, 60)
-        part = beginning(vocabulary, text, least)
+        part = text_prefix(vocabulary, text, least)
         assert text.startswith(part) and len(part) >= min(least, len(text))
         if vocabulary.config.kind != "word":
             assert len(part) <= least + piece + len("[MASK]x")
@@ -112,6 +112,6 @@ def test_little_is_encoded_of_a_long_text(text: str, monkeypatch: pytest.MonkeyP
         return encode(self, lines)
 
     monkeypatch.setattr(Tokenizer, "encode", spied)
-    (ids,) = encode_beginnings(vocabulary, [text], 510)
+    (ids,) = encode_prefixes(vocabulary, [text], 510)
     assert len(ids) > 510
-    assert len(seen) == 1 and seen[0] <= 16 * 510 + tokenizers.LONGEST_CHUNK
+    assert len(seen) == 1 and seen[0] <= 16 * 510 + tokenizers.MAX_CHUNK

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from attnkit.text import document_format as blocks
-from attnkit.text.document_format import join_blocks, read_documents, shape_of
+from attnkit.text.document_format import detect_document_format, join_blocks, read_documents
 
 
 def text(folder: Path, *lines: str) -> Path:
@@ -35,7 +35,7 @@ def test_lines_are_documents_but_for_blank_ones(tmp_path: Path) -> None:
     ],
 )
 def test_blank_lines_between_others_make_blocks(tmp_path: Path, lines: list[str], shape: str) -> None:
-    assert shape_of(text(tmp_path, *lines)) == shape
+    assert detect_document_format(text(tmp_path, *lines)) == shape
 
 
 def test_blocks_hold_every_word_once_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,7 +44,7 @@ def test_blocks_hold_every_word_once_in_order(monkeypatch: pytest.MonkeyPatch) -
     whole = list(join_blocks(lines))
     expected = "\n".join(line for line in lines).split("\n\n")
     assert whole == [" ".join(block.split()) for block in expected if block.strip()]
-    monkeypatch.setattr(blocks, "LONGEST", 12)
+    monkeypatch.setattr(blocks, "MAX_DOCUMENT_LINES", 12)
     pieces = list(join_blocks(lines))
     assert max(map(len, pieces)) <= 12 and len(pieces) > len(whole)
     assert " ".join(pieces).split() == " ".join(whole).split()

@@ -12,9 +12,9 @@ import pytest
 from attnkit.cli.main import main
 from attnkit.errors import DataError, UsageError
 from attnkit.text.check import PairDrops, check_pair, clean_pairs
-from attnkit.text.check_report import Report, shorten
+from attnkit.text.check_report import CheckReport, shorten
 from attnkit.text.config import CheckConfig, VocabularyConfig
-from attnkit.text.duplicates import Repeats, Seen
+from attnkit.text.duplicates import DuplicateFinder, Repeats
 from attnkit.text.vocabulary import train_vocabulary
 
 N = 60
@@ -29,7 +29,7 @@ def write(folder: Path, src: list[str] | bytes, tgt: list[str] | bytes, name: st
     return paths
 
 
-def summary(report: Report) -> dict[tuple[str, str], tuple[int, int | None]]:
+def summary(report: CheckReport) -> dict[tuple[str, str], tuple[int, int | None]]:
     return {(found.name, found.side): (found.count, found.first_line) for found in report.findings}
 
 
@@ -163,17 +163,17 @@ def test_standard_input_is_refused(tmp_path: Path) -> None:
 
 def test_repeats_against_a_dictionary() -> None:
     items = ["b", "a", "b", "c", "a", "a", "d"]
-    seen = Seen()
+    seen = DuplicateFinder()
     for item in items:
         seen.add(item)
     assert seen.repeats() == Repeats(3, 2)
     assert seen.overlap(["x", "c", "a", "c"]) == Repeats(4, 1)
-    assert seen.overlap(["x"]) == Seen().repeats() == Seen().overlap(items) == Repeats()
+    assert seen.overlap(["x"]) == DuplicateFinder().repeats() == DuplicateFinder().overlap(items) == Repeats()
 
 
 def test_overlap_is_found_batch_by_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("attnkit.text.duplicates._BATCH", 2)
-    seen = Seen()
+    seen = DuplicateFinder()
     for item in ("b", "a", "b"):
         seen.add(item)
     assert seen.overlap(["x", "a", "y", "a", "a"]) == Repeats(1, 1)
@@ -181,14 +181,14 @@ def test_overlap_is_found_batch_by_batch(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_sources_alone_are_remembered_for_overlap_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[Seen] = []
+    made: list[DuplicateFinder] = []
 
-    class Counted(Seen):
+    class Counted(DuplicateFinder):
         def __init__(self) -> None:
             super().__init__()
             made.append(self)
 
-    monkeypatch.setattr("attnkit.text.check.Seen", Counted)
+    monkeypatch.setattr("attnkit.text.check.DuplicateFinder", Counted)
     here = write(tmp_path, SRC, TGT)
     check_pair(*here)
     assert len(made) == 1

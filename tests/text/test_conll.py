@@ -10,7 +10,16 @@ import pytest
 from attnkit.errors import DataError
 from attnkit.metrics.spans import entities
 from attnkit.text import conll
-from attnkit.text.conll import Scheme, Slips, convert, label_scheme, read_blocks, read_sentences, survey, tag_faults
+from attnkit.text.conll import (
+    Scheme,
+    TagErrors,
+    convert,
+    label_scheme,
+    read_blocks,
+    read_sentences,
+    summarize_tags,
+    tag_faults,
+)
 
 FILE = """-DOCSTART- -X- O
 
@@ -90,7 +99,7 @@ def test_wrong_lines_are_named(tmp_path: Path, text: str, line: int, said: str) 
 
 
 def test_a_file_without_blank_lines_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(conll, "MOST_WORDS", 3)
+    monkeypatch.setattr(conll, "MAX_WORDS", 3)
     assert len(list(read_sentences(write(tmp_path, "a O\n" * 3)))) == 1
     assert sum(len(block.lines) for block in read_blocks(write(tmp_path, "\n" * 8))) == 8
     with pytest.raises(DataError, match="more than 3 words"):
@@ -141,7 +150,7 @@ def test_any_tags_keep_their_entities_and_become_well_formed(seed: int) -> None:
 )
 def test_schemes_are_told_apart(tmp_path: Path, sentences: list[str], scheme: str) -> None:
     text = "\n".join("".join(f"w {tag}\n" for tag in sentence.split()) for sentence in sentences)
-    assert survey([write(tmp_path, text)]).scheme() == scheme
+    assert summarize_tags([write(tmp_path, text)]).scheme() == scheme
 
 
 @pytest.mark.parametrize(
@@ -162,32 +171,35 @@ def test_labels_tell_their_scheme(labels: str, scheme: str) -> None:
 
 def test_tags_that_break_their_scheme_are_counted_and_the_first_is_named(tmp_path: Path) -> None:
     path = write(tmp_path, "a B-PER\nb O\n\nc O\nd I-PER\n\nI-LOC I-LOC\nI-LOC I-LOC\n\n0 S-LOC\n")
-    slips = survey([path]).slips
+    slips = summarize_tags([path]).slips
     assert {scheme: found.n for scheme, found in slips.items()} == {"bio": 3, "iob1": 2, "bioes": 4, "bilou": 5}
-    assert slips["bio"].told("bio") == (
+    assert slips["bio"].message("bio") == (
         f"3 tags do not follow BIO and are read as conlleval does, the first: {path}:5: 'I-PER' as 'B-PER'"
     )
-    one = Slips()
+    one = TagErrors()
     one.add("a:1", "E-x", "B-x")
-    assert one.told("bio") == "1 tag does not follow BIO and is read as conlleval does: a:1: 'E-x' as 'B-x'"
-    both = Slips() | one | slips["bio"]
+    assert one.message("bio") == "1 tag does not follow BIO and is read as conlleval does: a:1: 'E-x' as 'B-x'"
+    both = TagErrors() | one | slips["bio"]
     assert (both.n, both.first) == (4, "a:1: 'E-x' as 'B-x'")
 
 
 def test_tags_that_name_no_entities_stay_and_are_named(tmp_path: Path) -> None:
     path = write(tmp_path, "a I-PER\nb 0\n\nc X\nd 0\n")
     assert convert(["I-PER", "0", "B", "I-PER"], "bio") == ["B-PER", "0", "B", "B-PER"]
-    found = survey([path])
-    assert found.tags == {"I-PER": f"{path}:1", "0": f"{path}:2", "X": f"{path}:4"} and found.odd() == ["0", "X"]
+    found = summarize_tags([path])
+    assert found.tags == {"I-PER": f"{path}:1", "0": f"{path}:2", "X": f"{path}:4"} and found.invalid_tags() == [
+        "0",
+        "X",
+    ]
     with pytest.raises(DataError, match="the tag '0' names no entity") as caught:
-        found.refuse_odd()
+        found.check_tags()
     assert caught.value.where == f"{path}:2" and "B-PER" in (caught.value.help or "")
-    survey([write(tmp_path, "a I-PER\nb O\n")]).refuse_odd()
+    summarize_tags([write(tmp_path, "a I-PER\nb O\n")]).check_tags()
 
 
 @pytest.mark.parametrize("space", [" ", "\u00a0", "\u3000", "\u2028"])
 def test_white_space_in_tags_is_refused(tmp_path: Path, space: str) -> None:
     path = write(tmp_path, f"a\tO\n\nYork\tB-big{space}city\n")
     with pytest.raises(DataError, match="holds white space") as caught:
-        survey([path])
+        summarize_tags([path])
     assert caught.value.where == f"{path}:3"

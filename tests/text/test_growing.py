@@ -7,7 +7,7 @@ import random
 import pytest
 
 from attnkit.text.config import VocabularyConfig
-from attnkit.text.incremental_decoder import GrowingText
+from attnkit.text.incremental_decoder import IncrementalDecoder
 from attnkit.text.tokenizer import Tokenizer
 from attnkit.text.vocabulary import train_vocabulary
 
@@ -26,7 +26,7 @@ def test_any_ids_give_what_decoding_gives(kind: str) -> None:
     broken, size = 0, tokenizer.vocab_size
     for _ in range(300):
         ids = [drawn.choice([drawn.randrange(size), drawn.randrange(5, min(size, 261))]) for _ in range(9)]
-        growing = GrowingText(tokenizer)
+        growing = IncrementalDecoder(tokenizer)
         parts = [growing.add([id]) for id in ids]
         assert "".join(parts) + growing.end() == tokenizer.decode([ids])[0]
         broken += "\ufffd" in "".join(parts)
@@ -37,7 +37,7 @@ def test_any_ids_give_what_decoding_gives(kind: str) -> None:
 def test_a_character_comes_with_its_last_byte(kind: str) -> None:
     tokenizer = vocabulary(kind)
     ids = tokenizer.encode(["x🚀y"])[0]
-    growing = GrowingText(tokenizer)
+    growing = IncrementalDecoder(tokenizer)
     parts = [growing.add([id]) for id in ids]
     assert "".join(parts) == "x🚀y" and parts.count("") >= 3 and "🚀" in "".join(parts[-2:])
     assert [part for part in parts if "\ufffd" in part] == [] and growing.end() == ""
@@ -45,6 +45,6 @@ def test_a_character_comes_with_its_last_byte(kind: str) -> None:
 
 def test_what_is_never_completed_comes_at_the_end() -> None:
     tokenizer = vocabulary("char")
-    growing = GrowingText(tokenizer)
+    growing = IncrementalDecoder(tokenizer)
     first = next(id for id in range(tokenizer.vocab_size) if tokenizer.bytes_of(id) == b"\xf0")
     assert growing.add([first]) == "" and growing.end() == "\ufffd"

@@ -9,7 +9,7 @@ from attnkit.text import hf_pipelines as engine
 from attnkit.text.config import VocabularyConfig
 from attnkit.text.tokenizer import Tokenizer
 from attnkit.text.vocabulary import train_vocabulary
-from attnkit.text.word_boundaries import joints, ordinary, sentence_ends
+from attnkit.text.word_boundaries import ordinary_tokens, sentence_ends, word_boundaries
 
 TEXT = [
     "He said: \"It's 12 o'clock, isn't it?\" (Nobody answered.)",
@@ -34,30 +34,30 @@ def test_words_are_those_that_the_vocabulary_cuts(kind: str) -> None:
         words = [len(word) for word, _ in bare.pre_tokenizer.pre_tokenize_str(" " + line)]
         borders = {0, *np.cumsum(words).tolist()}
         places = np.cumsum([0, *(len(tokenizer.bytes_of(id)) for id in ids)])[:-1].tolist()
-        found = joints(tokenizer).begins(np.array([ids]))[0].tolist()
+        found = word_boundaries(tokenizer).word_starts(np.array([ids]))[0].tolist()
         assert found == [place in borders for place in places], line
 
 
 def test_whole_words_and_characters() -> None:
     words = trained("word")
     ids = np.array(words.encode(["Nobody answered the lion"]))
-    assert joints(words).begins(ids).all()
+    assert word_boundaries(words).word_starts(ids).all()
     letters = trained("char")
     line = "It's (12) o'clock!!"
-    found = joints(letters).begins(np.array(letters.encode([line])))[0]
+    found = word_boundaries(letters).word_starts(np.array(letters.encode([line])))[0]
     cut = [line[a:b] for a, b in zip(np.flatnonzero(found), [*np.flatnonzero(found)[1:], len(line)], strict=True)]
     assert cut == ["It's", " ", "(", "12", ")", " ", "o'clock", "!!"]
 
 
 def test_special_ids_and_symbols_are_apart() -> None:
     tokenizer = trained("bpe")
-    mask = tokenizer.symbol("[MASK]")
-    assert mask == 4 and tokenizer.symbol("[X]") is None and trained("word").symbol("[MASK]") == 4
+    mask = tokenizer.token_id("[MASK]")
+    assert mask == 4 and tokenizer.token_id("[X]") is None and trained("word").token_id("[MASK]") == 4
     (word,) = tokenizer.encode(["Nobody"])[0:1]
     row = np.array([[1, *word, mask, word[-1], 2, 0]])
-    found = joints(tokenizer).begins(row)[0].tolist()
+    found = word_boundaries(tokenizer).word_starts(row)[0].tolist()
     assert found == [True, True, *[False] * (len(word) - 1), True, True, True, True]
-    allowed = ordinary(tokenizer).tolist()
+    allowed = ordinary_tokens(tokenizer).tolist()
     assert not {0, 1, 2, 3, mask} & set(allowed)
     assert len(allowed) == tokenizer.vocab_size - 5 - tokenizer.n_unused
 
@@ -68,7 +68,7 @@ def test_a_space_alone_belongs_to_the_word_behind_it() -> None:
         next(id for id in range(tokenizer.vocab_size) if tokenizer.bytes_of(id) == text) for text in (b" ", b"N", b".")
     )
     row = np.array([[letter, space, letter, space, stop, letter, letter]])
-    assert joints(tokenizer).begins(row)[0].tolist() == [True, True, False, True, False, True, False]
+    assert word_boundaries(tokenizer).word_starts(row)[0].tolist() == [True, True, False, True, False, True, False]
 
 
 def test_sentences_end_with_stops() -> None:

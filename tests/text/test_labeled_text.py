@@ -82,9 +82,9 @@ def test_names_that_were_trained_on_are_known(
 
 def test_what_is_taken_for_what_is_told() -> None:
     columns = find_columns(["idx", "premise", "hypothesis", "label"])
-    assert columns.told() == "'premise' is the text, 'hypothesis' is the text2, 'label' the label; not read: 'idx'"
+    assert columns.message() == "'premise' is the text, 'hypothesis' is the text2, 'label' the label; not read: 'idx'"
     assert columns.taken == ("label", "premise", "hypothesis")
-    assert find_columns(["text"], labeled=False).told() == "'text' is the text"
+    assert find_columns(["text"], labeled=False).message() == "'text' is the text"
 
 
 @pytest.mark.parametrize("header", ["sentiment verdict", "remark verdict", "sentence verdict", "sentence text2"])

@@ -58,7 +58,7 @@ def test_the_best_of_each_source_are_selected() -> None:
 def test_the_most_frequent_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
     words = np.array([4, 2, 4, 0, 2, 5], np.int32)
     assert most_frequent(words, 9) == [2, 4, 0, 5]
-    monkeypatch.setattr(lexicon, "MOST_FREQUENT", 1)
+    monkeypatch.setattr(lexicon, "MAX_FREQUENT", 1)
     assert most_frequent(words, 9) == [2]
 
 
@@ -136,7 +136,7 @@ def test_what_lies_elsewhere_is_refused(tmp_path: Path) -> None:
 
 
 def test_too_many_lines_are_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lexicon, "MOST_LINES", 1)
+    monkeypatch.setattr(lexicon, "MAX_LINES", 1)
     with pytest.raises(DataError, match="more than 1") as caught:
         list(lexicon_lines(entries((0, 0, 1.0), (1, 1, 1.0)), vocabularies=PRINTS))
     assert "--min-prob" in (caught.value.help or "")

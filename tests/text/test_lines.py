@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attnkit.errors import DataError, SystemFailure, UsageError
-from attnkit.text.lines import LineReader, count_lines, is_stream, open_binary, read_lines, refuse_streams
+from attnkit.text.lines import LineReader, check_not_streams, count_lines, is_stream, open_binary, read_lines
 from attnkit.text.parallel import first_suspicious_line, read_parallel
 
 
@@ -135,16 +135,16 @@ def test_closed_standard_input_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_can_be_read_only_once_is_told_from_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, pipe = write(tmp_path / "a", "x\n"), tmp_path / "pipe"
     os.mkfifo(pipe)
-    refuse_streams([path, tmp_path, tmp_path / "missing"])
+    check_not_streams([path, tmp_path, tmp_path / "missing"])
     for stream in (pipe, Path("-"), Path("/dev/null")):
         with pytest.raises(UsageError, match="read only once") as caught:
-            refuse_streams([path, stream])
+            check_not_streams([path, stream])
         assert caught.value.help == "write it to a file first"
     with path.open() as redirected:  # as after `< a`: at once, but not twice
         monkeypatch.setattr("sys.stdin", redirected)
         assert not is_stream(Path("-"))
         with pytest.raises(UsageError, match="standard input"):
-            refuse_streams([Path("-")])
+            check_not_streams([Path("-")])
 
 
 def test_missing_files_and_folders(tmp_path: Path) -> None:

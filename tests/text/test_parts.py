@@ -9,15 +9,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from attnkit.data.temp_id_file import Spool
-from attnkit.data.word_ids import encodable, number_tokens
+from attnkit.data.temp_id_file import TempIdFile
+from attnkit.data.word_ids import encodable, token_words_to_ids
 from attnkit.errors import DataError
-from attnkit.io.atomic import scratch
+from attnkit.io.atomic import anonymous_tempfile
 from attnkit.kernels.words import LINE_END, TOO_LONG
 from attnkit.text import long_lines as module
 from attnkit.text.config import VocabularyConfig
 from attnkit.text.lines import read_lines
-from attnkit.text.long_lines import read_parts
+from attnkit.text.long_lines import read_chunks
 from attnkit.text.tokenizer import UNK_ID, Tokenizer
 from attnkit.text.vocabulary import train_vocabulary
 
@@ -45,7 +45,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_parts_make_up_the_lines(path: Path, most: int) -> None:
     lines: list[str] = []
     n_inside = 0
-    for part in read_parts(path, most):
+    for part in read_chunks(path, most):
         assert part.begins == (not lines or part.begins)
         if part.begins:
             lines.append("")
@@ -63,10 +63,10 @@ def test_tokens_are_those_of_the_line(path: Path, tmp_path: Path, monkeypatch: p
     tokenizer = train_vocabulary([path], config)
     rows = tokenizer.encode([line.lower() if line.strip() else "" for line in read_lines(path)])
     expected = [TOO_LONG if id == UNK_ID else id for row in rows for id in (*row, LINE_END)]
-    monkeypatch.setattr(module.read_parts, "__defaults__", (20,))
-    with scratch(tmp_path) as stream:
-        spool = Spool(stream)
-        number_tokens([path], True, tokenizer, spool, lambda text: None)
+    monkeypatch.setattr(module.read_chunks, "__defaults__", (20,))
+    with anonymous_tempfile(tmp_path) as stream:
+        spool = TempIdFile(stream)
+        token_words_to_ids([path], True, tokenizer, spool, lambda text: None)
         assert [id for block in spool for id in block.tolist()] == expected
 
 
@@ -74,15 +74,15 @@ def test_a_line_that_is_no_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     path = tmp_path / "text.txt"
     path.write_bytes(b"fine\n" + b"word " * 30 + b"\xff\n")
     with pytest.raises(DataError, match=r"0xFF is no UTF-8 \(byte 151 of the line\)") as found:
-        list(read_parts(path, 20))
+        list(read_chunks(path, 20))
     assert found.value.where == f"{path}:2"
     path.write_bytes("fine and more text\n".encode("utf-16-le"))
     with pytest.raises(DataError, match="no UTF-8"):
-        list(read_parts(path))
+        list(read_chunks(path))
     monkeypatch.setattr(module, "MAX_BYTES", 100)
     path.write_bytes(b"fine\n" + b"x" * 200)
     with pytest.raises(DataError, match="more than 100 bytes without a space") as found:
-        list(read_parts(path, 20))
+        list(read_chunks(path, 20))
     assert found.value.where == f"{path}:2"
 
 
@@ -90,7 +90,7 @@ def test_memory_does_not_grow_with_a_line(tmp_path: Path) -> None:
     path = tmp_path / "text.txt"
     path.write_bytes(b"some words " * (1 << 20))  # 11 MB
     tracemalloc.start()
-    n = sum(len(part.text) for part in read_parts(path))
+    n = sum(len(part.text) for part in read_chunks(path))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert n == 11 << 20 and peak < 4 << 20
@@ -104,7 +104,7 @@ def test_imported_vocabularies_tell_a_first_word_from_others(path: Path, kind: s
     lines = [line if line.strip() else "" for line in read_lines(path)]
     expected = [Tokenizer.chunks(told, line) for line in lines]  # type: ignore[arg-type]
     found: list[list[str]] = []
-    for part in read_parts(path, 20):
+    for part in read_chunks(path, 20):
         found += [[]] if part.begins else []
         found[-1] += Tokenizer.chunks(told, encodable(part, False, told))  # type: ignore[arg-type]
     assert found == expected

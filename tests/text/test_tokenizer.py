@@ -71,7 +71,7 @@ def test_symbols_stay_whole_and_lose_nothing(with_symbols: dict[str, Tokenizer],
 
 def test_the_longest_symbol_wins() -> None:
     tokenizer = vocabulary("bpe", symbols=["<a>", "<a>b"])
-    assert tokenizer.pieces(tokenizer.encode(["<a>bc <a>c"])[0])[1] == "<a>b"
+    assert tokenizer.tokens(tokenizer.encode(["<a>bc <a>c"])[0])[1] == "<a>b"
 
 
 def test_word_symbols_are_words(with_symbols: dict[str, Tokenizer]) -> None:
@@ -105,7 +105,7 @@ def test_special_ids_never_change_the_text(trained: dict[str, Tokenizer], kind: 
     tokenizer = trained[kind]
     ids = tokenizer.encode(["the fox"])[0]
     assert tokenizer.decode([[BOS_ID, *ids, EOS_ID, PAD_ID, PAD_ID]]) == ["the fox"]
-    assert tokenizer.pieces([PAD_ID, BOS_ID, EOS_ID]) == ["<pad>", "<s>", "</s>"]
+    assert tokenizer.tokens([PAD_ID, BOS_ID, EOS_ID]) == ["<pad>", "<s>", "</s>"]
     assert "<unk>" in tokenizer.decode([[*ids, UNK_ID]])[0]
 
 
@@ -131,9 +131,9 @@ def test_runs_of_spaces_become_one_piece() -> None:
 
 
 def test_pieces_are_readable(trained: dict[str, Tokenizer]) -> None:
-    assert trained["bpe"].pieces(trained["bpe"].encode(["the dog"])[0]) == ["▁the", "▁dog"]
-    assert trained["char"].pieces(trained["char"].encode(["a\t日"])[0]) == ["a", "<0x09>", "<0xE6>", "<0x97>", "<0xA5>"]
-    shown = trained["wordpiece"].pieces(trained["wordpiece"].encode(["größte\u2028"])[0])
+    assert trained["bpe"].tokens(trained["bpe"].encode(["the dog"])[0]) == ["▁the", "▁dog"]
+    assert trained["char"].tokens(trained["char"].encode(["a\t日"])[0]) == ["a", "<0x09>", "<0xE6>", "<0x97>", "<0xA5>"]
+    shown = trained["wordpiece"].tokens(trained["wordpiece"].encode(["größte\u2028"])[0])
     assert "".join(shown) == "▁größte<0xE2><0x80><0xA8>"
 
 

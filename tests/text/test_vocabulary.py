@@ -51,7 +51,7 @@ def test_sizes_are_multiples_and_at_most_what_was_asked_for(kind: str, size: int
     tokenizer = train_vocabulary(LINES, VocabularyConfig(kind=kind, size=size, multiple_of=multiple_of))
     assert tokenizer.vocab_size % multiple_of == 0
     assert tokenizer.vocab_size <= size
-    assert tokenizer.pieces(range(4)) == ["<pad>", "<s>", "</s>", "<unk>"]
+    assert tokenizer.tokens(range(4)) == ["<pad>", "<s>", "</s>", "<unk>"]
     assert tokenizer.n_unused < multiple_of
 
 
@@ -85,7 +85,7 @@ def test_rare_words_and_characters_get_no_entry() -> None:
     tokenizer = train_vocabulary(["a b c", "a b"], VocabularyConfig(kind="word", min_frequency=2))
     assert tokenizer.encode(["a c"])[0][1] == UNK_ID
     tokenizer = train_vocabulary(["aab", "b日"], VocabularyConfig(kind="char", size=264))
-    assert tokenizer.pieces(tokenizer.encode(["ab日"])[0]) == ["a", "b", "<0xE6>", "<0x97>", "<0xA5>"]
+    assert tokenizer.tokens(tokenizer.encode(["ab日"])[0]) == ["a", "b", "<0xE6>", "<0x97>", "<0xA5>"]
 
 
 @pytest.mark.parametrize("kind", ["word", "char"])
@@ -97,8 +97,8 @@ def test_ties_do_not_hang_on_the_order_of_lines(kind: str) -> None:
 
 def test_symbols_are_not_learnt_as_text() -> None:
     tokenizer = train_vocabulary(["<2de>haus"] * 9, VocabularyConfig(size=300, symbols=("<2de>",)))
-    assert "2de" not in tokenizer.pieces(range(4, tokenizer.vocab_size))[1:]
-    assert tokenizer.pieces(tokenizer.encode(["<2de>haus"])[0])[1] == "<2de>"
+    assert "2de" not in tokenizer.tokens(range(4, tokenizer.vocab_size))[1:]
+    assert tokenizer.tokens(tokenizer.encode(["<2de>haus"])[0])[1] == "<2de>"
 
 
 @pytest.mark.parametrize("bad", [["a b"], [""], ["<s>"], ["x", "x"]])
@@ -182,7 +182,7 @@ def test_the_byte_alphabet_is_that_of_tokenizers() -> None:
 def test_a_vocabulary_that_no_file_may_hold_is_an_error_of_the_size(monkeypatch: pytest.MonkeyPatch) -> None:
     config = VocabularyConfig(kind="unigram", size=600)
     train_vocabulary(LINES, config)
-    monkeypatch.setattr("attnkit.text.vocabulary_schema.MOST_NODES", 300)
+    monkeypatch.setattr("attnkit.text.vocabulary_schema.MAX_NODES", 300)
     with pytest.raises(DataError, match="could not be read again: its entries are too many") as caught:
         train_vocabulary(LINES, config)
     assert (caught.value.where, caught.value.help) == ("vocabulary.size", "ask for fewer entries")

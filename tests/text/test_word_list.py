@@ -6,19 +6,19 @@ import numpy as np
 import pytest
 
 from attnkit.errors import RunError
-from attnkit.text.word_vocabulary import WordList
+from attnkit.text.word_vocabulary import WordVocabulary
 
 
 def test_words_come_back() -> None:
-    words = WordList(["the", "漢字", "a b", "\u2028", "x"], np.array([9, 4, 4, 2, 0]))
+    words = WordVocabulary(["the", "漢字", "a b", "\u2028", "x"], np.array([9, 4, 4, 2, 0]))
     raw = words.to_bytes()
     assert raw.startswith(b"the\t9\n")
-    found = WordList.from_bytes(raw)
-    assert found == words and found != WordList(words.words, words.counts + 1)
+    found = WordVocabulary.from_bytes(raw)
+    assert found == words and found != WordVocabulary(words.words, words.counts + 1)
     assert found.counts.dtype == np.int64
     assert (found.index("漢字"), found.index("no"), "x" in found, len(found), found.total) == (1, None, True, 5, 19)
     assert found.ids(["x", "?", "the"]).tolist() == [4, -1, 0]
-    assert len(WordList.from_bytes(b"")) == 0
+    assert len(WordVocabulary.from_bytes(b"")) == 0
 
 
 @pytest.mark.parametrize(
@@ -38,4 +38,4 @@ def test_words_come_back() -> None:
 )
 def test_a_damaged_list_names_the_line(raw: bytes, text: str) -> None:
     with pytest.raises(RunError, match=text):
-        WordList.from_bytes(raw)
+        WordVocabulary.from_bytes(raw)

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 
 from attnkit.training.config import TrainingConfig
 from attnkit.training.flat_parameters import Precision
-from attnkit.training.flat_weights import FlatWeights
-from attnkit.training.loop import EvaluationRecord, Job, StepRecord, fit
-from attnkit.training.losses import Term, linear_cross_entropy
+from attnkit.training.flat_weights import FlatParameterStore
+from attnkit.training.loop import EvaluationRecord, StepRecord, TrainingJob, fit
+from attnkit.training.losses import LossTerm, linear_cross_entropy
 from attnkit.training.state import TrainState
 
 VOCAB, WIDTH = 29, 12
@@ -35,7 +35,7 @@ class Step(NamedTuple):
     counts: dict[str, int]
     n_tokens: int
     epoch: float
-    n_idle: int = 0
+    n_padding_batches: int = 0
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class Feed:
     world: int = 1
     even: bool = False
 
-    def step_at(self, place: Place) -> tuple[Step, Place]:
+    def batch_at(self, place: Place) -> tuple[Step, Place]:
         per_epoch = -(-len(self.pairs) // self.size)
         batch = self.pairs[place.index * self.size : (place.index + 1) * self.size]
         n = self.world * self.accumulate
@@ -105,12 +105,16 @@ class Feed:
         slices = [batch[a:b] for a, b in itertools.pairwise(cuts)]
         shares = [[part for part in slices[i : i + self.accumulate] if part] for i in range(0, n, self.accumulate)]
         mine = shares[self.rank]
-        n_idle = max(map(len, shares)) - len(mine) if self.even else 0
-        mine = mine + [batch[:1]] * n_idle
+        n_padding_batches = max(map(len, shares)) - len(mine) if self.even else 0
+        mine = mine + [batch[:1]] * n_padding_batches
         counts = {"nll": sum(len(t) + 1 for _, t in batch), "length": len(batch)}
         done = place.index + 1
         step = Step(
-            tuple(collate(part) for part in mine), counts, counts["nll"], place.epoch + done / per_epoch, n_idle
+            tuple(collate(part) for part in mine),
+            counts,
+            counts["nll"],
+            place.epoch + done / per_epoch,
+            n_padding_batches,
         )
         return step, Place(place.epoch, done) if done < per_epoch else Place(place.epoch + 1, 0)
 
@@ -122,13 +126,16 @@ class Loss:
     model: Toy
     label_smoothing: float = 0.1
 
-    def __call__(self, batch: Batch) -> dict[str, Term]:
+    def __call__(self, batch: Batch) -> dict[str, LossTerm]:
         hidden = self.model.hidden(batch)
         rows = hidden.flatten(0, 1)[batch.positions]
         output = self.model.output
         total, nll = linear_cross_entropy(rows, output.weight, output.bias, batch.targets, self.label_smoothing)
         length = hidden[:, 0, 0].to(total.dtype).square().sum()
-        return {"nll": Term(total, reported=nll), "length": Term(length, weight=0.3, reported=length.detach() * 0)}
+        return {
+            "nll": LossTerm(total, reported=nll),
+            "length": LossTerm(length, weight=0.3, reported=length.detach() * 0),
+        }
 
 
 def make_config(**parts: dict[str, object]) -> TrainingConfig:
@@ -152,7 +159,7 @@ def held_out_loss(model: nn.Module) -> dict[str, float]:
 
 
 class Setting(NamedTuple):
-    job: Job
+    job: TrainingJob
     state: TrainState
 
     def run(self) -> list[StepRecord | EvaluationRecord]:
@@ -171,9 +178,9 @@ def setting(
 ) -> Setting:
     """Build a fresh model, state and job; ``job`` overrides fields of Job."""
     model = Toy(dropout, model_seed).to(dtype)
-    state = TrainState(FlatWeights(model, config.optimization, precision), Place())
+    state = TrainState(FlatParameterStore(model, config.optimization, precision), Place())
     fields = {"feed": Feed(make_pairs(), **(feed or {})), "loss": Loss(model)} | job
-    return Setting(Job(model=model, config=config, **fields), state)
+    return Setting(TrainingJob(model=model, config=config, **fields), state)
 
 
 @pytest.fixture

@@ -35,11 +35,11 @@ def test_steps_equal_torch_adamw_with_groups(toy: ModuleType, dtype: torch.dtype
     for step in range(8):
         rate = 0.03 / (step + 1)
         backward(toy, ours, step)
-        flat.accumulate()
-        norm = float(flat.norm())
+        flat.accumulate_grads()
+        norm = float(flat.grad_norm())
         optimizer.clip(norm)
         optimizer.step(rate)
-        flat.clear()
+        flat.zero_grad()
         for group in reference.param_groups:
             group["lr"] = rate
         reference.zero_grad()
@@ -73,9 +73,9 @@ def test_rates_and_frozen_parameters_equal_torch_adamw_with_groups(toy: ModuleTy
         for group in reference.param_groups:
             group["lr"] = 0.03 / (step + 1) * rates.get(group["name"], 1.0)
         backward(toy, ours, step)
-        flat.accumulate()
+        flat.accumulate_grads()
         optimizer.step(0.03 / (step + 1))
-        flat.clear()
+        flat.zero_grad()
         reference.zero_grad()
         backward(toy, theirs, step)
         reference.step()
@@ -100,14 +100,14 @@ def test_autograd_accumulates_into_the_buffer(toy: ModuleType, precision: str) -
     before = [p.grad.data_ptr() for p in model.parameters()]
     for _ in range(2):
         backward(toy, model)
-        flat.accumulate()
+        flat.accumulate_grads()
     assert [p.grad.data_ptr() for p in model.parameters()] == before
     alone = toy.Toy().to(torch.bfloat16 if precision == "bfloat16" else torch.float32)
     backward(toy, alone)
     for name, view in flat.views(flat.gradient).items():
         # Exactly twice, also in bfloat16: the sum is held in float32.
         assert torch.equal(view, 2 * alone.get_parameter(name).grad.float()), name
-    flat.clear()
+    flat.zero_grad()
     assert not flat.gradient.any()
     assert not any(p.grad.any() for p in model.parameters())
 
@@ -116,7 +116,7 @@ def test_micro_batches_are_summed_in_float32(toy: ModuleType) -> None:
     flat = FlatParameters(toy.Toy(), "bfloat16")
     for value in (256.0, 1.0, 1.0):
         flat.model.mix.bias.grad.fill_(value)
-        flat.accumulate()
+        flat.accumulate_grads()
     assert flat.views(flat.gradient)["mix.bias"][0] == 258  # bfloat16 would stay at 256
 
 
@@ -126,7 +126,7 @@ def test_a_replaced_gradient_is_noticed(toy: ModuleType) -> None:
     model.zero_grad(set_to_none=True)
     backward(toy, model)
     with pytest.raises(RuntimeError, match=r"'embedding\.weight' was replaced"):
-        flat.accumulate()
+        flat.accumulate_grads()
 
 
 def test_bfloat16_works_with_a_rounded_copy_of_float32_masters(toy: ModuleType) -> None:
@@ -138,9 +138,9 @@ def test_bfloat16_works_with_a_rounded_copy_of_float32_masters(toy: ModuleType) 
     optimizer = AdamW(flat, CONFIG)
     for _ in range(3):
         backward(toy, model)
-        flat.accumulate()
+        flat.accumulate_grads()
         optimizer.step(1e-5)  # too small to show in most bfloat16 weights, but not lost
-        flat.clear()
+        flat.zero_grad()
     assert flat.master.dtype == torch.float32
     for name, master in flat.views(flat.master).items():
         assert torch.equal(model.get_parameter(name), master.to(torch.bfloat16))
@@ -154,7 +154,7 @@ def test_showing_swaps_and_restores_exactly(toy: ModuleType, precision: str) -> 
     flat = FlatParameters(model, precision)
     other = torch.randn_like(flat.master)
     before = [(p.data_ptr(), p.dtype, p.detach().clone()) for p in model.parameters()]
-    with flat.showing(other) as shown:
+    with flat.use_weights(other) as shown:
         assert shown.embedding.weight.dtype == torch.float32
         assert torch.equal(shown.embedding.weight, flat.views(other)["embedding.weight"])
         assert shown.output.weight is shown.embedding.weight
@@ -162,7 +162,7 @@ def test_showing_swaps_and_restores_exactly(toy: ModuleType, precision: str) -> 
         assert (parameter.data_ptr(), parameter.dtype) == (place, dtype)
         assert torch.equal(parameter, value)
     backward(toy, model)
-    flat.accumulate()
+    flat.accumulate_grads()
     assert flat.views(flat.gradient)["mix.weight"].any()
 
 
@@ -172,7 +172,7 @@ def test_frozen_parameters_stay(toy: ModuleType) -> None:
     frozen, free = model.mix.weight.detach().clone(), model.mix.bias.detach().clone()
     flat = FlatParameters(model)
     backward(toy, model)
-    flat.accumulate()
+    flat.accumulate_grads()
     AdamW(flat, CONFIG).step(0.1)
     assert torch.equal(model.mix.weight, frozen)
     assert not torch.equal(model.mix.bias, free)
@@ -183,4 +183,4 @@ def test_norm_of_a_large_gradient_is_exact() -> None:
     model = nn.Linear(2000, 2000, bias=False)
     flat = FlatParameters(model)
     flat.gradient.normal_(std=0.01, generator=torch.Generator().manual_seed(1))
-    assert float(flat.norm()) == pytest.approx(float(flat.gradient.double().norm()), rel=1e-6)
+    assert float(flat.grad_norm()) == pytest.approx(float(flat.gradient.double().norm()), rel=1e-6)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from attnkit.errors import DivergedError, UsageError
 from attnkit.training.loop import EvaluationRecord, StepRecord, fit
-from attnkit.training.losses import Term
+from attnkit.training.losses import LossTerm
 
 
 def first_gradient(toy: ModuleType, dtype: torch.dtype, **feed: int) -> tuple[dict[str, Tensor], float]:
@@ -81,9 +81,9 @@ def test_reading_ahead_changes_nothing(toy: ModuleType) -> None:
     found = []
     for ahead in (False, True):
         asked = []
-        here = toy.setting(config, evaluate=toy.held_out_loss, ahead=ahead)
-        step_at, feed = here.job.feed.step_at, here.job.feed
-        here.job.feed.step_at = lambda place, step_at=step_at, asked=asked: (asked.append(place), step_at(place))[1]
+        here = toy.setting(config, evaluate=toy.held_out_loss, prefetch=ahead)
+        batch_at, feed = here.job.feed.batch_at, here.job.feed
+        here.job.feed.batch_at = lambda place, batch_at=batch_at, asked=asked: (asked.append(place), batch_at(place))[1]
         found.append(here.run())
         places = [toy.Place(n // 3, n % 3) for n in range(8)]
         assert asked == places[: 8 if ahead else 7] and feed is here.job.feed
@@ -131,7 +131,7 @@ def test_plateau_lowers_the_rate_and_min_lr_ratio_bounds_it(toy: ModuleType) -> 
     here = toy.setting(config, evaluate=lambda model: {"loss": next(losses)})
     rates = [r.learning_rate / 0.02 for r in here.run() if isinstance(r, StepRecord)]
     assert rates == pytest.approx([1, 1, 1, 1, 0.5, 0.5, 0.3, 0.3])
-    assert (here.state.best, here.state.best_step, here.state.stale) == (3.0, 7, 1)
+    assert (here.state.best, here.state.best_step, here.state.evals_without_improvement) == (3.0, 7, 1)
 
 
 def test_the_loss_decides_between_equal_metrics(toy: ModuleType) -> None:
@@ -140,7 +140,7 @@ def test_the_loss_decides_between_equal_metrics(toy: ModuleType) -> None:
     here = toy.setting(config, evaluate=lambda model: dict(zip(("bleu", "loss"), next(found), strict=True)))
     improved = [r.improved for r in here.run() if isinstance(r, EvaluationRecord)]
     assert improved == [True, True, False, True, False]
-    assert (here.state.best, here.state.best_step, here.state.stale) == (1.0, 4, 1)
+    assert (here.state.best, here.state.best_step, here.state.evals_without_improvement) == (1.0, 4, 1)
 
 
 def test_a_metric_that_is_not_finite_is_never_the_best(toy: ModuleType) -> None:
@@ -156,13 +156,13 @@ def poisoned(toy: ModuleType, bad: set[int], kind: str, **config: dict[str, obje
     here = toy.setting(toy.make_config(**config), evaluate=toy.held_out_loss)
     plain = here.job.loss
 
-    def loss(batch: object) -> dict[str, Term]:
+    def loss(batch: object) -> dict[str, LossTerm]:
         terms = plain(batch)
         if here.state.step + 1 in bad:
             total = terms["nll"].total
             bias = here.job.model.output.bias.sum() * 0
             extra = total * float("nan") if kind == "loss" else (bias.square()).sqrt()  # finite, its gradient is not
-            terms["nll"] = Term(total + extra)
+            terms["nll"] = LossTerm(total + extra)
         return terms
 
     return toy.Setting(dataclasses.replace(here.job, loss=loss), here.state)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from attnkit.distributed.process_group import join_ranks
+from attnkit.distributed.process_group import join_process_group
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "durability"))
 from rank_server import start
@@ -50,7 +50,7 @@ def train_as_rank(folder: Path) -> None:
     toy = sys.modules["toy"] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(toy)
     calls: list[int] = []
-    with join_ranks("cpu") as ranks:
+    with join_process_group("cpu") as ranks:
 
         def reduce(tensor: torch.Tensor) -> None:
             calls.append(tensor.numel())

@@ -48,7 +48,7 @@ def test_a_stopped_run_goes_on_bit_identically(toy: ModuleType, name: str) -> No
     whole = build(toy, name)
     expected = whole.run()
     assert len({r.metrics["loss"] for r in expected if isinstance(r, EvaluationRecord)}) == 6
-    assert (whole.state.rate_scale < 1) == (name == "plateau")
+    assert (whole.state.lr_scale < 1) == (name == "plateau")
     for stop_at in (1, 4, 7):
         first = build(toy, name)
         stop = functools.partial(lambda state, step: state.step + 1 == step, first.state, stop_at)
@@ -102,8 +102,10 @@ def test_restore_refuses_what_does_not_fit(toy: ModuleType) -> None:
         build(toy, "plain").state.restore(model | {"extra": torch.ones(1)}, optimizer, counters)
     with pytest.raises(RunError, match=r"'mix.bias' is \(3,\), not \(12,\)"):
         build(toy, "plain").state.restore(model | {"mix.bias": torch.ones(3)}, optimizer, counters)
-    with pytest.raises(RunError, match="lacks 'stale'"):
-        build(toy, "plain").state.restore(model, optimizer, {k: v for k, v in counters.items() if k != "stale"})
+    with pytest.raises(RunError, match="lacks 'evals_without_improvement'"):
+        build(toy, "plain").state.restore(
+            model, optimizer, {k: v for k, v in counters.items() if k != "evals_without_improvement"}
+        )
     target = build(toy, "plain", model_seed=1)
     target.state.restore(model, optimizer, counters)
     assert {"scale"} <= model.keys()

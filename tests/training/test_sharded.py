@@ -15,7 +15,7 @@ import pytest
 import safetensors.torch
 import torch
 
-from attnkit.distributed.process_group import Ranks, join_ranks
+from attnkit.distributed.process_group import ProcessGroup, join_process_group
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "durability"))
 from rank_server import start
@@ -24,10 +24,10 @@ N_STEPS, HALF = 8, 4
 RATES = {"embedding.weight": 0.5, "norm.bias": 0.25}
 
 
-def train(toy: ModuleType, ranks: Ranks, folder: Path, first: int, last: int) -> dict[str, Any]:
+def train(toy: ModuleType, ranks: ProcessGroup, folder: Path, first: int, last: int) -> dict[str, Any]:
     """Train from step ``first``, where ``folder`` has what an earlier call has left, to ``last``; leave it there."""
-    from attnkit.training.flat_weights import FlatWeights
-    from attnkit.training.fsdp import ShardedWeights
+    from attnkit.training.flat_weights import FlatParameterStore
+    from attnkit.training.fsdp import FsdpParameterStore
     from attnkit.training.state import TrainState
 
     config = toy.make_config(optimization={"ema_decay": 0.9}, limits={"max_steps": last}, evaluation={"every_steps": 3})
@@ -36,9 +36,9 @@ def train(toy: ModuleType, ranks: Ranks, folder: Path, first: int, last: int) ->
     model = toy.Toy().to(torch.float64)
     model.mix.bias.requires_grad_(False)
     if ranks.world > 1:
-        state = TrainState(ShardedWeights(model, [model.mix], config.optimization, rates=RATES), toy.Place())
+        state = TrainState(FsdpParameterStore(model, [model.mix], config.optimization, rates=RATES), toy.Place())
     else:
-        state = TrainState(FlatWeights(model, config.optimization, rates=RATES), toy.Place())
+        state = TrainState(FlatParameterStore(model, config.optimization, rates=RATES), toy.Place())
     if first:
         saved = (safetensors.torch.load_file(folder / f"{name}-{first}.safetensors") for name in ("model", "optimizer"))
         state.restore(*saved, json.loads((folder / f"counters-{first}.json").read_text()))
@@ -67,7 +67,11 @@ def train(toy: ModuleType, ranks: Ranks, folder: Path, first: int, last: int) ->
     ranks.reduce(torch.zeros(()))  # nobody reads what is not yet written
     steps = [r for r in records if hasattr(r, "loss")]
     said = {"losses": [r.loss for r in steps], "norms": [r.grad_norm for r in steps], "scores": scores}
-    return said | {"held": shares, "saved": sum(map(len, tensors)), "idle": feed.step_at(toy.Place(0, 2))[0].n_idle}
+    return said | {
+        "held": shares,
+        "saved": sum(map(len, tensors)),
+        "idle": feed.batch_at(toy.Place(0, 2))[0].n_padding_batches,
+    }
 
 
 def load_toy() -> ModuleType:
@@ -81,7 +85,7 @@ def load_toy() -> ModuleType:
 def as_rank(folder: Path) -> None:
     """Train half of the way twice, the second time from what the first has saved; then go on from one rank's half."""
     toy = load_toy()
-    with join_ranks("cpu") as ranks:
+    with join_process_group("cpu") as ranks:
         found = [train(toy, ranks, folder, 0, HALF), train(toy, ranks, folder, HALF, N_STEPS)]
         found.append(train(toy, ranks, folder / "alone", HALF, N_STEPS))
     (folder / f"rank{ranks.rank}.json").write_text(json.dumps(found))
@@ -93,7 +97,10 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Any], 
     folder = tmp_path_factory.mktemp("sharded")
     (folder / "alone").mkdir()
     toy = load_toy()
-    alone = [train(toy, Ranks(), folder / "alone", 0, HALF), train(toy, Ranks(), folder / "alone", HALF, N_STEPS)]
+    alone = [
+        train(toy, ProcessGroup(), folder / "alone", 0, HALF),
+        train(toy, ProcessGroup(), folder / "alone", HALF, N_STEPS),
+    ]
     (folder / "alone" / f"model-{N_STEPS}.safetensors").rename(folder / "expected.safetensors")
     (folder / "alone" / f"optimizer-{N_STEPS}.safetensors").rename(folder / "expected-optimizer.safetensors")
     group = start(as_rank, 2, folder)
@@ -128,5 +135,5 @@ def test_each_rank_holds_its_share_and_one_saves_all(trained: tuple[Path, list[A
 
 def test_one_goes_on_from_what_two_have_saved(trained: tuple[Path, list[Any], list[Any]]) -> None:
     folder, _, alone = trained
-    found = train(load_toy(), Ranks(), folder, HALF, N_STEPS)
+    found = train(load_toy(), ProcessGroup(), folder, HALF, N_STEPS)
     assert found["losses"] == pytest.approx(alone[1]["losses"], rel=1e-9)

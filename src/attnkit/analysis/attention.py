@@ -11,24 +11,24 @@ from typing import Any
 
 import torch
 
-from attnkit.analysis.attention_request import Answer, Question, paired
+from attnkit.analysis.attention_request import AttentionQuery, AttentionReport, pair_lines
 from attnkit.analysis.documents import look_at_documents
 from attnkit.checkpoints.metadata import read_tree
 from attnkit.checkpoints.run_folder import RunFolder
-from attnkit.decoding.beam_trace import BeamTree
+from attnkit.decoding.beam_trace import BeamTrace
 from attnkit.decoding.config import SearchConfig
 from attnkit.decoding.search import Hypothesis, Sources, search
 from attnkit.engine.load import LoadedRun, load_run
 from attnkit.errors import DataError, RunError
-from attnkit.models.attention.config import AlignmentName, DistributionName, spread
-from attnkit.plotting.attention_maps import Branch, Map, Sentence
+from attnkit.models.attention.config import AlignmentName, DistributionName, per_head
+from attnkit.plotting.attention_maps import AttentionExample, AttentionMap, BeamNode
 from attnkit.tasks.translation.score import refuse_too_long
-from attnkit.tasks.translation.search_pool import LocalSearcher, pad_sources
+from attnkit.tasks.translation.search_pool import LocalSearch, pad_sources
 from attnkit.tasks.translation.translator import Translator
 from attnkit.text.tokenizer import BOS_ID, EOS_ID
 
 
-def look(question: Question) -> Answer:
+def extract_attention(question: AttentionQuery) -> AttentionReport:
     """Load the run and return every weight of its sentences.
 
     Raises:
@@ -40,13 +40,13 @@ def look(question: Question) -> Answer:
     if read_tree(checkpoint).get("task") == "classify":
         return look_at_documents(question)
     run = load_attending(question)
-    return Answer(facts_of(run), _sentences(translator_of(run), question), run.warnings)
+    return AttentionReport(run_summary(run), _sentences(translator_of(run), question), run.warnings)
 
 
-def load_attending(question: Question) -> LoadedRun:
+def load_attending(question: AttentionQuery) -> LoadedRun:
     """Load the run. Raises ``RunError`` also where its model has no attention."""
     run = load_run(question.run, device=question.device, checkpoint=question.checkpoint)
-    if not run.attends:
+    if not run.has_attention:
         raise RunError(
             "this model has no attention to show", where=str(run.path), help="train one with model.alignment=additive"
         )
@@ -55,10 +55,10 @@ def load_attending(question: Question) -> LoadedRun:
 
 def translator_of(run: LoadedRun) -> Translator:
     """Return a translator that searches in this process."""
-    return Translator([run], LocalSearcher([run.model], run.device))
+    return Translator([run], LocalSearch([run.model], run.device))
 
 
-def facts_of(run: LoadedRun) -> dict[str, str]:
+def run_summary(run: LoadedRun) -> dict[str, str]:
     """Return what makes a run's maps, in words."""
     model = run.config.model
     return {
@@ -70,7 +70,7 @@ def facts_of(run: LoadedRun) -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class Written:
+class ForcedTarget:
     """A line and what is written for it, to be looked at while that is written once more."""
 
     source: str
@@ -80,44 +80,44 @@ class Written:
     written: list[int]
     ends: bool
     """Whether the end is written too: a search may be cut off before."""
-    tree: Sequence[Branch] = ()
+    tree: Sequence[BeamNode] = ()
     facts: dict[str, Any] = field(default_factory=dict)
 
 
-def written_lines(translator: Translator, question: Question) -> Iterator[Written]:
+def written_lines(translator: Translator, question: AttentionQuery) -> Iterator[ForcedTarget]:
     """Yield each line with the translation that is given, or else found."""
-    for number, source, target in paired(question):
+    for number, source, target in pair_lines(question):
         if target is None:
             yield _translated(translator, source, number, question.beam_size)
         else:
             ids, written = encode_source(translator, source, number), encode_target(translator, target, number)
-            yield Written(source, target, ids, written, ends=True)
+            yield ForcedTarget(source, target, ids, written, ends=True)
 
 
-def _sentences(translator: Translator, question: Question) -> Iterator[Sentence]:
+def _sentences(translator: Translator, question: AttentionQuery) -> Iterator[AttentionExample]:
     for line in written_lines(translator, question):
-        maps = maps_of(translator.runs[0], line.ids, line.written, ends=line.ends)
-        yield Sentence(line.source, line.target, maps, line.tree, line.facts)
+        maps = attention_maps(translator.runs[0], line.ids, line.written, ends=line.ends)
+        yield AttentionExample(line.source, line.target, maps, line.tree, line.facts)
 
 
-def _translated(translator: Translator, source: str, number: int, beam_size: int | None) -> Written:
+def _translated(translator: Translator, source: str, number: int, beam_size: int | None) -> ForcedTarget:
     run = translator.runs[0]
     ids = encode_source(translator, source, number)
     config = search_of(translator, beam_size)
-    tree = BeamTree(1) if config.beam_size > 1 else None
+    tree = BeamTrace(1) if config.beam_size > 1 else None
     found = search([run.model], Sources(*pad_sources([ids], run.device)), config, tree=tree)[0]
     facts: dict[str, Any] = {
         "score": round(found[0].score, 4),
         "log_prob": round(found[0].log_prob, 4),
         "beam_size": config.beam_size,
     }
-    return Written(
+    return ForcedTarget(
         source=source,
         target=run.tgt_tokenizer.decode([found[0].ids])[0],
         ids=ids,
         written=list(found[0].ids),
         ends=found[0].finished,
-        tree=() if tree is None else branches(run, tree, found),
+        tree=() if tree is None else search_tree_nodes(run, tree, found),
         facts=facts,
     )
 
@@ -151,37 +151,37 @@ def search_of(translator: Translator, beam_size: int | None) -> SearchConfig:
 
 
 @torch.inference_mode()
-def maps_of(run: LoadedRun, source: list[int], target: list[int], *, ends: bool) -> list[Map]:
+def attention_maps(run: LoadedRun, source: list[int], target: list[int], *, ends: bool) -> list[AttentionMap]:
     """Return the weights of writing a target, its end included where it ``ends``; attention to the source first."""
     written = [*target, EOS_ID] if ends else target
     if not written:  # a search that found nothing
         written = [EOS_ID]
     given = [BOS_ID, *written[:-1]]
     src, mask = pad_sources([source], run.device)
-    seen = run.model.look(src, mask, torch.tensor([given], device=run.device))
-    words = run.src_tokenizer.pieces([*source, EOS_ID])
-    rows = run.tgt_tokenizer.pieces(written)
-    tokens = {"cross": (rows, words), "encoder": (words, words), "decoder": (rows, run.tgt_tokenizer.pieces(given))}
+    seen = run.model.attention_weights(src, mask, torch.tensor([given], device=run.device))
+    words = run.src_tokenizer.tokens([*source, EOS_ID])
+    rows = run.tgt_tokenizer.tokens(written)
+    tokens = {"cross": (rows, words), "encoder": (words, words), "decoder": (rows, run.tgt_tokenizer.tokens(given))}
     names = head_names(run)
     heads = names if len(set(names)) > 1 else []
     kinds = sorted(seen, key=lambda kind: kind != "cross")
-    return [Map(kind, *tokens[kind], seen[kind][0].float().cpu().numpy(), heads) for kind in kinds]
+    return [AttentionMap(kind, *tokens[kind], seen[kind][0].float().cpu().numpy(), heads) for kind in kinds]
 
 
 def head_names(run: LoadedRun) -> list[str]:
     """Return what each head computes with."""
     model: Any = run.config.model
     n_heads = getattr(model, "n_heads", 1)
-    alignments: tuple[AlignmentName, ...] = spread(model.alignment, n_heads)
-    distributions: tuple[DistributionName, ...] = spread(model.distribution, n_heads)
+    alignments: tuple[AlignmentName, ...] = per_head(model.alignment, n_heads)
+    distributions: tuple[DistributionName, ...] = per_head(model.distribution, n_heads)
     return [f"{align} x {distribute}" for align, distribute in zip(alignments, distributions, strict=True)]
 
 
-def branches(run: LoadedRun, tree: BeamTree, found: Sequence[Hypothesis]) -> list[Branch]:
+def search_tree_nodes(run: LoadedRun, tree: BeamTrace, found: Sequence[Hypothesis]) -> list[BeamNode]:
     """Return the tree of one sentence with its words as text."""
     nodes, best = tree.nodes[0], set(tree.path(0, found[0]))
-    tokens = run.tgt_tokenizer.pieces([node.word for node in nodes])
+    tokens = run.tgt_tokenizer.tokens([node.word for node in nodes])
     return [
-        Branch(node.step, node.parent, token, round(node.log_prob, 5), node.fate, node.score, number in best)
+        BeamNode(node.step, node.parent, token, round(node.log_prob, 5), node.status, node.score, number in best)
         for number, (node, token) in enumerate(zip(nodes, tokens, strict=True))
     ]

@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 
 from attnkit.errors import DataError, UsageError
-from attnkit.plotting.attention_maps import Choice, Map, Picture, Sentence, pictures
+from attnkit.plotting.attention_maps import AttentionExample, AttentionMap, Choice, MapSlice, pictures
 from attnkit.text.lines import STDIN, LineReader
 
 MOST_WEIGHTS = 1 << 26
@@ -16,7 +16,7 @@ MOST_WEIGHTS = 1 << 26
 
 
 @dataclass(frozen=True)
-class Question:
+class AttentionQuery:
     """What ``attnkit attend`` is asked to look at."""
 
     run: Path
@@ -30,7 +30,7 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Shown:
+class MapSelection:
     """Which of the maps a picture shows."""
 
     kind: str | None = None
@@ -43,12 +43,12 @@ class Shown:
 
 
 @dataclass(frozen=True)
-class Answer:
+class AttentionReport:
     """What there is to see."""
 
     facts: dict[str, str]
     """What made the maps, in words."""
-    sentences: Iterator[Sentence]
+    sentences: Iterator[AttentionExample]
     """Each is looked at as it is asked for."""
     warnings: tuple[str, ...] = ()
     afterwards: Callable[[], Sequence[str]] = tuple
@@ -66,7 +66,7 @@ def source_lines(texts: Sequence[str]) -> Iterator[str]:
             yield from whole.removesuffix("\n").split("\n")
 
 
-def paired(question: Question) -> Iterator[tuple[int, str, str | None]]:
+def pair_lines(question: AttentionQuery) -> Iterator[tuple[int, str, str | None]]:
     """Yield number, source and target of each line; the target is None where the model is to translate."""
     given = [next(source_lines([target]), "") for target in question.targets]
     sources, number = question.sources, 0
@@ -81,9 +81,9 @@ def paired(question: Question) -> Iterator[tuple[int, str, str | None]]:
         raise UsageError("there is no text to look at", help='attnkit attend RUN "a sentence", or - to read lines')
 
 
-def the_shown(kind: str | None, layer: str | None, head: str) -> Shown:
+def parse_selection(kind: str | None, layer: str | None, head: str) -> MapSelection:
     """Return what flags choose. Raises ``UsageError`` for what is neither a number from 1 nor mean, max or all."""
-    return Shown(kind, None if layer is None else _choice(layer, "--layer"), _choice(head, "--head"))
+    return MapSelection(kind, None if layer is None else _choice(layer, "--layer"), _choice(head, "--head"))
 
 
 def _choice(text: str, flag: str) -> Choice:
@@ -95,7 +95,7 @@ def _choice(text: str, flag: str) -> Choice:
     raise UsageError(f"'{text[:40]}' is no choice", where=flag, help="give a number from 1, mean, max or all")
 
 
-def pick(sentence: Sentence, shown: Shown) -> list[Picture]:
+def pick(sentence: AttentionExample, shown: MapSelection) -> list[MapSlice]:
     """Return the pictures that were asked for.
 
     Raises:
@@ -110,7 +110,7 @@ def pick(sentence: Sentence, shown: Shown) -> list[Picture]:
     return [picture for map in (chosen if shown.every else chosen[:1]) for picture in _pictures(map, shown)]
 
 
-def _pictures(map: Map, shown: Shown) -> list[Picture]:
+def _pictures(map: AttentionMap, shown: MapSelection) -> list[MapSlice]:
     first, last, n_heads = map.first_layer, map.last_layer, map.weights.shape[1]
     layer = last if shown.layer is None else shown.layer
     for noun, number, least, most in (("layer", layer, first, last), ("head", shown.head, 1, n_heads)):
@@ -120,7 +120,7 @@ def _pictures(map: Map, shown: Shown) -> list[Picture]:
     return pictures(map, layer, shown.head)
 
 
-def checked(sentences: Iterable[Sentence], shown: Shown) -> Iterator[Sentence]:
+def checked(sentences: Iterable[AttentionExample], shown: MapSelection) -> Iterator[AttentionExample]:
     """Yield the sentences; the first one says whether there is what was chosen, whether or not it is drawn.
 
     Raises:
@@ -132,9 +132,9 @@ def checked(sentences: Iterable[Sentence], shown: Shown) -> Iterator[Sentence]:
         yield sentence
 
 
-def gather(sentences: Iterable[Sentence]) -> list[Sentence]:
+def gather(sentences: Iterable[AttentionExample]) -> list[AttentionExample]:
     """Return all sentences at once. Raises ``DataError`` where they are too many to be held together."""
-    held: list[Sentence] = []
+    held: list[AttentionExample] = []
     n_weights = 0
     for sentence in sentences:
         held.append(sentence)

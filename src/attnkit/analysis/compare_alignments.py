@@ -13,27 +13,27 @@ import torch
 from torch import Tensor, nn
 
 from attnkit.analysis.attention import (
-    Written,
-    facts_of,
+    ForcedTarget,
+    attention_maps,
     head_names,
     load_attending,
-    maps_of,
+    run_summary,
     translator_of,
     written_lines,
 )
-from attnkit.analysis.attention_request import Answer, Question
+from attnkit.analysis.attention_request import AttentionQuery, AttentionReport
 from attnkit.engine.load import LoadedRun
 from attnkit.errors import UsageError
 from attnkit.models.attention.alignment import make_alignment
 from attnkit.models.attention.base import AlignmentModule
-from attnkit.models.attention.config import ALIGNMENT_NAMES, AlignmentName, DistributionName, why_not
+from attnkit.models.attention.config import ALIGNMENT_NAMES, AlignmentName, DistributionName, incompatibility
 from attnkit.models.attention.distribution import make_distribution
-from attnkit.plotting.attention_maps import Choice, Map, Sentence
+from attnkit.plotting.attention_maps import AttentionExample, AttentionMap, Choice
 from attnkit.tasks.translation.translator import Translator
 
 
 @dataclass(frozen=True)
-class Functions:
+class FunctionChoice:
     """What is compared."""
 
     alignments: Sequence[AlignmentName] = ()
@@ -44,7 +44,7 @@ class Functions:
     """Of the parameters that are drawn."""
 
 
-class Listener(AlignmentModule):
+class StateRecorder(AlignmentModule):
     """An alignment function that keeps what it is asked; answers are those of the one it stands in for."""
 
     def __init__(self, inner: AlignmentModule, places: Sequence[int]) -> None:
@@ -79,7 +79,7 @@ class States:
     """(1, H, S, d)."""
 
 
-def compare_functions(question: Question, functions: Functions, layer: Choice | None) -> Answer:
+def compare_functions(question: AttentionQuery, functions: FunctionChoice, layer: Choice | None) -> AttentionReport:
     """Load the run and return a sentence a line: a map for the run's own functions and one for each other.
 
     Raises:
@@ -93,14 +93,14 @@ def compare_functions(question: Question, functions: Functions, layer: Choice | 
             "functions are compared on one layer's states", where="--layer", help=f"give a number from 1 to {n_layers}"
         )
     distribution, skipped = _chosen(run, functions)
-    facts = {**facts_of(run), "compared": f"on queries and keys of layer {number}", "distribution": distribution}
+    facts = {**run_summary(run), "compared": f"on queries and keys of layer {number}", "distribution": distribution}
     named = [name for name in functions.alignments or ALIGNMENT_NAMES if name not in skipped]
-    sentences = _sentences(translator_of(run), question, Functions(named, distribution, functions.seed), number)
+    sentences = _sentences(translator_of(run), question, FunctionChoice(named, distribution, functions.seed), number)
     warnings = [f"{name} is left out: {reason}" for name, reason in skipped.items()]
-    return Answer(facts, sentences, (*run.warnings, *warnings))
+    return AttentionReport(facts, sentences, (*run.warnings, *warnings))
 
 
-def _chosen(run: LoadedRun, functions: Functions) -> tuple[DistributionName, dict[AlignmentName, str]]:
+def _chosen(run: LoadedRun, functions: FunctionChoice) -> tuple[DistributionName, dict[AlignmentName, str]]:
     """Return the distribution function, and the alignments that have no meaning with it, with the reasons."""
     own = run.config.model.distribution
     several = () if isinstance(own, str) else tuple(dict.fromkeys(own))
@@ -108,7 +108,7 @@ def _chosen(run: LoadedRun, functions: Functions) -> tuple[DistributionName, dic
     if functions.distribution is None and len(several) > 1:
         distribution = "softmax"
     options = run.config.model.attention_options
-    reasons = {name: why_not(name, distribution, options) for name in functions.alignments or ALIGNMENT_NAMES}
+    reasons = {name: incompatibility(name, distribution, options) for name in functions.alignments or ALIGNMENT_NAMES}
     skipped = {name: reason for name, reason in reasons.items() if reason is not None}
     for name, reason in skipped.items():
         if functions.alignments:
@@ -116,18 +116,22 @@ def _chosen(run: LoadedRun, functions: Functions) -> tuple[DistributionName, dic
     return distribution, skipped
 
 
-def _sentences(translator: Translator, question: Question, functions: Functions, layer: int) -> Iterator[Sentence]:
+def _sentences(
+    translator: Translator, question: AttentionQuery, functions: FunctionChoice, layer: int
+) -> Iterator[AttentionExample]:
     run = translator.runs[0]
     for line in written_lines(translator, question):
         with torch.inference_mode():
-            own, states = listen(run, line, layer)
+            own, states = record_states(run, line, layer)
             note = f"the run's own: {', '.join(dict.fromkeys(head_names(run)))}"
             own = replace(own, weights=own.weights[layer - 1 : layer], note=note, first_layer=layer)
             maps = [own, *(_weighed(run, states, own, name, functions) for name in functions.alignments)]
-        yield Sentence(line.source, line.target, maps, line.tree, line.facts)
+        yield AttentionExample(line.source, line.target, maps, line.tree, line.facts)
 
 
-def _weighed(run: LoadedRun, states: States, own: Map, name: AlignmentName, functions: Functions) -> Map:
+def _weighed(
+    run: LoadedRun, states: States, own: AttentionMap, name: AlignmentName, functions: FunctionChoice
+) -> AttentionMap:
     """Return the map of another function on the same states."""
     n_heads, n_keys, width = states.keys.shape[1:]
     options = run.config.model.attention_options
@@ -145,15 +149,15 @@ def _weighed(run: LoadedRun, states: States, own: Map, name: AlignmentName, func
     return replace(own, kind=name, weights=weights.float().cpu().numpy(), heads=(), note=note)
 
 
-def listen(run: LoadedRun, line: Written, layer: int) -> tuple[Map, States]:
+def record_states(run: LoadedRun, line: ForcedTarget, layer: int) -> tuple[AttentionMap, States]:
     """Return the weights of attention to the source, and what a layer's (from 1) was asked for them."""
     attentions = _attentions(run.model)
-    listeners = [[Listener(inner, places) for _, inner, places in groups] for groups in attentions]
+    listeners = [[StateRecorder(inner, places) for _, inner, places in groups] for groups in attentions]
     try:
         for groups, heard in zip(attentions, listeners, strict=True):
             for (parent, _, _), listener in zip(groups, heard, strict=True):
                 parent.register_module("align", listener)
-        own = maps_of(run, line.ids, line.written, ends=line.ends)[0]
+        own = attention_maps(run, line.ids, line.written, ends=line.ends)[0]
     finally:
         for groups in attentions:
             for parent, inner, _ in groups:

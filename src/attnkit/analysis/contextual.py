@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from attnkit.errors import DataError, UsageError
 from attnkit.tasks.language_modeling.loading import is_language
-from attnkit.tasks.word2vec.lookup import known_words
+from attnkit.tasks.word2vec.lookup import resolve_words
 from attnkit.tasks.word2vec.vectors import Vectors
 
 Encoder = Callable[[str, int, int], NDArray[np.float32]]
@@ -112,7 +112,7 @@ def _static(path: Path, word: str) -> tuple[str, list[str] | None, NDArray[np.fl
 
         return word, *static_vector(open_reader(path), word)
     vectors = Vectors.load(path, mmap=True)
-    (known,) = known_words(vectors, [word])
+    (known,) = resolve_words(vectors, [word])
     return known, None, vectors[known]
 
 

@@ -10,21 +10,21 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from attnkit.analysis.embed_output import Block, Numbers, empty
+from attnkit.analysis.embed_output import EmbeddingBatch, Numbers, empty
 from attnkit.analysis.embed_transformer import What, line_vectors, open_reader, static_rows
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.data.arrays import Vectors, read_vectors
 from attnkit.engine.load import read_tokenizer
-from attnkit.engine.loading import Opened, open_run
+from attnkit.engine.loading import LoadedModel, load_model
 from attnkit.errors import DataError, UsageError
 from attnkit.formats.word_vectors.formats import ENDINGS
-from attnkit.formats.word_vectors.table import Table
+from attnkit.formats.word_vectors.table import VectorTable
 from attnkit.runtime.devices import set_threads
 from attnkit.tasks.autoencoding.config import VECTORS
 from attnkit.tasks.autoencoding.lines import encode_lines, reconstruct
 from attnkit.tasks.autoencoding.vectors import explained
 from attnkit.tasks.language_modeling.loading import holds_language
-from attnkit.tasks.translation.stream import complaints, patience_with, windows
+from attnkit.tasks.translation.stream import encoding_warnings, flush_interval, line_batches
 from attnkit.tasks.word2vec.write_vectors import write_vectors
 from attnkit.text.lines import LineReader
 
@@ -97,7 +97,7 @@ class Totals:
         return f"{self.n_rows:,} vectors, {said}, {found['explained']:.1%} explained"
 
 
-def embed_stream(request: Request, totals: Totals, tell: Callable[[str], None]) -> Iterator[Block]:
+def embed_stream(request: Request, totals: Totals, tell: Callable[[str], None]) -> Iterator[EmbeddingBatch]:
     """Yield the rows in groups as they are ready; ``tell`` takes warnings, ``totals`` counts what came back.
 
     Raises:
@@ -109,7 +109,7 @@ def embed_stream(request: Request, totals: Totals, tell: Callable[[str], None]) 
     if holds_language(RunFolder(request.run).checkpoint(request.checkpoint)[0]):
         yield from _of_language(request, tell)
         return
-    opened = open_run(request.run, "autoencode", device=request.device, checkpoint=request.checkpoint)
+    opened = load_model(request.run, "autoencode", device=request.device, checkpoint=request.checkpoint)
     if request.what is not None or request.layer is not None:
         flag = "--what" if request.what is not None else "--layer"
         raise UsageError("an auto-encoder has its codes and nothing else", where=flag, help="leave it out")
@@ -135,7 +135,7 @@ def _refuse_vectors(paths: list[Path]) -> None:
             raise DataError("this is a file of vectors, and the run reads lines", where=str(path), help=help)
 
 
-def _of_language(request: Request, tell: Callable[[str], None]) -> Iterator[Block]:
+def _of_language(request: Request, tell: Callable[[str], None]) -> Iterator[EmbeddingBatch]:
     if request.reconstruct:
         raise UsageError("a language model brings nothing back", where="--reconstruct", help="leave it out")
     reader = open_reader(request.run, request.layer, request.device, request.checkpoint)
@@ -149,13 +149,13 @@ def _of_language(request: Request, tell: Callable[[str], None]) -> Iterator[Bloc
     yield empty(reader.width)
     for path in request.files:
         lines = LineReader(path, on_bad="refuse" if request.strict else "replace")
-        for window in windows(lines, _WINDOW, patience_with(path)):
-            yield Block(line_vectors(reader, window, what), inputs=window)
-        for message in complaints(lines.counts, path):
+        for window in line_batches(lines, _WINDOW, flush_interval(path)):
+            yield EmbeddingBatch(line_vectors(reader, window, what), inputs=window)
+        for message in encoding_warnings(lines.counts, path):
             tell(message)
 
 
-def write_table(path: Path, blocks: Iterator[Block]) -> bool:
+def write_table(path: Path, blocks: Iterator[EmbeddingBatch]) -> bool:
     """Write a vocabulary's vectors in the format of word vectors that a file's ending names; False if it names none.
 
     Raises:
@@ -169,40 +169,40 @@ def write_table(path: Path, blocks: Iterator[Block]) -> bool:
         return False
     (block,) = blocks
     assert block.numbers is not None and block.inputs is not None
-    write_vectors(path, Table(block.inputs, block.numbers), format)
+    write_vectors(path, VectorTable(block.inputs, block.numbers), format)
     return True
 
 
-def _nothing(opened: Opened, back: bool) -> Block:
+def _nothing(opened: LoadedModel, back: bool) -> EmbeddingBatch:
     if opened.config.model.kind != "mlp" and back:
-        return Block(None, [], [])
+        return EmbeddingBatch(None, [], [])
     return empty(opened.model.mean.numel() if back else opened.config.model.d_code)
 
 
-def _vectors(opened: Opened, vectors: Vectors, back: bool, totals: Totals) -> Block:
+def _vectors(opened: LoadedModel, vectors: Vectors, back: bool, totals: Totals) -> EmbeddingBatch:
     with torch.inference_mode():
         given = torch.from_numpy(vectors).to(opened.device)
         found = (opened.model(given) if back else opened.model.encode(given)).cpu().numpy()
     if back:
         totals.add_vectors(found, vectors, opened.model.mean.cpu().numpy())
-    return Block(found)
+    return EmbeddingBatch(found)
 
 
 def _lines(
-    opened: Opened, path: Path, request: Request, totals: Totals, tell: Callable[[str], None]
-) -> Iterator[Block]:
+    opened: LoadedModel, path: Path, request: Request, totals: Totals, tell: Callable[[str], None]
+) -> Iterator[EmbeddingBatch]:
     tokenizer = read_tokenizer(opened.checkpoint)
     lines = LineReader(path, on_bad="refuse" if request.strict else "replace")
-    for window in windows(lines, _WINDOW, patience_with(path)):
+    for window in line_batches(lines, _WINDOW, flush_interval(path)):
         rows = tokenizer.encode(window)
         if request.reconstruct:
             found = reconstruct(opened.model, rows, tokenizer, opened.device)
             texts = _blank_stays(found, window)
             totals.add_texts(texts, tokenizer.decode(rows), window)
-            yield Block(None, texts, window)
+            yield EmbeddingBatch(None, texts, window)
         else:
-            yield Block(encode_lines(opened.model, rows, opened.device), inputs=window)
-    for message in complaints(lines.counts, path):
+            yield EmbeddingBatch(encode_lines(opened.model, rows, opened.device), inputs=window)
+    for message in encoding_warnings(lines.counts, path):
         tell(message)
 
 

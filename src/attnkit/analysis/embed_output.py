@@ -21,7 +21,7 @@ BINARY = {".npy": write_npy, ".safetensors": write_matrix}
 
 
 @dataclass(frozen=True)
-class Block:
+class EmbeddingBatch:
     """Some rows: numbers, or what came back."""
 
     numbers: Numbers | None
@@ -32,12 +32,12 @@ class Block:
     """What the rows are of: lines, or pieces of a vocabulary."""
 
 
-def empty(width: int) -> Block:
+def empty(width: int) -> EmbeddingBatch:
     """Return a block without rows, for where none follows."""
-    return Block(np.empty((0, width), np.float32))
+    return EmbeddingBatch(np.empty((0, width), np.float32))
 
 
-def render(block: Block, separator: str, as_json: bool, of: str = "text", named: bool = False) -> list[str]:
+def render(block: EmbeddingBatch, separator: str, as_json: bool, of: str = "text", named: bool = False) -> list[str]:
     """Return a line of text for each row: its numbers with a separator between them, its text, or JSON.
 
     Args:
@@ -66,7 +66,7 @@ def render(block: Block, separator: str, as_json: bool, of: str = "text", named:
     ]
 
 
-def write_binary(path: Path, stream: BinaryIO, blocks: Iterable[Block]) -> None:
+def write_binary(path: Path, stream: BinaryIO, blocks: Iterable[EmbeddingBatch]) -> None:
     """Write all rows, block by block, in the format that a file's ending names (``BINARY``).
 
     Raises:
@@ -78,7 +78,7 @@ def write_binary(path: Path, stream: BinaryIO, blocks: Iterable[Block]) -> None:
     BINARY[path.suffix.lower()](stream, (_numbers(block, path) for block in blocks))
 
 
-def _numbers(block: Block, path: Path) -> Numbers:
+def _numbers(block: EmbeddingBatch, path: Path) -> Numbers:
     if block.numbers is None:
         help = f"give another name than {path.suffix} to -o"
         raise UsageError("lines are no numbers", where="--reconstruct", help=help)

@@ -17,17 +17,17 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from attnkit.analysis.embed_output import Block
+from attnkit.analysis.embed_output import EmbeddingBatch
 from attnkit.checkpoints.metadata import read_run_config
 from attnkit.checkpoints.run_folder import RunFolder
-from attnkit.data.question_answering import Held, Longs, Windows, cut_windows
+from attnkit.data.question_answering import InMemoryTokens, Longs, Windows, cut_windows
 from attnkit.engine.load import read_tokenizer
-from attnkit.engine.loading import open_run
+from attnkit.engine.loading import load_model
 from attnkit.errors import DataError, UsageError
 from attnkit.formats.ctranslate2 import unique_names
 from attnkit.models.bert import Bert
 from attnkit.models.gpt import Gpt
-from attnkit.models.packing import Layout
+from attnkit.models.packing import PackedLayout
 from attnkit.tasks.language_modeling.loading import LANGUAGES
 from attnkit.text.offsets import align
 from attnkit.text.tokenizer import BOS_ID, EOS_ID, Tokenizer
@@ -68,7 +68,7 @@ class Reader:
 
 
 @dataclass(frozen=True)
-class Read:
+class LayerStates:
     """Windows of one length, and what the model made of them."""
 
     texts: Longs
@@ -97,9 +97,13 @@ def open_reader(path: Path, layer: int | None = None, device: str = "auto", chec
     if layer is not None and not 0 <= layer <= n_layers:
         help = f"{n_layers} is the last one; 0 is what the first one reads"
         raise UsageError(f"this model has no layer {layer}", where="--layer", help=help)
-    opened = open_run(path, config.task, device=device, checkpoint=chosen.name)
+    opened = load_model(path, config.task, device=device, checkpoint=chosen.name)
     model = opened.model if isinstance(opened.model, Bert | Gpt) else opened.model.encoder
-    limits = [config.model.longest, getattr(config.data, "sequence_length", None), getattr(config, "longest", None)]
+    limits = [
+        config.model.max_positions,
+        getattr(config.data, "sequence_length", None),
+        getattr(config, "max_row_length", None),
+    ]
     longest = min((limit for limit in limits if limit is not None), default=_LONGEST)
     return Reader(
         model=cast("Bert | Gpt", model),
@@ -163,7 +167,7 @@ def static_vector(reader: Reader, word: str) -> tuple[list[str], Floats]:
     """Return the pieces of a word, and the mean of their rows of the table (D,). Errors as ``word_vector``."""
     ids, place = _pieces(reader, word, 0, len(word))
     found: Floats = reader.table[ids[place]].mean(0)
-    return reader.tokenizer.pieces(ids[place]), found
+    return reader.tokenizer.tokens(ids[place]), found
 
 
 def _pieces(reader: Reader, sentence: str, begin: int, end: int) -> tuple[list[int], slice]:
@@ -175,9 +179,9 @@ def _pieces(reader: Reader, sentence: str, begin: int, end: int) -> tuple[list[i
     return aligned.ids.tolist(), slice(*found)
 
 
-def read_texts(reader: Reader, texts: Sequence[Sequence[int]]) -> Iterator[Read]:
+def read_texts(reader: Reader, texts: Sequence[Sequence[int]]) -> Iterator[LayerStates]:
     """Yield what the model makes of texts, given as ids, window by window; shorter windows come first."""
-    held, room = Held(texts), np.full(len(texts), reader.room)
+    held, room = InMemoryTokens(texts), np.full(len(texts), reader.room)
     cut = cut_windows(held.lengths.astype(np.int64), room, max(1, reader.room // 2))
     sizes = cut.ends - cut.begins
     for size in np.unique(sizes):
@@ -188,13 +192,13 @@ def read_texts(reader: Reader, texts: Sequence[Sequence[int]]) -> Iterator[Read]
 
 
 @torch.inference_mode()
-def _read(reader: Reader, held: Held, cut: Windows, chosen: Longs) -> Read:
+def _read(reader: Reader, held: InMemoryTokens, cut: Windows, chosen: Longs) -> LayerStates:
     texts, begins = cut.contexts[chosen], cut.begins[chosen]
     lengths = cut.ends[chosen] - begins
     ids = held.gather_parts(texts, begins, lengths).reshape(len(chosen), -1)
     hidden = _hidden(reader, torch.from_numpy(ids[:, ::-1].copy() if reader.backwards else ids)).cpu().numpy()
     tokens = hidden[:, 1 : 1 + ids.shape[1]]
-    return Read(
+    return LayerStates(
         texts=texts,
         first=hidden[:, 0],
         tokens=tokens[:, ::-1] if reader.backwards else tokens,
@@ -206,7 +210,7 @@ def _read(reader: Reader, held: Held, cut: Windows, chosen: Longs) -> Read:
 
 def _hidden(reader: Reader, ids: Tensor) -> Tensor:
     """Return the features of rows of tokens (B, T) with the symbols that stand around them in training."""
-    model, layout = reader.model, Layout.whole(len(ids))
+    model, layout = reader.model, PackedLayout.unpacked(len(ids))
     begin, end = (torch.full((len(ids), 1), id, dtype=torch.int64) for id in (BOS_ID, EOS_ID))
     if isinstance(model, Bert):
         row = torch.cat((begin, ids, end), 1).to(reader.device)
@@ -214,7 +218,7 @@ def _hidden(reader: Reader, ids: Tensor) -> Tensor:
     return model.hidden(torch.cat((begin, ids), 1).to(reader.device), layout, layers=reader.layer)
 
 
-def static_rows(reader: Reader, layer: int | None = None) -> Iterator[Block]:
+def static_rows(reader: Reader, layer: int | None = None) -> Iterator[EmbeddingBatch]:
     """Yield the vectors of all entries of the vocabulary, with their names, all different.
 
     Raises:
@@ -222,9 +226,9 @@ def static_rows(reader: Reader, layer: int | None = None) -> Iterator[Block]:
     """
     if layer is not None:
         raise UsageError("static vectors are those before any layer", where="--layer", help="leave it out")
-    yield Block(reader.table, inputs=names(reader.tokenizer))
+    yield EmbeddingBatch(reader.table, inputs=names(reader.tokenizer))
 
 
 def names(tokenizer: Tokenizer) -> list[str]:
     """Return the entries of a vocabulary for people, all different: a second ``a``, with id 9, is ``a#9``."""
-    return unique_names(tokenizer.pieces(range(tokenizer.vocab_size)))
+    return unique_names(tokenizer.tokens(range(tokenizer.vocab_size)))

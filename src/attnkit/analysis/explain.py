@@ -14,7 +14,7 @@ from attnkit.models.attention.alignment import make_alignment
 from attnkit.models.attention.attend import attend
 from attnkit.models.attention.distribution import softmax
 from attnkit.models.attention.patterns import Pattern, PatternName, Window, make_pattern
-from attnkit.models.attention.pooling import Gaussian, left_out, pool
+from attnkit.models.attention.pooling import Gaussian, leave_one_out, pool
 from attnkit.models.config import TransformerConfig
 from attnkit.models.positions import sinusoids
 from attnkit.models.transformer import Transformer
@@ -97,7 +97,7 @@ def positions_lesson(text: str | None, shift: int = 3, seed: int = 1, width: int
         errors={pos: float((table[pos + shift] - matrix @ table[pos]).abs().max()) for pos in at},
         words=words,
         order=order,
-        moved={name: moved(words, order, kind, seed) for name, kind in kinds.items()},
+        moved={name: displacement(words, order, kind, seed) for name, kind in kinds.items()},
         picture=sinusoids(0, 64, torch.empty(1, 64, dtype=torch.float64)).tolist(),
     )
 
@@ -115,7 +115,7 @@ def shift_matrix(angles: Sequence[float]) -> Tensor:
 
 
 @torch.no_grad()
-def moved(words: Sequence[str], order: Sequence[int], positions: str, seed: int) -> list[float]:
+def displacement(words: Sequence[str], order: Sequence[int], positions: str, seed: int) -> list[float]:
     """Return for each word how far apart an encoder's vectors of it are in the sentence and in the shuffled one."""
     sizes = {"d_model": 32, "n_heads": 4, "encoder_layers": 2, "decoder_layers": 1, "d_ff": 64}
     config = TransformerConfig.model_validate({**sizes, "positions": positions})
@@ -164,7 +164,7 @@ def learn_width(x: Tensor, y: Tensor) -> Gaussian:
 
 
 def _error(x: Tensor, y: Tensor, kernel: Gaussian) -> Tensor:
-    return (left_out(x, y, kernel) - y).square().mean()
+    return (leave_one_out(x, y, kernel) - y).square().mean()
 
 
 def pooling_lesson(seed: int, n_points: int = N_POINTS) -> PoolingLesson:

@@ -12,22 +12,22 @@ from pathlib import Path
 from attnkit.checkpoints import dir_digest as contents
 from attnkit.checkpoints import inspect_logs as survey
 from attnkit.checkpoints.checkpoint import REPLACED, Checkpoint, open_checkpoint
-from attnkit.checkpoints.detect import require_run
+from attnkit.checkpoints.detect import check_is_run
 from attnkit.checkpoints.logs import STATUS_NAME
-from attnkit.checkpoints.metadata import MOST_CONFIG
+from attnkit.checkpoints.metadata import MAX_CONFIG_BYTES
 from attnkit.checkpoints.run_folder import RunFolder
-from attnkit.checkpoints.validate import COPIED, best_step, config_of, differences, metrics_size, senseless
+from attnkit.checkpoints.validate import COPIED, best_step, config_of, differences, find_errors, metrics_size
 from attnkit.config import dump_yaml, parse_yaml, validate
 from attnkit.data.prepared_dir import read_index
 from attnkit.errors import RunError, UsageError
-from attnkit.io.safe_read import read_plain
-from attnkit.text.vocabulary_schema import MOST_BYTES
+from attnkit.io.safe_read import read_regular_file
+from attnkit.text.vocabulary_schema import MAX_BYTES
 
 _ATTEMPTS = 3  # at what another process removes, or puts a new one in the place of
 
 
 @dataclass(frozen=True)
-class Thing:
+class CheckResult:
     """One thing that a run folder holds, or should."""
 
     name: str
@@ -37,11 +37,11 @@ class Thing:
 
 
 @dataclass(frozen=True)
-class Verified:
+class VerificationReport:
     """What was found in a run folder."""
 
     path: Path
-    things: list[Thing]
+    things: list[CheckResult]
     newest: str | None
     """The newest checkpoint that is good."""
     user: str | None
@@ -53,41 +53,41 @@ class Verified:
         return sum(not thing.good for thing in self.things)
 
 
-def verify_runs(paths: Sequence[Path]) -> Iterator[Verified]:
+def verify_runs(paths: Sequence[Path]) -> Iterator[VerificationReport]:
     """Look over one run after another. Raises ``RunError`` before the first one if any is no run folder."""
     for path in paths:
-        require_run(path)
+        check_is_run(path)
     return map(verify_run, paths)
 
 
-def verify_run(path: Path) -> Verified:
+def verify_run(path: Path) -> VerificationReport:
     """Look a run folder over. Raises ``RunError`` if it is none, or if its checkpoints lie behind a link."""
-    require_run(path)
+    check_is_run(path)
     for _ in range(_ATTEMPTS - 1):
         with contextlib.suppress(RunError):  # the newest was good, and then was rotated away: there is a newer one
             return _verify_once(path)
     return _verify_once(path)
 
 
-def _verify_once(path: Path) -> Verified:
+def _verify_once(path: Path) -> VerificationReport:
     folder = RunFolder(path)
-    user = survey.user(path)
-    found = [_look(*named) for named in folder.folders()]
+    user = survey.lock_holder(path)
+    found = [_verify_checkpoint(*named) for named in folder.list_checkpoints()]
     good = [checkpoint for _, checkpoint in found if checkpoint is not None]
     newest = max((one for one in good if one.name != "averaged"), key=lambda one: one.step, default=None)
     things = [thing for part, _ in found for thing in part]
     if not folder.steps():
         lost = any(os.path.lexists(path / name) for name in ("best", "averaged"))
-        things.append(Thing("checkpoints", not lost, "are all gone" if lost else "none was saved yet"))
+        things.append(CheckResult("checkpoints", not lost, "are all gone" if lost else "none was saved yet"))
     things += _best(folder, [one.name for one in good], newest, in_use=user is not None)
     things += _logs(folder, newest)
     things.append(_status(folder, in_use=user is not None))
     things += _copies(folder, newest)
     things.append(_data(folder))
-    return Verified(path, things, newest.name if newest else None, user)
+    return VerificationReport(path, things, newest.name if newest else None, user)
 
 
-def _look(name: str, path: Path) -> tuple[list[Thing], Checkpoint | None]:
+def _verify_checkpoint(name: str, path: Path) -> tuple[list[CheckResult], Checkpoint | None]:
     """Return what there is to say of a checkpoint, and itself if it is good."""
     label = path.name if path.name.endswith(REPLACED) else name
     wrong: list[str] = []
@@ -96,18 +96,20 @@ def _look(name: str, path: Path) -> tuple[list[Thing], Checkpoint | None]:
         checkpoint = None
         try:
             checkpoint = open_checkpoint(path, name)
-            wrong = [fault.what for fault in checkpoint.faults()] or list(senseless(checkpoint))
+            wrong = [fault.what for fault in checkpoint.find_mismatches()] or list(find_errors(checkpoint))
         except RunError as error:
             wrong = [error.what]
         if not wrong and checkpoint is not None:
             size = sum(entry.size for entry in checkpoint.manifest.files.values())
-            return [Thing(label, True, f"{len(checkpoint.manifest.files)} files, {size / 1e6:,.1f} MB")], checkpoint
+            return [
+                CheckResult(label, True, f"{len(checkpoint.manifest.files)} files, {size / 1e6:,.1f} MB")
+            ], checkpoint
         now = _place(path)
         if now is None:
-            return [Thing(label, True, "was rotated away meanwhile")], None
+            return [CheckResult(label, True, "was rotated away meanwhile")], None
         if place == now:
-            return [Thing(label, False, what) for what in wrong], None
-    return [Thing(label, False, what) for what in wrong], None
+            return [CheckResult(label, False, what) for what in wrong], None
+    return [CheckResult(label, False, what) for what in wrong], None
 
 
 def _place(path: Path) -> tuple[int, int] | None:
@@ -121,25 +123,25 @@ def _place(path: Path) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-def _best(folder: RunFolder, good: list[str], newest: Checkpoint | None, in_use: bool) -> Iterator[Thing]:
+def _best(folder: RunFolder, good: list[str], newest: Checkpoint | None, in_use: bool) -> Iterator[CheckResult]:
     try:
         name = folder.best_name()
     except RunError as error:
-        yield Thing("best", False, error.what)
+        yield CheckResult("best", False, error.what)
         return
     if name is None:
-        yield Thing("best", True, "names none yet")
+        yield CheckResult("best", True, "names none yet")
     elif name not in good and not (in_use and _is_whole(folder, name)):
-        there = any(name == other for other, _ in folder.folders())
-        yield Thing("best", False, f"names {name}, which is {'damaged' if there else 'not there'}")
+        there = any(name == other for other, _ in folder.list_checkpoints())
+        yield CheckResult("best", False, f"names {name}, which is {'damaged' if there else 'not there'}")
     else:
         counted = best_step(newest) if newest is not None else None
         # Between a save and the naming of the best a running process may be; a killed one is mended when it goes on.
         other = counted is not None and name != "averaged" and name != f"step-{counted}" and not in_use
         if other and f"step-{counted}" in good:
-            yield Thing("best", False, f"names {name}, but step-{counted} was the best")
+            yield CheckResult("best", False, f"names {name}, but step-{counted} was the best")
         else:
-            yield Thing("best", True, f"names {name}")
+            yield CheckResult("best", True, f"names {name}")
 
 
 def _is_whole(folder: RunFolder, name: str) -> bool:
@@ -151,56 +153,64 @@ def _is_whole(folder: RunFolder, name: str) -> bool:
     return True
 
 
-def _logs(folder: RunFolder, newest: Checkpoint | None) -> Iterator[Thing]:
+def _logs(folder: RunFolder, newest: Checkpoint | None) -> Iterator[CheckResult]:
     known = metrics_size(newest) if newest is not None else None
     for path, size in ((folder.metrics_path, known), (folder.timings_path, None)):
         try:
             log = survey.read_log(path, size)
         except FileNotFoundError:
-            yield Thing(path.name, not size, "is missing" if size else "nothing was logged yet")
+            yield CheckResult(path.name, not size, "is missing" if size else "nothing was logged yet")
             continue
         except ValueError as error:
-            yield Thing(path.name, False, str(error))
+            yield CheckResult(path.name, False, str(error))
             continue
         if log.n_damaged:
             verb = "is" if log.n_damaged == 1 else "are"
-            yield Thing(path.name, False, f"{survey.numbered(log.damaged, log.n_damaged)} {verb} not as written")
+            yield CheckResult(
+                path.name, False, f"{survey.line_ranges(log.damaged, log.n_damaged)} {verb} not as written"
+            )
         elif size is not None and log.size < size:
-            yield Thing(path.name, False, f"has lost {size - log.size:,} bytes")
+            yield CheckResult(path.name, False, f"has lost {size - log.size:,} bytes")
         else:
-            end = f", {log.n_torn:,} of them torn" if size is None else "; its torn end is cut off when the run goes on"
-            yield Thing(path.name, True, f"{log.n_lines:,} lines{end if log.n_torn else ''}")
+            end = (
+                f", {log.n_truncated:,} of them torn"
+                if size is None
+                else "; its torn end is cut off when the run goes on"
+            )
+            yield CheckResult(path.name, True, f"{log.n_lines:,} lines{end if log.n_truncated else ''}")
 
 
-def _status(folder: RunFolder, in_use: bool) -> Thing:
+def _status(folder: RunFolder, in_use: bool) -> CheckResult:
     path = folder.path / STATUS_NAME
     status, steps = folder.read_status(), folder.steps()
     if status is None:
         there = os.path.lexists(path)
-        return Thing(path.name, not (there or steps), "cannot be read" if there else "is missing" if steps else "none")
+        return CheckResult(
+            path.name, not (there or steps), "cannot be read" if there else "is missing" if steps else "none"
+        )
     if status.step > max(steps, default=0) and not in_use:
-        return Thing(path.name, False, f"speaks of step {status.step:,}, which has no checkpoint")
-    return Thing(path.name, True, f"{status.state} at step {status.step:,}")
+        return CheckResult(path.name, False, f"speaks of step {status.step:,}, which has no checkpoint")
+    return CheckResult(path.name, True, f"{status.state} at step {status.step:,}")
 
 
-def _copies(folder: RunFolder, newest: Checkpoint | None) -> Iterator[Thing]:
+def _copies(folder: RunFolder, newest: Checkpoint | None) -> Iterator[CheckResult]:
     """Compare the copies for people with the newest checkpoint."""
     if newest is None:
         return
-    yield Thing("config.yaml", *_config(folder, newest))
+    yield CheckResult("config.yaml", *_config(folder, newest))
     for name in sorted(name for name in newest.manifest.files if name in COPIED or name.startswith("tokenizer")):
         try:
-            most = max(MOST_BYTES, newest.entry(name).size)
-            copy = hashlib.sha256(read_plain(folder.path / name, most)).hexdigest()
+            most = max(MAX_BYTES, newest.entry(name).size)
+            copy = hashlib.sha256(read_regular_file(folder.path / name, most)).hexdigest()
             same = copy == newest.entry(name).sha256
-            yield Thing(name, same, f"{'as' if same else 'differs from the one'} in {newest.name}")
+            yield CheckResult(name, same, f"{'as' if same else 'differs from the one'} in {newest.name}")
         except (OSError, ValueError) as error:
-            yield Thing(name, False, _unreadable(error))
+            yield CheckResult(name, False, _unreadable(error))
 
 
 def _config(folder: RunFolder, newest: Checkpoint) -> tuple[bool, str]:
     try:
-        raw = read_plain(folder.path / "config.yaml", MOST_CONFIG)
+        raw = read_regular_file(folder.path / "config.yaml", MAX_CONFIG_BYTES)
         if raw == newest.read("config.yaml"):
             return True, f"as in {newest.name}"
         config = validate(type(config_of(newest)), parse_yaml(raw.decode(), "config.yaml"))
@@ -214,16 +224,16 @@ def _config(folder: RunFolder, newest: Checkpoint) -> tuple[bool, str]:
     return True, f"as in {newest.name}, but for its limits"
 
 
-def _data(folder: RunFolder) -> Thing:
+def _data(folder: RunFolder) -> CheckResult:
     path = folder.data_path
     if not os.path.lexists(path):
-        return Thing("data", True, "is not there; it is made anew from the text when it is needed")
+        return CheckResult("data", True, "is not there; it is made anew from the text when it is needed")
     try:
         index = read_index(path)
     except RunError as error:
-        return Thing("data", False, error.what)
-    wrong = list(contents.faults(path, index["contents"]))
-    return Thing("data", not wrong, "; ".join(wrong) or f"{len(index['contents'])} files of encoded text")
+        return CheckResult("data", False, error.what)
+    wrong = list(contents.find_mismatches(path, index["contents"]))
+    return CheckResult("data", not wrong, "; ".join(wrong) or f"{len(index['contents'])} files of encoded text")
 
 
 def _unreadable(error: Exception) -> str:

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from attnkit.errors import UsageError
 from attnkit.models.attention.alignment import make_alignment
 from attnkit.models.attention.attend import attend
-from attnkit.models.attention.config import AlignmentName, AttentionOptions, DistributionName, why_not
+from attnkit.models.attention.config import AlignmentName, AttentionOptions, DistributionName, incompatibility
 from attnkit.models.attention.distribution import make_distribution
-from attnkit.plotting.worked_example import Step, Walk
+from attnkit.plotting.worked_example import ExampleStep, WorkedExample
 
 WORDS = ("The", "cat", "sat", "on", "the", "mat")
 KEYS = ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0), (1.0, 1.0, 0.0), (0.0, 1.0, 1.0), (1.0, 0.0, 1.0))
@@ -24,13 +24,13 @@ OPTIONS = AttentionOptions(d_hidden=3, n_features=4, max_source=len(WORDS), wind
 
 
 @torch.no_grad()
-def cat_example(alignment: AlignmentName, distribution: DistributionName, seed: int) -> Walk:
+def worked_example(alignment: AlignmentName, distribution: DistributionName, seed: int) -> WorkedExample:
     """Return the example step by step in double precision; parameters are drawn by the seed.
 
     Raises:
         UsageError: the two functions have no meaning together.
     """
-    reason = why_not(alignment, distribution, OPTIONS)
+    reason = incompatibility(alignment, distribution, OPTIONS)
     if reason is not None:
         raise UsageError(f"{alignment} and {distribution} have no meaning together: {reason}", where="--distribution")
     with torch.random.fork_rng(devices=[]):
@@ -47,7 +47,7 @@ def cat_example(alignment: AlignmentName, distribution: DistributionName, seed: 
     context, weights = attend(query, keys, keys, align, distribute)
     found = scores.flatten().tolist()
     steps = [*_towards(alignment, found), *_shares(distribution, found)]
-    return Walk(
+    return WorkedExample(
         words=WORDS,
         query=QUERY,
         keys=KEYS,
@@ -61,16 +61,16 @@ def cat_example(alignment: AlignmentName, distribution: DistributionName, seed: 
     )
 
 
-def _towards(alignment: AlignmentName, scores: list[float]) -> list[Step]:
+def _towards(alignment: AlignmentName, scores: list[float]) -> list[ExampleStep]:
     """Return what comes before the scores: the products that scaled dot divides."""
     if alignment != "scaled_dot":
         return []
     root = math.sqrt(len(QUERY))
-    return [Step("dot products", "q · k", [score * root for score in scores])]
+    return [ExampleStep("dot products", "q · k", [score * root for score in scores])]
 
 
-def _shares(distribution: DistributionName, scores: list[float]) -> list[Step]:
+def _shares(distribution: DistributionName, scores: list[float]) -> list[ExampleStep]:
     """Return what comes between scores and weights: the exponentials that softmax divides."""
     if distribution != "softmax":
         return []
-    return [Step("exponentials", "exp(s)", [math.exp(score) for score in scores])]
+    return [ExampleStep("exponentials", "exp(s)", [math.exp(score) for score in scores])]

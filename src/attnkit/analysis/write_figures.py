@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from attnkit.analysis.attention_request import Shown, pick
+from attnkit.analysis.attention_request import MapSelection, pick
 from attnkit.errors import DataError, UsageError
 from attnkit.io import atomic
-from attnkit.plotting.attention_maps import Sentence
+from attnkit.plotting.attention_maps import AttentionExample
 from attnkit.plotting.figure import Figure, heat_maps, to_svg
 from attnkit.plotting.html.attention.build import build_page
 from attnkit.plotting.raster import MOST_PIXELS, SCALE, to_png, unknown_signs
@@ -18,7 +18,11 @@ Paths = tuple[Path | None, Path | None, Path | None]
 
 
 def write_files(
-    sentences: Sequence[Sentence], facts: Mapping[str, str], shown: Shown, paths: Paths, tell: Callable[[str], None]
+    sentences: Sequence[AttentionExample],
+    facts: Mapping[str, str],
+    shown: MapSelection,
+    paths: Paths,
+    tell: Callable[[str], None],
 ) -> None:
     """Write what is asked for; ``tell`` takes what was written, and what a picture cannot show.
 
@@ -39,7 +43,7 @@ def write_files(
         _write(path, content, tell)
 
 
-def _figure(sentence: Sentence, shown: Shown) -> Figure:
+def _figure(sentence: AttentionExample, shown: MapSelection) -> Figure:
     heading = f"{sentence.source} → {sentence.target}" if sentence.target else sentence.source
     return heat_maps(pick(sentence, shown), heading)
 

@@ -16,9 +16,9 @@ from typing import BinaryIO
 from attnkit.checkpoints import manifest as manifests
 from attnkit.checkpoints.dir_digest import digest
 from attnkit.checkpoints.manifest import Content, Entry, Manifest
-from attnkit.errors import RunError, failure
+from attnkit.errors import RunError, system_failure
 from attnkit.io import atomic
-from attnkit.io.safe_read import open_plain
+from attnkit.io.safe_read import open_regular_file
 
 # These say that the file on disk is not what was saved. Any other cause (no permission, too many open files) says
 # nothing about the checkpoint, and must not make a run fall back to an older one.
@@ -59,10 +59,10 @@ class Checkpoint:
 
     def verify(self) -> None:
         """Check every file in bounded memory. Raises ``RunError`` naming the first that is not what was saved."""
-        for fault in self.faults():
+        for fault in self.find_mismatches():
             raise fault
 
-    def faults(self) -> Iterator[RunError]:
+    def find_mismatches(self) -> Iterator[RunError]:
         """Check every file in bounded memory; yield an error for each that is not what was saved."""
         for file, entry in self.manifest.files.items():
             try:
@@ -110,14 +110,14 @@ def write_checkpoint(path: Path, name: str, step: int, contents: Mapping[str, Co
     """
     manifest = manifests.describe(step, contents)
     replaced = replaced_path(path)
-    with atomic.new_folder(path) as folder:
+    with atomic.atomic_dir(path) as folder:
         for file, content in contents.items():
             if callable(content):
-                with atomic.create(folder / file) as stream:
+                with atomic.create_exclusive(folder / file) as stream:
                     stream.writelines(content())
             else:
-                atomic.write_into(folder / file, content)
-        atomic.write_into(folder / manifests.FILE_NAME, manifest.render())
+                atomic.write_new_file(folder / file, content)
+        atomic.write_new_file(folder / manifests.FILE_NAME, manifest.render())
         if os.path.lexists(path):
             atomic.remove_tree(replaced)
             atomic.move(path, replaced)
@@ -134,14 +134,14 @@ def replaced_path(path: Path) -> Path:
 def _reading(path: Path, name: str, file: str) -> Iterator[BinaryIO]:
     """Open a file of a checkpoint; what is wrong with it is told apart from what is wrong with this process."""
     try:
-        with open_plain(path / file) as stream:
+        with open_regular_file(path / file) as stream:
             yield stream
     except ValueError as error:
         raise _damage(path, name, file, str(error)) from error
     except OSError as error:
         if error.errno in _DAMAGE:
             raise _damage(path, name, file, (error.strerror or str(error)).lower()) from error
-        raise failure("read", path / file, error) from error
+        raise system_failure("read", path / file, error) from error
 
 
 def _damage(path: Path, name: str, file: str | None, why: str) -> RunError:

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from attnkit.checkpoints import lock, logs, manifest
-from attnkit.errors import RunError, failure
+from attnkit.errors import RunError, system_failure
 
 _ELSEWHERE = "choose a new or empty folder"
 
@@ -22,7 +22,7 @@ def is_run(path: Path) -> bool:
     )
 
 
-def require_run(path: Path) -> None:
+def check_is_run(path: Path) -> None:
     """Raise ``RunError`` unless ``path`` is a run folder."""
     if not os.path.lexists(path):
         raise RunError(f"there is no run folder {path}", help="check the spelling, or train one: attnkit train -o RUN")
@@ -35,24 +35,24 @@ def require_run(path: Path) -> None:
         raise RunError(f"{path} is no run folder", help="name the folder that attnkit train wrote")
 
 
-def refuse_other(path: Path) -> None:
+def check_target_dir(path: Path) -> None:
     """Raise ``RunError`` when a run cannot be begun or continued at ``path`` because something else lies there."""
     if not os.path.lexists(path):
         return
     if not path.is_dir():
         raise RunError(f"{path} is no folder", help=_ELSEWHERE)
     for name in ("checkpoints", "data"):
-        refuse_link(path / name)
+        check_not_symlink(path / name)
     try:
         # A process killed while it began leaves no more than an empty lock file.
         empty = all(entry.name == lock.FILE_NAME for entry in path.iterdir())
     except OSError as error:
-        raise failure("read", path, error) from error
+        raise system_failure("read", path, error) from error
     if not empty and not is_run(path):
         raise RunError(f"{path} holds other files and no run", help=_ELSEWHERE)
 
 
-def refuse_link(folder: Path) -> None:
+def check_not_symlink(folder: Path) -> None:
     """Raise ``RunError`` when a folder inside a run is a link or a file: a run writes nowhere but inside itself."""
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         raise RunError(f"{folder} is no folder of this run", help="put the folder itself in its place")

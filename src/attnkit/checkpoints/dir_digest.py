@@ -12,7 +12,7 @@ from typing import Annotated, BinaryIO, TypeAlias
 from pydantic import StringConstraints
 
 from attnkit.checkpoints.manifest import Entry
-from attnkit.io.safe_read import open_plain
+from attnkit.io.safe_read import open_regular_file
 
 _CHUNK = 1 << 20
 _PART = "[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}"
@@ -42,7 +42,7 @@ def describe_folder(folder: Path) -> Contents:
     return found
 
 
-def signed(index: Mapping[str, object]) -> bytes:
+def with_checksum(index: Mapping[str, object]) -> bytes:
     """Return JSON with its own SHA-256 in it: what is read has to render to the very same bytes.
 
     An ``index`` that holds one already gets it anew.
@@ -51,7 +51,7 @@ def signed(index: Mapping[str, object]) -> bytes:
     return json.dumps({**body, "sha256": hashlib.sha256(json.dumps(body).encode()).hexdigest()}, indent=1).encode()
 
 
-def faults(folder: Path, contents: Contents) -> Iterator[str]:
+def find_mismatches(folder: Path, contents: Contents) -> Iterator[str]:
     """Yield what is wrong with a folder's files, as "train/src/ids.bin has 9 bytes instead of 12".
 
     Where a folder is a link, nothing is looked at: what lies behind it is no part of the whole, and may be another's
@@ -67,7 +67,7 @@ def faults(folder: Path, contents: Contents) -> Iterator[str]:
         return
     for name, entry in contents.items():
         try:
-            with open_plain(folder / name) as stream:
+            with open_regular_file(folder / name) as stream:
                 size = os.fstat(stream.fileno()).st_size
                 if size != entry.size:
                     yield f"{name} has {size:,} bytes instead of {entry.size:,}"

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from attnkit.checkpoints import lock, logs
-from attnkit.errors import failure
-from attnkit.io.safe_read import blames_the_file, open_plain
+from attnkit.errors import system_failure
+from attnkit.io.safe_read import is_file_fault, open_regular_file
 
-_MOST_NUMBERS = 3
+_MAX_RANGES = 3
 
 
 @dataclass(frozen=True)
-class Log:
+class LogSummary:
     """What lies in a log."""
 
     size: int
@@ -24,15 +24,15 @@ class Log:
     """Lines that are not as they were written, among those asked for."""
     damaged: tuple[int, ...]
     """Numbers of the first few of them."""
-    n_torn: int
+    n_truncated: int
     """Lines that are no damage: cut short by a power cut, or after those asked for."""
 
 
-def user(folder: Path) -> str | None:
+def lock_holder(folder: Path) -> str | None:
     """Return who holds the lock of a run folder, as "process 12 on host since ...", None if nobody does."""
     try:
         # A shared lock, let go at once: a run that begins in that very microsecond is refused.
-        with open_plain(folder / lock.FILE_NAME) as stream:
+        with open_regular_file(folder / lock.FILE_NAME) as stream:
             fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         owner = lock.read_owner(folder)
@@ -42,7 +42,7 @@ def user(folder: Path) -> str | None:
     return None
 
 
-def read_log(path: Path, size: int | None) -> Log:
+def read_log(path: Path, size: int | None) -> LogSummary:
     """Check every line of a log; ``size`` is how many bytes of it have to be right.
 
     With None it is a log that nothing depends on, of which nobody cuts what a power cut tore: such lines are no damage.
@@ -54,28 +54,28 @@ def read_log(path: Path, size: int | None) -> Log:
     damaged: list[int] = []
     number = place = n_damaged = n_torn = 0
     try:
-        with open_plain(path) as stream:
+        with open_regular_file(path) as stream:
             while line := stream.readline(logs.MAX_LINE):
                 number += 1
                 if logs.parse_line(line) is None:
-                    if is_torn(line) if size is None else place >= size:
+                    if is_truncated_write(line) if size is None else place >= size:
                         n_torn += 1
                     else:
                         n_damaged += 1
-                        damaged += [number] if n_damaged <= _MOST_NUMBERS else []
+                        damaged += [number] if n_damaged <= _MAX_RANGES else []
                 place += len(line)
     except FileNotFoundError:
         raise
     except OSError as error:
-        if not blames_the_file(error):
-            raise failure("read", path, error) from error
+        if not is_file_fault(error):
+            raise system_failure("read", path, error) from error
         raise ValueError(f"cannot be read: {error.strerror or error}") from error
     except ValueError as error:
         raise ValueError(f"cannot be read: {error}") from error
-    return Log(place, number, n_damaged, tuple(damaged), n_torn)
+    return LogSummary(place, number, n_damaged, tuple(damaged), n_torn)
 
 
-def is_torn(line: bytes) -> bool:
+def is_truncated_write(line: bytes) -> bool:
     """Return whether a line begins as one that was not written to its end, after which at most a whole one follows.
 
     A power cut leaves such a line, with zeros where nothing had reached the disk; the next one is appended to it. No
@@ -92,7 +92,7 @@ def is_torn(line: bytes) -> bool:
     return b'"}' not in begun or logs.parse_line(begun + b"\n") is not None
 
 
-def numbered(numbers: tuple[int, ...], n_all: int) -> str:
+def line_ranges(numbers: tuple[int, ...], n_all: int) -> str:
     """Return in words which lines, of which the first few are numbered.
 
     >>> numbered((3, 7, 9), 4)

@@ -13,7 +13,7 @@ from types import TracebackType
 
 from pydantic import BaseModel, ValidationError
 
-from attnkit.errors import SystemFailure, failure
+from attnkit.errors import SystemFailure, system_failure
 from attnkit.io import atomic
 
 FILE_NAME = "lock"
@@ -76,7 +76,7 @@ def take_lock(folder: Path) -> Lock:
         raise _in_use(folder, read_owner(folder)) from None
     except OSError as error:
         lock.release()
-        raise failure("lock", path, error) from error
+        raise system_failure("lock", path, error) from error
     except BaseException:
         lock.release()
         raise
@@ -84,7 +84,7 @@ def take_lock(folder: Path) -> Lock:
 
 
 def _lock(descriptor: int) -> None:
-    """Lock a file; what fails the first time may be one who only looks (``refuse_in_use``), and has gone the next."""
+    """Lock a file. A first failure may be a process that only looks (``check_not_in_use``): try again."""
     for attempt in range(_TRIES):
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -95,7 +95,7 @@ def _lock(descriptor: int) -> None:
             time.sleep(_PAUSE)
 
 
-def refuse_in_use(folder: Path) -> None:
+def check_not_in_use(folder: Path) -> None:
     """Raise ``SystemFailure`` as ``take_lock`` does, and take nothing; there need not be such a folder.
 
     For commands to ask before they load what takes seconds. Whatever else is wrong, taking the lock tells later.
@@ -132,10 +132,10 @@ def _in_use(folder: Path, owner: Owner | None) -> SystemFailure:
     )
 
 
-def _let_go_in_child() -> None:
+def _release_in_child() -> None:
     for descriptor in _held:
         os.close(descriptor)
     _held.clear()
 
 
-os.register_at_fork(after_in_child=_let_go_in_child)
+os.register_at_fork(after_in_child=_release_in_child)

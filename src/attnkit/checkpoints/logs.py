@@ -15,7 +15,7 @@ from typing import Literal, TypeAlias
 
 from pydantic import BaseModel, Field, ValidationError
 
-from attnkit.errors import failure
+from attnkit.errors import system_failure
 from attnkit.io import atomic
 
 STATUS_NAME = "status.json"
@@ -69,7 +69,7 @@ def read_records(path: Path) -> tuple[list[dict[str, object]], list[str]]:
     except FileNotFoundError:
         pass
     except OSError as error:
-        raise failure("read", path, error) from error
+        raise system_failure("read", path, error) from error
     return records, warnings
 
 

@@ -13,14 +13,14 @@ from pydantic import BaseModel, Field, ValidationError
 
 from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.config import dump_yaml, parse_yaml, validate
-from attnkit.engine.registry import KINDS, OTHERS
+from attnkit.engine.registry import EXTERNAL_TASKS, TASKS
 from attnkit.engine.run_config import RunConfig
 from attnkit.errors import RunError, UsageError
 
-MOST_CONFIG = 1 << 20
-MOST_STATE = 1 << 24
+MAX_CONFIG_BYTES = 1 << 20
+MAX_STATE_BYTES = 1 << 24
 """Bytes; some 100,000 evaluations."""
-TEXTS = ("tokenizer.json", "tokenizer.target.json", "labels.json", "vectors.json")
+TEXT_FILES = ("tokenizer.json", "tokenizer.target.json", "labels.json", "vectors.json")
 """What a checkpoint may hold besides configuration, state and weights."""
 
 Count = Annotated[int, Field(ge=0, le=2**53)]
@@ -44,10 +44,10 @@ class _Counters(BaseModel, extra="forbid", strict=True):
     best: Finite | None
     best_step: Count | None
     best_loss: float | None
-    stale: Count
+    evals_without_improvement: Count
     plateau_wait: Count
-    rate_scale: Finite = Field(ge=0, le=1)
-    due: bool
+    lr_scale: Finite = Field(ge=0, le=1)
+    eval_pending: bool
     finished: Literal["steps", "epochs", "tokens", "minutes", "patience", "stopped"] | None
     updates: Count
     position: _Position
@@ -67,7 +67,7 @@ class _Averaged(BaseModel, extra="forbid", strict=True):
     """None where nobody took them."""
 
 
-def refuse_unreadable(config: BaseModel) -> None:
+def check_serializable(config: BaseModel) -> None:
     """Refuse a configuration that no checkpoint may hold, before there is one that nobody could read again.
 
     Raises:
@@ -75,8 +75,8 @@ def refuse_unreadable(config: BaseModel) -> None:
     """
     text, help = dump_yaml(config), "name fewer or shorter paths, for example by joining the text files"
     size = len(text.encode())
-    if size > MOST_CONFIG:
-        raise UsageError(f"the configuration takes {size:,} bytes, more than {MOST_CONFIG:,}", help=help)
+    if size > MAX_CONFIG_BYTES:
+        raise UsageError(f"the configuration takes {size:,} bytes, more than {MAX_CONFIG_BYTES:,}", help=help)
     try:
         parse_yaml(text, "config.yaml")
     except UsageError as error:
@@ -89,9 +89,9 @@ def read_state(checkpoint: Checkpoint) -> dict[str, Any]:
     names = _metrics(checkpoint)
     for step, scores in state["scores"].items():
         if scores.keys() != names:
-            raise _senseless(checkpoint, "state.json", f"scores.{step} are not {', '.join(sorted(names))}")
+            raise _invalid(checkpoint, "state.json", f"scores.{step} are not {', '.join(sorted(names))}")
     if state["counters"]["step"] != checkpoint.step:
-        raise _senseless(checkpoint, "state.json", f"counters.step is not {checkpoint.step}")
+        raise _invalid(checkpoint, "state.json", f"counters.step is not {checkpoint.step}")
     return state
 
 
@@ -99,7 +99,7 @@ def read_averaged(checkpoint: Checkpoint) -> dict[str, Any]:
     """Return what ``state.json`` of an averaged checkpoint says. Raises ``RunError`` where it makes no sense."""
     state = _read_json(checkpoint, _Averaged)
     if state["metrics"] and state["metrics"].keys() != (names := _metrics(checkpoint)):
-        raise _senseless(checkpoint, "state.json", f"metrics are not {', '.join(sorted(names))}")
+        raise _invalid(checkpoint, "state.json", f"metrics are not {', '.join(sorted(names))}")
     return state
 
 
@@ -111,22 +111,22 @@ def read_run_config(checkpoint: Checkpoint, *tasks: str) -> RunConfig:
     """
     tree = read_tree(checkpoint)
     found = str(tree.get("task"))[:40]
-    if found not in KINDS or (tasks and found not in tasks):
-        expected = " or ".join(KINDS[task].noun for task in tasks) or f"one of {', '.join(KINDS)}"
-        command = KINDS[found].command if found in KINDS else OTHERS.get(found)
+    if found not in TASKS or (tasks and found not in tasks):
+        expected = " or ".join(TASKS[task].description for task in tasks) or f"one of {', '.join(TASKS)}"
+        command = TASKS[found].command if found in TASKS else EXTERNAL_TASKS.get(found)
         help = None if command is None else f"attnkit {command} takes it"
         raise RunError(f"this run is of the kind '{found}', not {expected}", where=str(checkpoint.path), help=help)
     try:
-        return validate(KINDS[found].config, tree)
+        return validate(TASKS[found].config, tree)
     except UsageError as error:
         raise RunError(
             f"this run was made by another version of attnkit: {error.what}", where=str(checkpoint.path)
         ) from error
 
 
-def refuse_other_kind(checkpoint: Checkpoint, task: str) -> None:
+def check_task(checkpoint: Checkpoint, task: str) -> None:
     """Raise ``RunError`` where no run of a task may begin with what a checkpoint holds."""
-    read_run_config(checkpoint, task, *KINDS[task].begins_with)
+    read_run_config(checkpoint, task, *TASKS[task].init_from_tasks)
 
 
 def _metrics(checkpoint: Checkpoint) -> Set[str]:
@@ -136,11 +136,11 @@ def _metrics(checkpoint: Checkpoint) -> Set[str]:
 def read_tree(checkpoint: Checkpoint) -> dict[str, Any]:
     """Return the configuration of a checkpoint as it is written. Raises ``RunError`` where it is none."""
     try:
-        tree = parse_yaml(read_text(checkpoint, "config.yaml", MOST_CONFIG), "config.yaml")
+        tree = parse_yaml(read_text(checkpoint, "config.yaml", MAX_CONFIG_BYTES), "config.yaml")
     except UsageError as error:
-        raise _senseless(checkpoint, "config.yaml", error.what) from error
+        raise _invalid(checkpoint, "config.yaml", error.what) from error
     if not isinstance(tree, dict):
-        raise _senseless(checkpoint, "config.yaml", "it is no mapping of keys to values")
+        raise _invalid(checkpoint, "config.yaml", "it is no mapping of keys to values")
     return tree
 
 
@@ -149,30 +149,30 @@ def read_text(checkpoint: Checkpoint, file: str, most: int) -> str:
     try:
         return read_bounded(checkpoint, file, most).decode("utf-8")
     except UnicodeDecodeError as error:
-        raise _senseless(checkpoint, file, "it is not UTF-8") from error
+        raise _invalid(checkpoint, file, "it is not UTF-8") from error
 
 
 def read_bounded(checkpoint: Checkpoint, file: str, most: int) -> bytes:
     """Return a file's content. Raises ``RunError`` where it is longer than ``most`` bytes, before it is read."""
     size = checkpoint.entry(file).size
     if size > most:
-        raise _senseless(checkpoint, file, f"it has {size:,} bytes, more than the {most:,} that it may have")
+        raise _invalid(checkpoint, file, f"it has {size:,} bytes, more than the {most:,} that it may have")
     return checkpoint.read(file)
 
 
 def _read_json(checkpoint: Checkpoint, model: type[BaseModel]) -> dict[str, Any]:
-    raw = read_bounded(checkpoint, "state.json", MOST_STATE)
+    raw = read_bounded(checkpoint, "state.json", MAX_STATE_BYTES)
     try:
         model.model_validate_json(raw)
         found: dict[str, Any] = json.loads(raw)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ".".join(map(str, first["loc"]))[:80]
-        raise _senseless(checkpoint, "state.json", f"{place}: {first['msg']}" if place else first["msg"]) from error
+        raise _invalid(checkpoint, "state.json", f"{place}: {first['msg']}" if place else first["msg"]) from error
     except (ValueError, RecursionError) as error:
-        raise _senseless(checkpoint, "state.json", str(error)) from error
+        raise _invalid(checkpoint, "state.json", str(error)) from error
     return found
 
 
-def _senseless(checkpoint: Checkpoint, file: str, why: str) -> RunError:
+def _invalid(checkpoint: Checkpoint, file: str, why: str) -> RunError:
     return RunError(f"{file} of checkpoint {checkpoint.name} makes no sense: {why}", where=str(checkpoint.path / file))

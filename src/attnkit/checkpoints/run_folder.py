@@ -14,18 +14,18 @@ from typing import Final
 
 from attnkit.checkpoints import logs
 from attnkit.checkpoints.checkpoint import REPLACED, Checkpoint, open_checkpoint, replaced_path, write_checkpoint
-from attnkit.checkpoints.detect import is_run, refuse_link, refuse_other, require_run
+from attnkit.checkpoints.detect import check_is_run, check_not_symlink, check_target_dir, is_run
 from attnkit.checkpoints.lock import FILE_NAME as LOCK_NAME
 from attnkit.checkpoints.lock import Lock, take_lock
 from attnkit.checkpoints.logs import Status
 from attnkit.checkpoints.manifest import Content
 from attnkit.checkpoints.retention import Retention, removable
-from attnkit.errors import RunError, UsageError, failure
+from attnkit.errors import RunError, UsageError, system_failure
 from attnkit.io import atomic
 from attnkit.io.atomic import Data
-from attnkit.io.safe_read import blames_the_file, read_plain
+from attnkit.io.safe_read import is_file_fault, read_regular_file
 
-_MOST_NAME = 100  # bytes of the file that names the best
+_MAX_NAME = 100  # bytes of the file that names the best
 STEP: Final = re.compile(r"step-(0|[1-9][0-9]{0,15})")
 
 
@@ -51,7 +51,7 @@ class RunFolder:
 
         Raises ``SystemFailure`` at once when another process holds it, ``RunError`` when something else lies here.
         """
-        refuse_other(self.path)
+        check_target_dir(self.path)
         atomic.make_dirs(self.path)
         lock = take_lock(self.path)
         try:
@@ -59,8 +59,8 @@ class RunFolder:
             atomic.sync(self.path / LOCK_NAME)
             for folder in (self.path, self.checkpoints_path, self.data_path):
                 if folder.is_dir():
-                    atomic.sweep(folder)
-            self._settle_replaced()
+                    atomic.remove_stale_temporaries(folder)
+            self._recover_replaced()
         except BaseException:
             lock.release()
             raise
@@ -79,9 +79,9 @@ class RunFolder:
 
     def save(self, step: int, contents: Mapping[str, Content]) -> Checkpoint:
         """Save a checkpoint, all or nothing; afterwards it and all metrics appended so far survive a power cut."""
-        refuse_link(self.checkpoints_path)
+        check_not_symlink(self.checkpoints_path)
         atomic.make_dirs(self.checkpoints_path)
-        atomic.sweep(self.checkpoints_path)
+        atomic.remove_stale_temporaries(self.checkpoints_path)
         if self.metrics_path.exists():
             atomic.sync(self.metrics_path)
         name = f"step-{step}"
@@ -91,7 +91,7 @@ class RunFolder:
 
     def save_averaged(self, step: int, contents: Mapping[str, Content]) -> Checkpoint:
         """Save the averaged checkpoint beside the others, all or nothing, in place of an earlier one."""
-        atomic.sweep(self.path)
+        atomic.remove_stale_temporaries(self.path)
         return write_checkpoint(self.path / "averaged", "averaged", step, contents)
 
     def set_best(self, name: str) -> None:
@@ -99,7 +99,7 @@ class RunFolder:
         self._open(name)
         atomic.write_text(self.path / "best", name + "\n")
 
-    def rotate(
+    def apply_retention(
         self, keep_last: int, keep_best: int, metrics: Mapping[int, float], lower_is_better: bool = False
     ) -> list[str]:
         """Remove all checkpoints but the newest and the best few by score (step to score); return their names.
@@ -126,7 +126,7 @@ class RunFolder:
 
     # --- finding
 
-    def folders(self) -> list[tuple[str, Path]]:
+    def list_checkpoints(self) -> list[tuple[str, Path]]:
         """Return name and folder of every checkpoint, the average last, damaged or not.
 
         One that was being replaced when a process died comes after its successor, by the same name.
@@ -174,7 +174,7 @@ class RunFolder:
         Without a name: the best if one was named, else the last that verifies. Files are verified as they are read.
         Raises ``RunError`` when it is missing or damaged, ``UsageError`` for a name of no such form.
         """
-        require_run(self.path)
+        check_is_run(self.path)
         if name is None:
             name = "best" if (self.path / "best").exists() else "last"
         if name == "last":
@@ -193,12 +193,12 @@ class RunFolder:
         path = self.path / "best"
         text = ""
         try:
-            text = read_plain(path, _MOST_NAME).decode("utf-8", errors="replace").removesuffix("\n")
+            text = read_regular_file(path, _MAX_NAME).decode("utf-8", errors="replace").removesuffix("\n")
         except FileNotFoundError:
             return None
         except OSError as error:
-            if not blames_the_file(error):
-                raise failure("read", path, error) from error
+            if not is_file_fault(error):
+                raise system_failure("read", path, error) from error
         except ValueError:
             pass  # as senseless as a text that is no name
         if text == "averaged" or STEP.fullmatch(text):
@@ -241,9 +241,9 @@ class RunFolder:
 
     # --- inside
 
-    def _settle_replaced(self) -> None:
+    def _recover_replaced(self) -> None:
         """End what a crash interrupted: a checkpoint whose successor is not there gets its name back, others go."""
-        for name, path in self.folders():
+        for name, path in self.list_checkpoints():
             if path.name.endswith(REPLACED):
                 successor = path.with_name(name)
                 if not os.path.lexists(successor):
@@ -260,14 +260,14 @@ class RunFolder:
         """
         found: list[tuple[int, Path]] = []
         try:
-            refuse_link(self.checkpoints_path)
+            check_not_symlink(self.checkpoints_path)
             for path in self.checkpoints_path.iterdir():
                 if match := STEP.fullmatch(path.name.removesuffix(REPLACED)):
                     found.append((int(match[1]), path))
         except (FileNotFoundError, NotADirectoryError):
             return []
         except OSError as error:
-            raise failure("read", self.checkpoints_path, error) from error
+            raise system_failure("read", self.checkpoints_path, error) from error
         return sorted(found, key=lambda pair: (-pair[0], pair[1].name))
 
     def _open(self, name: str) -> Checkpoint:

@@ -12,9 +12,11 @@ import os
 from pathlib import Path
 
 from attnkit.checkpoints import logs
-from attnkit.errors import DataError, DivergedError, LostPeerError, RunError, SystemFailure, ToldError, UsageError
+from attnkit.errors import DataError, DivergedError, PeerFailedError, PeerLostError, RunError, SystemFailure, UsageError
 
-REPEATING = frozenset(kind.exit_code for kind in (UsageError, DataError, RunError, SystemFailure, DivergedError))
+REPEATING_EXIT_CODES = frozenset(
+    kind.exit_code for kind in (UsageError, DataError, RunError, SystemFailure, DivergedError)
+)
 """Exit codes of failures that the same command meets again, unless somebody mends something first.
 
 A full disk is among them: it does not empty itself within the second that a restart takes.
@@ -36,7 +38,7 @@ def launch_facts() -> dict[str, logs.Fact]:
 
 def failure_facts(error: BaseException) -> dict[str, logs.Fact]:
     """Return what ``status.json`` says of a failure, beside its launch, to the next attempt."""
-    return {**launch_facts(), **({"lost_peer": True} if isinstance(error, LostPeerError) else {})}
+    return {**launch_facts(), **({"lost_peer": True} if isinstance(error, PeerLostError) else {})}
 
 
 def is_of_this_launch(status: logs.Status | None) -> bool:
@@ -45,12 +47,12 @@ def is_of_this_launch(status: logs.Status | None) -> bool:
     return status is not None and bool(facts) and status.facts.get("launch") == facts["launch"]
 
 
-def refuse_repeat(run: Path) -> None:
-    """Raise ``ToldError`` in an attempt that would only fail as an earlier one of this launch did."""
+def fail_fast_on_repeat(run: Path) -> None:
+    """Raise ``PeerFailedError`` in an attempt that would only fail as an earlier one of this launch did."""
     if int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) == 0:
         return
     status = logs.read_status(run / logs.STATUS_NAME)
     if status is None or not is_of_this_launch(status) or status.state != "failed" or status.exit_code is None:
         return
-    if status.exit_code in REPEATING and not status.facts.get("lost_peer"):
-        raise ToldError(status.reason, status.exit_code)
+    if status.exit_code in REPEATING_EXIT_CODES and not status.facts.get("lost_peer"):
+        raise PeerFailedError(status.reason, status.exit_code)

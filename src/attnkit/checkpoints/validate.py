@@ -9,7 +9,7 @@ import torch
 from pydantic import BaseModel
 
 from attnkit.checkpoints.checkpoint import Checkpoint
-from attnkit.checkpoints.metadata import TEXTS, read_averaged, read_run_config, read_state, read_tree
+from attnkit.checkpoints.metadata import TEXT_FILES, read_averaged, read_run_config, read_state, read_tree
 from attnkit.checkpoints.weights import MODEL, OPTIMIZER, read_tensors, tensors_of
 from attnkit.engine import resolve
 from attnkit.engine.task import task_of
@@ -17,18 +17,18 @@ from attnkit.errors import DataError, RunError, UsageError
 from attnkit.tasks.word2vec import checkpoint as vectors
 from attnkit.tasks.word2vec import resolve as vectors_resolve
 
-COPIED = {*TEXTS, *vectors.COPIES}
+COPIED = {*TEXT_FILES, *vectors.COPIES}
 """Files of a checkpoint of which a copy lies at the root of its run."""
 
 
-def holds_vectors(checkpoint: Checkpoint) -> bool:
+def is_word2vec(checkpoint: Checkpoint) -> bool:
     """Return whether it is of a run of word vectors."""
     return read_tree(checkpoint).get("task") == vectors.TASK
 
 
 def config_of(checkpoint: Checkpoint) -> BaseModel:
     """Return its configuration. Raises ``RunError`` where it makes no sense."""
-    return vectors.read_config(checkpoint) if holds_vectors(checkpoint) else read_run_config(checkpoint)
+    return vectors.read_config(checkpoint) if is_word2vec(checkpoint) else read_run_config(checkpoint)
 
 
 def differences(old: Any, new: Any) -> list[str]:
@@ -40,7 +40,7 @@ def differences(old: Any, new: Any) -> list[str]:
 
 def metrics_size(checkpoint: Checkpoint) -> int:
     """Return how many bytes of the log it knows of."""
-    if holds_vectors(checkpoint):
+    if is_word2vec(checkpoint):
         return vectors.read_state(checkpoint).metrics_size
     size: int = read_state(checkpoint)["metrics_size"]
     return size
@@ -48,16 +48,16 @@ def metrics_size(checkpoint: Checkpoint) -> int:
 
 def best_step(checkpoint: Checkpoint) -> int | None:
     """Return which step was the best so far; None where nothing is scored."""
-    if holds_vectors(checkpoint):
+    if is_word2vec(checkpoint):
         return None
     step: int | None = read_state(checkpoint)["counters"]["best_step"]
     return step
 
 
-def senseless(checkpoint: Checkpoint) -> Iterator[str]:
+def find_errors(checkpoint: Checkpoint) -> Iterator[str]:
     """Yield why a checkpoint cannot be used though every byte is as it was saved."""
     try:
-        if holds_vectors(checkpoint):
+        if is_word2vec(checkpoint):
             vectors.check(checkpoint)
         else:
             yield from _of_model(checkpoint)
@@ -67,7 +67,7 @@ def senseless(checkpoint: Checkpoint) -> Iterator[str]:
 
 def _of_model(checkpoint: Checkpoint) -> Iterator[str]:
     config = read_run_config(checkpoint)
-    expected = tensors_of(task_of(config.task).fitting(checkpoint, config))
+    expected = tensors_of(task_of(config.task).model_for_checkpoint(checkpoint, config))
     read_tensors(checkpoint, MODEL, expected)
     if checkpoint.name == "averaged":
         read_averaged(checkpoint)

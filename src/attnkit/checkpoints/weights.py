@@ -32,7 +32,7 @@ def tensors_of(model: TranslationModel | torch.nn.Module) -> dict[str, Tensor]:
     return {**dict(module.named_parameters()), **buffers}
 
 
-def refuse_small(checkpoint: Checkpoint, config: ModelConfig, vocab_sizes: tuple[int, int]) -> None:
+def check_file_holds_weights(checkpoint: Checkpoint, config: ModelConfig, vocab_sizes: tuple[int, int]) -> None:
     """Refuse a model for which a checkpoint has too few weights, before it is built: it takes no more memory than they.
 
     Raises:
@@ -40,17 +40,17 @@ def refuse_small(checkpoint: Checkpoint, config: ModelConfig, vocab_sizes: tuple
     """
     if config.tie_embeddings == "all" and vocab_sizes[0] != vocab_sizes[1]:
         raise _misfit(checkpoint, MODEL, f"two vocabularies of {vocab_sizes[0]} and {vocab_sizes[1]} entries for one")
-    refuse_fewer(checkpoint, config.least_weights(*vocab_sizes))
+    check_min_parameters(checkpoint, config.min_parameters(*vocab_sizes))
 
 
-def refuse_fewer(checkpoint: Checkpoint, n_weights: int) -> None:
+def check_min_parameters(checkpoint: Checkpoint, n_weights: int) -> None:
     """Raise ``RunError`` where a checkpoint's file is too short for so many weights, before a model is built."""
     size, least = checkpoint.entry(MODEL).size, 4 * n_weights
     if size < least:
         raise _misfit(checkpoint, MODEL, f"it has {size:,} bytes, the configuration asks for {least:,} or more")
 
 
-def refuse_other_size(checkpoint: Checkpoint, file: str, expected: Mapping[str, Tensor]) -> None:
+def check_file_size(checkpoint: Checkpoint, file: str, expected: Mapping[str, Tensor]) -> None:
     """Raise ``RunError`` where a file cannot hold the ``expected`` tensors, by its size alone."""
     size, least = checkpoint.entry(file).size, sum(map(_n_bytes, expected.values()))
     if not least < size <= least + _PREFIX + _ENTRY * (1 + len(expected)):
@@ -63,7 +63,7 @@ def read_tensors(checkpoint: Checkpoint, file: str, expected: Mapping[str, Tenso
     Raises:
         RunError: They do not fit, or weights are not finite.
     """
-    refuse_other_size(checkpoint, file, expected)
+    check_file_size(checkpoint, file, expected)
     raw = checkpoint.read(file)
     try:
         check_header(raw, expected)

@@ -16,9 +16,9 @@ from attnkit.errors import UsageError
 from attnkit.models.attention.config import ALIGNMENT_NAMES, AlignmentName, DistributionName
 
 if TYPE_CHECKING:
-    from attnkit.analysis.attention_request import Answer, Shown
+    from attnkit.analysis.attention_request import AttentionReport, MapSelection
     from attnkit.analysis.write_figures import Paths
-    from attnkit.plotting.attention_maps import Sentence
+    from attnkit.plotting.attention_maps import AttentionExample
 
 Mode = Literal["example", "look", "compare"]
 MODES: dict[Mode, str] = {"example": "--example cat", "look": "attend RUN TEXT", "compare": "--compare"}
@@ -43,7 +43,7 @@ OPTIONS: dict[str, tuple[Mode, ...]] = {
 """Option -> the modes that have it."""
 
 
-def render(answer: Answer, shown: Shown, json: bool, paths: Paths) -> None:
+def render(answer: AttentionReport, shown: MapSelection, json: bool, paths: Paths) -> None:
     """Write the files that are asked for, and print what there is to print."""
     from attnkit.analysis.attention_request import checked, gather
     from attnkit.analysis.write_figures import write_files
@@ -51,10 +51,10 @@ def render(answer: Answer, shown: Shown, json: bool, paths: Paths) -> None:
     for warning in answer.warnings:
         console.warn(warning)
     written = any(paths)
-    sentences: Iterable[Sentence] = checked(answer.sentences, shown)
+    sentences: Iterable[AttentionExample] = checked(answer.sentences, shown)
     if written:
         sentences = held = gather(sentences)
-        write_files(held, answer.facts, shown, paths, console.note)
+        write_files(held, answer.facts, shown, paths, console.info)
     for sentence in sentences:
         show(sentence, answer.facts, shown, json, written)
     for warning in answer.afterwards():
@@ -79,7 +79,7 @@ def refuse_foreign(mode: Mode, given: Mapping[str, Any]) -> None:
 
 def refuse(run: Path | None, text: Sequence[str], outputs: Sequence[Path], example: str | None, compare: bool) -> None:
     """Say what cannot be meant before torch is loaded."""
-    from attnkit.text.lines import STDIN, refuse_overwriting
+    from attnkit.text.lines import STDIN, check_not_overwriting
 
     if example is not None and (run is not None or outputs or compare):
         raise UsageError("the example needs no run and makes no files", where="--example", help="leave out the others")
@@ -92,7 +92,7 @@ def refuse(run: Path | None, text: Sequence[str], outputs: Sequence[Path], examp
     for path in outputs:
         if run is not None and run.resolve() in path.resolve().parents:
             raise UsageError(f"{path} lies in the run folder", help="write it elsewhere")
-        refuse_overwriting(path, [STDIN] if "-" in text else [])
+        check_not_overwriting(path, [STDIN] if "-" in text else [])
 
 
 def alignment_names(given: Sequence[str]) -> list[AlignmentName]:
@@ -106,7 +106,7 @@ def alignment_names(given: Sequence[str]) -> list[AlignmentName]:
     return names
 
 
-def show(sentence: Sentence, facts: Mapping[str, str], shown: Shown, json: bool, written: bool) -> None:
+def show(sentence: AttentionExample, facts: Mapping[str, str], shown: MapSelection, json: bool, written: bool) -> None:
     """Print a sentence: every weight as JSON, or the maps that were chosen, unless a file holds them."""
     from attnkit.analysis.attention_request import pick
     from attnkit.plotting.attention_maps import as_dictionary
@@ -115,16 +115,16 @@ def show(sentence: Sentence, facts: Mapping[str, str], shown: Shown, json: bool,
     if json:
         console.result(dumps({**facts, **as_dictionary(sentence)}, ensure_ascii=False))
     elif not written:
-        width = console.width() if console.has_colour() else 80
-        drawn = sentence_maps(sentence, pick(sentence, shown), colour=console.has_colour(), width=width)
+        width = console.width() if console.supports_color() else 80
+        drawn = sentence_maps(sentence, pick(sentence, shown), colour=console.supports_color(), width=width)
         console.result(f"{drawn}\n")
 
 
 def walk(alignments: Sequence[AlignmentName], distribution: DistributionName, seed: int, json: bool) -> None:
     """Print the notes' example, step by step, for each alignment function."""
-    from attnkit.analysis.worked_example import cat_example
-    from attnkit.plotting.worked_example import walk_text
+    from attnkit.analysis.worked_example import worked_example
+    from attnkit.plotting.worked_example import render_example
 
     for name in alignments:
-        found = cat_example(name, distribution, seed)
-        console.result(dumps(found.as_dictionary(), ensure_ascii=False) if json else walk_text(found))
+        found = worked_example(name, distribution, seed)
+        console.result(dumps(found.as_dictionary(), ensure_ascii=False) if json else render_example(found))

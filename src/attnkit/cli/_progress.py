@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from attnkit.cli import console
 
 if TYPE_CHECKING:
-    from attnkit.text.check_report import Report
+    from attnkit.text.check_report import CheckReport
 
 
 def follow(events: Iterator[Any], begin: Callable[[], None]) -> Iterator[Any]:
@@ -16,8 +16,8 @@ def follow(events: Iterator[Any], begin: Callable[[], None]) -> Iterator[Any]:
 
     Nothing of the status line is left on the screen when an event is handed on.
     """
-    from attnkit.data.prepared_dir import Checked, Stage, Warned
-    from attnkit.engine.trainer import Begun, Scored
+    from attnkit.data.prepared_dir import DataCheckEvent, StatusEvent, WarningEvent
+    from attnkit.engine.trainer import TrainingStarted, Validated
     from attnkit.plotting import progress_text as views
     from attnkit.training.loop import StepRecord
 
@@ -30,17 +30,17 @@ def follow(events: Iterator[Any], begin: Callable[[], None]) -> Iterator[Any]:
                 speed = clock.tick(event.n_tokens, event.progress)
                 loss = None if event.skipped else event.loss
                 line.update(views.step_line(event.step, loss, event.learning_rate, event.progress, speed))
-            elif isinstance(event, Stage):
+            elif isinstance(event, StatusEvent):
                 line.say(event.text)
-            elif isinstance(event, Warned):
+            elif isinstance(event, WarningEvent):
                 line.say(f"warning: {event.text}")
-            elif isinstance(event, Checked):
+            elif isinstance(event, DataCheckEvent):
                 show_findings(event.report, line)
-            elif isinstance(event, Begun):
+            elif isinstance(event, TrainingStarted):
                 begin()
                 where = f"{event.device}, {event.precision}"
-                line.say("\n".join(views.begun(event.step, event.n_parameters, event.counts, where, event.unit)))
-            elif isinstance(event, Scored):
+                line.say("\n".join(views.start_lines(event.step, event.n_parameters, event.counts, where, event.unit)))
+            elif isinstance(event, Validated):
                 scored = event.record
                 found = views.evaluation_line(scored.step, scored.metrics, scored.improved)
                 line.say("\n".join([found, *views.samples(event.samples)]))
@@ -50,10 +50,10 @@ def follow(events: Iterator[Any], begin: Callable[[], None]) -> Iterator[Any]:
                 yield event
 
 
-def show_findings(report: Report, line: console.StatusLine) -> None:
+def show_findings(report: CheckReport, line: console.StatusLine) -> None:
     """Say what is odd about two files, a line a finding; nothing where nothing is."""
-    from attnkit.plotting.progress_text import finding_line
+    from attnkit.plotting.progress_text import data_check_line
 
     for found in report.findings:
         path = report.tgt if found.side == "target" else report.src
-        line.say(finding_line(path, found.count, found.text, found.first_line, found.dropped))
+        line.say(data_check_line(path, found.count, found.text, found.first_line, found.dropped))

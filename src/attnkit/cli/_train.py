@@ -19,7 +19,7 @@ from attnkit.errors import StoppedError, UsageError
 
 if TYPE_CHECKING:
     from attnkit.engine.resolve import Resolved
-    from attnkit.engine.trainer import Finished, Request
+    from attnkit.engine.trainer import TrainingFinished, TrainRequest
 
 
 @dataclass(frozen=True)
@@ -38,13 +38,13 @@ class Given:
 
 def begin(flags: Mapping[str, Any], given: Given) -> None:
     """Train what flags, ``--set``, a file and a preset say, or show what that would be."""
-    from attnkit.checkpoints.lock import refuse_in_use
+    from attnkit.checkpoints.lock import check_not_in_use
     from attnkit.engine.inheritance import inherited, preset_of
     from attnkit.engine.resolve import resolve
 
     output, init_from = given.output, given.init_from
     if not given.dry_run and os.environ.get("RANK", "0") == "0":  # the others would find the first one's lock
-        refuse_in_use(output)
+        check_not_in_use(output)
     resolved = resolve(
         flags,
         sets=given.sets or [],
@@ -62,37 +62,37 @@ def begin(flags: Mapping[str, Any], given: Given) -> None:
     if given.dry_run:
         show_plan(resolved, given)
         return
-    from attnkit.checkpoints.torchrun import refuse_repeat
+    from attnkit.checkpoints.torchrun import fail_fast_on_repeat
 
-    refuse_repeat(output)  # before torch is loaded
-    from attnkit.engine.trainer import Request
+    fail_fast_on_repeat(output)  # before torch is loaded
+    from attnkit.engine.trainer import TrainRequest
 
-    run(Request(resolved.config, output, given.overwrite, init_from), given.json)
+    run(TrainRequest(resolved.config, output, given.overwrite, init_from), given.json)
 
 
-def run(request: Request, json: bool) -> None:
+def run(request: TrainRequest, json: bool) -> None:
     """Train, as the one process or as one of several of which the first alone speaks."""
     from attnkit.distributed.processes import launched_rank
-    from attnkit.engine.registry import KINDS
+    from attnkit.engine.registry import TASKS
     from attnkit.engine.trainer import train
     from attnkit.runtime.stops import StopRequests
 
     rank = launched_rank()
-    with StopRequests() as stop, console.muted(bool(rank)):
+    with StopRequests() as stop, console.quiet(bool(rank)):
         events = train(replace(request, stop=stop))
         try:
             try:
                 for outcome in follow(events, stop.defer):
-                    show(outcome, request.path, KINDS[request.config.task].command, json)
+                    show(outcome, request.path, TASKS[request.config.task].command, json)
             except (KeyboardInterrupt, SystemExit) as asked:
                 events.throw(asked)  # where it was not training that was interrupted, but the telling of it
         except StoppedError as stopped:
             if rank is None:
                 raise
-            console.note(stopped.what)  # ending with 0: another code makes torchrun kill and restart its processes
+            console.info(stopped.what)  # ending with 0: another code makes torchrun kill and restart its processes
 
 
-def show(done: Finished, output: Path, use: str, json: bool) -> None:
+def show(done: TrainingFinished, output: Path, use: str, json: bool) -> None:
     """Print the outcome; ``use`` is the command that takes such a run."""
     from attnkit.plotting.progress_text import scores
 
@@ -111,16 +111,16 @@ def show_plan(resolved: Resolved, given: Given) -> None:
     What a run would refuse to begin with is refused here too.
     """
     from attnkit.checkpoints.run_folder import RunFolder
-    from attnkit.engine.pretrained_embeddings import open_embeddings, refuse_beside
+    from attnkit.engine.pretrained_embeddings import check_embeddings_conflict, open_embeddings
     from attnkit.engine.task import task_of
-    from attnkit.engine.vocabularies import refuse_two_givers
+    from attnkit.engine.vocabularies import check_init_conflicts
     from attnkit.plotting.progress_text import count, size
 
-    refuse_two_givers(resolved.config.vocabulary_files, given.init_from)
-    refuse_beside(resolved.config, given.init_from)
+    check_init_conflicts(resolved.config.vocabulary_files, given.init_from)
+    check_embeddings_conflict(resolved.config, given.init_from)
     if given.overwrite or not RunFolder(given.output).steps():  # a run that goes on has them in its weights
         open_embeddings(resolved.config)
-    found = task_of(resolved.config.task).plan(resolved.config, given.init_from)
+    found = task_of(resolved.config.task).dry_run(resolved.config, given.init_from)
     values = flatten(resolved.config.model_dump(mode="json"))
     if given.json:
         values = {key: {"value": value, "origin": resolved.origin(key)} for key, value in values.items()}

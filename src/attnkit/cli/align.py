@@ -62,11 +62,11 @@ def command(
     """
     from attnkit.cli import console
     from attnkit.io import atomic
-    from attnkit.tasks.word_alignment.lexicon import Aligner, Request, as_dictionary, as_pharaoh
-    from attnkit.text.lines import refuse_overwriting
+    from attnkit.tasks.word_alignment.lexicon import Aligner, AlignRequest, as_dictionary, as_pharaoh
+    from attnkit.text.lines import check_not_overwriting
 
-    refuse_overwriting(output, [src, tgt])
-    request = Request(
+    check_not_overwriting(output, [src, tgt])
+    request = AlignRequest(
         src, tgt, vocab=vocab, tgt_vocab=tgt_vocab, run=run, method=method, iterations=iterations, null_prob=null_prob,
         min_prob=min_prob, best=best, max_length=max_length, max_pairs=max_pairs,
     )  # fmt: skip
@@ -80,7 +80,7 @@ def command(
             stream.write(dumps(as_dictionary(aligner.report)) + "\n")
     for text in warnings_of(aligner.report, max_length):
         console.warn(text)
-    (console.result if summary and not json else console.note)(as_text(aligner.report, output))
+    (console.result if summary and not json else console.info)(as_text(aligner.report, output))
 
 
 def warnings_of(report: Report, max_length: int) -> list[str]:

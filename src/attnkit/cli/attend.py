@@ -61,13 +61,13 @@ def command(
     if run is None:
         walk(names or ["scaled_dot"], distribution or "softmax", 1 if seed is None else seed, json)
         return
-    from attnkit.analysis.attention import look
-    from attnkit.analysis.attention_request import Question, source_lines, the_shown
-    from attnkit.analysis.compare_alignments import Functions, compare_functions
+    from attnkit.analysis.attention import extract_attention
+    from attnkit.analysis.attention_request import AttentionQuery, parse_selection, source_lines
+    from attnkit.analysis.compare_alignments import FunctionChoice, compare_functions
 
-    shown = the_shown(kind, layer, head or "mean")
-    question = Question(run, source_lines(text or []), target or (), beam_size, checkpoint, device)
-    functions = Functions(names, distribution, 1 if seed is None else seed)
-    answer = compare_functions(question, functions, shown.layer) if compare else look(question)
+    shown = parse_selection(kind, layer, head or "mean")
+    question = AttentionQuery(run, source_lines(text or []), target or (), beam_size, checkpoint, device)
+    functions = FunctionChoice(names, distribution, 1 if seed is None else seed)
+    answer = compare_functions(question, functions, shown.layer) if compare else extract_attention(question)
     shown = replace(shown, layer=None, every=True) if compare else shown
     render(answer, shown, json, (html, svg, png))

@@ -26,10 +26,10 @@ def command(
       attnkit average run --last 5
       attnkit translate run < test.en
     """
-    from attnkit.checkpoints.lock import refuse_in_use
+    from attnkit.checkpoints.lock import check_not_in_use
     from attnkit.cli import console
 
-    refuse_in_use(run)  # before torch is loaded
+    check_not_in_use(run)  # before torch is loaded
     from attnkit.engine.averaging import average_run
 
     done = average_run(run, n, checkpoint or [])

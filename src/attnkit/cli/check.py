@@ -15,7 +15,7 @@ from attnkit.errors import DataError, UsageError
 from attnkit.text.config import CheckConfig
 
 if TYPE_CHECKING:
-    from attnkit.text.check_report import Finding, Report
+    from attnkit.text.check_report import CheckReport, Finding
 
 DEFAULT = CheckConfig()
 
@@ -85,19 +85,19 @@ def command(
     report = check_pair(src, tgt, config, others=others, vocabularies=vocabularies)
     console.result(as_json(report) if json else as_text(report))
     if export_to is not None:
-        from attnkit.conversion.preflight import confirm_export
+        from attnkit.conversion.preflight import check_exportable
 
-        console.note(confirm_export(src, tgt, export_to, file=settings, sets=sets or ()))
+        console.info(check_exportable(src, tgt, export_to, file=settings, sets=sets or ()))
     if not report.trainable or (strict and report.findings):
         raise typer.Exit(DataError.exit_code)
 
 
-def as_json(report: Report) -> str:
+def as_json(report: CheckReport) -> str:
     """Return the report for programs."""
     return codec.dumps({"trainable": report.trainable, **asdict(report)}, indent=1, ensure_ascii=False)
 
 
-def as_text(report: Report) -> str:
+def as_text(report: CheckReport) -> str:
     """Return the report for people, within 80 columns unless a path is long."""
     rows: list[tuple[str, ...]] = []
     for side, path, n_lines, n_words, unknown in (

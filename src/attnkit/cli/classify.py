@@ -42,22 +42,22 @@ def command(
     from attnkit.cli import console
     from attnkit.errors import UsageError
     from attnkit.io import atomic
-    from attnkit.text.lines import STDIN, refuse_overwriting
+    from attnkit.text.lines import STDIN, check_not_overwriting
 
     if summary and not labeled:
         raise UsageError("without labels there is nothing to sum up", where="--summary", help="add --labeled")
     sources = inputs or [STDIN]
-    refuse_overwriting(output, sources)  # before torch is loaded
-    from attnkit.tasks.text_classification.predict import Request, Tally, label_stream
+    check_not_overwriting(output, sources)  # before torch is loaded
+    from attnkit.tasks.text_classification.predict import ClassifyRequest, LabelCounts, classify_stream
 
-    tally = Tally()
-    request = Request(run, sources, labeled, device, threads, checkpoint, strict)
+    tally = LabelCounts()
+    request = ClassifyRequest(run, sources, labeled, device, threads, checkpoint, strict)
     with atomic.open_output(output) as stream:
-        for documents in label_stream(request, tally, console.warn):
+        for documents in classify_stream(request, tally, console.warn):
             kept = () if summary else documents
             stream.writelines((found.to_json() if json else found.label) + "\n" for found in kept)
             stream.flush()
         if labeled and json:
             stream.write(dumps(tally.as_dictionary()) + "\n")
     if labeled:
-        (console.result if summary and not json else console.note)(str(tally))
+        (console.result if summary and not json else console.info)(str(tally))

@@ -30,10 +30,10 @@ def command(
       attnkit compare-lm bert gpt "The cat sat on the mat." --top 5 --json
     """
     from attnkit.cli import console
-    from attnkit.plotting.lm_comparison import contrast
-    from attnkit.tasks.language_modeling.compare import Request, compare
+    from attnkit.plotting.lm_comparison import render
+    from attnkit.tasks.language_modeling.compare import CompareRequest, compare
 
-    found = compare(Request((bert, gpt), text, top, device, threads, checkpoint), console.warn)
+    found = compare(CompareRequest((bert, gpt), text, top, device, threads, checkpoint), console.warn)
     if json:
         parts = {guessed.model.lower(): guessed.as_dictionary() for guessed in found}
         console.result(dumps({"text": text, **parts}, ensure_ascii=False))
@@ -44,5 +44,5 @@ def command(
         if number:
             console.result()
         console.result(f"{guessed.model} ({guessed.run}) guesses each token from {guessed.sees}; in percent")
-        console.result(console.printable(contrast(guessed.places, width)))
+        console.result(console.printable(render(guessed.places, width)))
         console.result(f"  {guessed.n_right} of {n} right, {pseudo}perplexity {guessed.perplexity:.2f}")

@@ -25,18 +25,18 @@ def result(text: str = "") -> None:
 
     Raises:
         SystemFailure: Standard output is closed or cannot be written.
-        ReaderGoneError: Nobody reads it any more.
+        BrokenOutputError: Nobody reads it any more.
     """
     with atomic.open_output(None) as stream:
         stream.write(f"{text}\n")
 
 
-def note(text: str = "") -> None:
+def info(text: str = "") -> None:
     """Tell something in passing, on stderr."""
-    _tell(f"{printable(text)}\n")
+    _write(f"{printable(text)}\n")
 
 
-def _tell(text: str) -> None:
+def _write(text: str) -> None:
     """Write to stderr. What cannot be written there is lost: no run ends because nobody hears how it goes."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
         sys.stderr.write(text)
@@ -50,11 +50,11 @@ def printable(text: str) -> str:
 
 def warn(text: str) -> None:
     """Warn on stderr; the run goes on."""
-    note(f"warning: {text}")
+    info(f"warning: {text}")
 
 
 @contextmanager
-def muted(when: bool) -> Iterator[None]:
+def quiet(when: bool) -> Iterator[None]:
     """Print nothing inside if ``when``: what one process among several would only repeat."""
     if not when:
         yield
@@ -73,11 +73,11 @@ def prompting(reads_stdin: bool, greeting: str) -> Iterator[Callable[[], None]]:
 
     def prompt() -> None:
         for text in greetings:
-            note(text)
-        _tell("> ")
+            info(text)
+        _write("> ")
 
     yield prompt
-    note()  # the shell's own prompt begins a line
+    info()  # the shell's own prompt begins a line
 
 
 def command(*words: str | Path) -> str:
@@ -107,7 +107,7 @@ def is_terminal() -> bool:
     return sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
 
 
-def has_colour() -> bool:
+def supports_color() -> bool:
     """Return whether stdout is a terminal that wants colours (NO_COLOR unset)."""
     wanted = "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
     return wanted and sys.stdout is not None and sys.stdout.isatty()
@@ -128,7 +128,7 @@ def table(rows: Sequence[Sequence[str]], indent: str = "  ") -> str:
 class StatusLine:
     """One line that is drawn over and over on a terminal, or a plain line now and then elsewhere.
 
-    Use as a context manager; ``note`` between updates goes through ``say`` so that the line is not torn.
+    Use as a context manager; ``info`` between updates goes through ``say`` so that the line is not torn.
     """
 
     def __init__(self, plain_every: float = 10.0) -> None:
@@ -145,20 +145,20 @@ class StatusLine:
         self._last = now
         if self._live:
             text = printable(text)[: width() - 1]
-            _tell(f"\r{text}\x1b[K")
+            _write(f"\r{text}\x1b[K")
             self._shown = text
         else:
-            note(text)
+            info(text)
 
     def say(self, text: str) -> None:
         """Print a lasting line above the status line."""
         self.clear()
-        note(text)
+        info(text)
 
     def clear(self) -> None:
         """Take the line away."""
         if self._live and self._shown:
-            _tell("\r\x1b[K")
+            _write("\r\x1b[K")
             self._shown = ""
 
     def __enter__(self) -> StatusLine:

@@ -21,17 +21,17 @@ def command(
     Example:
       attnkit demo
     """
-    from attnkit.checkpoints.lock import refuse_in_use
+    from attnkit.checkpoints.lock import check_not_in_use
     from attnkit.cli._progress import follow
 
-    refuse_in_use(output / "run")  # before torch is loaded, and before the corpus is written
+    check_not_in_use(output / "run")  # before torch is loaded, and before the corpus is written
     from attnkit.demo import Shown, demo
-    from attnkit.engine.trainer import Finished
+    from attnkit.engine.trainer import TrainingFinished
     from attnkit.runtime.stops import StopRequests
 
     with StopRequests() as stop:
         for outcome in follow(demo(output, seed, stop), stop.defer):
-            if isinstance(outcome, Finished):
+            if isinstance(outcome, TrainingFinished):
                 stop.release()
             elif isinstance(outcome, Shown):
                 show(outcome, output)
@@ -60,7 +60,7 @@ def show(found: Shown, folder: Path) -> None:
         weights = attention[0]
         console.result(
             attention_map(
-                weights, columns[: len(weights[0])], rows[: len(weights)], colour=console.has_colour(), width=80
+                weights, columns[: len(weights[0])], rows[: len(weights)], colour=console.supports_color(), width=80
             )
         )
     translate = console.command("translate", folder / "run")

@@ -52,7 +52,7 @@ def command(
       echo "a dog runs" | attnkit embed run
     """
     from attnkit.errors import UsageError
-    from attnkit.text.lines import STDIN, refuse_overwriting
+    from attnkit.text.lines import STDIN, check_not_overwriting
 
     static = what == "static"
     sources = (inputs or []) if static else inputs or [STDIN]
@@ -60,7 +60,7 @@ def command(
         raise UsageError("codes have no totals", where="--summary", help="add --reconstruct")
     if static and inputs:
         raise UsageError("the table is of the vocabulary, not of lines", where="--what static", help="leave FILE out")
-    refuse_overwriting(output, sources)  # before torch is loaded
+    check_not_overwriting(output, sources)  # before torch is loaded
     from attnkit.analysis.embed import Request, Totals
 
     request = Request(run, sources, reconstruct, device, threads, checkpoint, strict, what, layer)
@@ -69,7 +69,7 @@ def command(
     if reconstruct:
         from attnkit.cli import console
 
-        (console.result if summary and not json else console.note)(str(totals))
+        (console.result if summary and not json else console.info)(str(totals))
 
 
 def _write(output: Path | None, request: Request, totals: Totals, summary: bool, json: bool) -> None:

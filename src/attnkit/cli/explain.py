@@ -83,7 +83,7 @@ def lesson(
     from attnkit.plotting import lessons_terminal as blackboard
     from attnkit.plotting import slides
 
-    colour, shift, seed = console.has_colour(), other[0], 1 if other[1] is None else other[1]
+    colour, shift, seed = console.supports_color(), other[0], 1 if other[1] is None else other[1]
     if topic == "mask":
         mask = explain.mask_lesson(words, *pattern)
         return dumps(asdict(mask)), blackboard.mask_text(mask, colour), slides.mask_svg(mask)

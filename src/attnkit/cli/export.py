@@ -55,4 +55,4 @@ def command(
         console.result(dumps({"path": str(done.path), "checkpoint": done.checkpoint, "bytes": done.n_bytes}))
     else:
         console.result(f"wrote {done.checkpoint} to {done.path} ({done.n_bytes / 1e6:.1f} MB)")
-        console.note(f"{done.path / 'README.md'} shows how to use it")
+        console.info(f"{done.path / 'README.md'} shows how to use it")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 if TYPE_CHECKING:
-    from attnkit.tasks.language_modeling.fill_mask import Filled
+    from attnkit.tasks.language_modeling.fill_mask import FilledText
 
 
 def command(
@@ -44,9 +44,9 @@ def command(
 
     if fill and json:
         raise UsageError("JSON holds the filled text as well", where="--fill", help="leave out --fill or --json")
-    from attnkit.tasks.language_modeling.fill_mask import Request, fill_stream
+    from attnkit.tasks.language_modeling.fill_mask import FillMaskRequest, fill_stream
 
-    request = Request(run, texts or None, top, device, threads, checkpoint, strict)
+    request = FillMaskRequest(run, texts or None, top, device, threads, checkpoint, strict)
     with (
         console.prompting(not texts, "type a line with [MASK] in it; Ctrl-D ends") as ask,
         atomic.open_output(None) as out,
@@ -59,7 +59,7 @@ def command(
             ask()
 
 
-def _report(filled: Filled) -> str:
+def _report(filled: FilledText) -> str:
     """Return the text and its guesses, of each mask a block."""
     from attnkit.cli import console
 

@@ -58,8 +58,9 @@ def command(
 
     \b
     Examples:
-      attnkit finetune bert --task text-classification --train train.tsv --dev dev.tsv
-      attnkit finetune bert --task token-classification --train train.conll -o tags
+      attnkit finetune bert --task text-classification --train train.tsv \\
+        --dev dev.tsv
+      attnkit finetune bert --task token-classification --train train.conll
       attnkit finetune bert --task question-answering --train squad.json -o reader
       attnkit finetune bert --task text-classification --train train.tsv \\
         --set finetuning.freeze_layers=1 --set finetuning.class_weights=balanced

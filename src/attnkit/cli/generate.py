@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TextIO
 import typer
 
 if TYPE_CHECKING:
-    from attnkit.tasks.language_modeling.generate import Answer, Generator, Request
+    from attnkit.tasks.language_modeling.generate import Answer, GenerateRequest, Generator
 
 
 def command(
@@ -60,7 +60,7 @@ def command(
 
     if stream and json:
         raise UsageError("JSON is shown when it is complete", where="--stream", help="leave out --json or --stream")
-    from attnkit.tasks.language_modeling.generate import Request, open_generator
+    from attnkit.tasks.language_modeling.generate import GenerateRequest, open_generator
 
     search = {
         "max_length": max_new_tokens,
@@ -70,7 +70,7 @@ def command(
         "repetition_penalty": repetition_penalty,
         "seed": seed,
     }
-    request = Request(run, prompt, n, search, window, device, threads, checkpoint, strict)
+    request = GenerateRequest(run, prompt, n, search, window, device, threads, checkpoint, strict)
     generator = open_generator(request, console.warn)
     if stream and generator.backwards:
         what = "this model writes from right to left: the beginning of its text comes last"
@@ -81,7 +81,7 @@ def command(
         console.warn(message)
 
 
-def _answer(generator: Generator, request: Request, stream: bool, json: bool) -> None:
+def _answer(generator: Generator, request: GenerateRequest, stream: bool, json: bool) -> None:
     from attnkit.cli import console
     from attnkit.io import atomic
     from attnkit.tasks.language_modeling.generate import prompts_of
@@ -103,7 +103,7 @@ def _answer(generator: Generator, request: Request, stream: bool, json: bool) ->
             ask()
 
 
-def _lines(answer: Answer, json: bool, request: Request) -> list[str]:
+def _lines(answer: Answer, json: bool, request: GenerateRequest) -> list[str]:
     from attnkit.tasks.language_modeling.generate import one_line
 
     if json:
@@ -111,12 +111,12 @@ def _lines(answer: Answer, json: bool, request: Request) -> list[str]:
     return [found.text if _is_alone(request) else one_line(found.text) for found in answer.texts]
 
 
-def _is_alone(request: Request) -> bool:
+def _is_alone(request: GenerateRequest) -> bool:
     """Return whether there is one text, which may have lines of its own."""
     return request.prompt is not None and request.n == 1
 
 
-def _stream(generator: Generator, prompts: list[str], first: int, request: Request, out: TextIO) -> None:
+def _stream(generator: Generator, prompts: list[str], first: int, request: GenerateRequest, out: TextIO) -> None:
     from attnkit.cli import console
     from attnkit.tasks.language_modeling.generate import one_line
 

@@ -21,10 +21,10 @@ import typer.main
 
 from attnkit.cli import console
 from attnkit.cli.word2vec.table import WORD2VEC
-from attnkit.errors import AttnkitError, SystemFailure, UsageError, failure
+from attnkit.errors import AttnkitError, SystemFailure, UsageError, system_failure
 from attnkit.runtime.signals import INTERRUPTED, TERMINATED, Signals
 
-LONGEST = 1000
+MAX_LINE_LENGTH = 1000
 """Characters of a line of a message; a path or a word of the user's may be of any length."""
 _NO_MEMORY = re.compile(r"can't allocate memory|out of memory")
 READER = "attnkit reader"
@@ -189,7 +189,7 @@ def finish_stdout(code: int) -> int:
     """
     failed = _flush(sys.stdout)
     if failed is not None and not (code or isinstance(failed, BrokenPipeError)):
-        code = report(failure("write", "standard output", failed))
+        code = report(system_failure("write", "standard output", failed))
     _flush(sys.stderr)
     return code
 
@@ -214,8 +214,10 @@ def report(error: BaseException, echo: bool = False, debug: bool = False) -> int
         if debug:
             import traceback
 
-            console.note("".join(traceback.format_exception(error)).rstrip())
-        console.note("\n".join(line if len(line) <= LONGEST else f"{line[:LONGEST]}…" for line in lines))
+            console.info("".join(traceback.format_exception(error)).rstrip())
+        console.info(
+            "\n".join(line if len(line) <= MAX_LINE_LENGTH else f"{line[:MAX_LINE_LENGTH]}…" for line in lines)
+        )
     return code
 
 
@@ -223,7 +225,7 @@ def is_echo(error: BaseException, arguments: list[str]) -> bool:
     """Return whether another process that ``torchrun`` started on this machine says the same.
 
     They fail alike until they have joined. From then on whoever raises an error is the one to tell of it
-    (``runtime.Ranks``).
+    (``runtime.ProcessGroup``).
     """
     if arguments[:1] not in TRAINING or os.environ.get("LOCAL_RANK", "0") == "0":
         return False
@@ -244,7 +246,7 @@ def describe(error: BaseException) -> tuple[list[str], int]:
         path = context.command_path if context else "attnkit"
         message = error.format_message().replace("Value error, ", "")  # which is how pydantic names its kind
         lines, code = [f"error: {message}", f"help: {path} --help"], 2
-    elif (failed := system_failure(error)) is not None:
+    elif (failed := as_system_failure(error)) is not None:
         lines, code = failed.lines(), failed.exit_code
     else:
         text = " ".join(str(error).split())[:300]
@@ -256,11 +258,11 @@ def describe(error: BaseException) -> tuple[list[str], int]:
     return lines, code
 
 
-def system_failure(error: BaseException) -> SystemFailure | None:
+def as_system_failure(error: BaseException) -> SystemFailure | None:
     """Return what the system refused where no part of the program saw it coming; None if it refused nothing."""
     if isinstance(error, OSError) and error.errno is not None:
         where = f"use {os.fsdecode(error.filename)}" if isinstance(error.filename, str | bytes) else "go on"
-        help = failure("use", "", error).help
+        help = system_failure("use", "", error).help
         return SystemFailure(f"cannot {where}: {os.strerror(error.errno)}", help=help)
     # torch, which must not be imported here, has errors of its own for it
     if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and _NO_MEMORY.search(str(error))):

@@ -64,7 +64,7 @@ def command(
     from attnkit.cli import console
     from attnkit.errors import UsageError
     from attnkit.io import atomic
-    from attnkit.text.lines import STDIN, refuse_overwriting
+    from attnkit.text.lines import STDIN, check_not_overwriting
 
     for wrong, flag in ((summary and not gold, "--summary"), (confusion is not None and not gold, "--confusion")):
         if wrong:
@@ -73,11 +73,11 @@ def command(
         raise UsageError("totals are for people to read", where=f"-o {output}", help="add --json, or leave out -o")
     sources = inputs or [STDIN]
     for path in (output, confusion):
-        refuse_overwriting(path, sources)  # before torch is loaded
+        check_not_overwriting(path, sources)  # before torch is loaded
     from attnkit.tasks.finetuning.predict import open_predictor
-    from attnkit.tasks.finetuning.prediction import Request
+    from attnkit.tasks.finetuning.prediction import PredictRequest
 
-    request = Request(
+    request = PredictRequest(
         *(run, sources, format, gold, every, json, strict, batch_tokens, device, threads, checkpoint),
         no_answer_threshold=no_answer_threshold,
     )
@@ -111,9 +111,9 @@ def tell(totals: Totals, run: Path, page: Path | None, as_result: bool) -> None:
         parts.append(console.table(totals.rows))
     found = totals.confusion
     if found is not None and not totals.rows:
-        colour = as_result and console.has_colour()
+        colour = as_result and console.supports_color()
         parts.append(confusion_table(found.labels, found.counts, colour=colour, width=console.width()))
-    (console.result if as_result else console.note)("\n".join(parts))
+    (console.result if as_result else console.info)("\n".join(parts))
     if found is not None and page is not None:
         atomic.write_text(page, confusion_page(found.labels, found.counts, f"{run.name}: {totals.headline}"))
-        console.note(f"wrote {page}")
+        console.info(f"wrote {page}")

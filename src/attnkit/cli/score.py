@@ -32,9 +32,9 @@ def command(
     """
     from attnkit.cli import console
     from attnkit.io import atomic
-    from attnkit.text.lines import refuse_overwriting
+    from attnkit.text.lines import check_not_overwriting
 
-    refuse_overwriting(output, [src, tgt])  # before torch is loaded
+    check_not_overwriting(output, [src, tgt])  # before torch is loaded
     from attnkit.engine.load import load_run
     from attnkit.tasks.translation.score import Total, score_pairs
     from attnkit.tasks.translation.search_pool import Batching
@@ -55,4 +55,4 @@ def command(
         if json:
             stream.write(dumps(totals) + "\n")
     said = f"{total.n_pairs:,} pairs, {total.n_tokens:,} target tokens, perplexity {total.perplexity:.4f}"
-    (console.result if summary and not json else console.note)(said)
+    (console.result if summary and not json else console.info)(said)

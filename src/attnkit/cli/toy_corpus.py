@@ -12,7 +12,7 @@ import typer
 from attnkit.cli import console
 from attnkit.errors import UsageError
 from attnkit.io import atomic
-from attnkit.io.safe_read import holds
+from attnkit.io.safe_read import file_equals
 from attnkit.text.toy.kinds import Kind, make_files
 
 
@@ -41,7 +41,7 @@ def command(
     atomic.make_dirs(output)
     for path, content in contents.items():
         # A link counts as other text, whatever it leads to: a file would take its place.
-        if not overwrite and os.path.lexists(path) and not holds(path, content):
+        if not overwrite and os.path.lexists(path) and not file_equals(path, content):
             raise UsageError(f"{path} holds other text", help="choose another folder, or replace it with --overwrite")
     for path, content in contents.items():
         atomic.write_bytes(path, content)

@@ -16,7 +16,10 @@ def command(
     tgt: Annotated[list[str] | None, typer.Option(help="Target text, as often as --src.", metavar="FILE")] = None,
     output: Annotated[Path, typer.Option("-o", "--output", help="Run folder.", metavar="RUN")] = Path("run"),
     weight: Annotated[list[float] | None, typer.Option(help="Of each pair of files: 2 is twice an epoch.")] = None,
-    task: Annotated[TaskName | None, typer.Option(help="What to train. [default: translation]")] = None,
+    task: Annotated[
+        TaskName | None,
+        typer.Option(metavar="TASK", help="Task: translation (the default), autoencode or classify."),
+    ] = None,
     data: Annotated[
         list[str] | None, typer.Option(help="Of tasks but translation: lines, vectors or documents.", metavar="FILE")
     ] = None,

@@ -78,12 +78,14 @@ def command(
     """
     from attnkit.cli import console
     from attnkit.io import atomic
-    from attnkit.text.lines import STDIN, refuse_overwriting
+    from attnkit.text.lines import STDIN, check_not_overwriting
 
     source = input or STDIN
-    refuse_overwriting(output, filter(None, [source, target_prefix, shortlist, dictionary]))  # before torch is loaded
+    check_not_overwriting(
+        output, filter(None, [source, target_prefix, shortlist, dictionary])
+    )  # before torch is loaded
     from attnkit.tasks.translation.search_pool import Batching
-    from attnkit.tasks.translation.stream import Request, translate_stream
+    from attnkit.tasks.translation.stream import TranslateRequest, translate_stream
 
     options = {
         "beam_size": beam_size,
@@ -100,7 +102,7 @@ def command(
         "max_length": max_length,
         "num_hypotheses": num_hypotheses,
     }
-    request = Request(
+    request = TranslateRequest(
         runs=runs,
         source=source,
         search={name: value for name, value in options.items() if value is not None},

@@ -14,7 +14,7 @@ from attnkit.cli import console
 from attnkit.errors import RunError
 
 if TYPE_CHECKING:
-    from attnkit.analysis.verify import Thing, Verified
+    from attnkit.analysis.verify import CheckResult, VerificationReport
 
 _WIDTH = 80
 
@@ -38,20 +38,20 @@ def command(
     n_bad = 0
     for verified in verify_runs(runs):
         if verified.user is not None:
-            console.note(f"{verified.path} is in use by {verified.user}; what is complete is checked")
+            console.info(f"{verified.path} is in use by {verified.user}; what is complete is checked")
         console.result(as_json(verified) if json else as_text(verified))
         n_bad += verified.n_bad
     if n_bad:
         raise typer.Exit(RunError.exit_code)
 
 
-def as_json(verified: Verified) -> str:
+def as_json(verified: VerificationReport) -> str:
     """Return what was found for programs, in one line."""
     found = {"run": str(verified.path), "good": not verified.n_bad, "newest": verified.newest, "in_use": verified.user}
     return codec.dumps({**found, "things": [asdict(thing) for thing in verified.things]})
 
 
-def as_text(verified: Verified) -> str:
+def as_text(verified: VerificationReport) -> str:
     """Return what was found for people: a row for each thing, then the sum of it."""
     label = max(len(thing.name) for thing in verified.things)
     lines = [line for thing in verified.things for line in row(thing, label)]
@@ -63,7 +63,7 @@ def as_text(verified: Verified) -> str:
     return "\n".join([*lines, *summary])
 
 
-def row(thing: Thing, label: int) -> list[str]:
+def row(thing: CheckResult, label: int) -> list[str]:
     """Return the lines of one thing, what is wrong marked by BAD.
 
     A damaged file speaks here, by keys and names that stand in it: nothing of it may steer a terminal.

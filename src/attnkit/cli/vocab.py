@@ -13,10 +13,10 @@ import typer
 
 from attnkit.cli import console
 from attnkit.config import validate
-from attnkit.errors import UsageError, failure
+from attnkit.errors import UsageError, system_failure
 from attnkit.io import atomic
 from attnkit.text.config import TrainedKind, VocabularyConfig
-from attnkit.text.lines import open_binary, refuse_overwriting, refuse_streams
+from attnkit.text.lines import check_not_overwriting, check_not_streams, open_binary
 
 if TYPE_CHECKING:
     from attnkit.text.statistics import Statistics
@@ -64,11 +64,11 @@ def command(
     origins = {name: f"--{name.replace('_', '-')}" for name in values} | {"symbols": "--symbol"}
     config = validate(VocabularyConfig, values, origins)
     refuse_early(paths, output)
-    console.note(f"reading {', '.join(map(str, paths))}")
+    console.info(f"reading {', '.join(map(str, paths))}")
     tokenizer = train_vocabulary(paths, config)
     with atomic.open_output(output) as stream:
         stream.write(tokenizer.to_json())
-    console.note(f"wrote {output}; counting")
+    console.info(f"wrote {output}; counting")
     found = statistics(tokenizer, paths)
     console.result(as_json(output, tokenizer, found) if json else as_text(output, tokenizer, found))
 
@@ -80,7 +80,7 @@ def refuse_early(paths: list[Path], output: Path) -> None:
         UsageError: Nothing can be meant by it.
         SystemFailure: The system does not allow it.
     """
-    refuse_streams(paths)
+    check_not_streams(paths)
     for path in paths:
         open_binary(path).close()
     folder = output.absolute().parent
@@ -88,10 +88,10 @@ def refuse_early(paths: list[Path], output: Path) -> None:
         raise UsageError(f"there is no folder {output.parent}", help=f"mkdir -p {output.parent}")
     is_device = output.exists() and not output.is_file()  # or a pipe, which is written to where it stands
     if not is_device and not os.access(folder, os.W_OK | os.X_OK):
-        raise failure("write", output, PermissionError(errno.EACCES, os.strerror(errno.EACCES)))
+        raise system_failure("write", output, PermissionError(errno.EACCES, os.strerror(errno.EACCES)))
     if output.is_dir():
         raise UsageError(f"{output} is a folder", help="name a file after -o")
-    refuse_overwriting(output, paths)
+    check_not_overwriting(output, paths)
 
 
 def as_json(path: Path, tokenizer: Tokenizer, found: Statistics) -> str:

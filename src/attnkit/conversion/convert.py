@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from attnkit.engine.load import LoadedRun, load_run
-from attnkit.errors import UsageError, failure
+from attnkit.errors import UsageError, system_failure
 from attnkit.formats.ctranslate2 import Names, make_spec, unique_names
 from attnkit.io import atomic
 from attnkit.text.tokenizer import Tokenizer
@@ -35,7 +35,7 @@ def export_ctranslate2(
         RunError: the run is missing or damaged, or CTranslate2 has no such model.
         UsageError: ctranslate2 is not installed, or the folder is not empty.
     """
-    refuse_taken(folder)
+    check_empty(folder)
     loaded = load_run(run, device="cpu", checkpoint=checkpoint)
     src = entry_names(loaded.src_tokenizer)
     joint = loaded.tgt_tokenizer is loaded.src_tokenizer
@@ -43,22 +43,22 @@ def export_ctranslate2(
     arrays = {name: tensor.detach().numpy() for name, tensor in loaded.model.state_dict().items()}
     spec = make_spec(loaded.config.model, arrays, names, None if quantization == "float32" else quantization)
     atomic.make_dirs(folder.absolute().parent)
-    with atomic.new_folder(folder.absolute()) as temporary:
+    with atomic.atomic_dir(folder.absolute()) as temporary:
         try:
             spec.save(str(temporary))
         except OSError as error:
-            raise failure("write", folder, error) from error
-        atomic.write_into(temporary / "tokenizer.json", loaded.src_tokenizer.to_json().encode())
+            raise system_failure("write", folder, error) from error
+        atomic.write_new_file(temporary / "tokenizer.json", loaded.src_tokenizer.to_json().encode())
         if not joint:
-            atomic.write_into(temporary / "tokenizer.target.json", loaded.tgt_tokenizer.to_json().encode())
+            atomic.write_new_file(temporary / "tokenizer.target.json", loaded.tgt_tokenizer.to_json().encode())
         # CTranslate2 writes one list for both sides where they are equal, even of two vocabularies.
         shared = list(names.src) == list(names.tgt)
-        atomic.write_into(temporary / "README.md", card(loaded, shared=shared).encode())
+        atomic.write_new_file(temporary / "README.md", card(loaded, shared=shared).encode())
     n_bytes = sum(path.stat().st_size for path in folder.iterdir())
     return Exported(folder, loaded.checkpoint, n_bytes, loaded.warnings)
 
 
-def refuse_taken(folder: Path) -> None:
+def check_empty(folder: Path) -> None:
     """Raise ``UsageError`` unless a folder can be made there."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError("there is something here already", where=str(folder), help="name a new folder")
@@ -66,7 +66,7 @@ def refuse_taken(folder: Path) -> None:
 
 def entry_names(tokenizer: Tokenizer) -> list[str]:
     """Return a name for each id of a vocabulary, all different."""
-    return unique_names(tokenizer.pieces(range(tokenizer.vocab_size)))
+    return unique_names(tokenizer.tokens(range(tokenizer.vocab_size)))
 
 
 def card(run: LoadedRun, *, shared: bool) -> str:

@@ -15,9 +15,9 @@ from torch import Tensor
 from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.checkpoints.metadata import read_run_config
 from attnkit.checkpoints.run_folder import RunFolder
-from attnkit.conversion.convert import Exported, refuse_taken
+from attnkit.conversion.convert import Exported, check_empty
 from attnkit.engine.load import load_run, read_tokenizer
-from attnkit.engine.loading import open_run
+from attnkit.engine.loading import load_model
 from attnkit.errors import RunError
 from attnkit.formats.huggingface import config as configs
 from attnkit.formats.huggingface import layout
@@ -62,7 +62,7 @@ def export_huggingface(run: Path, folder: Path, *, checkpoint: str | None = None
         RunError: the run is missing or damaged, or transformers has no such model.
         UsageError: the folder is not empty.
     """
-    refuse_taken(folder)
+    check_empty(folder)
     chosen, warnings = RunFolder(run).checkpoint(checkpoint)
     task = read_run_config(chosen).task
     if task not in _MAKERS:
@@ -70,7 +70,7 @@ def export_huggingface(run: Path, folder: Path, *, checkpoint: str | None = None
         raise RunError(f"transformers has no model for a run of the kind '{task}'", where=str(run), help=help)
     made = _MAKERS[task](run, chosen)
     atomic.make_dirs(folder.absolute().parent)
-    with atomic.new_folder(folder.absolute()) as temporary:
+    with atomic.atomic_dir(folder.absolute()) as temporary:
         _write(temporary, made, chosen.name)
     n_bytes = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     return Exported(folder, chosen.name, n_bytes, (*warnings, *made.warnings))
@@ -87,17 +87,17 @@ def _write(folder: Path, made: Made, checkpoint: str) -> None:
         for name, tree in made.target.items():
             _write_tree(folder / "target" / name, tree)
     data = safetensors.torch.save(made.tensors, metadata={"format": "pt"})
-    atomic.write_into(folder / "model.safetensors", data)
+    atomic.write_new_file(folder / "model.safetensors", data)
     card = _CARD.format(architecture=made.config["architectures"][0], checkpoint=checkpoint, use=made.use)
-    atomic.write_into(folder / "README.md", card.encode())
+    atomic.write_new_file(folder / "README.md", card.encode())
 
 
 def _write_tree(path: Path, tree: Tree) -> None:
-    atomic.write_into(path, (json.dumps(tree, indent=2, ensure_ascii=False) + "\n").encode())
+    atomic.write_new_file(path, (json.dumps(tree, indent=2, ensure_ascii=False) + "\n").encode())
 
 
 def _make_mlm(run: Path, chosen: Checkpoint) -> Made:
-    opened = open_run(run, "mlm", device="cpu", checkpoint=chosen.name)
+    opened = load_model(run, "mlm", device="cpu", checkpoint=chosen.name)
     config: BertConfig = _long_enough(opened.config.model, opened.config.data.sequence_length)
     links = layout.bert_body(config) + layout.bert_head(config)
     follows = config.next_sentence and layout.body_kind(config) == "bert"
@@ -111,8 +111,8 @@ def _make_labeled(task: str, links: Callable[[BertConfig], list[layout.Link]], n
     """Return what makes a folder of an encoder that was fine-tuned for a task."""
 
     def make(run: Path, chosen: Checkpoint) -> Made:
-        opened = open_run(run, task, device="cpu", checkpoint=chosen.name)
-        config: BertConfig = _long_enough(opened.config.model, opened.config.longest)
+        opened = load_model(run, task, device="cpu", checkpoint=chosen.name)
+        config: BertConfig = _long_enough(opened.config.model, opened.config.max_row_length)
         labels = [] if task == "question-answering" else read_labels(chosen).labels
         return _make_bert(chosen, config, links(config), opened.model, name, labels)
 
@@ -145,7 +145,7 @@ def _make_bert(
 
 
 def _make_clm(run: Path, chosen: Checkpoint) -> Made:
-    opened = open_run(run, "clm", device="cpu", checkpoint=chosen.name)
+    opened = load_model(run, "clm", device="cpu", checkpoint=chosen.name)
     if opened.config.direction != "left-to-right":
         help = "it takes direction left-to-right"
         raise RunError("transformers has no GPT-2 that reads from right to left", where="direction", help=help)

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from attnkit.config import validate
-from attnkit.engine.registry import KINDS
+from attnkit.engine.registry import TASKS
 from attnkit.errors import RunError
 from attnkit.formats.huggingface import layout
-from attnkit.formats.huggingface.config import Described
-from attnkit.models.heads import Classifier, Reader, Tagger
+from attnkit.formats.huggingface.config import ForeignModel
+from attnkit.models.heads import SequenceClassifier, SpanPredictor, TokenClassifier
 from attnkit.models.language_config import BertConfig
 from attnkit.tasks.finetuning.config import FinetuneConfig
 from attnkit.tasks.text_classification.data import Labels
@@ -42,16 +42,16 @@ class Head:
         """What a checkpoint holds of it besides weights."""
         return {} if self.labels is None else {"labels.json": self.labels.to_bytes()}
 
-    def build(self, config: BertConfig, vocab_size: int) -> Classifier | Tagger | Reader:
+    def build(self, config: BertConfig, vocab_size: int) -> SequenceClassifier | TokenClassifier | SpanPredictor:
         """Return the model, of fresh weights."""
         if self.labels is None:
-            return Reader(config, vocab_size)
-        kind = Classifier if self.task == "text-classification" else Tagger
+            return SpanPredictor(config, vocab_size)
+        kind = SequenceClassifier if self.task == "text-classification" else TokenClassifier
         return kind(config, vocab_size, len(self.labels.labels))
 
     def configure(self, folder: Path, model: Mapping[str, Any], vocabulary: Mapping[str, Any]) -> FinetuneConfig:
         """Return the configuration of a run that would have begun with these weights."""
-        kind = KINDS[self.task]
+        kind = TASKS[self.task]
         tree = kind.preset("base", "bert")
         tree |= {"task": self.task, "data": {"files": [str(folder)]}, "model": {**model}, "preset": "base"}
         found = validate(kind.config, {**tree, "vocabulary": {**vocabulary}})
@@ -59,7 +59,7 @@ class Head:
         return found
 
 
-def find_head(tree: Mapping[str, Any], described: Described, names: Mapping[str, str]) -> Head | None:
+def find_head(tree: Mapping[str, Any], described: ForeignModel, names: Mapping[str, str]) -> Head | None:
     """Return the head of a folder's model; None where it has none that we have, or one whose outputs are no labels."""
     architectures = tree.get("architectures")
     name = architectures[0] if isinstance(architectures, list) and architectures else ""

@@ -14,25 +14,25 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attnkit.checkpoints.detect import refuse_other
+from attnkit.checkpoints.detect import check_target_dir
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.checkpoints.weights import tensors_of
 from attnkit.config import validate
 from attnkit.conversion.import_heads import Head, find_head
 from attnkit.conversion.import_vocabulary import Vocabulary, read_tree, read_vocabulary
 from attnkit.conversion.imported_run import Config, write_imported
-from attnkit.engine.dry_run import Undrawn
-from attnkit.engine.registry import KINDS
+from attnkit.engine.dry_run import SkipWeightInit
+from attnkit.engine.registry import TASKS
 from attnkit.errors import RunError, UsageError
 from attnkit.formats.huggingface import config as configs
 from attnkit.formats.huggingface import layout, weights
 from attnkit.models.bert import Bert
 from attnkit.models.gpt import Gpt
-from attnkit.models.heads import Classifier, Reader, Tagger
+from attnkit.models.heads import SequenceClassifier, SpanPredictor, TokenClassifier
 from attnkit.models.language_config import BertConfig, GptConfig
 from attnkit.tasks.language_modeling.config import ClmConfig, MlmConfig, clm_preset, mlm_preset
 
-Model = Bert | Gpt | Classifier | Tagger | Reader
+Model = Bert | Gpt | SequenceClassifier | TokenClassifier | SpanPredictor
 _Part = tuple[str, list[layout.Link]]
 _TOGETHER = "check that config.json and the weights belong together"
 PICKLES = ("pytorch_model.bin", "tf_model.h5", "flax_model.msgpack")
@@ -55,7 +55,7 @@ class Imported:
 class _Plan:
     """Which of their tensors are read for which of ours."""
 
-    described: configs.Described
+    described: configs.ForeignModel
     links: list[layout.Link]
     names: Mapping[str, str]
     """What a tensor is called today -> in the file."""
@@ -73,7 +73,7 @@ def import_huggingface(folder: Path, run: Path) -> Imported:
     """
     if not folder.is_dir():
         raise RunError(f"there is no folder {folder}", help="name a folder that save_pretrained wrote")
-    refuse_other(run)
+    check_target_dir(run)
     if RunFolder(run).exists():
         raise UsageError("there is a run here already", where=str(run), help="name a new folder with -o")
     tree = read_tree(folder / "config.json")
@@ -90,7 +90,7 @@ def import_huggingface(folder: Path, run: Path) -> Imported:
     texts = {"tokenizer.json": vocabulary.tokenizer.to_json().encode(), **(plan.head.texts if plan.head else {})}
     write_imported(run, config, texts, model, folder)
     n_parameters = sum(parameter.numel() for parameter in model.parameters())
-    return Imported(run, KINDS[config.task].command, n_parameters, size, plan.warnings)
+    return Imported(run, TASKS[config.task].command, n_parameters, size, plan.warnings)
 
 
 def _weights_path(folder: Path) -> Path:
@@ -108,7 +108,7 @@ def _weights_path(folder: Path) -> Path:
 
 
 def _plan(
-    described: configs.Described, tree: Mapping[str, Any], entries: Mapping[str, weights.Entry], where: str
+    described: configs.ForeignModel, tree: Mapping[str, Any], entries: Mapping[str, weights.Entry], where: str
 ) -> _Plan:
     """Decide what is read, from names and shapes alone. Raises ``RunError`` where they are not what they should be."""
     names = {layout.today(name): name for name in entries}
@@ -131,7 +131,7 @@ def _plan(
     return _Plan(described, links, names, tuple(warnings), head)
 
 
-def _told(left: list[str], described: configs.Described, where: str) -> list[str]:
+def _told(left: list[str], described: configs.ForeignModel, where: str) -> list[str]:
     """Return what is said of tensors that stay where they are. Raises ``RunError`` for one that belongs to no head."""
     strange = [name for name in left if not layout.OTHER_HEADS.fullmatch(name)]
     if strange:
@@ -141,7 +141,7 @@ def _told(left: list[str], described: configs.Described, where: str) -> list[str
     return [f"its head '{head}' was left there" for head in heads]
 
 
-def _parts(described: configs.Described, names: Mapping[str, str]) -> tuple[list[layout.Link], list[_Part]]:
+def _parts(described: configs.ForeignModel, names: Mapping[str, str]) -> tuple[list[layout.Link], list[_Part]]:
     """Return the links of the body, and those of parts that a folder may lack, with what is said then."""
     prefix = layout.PREFIXES[described.kind]
     prefix = prefix if any(name.startswith(prefix) for name in names) else ""
@@ -163,7 +163,7 @@ def _renamed_bias(link: layout.Link, names: Mapping[str, str]) -> layout.Link:
     return layout.Link(link.ours, (layout.other_bias(link.theirs[0]),))
 
 
-def _is_read_already(name: str, described: configs.Described) -> bool:
+def _is_read_already(name: str, described: configs.ForeignModel) -> bool:
     """Return whether a tensor says nothing new: it is the same as another by which it is read, or no weight."""
     weight = name in ("cls.predictions.decoder.weight", "lm_head.decoder.weight", "lm_head.weight")
     bias = name in ("cls.predictions.decoder.bias", "cls.predictions.bias", "lm_head.decoder.bias", "lm_head.bias")
@@ -174,12 +174,12 @@ def _has_next_sentence(links: list[layout.Link]) -> bool:
     return any(link.ours.startswith("next_sentence.") for link in links)
 
 
-def _outline(described: configs.Described, head: Head | None, next_sentence: bool) -> dict[str, Tensor]:
+def _outline(described: configs.ForeignModel, head: Head | None, next_sentence: bool) -> dict[str, Tensor]:
     """Return our tensors without numbers, of as many words and positions as theirs have."""
     config, changes = described.config, {}
     if isinstance(config, BertConfig):
         changes = {"max_length": config.max_length + described.skipped, "next_sentence": next_sentence}
-    with torch.device("meta"), Undrawn():
+    with torch.device("meta"), SkipWeightInit():
         return _build(head, config.model_copy(update=changes), described.vocab_size).state_dict()
 
 
@@ -190,7 +190,7 @@ def _build(head: Head | None, config: BertConfig | GptConfig, vocab_size: int) -
     return Bert(config, vocab_size) if head is None else head.build(config, vocab_size)
 
 
-def _segments(described: configs.Described, names: Mapping[str, str]) -> str:
+def _segments(described: configs.ForeignModel, names: Mapping[str, str]) -> str:
     prefix = layout.PREFIXES[described.kind]
     return prefix + layout.SEGMENTS if prefix + layout.SEGMENTS in names else layout.SEGMENTS
 
@@ -230,7 +230,7 @@ def _run_config(folder: Path, plan: _Plan, vocabulary: Vocabulary) -> Config:
         raise RunError(f"the model cannot be imported: {error.what}", where=str(folder / "config.json")) from error
 
 
-def _fill(model: Model, plan: _Plan, opened: weights.Weights, order: list[int | None]) -> None:
+def _fill(model: Model, plan: _Plan, opened: weights.TensorFile, order: list[int | None]) -> None:
     """Copy their numbers into our places."""
     own, described, near = tensors_of(model), plan.described, "" if plan.head is None else "encoder."
     words = [f"{near}embedding.weight", *(["output.weight", "output.bias"] if plan.head is None else [])]

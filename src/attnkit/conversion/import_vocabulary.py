@@ -10,18 +10,18 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
-from attnkit.errors import RunError, failure
+from attnkit.errors import RunError, system_failure
 from attnkit.formats.huggingface import tokenizer as tokens
 from attnkit.formats.huggingface import vocabulary as vocabularies
-from attnkit.io.safe_read import parse_json, read_plain
+from attnkit.io.safe_read import parse_json, read_regular_file
 from attnkit.tasks.language_modeling.config import MASK
 from attnkit.text import hf_pipelines as engine
 from attnkit.text.byte_alphabet import CONTINUED
 from attnkit.text.config import SPECIALS, TrainedKind, VocabularyConfig
 from attnkit.text.tokenizer import Tokenizer
-from attnkit.text.vocabulary_schema import MOST_BYTES
+from attnkit.text.vocabulary_schema import MAX_BYTES
 
-MOST_TREE = 1 << 24
+MAX_JSON_BYTES = 1 << 24
 """Bytes of a file of settings."""
 
 
@@ -80,11 +80,11 @@ def _tree(folder: Path, settings: Mapping[str, Any]) -> tuple[Mapping[str, Any],
         if not path.exists():
             continue
         if name == "tokenizer.json":
-            return read_tree(path, MOST_BYTES), str(path)
+            return read_tree(path, MAX_BYTES), str(path)
         if name == "vocab.txt":
             return vocabularies.of_word_list(_text(path), settings), str(path)
         merges = _text(folder / "merges.txt")
-        return vocabularies.of_merges(read_tree(path, MOST_BYTES), merges, settings), str(path)
+        return vocabularies.of_merges(read_tree(path, MAX_BYTES), merges, settings), str(path)
     what = f"there is no tokenizer in {folder}"
     raise RunError(
         what, help="it takes tokenizer.json, vocab.txt, or vocab.json and merges.txt; and no tokenizer.model"
@@ -149,7 +149,7 @@ def _renamed(model: Mapping[str, Any], names: list[str]) -> dict[str, Any]:
     return {**model, "unk_token": SPECIALS[3], "vocab": listed}
 
 
-def read_tree(path: Path, most: int = MOST_TREE) -> dict[str, Any]:
+def read_tree(path: Path, most: int = MAX_JSON_BYTES) -> dict[str, Any]:
     """Return what a JSON file says.
 
     Raises:
@@ -171,17 +171,17 @@ def _optional(path: Path) -> dict[str, Any]:
 
 def _text(path: Path) -> str:
     try:
-        return _raw(path, MOST_BYTES).decode("utf-8")
+        return _raw(path, MAX_BYTES).decode("utf-8")
     except ValueError as error:
         raise RunError(f"{path.name} cannot be used: {error}", where=str(path)) from error
 
 
 def _raw(path: Path, most: int) -> bytes:
     try:
-        return read_plain(path, most, follow=True)
+        return read_regular_file(path, most, follow=True)
     except FileNotFoundError as error:
         raise RunError(
             f"there is no {path.name} in {path.parent}", help="name a folder that save_pretrained wrote"
         ) from error
     except OSError as error:
-        raise failure("read", path, error) from error
+        raise system_failure("read", path, error) from error

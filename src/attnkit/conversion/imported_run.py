@@ -15,7 +15,7 @@ from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.checkpoints.weights import MODEL, tensors_of
 from attnkit.config import dump_yaml
 from attnkit.engine.load import to_bytes
-from attnkit.engine.registry import KINDS
+from attnkit.engine.registry import TASKS
 from attnkit.io import atomic
 from attnkit.tasks.finetuning.config import FinetuneConfig
 from attnkit.tasks.language_modeling.config import ClmConfig, MlmConfig
@@ -30,7 +30,7 @@ def _made(path: Path) -> Iterator[Path]:
         yield path
         return
     atomic.make_dirs(path.absolute().parent)
-    with atomic.new_folder(path.absolute()) as temporary:
+    with atomic.atomic_dir(path.absolute()) as temporary:
         yield temporary
 
 
@@ -39,7 +39,7 @@ def write_imported(path: Path, config: Config, given: Mapping[str, bytes], model
     texts = {"config.yaml": dump_yaml(config).encode(), **given}
     state = {"counters": _COUNTERS, "fingerprint": "", "init_from": None, "metrics_size": 0, "scores": {}}
     contents = {"state.json": json.dumps(state, sort_keys=True).encode(), MODEL: to_bytes(tensors_of(model))}
-    card = _CARD.format(name=path.absolute().name, kind=KINDS[config.task].noun, folder=origin)
+    card = _CARD.format(name=path.absolute().name, kind=TASKS[config.task].description, folder=origin)
     with _made(path) as place:
         run = RunFolder(place)
         with run.lock():
@@ -51,8 +51,15 @@ def write_imported(path: Path, config: Config, given: Mapping[str, bytes], model
 
 _COUNTERS: dict[str, Any] = {
     **{"step": 0, "epoch": 0.0, "tokens": 0, "minutes": 0.0, "skipped": 0, "skipped_in_row": 0},
-    **{"best": None, "best_step": None, "best_loss": None, "stale": 0, "plateau_wait": 0, "rate_scale": 1.0},
-    **{"due": False, "finished": "stopped", "updates": 0, "position": {"epoch": 0, "index": 0}},
+    **{
+        "best": None,
+        "best_step": None,
+        "best_loss": None,
+        "evals_without_improvement": 0,
+        "plateau_wait": 0,
+        "lr_scale": 1.0,
+    },
+    **{"eval_pending": False, "finished": "stopped", "updates": 0, "position": {"epoch": 0, "index": 0}},
 }
 _CARD = """\
 # {name}

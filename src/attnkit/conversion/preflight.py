@@ -14,7 +14,7 @@ System = Literal["ctranslate2", "huggingface"]
 NAMES: dict[System, str] = {"ctranslate2": "CTranslate2", "huggingface": "Hugging Face's transformers"}
 
 
-def confirm_export(
+def check_exportable(
     src: Path, tgt: Path, to: System, *, file: Path | None = None, sets: Sequence[str] = (), preset: str = "auto"
 ) -> str:
     """Return a sentence that says a run on these files with these settings could be exported.

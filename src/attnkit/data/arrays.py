@@ -15,11 +15,11 @@ import numpy.typing as npt
 
 from attnkit.errors import DataError
 from attnkit.formats.npy import map_npy
-from attnkit.text.lines import open_binary, read_lines, refuse_streams
+from attnkit.text.lines import check_not_streams, open_binary, read_lines
 
 Vectors = npt.NDArray[np.float32]
 
-MOST_COLUMNS = 1 << 16
+MAX_COLUMNS = 1 << 16
 """Numbers of a vector."""
 _BLOCK = 1 << 18  # numbers at a time
 
@@ -46,8 +46,8 @@ def read_vectors(path: Path, width: int | None = None) -> Iterator[Vectors]:
         if width is not None and block.shape[1] != width:
             raise DataError(f"a row has {block.shape[1]:,} numbers, not {width:,}", where=f"{path}:{lines[0]}")
         width = block.shape[1]
-        if width > MOST_COLUMNS:
-            raise DataError(f"a row has {width:,} numbers, more than {MOST_COLUMNS:,}", where=str(path))
+        if width > MAX_COLUMNS:
+            raise DataError(f"a row has {width:,} numbers, more than {MAX_COLUMNS:,}", where=str(path))
         with np.errstate(over="ignore"):
             vectors = block.astype(np.float32)
         odd = np.flatnonzero(~np.isfinite(vectors).all(1))
@@ -107,6 +107,6 @@ def _is_number(field: str) -> bool:
 
 def _map(path: Path) -> npt.NDArray[Any]:
     """Map a ``.npy`` file of rows of numbers."""
-    refuse_streams([path])
+    check_not_streams([path])
     with open_binary(path) as stream:
         return map_npy(stream, str(path))

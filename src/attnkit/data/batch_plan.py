@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from attnkit.data.permutation import Scramble, Words, low_words, parts, shuffled, span, subset
+from attnkit.data.permutation import FeistelPermutation, Words, parts, random_uint32, shuffled, span, subset
 
 Integers = npt.NDArray[np.integer[Any]]
 Codes = npt.NDArray[np.int64]
 
 _CODE_BITS = 11  # codes of 32-bit lengths end at 1663
 _N_CODES = 1 << _CODE_BITS
-_MOST_EXAMPLES = 1 << 32
+_MAX_EXAMPLES = 1 << 32
 
 
 @dataclass(frozen=True)
@@ -70,26 +70,26 @@ def plan_epoch(
         examples: indices to use, repeats allowed, as ``draw`` gives them; all of them once if None.
     """
     n = len(src_lengths) if examples is None else len(examples)
-    if len(src_lengths) != len(tgt_lengths) or max_tokens < 1 or n >= _MOST_EXAMPLES:
+    if len(src_lengths) != len(tgt_lengths) or max_tokens < 1 or n >= _MAX_EXAMPLES:
         raise ValueError(f"no plan for {len(src_lengths)} and {len(tgt_lengths)} lengths, {max_tokens} tokens a batch")
     # Which side comes first, which way the path winds, how wide its bands are and how full the first batch is all move
     # the batches' borders, so that rare lengths, too, get new neighbours in each epoch.
-    swap, turn, wide, full = (Scramble("coins", seed, epoch).apply(span(slice(0, 4))) / 2**32).tolist()
+    swap, turn, wide, full = (FeistelPermutation("coins", seed, epoch).apply(span(slice(0, 4))) / 2**32).tolist()
     first, second = (tgt_lengths, src_lengths) if swap < 0.5 else (src_lengths, tgt_lengths)
     lengths = _Lengths(first, second, examples)
-    path = _Path(*_bands(lengths, n, max_tokens * (2 + 2 * wide)), turn=int(turn < 0.5))
-    scramble = Scramble("order", seed, epoch)
+    path = _Path(*_length_buckets(lengths, n, max_tokens * (2 + 2 * wide)), turn=int(turn < 0.5))
+    scramble = FeistelPermutation("order", seed, epoch)
     keys = np.empty(n, np.uint64)
     for part in parts(n):
         keys[part] = path.cells(*lengths.codes(part)) << np.uint64(32) | scramble.apply(span(part))
     keys.sort()
     cells, borders = _runs(keys)
-    order = low_words(keys)
+    order = random_uint32(keys)
     for part in parts(n):
         places = scramble.invert(order[part])
         order[part] = places if examples is None else examples[places]
     starts = _cut(path.longest(cells), borders, max_tokens, first_share=0.5 + full / 2)
-    return EpochPlan(order, starts, shuffled(len(starts) - 1, Scramble("batches", seed, epoch)))
+    return EpochPlan(order, starts, shuffled(len(starts) - 1, FeistelPermutation("batches", seed, epoch)))
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ class _Path:
         return np.where(band & 1 == self.turn, second, _N_CODES - 1 - second)
 
 
-def _bands(lengths: _Lengths, n_examples: int, tokens_aside: float) -> tuple[Codes, Codes]:
+def _length_buckets(lengths: _Lengths, n_examples: int, tokens_aside: float) -> tuple[Codes, Codes]:
     """Return the band of each code of the first side, and the greatest code in each band.
 
     Batches that are square in the plane of the two lengths pad least, so a band is as wide as the batches in it are
@@ -220,7 +220,7 @@ def split(indices: Codes, costs: Integers, n: int) -> list[Codes]:
     return np.split(indices, borders)
 
 
-def share(indices: Codes, costs: Integers, rank: int, world: int, accumulate: int = 1) -> list[Codes]:
+def split_for_rank(indices: Codes, costs: Integers, rank: int, world: int, accumulate: int = 1) -> list[Codes]:
     """Return the slices of a batch that one of ``world`` ranks takes: ``accumulate`` neighbours, some perhaps empty."""
     return split(indices, costs, world * accumulate)[rank * accumulate : (rank + 1) * accumulate]
 
@@ -237,6 +237,6 @@ def draw(n_examples: Sequence[int], weights: Sequence[float], *, seed: int, epoc
         everything = np.arange(begin, begin + n, dtype=np.uint32)
         drawn += [everything] * whole
         if extra:
-            drawn.append(everything[subset(n, extra, Scramble("draw", seed, epoch, corpus))])
+            drawn.append(everything[subset(n, extra, FeistelPermutation("draw", seed, epoch, corpus))])
         begin += n
     return np.concatenate(drawn) if drawn else np.empty(0, np.uint32)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from attnkit.data.bin_packing import fill_rows
+from attnkit.data.bin_packing import pack_with_lookahead
 
 Integers = npt.NDArray[np.integer[Any]]
 Counts = npt.NDArray[np.int64]
@@ -82,7 +82,7 @@ def _rows(sizes: npt.NDArray[np.int32], room: int) -> npt.NDArray[np.int32]:
     rows = _best_fit(sizes, room)
     least = -(-int(sizes.sum(dtype=np.int64)) // room)
     if len(sizes) and rows.max() + 1 > least * (1 + _WASTE) + 1:
-        others = fill_rows(sizes, room)
+        others = pack_with_lookahead(sizes, room)
         rows = others if others.max() < rows.max() else rows
     return rows
 
@@ -95,7 +95,7 @@ def _best_fit(sizes: npt.NDArray[np.int32], room: int) -> npt.NDArray[np.int32]:
     order = np.argsort(_small(room - sizes, room), kind="stable")
     counts = np.bincount(sizes, minlength=room + 1).tolist()
     rows = np.empty(len(sizes), np.int32)
-    waiting = _Spaces(room)
+    waiting = FreeSpace(room)
     n_rows = place = 0
     for size in range(room, 0, -1):
         count = counts[size]
@@ -120,7 +120,7 @@ def _small(numbers: npt.NDArray[np.int32], most: int) -> npt.NDArray[Any]:
     return numbers.astype(np.uint16) if most < 1 << 16 else numbers
 
 
-class _Spaces:
+class FreeSpace:
     """Rows by the tokens they still have room for."""
 
     def __init__(self, room: int) -> None:

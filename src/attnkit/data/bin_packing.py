@@ -14,7 +14,7 @@ _AHEAD = 256
 """Tokens of a row that are filled by looking ahead; before, the largest piece that fits is taken."""
 
 
-def fill_rows(sizes: npt.NDArray[np.int32], room: int) -> npt.NDArray[np.int32]:
+def pack_with_lookahead(sizes: npt.NDArray[np.int32], room: int) -> npt.NDArray[np.int32]:
     """Return the row of each piece, rows being numbered as they are made.
 
     >>> fill_rows(np.array([6, 5, 5, 4, 4, 4], np.int32), 14).tolist()

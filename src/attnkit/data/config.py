@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel, Field, model_validator
 
-_MOST_WEIGHT = 1000
+_MAX_WEIGHT = 1000
 
 
 class DataConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
@@ -40,8 +40,8 @@ class DataConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attrib
             raise ValueError(f"src names {len(self.src)} files and tgt names {len(self.tgt)}: they must pair up")
         if self.weights is not None and len(self.weights) != len(self.src):
             raise ValueError(f"weights has {len(self.weights)} numbers for {len(self.src)} pairs of files")
-        if self.weights is not None and not (min(self.weights) >= 0 and 0 < max(self.weights) <= _MOST_WEIGHT):
-            raise ValueError(f"weights must be at most {_MOST_WEIGHT:,}, none below 0 and at least one above 0")
+        if self.weights is not None and not (min(self.weights) >= 0 and 0 < max(self.weights) <= _MAX_WEIGHT):
+            raise ValueError(f"weights must be at most {_MAX_WEIGHT:,}, none below 0 and at least one above 0")
         if (self.valid_src is None) != (self.valid_tgt is None):
             raise ValueError("valid_src and valid_tgt must be given together")
         if self.valid_src is not None and self.valid_tgt is not None:

@@ -22,7 +22,7 @@ from pydantic import BaseModel, Field
 from attnkit.data.store import FORMAT, Store, read_index
 from attnkit.errors import RunError
 from attnkit.io import atomic
-from attnkit.io.safe_read import open_plain
+from attnkit.io.safe_read import open_regular_file
 from attnkit.kernels.cooccurrence import Counter, Run, merge, words_of
 from attnkit.kernels.glove import Pairs
 
@@ -54,7 +54,7 @@ def count_pairs(folder: Path, store: Store, window: int, memory: int, tell: Call
     if (found := _open(folder, wanted, store.vocab_size)) is None:
         atomic.remove_tree(folder)
         atomic.make_dirs(folder.parent)
-        with atomic.new_folder(folder) as temporary:
+        with atomic.atomic_dir(folder) as temporary:
             _write(temporary, store, window, memory, tell)
         found = _open(folder, wanted, store.vocab_size)
     if found is None:
@@ -90,7 +90,7 @@ def _usable(pairs: Pairs, n_words: int, sha256: Mapping[Any, str]) -> bool:
 
 
 def _map(path: Path, dtype: str, n: int, offset: int = 0) -> NDArray[Any]:
-    with open_plain(path) as stream:
+    with open_regular_file(path) as stream:
         if os.fstat(stream.fileno()).st_size < offset + n * np.dtype(dtype).itemsize:
             raise ValueError("it is too short")
         return np.memmap(stream, dtype, "r", offset, (n,)).view(np.ndarray) if n else np.empty(0, dtype)
@@ -109,7 +109,7 @@ def _write(folder: Path, store: Store, window: int, memory: int, tell: Callable[
     for number in range(len(runs)):
         atomic.remove_tree(folder / f"run-{number}.bin")
     index = {"format": FORMAT, "pairs": n, "window": window, "text": store.fingerprint, "sha256": digests}
-    atomic.write_into(folder / "index.json", json.dumps(index, indent=1).encode())
+    atomic.write_new_file(folder / "index.json", json.dumps(index, indent=1).encode())
 
 
 def _count(counter: Counter, store: Store, window: int, tell: Callable[[str], None]) -> Iterator[Run]:
@@ -127,7 +127,7 @@ def _count(counter: Counter, store: Store, window: int, tell: Callable[[str], No
 
 def _spill(path: Path, run: Run) -> Run:
     """Write a run to disk and return it mapped."""
-    with atomic.create(path) as stream:
+    with atomic.create_exclusive(path) as stream:
         for part in run:
             stream.write(np.ascontiguousarray(part, "<u8").data)
     n = len(run.hashes)
@@ -143,7 +143,7 @@ def _write_pairs(folder: Path, blocks: Iterable[Run], n_words: int) -> tuple[int
     """Write pairs; return how many they are and the digest of each file."""
     n, digests = 0, {name: hashlib.sha256() for name in _PARTS}
     with ExitStack() as opened:
-        streams = {name: opened.enter_context(atomic.create(folder / f"{name}.bin")) for name in _PARTS}
+        streams = {name: opened.enter_context(atomic.create_exclusive(folder / f"{name}.bin")) for name in _PARTS}
         for block in blocks:
             for (name, dtype), part in zip(_PARTS.items(), words_of(block, n_words), strict=True):
                 data = np.ascontiguousarray(part, dtype).tobytes()

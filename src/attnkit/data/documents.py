@@ -16,7 +16,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from attnkit.data.store import Store, writing
+from attnkit.data.store import Store, store_writer
 from attnkit.errors import RunError
 from attnkit.io import atomic
 from attnkit.text.tokenizer import EOS_ID, PAD_ID
@@ -50,8 +50,8 @@ class DocumentBatch:
         return self.words, self.word_mask, self.places, self.sentence_mask
 
 
-class DocumentRows:
-    """Documents and their labels; satisfies ``rows.Rows``."""
+class DocumentDataset:
+    """Documents and their labels; satisfies ``rows.Dataset``."""
 
     def __init__(self, documents: Store, labels: Store) -> None:
         if len(documents) != len(labels):
@@ -60,7 +60,7 @@ class DocumentRows:
         self.labels = labels
 
     @classmethod
-    def open(cls, folder: Path) -> DocumentRows:
+    def open(cls, folder: Path) -> DocumentDataset:
         """Open what ``write_documents`` wrote. Raises ``RunError`` naming the file that is wrong."""
         documents, labels = Store.open(folder / "documents"), Store.open(folder / "labels")
         if len(documents) != len(labels) or labels.lengths.tolist() != [1] * len(labels):
@@ -94,7 +94,7 @@ def write_documents(folder: Path, documents: Iterable[tuple[Sentences, int]], vo
     """Write encoded documents and their labels into a new folder."""
     for name in ("documents", "labels"):
         atomic.make_dirs(folder / name)
-    with writing(folder / "documents", vocab_size) as rows, writing(folder / "labels", n_labels) as labels:
+    with store_writer(folder / "documents", vocab_size) as rows, store_writer(folder / "labels", n_labels) as labels:
         for sentences, label in documents:
             rows.add([flatten(sentences)])
             labels.add([[label]])

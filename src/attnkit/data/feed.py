@@ -9,7 +9,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from attnkit.data.batch_plan import EpochPlan, draw, plan_epoch, share
+from attnkit.data.batch_plan import EpochPlan, draw, plan_epoch, split_for_rank
 from attnkit.data.pairs import PairBatch, Pairs
 from attnkit.errors import DataError, RunError
 
@@ -26,12 +26,12 @@ class Position:
 
 
 @dataclass(frozen=True)
-class Step(Generic[_Batch]):
+class StepBatches(Generic[_Batch]):
     """One global batch, of which this rank holds a share."""
 
     micro_batches: tuple[_Batch, ...]
     """This rank's slices, at most ``accumulate`` of them; empty slices are left out, so there may be none."""
-    n_idle: int
+    n_padding_batches: int
     """How many of them, the last ones, are there only so that every rank computes as often: they count for nothing."""
     counts: Mapping[str, int]
     """For each loss term, what its sum is divided by: counted over the whole global batch."""
@@ -41,30 +41,30 @@ class Step(Generic[_Batch]):
     """Epochs done when this step is done."""
 
 
-class Split(Protocol):
+class RankSplit(Protocol):
     """Which share of each global batch a feed gives."""
 
     rank: int
     world: int
     accumulate: int
-    even: bool
+    equalize_ranks: bool
 
 
 def slices_of(
-    batch: npt.NDArray[Any], costs: npt.NDArray[np.int64], split: Split
+    batch: npt.NDArray[Any], costs: npt.NDArray[np.int64], split: RankSplit
 ) -> tuple[list[npt.NDArray[Any]], int]:
     """Return the slices of a global batch that a rank takes, none of them empty, and how many count for nothing."""
     each = [
-        [part for part in share(batch, costs, rank, split.world, split.accumulate) if len(part)]
-        for rank in (range(split.world) if split.even else [split.rank])
+        [part for part in split_for_rank(batch, costs, rank, split.world, split.accumulate) if len(part)]
+        for rank in (range(split.world) if split.equalize_ranks else [split.rank])
     ]
-    mine = each[split.rank] if split.even else each[0]
+    mine = each[split.rank] if split.equalize_ranks else each[0]
     n_idle = max(map(len, each)) - len(mine)
     return mine + [batch[:1]] * n_idle, n_idle
 
 
 @dataclass
-class PairFeed:
+class PairLoader:
     """Gives the steps of a training run over pairs.
 
     The global batch depends on data, seed, ``max_tokens`` and ``weights`` only. It is cut into ``world * accumulate``
@@ -80,7 +80,7 @@ class PairFeed:
     world: int = 1
     weights: tuple[float, ...] | None = None
     """How often an epoch uses the pairs of each corpus; see ``order.draw``."""
-    even: bool = False
+    equalize_ranks: bool = False
     """Whether every rank has to compute equally often, if on batches that count for nothing."""
     _planned: tuple[int, EpochPlan] | None = field(default=None, init=False, repr=False)
 
@@ -90,7 +90,7 @@ class PairFeed:
         if self.weights is not None and len(self.weights) != len(self.pairs.corpora):
             raise ValueError(f"{len(self.weights)} weights for {len(self.pairs.corpora)} corpora")
 
-    def step_at(self, position: Position) -> tuple[Step[PairBatch], Position]:
+    def batch_at(self, position: Position) -> tuple[StepBatches[PairBatch], Position]:
         """Return the step at a position and the position after it. Calls may come in any order.
 
         Raises:
@@ -104,9 +104,9 @@ class PairFeed:
         costs = src_lengths.astype(np.int64) + tgt_lengths
         mine, n_idle = slices_of(batch, costs, self)
         done = position.index + 1
-        step = Step(
+        step = StepBatches(
             micro_batches=tuple(self.pairs.collate(indices) for indices in mine),
-            n_idle=n_idle,
+            n_padding_batches=n_idle,
             counts={"nll": int(tgt_lengths.sum())},
             n_tokens=int(costs.sum()),
             epoch=position.epoch + done / plan.n_batches,

@@ -14,20 +14,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attnkit.data.masking import Masking, Words
+from attnkit.data.masking import Masking, MaskVocabulary
 from attnkit.data.masking_config import MaskingConfig
-from attnkit.data.packed_batches import Bools, Corpora, Ids, Laid, PackedRows
+from attnkit.data.packed_batches import Bools, Ids, PackedBatch, PackedCorpora, PackedDataset
 from attnkit.text.tokenizer import BOS_ID, PAD_ID
-from attnkit.text.word_boundaries import Joints
+from attnkit.text.word_boundaries import WordBoundaries
 
 
 @dataclass(frozen=True)
-class PassageBatch:
+class LanguageModelBatch:
     """A batch of rows."""
 
     ids: Tensor
     """(B, T) int64 what the model reads."""
-    n_whole: int
+    n_unmixed: int
     """The first rows are one passage each, without padding."""
     passages: Tensor | None
     """(B, T) int64 the passage of each token, counted in each row; padding is one too. None if all rows are whole."""
@@ -45,19 +45,21 @@ class PassageBatch:
     """(P + 1,) int32, where each passage begins in the flattened rows, and where the last one ends; None if all rows
     are whole."""
 
-    def to(self, device: torch.device | str) -> PassageBatch:
+    def to(self, device: torch.device | str) -> LanguageModelBatch:
         """Return the batch on another device."""
         held: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
         for name, part in held.items():
             if isinstance(part, Tensor):
                 held[name] = part.to(device, non_blocking=True)
-        return PassageBatch(**held)
+        return LanguageModelBatch(**held)
 
 
-class MaskedRows(PackedRows):
-    """Rows of ``[CLS] … [SEP]`` with hidden tokens; satisfies ``rows.Rows``."""
+class MlmDataset(PackedDataset):
+    """Rows of ``[CLS] … [SEP]`` with hidden tokens; satisfies ``rows.Dataset``."""
 
-    def __init__(self, corpora: Corpora, masking: MaskingConfig, words: Words, joints: Joints) -> None:
+    def __init__(
+        self, corpora: PackedCorpora, masking: MaskingConfig, words: MaskVocabulary, joints: WordBoundaries
+    ) -> None:
         """Take the documents, how to mask, the vocabulary's words, and how they join."""
         super().__init__(corpora, ends=2)
         self.masking, self.words, self.joints = masking, words, joints
@@ -67,9 +69,9 @@ class MaskedRows(PackedRows):
         """Changes with any id, and with any border of documents and corpora."""
         return self.corpora.fingerprint
 
-    def batch(self, indices: Ids, seed: int, epoch: int) -> PassageBatch:
+    def batch(self, indices: Ids, seed: int, epoch: int) -> LanguageModelBatch:
         """Return the rows at ``indices`` as this epoch hides their tokens, whole rows first."""
-        laid = self.lay(indices)
+        laid = self.collate(indices)
         masked = self._masking(seed, epoch).apply(laid.ids, self._free(laid), self._begins(laid), laid.numbers)
         return make_batch(laid, masked.ids, masked.chosen, masked.targets)
 
@@ -78,28 +80,28 @@ class MaskedRows(PackedRows):
         if self.masking.mask_unit == "tokens" and self.words.unknown is None:
             n_chosen = int(self._masking(seed, epoch).counts(indices, self.n_free(indices)).sum())
         else:
-            laid = self.lay(indices)
+            laid = self.collate(indices)
             n_chosen = self._masking(seed, epoch).choose(self._free(laid), self._begins(laid), laid.numbers).sum()
         return {"nll": max(1, int(n_chosen))}
 
     def _masking(self, seed: int, epoch: int) -> Masking:
         return Masking(self.masking, self.words, seed, epoch)
 
-    def _begins(self, laid: Laid) -> Bools | None:
-        return None if self.masking.mask_unit == "tokens" else self.joints.begins(laid.ids)
+    def _begins(self, laid: PackedBatch) -> Bools | None:
+        return None if self.masking.mask_unit == "tokens" else self.joints.word_starts(laid.ids)
 
-    def _free(self, laid: Laid) -> Bools:
-        return laid.free if self.words.unknown is None else laid.free & (laid.ids != self.words.unknown)
+    def _free(self, laid: PackedBatch) -> Bools:
+        return laid.maskable if self.words.unknown is None else laid.maskable & (laid.ids != self.words.unknown)
 
 
-class NextRows(PackedRows):
-    """Rows whose every token is predicted from those before it in its document; satisfies ``rows.Rows``.
+class ClmDataset(PackedDataset):
+    """Rows whose every token is predicted from those before it in its document; satisfies ``rows.Dataset``.
 
     Documents hold their end symbol. A piece reads the begin symbol first, or, where it goes on with a document, the
     token before it.
     """
 
-    def __init__(self, corpora: Corpora) -> None:
+    def __init__(self, corpora: PackedCorpora) -> None:
         super().__init__(corpora, ends=0)
 
     @property
@@ -107,24 +109,24 @@ class NextRows(PackedRows):
         """Changes with any id, and with any border of documents and corpora."""
         return hashlib.sha256(b"next:" + self.corpora.fingerprint.encode()).hexdigest()
 
-    def batch(self, indices: Ids, seed: int = 0, epoch: int = 0) -> PassageBatch:
+    def batch(self, indices: Ids, seed: int = 0, epoch: int = 0) -> LanguageModelBatch:
         """Return the rows at ``indices``, whole rows first; they are the same in every epoch."""
-        laid = self.lay(indices)
-        chosen = np.flatnonzero(laid.free)
+        laid = self.collate(indices)
+        chosen = np.flatnonzero(laid.maskable)
         read = np.full(laid.ids.shape, PAD_ID, np.int64)
         read[:, 1:] = laid.ids[:, :-1]
         first = np.ones(laid.ids.shape, np.bool_)
         first[:, 1:] = laid.pieces[:, 1:] != laid.pieces[:, :-1]
-        rows, columns = np.nonzero(first & laid.free)
+        rows, columns = np.nonzero(first & laid.maskable)
         read[rows, columns] = self._before(laid, rows, columns)
-        read[~laid.free] = PAD_ID
+        read[~laid.maskable] = PAD_ID
         return make_batch(laid, read, chosen, laid.ids.reshape(-1)[chosen])
 
     def counts(self, indices: Ids, seed: int = 0, epoch: int = 0) -> Mapping[str, int]:
         """Return how many tokens these rows have."""
         return {"nll": int(self.n_free(indices).sum())}
 
-    def _before(self, laid: Laid, rows: Ids, columns: Ids) -> Ids:
+    def _before(self, laid: PackedBatch, rows: Ids, columns: Ids) -> Ids:
         """Return what stands before the pieces that begin at these places."""
         piece = self.packing.row_starts[self.mixture.rows(laid.numbers[rows])] + laid.pieces[rows, columns]
         skip = self.packing.offsets[piece]
@@ -135,12 +137,12 @@ class NextRows(PackedRows):
         return found
 
 
-def make_batch(laid: Laid, ids: Ids, chosen: Ids, targets: Ids) -> PassageBatch:
+def make_batch(laid: PackedBatch, ids: Ids, chosen: Ids, targets: Ids) -> LanguageModelBatch:
     """Return a batch of rows that were laid out: what is read, and what is predicted."""
     read, numbers, places, words = (torch.from_numpy(part) for part in (ids, laid.passages, chosen, targets))
-    if laid.n_whole == len(ids):
-        return PassageBatch(read, laid.n_whole, None, places, words, laid.numbers)
+    if laid.n_unmixed == len(ids):
+        return LanguageModelBatch(read, laid.n_unmixed, None, places, words, laid.numbers)
     begins = np.ones(laid.passages.shape, np.bool_)
     begins[:, 1:] = laid.passages[:, 1:] != laid.passages[:, :-1]
     bounds = torch.from_numpy(np.append(np.flatnonzero(begins), begins.size).astype(np.int32))
-    return PassageBatch(read, laid.n_whole, numbers, places, words, laid.numbers, bounds=bounds)
+    return LanguageModelBatch(read, laid.n_unmixed, numbers, places, words, laid.numbers, bounds=bounds)

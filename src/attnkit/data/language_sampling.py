@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from attnkit.data.permutation import Scramble, Words, subset
+from attnkit.data.permutation import FeistelPermutation, Words, subset
 
 Integers = npt.NDArray[np.integer[Any]]
 
 
-def shares(sizes: Sequence[int], alpha: float) -> list[float]:
+def sampling_probabilities(sizes: Sequence[int], alpha: float) -> list[float]:
     """Return the share of an epoch that each corpus gets.
 
     >>> shares([900, 100], 0.5)
@@ -27,7 +27,7 @@ def shares(sizes: Sequence[int], alpha: float) -> list[float]:
     return [one / sum(raised) for one in raised]
 
 
-class Mixture:
+class CorpusMixture:
     """Rows of several corpora, some of which come more than once in an epoch.
 
     Each coming has a number of its own: first all rows as they are, then further comings of corpus after corpus. So
@@ -80,6 +80,6 @@ class Mixture:
                 if copy < whole:
                     drawn.append(np.arange(start, start + n, dtype=np.uint32))
                 elif part := round((weight - whole) * n):
-                    chosen = subset(n, part, Scramble("mixture", seed, epoch, corpus))
+                    chosen = subset(n, part, FeistelPermutation("mixture", seed, epoch, corpus))
                     drawn.append(chosen + np.uint32(start))
         return np.concatenate(drawn)

@@ -15,8 +15,8 @@ from attnkit.data.store import Store
 from attnkit.text.tokenizer import UNK_ID
 
 
-class LineRows:
-    """Rows of a store as an auto-encoder sees them; satisfies ``rows.Rows``."""
+class LineDataset:
+    """Rows of a store as an auto-encoder sees them; satisfies ``rows.Dataset``."""
 
     def __init__(self, store: Store, noise: NoiseConfig) -> None:
         self.store = store
@@ -42,7 +42,7 @@ class LineRows:
         clean = self.store.gather(indices)
         if not self.noise.any:
             return make_batch(clean, clean)
-        return make_batch(Noise(self.noise, seed, epoch).tokens(*clean, indices, UNK_ID), clean)
+        return make_batch(Noise(self.noise, seed, epoch).corrupt_tokens(*clean, indices, UNK_ID), clean)
 
     def clean(self, indices: npt.NDArray[np.int64]) -> PairBatch:
         """Return the lines at ``indices`` as targets and as sources without noise."""

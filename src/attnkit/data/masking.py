@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attnkit.data.masking_config import MaskingConfig
-from attnkit.data.permutation import Scramble
+from attnkit.data.permutation import FeistelPermutation
 
 Ids = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -21,7 +21,7 @@ Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Words:
+class MaskVocabulary:
     """What masking knows of a vocabulary."""
 
     mask: int
@@ -33,7 +33,7 @@ class Words:
 
 
 @dataclass(frozen=True)
-class Masked:
+class MaskedBatch:
     """Rows with hidden tokens."""
 
     ids: Ids
@@ -45,7 +45,7 @@ class Masked:
 
 
 @dataclass(frozen=True)
-class _Units:
+class _MaskUnits:
     """The units of a batch, row by row, each row's in its order."""
 
     first: Ids
@@ -61,7 +61,7 @@ class _Units:
 class Masking:
     """The masking of one epoch."""
 
-    def __init__(self, config: MaskingConfig, words: Words, seed: int, epoch: int) -> None:
+    def __init__(self, config: MaskingConfig, words: MaskVocabulary, seed: int, epoch: int) -> None:
         self.config, self.words = config, words
         self._key = (seed, epoch)
 
@@ -84,7 +84,7 @@ class Masking:
         chosen.reshape(-1)[units.tokens[taken[units.of_token]]] = True
         return chosen
 
-    def apply(self, ids: Ids, free: Bools, begins: Bools | None, rows: Ids) -> Masked:
+    def apply(self, ids: Ids, free: Bools, begins: Bools | None, rows: Ids) -> MaskedBatch:
         """Choose tokens and hide them.
 
         Args:
@@ -108,14 +108,14 @@ class Masking:
         ]
         draws = self._coins("word", other, rows, ids.shape[1]) * len(self.words.ordinary)
         hidden[other] = self.words.ordinary[draws.astype(np.int64)]
-        return Masked(hidden.reshape(ids.shape), chosen, targets)
+        return MaskedBatch(hidden.reshape(ids.shape), chosen, targets)
 
-    def _units(self, free: Bools, begins: Bools | None, rows: Ids) -> _Units:
+    def _units(self, free: Bools, begins: Bools | None, rows: Ids) -> _MaskUnits:
         """Cut the tokens that may be chosen into units."""
         tokens = np.flatnonzero(free)
         config = self.config
         if config.mask_unit == "tokens":
-            return _Units(tokens, np.arange(len(tokens)), tokens, np.ones(len(tokens), np.int64))
+            return _MaskUnits(tokens, np.arange(len(tokens)), tokens, np.ones(len(tokens), np.int64))
         assert begins is not None
         length = free.shape[1]
         # A word goes on where the token before it may be chosen too and no word begins.
@@ -124,7 +124,7 @@ class Masking:
         if config.mask_unit == "spans":
             opens = self._spans(tokens, opens, rows, length)
         of_token = np.cumsum(opens) - 1
-        return _Units(tokens[opens], of_token, tokens, np.bincount(of_token, minlength=int(opens.sum())))
+        return _MaskUnits(tokens[opens], of_token, tokens, np.bincount(of_token, minlength=int(opens.sum())))
 
     def _spans(self, tokens: Ids, opens: Bools, rows: Ids, length: int) -> Bools:
         """Return which tokens begin a span, of those that begin a word.
@@ -144,7 +144,7 @@ class Masking:
         found[firsts[starts]] = True
         return found
 
-    def _take(self, units: _Units, free: Bools, rows: Ids) -> Bools:
+    def _take(self, units: _MaskUnits, free: Bools, rows: Ids) -> Bools:
         """Return (U,) which units are chosen: in a random order of each row's, until the row has its share.
 
         The unit that the share ends in is chosen with the probability that makes the expected number of tokens the
@@ -165,12 +165,12 @@ class Masking:
 
     def _dither(self, rows: Ids) -> Floats:
         """Return (B,) numbers in (0, 1]."""
-        of_rows = Scramble("mask share", *self._key).apply(rows.astype(np.uint32))
+        of_rows = FeistelPermutation("mask share", *self._key).apply(rows.astype(np.uint32))
         return (of_rows.astype(np.float64) + 1) / 2**32
 
     def _coins(self, purpose: str, places: Ids, rows: Ids, length: int) -> Floats:
         """Return a number in [0, 1) for each place of the flattened rows."""
-        of_rows = Scramble(f"mask {purpose} row", *self._key).apply(rows.astype(np.uint32))
+        of_rows = FeistelPermutation(f"mask {purpose} row", *self._key).apply(rows.astype(np.uint32))
         owner, column = np.divmod(places, length)
         mixed = of_rows[owner] + column.astype(np.uint32)
-        return Scramble(f"mask {purpose} place", *self._key).apply(mixed).astype(np.float64) / 2**32
+        return FeistelPermutation(f"mask {purpose} place", *self._key).apply(mixed).astype(np.float64) / 2**32

@@ -18,15 +18,15 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from attnkit.data.language_modeling import PassageBatch, make_batch
-from attnkit.data.language_sampling import Mixture
-from attnkit.data.masking import Masking, Words
+from attnkit.data.language_modeling import LanguageModelBatch, make_batch
+from attnkit.data.language_sampling import CorpusMixture
+from attnkit.data.masking import Masking, MaskVocabulary
 from attnkit.data.masking_config import MaskingConfig
-from attnkit.data.packed_batches import Bools, Corpora, Ids, Laid, Sizes, tiled
-from attnkit.data.permutation import Scramble
+from attnkit.data.packed_batches import Bools, Ids, PackedBatch, PackedCorpora, Sizes, ranges
+from attnkit.data.permutation import FeistelPermutation
 from attnkit.data.permutation import Words as Numbers
 from attnkit.text.tokenizer import BOS_ID, EOS_ID, PAD_ID
-from attnkit.text.word_boundaries import Joints
+from attnkit.text.word_boundaries import WordBoundaries
 
 ENDS = 3
 """Tokens that are added to a pair."""
@@ -36,7 +36,7 @@ _TRIES = 8
 
 
 @dataclass(frozen=True)
-class Stretches:
+class SegmentSpans:
     """Documents cut into pieces of near-equal lengths, piece after piece; those of one token are left out."""
 
     documents: npt.NDArray[np.uint32]
@@ -47,7 +47,7 @@ class Stretches:
         return len(self.documents)
 
 
-def stretch(lengths: npt.NDArray[np.int32], most: int, first: int = 0) -> Stretches:
+def segment_spans(lengths: npt.NDArray[np.int32], most: int, first: int = 0) -> SegmentSpans:
     """Cut documents of some lengths, numbered from ``first``, into pieces of at most ``most`` tokens."""
     kept = np.flatnonzero(lengths >= _LEAST)
     sizes = lengths[kept].astype(np.int64)
@@ -56,7 +56,7 @@ def stretch(lengths: npt.NDArray[np.int32], most: int, first: int = 0) -> Stretc
     within = np.arange(len(owner)) - np.repeat(np.cumsum(n_pieces) - n_pieces, n_pieces)
     borders = [within * sizes[owner] // n_pieces[owner], (within + 1) * sizes[owner] // n_pieces[owner]]
     documents = (kept[owner] + first).astype(np.uint32)
-    return Stretches(documents, borders[0], (borders[1] - borders[0]).astype(np.int32))
+    return SegmentSpans(documents, borders[0], (borders[1] - borders[0]).astype(np.int32))
 
 
 @dataclass(frozen=True)
@@ -77,21 +77,28 @@ class _Drawn:
     """(B,) 0 where B is what follows A, else 1."""
 
 
-class PairRows:
-    """Rows of two segments with hidden tokens; satisfies ``rows.Rows``. Rows go by the numbers of their comings."""
+class NspDataset:
+    """Rows of two segments with hidden tokens; satisfies ``rows.Dataset``. Rows go by the numbers of their comings."""
 
     def __init__(
-        self, corpora: Corpora, masking: MaskingConfig, words: Words, joints: Joints, sentence_ends: Bools
+        self,
+        corpora: PackedCorpora,
+        masking: MaskingConfig,
+        words: MaskVocabulary,
+        joints: WordBoundaries,
+        sentence_ends: Bools,
     ) -> None:
-        """Take documents, masking and vocabulary as ``MaskedRows`` does, and which ids end a sentence (V,)."""
+        """Take documents, masking and vocabulary as ``MlmDataset`` does, and which ids end a sentence (V,)."""
         self.corpora, self.store = corpora, corpora.store
         self.masking, self.words, self.joints, self.sentence_ends = masking, words, joints, sentence_ends
         lengths = self.store.lengths
-        cut = [stretch(lengths[span], corpora.room - ENDS, span.start) for span in corpora.spans]
-        self.pieces = Stretches(*(np.concatenate([getattr(one, name) for one in cut]) for name in _FIELDS))
+        cut = [segment_spans(lengths[span], corpora.row_length - ENDS, span.start) for span in corpora.spans]
+        self.pieces = SegmentSpans(*(np.concatenate([getattr(one, name) for one in cut]) for name in _FIELDS))
         self._document_lengths = lengths
         self._first = np.cumsum([0, *map(len, cut)])
-        self.mixture = Mixture([len(one) for one in cut], corpora.weights([int(one.lengths.sum()) for one in cut]))
+        self.mixture = CorpusMixture(
+            [len(one) for one in cut], corpora.weights([int(one.lengths.sum()) for one in cut])
+        )
 
     def __len__(self) -> int:
         return len(self.mixture)
@@ -103,7 +110,7 @@ class PairRows:
 
     @functools.cached_property
     def lengths(self) -> tuple[Sizes, Sizes]:
-        """(n,) most tokens of each coming but for one, and that one, as ``PackedRows`` has them."""
+        """(n,) most tokens of each coming but for one, and that one, as ``PackedDataset`` has them."""
         return self.mixture.spread(self.pieces.lengths + np.int32(ENDS - 1)), np.ones(len(self), np.int32)
 
     def corpus(self, numbers: Ids) -> Ids:
@@ -114,11 +121,11 @@ class PairRows:
         """Return the numbers that come in an epoch; None where these are all."""
         return self.mixture.draw(seed, epoch)
 
-    def batch(self, indices: Ids, seed: int, epoch: int) -> PassageBatch:
+    def batch(self, indices: Ids, seed: int, epoch: int) -> LanguageModelBatch:
         """Return the rows at ``indices`` as this epoch pairs them and hides their tokens, whole rows first."""
         laid, segments, follows = self._lay(indices, seed, epoch)
         masking = Masking(self.masking, self.words, seed, epoch)
-        masked = masking.apply(laid.ids, laid.free, self._begins(laid), laid.numbers)
+        masked = masking.apply(laid.ids, laid.maskable, self._begins(laid), laid.numbers)
         batch = make_batch(laid, masked.ids, masked.chosen, masked.targets)
         return replace(batch, segments=torch.from_numpy(segments), follows=torch.from_numpy(follows))
 
@@ -126,11 +133,11 @@ class PairRows:
         """Return how many tokens of these rows this epoch hides, at least 1, and how many rows there are."""
         laid, _, _ = self._lay(indices, seed, epoch)
         masking = Masking(self.masking, self.words, seed, epoch)
-        chosen = masking.choose(laid.free, self._begins(laid), laid.numbers)
+        chosen = masking.choose(laid.maskable, self._begins(laid), laid.numbers)
         return {"nll": max(1, int(chosen.sum())), "next": len(indices)}
 
-    def _begins(self, laid: Laid) -> Bools | None:
-        return None if self.masking.mask_unit == "tokens" else self.joints.begins(laid.ids)
+    def _begins(self, laid: PackedBatch) -> Bools | None:
+        return None if self.masking.mask_unit == "tokens" else self.joints.word_starts(laid.ids)
 
     def _draw(self, numbers: Ids, seed: int, epoch: int) -> _Drawn:
         pieces = self.mixture.rows(numbers)
@@ -166,7 +173,7 @@ class PairRows:
             waiting &= ~good
         return others
 
-    def _lay(self, numbers: Ids, seed: int, epoch: int) -> tuple[Laid, Ids, Ids]:
+    def _lay(self, numbers: Ids, seed: int, epoch: int) -> tuple[PackedBatch, Ids, Ids]:
         """Lay out pairs, whole rows first; return also the segments (B, T) and what follows (B,)."""
         drawn = self._draw(numbers, seed, epoch)
         sizes = drawn.cuts + drawn.sizes + ENDS
@@ -176,7 +183,7 @@ class PairRows:
         at = np.arange(len(order)) * length
         ids = np.full(len(order) * length, PAD_ID, np.int64)
         free, segments = np.zeros(len(ids), np.bool_), np.zeros(len(ids), np.int64)
-        first, second = tiled(at + 1, cuts), tiled(at + cuts + 2, lengths)
+        first, second = ranges(at + 1, cuts), ranges(at + cuts + 2, lengths)
         pieces = drawn.pieces[order]
         ids[first] = self._gather(pieces, self.pieces.offsets[pieces], cuts)
         ids[second] = self._gather(drawn.others[order], drawn.skips[order], lengths)
@@ -184,11 +191,11 @@ class PairRows:
         free[first] = free[second] = True
         if self.words.unknown is not None:
             free &= ids != self.words.unknown
-        segments[tiled(at + cuts + 2, lengths + 1)] = 1
+        segments[ranges(at + cuts + 2, lengths + 1)] = 1
         padding = (np.arange(length) >= sizes[:, None]).astype(np.int64)
         shape = len(order), length
         n_whole = int((sizes == length).sum())
-        laid = Laid(ids.reshape(shape), free.reshape(shape), padding, padding, numbers[order], n_whole)
+        laid = PackedBatch(ids.reshape(shape), free.reshape(shape), padding, padding, numbers[order], n_whole)
         return laid, segments.reshape(shape), drawn.follows[order]
 
     def _gather(self, pieces: Ids, skips: Ids, lengths: Ids) -> Ids:
@@ -200,4 +207,4 @@ _FIELDS = ("documents", "offsets", "lengths")
 
 def _coins(purpose: str, numbers: Ids, seed: int, epoch: int) -> npt.NDArray[np.float64]:
     """Return a number in [0, 1) for each row."""
-    return Scramble(purpose, seed, epoch).apply(numbers.astype(np.uint32)).astype(np.float64) / 2**32
+    return FeistelPermutation(purpose, seed, epoch).apply(numbers.astype(np.uint32)).astype(np.float64) / 2**32

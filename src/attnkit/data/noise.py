@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attnkit.data.config import NoiseConfig
-from attnkit.data.permutation import Scramble, Words
+from attnkit.data.permutation import FeistelPermutation, Words
 
 Ids = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -23,7 +23,7 @@ class Noise:
         self.config = config
         self._key = (seed, epoch)
 
-    def tokens(self, ids: Ids, lengths: Ids, rows: Ids, blank: int) -> tuple[Ids, Ids]:
+    def corrupt_tokens(self, ids: Ids, lengths: Ids, rows: Ids, blank: int) -> tuple[Ids, Ids]:
         """Return noisy copies of several rows laid end to end, and the length of each.
 
         Args:
@@ -50,7 +50,7 @@ class Noise:
             ids[moved] = ids[moved[order]]
         return ids, np.bincount(owner, minlength=len(rows)).astype(np.int64)
 
-    def vectors(
+    def corrupt_vectors(
         self, vectors: npt.NDArray[np.float32], rows: Ids, mean: npt.NDArray[np.float32]
     ) -> npt.NDArray[np.float32]:
         """Return copies of vectors (B, d), of the given rows, with masked numbers set to their column's mean (d,)."""
@@ -60,8 +60,8 @@ class Noise:
 
     def _coins(self, purpose: str, rows: Ids, places: Ids) -> Floats:
         """Return a number in [0, 1) for each token, by its row and its place in it."""
-        of_rows = Scramble(f"noise {purpose} row", *self._key).apply(_words(rows))
-        return Scramble(f"noise {purpose} place", *self._key).apply(of_rows + _words(places)) / 2**32
+        of_rows = FeistelPermutation(f"noise {purpose} row", *self._key).apply(_words(rows))
+        return FeistelPermutation(f"noise {purpose} place", *self._key).apply(of_rows + _words(places)) / 2**32
 
 
 def _words(numbers: Ids) -> Words:

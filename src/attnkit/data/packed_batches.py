@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attnkit.data.best_fit import Packing, pack
-from attnkit.data.language_sampling import Mixture, shares
+from attnkit.data.language_sampling import CorpusMixture, sampling_probabilities
 from attnkit.data.permutation import Words as Numbers
 from attnkit.data.store import Store
 from attnkit.text.tokenizer import BOS_ID, EOS_ID, PAD_ID
@@ -25,18 +25,18 @@ Sizes = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True)
-class Corpora:
+class PackedCorpora:
     """Encoded documents of one corpus or several, and how they become rows."""
 
     store: Store
     """A row for each document, corpus after corpus."""
-    room: int
+    row_length: int
     """Tokens of a row."""
     n_documents: tuple[int, ...] = ()
     """Of each corpus; empty where all are one."""
     alpha: float = 1.0
     """The exponent of the corpora's shares; see ``mixing``."""
-    isolated: bool = True
+    isolate_documents: bool = True
     """Whether passages that share a row are apart; otherwise a row is one passage, its padding another."""
 
     def __post_init__(self) -> None:
@@ -59,16 +59,19 @@ class Corpora:
         """Return how often an epoch uses each document of each corpus, from the corpora's tokens."""
         if self.alpha == 1 or len(sizes) == 1:
             return [1.0] * len(sizes)
-        return [share * sum(sizes) / size for share, size in zip(shares(sizes, self.alpha), sizes, strict=True)]
+        return [
+            share * sum(sizes) / size
+            for share, size in zip(sampling_probabilities(sizes, self.alpha), sizes, strict=True)
+        ]
 
 
 @dataclass(frozen=True)
-class Laid:
+class PackedBatch:
     """Pieces laid out in rows."""
 
     ids: Ids
     """(B, T) with the first and last token of each piece where it has them, PAD elsewhere."""
-    free: Bools
+    maskable: Bools
     """(B, T) True at tokens of the documents."""
     pieces: Ids
     """(B, T) the piece of each place, counted in each row; the rest of a row is one more."""
@@ -76,20 +79,20 @@ class Laid:
     """(B, T) the same by what may see each other."""
     numbers: Ids
     """(B,) the numbers of the rows, in the order they were laid in: whole ones first."""
-    n_whole: int
+    n_unmixed: int
 
 
-class PackedRows:
-    """Corpora packed into rows. Rows go by the numbers of their comings (``mixing.Mixture``)."""
+class PackedDataset:
+    """Corpora packed into rows. Rows go by the numbers of their comings (``mixing.CorpusMixture``)."""
 
-    def __init__(self, corpora: Corpora, ends: int) -> None:
+    def __init__(self, corpora: PackedCorpora, ends: int) -> None:
         """Take what to pack, and how many tokens are added to each piece: two for its first and its last, or none."""
         self.corpora, self.store, self._ends = corpora, corpora.store, ends
         lengths = self.store.lengths
-        packed = [pack(lengths[span], corpora.room, ends) for span in corpora.spans]
+        packed = [pack(lengths[span], corpora.row_length, ends) for span in corpora.spans]
         sizes = [int(lengths[span].sum(dtype=np.int64)) for span in corpora.spans]
         self.packing = _joined(packed, [span.start for span in corpora.spans])
-        self.mixture = Mixture([len(one) for one in packed], corpora.weights(sizes))
+        self.mixture = CorpusMixture([len(one) for one in packed], corpora.weights(sizes))
 
     def __len__(self) -> int:
         return len(self.mixture)
@@ -110,7 +113,7 @@ class PackedRows:
     @property
     def padding(self) -> float:
         """Share of all places that hold no token."""
-        return 1 - float(self.sizes.sum(dtype=np.int64)) / max(1, self.corpora.room * len(self.packing))
+        return 1 - float(self.sizes.sum(dtype=np.int64)) / max(1, self.corpora.row_length * len(self.packing))
 
     def corpus(self, numbers: Ids) -> Ids:
         """Return the corpus of each row."""
@@ -125,14 +128,14 @@ class PackedRows:
         """Return the numbers that come in an epoch; None where these are all."""
         return self.mixture.draw(seed, epoch)
 
-    def lay(self, numbers: Ids) -> Laid:
+    def collate(self, numbers: Ids) -> PackedBatch:
         """Lay out rows."""
         packing, ends = self.packing, self._ends
         rows = self.mixture.rows(numbers)
         n_pieces = packing.row_starts[rows + 1] - packing.row_starts[rows]
         sizes = self.sizes[rows].astype(np.int64)
         length = int(sizes.max())
-        whole = (sizes == length) & (n_pieces == 1) if self.corpora.isolated else sizes == length
+        whole = (sizes == length) & (n_pieces == 1) if self.corpora.isolate_documents else sizes == length
         order = np.concatenate([np.flatnonzero(whole), np.flatnonzero(~whole)])
         starts, n_pieces, sizes = packing.row_starts[rows[order]], n_pieces[order], sizes[order]
         row = np.repeat(np.arange(len(order)), n_pieces)
@@ -143,18 +146,20 @@ class PackedRows:
         behind = np.cumsum(places) - places
         at = row * length + behind - np.repeat(np.cumsum(sizes) - sizes, n_pieces)  # where each piece begins
         pieces = np.repeat(n_pieces, length)
-        pieces[tiled(at, places)] = np.repeat(number, places)
+        pieces[ranges(at, places)] = np.repeat(number, places)
         ids = np.full(len(order) * length, PAD_ID, np.int64)
-        tokens = tiled(at + (ends > 0), lengths)
+        tokens = ranges(at + (ends > 0), lengths)
         documents = packing.documents[piece].astype(np.int64)
         ids[tokens] = self.store.gather_parts(documents, packing.offsets[piece], lengths)
         if ends:
             ids[at], ids[at + places - 1] = BOS_ID, EOS_ID
         free = np.zeros(len(ids), np.bool_)
         free[tokens] = True
-        passages = pieces if self.corpora.isolated else (pieces == np.repeat(n_pieces, length)).astype(np.int64)
+        passages = (
+            pieces if self.corpora.isolate_documents else (pieces == np.repeat(n_pieces, length)).astype(np.int64)
+        )
         shape = -1, length
-        return Laid(
+        return PackedBatch(
             ids.reshape(shape),
             free.reshape(shape),
             pieces.reshape(shape),
@@ -164,7 +169,7 @@ class PackedRows:
         )
 
 
-def tiled(starts: Ids, lengths: Ids) -> Ids:
+def ranges(starts: Ids, lengths: Ids) -> Ids:
     """Return the places from each start on, as many as each length says, end to end."""
     behind = np.cumsum(lengths) - lengths
     return np.repeat(starts - behind, lengths) + np.arange(int(lengths.sum()))

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
 from attnkit.data.config import DataConfig
-from attnkit.data.store import FORMAT, Store, StoreWriter, read_index, writing
+from attnkit.data.store import FORMAT, Store, StoreWriter, read_index, store_writer
 from attnkit.errors import RunError
 from attnkit.io import atomic
 from attnkit.text.tokenizer import BOS_ID, EOS_ID, PAD_ID
@@ -164,10 +164,13 @@ def write_pairs(
     """
     kept: list[int] = []
     dropped = Dropped()
-    with atomic.new_folder(folder) as temporary:
+    with atomic.atomic_dir(folder) as temporary:
         for side in ("src", "tgt"):
             atomic.make_dirs(temporary / side)
-        with writing(temporary / "src", vocab_sizes[0]) as src, writing(temporary / "tgt", vocab_sizes[1]) as tgt:
+        with (
+            store_writer(temporary / "src", vocab_sizes[0]) as src,
+            store_writer(temporary / "tgt", vocab_sizes[1]) as tgt,
+        ):
             for batches in corpora:
                 n_kept = 0
                 for rows in batches:
@@ -175,7 +178,7 @@ def write_pairs(
                     n_kept += n_added
                 kept.append(n_kept)
         index: dict[str, Any] = {"format": FORMAT, "corpora": kept, "dropped": asdict(dropped)}
-        atomic.write_into(temporary / "pairs.json", json.dumps(index).encode())
+        atomic.write_new_file(temporary / "pairs.json", json.dumps(index).encode())
     return Pairs.open(folder)
 
 

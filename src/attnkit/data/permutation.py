@@ -18,7 +18,7 @@ _MULTIPLIERS = (0x7FEB352D, 0x846CA68B)  # "lowbias32", Wellons 2018, "Prospecti
 _INVERSES = tuple(pow(multiplier, -1, 1 << 32) for multiplier in _MULTIPLIERS)
 
 
-class Scramble:
+class FeistelPermutation:
     """A pseudo-random bijection of the 32-bit numbers, chosen by a key; sorting by it shuffles, its inverse undoes it.
 
     Needs no table, which is what keeps a plan's memory below that of a stored permutation.
@@ -67,7 +67,7 @@ def span(part: slice) -> Words:
     return np.arange(part.start, part.stop, dtype=np.uint32)
 
 
-def low_words(keys: npt.NDArray[np.uint64]) -> Words:
+def random_uint32(keys: npt.NDArray[np.uint64]) -> Words:
     """Return the low 32 bits of ``keys`` in their own memory, giving back the other half of it."""
     n = len(keys)
     words = keys.view(np.uint32)
@@ -79,17 +79,17 @@ def low_words(keys: npt.NDArray[np.uint64]) -> Words:
     return keys.view(np.uint32)[:n]
 
 
-def shuffled(n: int, scramble: Scramble) -> Words:
+def shuffled(n: int, scramble: FeistelPermutation) -> Words:
     """Return the numbers below ``n`` in an order that ``scramble`` chooses."""
     keys = np.empty(n, np.uint64)
     for part in parts(n):
         numbers = span(part)
         keys[part] = scramble.apply(numbers).astype(np.uint64) << np.uint64(32) | numbers
     keys.sort()
-    return low_words(keys)
+    return random_uint32(keys)
 
 
-def subset(n: int, size: int, scramble: Scramble) -> Words:
+def subset(n: int, size: int, scramble: FeistelPermutation) -> Words:
     """Return ``size`` of the numbers below ``n`` in rising order, every choice being equally likely."""
     if not size:
         return np.empty(0, np.uint32)

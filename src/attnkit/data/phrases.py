@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from attnkit.data.word_ids import Numbered
-from attnkit.kernels.pairs import RARE, Joiner, Kinds, Pair, PairCounter
+from attnkit.data.word_ids import WordIds
+from attnkit.kernels.pairs import RARE, Pair, PairCounter, PhraseJoiner, WordClasses
 from attnkit.kernels.words import LINE_END
 from attnkit.text.config import PhrasesConfig
 from attnkit.text.phrases import Phrase, Phrases, score
@@ -27,7 +27,7 @@ class Found:
     """Occurrences of pairs that were forgotten for lack of room."""
 
 
-def find_phrases(text: Numbered, config: PhrasesConfig, lower: bool, tell: Tell) -> Found:
+def find_phrases(text: WordIds, config: PhrasesConfig, lower: bool, tell: Tell) -> Found:
     """Find phrases in a text and join them there, ``config.passes`` times; a pass that finds none is the last."""
     passes: list[tuple[Phrase, ...]] = []
     n_lost = 0
@@ -47,7 +47,7 @@ def find_phrases(text: Numbered, config: PhrasesConfig, lower: bool, tell: Tell)
     return Found(Phrases(config, lower, (*passes, *((),) * (config.passes - len(passes)))), n_lost)
 
 
-def apply_phrases(text: Numbered, phrases: Phrases, tell: Tell) -> None:
+def apply_phrases(text: WordIds, phrases: Phrases, tell: Tell) -> None:
     """Join in a text the phrases that were found in another."""
     config = phrases.config
     for number, found in enumerate(phrases.passes, 1):
@@ -58,13 +58,13 @@ def apply_phrases(text: Numbered, phrases: Phrases, tell: Tell) -> None:
             parts = [places.get(part, RARE) for part in phrase.parts]
             between = [int(kinds.of[part]) for part in parts[1:-1] if part >= 0]
             if min(parts) >= 0 and min(between, default=1) > 0:
-                targets[parts[0], kinds.gap(tuple(between)), parts[-1]] = phrase.parts
+                targets[parts[0], kinds.is_boundary(tuple(between)), parts[-1]] = phrase.parts
         tell(f"pass {number}: joining {len(targets):,} of {len(found):,} phrases")
         if targets:
             _join(text, kinds, targets, config.joiner)
 
 
-def numbers_of(text: Numbered, words: Collection[str]) -> dict[str, int]:
+def numbers_of(text: WordIds, words: Collection[str]) -> dict[str, int]:
     """Return the numbers of those of some words that a text has."""
     found: dict[str, int] = {}
     for begin in range(0, len(text.counts) if words else 0, _AT_ONCE):
@@ -74,18 +74,18 @@ def numbers_of(text: Numbered, words: Collection[str]) -> dict[str, int]:
     return found
 
 
-def _kinds(text: Numbered, connectors: Sequence[str], least: int) -> Kinds:
+def _kinds(text: WordIds, connectors: Sequence[str], least: int) -> WordClasses:
     """Return what may be a pair: words that occur often enough and are no connectors."""
     kinds = np.where(text.counts >= least, 0, RARE).astype(np.int32)
     places = numbers_of(text, set(connectors))
     for kind, connector in enumerate(dict.fromkeys(connectors), 1):
         if connector in places:
             kinds[places[connector]] = kind
-    return Kinds(kinds, len(set(connectors)))
+    return WordClasses(kinds, len(set(connectors)))
 
 
 def _choose(
-    text: Numbered, config: PhrasesConfig, kinds: Kinds, counter: PairCounter
+    text: WordIds, config: PhrasesConfig, kinds: WordClasses, counter: PairCounter
 ) -> tuple[list[Phrase], dict[Pair, tuple[str, ...]]]:
     """Return the phrases of a pass, the highest scores first, and the pairs of numbers that they are."""
     rows, counts = counter.pairs(config.min_count)
@@ -105,14 +105,14 @@ def _choose(
     return phrases, targets
 
 
-def _join(text: Numbered, kinds: Kinds, targets: dict[Pair, tuple[str, ...]], joiner: str) -> None:
+def _join(text: WordIds, kinds: WordClasses, targets: dict[Pair, tuple[str, ...]], joiner: str) -> None:
     """Give each phrase the number of the word that is written like it, or the next one, and put it in the text."""
     joined = {pair: joiner.join(parts) for pair, parts in targets.items()}
     places = numbers_of(text, set(joined.values()))
     n_old = len(text.counts)
     added = [name for name in dict.fromkeys(joined.values()) if name not in places]
     places.update((name, n_old + i) for i, name in enumerate(added))
-    join = Joiner(kinds, {pair: places[name] for pair, name in joined.items()}, n_old + len(added))
+    join = PhraseJoiner(kinds, {pair: places[name] for pair, name in joined.items()}, n_old + len(added))
     n_words = 0
 
     def change(numbers: NDArray[np.int32]) -> NDArray[np.int32]:

@@ -16,36 +16,36 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from attnkit.checkpoints.dir_digest import Contents, describe_folder, faults, signed
+from attnkit.checkpoints.dir_digest import Contents, describe_folder, find_mismatches, with_checksum
 from attnkit.errors import DataError, RunError, UsageError
 from attnkit.io import atomic
-from attnkit.io.safe_read import parse_json, read_plain
-from attnkit.text.check_report import Report
+from attnkit.io.safe_read import parse_json, read_regular_file
+from attnkit.text.check_report import CheckReport
 
-MOST_TEXT = 1 << 26
+MAX_TEXT_BYTES = 1 << 26
 """Bytes of a text file in the folder."""
-_MOST_INDEX = 1 << 24  # bytes
+_MAX_INDEX_BYTES = 1 << 24  # bytes
 
 
 @dataclass(frozen=True)
-class Stage:
+class StatusEvent:
     """Something that takes a while has begun."""
 
     text: str
 
 
 @dataclass(frozen=True)
-class Warned:
+class WarningEvent:
     """Something is not as it should be; the run goes on."""
 
     text: str
 
 
 @dataclass(frozen=True)
-class Checked:
+class DataCheckEvent:
     """Two files were looked through before they are used."""
 
-    report: Report
+    report: CheckReport
 
 
 class _Index(BaseModel, extra="forbid", strict=True):
@@ -59,7 +59,7 @@ class _Index(BaseModel, extra="forbid", strict=True):
     sha256: str = ""
 
 
-def is_made(folder: Path, inputs: Sequence[str], origin: str | None) -> bool:
+def is_prepared(folder: Path, inputs: Sequence[str], origin: str | None) -> bool:
     """Return whether the folder is there; one that was made for other weights goes, to be made anew.
 
     Args:
@@ -86,25 +86,25 @@ def write_index(folder: Path, inputs: Iterable[Path], origin: str | None, counts
     """Write ``prepared.json``, the last file of a folder that is being made."""
     known = {str(path): fingerprint(path) for path in inputs}
     index = _Index(files=known, init_from=origin, counts=dict(counts), contents=describe_folder(folder))
-    atomic.write_into(folder / "prepared.json", signed(index.model_dump()))
+    atomic.write_new_file(folder / "prepared.json", with_checksum(index.model_dump()))
 
 
 def read_index(folder: Path) -> dict[str, Any]:
     """Return what ``prepared.json`` says. Raises ``RunError`` if it is damaged."""
     with _rebuildable(folder):
-        raw = read_plain(folder / "prepared.json", _MOST_INDEX)
+        raw = read_regular_file(folder / "prepared.json", _MAX_INDEX_BYTES)
         parse_json(raw)  # stricter than what follows: a key stands once
         try:
             index = _Index.model_validate_json(raw)
         except ValidationError as error:
             raise ValueError("prepared.json does not say what it should") from error
-        if signed(index.model_dump()) != raw:
+        if with_checksum(index.model_dump()) != raw:
             raise ValueError("prepared.json is not as it was written")
         return dict(index)
 
 
 @contextmanager
-def opening(folder: Path) -> Iterator[dict[str, Any]]:
+def open_prepared_dir(folder: Path) -> Iterator[dict[str, Any]]:
     """Yield what ``prepared.json`` says and, when the rest has been read, see that each file is as it was written.
 
     Raises:
@@ -113,7 +113,7 @@ def opening(folder: Path) -> Iterator[dict[str, Any]]:
     index = read_index(folder)
     with _rebuildable(folder):
         yield index
-        for fault in faults(folder, index["contents"]):
+        for fault in find_mismatches(folder, index["contents"]):
             raise ValueError(fault)
 
 
@@ -148,7 +148,7 @@ def fingerprint(path: Path) -> str:
     return digest.hexdigest()
 
 
-def choose_held_out(total: int, held_out: int, seed: int, where: str) -> set[int]:
+def sample_validation_indices(total: int, held_out: int, seed: int, where: str) -> set[int]:
     """Return which of ``total`` rows, counted from 0, are kept for validation. Raises ``DataError`` below 2."""
     if total < 2:
         what = f"{total} row{'s'[: total != 1]} cannot be trained on with one held out"
@@ -156,7 +156,7 @@ def choose_held_out(total: int, held_out: int, seed: int, where: str) -> set[int
     return set(random.Random(seed).sample(range(total), min(held_out, max(1, total // 20))))
 
 
-def count_first(reasons: Mapping[str, bool], counts: dict[str, int]) -> bool:
+def count_reason(reasons: Mapping[str, bool], counts: dict[str, int]) -> bool:
     """Return whether there is a reason to leave a row out, having counted the first that applies."""
     reason = next((name for name, applies in reasons.items() if applies), None)
     if reason is not None:
@@ -167,14 +167,14 @@ def count_first(reasons: Mapping[str, bool], counts: dict[str, int]) -> bool:
 def write_lines(path: Path, lines: Iterable[str]) -> None:
     """Write the lines to validate on, into a folder that is being made."""
     text = "".join(line + "\n" for line in lines).encode()
-    if len(text) > MOST_TEXT:
-        raise DataError(f"the validation text has more than {MOST_TEXT:,} bytes", help="give less of it")
-    atomic.write_into(path, text)
+    if len(text) > MAX_TEXT_BYTES:
+        raise DataError(f"the validation text has more than {MAX_TEXT_BYTES:,} bytes", help="give less of it")
+    atomic.write_new_file(path, text)
 
 
 def read_lines(path: Path) -> list[str]:
     """Return what ``write_lines`` wrote."""
-    return read_plain(path, MOST_TEXT).decode().split("\n")[:-1]
+    return read_regular_file(path, MAX_TEXT_BYTES).decode().split("\n")[:-1]
 
 
 def _refuse_changed_files(inputs: Sequence[str], known: Mapping[str, str]) -> None:

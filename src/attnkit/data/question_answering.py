@@ -41,7 +41,7 @@ class Texts(Protocol):
         ...
 
 
-class Held:
+class InMemoryTokens:
     """Rows of ids in memory."""
 
     def __init__(self, rows: Sequence[Sequence[int]]) -> None:
@@ -117,8 +117,8 @@ class WindowBatch:
         return WindowBatch(*(part.to(device, non_blocking=True) for part in vars(self).values()))
 
 
-class WindowRows:
-    """Windows with their questions; satisfies ``rows.Rows``."""
+class StridedContextDataset:
+    """Windows with their questions; satisfies ``rows.Dataset``."""
 
     def __init__(
         self, questions: Texts, contexts: Texts, context_of: Longs, sizes: WindowSizes, answers: Longs | None = None

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attnkit.data.batch_plan import EpochPlan, plan_epoch
-from attnkit.data.feed import Position, Step, slices_of
+from attnkit.data.feed import Position, StepBatches, slices_of
 from attnkit.data.permutation import Words
 from attnkit.errors import RunError
 
@@ -18,7 +18,7 @@ Indices = npt.NDArray[np.int64]
 Lengths = npt.NDArray[np.integer[Any]]
 
 
-class Rows(Protocol):
+class Dataset(Protocol):
     """Examples of a task, which alone knows what is in them."""
 
     @property
@@ -36,14 +36,14 @@ class Rows(Protocol):
 
 
 @dataclass
-class RowFeed:
+class BatchLoader:
     """Gives the steps of a training run over rows.
 
     The global batch depends on data, seed and ``max_tokens`` only. It is cut into ``world * accumulate`` slices of
     near-equal token counts, and rank r gets ``accumulate`` neighbours of them.
     """
 
-    rows: Rows
+    rows: Dataset
     seed: int
     max_tokens: int
     """Most padded tokens, in and out together, of the global batch."""
@@ -52,11 +52,11 @@ class RowFeed:
     world: int = 1
     examples: Callable[[int, int], Words | None] | None = None
     """From seed and epoch the indices that this epoch uses, repeats allowed; None, here or found: all of them once."""
-    even: bool = False
+    equalize_ranks: bool = False
     """Whether every rank has to compute equally often, if on batches that count for nothing."""
     _planned: tuple[int, EpochPlan] | None = field(default=None, init=False, repr=False)
 
-    def step_at(self, position: Position) -> tuple[Step[Any], Position]:
+    def batch_at(self, position: Position) -> tuple[StepBatches[Any], Position]:
         """Return the step at a position and the position after it. Calls may come in any order.
 
         Raises:
@@ -71,9 +71,9 @@ class RowFeed:
         costs = came_in + come_out
         mine, n_idle = slices_of(batch, costs, self)
         done = position.index + 1
-        step: Step[Any] = Step(
+        step: StepBatches[Any] = StepBatches(
             micro_batches=tuple(self.rows.batch(indices, self.seed, epoch) for indices in mine),
-            n_idle=n_idle,
+            n_padding_batches=n_idle,
             counts=self.rows.counts(batch, self.seed, epoch),
             n_tokens=int(costs.sum()),
             epoch=epoch + done / plan.n_batches,

@@ -22,11 +22,11 @@ from pydantic import BaseModel, Field
 
 from attnkit.errors import RunError
 from attnkit.io import atomic
-from attnkit.io.safe_read import open_plain, parse_json, read_plain
+from attnkit.io.safe_read import open_regular_file, parse_json, read_regular_file
 
 FORMAT = 1
 _CHUNK = 1 << 20  # rows
-_MOST_INDEX = 1 << 20  # bytes
+_MAX_INDEX_BYTES = 1 << 20  # bytes
 
 
 class _Index(BaseModel, extra="forbid", strict=True):
@@ -42,7 +42,7 @@ class _Index(BaseModel, extra="forbid", strict=True):
 
 
 class Store:
-    """Rows of ids in a folder written by ``write_store`` or ``writing``; only the pages that are read take memory."""
+    """Rows of ids in a folder written by ``write_store``, memory-mapped: only pages that are read take memory."""
 
     def __init__(
         self, folder: Path, ids: npt.NDArray[Any], offsets: npt.NDArray[np.int64], index: dict[str, Any]
@@ -210,17 +210,17 @@ class StoreWriter:
 
 
 @contextlib.contextmanager
-def writing(folder: Path, vocab_size: int) -> Iterator[StoreWriter]:
-    """Give a writer for a store in ``folder`` (empty, below an ``atomic.new_folder``); the index is written last."""
-    with atomic.create(folder / "ids.bin") as ids, atomic.create(folder / "offsets.bin") as offsets:
+def store_writer(folder: Path, vocab_size: int) -> Iterator[StoreWriter]:
+    """Give a writer for a store in ``folder`` (empty, below an ``atomic.atomic_dir``); the index is written last."""
+    with atomic.create_exclusive(folder / "ids.bin") as ids, atomic.create_exclusive(folder / "offsets.bin") as offsets:
         writer = StoreWriter(ids, offsets, vocab_size)
         yield writer
-    atomic.write_into(folder / "index.json", json.dumps(writer.index(), indent=1).encode())
+    atomic.write_new_file(folder / "index.json", json.dumps(writer.index(), indent=1).encode())
 
 
 def write_store(folder: Path, batches: Iterable[Sequence[Sequence[int]]], vocab_size: int) -> Store:
     """Write a store in the time and memory of one batch; the folder appears when it is complete, or not at all."""
-    with atomic.new_folder(folder) as temporary, writing(temporary, vocab_size) as writer:
+    with atomic.atomic_dir(folder) as temporary, store_writer(temporary, vocab_size) as writer:
         for rows in batches:
             writer.add(rows)
     return Store.open(folder)
@@ -229,7 +229,7 @@ def write_store(folder: Path, batches: Iterable[Sequence[Sequence[int]]], vocab_
 def read_index(path: Path) -> dict[str, Any]:
     """Return the JSON index of an encoded folder. Raises ``RunError`` if it is missing, damaged or another format's."""
     try:
-        index = parse_json(read_plain(path, _MOST_INDEX))
+        index = parse_json(read_regular_file(path, _MAX_INDEX_BYTES))
     except (OSError, ValueError) as error:
         raise _damaged(path, "cannot be read") from error
     if not isinstance(index, dict) or index.get("format") != FORMAT:
@@ -239,7 +239,7 @@ def read_index(path: Path) -> dict[str, Any]:
 
 def _map(path: Path, dtype: np.dtype[Any], n: int) -> npt.NDArray[Any]:
     try:
-        with open_plain(path) as stream:
+        with open_regular_file(path) as stream:
             size = os.fstat(stream.fileno()).st_size
             if size != n * dtype.itemsize:
                 raise _damaged(path, f"has {size:,} bytes instead of {n * dtype.itemsize:,}")

@@ -13,7 +13,7 @@ from attnkit.kernels.words import Numbers
 _AT_ONCE = 1 << 18  # numbers
 
 
-class Spool:
+class TempIdFile:
     """A row of numbers of words that may be larger than memory; ``kernels.words.LINE_END`` ends a line."""
 
     def __init__(self, stream: Any) -> None:

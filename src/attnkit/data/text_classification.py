@@ -18,7 +18,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from attnkit.data.store import Store, writing
+from attnkit.data.store import Store, store_writer
 from attnkit.errors import RunError
 from attnkit.io import atomic
 from attnkit.text.tokenizer import BOS_ID, EOS_ID, PAD_ID
@@ -50,8 +50,8 @@ class TextBatch:
         return self.ids, self.real, self.segments
 
 
-class TextRows:
-    """Texts and their labels; satisfies ``rows.Rows``."""
+class TextClassificationDataset:
+    """Texts and their labels; satisfies ``rows.Dataset``."""
 
     def __init__(self, texts: Store, labels: Store, separators: int = 1) -> None:
         if len(texts) != len(labels):
@@ -61,7 +61,7 @@ class TextRows:
         self.separators = separators
 
     @classmethod
-    def open(cls, folder: Path, separators: int = 1) -> TextRows:
+    def open(cls, folder: Path, separators: int = 1) -> TextClassificationDataset:
         """Open what ``write_texts`` wrote. Raises ``RunError`` naming the file that is wrong."""
         texts, labels = Store.open(folder / "texts"), Store.open(folder / "labels")
         if len(texts) != len(labels) or labels.lengths.tolist() != [1] * len(labels):
@@ -100,7 +100,7 @@ def write_texts(folder: Path, rows: Iterable[Row], vocab_size: int, n_labels: in
     """Write rows and their labels into a new folder."""
     for name in ("texts", "labels"):
         atomic.make_dirs(folder / name)
-    with writing(folder / "texts", vocab_size) as texts, writing(folder / "labels", n_labels) as labels:
+    with store_writer(folder / "texts", vocab_size) as texts, store_writer(folder / "labels", n_labels) as labels:
         for ids, label in rows:
             texts.add([ids])
             labels.add([[label]])

@@ -48,15 +48,15 @@ class TagBatch:
         return TagBatch(*(part.to(device, non_blocking=True) for part in vars(self).values()))
 
 
-class TaggedRows:
-    """Pieces of sentences with the tags of their words; satisfies ``rows.Rows``."""
+class TokenClassificationDataset:
+    """Pieces of sentences with the tags of their words; satisfies ``rows.Dataset``."""
 
     def __init__(self, texts: Texts, marks: Texts, longest: int) -> None:
         """Take n sentences.
 
         Args:
             texts: their tokens.
-            marks: what ``marks_of`` says of each token.
+            marks: what ``first_subword_mask`` says of each token.
             longest: most tokens of a row, the two symbols around the piece included. Parts of a sentence that is longer
                 have half of it in common with the part before, or more.
         """
@@ -137,7 +137,7 @@ class TaggedRows:
         return {"nll": int(self.n_words[indices].sum())}
 
 
-def marks_of(words: EncodedWords, tags: Sequence[int] | None = None) -> Longs:
+def first_subword_mask(words: EncodedWords, tags: Sequence[int] | None = None) -> Longs:
     """Return what there is to know of each token of a sentence: whether it is a word's first one, and the word's tag.
 
     Args:
@@ -168,7 +168,7 @@ def with_tokens(words: EncodedWords) -> EncodedWords:
     return EncodedWords(ids, np.array(behind[:-1], np.int64) + before)
 
 
-def by_sentence(rows: TaggedRows, found: Sequence[Sequence[Said]]) -> Iterator[list[Said]]:
+def group_by_sentence(rows: TokenClassificationDataset, found: Sequence[Sequence[Said]]) -> Iterator[list[Said]]:
     """Yield what was found of each sentence's words, put together from what was of each row's (W,)."""
     words: list[Said] = []
     for row, (sentence, here) in enumerate(zip(rows.sentences.tolist(), found, strict=True)):

@@ -16,13 +16,13 @@ import torch
 from pydantic import BaseModel, Field
 from torch import Tensor
 
-from attnkit.data.arrays import MOST_COLUMNS, Vectors
+from attnkit.data.arrays import MAX_COLUMNS, Vectors
 from attnkit.data.config import NoiseConfig
 from attnkit.data.noise import Noise
 from attnkit.data.store import FORMAT, read_index
 from attnkit.errors import RunError
 from attnkit.io import atomic
-from attnkit.io.safe_read import open_plain
+from attnkit.io.safe_read import open_regular_file
 
 _BLOCK = 1 << 12  # rows
 
@@ -32,7 +32,7 @@ class _Index(BaseModel, extra="forbid", strict=True):
 
     format: Literal[1]
     rows: int = Field(gt=0, lt=1 << 40)
-    width: int = Field(gt=0, le=MOST_COLUMNS)
+    width: int = Field(gt=0, le=MAX_COLUMNS)
     sha256: str
 
 
@@ -51,8 +51,8 @@ class VectorBatch:
         return VectorBatch(clean if self.noisy is self.clean else self.noisy.to(device, non_blocking=True), clean)
 
 
-class VectorRows:
-    """Rows of a folder that ``write_vectors`` made; satisfies ``rows.Rows``."""
+class VectorDataset:
+    """Rows of a folder that ``write_vectors`` made; satisfies ``rows.Dataset``."""
 
     def __init__(self, vectors: Vectors, digest: str, noise: NoiseConfig) -> None:
         self.vectors = vectors
@@ -61,13 +61,13 @@ class VectorRows:
         self.noise = noise
 
     @classmethod
-    def open(cls, folder: Path, noise: NoiseConfig) -> VectorRows:
+    def open(cls, folder: Path, noise: NoiseConfig) -> VectorDataset:
         """Map a folder, checking the size of its file. Raises ``RunError`` naming what is wrong."""
         path = folder / "index.json"
         raw = read_index(path)
         try:
             index = _Index.model_validate_json(json.dumps(raw))
-            with open_plain(folder / "vectors.bin") as stream:
+            with open_regular_file(folder / "vectors.bin") as stream:
                 shape = (index.rows, index.width)
                 if stream.seek(0, 2) != 4 * index.rows * index.width:
                     raise ValueError("vectors.bin has another size")
@@ -96,7 +96,7 @@ class VectorRows:
         target = torch.from_numpy(clean)
         if not self.noise.any:
             return VectorBatch(target, target)
-        noisy = Noise(self.noise, seed, epoch).vectors(clean, indices, self.mean.astype(np.float32))
+        noisy = Noise(self.noise, seed, epoch).corrupt_vectors(clean, indices, self.mean.astype(np.float32))
         return VectorBatch(torch.from_numpy(noisy), target)
 
     def counts(self, indices: npt.NDArray[np.int64], seed: int = 0, epoch: int = 0) -> Mapping[str, int]:
@@ -126,7 +126,7 @@ def write_vectors(folder: Path, blocks: Iterable[Vectors]) -> int:
     """
     digest, n_rows, width = hashlib.sha256(), 0, 0
     atomic.make_dirs(folder)
-    with atomic.create(folder / "vectors.bin") as stream:
+    with atomic.create_exclusive(folder / "vectors.bin") as stream:
         for block in blocks:
             if not len(block):
                 continue
@@ -136,5 +136,5 @@ def write_vectors(folder: Path, blocks: Iterable[Vectors]) -> int:
             n_rows, width = n_rows + len(block), block.shape[1]
     digest.update(str(width).encode())
     index: dict[str, Any] = {"format": FORMAT, "rows": n_rows, "width": width, "sha256": digest.hexdigest()}
-    atomic.write_into(folder / "index.json", json.dumps(index).encode())
+    atomic.write_new_file(folder / "index.json", json.dumps(index).encode())
     return n_rows

@@ -12,13 +12,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from attnkit.data.temp_id_file import Spool
+from attnkit.data.temp_id_file import TempIdFile
 from attnkit.distributed.processes import release_library
 from attnkit.errors import DataError
 from attnkit.kernels.words import LINE_END, TOO_LONG, NoTextError, Numberer, fastest
 from attnkit.text.byte_alphabet import CONTINUED
 from attnkit.text.lines import LineCounts, guess, is_utf16, opened
-from attnkit.text.long_lines import Part, read_parts
+from attnkit.text.long_lines import LineChunk, read_chunks
 from attnkit.text.tokenizer import UNK_ID, Tokenizer
 
 _BLOCK = 1 << 18
@@ -28,10 +28,10 @@ _BOM = "\ufeff".encode()
 
 
 @dataclass
-class Numbered:
+class WordIds:
     """A text of which every distinct word has a number, from 0 on, as they first came."""
 
-    spool: Spool
+    spool: TempIdFile
     counts: NDArray[np.int64]
     """How often each word occurs."""
     first: NDArray[np.int64]
@@ -48,7 +48,7 @@ class Numbered:
         return self.n_words - int(self.counts.sum())
 
 
-def number_words(sources: Sequence[Path], lower: bool, spool: Spool, tell: Callable[[str], None]) -> Numbered:
+def words_to_ids(sources: Sequence[Path], lower: bool, spool: TempIdFile, tell: Callable[[str], None]) -> WordIds:
     """Number the words between white space, lower-cased if that is asked for.
 
     Raises:
@@ -70,7 +70,7 @@ def number_words(sources: Sequence[Path], lower: bool, spool: Spool, tell: Calla
         signs = np.array([TOO_LONG, LINE_END], np.int32)  # as numpy counts from the end
         table = np.concatenate([same, signs])
         spool.rewrite(lambda numbers: table[numbers])
-    return Numbered(spool, numberer.counts, numberer.first, numberer.words, n_words, n_bytes)
+    return WordIds(spool, numberer.counts, numberer.first, numberer.words, n_words, n_bytes)
 
 
 class _Blocks:
@@ -125,9 +125,9 @@ class _Blocks:
             raise DataError("this is no UTF-8", where=f"{self.path}:1", help=guess(block, "utf-16"))
 
 
-def number_tokens(
-    sources: Sequence[Path], lower: bool, tokenizer: Tokenizer, spool: Spool, tell: Callable[[str], None]
-) -> Numbered:
+def token_words_to_ids(
+    sources: Sequence[Path], lower: bool, tokenizer: Tokenizer, spool: TempIdFile, tell: Callable[[str], None]
+) -> WordIds:
     """Number the tokens that a vocabulary makes of the lines: as its ids do, save that unknown text has no number.
 
     Raises:
@@ -137,7 +137,7 @@ def number_tokens(
     size = tokenizer.vocab_size
     counts, n_words, n_bytes = np.zeros(size, np.int64), 0, 0
     for path in sources:
-        for some in _batches(read_parts(path)):
+        for some in _batches(read_chunks(path)):
             rows = tokenizer.encode([encodable(part, lower, tokenizer) for part in some])
             ends = [(LINE_END,) if part.ends else () for part in some]
             numbers = np.array([id for row, end in zip(rows, ends, strict=True) for id in (*row, *end)], np.int32)
@@ -147,12 +147,12 @@ def number_tokens(
             counts += np.bincount(numbers[numbers >= 0], minlength=size)
             spool.add(numbers)
             tell(f"read {n_words:,} tokens")
-    return Numbered(spool, counts, np.arange(size), lambda ids: token_names(tokenizer, ids.tolist()), n_words, n_bytes)
+    return WordIds(spool, counts, np.arange(size), lambda ids: token_names(tokenizer, ids.tolist()), n_words, n_bytes)
 
 
-def _batches(parts: Iterator[Part]) -> Iterator[list[Part]]:
+def _batches(parts: Iterator[LineChunk]) -> Iterator[list[LineChunk]]:
     """Yield parts of lines that are encoded at a time."""
-    some: list[Part] = []
+    some: list[LineChunk] = []
     size = 0
     for part in parts:
         some.append(part)
@@ -164,7 +164,7 @@ def _batches(parts: Iterator[Part]) -> Iterator[list[Part]]:
         yield some
 
 
-def encodable(part: Part, lower: bool, tokenizer: Tokenizer) -> str:
+def encodable(part: LineChunk, lower: bool, tokenizer: Tokenizer) -> str:
     """Return the text of a part; a vocabulary puts a space before the first word of what it encodes, or it does not."""
     text = part.text.lower() if lower else part.text
     if part.begins:
@@ -174,7 +174,7 @@ def encodable(part: Part, lower: bool, tokenizer: Tokenizer) -> str:
 
 def token_names(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
     """Return a name for each token, by which it can be told from all others: whole words as they are written."""
-    names = tokenizer.pieces(ids)
+    names = tokenizer.tokens(ids)
     if tokenizer.config.kind == "word":
         return [name.removeprefix("▁") or name for name in names]
     if tokenizer.config.kind == "wordpiece":

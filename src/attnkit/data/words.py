@@ -14,20 +14,20 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, Field
 
 from attnkit.data.phrases import Found, find_phrases
-from attnkit.data.store import Store, StoreWriter, writing
-from attnkit.data.temp_id_file import Spool
-from attnkit.data.word_ids import Numbered, number_tokens, number_words
+from attnkit.data.store import Store, StoreWriter, store_writer
+from attnkit.data.temp_id_file import TempIdFile
+from attnkit.data.word_ids import WordIds, token_words_to_ids, words_to_ids
 from attnkit.data.words_config import WordsConfig
-from attnkit.errors import DataError, RunError, failure
+from attnkit.errors import DataError, RunError, system_failure
 from attnkit.io import atomic
-from attnkit.io.safe_read import blames_the_file, parse_json, read_plain
-from attnkit.kernels.words import LINE_END, LONGEST, TOO_LONG
+from attnkit.io.safe_read import is_file_fault, parse_json, read_regular_file
+from attnkit.kernels.words import LINE_END, MAX_WORD_BYTES, TOO_LONG
 from attnkit.text import phrases
 from attnkit.text.tokenizer import Tokenizer
-from attnkit.text.word_vocabulary import FILE, WordList
+from attnkit.text.word_vocabulary import FILE, WordVocabulary
 
 _INDEX = "words.json"
-_MOST_BYTES = 1 << 36
+_MAX_BYTES = 1 << 36
 _LONG_WORDS = 24
 """Bytes of a word, on average, from which on a text seems to be one that puts no spaces between words."""
 _TOKENS = (
@@ -39,7 +39,7 @@ _TOKENS = (
 class Encoded:
     """What word vectors are learnt from."""
 
-    words: WordList
+    words: WordVocabulary
     store: Store
     """A row a line, of the ids of its words; words that get no vector are left out, and lines without any that do."""
     n_raw: int
@@ -79,49 +79,49 @@ def encode_words(
     Raises:
         DataError: There is no word left, or no two in a line, or a byte is no UTF-8 (naming file and line).
     """
-    with atomic.new_folder(folder) as temporary, atomic.scratch(temporary) as stream:
-        spool = Spool(stream)
+    with atomic.atomic_dir(folder) as temporary, atomic.anonymous_tempfile(temporary) as stream:
+        spool = TempIdFile(stream)
         if tokenizer is None:
-            text = number_words(sources, settings.lower, spool, tell)
+            text = words_to_ids(sources, settings.lower, spool, tell)
         else:
-            text = number_tokens(sources, settings.lower, tokenizer, spool, tell)
+            text = token_words_to_ids(sources, settings.lower, tokenizer, spool, tell)
         found = find_phrases(text, settings.phrases, settings.lower, tell) if settings.phrases.passes else None
         kept = _kept(text, settings, _places(sources))
-        words = WordList(text.names(kept), text.counts[kept])
-        with writing(temporary, len(words)) as writer:
+        words = WordVocabulary(text.names(kept), text.counts[kept])
+        with store_writer(temporary, len(words)) as writer:
             _encode(text, kept, writer, tell, _places(sources))
         raw, warnings = words.to_bytes(), _warnings(text, found)
         index = _Index(format=1, n_raw=text.n_words, sha256=sha256(raw).hexdigest(), warnings=list(warnings))
-        atomic.write_into(temporary / FILE, raw)
+        atomic.write_new_file(temporary / FILE, raw)
         if found is not None:
-            atomic.write_into(temporary / phrases.FILE, found.phrases.to_text().encode())
-        atomic.write_into(temporary / _INDEX, index.model_dump_json(indent=1).encode())
+            atomic.write_new_file(temporary / phrases.FILE, found.phrases.to_text().encode())
+        atomic.write_new_file(temporary / _INDEX, index.model_dump_json(indent=1).encode())
     return Encoded(words, Store.open(folder), text.n_words, warnings)
 
 
 def open_words(folder: Path) -> Encoded:
     """Open what ``encode_words`` wrote. Raises ``RunError`` where it is damaged."""
     try:
-        index = _Index.model_validate_json(json.dumps(parse_json(read_plain(folder / _INDEX, 1 << 20))))
-        raw = read_plain(folder / FILE, min(_MOST_BYTES, (folder / FILE).stat().st_size))
+        index = _Index.model_validate_json(json.dumps(parse_json(read_regular_file(folder / _INDEX, 1 << 20))))
+        raw = read_regular_file(folder / FILE, min(_MAX_BYTES, (folder / FILE).stat().st_size))
         if sha256(raw).hexdigest() != index.sha256:
             raise ValueError("it is not the list that was written")
     except (OSError, ValueError, RecursionError) as error:
-        if isinstance(error, OSError) and not blames_the_file(error):
-            raise failure("read", folder, error) from error
+        if isinstance(error, OSError) and not is_file_fault(error):
+            raise system_failure("read", folder, error) from error
         raise RunError(f"the encoded text is damaged: {error}", where=str(folder)) from error
-    words, store = WordList.from_bytes(raw, where=str(folder / FILE)), Store.open(folder)
+    words, store = WordVocabulary.from_bytes(raw, where=str(folder / FILE)), Store.open(folder)
     if store.vocab_size != len(words):
         raise RunError(f"the encoded text is damaged: {FILE} does not fit ids.bin", where=str(folder))
     return Encoded(words, store, index.n_raw, tuple(index.warnings))
 
 
-def _kept(text: Numbered, settings: WordsConfig, where: str) -> NDArray[np.int64]:
+def _kept(text: WordIds, settings: WordsConfig, where: str) -> NDArray[np.int64]:
     """Return the numbers of the words that get a vector, in the order of their ids."""
     if not text.n_words:
         raise DataError("there is no text", where=where, help="name a file that is not empty")
     if text.n_long == text.n_words:
-        what = f"every word is longer than the {LONGEST:,} bytes that a word may have"
+        what = f"every word is longer than the {MAX_WORD_BYTES:,} bytes that a word may have"
         raise DataError(what, where=where, help=_TOKENS)
     kept = np.flatnonzero(text.counts >= settings.min_count)
     if not len(kept):
@@ -134,7 +134,7 @@ def _kept(text: Numbered, settings: WordsConfig, where: str) -> NDArray[np.int64
 
 
 def _encode(
-    text: Numbered, kept: NDArray[np.int64], writer: StoreWriter, tell: Callable[[str], None], where: str
+    text: WordIds, kept: NDArray[np.int64], writer: StoreWriter, tell: Callable[[str], None], where: str
 ) -> None:
     """Write the rows of a text; lines without any kept word have none."""
     ids = np.full(len(text.counts) + 2, TOO_LONG, np.int32)
@@ -160,12 +160,12 @@ def _encode(
         raise DataError("no line holds two words that get vectors: there is nothing to learn", where=where, help=help)
 
 
-def _is_dense(text: Numbered) -> bool:
+def _is_dense(text: WordIds) -> bool:
     """Say whether a text seems to have no spaces between words."""
     return text.n_bytes > _LONG_WORDS * text.n_words
 
 
-def _warnings(text: Numbered, joined: Found | None) -> tuple[str, ...]:
+def _warnings(text: WordIds, joined: Found | None) -> tuple[str, ...]:
     """Return what the user ought to know of a text."""
     found = []
     if joined is not None and joined.n_lost:
@@ -176,7 +176,7 @@ def _warnings(text: Numbered, joined: Found | None) -> tuple[str, ...]:
         mean = text.n_bytes // text.n_words
         found.append(f"a word takes {mean} bytes on average: is there white space between all words? {_TOKENS}")
     elif text.n_long:
-        found.append(f"{text.n_long:,} words are left out: they have more than {LONGEST:,} bytes or are unknown")
+        found.append(f"{text.n_long:,} words are left out: they have more than {MAX_WORD_BYTES:,} bytes or are unknown")
     return tuple(found)
 
 

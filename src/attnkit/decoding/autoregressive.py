@@ -11,21 +11,26 @@ import torch
 from torch import Tensor
 
 from attnkit.decoding.config import SearchConfig
-from attnkit.decoding.constraints import BOS, EOS, Batch, Rules
+from attnkit.decoding.constraints import BOS, EOS, Constraints, SourceBatch
 from attnkit.decoding.ensemble import Ensemble
-from attnkit.decoding.hypotheses import History, remaining
+from attnkit.decoding.hypotheses import SearchHistory, active_rows
 
 Pick = Callable[[Tensor, int, Tensor], Tensor]
 """Chooses words (B, N) from logits (B, N, V), given the step and the places (B,) of the sentences in the batch."""
-Told = Callable[[Tensor, Tensor], None]
+TokenCallback = Callable[[Tensor, Tensor], None]
 """Is told each step's words (B, N) of the sentences at these places (B,) of the batch; EOS where a walk is over."""
 
 
-def walk(
-    ensemble: Ensemble, batch: Batch, config: SearchConfig, history: History, pick: Pick, told: Told | None = None
+def decode_step_by_step(
+    ensemble: Ensemble,
+    batch: SourceBatch,
+    config: SearchConfig,
+    history: SearchHistory,
+    pick: Pick,
+    told: TokenCallback | None = None,
 ) -> int:
     """Take ``num_hypotheses`` walks per sentence into the history. Return the size of the vocabulary."""
-    rules = Rules(config, batch)
+    rules = Constraints(config, batch)
     limits = torch.tensor(batch.limits, device=batch.device)
     n_sentences, n_walks, last_steps = len(limits), config.num_hypotheses, set(batch.limits)
     numbers = torch.arange(n_walks, device=batch.device)
@@ -34,11 +39,11 @@ def walk(
     prev = torch.full((n_sentences, 1), BOS, device=batch.device)
     for step in range(max(batch.limits)):
         logits = ensemble.logits(prev, rules)
-        history.look(ensemble.attention, n_walks)
+        history.record_attention(ensemble.attention, n_walks)
         if logits.shape[1] < n_walks:
             logits = logits.expand(-1, n_walks, -1).contiguous()
         log_probs = ensemble.log_probs(logits) if config.scores or config.sampling else None
-        rules.forbid(logits, step)
+        rules.mask_scores(logits, step)
         words = pick(logits, step, history.alive)
         words = rules.force(words, step).masked_fill_(over, EOS)
         if told is not None:
@@ -52,18 +57,18 @@ def walk(
         if step + 1 in last_steps:
             ending |= (limits == step + 1)[:, None] & ~over
         if bool(ending.any()):
-            history.end(ending, flat, totals, words == EOS)
+            history.finish(ending, flat, totals, words == EOS)
             over |= ending
-            rows = remaining(over.all(1))
+            rows = active_rows(over.all(1))
             if rows is not None:
                 if not len(rows):
                     break
                 for part in (ensemble, rules, history):
-                    part.keep(rows)
+                    part.select_rows(rows)
                 words, flat, limits, over, totals = words[rows], flat[rows], limits[rows], over[rows], totals[rows]
-        history.add(flat)
+        history.append(flat)
         if step == 0 and n_walks > 1:
-            ensemble.reorder(torch.zeros_like(words))
+            ensemble.reorder_beams(torch.zeros_like(words))
         rules.advance(torch.zeros_like(words) if step == 0 else None, words)
         prev = words
     return logits.shape[-1]

@@ -11,27 +11,27 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from attnkit.decoding.beam_trace import BeamTree
+from attnkit.decoding.beam_trace import BeamTrace
 from attnkit.decoding.config import SearchConfig
-from attnkit.decoding.constraints import BOS, EOS, Batch, Rules
+from attnkit.decoding.constraints import BOS, EOS, Constraints, SourceBatch
 from attnkit.decoding.ensemble import Ensemble
-from attnkit.decoding.hypotheses import History, remaining
-from attnkit.decoding.selection import best_continuations
+from attnkit.decoding.hypotheses import SearchHistory, active_rows
+from attnkit.decoding.selection import topk_continuations
 
 
 def beam_search(
-    ensemble: Ensemble, batch: Batch, config: SearchConfig, history: History, tree: BeamTree | None = None
+    ensemble: Ensemble, batch: SourceBatch, config: SearchConfig, history: SearchHistory, tree: BeamTrace | None = None
 ) -> int:
     """Search with K beams into the history, and into a tree where there is one. Returns the vocabulary's size."""
-    rules = Rules(config, batch)
+    rules = Constraints(config, batch)
     limits, last_steps = torch.tensor(batch.limits, device=batch.device), set(batch.limits)
     prev = torch.full((len(limits), 1), BOS, device=batch.device)
     scores = torch.zeros(len(limits), 1, device=batch.device)
     n_ended = torch.zeros(len(limits), dtype=torch.long, device=batch.device)
     for step in range(max(batch.limits)):
         log_probs = ensemble.log_probs(ensemble.logits(prev, rules))
-        history.look(ensemble.attention)
-        rules.restrict(log_probs, step)
+        history.record_attention(ensemble.attention)
+        rules.mask_logits(log_probs, step)
         vocab_size = log_probs.shape[-1]
         end_scores = log_probs[..., EOS] + scores
         # At most K of the 2K best end, so the best K that go on are found without the ends.
@@ -41,29 +41,29 @@ def beam_search(
         n_beams = config.beam_size if widen else 1
         if tree is not None:
             going = n_ended < config.beam_size
-            tree.grow(history.alive[going], log_probs[going], scores[going], n_beams)
-        scores, flat = best_continuations(log_probs, scores, n_beams)
+            tree.expand(history.alive[going], log_probs[going], scores[going], n_beams)
+        scores, flat = topk_continuations(log_probs, scores, n_beams)
         if step + 1 in last_steps or bool((end_scores >= scores[:, -1:]).any()):
             last = limits == step + 1
             totals, endings, ends = _ranked(end_scores, scores, flat, vocab_size)
             chosen = (ends | last[:, None]) & (totals > -torch.inf) & (n_ended < config.beam_size)[:, None]
-            history.end(chosen, endings, totals, ends)
+            history.finish(chosen, endings, totals, ends)
             if tree is not None:
-                tree.end(history.alive, chosen, endings, totals, vocab_size)
+                tree.finish_rows(history.alive, chosen, endings, totals, vocab_size)
             # Where no beam goes on there is nothing left to wait for.
             n_ended += chosen.sum(1) + config.beam_size * (last | (scores[:, 0] == -torch.inf))
-            rows = remaining(n_ended >= config.beam_size)
+            rows = active_rows(n_ended >= config.beam_size)
             if rows is not None:
                 if not len(rows):
                     break
                 for part in (ensemble, rules, history):
-                    part.keep(rows)
+                    part.select_rows(rows)
                 scores, flat, limits, n_ended = scores[rows], flat[rows], limits[rows], n_ended[rows]
-        history.add(flat)
+        history.append(flat)
         parents = flat // vocab_size
         prev = flat - parents * vocab_size
         if widen:
-            ensemble.reorder(parents)
+            ensemble.reorder_beams(parents)
         rules.advance(parents, prev)
     return vocab_size
 

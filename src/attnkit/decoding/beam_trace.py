@@ -14,9 +14,9 @@ from torch import Tensor
 
 from attnkit.decoding.constraints import EOS
 from attnkit.decoding.hypotheses import Hypothesis
-from attnkit.decoding.selection import best_continuations
+from attnkit.decoding.selection import topk_continuations
 
-Fate = Literal["open", "pruned", "ended", "cut"]
+NodeStatus = Literal["open", "pruned", "ended", "cut"]
 """Kept among the best K; looked at and dropped at once; ended by EOS; ended by the greatest length."""
 
 
@@ -31,12 +31,12 @@ class Node:
     word: int
     log_prob: float
     """Natural logarithm of the probability of all words up to this one."""
-    fate: Fate
+    status: NodeStatus
     score: float | None = None
     """Of a finished translation, as its ``Hypothesis`` has it; None where nothing ended or it was not asked for."""
 
 
-class BeamTree:
+class BeamTrace:
     """What ``beam_search`` tells while it works; afterwards ``nodes`` holds a list for each sentence."""
 
     def __init__(self, n_sentences: int) -> None:
@@ -44,12 +44,12 @@ class BeamTree:
         self._before: list[list[int | None]] = [[None] for _ in range(n_sentences)]
         self._now: list[list[int | None]] = [[None] for _ in range(n_sentences)]
 
-    def grow(self, sentences: Tensor, log_probs: Tensor, scores: Tensor, n_beams: int) -> None:
+    def expand(self, sentences: Tensor, log_probs: Tensor, scores: Tensor, n_beams: int) -> None:
         """Take in one step of sentences (B,): the best ``n_beams`` continuations go on, as many again are pruned.
 
         ``log_probs`` (B, K, V) and ``scores`` (B, K) are those from which the search chooses, ends left out.
         """
-        totals, flat = best_continuations(log_probs, scores, 2 * n_beams)
+        totals, flat = topk_continuations(log_probs, scores, 2 * n_beams)
         vocab_size = log_probs.shape[-1]
         for sentence, values, places in zip(sentences.tolist(), totals.tolist(), flat.tolist(), strict=True):
             nodes = self.nodes[sentence]
@@ -66,7 +66,7 @@ class BeamTree:
                     step = 0 if parent is None else nodes[parent].step + 1
                     nodes.append(Node(step, parent, word, log_prob, "open" if rank < n_beams else "pruned"))
 
-    def end(self, sentences: Tensor, chosen: Tensor, flat: Tensor, totals: Tensor, vocab_size: int) -> None:
+    def finish_rows(self, sentences: Tensor, chosen: Tensor, flat: Tensor, totals: Tensor, vocab_size: int) -> None:
         """Take in the translations that end at the step just grown: where ``chosen`` (B, K), beam * V + word."""
         rows, _ = at = chosen.nonzero(as_tuple=True)
         ended = zip(sentences[rows].tolist(), flat[at].tolist(), totals[at].tolist(), strict=True)

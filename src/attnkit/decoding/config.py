@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel, Field, model_validator
 
-MOST_TOKENS = 1 << 20
+MAX_TOKENS = 1 << 20
 """Of a translation: far beyond any sentence."""
 
 
@@ -31,15 +31,15 @@ class SearchConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attr
     """Weight beta of the coverage term (Wu et al. 2016, eq. 14), added to the score of finished translations."""
     repetition_penalty: float = Field(default=1.0, gt=0, le=100, allow_inf_nan=False)
     """Divides positive and multiplies negative logits of words used before (CTRL, Keskar et al. 2019); 1 is off."""
-    no_repeat_ngram_size: int = Field(default=0, ge=0, le=MOST_TOKENS)
+    no_repeat_ngram_size: int = Field(default=0, ge=0, le=MAX_TOKENS)
     """No sequence of this many words comes twice; 0 is off."""
-    min_length: int = Field(default=0, ge=0, lt=MOST_TOKENS)
+    min_length: int = Field(default=0, ge=0, lt=MAX_TOKENS)
     """Fewest tokens before end-of-sentence. Gives way where nothing else is allowed."""
-    max_length: int | None = Field(default=None, ge=1, le=MOST_TOKENS)
+    max_length: int | None = Field(default=None, ge=1, le=MAX_TOKENS)
     """Most tokens of a translation; none means max_ratio times the source's tokens plus extra."""
     max_ratio: float = Field(default=2.0, ge=0, le=1000)
     """Target tokens allowed per source token, where max_length is none."""
-    extra: int = Field(default=10, ge=1, le=MOST_TOKENS)
+    extra: int = Field(default=10, ge=1, le=MAX_TOKENS)
     """Target tokens allowed on top of that."""
     n_words: int | None = Field(default=None, gt=3, lt=2**31)
     """Ids from here on only pad the vocabulary's size and are never generated; none means that there are none."""

@@ -35,12 +35,12 @@ class Sources:
     """What the samples of each sentence depend on besides the seed, as its line number; None: its place."""
     allowed: Sequence[NDArray[np.int32]] | None = None
     """The only ids that each sentence may use besides its end and its prefix; None: all of the vocabulary."""
-    before: Tensor | None = None
+    context_ids: Tensor | None = None
     """Ids (B, T) that stand before the results, as of a text that goes on: rules that look back see them too."""
 
 
 @dataclass(frozen=True)
-class Batch:
+class SourceBatch:
     """What a search knows of its sentences: one a row."""
 
     lengths: list[int]
@@ -53,11 +53,11 @@ class Batch:
     keys: list[int]
     """What the random numbers of each sentence depend on besides the seed."""
     device: torch.device
-    before: Tensor | None = None
+    context_ids: Tensor | None = None
     """Words (B, T) that stand before the first step, or None."""
 
 
-def make_batch(sources: Sources, config: SearchConfig) -> Batch:
+def make_batch(sources: Sources, config: SearchConfig) -> SourceBatch:
     """Check the inputs and decide every sentence's limit: at least one step after the prefix and the minimum.
 
     Raises:
@@ -74,36 +74,36 @@ def make_batch(sources: Sources, config: SearchConfig) -> Batch:
         given = prefix != PAD
         if bool((given[:, 1:] & ~given[:, :-1]).any()) or bool(((prefix == BOS) | (prefix == EOS)).any()):
             raise ValueError("a prefix holds words only, and padding only at its end")
-    if sources.before is not None and (len(sources.before) != n_sentences or sources.allowed is not None):
+    if sources.context_ids is not None and (len(sources.context_ids) != n_sentences or sources.allowed is not None):
         raise ValueError("what stands before is one row a sentence, and goes with no shortlist")
     forced = [0] * n_sentences if prefix is None else given.sum(1).tolist()
     limits = []
     for length, n_forced in zip(lengths, forced, strict=True):
         limits.append(max(config.limit(length), config.min_length + 1, n_forced + 1))
-    return Batch(
+    return SourceBatch(
         lengths=lengths,
         limits=limits,
         prefix=prefix if max(forced, default=0) else None,
         shortest_prefix=min(forced, default=0),
         keys=list(range(n_sentences)) if keys is None else list(keys),
         device=sources.ids.device,
-        before=sources.before,
+        context_ids=sources.context_ids,
     )
 
 
-class Rules:
+class Constraints:
     """The rules of one search, with the words so far where a rule looks back at them."""
 
-    def __init__(self, config: SearchConfig, batch: Batch) -> None:
+    def __init__(self, config: SearchConfig, batch: SourceBatch) -> None:
         self.config = config
         self.prefix = batch.prefix
         looks_back = config.no_repeat_ngram_size > 0 or config.repetition_penalty != 1
         self.words: Tensor | None = None
         if looks_back:
             none = torch.empty(len(batch.limits), 0, dtype=torch.long, device=batch.device)
-            self.words = (none if batch.before is None else batch.before)[:, None]
+            self.words = (none if batch.context_ids is None else batch.context_ids)[:, None]
 
-    def penalize(self, logits: Tensor) -> Tensor:
+    def apply_repetition_penalty(self, logits: Tensor) -> Tensor:
         """Apply the repetition penalty to logits (B, K, V) in place: words used before become less likely."""
         penalty = self.config.repetition_penalty
         if penalty != 1 and self.words is not None and self.words.shape[-1]:
@@ -123,33 +123,33 @@ class Rules:
         forced = self.forced(step)
         return words if forced is None else torch.where(forced[1], forced[0], words)
 
-    def restrict(self, log_probs: Tensor, step: int) -> None:
+    def mask_logits(self, log_probs: Tensor, step: int) -> None:
         """Forbid, in place, in log-probabilities (B, K, V); where a word is forced, all others."""
         forced = self.forced(step)
         if forced is None:
-            self.forbid(log_probs, step)
+            self.mask_scores(log_probs, step)
             return
         words, there = forced[0].expand(log_probs.shape[:2])[..., None], forced[1][..., None]
         kept = log_probs.gather(-1, words)
-        self.forbid(log_probs, step)
+        self.mask_scores(log_probs, step)
         log_probs.masked_fill_(there, -torch.inf)
         log_probs.scatter_(-1, words, torch.where(there, kept, log_probs.gather(-1, words)))
 
-    def forbid(self, scores: Tensor, step: int) -> None:
+    def mask_scores(self, scores: Tensor, step: int) -> None:
         """Set to -inf, in place, what may not come next in logits or log-probabilities (B, K, V)."""
         end = scores[..., EOS].clone() if step < self.config.min_length else None
         scores[..., :EOS] = -torch.inf
         if self.config.n_words is not None:
             scores[..., self.config.n_words :] = -torch.inf
         if self.config.no_repeat_ngram_size:
-            self._forbid_repeats(scores)
+            self._mask_repeated_ngrams(scores)
         if end is not None:
             scores[..., EOS] = -torch.inf
             # Every word may be forbidden by now, or be in no shortlist; then the sentence ends, however short.
             stuck = scores.amax(-1) == -torch.inf
             scores[..., EOS] = torch.where(stuck, end, -torch.inf)
 
-    def _forbid_repeats(self, scores: Tensor) -> None:
+    def _mask_repeated_ngrams(self, scores: Tensor) -> None:
         size = self.config.no_repeat_ngram_size
         assert self.words is not None
         n_words = self.words.shape[-1]
@@ -172,7 +172,7 @@ class Rules:
             old = old.gather(1, parents[..., None].expand(*parents.shape, old.shape[-1]))
         self.words = torch.cat([old, words[..., None]], -1)
 
-    def keep(self, rows: Tensor) -> None:
+    def select_rows(self, rows: Tensor) -> None:
         """Drop all sentences but the given rows (n,)."""
         if self.words is not None:
             self.words = self.words[rows]

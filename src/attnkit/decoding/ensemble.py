@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from attnkit.decoding.constraints import Rules
+from attnkit.decoding.constraints import Constraints
 from attnkit.decoding.shortlist import Shortlist
 
 
@@ -21,11 +21,11 @@ class SteppedState(Protocol):
         """Return the last step's attention weights (B, K, S), if they are recorded."""
         ...
 
-    def reorder(self, parents: Tensor) -> SteppedState:
+    def reorder_beams(self, parents: Tensor) -> SteppedState:
         """Let beam k of sentence b go on from its old beam parents[b, k]."""
         ...
 
-    def keep(self, sentences: Tensor) -> SteppedState:
+    def select_rows(self, sentences: Tensor) -> SteppedState:
         """Keep only the given rows of the batch."""
         ...
 
@@ -67,7 +67,7 @@ class Ensemble:
         self._widens = normalised or len(self.models) > 1
         self._rooms: dict[str, Tensor] = {}
 
-    def logits(self, prev: Tensor, rules: Rules) -> Tensor:
+    def logits(self, prev: Tensor, rules: Constraints) -> Tensor:
         """Step every model over the words prev (B, K) and return logits (B, K, V), free to be overwritten.
 
         The repetition penalty is part of each model's distribution, so it comes before the mean over models.
@@ -79,10 +79,10 @@ class Ensemble:
         words = prev if short is None else short.words[prev]
         for i, model in enumerate(self.models):
             hidden, self.states[i] = model.step(words, self.states[i])
-            logits = model.head(hidden) if short is None else short.bar(model.head(hidden, short.words))
+            logits = model.head(hidden) if short is None else short.mask_unlisted(model.head(hidden, short.words))
             if self._widens and logits.dtype != torch.float32:
-                logits = self._room(f"logits {i}", logits).copy_(logits)
-            found.append(rules.penalize(logits))
+                logits = self._scratch(f"logits {i}", logits).copy_(logits)
+            found.append(rules.apply_repetition_penalty(logits))
         if len(found) == 1:
             return found[0]
         if len({logits.shape for logits in found}) > 1:
@@ -92,10 +92,10 @@ class Ensemble:
 
     def log_probs(self, logits: Tensor) -> Tensor:
         """Return what ``logits`` returned as log-probabilities, in a tensor that the next call overwrites."""
-        room = self._room("log_probs", logits)
+        room = self._scratch("log_probs", logits)
         return room.copy_(logits) if len(self.models) > 1 else torch.log_softmax(logits, -1, out=room)
 
-    def _room(self, name: str, like: Tensor) -> Tensor:
+    def _scratch(self, name: str, like: Tensor) -> Tensor:
         """Return float32 memory of the shape of another tensor, the same at every step.
 
         Fresh tensors of megabytes go back to the system when freed, and half of a step would be spent on page faults.
@@ -114,12 +114,12 @@ class Ensemble:
             return None
         return present[0] if len(present) == 1 else torch.stack(present).mean(0)
 
-    def reorder(self, parents: Tensor) -> None:
+    def reorder_beams(self, parents: Tensor) -> None:
         """Let beam k of sentence b go on from its old beam parents[b, k] (B, K)."""
-        self.states = [state.reorder(parents) for state in self.states]
+        self.states = [state.reorder_beams(parents) for state in self.states]
 
-    def keep(self, rows: Tensor) -> None:
+    def select_rows(self, rows: Tensor) -> None:
         """Drop all sentences but the given rows (n,)."""
-        self.states = [state.keep(rows) for state in self.states]
+        self.states = [state.select_rows(rows) for state in self.states]
         if self.shortlist is not None:
-            self.shortlist.keep(rows)
+            self.shortlist.select_rows(rows)

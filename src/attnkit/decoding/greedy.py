@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from attnkit.decoding.autoregressive import Told, walk
+from attnkit.decoding.autoregressive import TokenCallback, decode_step_by_step
 from attnkit.decoding.config import SearchConfig
-from attnkit.decoding.constraints import Batch
+from attnkit.decoding.constraints import SourceBatch
 from attnkit.decoding.ensemble import Ensemble
-from attnkit.decoding.hypotheses import History
+from attnkit.decoding.hypotheses import SearchHistory
 from attnkit.decoding.selection import argmax
 
 
 def greedy_search(
-    ensemble: Ensemble, batch: Batch, config: SearchConfig, history: History, told: Told | None = None
+    ensemble: Ensemble,
+    batch: SourceBatch,
+    config: SearchConfig,
+    history: SearchHistory,
+    told: TokenCallback | None = None,
 ) -> int:
     """Walk along the likeliest words into the history. Returns the vocabulary's size."""
 
     def pick(logits: Tensor, step: int, places: Tensor) -> Tensor:
         return argmax(logits)
 
-    return walk(ensemble, batch, config, history, pick, told)
+    return decode_step_by_step(ensemble, batch, config, history, pick, told)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from attnkit.decoding.config import SearchConfig
-from attnkit.decoding.constraints import EOS, Batch
+from attnkit.decoding.constraints import EOS, SourceBatch
 
 ENOUGH_ALIVE = 0.8
 """Finished sentences are dropped once fewer than this share is alive: dropping copies what the model remembers."""
@@ -38,7 +38,7 @@ class Hypothesis:
 
 
 @dataclass(frozen=True)
-class _Ended:
+class _FinishedRows:
     """Translations that ended at one step. ``flat`` is old beam * V + last word."""
 
     step: int
@@ -48,19 +48,19 @@ class _Ended:
     finished: Tensor
 
 
-class History:
+class SearchHistory:
     """The choices of every step, and where translations ended."""
 
-    def __init__(self, batch: Batch, *, record: bool) -> None:
+    def __init__(self, batch: SourceBatch, *, record: bool) -> None:
         self.batch = batch
         self.record = record
         self.alive = torch.arange(len(batch.limits), device=batch.device)
         self._places = self.alive
         self._steps: list[tuple[Tensor, Tensor]] = []
         self._attention: list[tuple[Tensor, Tensor]] = []
-        self._ended: list[_Ended] = []
+        self._ended: list[_FinishedRows] = []
 
-    def look(self, attention: Tensor | None, n_beams: int | None = None) -> None:
+    def record_attention(self, attention: Tensor | None, n_beams: int | None = None) -> None:
         """Keep the attention weights (B, K, S) of the step that is being taken, or (B, 1, S) for n_beams all alike.
 
         Raises:
@@ -72,16 +72,16 @@ class History:
             shape = (-1, n_beams or -1, -1)
             self._attention.append((attention.clone().expand(shape), self._places))
 
-    def end(self, chosen: Tensor, flat: Tensor, log_probs: Tensor, finished: Tensor) -> None:
+    def finish(self, chosen: Tensor, flat: Tensor, log_probs: Tensor, finished: Tensor) -> None:
         """Note translations that end at this step, all (B, K): where chosen, beam * V + word, log-probability."""
         rows, _ = at = chosen.nonzero(as_tuple=True)
-        self._ended.append(_Ended(len(self._steps), self.alive[rows], flat[at], log_probs[at], finished[at]))
+        self._ended.append(_FinishedRows(len(self._steps), self.alive[rows], flat[at], log_probs[at], finished[at]))
 
-    def add(self, flat: Tensor) -> None:
+    def append(self, flat: Tensor) -> None:
         """Note the step's continuations (B, K) as old beam * V + word."""
         self._steps.append((flat, self._places))
 
-    def keep(self, rows: Tensor) -> None:
+    def select_rows(self, rows: Tensor) -> None:
         """Drop all sentences but the given rows (n,)."""
         self.alive = self.alive[rows]
         self._places = torch.zeros_like(self._places)
@@ -150,7 +150,7 @@ class History:
         return np.asarray(got.log_().masked_fill_(padded, 0.0).sum(1).numpy())
 
 
-def remaining(done: Tensor) -> Tensor | None:
+def active_rows(done: Tensor) -> Tensor | None:
     """Return the rows (n,) to keep once few enough are not done (B,), else None; some that are done round them up."""
     n_alive = len(done) - int(done.sum())
     unit = min(ROUND, 1 << (n_alive - 1).bit_length()) if n_alive else 1
@@ -196,7 +196,7 @@ class _Endings:
         return np.asarray(order[rank < n])
 
 
-def _join(ended: list[_Ended], vocab_size: int) -> _Endings:
+def _join(ended: list[_FinishedRows], vocab_size: int) -> _Endings:
     """Bring the endings of all steps to the host."""
     none = torch.empty(0, dtype=torch.long)
     flat = torch.cat([none, *(each.flat.cpu() for each in ended)]).numpy()

@@ -13,18 +13,24 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from attnkit.decoding.autoregressive import Told, walk
+from attnkit.decoding.autoregressive import TokenCallback, decode_step_by_step
 from attnkit.decoding.config import SearchConfig
-from attnkit.decoding.constraints import Batch
+from attnkit.decoding.constraints import SourceBatch
 from attnkit.decoding.ensemble import Ensemble
-from attnkit.decoding.hypotheses import History
-from attnkit.decoding.selection import best
+from attnkit.decoding.hypotheses import SearchHistory
+from attnkit.decoding.selection import topk
 
 _FIRST_GUESS = 128
 """Words that are sorted at first for top_p; more are where they do not hold enough probability."""
 
 
-def sample(ensemble: Ensemble, batch: Batch, config: SearchConfig, history: History, told: Told | None = None) -> int:
+def sample(
+    ensemble: Ensemble,
+    batch: SourceBatch,
+    config: SearchConfig,
+    history: SearchHistory,
+    told: TokenCallback | None = None,
+) -> int:
     """Draw ``num_hypotheses`` translations per sentence into the history. Returns the vocabulary's size."""
     noise = torch.from_numpy(uniform(config.seed, batch.keys, config.num_hypotheses, max(batch.limits)))
     # An Apple GPU has no float64, in which the distribution is inverted: there the processor draws.
@@ -36,7 +42,7 @@ def sample(ensemble: Ensemble, batch: Batch, config: SearchConfig, history: Hist
         words = draw(rows, noise[step, places.to(where)].view(-1), config.top_k, config.top_p)
         return words.view(logits.shape[:2]).to(logits.device)
 
-    return walk(ensemble, batch, config, history, pick, told)
+    return decode_step_by_step(ensemble, batch, config, history, pick, told)
 
 
 def uniform(seed: int, keys: Sequence[int], n_samples: int, n_steps: int) -> NDArray[np.float64]:
@@ -68,13 +74,13 @@ def draw(logits: Tensor, noise: Tensor, top_k: int, top_p: float) -> Tensor:
         return _invert(logits.softmax(-1), noise)
     vocab_size = logits.shape[-1]
     if top_k:
-        values, words = best(logits, min(top_k, vocab_size))
+        values, words = topk(logits, min(top_k, vocab_size))
         probs = values.softmax(-1, dtype=torch.float64)
     else:
         norm = logits.double().logsumexp(-1, keepdim=True)
         n_sorted = min(_FIRST_GUESS, vocab_size)
         while True:
-            values, words = best(logits, n_sorted)
+            values, words = topk(logits, n_sorted)
             probs = (values - norm).exp()
             if n_sorted == vocab_size or bool((probs.sum(-1) >= top_p).all()):
                 break

@@ -9,16 +9,16 @@ from collections.abc import Sequence
 
 import torch
 
-from attnkit.decoding.autoregressive import Told
+from attnkit.decoding.autoregressive import TokenCallback
 from attnkit.decoding.beam import beam_search
-from attnkit.decoding.beam_trace import BeamTree
+from attnkit.decoding.beam_trace import BeamTrace
 from attnkit.decoding.config import SearchConfig
 from attnkit.decoding.constraints import Sources, make_batch
 from attnkit.decoding.ensemble import Ensemble, SteppedModel
 from attnkit.decoding.greedy import greedy_search
-from attnkit.decoding.hypotheses import History, Hypothesis
+from attnkit.decoding.hypotheses import Hypothesis, SearchHistory
 from attnkit.decoding.sampling import sample
-from attnkit.decoding.shortlist import shorten
+from attnkit.decoding.shortlist import apply_shortlist
 
 __all__ = ["Hypothesis", "Sources", "search"]
 
@@ -30,8 +30,8 @@ def search(
     config: SearchConfig,
     *,
     record: bool = False,
-    tree: BeamTree | None = None,
-    told: Told | None = None,
+    tree: BeamTrace | None = None,
+    told: TokenCallback | None = None,
 ) -> list[list[Hypothesis]]:
     """Search for translations of a batch; several models vote with the mean of their probabilities.
 
@@ -53,17 +53,17 @@ def search(
         ValueError: shapes do not fit, a prefix holds BOS or EOS, the models' vocabularies differ in size, or attention
             is needed and a model has none, or a tree or words as they come of a search that has none.
     """
-    _refuse(models, config, sources, tree, told)
+    _check(models, config, sources, tree, told)
     if not len(sources.ids):
         return []
-    shortlist, batch, config = shorten(sources, make_batch(sources, config), config)
+    shortlist, batch, config = apply_shortlist(sources, make_batch(sources, config), config)
     look = record or config.coverage_penalty > 0
     width = config.num_hypotheses if config.sampling else config.beam_size
     states = [model.start(sources.ids, sources.mask, width, max(batch.limits), look) for model in models]
     # Greedy search without scores only compares logits: those of a half-precision model are compared as they are.
     normalised = config.scores or config.sampling or config.beam_size > 1 or config.repetition_penalty != 1
     ensemble = Ensemble(models, states, normalised=normalised, shortlist=shortlist)
-    history = History(batch, record=look)
+    history = SearchHistory(batch, record=look)
     if config.beam_size > 1 and not config.sampling:
         vocab_size = beam_search(ensemble, batch, config, history, tree)
     else:
@@ -71,15 +71,15 @@ def search(
     found = history.hypotheses(config, vocab_size, record=record)
     if tree is not None:
         tree.finish(found)
-    return found if shortlist is None else shortlist.widen(found)
+    return found if shortlist is None else shortlist.map_to_full_vocab(found)
 
 
-def _refuse(
+def _check(
     models: Sequence[SteppedModel],
     config: SearchConfig,
     sources: Sources,
-    tree: BeamTree | None,
-    told: Told | None,
+    tree: BeamTrace | None,
+    told: TokenCallback | None,
 ) -> None:
     """Raise ``ValueError`` for a search without models, and for what this kind of search cannot tell."""
     if not models:

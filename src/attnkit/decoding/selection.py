@@ -15,7 +15,7 @@ GROUP = 64
 """Words per group: near the square root of V for V = 8,000, and whole vector registers."""
 
 
-def best(values: Tensor, n: int) -> tuple[Tensor, Tensor]:
+def topk(values: Tensor, n: int) -> tuple[Tensor, Tensor]:
     """Return the n highest of each row of float32 values (B, M), descending, and their indices, both (B, n).
 
     ``torch.topk`` promises no order among equals, so where there are any the choice is made again over integer keys.
@@ -32,18 +32,18 @@ def best(values: Tensor, n: int) -> tuple[Tensor, Tensor]:
     return top[:, :n], index[:, :n]
 
 
-def best_continuations(log_probs: Tensor, scores: Tensor, n: int) -> tuple[Tensor, Tensor]:
+def topk_continuations(log_probs: Tensor, scores: Tensor, n: int) -> tuple[Tensor, Tensor]:
     """Return the n best sums of a beam's score and a word's log-probability per sentence.
 
     Takes log_probs (B, K, V) and scores (B, K), both float32. Returns the sums (B, n), descending, and beam * V + word.
     """
     n_sentences, _, vocab_size = log_probs.shape
     if vocab_size <= 2 * GROUP:
-        return best((log_probs + scores[..., None]).flatten(1), n)
-    peaks = _peaks(log_probs)
+        return topk((log_probs + scores[..., None]).flatten(1), n)
+    peaks = _group_maxima(log_probs)
     n_groups = peaks.shape[-1]
     n_chosen = min(n, n_groups * scores.shape[1])
-    groups = best((peaks + scores[..., None]).flatten(1), n_chosen)[1]
+    groups = topk((peaks + scores[..., None]).flatten(1), n_chosen)[1]
     # In ascending order again, so that a lower place among the candidates is a lower beam * V + word.
     groups = groups.sort(-1).values
     beam = groups // n_groups
@@ -57,7 +57,7 @@ def best_continuations(log_probs: Tensor, scores: Tensor, n: int) -> tuple[Tenso
     values += scores.gather(1, beam)[..., None]
     if vocab_size % GROUP:
         values = values.masked_fill(outside, -torch.inf)
-    top, place = best(values.view(n_sentences, -1), n)
+    top, place = topk(values.view(n_sentences, -1), n)
     return top, flat.view(n_sentences, -1).gather(1, place)
 
 
@@ -65,14 +65,14 @@ def argmax(logits: Tensor) -> Tensor:
     """Return the index of the highest of each row of logits (..., V), the lowest index among equals."""
     if logits.shape[-1] <= 2 * GROUP:
         return logits.argmax(-1)
-    group = _peaks(logits).argmax(-1, keepdim=True)
+    group = _group_maxima(logits).argmax(-1, keepdim=True)
     words = group * GROUP + torch.arange(GROUP, device=logits.device)
     # A short last group repeats its last word, which then never is the first of the equals.
     words = words.clamp_(max=logits.shape[-1] - 1)
     return words.gather(-1, logits.gather(-1, words).argmax(-1, keepdim=True)).squeeze(-1)
 
 
-def _peaks(rows: Tensor) -> Tensor:
+def _group_maxima(rows: Tensor) -> Tensor:
     """Return the highest value of each group (..., ceil(V / GROUP)) of rows (..., V)."""
     whole = rows.shape[-1] // GROUP * GROUP
     peaks: Tensor = rows[..., :whole].reshape(*rows.shape[:-1], -1, GROUP).amax(-1)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from attnkit.decoding.config import SearchConfig
-from attnkit.decoding.constraints import BOS, EOS, PAD, Batch, Sources
+from attnkit.decoding.constraints import BOS, EOS, PAD, SourceBatch, Sources
 from attnkit.decoding.hypotheses import Hypothesis
 
 ROUND = 512
@@ -38,15 +38,15 @@ class Shortlist:
         self._barred = torch.from_numpy(barred).to(device)
         self._ids: list[int] = union.tolist()
 
-    def bar(self, logits: Tensor) -> Tensor:
+    def mask_unlisted(self, logits: Tensor) -> Tensor:
         """Set to -inf, in place, the logits (B, K, M) of words that a sentence may not use."""
         return logits.masked_fill_(self._barred, -torch.inf)
 
-    def keep(self, rows: Tensor) -> None:
+    def select_rows(self, rows: Tensor) -> None:
         """Drop all sentences but the given rows (n,)."""
         self._barred = self._barred[rows]
 
-    def widen(self, found: list[list[Hypothesis]]) -> list[list[Hypothesis]]:
+    def map_to_full_vocab(self, found: list[list[Hypothesis]]) -> list[list[Hypothesis]]:
         """Return hypotheses of places in the union as hypotheses of ids."""
         return [[replace(each, ids=[self._ids[place] for place in each.ids]) for each in own] for own in found]
 
@@ -63,7 +63,9 @@ def _rounded(usable: NDArray[np.bool_]) -> NDArray[np.int64]:
     return np.flatnonzero(inside)
 
 
-def shorten(sources: Sources, batch: Batch, config: SearchConfig) -> tuple[Shortlist | None, Batch, SearchConfig]:
+def apply_shortlist(
+    sources: Sources, batch: SourceBatch, config: SearchConfig
+) -> tuple[Shortlist | None, SourceBatch, SearchConfig]:
     """Return the shortlist of a batch, and batch and settings in its terms; None and both as they are without one.
 
     Raises:

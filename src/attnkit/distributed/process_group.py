@@ -18,45 +18,45 @@ from typing import NoReturn
 import torch
 import torch.distributed
 
-from attnkit.distributed.heartbeat import Gate, Pulse
-from attnkit.errors import AttnkitError, LostPeerError, StoppedError, SystemFailure, ToldError, exit_code
+from attnkit.distributed.heartbeat import DeferredSignals, Heartbeat
+from attnkit.errors import AttnkitError, PeerFailedError, PeerLostError, StoppedError, SystemFailure, exit_code
 
 TIMEOUT = 120.0
 """Seconds after which a process that does not answer is taken for dead."""
-_EXCHANGE = re.compile(r"gloo|NCCL|Connection (closed|reset)|[Tt]imed out waiting")
-_PULSE = 1.0  # seconds; so long, at most, a rank at work does not know that another was asked to stop
+_COLLECTIVE_ERROR = re.compile(r"gloo|NCCL|Connection (closed|reset)|[Tt]imed out waiting")
+_HEARTBEAT_SECONDS = 1.0  # seconds; so long, at most, a rank at work does not know that another was asked to stop
 
 
 @dataclass
-class Ranks:
+class ProcessGroup:
     """This process among those that ``torchrun`` started, which the end of a ``with`` block leaves; one by default.
 
     A rank that fails where the others do not know of it ends, and torchrun ends the others. Where ranks work apart for
-    longer, or one works alone, that happens in a block of ``together``: then all know, and one alone tells of it.
+    longer, or one works alone, that happens in a block of ``synchronized``: then all know, and one alone tells of it.
     Signals that ask for an end raise in such blocks only, for the same reason; elsewhere they wait for the next one.
     """
 
     rank: int = 0
     world: int = 1
     timeout: float = TIMEOUT
-    """Seconds that the others may stay silent; a block of ``together`` takes as long as it takes."""
+    """Seconds that the others may stay silent; a block of ``synchronized`` takes as long as it takes."""
     stop: Callable[[], bool] | None = None
     """Whether this process was asked to stop; None where signals alone say so."""
     failed: bool = field(default=False, init=False)
-    """Whether a block of ``together`` has failed."""
-    _told: bool = field(default=False, init=False)
+    """Whether a block of ``synchronized`` has failed."""
+    _peer_stopping: bool = field(default=False, init=False)
     """Whether another process has said that it was asked to stop."""
-    _gate: Gate = field(default_factory=Gate, init=False)
+    _signals: DeferredSignals = field(default_factory=DeferredSignals, init=False)
 
-    def asked(self) -> bool:
+    def stop_requested(self) -> bool:
         """Return whether a process was asked to stop: this one, or another while this one was at work."""
-        return self._told or self._gate.waiting is not None or (self.stop is not None and self.stop())
+        return self._peer_stopping or self._signals.pending is not None or (self.stop is not None and self.stop())
 
     def reduce(self, tensor: torch.Tensor) -> None:
         """Sum ``tensor`` over all ranks in place.
 
         Raises:
-            SystemFailure: another process has gone or is silent; ``ToldError`` where another rank says so.
+            SystemFailure: another process has gone or is silent; ``PeerFailedError`` where another rank says so.
         """
         if self.world == 1:
             return
@@ -66,10 +66,10 @@ class Ranks:
         except torch.OutOfMemoryError:
             raise
         except RuntimeError as error:
-            self._refuse_to_go_on(time.monotonic() - began, error)
+            self._raise_peer_lost(time.monotonic() - began, error)
 
     @contextmanager
-    def exchanging(self) -> Iterator[None]:
+    def guard_collectives(self) -> Iterator[None]:
         """Raise as ``reduce`` does where torch's own exchanges fail, which a model that is shared out makes.
 
         Raises:
@@ -80,35 +80,35 @@ class Ranks:
         except torch.OutOfMemoryError:
             raise
         except RuntimeError as error:
-            if not _EXCHANGE.search(str(error)):
+            if not _COLLECTIVE_ERROR.search(str(error)):
                 raise
-            self._refuse_to_go_on(self.timeout if "imed out" in str(error) else 0.0, error)
+            self._raise_peer_lost(self.timeout if "imed out" in str(error) else 0.0, error)
 
     @contextmanager
-    def together(self) -> Iterator[None]:
+    def synchronized(self) -> Iterator[None]:
         """Return from the block once all ranks have come to its end, or leave it on all of them if it fails on any.
 
         The lowest rank that failed raises what happened there. Ranks must not exchange anything inside. A rank that is
         asked to stop while it waits lets those at work be asked as well.
 
         Raises:
-            ToldError: another rank failed; it has the same exit code.
+            PeerFailedError: another rank failed; it has the same exit code.
             SystemFailure: another process has gone or is silent, as in ``reduce``.
         """
         if self.world == 1:
             yield
             return
         failure: BaseException | None = None
-        self._gate.may_ask = True
-        pulse = Pulse(self._answer, min(_PULSE, self.timeout / 3))
+        self._signals.may_interrupt = True
+        pulse = Heartbeat(self._beat, min(_HEARTBEAT_SECONDS, self.timeout / 3))
         try:
-            with self._gate.opened():
+            with self._signals.delivering():
                 yield
         except BaseException as error:
             failure = error
         try:
             pulse.stop()
-            codes = self._agree(exit_code(failure) or int(failure is not None))
+            codes = self._exchange_codes(exit_code(failure) or int(failure is not None))
         except AttnkitError:
             if failure is not None:
                 raise failure from failure.__cause__  # nobody is left to agree with
@@ -120,50 +120,50 @@ class Ranks:
         if teller == self.rank:
             if failure is not None:
                 raise failure
-            with self._gate.opened():
+            with self._signals.delivering():
                 pass
-        raise ToldError(f"process {teller} failed", codes[teller]) from failure
+        raise PeerFailedError(f"process {teller} failed", codes[teller]) from failure
 
-    def _agree(self, code: int) -> list[int]:
+    def _exchange_codes(self, code: int) -> list[int]:
         """Return the codes of all ranks once all have come here."""
         while True:
-            *codes, n_come, _ = self._meet(code or self._gate.code(), come=True)
+            *codes, n_come, _ = self._all_reduce_status(code or self._signals.exit_code(), come=True)
             if n_come == self.world:
                 return codes
 
-    def _answer(self) -> None:
+    def _beat(self) -> None:
         """Meet the others while this rank is at work, and let it know that one of them was asked to stop.
 
         Where a signal ends that one, it ends this one's work, too; else this one is only told.
         """
-        *codes, _, n_asked = self._meet(0, come=False)
-        self._told = self._told or n_asked > 0
+        *codes, _, n_asked = self._all_reduce_status(0, come=False)
+        self._peer_stopping = self._peer_stopping or n_asked > 0
         if not {130, 143}.isdisjoint(codes):
-            self._gate.ask()
+            self._signals.interrupt_main_thread()
 
-    def _meet(self, code: int, *, come: bool) -> list[int]:
+    def _all_reduce_status(self, code: int, *, come: bool) -> list[int]:
         """Return the codes of all ranks, how many have come to their block's end, and how many of these must stop."""
         numbers = torch.zeros(self.world + 2, dtype=torch.int64)  # object collectives would run pickles
-        numbers[self.rank], numbers[-2], numbers[-1] = code, int(come), int(come and self.asked())
+        numbers[self.rank], numbers[-2], numbers[-1] = code, int(come), int(come and self.stop_requested())
         self.reduce(numbers)
         return [int(n) for n in numbers.tolist()]
 
-    def _refuse_to_go_on(self, waited: float, error: RuntimeError) -> NoReturn:
+    def _raise_peer_lost(self, waited: float, error: RuntimeError) -> NoReturn:
         if waited >= 0.9 * self.timeout:
             # Whoever is silent tells nothing, so all the others do.
-            raise LostPeerError(
+            raise PeerLostError(
                 f"another process of this run has not answered for {self.timeout:g} seconds",
                 help="the same command again goes on; rank_timeout says how long to wait",
             ) from error
         what = "another process of this run has ended or cannot be reached"
         if self.rank > 1:  # rank 0 may be the one that is gone
-            raise ToldError(what, LostPeerError.exit_code) from error
+            raise PeerFailedError(what, PeerLostError.exit_code) from error
         help = "what it said stands above or in its own log; the same command again goes on"
-        raise LostPeerError(what, help=help) from error
+        raise PeerLostError(what, help=help) from error
 
-    def __enter__(self) -> Ranks:
+    def __enter__(self) -> ProcessGroup:
         if self.world > 1:
-            self._gate.take()
+            self._signals.install()
         return self
 
     def __exit__(
@@ -171,23 +171,23 @@ class Ranks:
     ) -> None:
         if self.world == 1:
             return
-        self._gate.give_back()
+        self._signals.uninstall()
         self._leave(error)
         if error is None:
-            self._gate.deliver()
+            self._signals.deliver()
 
     def _leave(self, error: BaseException | None) -> None:
         """Leave the group, where that makes nobody wait."""
         if self.failed:
             # The first process to end makes torchrun end the others: none goes before the one that tells is ready.
             with suppress(AttnkitError):
-                self._agree(0)
+                self._exchange_codes(0)
                 torch.distributed.destroy_process_group()  # or its threads abort the process as it ends
         elif error is None or isinstance(error, StoppedError):
             torch.distributed.destroy_process_group()  # elsewhere it might wait for ranks that wait for this one
 
 
-def join_ranks(device: str, timeout: float = TIMEOUT, stop: Callable[[], bool] | None = None) -> Ranks:
+def join_process_group(device: str, timeout: float = TIMEOUT, stop: Callable[[], bool] | None = None) -> ProcessGroup:
     """Join the group that ``torchrun`` describes in the environment: gloo on CPU, NCCL on CUDA.
 
     ``stop`` says whether this process was asked to stop, where signals are noted and do not raise.
@@ -197,7 +197,7 @@ def join_ranks(device: str, timeout: float = TIMEOUT, stop: Callable[[], bool] |
     """
     world = int(os.environ.get("WORLD_SIZE", "1"))
     if world == 1:
-        return Ranks(stop=stop)
+        return ProcessGroup(stop=stop)
     if device == "cuda":
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     if not torch.distributed.is_initialized():
@@ -205,7 +205,7 @@ def join_ranks(device: str, timeout: float = TIMEOUT, stop: Callable[[], bool] |
             _join("cpu:gloo,cuda:nccl" if device == "cuda" else "gloo", datetime.timedelta(seconds=timeout))
         except (RuntimeError, ValueError) as error:
             raise SystemFailure(f"the other processes cannot be reached: {error}") from error
-    return Ranks(torch.distributed.get_rank(), world, timeout, stop)
+    return ProcessGroup(torch.distributed.get_rank(), world, timeout, stop)
 
 
 def _join(backend: str, timeout: datetime.timedelta) -> None:

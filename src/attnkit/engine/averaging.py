@@ -10,7 +10,7 @@ from pathlib import Path
 from torch import Tensor
 
 from attnkit.checkpoints.checkpoint import Checkpoint
-from attnkit.checkpoints.metadata import TEXTS, read_run_config, read_state
+from attnkit.checkpoints.metadata import TEXT_FILES, read_run_config, read_state
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.checkpoints.weights import MODEL, read_tensors, tensors_of
 from attnkit.engine.load import to_bytes
@@ -20,7 +20,7 @@ from attnkit.training.averaging import average
 
 
 @dataclass(frozen=True)
-class Averaged:
+class AverageResult:
     """What was averaged, and where it lies."""
 
     names: list[str]
@@ -29,7 +29,7 @@ class Averaged:
     """What was wrong with newer checkpoints that were passed over."""
 
 
-def average_run(path: Path, n: int | None, names: list[str]) -> Averaged:
+def average_run(path: Path, n: int | None, names: list[str]) -> AverageResult:
     """Write RUN/averaged: the mean of the newest ``n`` checkpoints, or of the named ones. ``best`` then names it.
 
     Without names or a number all are taken. What a stop saved between two planned ones counts only where it is named.
@@ -41,14 +41,14 @@ def average_run(path: Path, n: int | None, names: list[str]) -> Averaged:
     newest, warnings = folder.checkpoint("last")
     chosen = _choose(folder, newest, n, names)
     config = read_run_config(newest)
-    expected = tensors_of(task_of(config.task).fitting(newest, config))
+    expected = tensors_of(task_of(config.task).model_for_checkpoint(newest, config))
     with folder.lock():
         try:
             mean = mean_of(chosen, expected)
         except ValueError as error:
             raise RunError(f"these checkpoints cannot be averaged: {error}", where=str(path)) from error
         texts: dict[str, bytes] = {
-            file: newest.read(file) for file in ("config.yaml", *TEXTS) if file in newest.manifest.files
+            file: newest.read(file) for file in ("config.yaml", *TEXT_FILES) if file in newest.manifest.files
         }
         stored: dict[str, object] = {"averaged": [checkpoint.step for checkpoint in chosen], "metrics": {}}
         contents: dict[str, bytes] = {
@@ -58,10 +58,10 @@ def average_run(path: Path, n: int | None, names: list[str]) -> Averaged:
         }
         saved = folder.save_averaged(newest.step, contents)
         folder.set_best("averaged")
-    return Averaged([checkpoint.name for checkpoint in chosen], saved.path, tuple(warnings))
+    return AverageResult([checkpoint.name for checkpoint in chosen], saved.path, tuple(warnings))
 
 
-def planned(steps: Sequence[int], scored: Collection[int], every: int | None) -> list[int]:
+def scheduled_steps(steps: Sequence[int], scored: Collection[int], every: int | None) -> list[int]:
     """Return the steps at which an uninterrupted run saves too: what a stop saved must not change any result.
 
     >>> planned([4, 6, 7, 8], scored={4, 8}, every=3)
@@ -84,7 +84,7 @@ def _choose(folder: RunFolder, newest: Checkpoint, n: int | None, names: list[st
     if names and n is not None:
         raise UsageError("name checkpoints or a number of them, not both")
     scored = {int(step) for step in read_state(newest)["scores"]}
-    steps = planned(folder.steps(), scored, read_run_config(newest).checkpoints.save_every)
+    steps = scheduled_steps(folder.steps(), scored, read_run_config(newest).checkpoints.save_every)
     if n is not None and n > len(steps):
         raise RunError(
             f"there are {len(steps)} checkpoints, fewer than {n}",

@@ -14,22 +14,22 @@ import torch
 
 from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.checkpoints.logs import State, Status
-from attnkit.checkpoints.metadata import refuse_other_kind, refuse_unreadable
+from attnkit.checkpoints.metadata import check_serializable, check_task
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.checkpoints.torchrun import failure_facts, is_of_this_launch, launch_facts
 from attnkit.checkpoints.weights import MODEL, OPTIMIZER, read_tensors
 from attnkit.config import dump_yaml
-from attnkit.distributed.process_group import Ranks
+from attnkit.distributed.process_group import ProcessGroup
 from attnkit.engine.averaging import mean_of
 from attnkit.engine.load import to_bytes
 from attnkit.engine.model_card import model_card
 from attnkit.engine.run_config import RunConfig
-from attnkit.engine.run_state import Standing, weights_fingerprint
-from attnkit.engine.stopping import as_stop, launched
+from attnkit.engine.run_state import RunState, weights_fingerprint
+from attnkit.engine.stopping import is_launched_by_torchrun, signal_to_stop
 from attnkit.engine.task import task_of
 from attnkit.errors import AttnkitError, RunError, exit_code
 from attnkit.io import atomic
-from attnkit.io.safe_read import holds
+from attnkit.io.safe_read import file_equals
 from attnkit.training.loop import EvaluationRecord, StepRecord
 from attnkit.training.parameter_store import Tensors
 from attnkit.training.state import TrainState
@@ -37,17 +37,17 @@ from attnkit.training.state import TrainState
 _LOG_EVERY = 10  # steps
 
 
-class Keeper:
+class RunWriter:
     """Holds the folder's lock while it is entered. Every rank reads; rank 0 alone writes. All fail together."""
 
     def __init__(
-        self, path: Path, config: RunConfig, ranks: Ranks, overwrite: bool, init_from: Path | None, stops: bool
+        self, path: Path, config: RunConfig, ranks: ProcessGroup, overwrite: bool, init_from: Path | None, stops: bool
     ) -> None:
-        """Take a folder; ``stops`` says that signals are to be stops, see ``as_stop``."""
+        """Take a folder; ``stops`` says that signals are to be stops, see ``signal_to_stop``."""
         self.folder = RunFolder(path)
         self.config, self.ranks, self.task = config, ranks, task_of(config.task)
-        self.overwrite, self.init_from, self.stops = overwrite, init_from, stops
-        self.standing = Standing(self.folder, config)
+        self.overwrite, self.init_from, self.handles_signals = overwrite, init_from, stops
+        self.run_state = RunState(self.folder, config)
         self.source: Checkpoint | None = None
         """What a run that begins takes weights and vocabularies from, if from anything."""
         self.origin: str | None = ""
@@ -58,85 +58,87 @@ class Keeper:
         self._texts: Mapping[str, bytes] = {}
 
     @property
-    def writes(self) -> bool:
+    def is_writer(self) -> bool:
         """Whether this rank is the one that writes."""
         return self.ranks.rank == 0
 
     @property
     def warnings(self) -> list[str]:
         """What was not as it should be so far."""
-        return self.standing.warnings
+        return self.run_state.warnings
 
-    def __enter__(self) -> Keeper:
+    def __enter__(self) -> RunWriter:
         try:
-            with self.ranks.together():
-                if self.writes:
-                    self._take()
+            with self.ranks.synchronized():
+                if self.is_writer:
+                    self._lock()
             self._locked = True
-            with self.ranks.together():
-                self._open()
-            with self.ranks.together():
-                if self.writes:
-                    self._begin()
+            with self.ranks.synchronized():
+                self._load_state()
+            with self.ranks.synchronized():
+                if self.is_writer:
+                    self._write_config()
         except BaseException as error:
-            self._end(error, noted=self._locked and launched(self.ranks.world))  # a person has read the message
+            self._leave(
+                error, noted=self._locked and is_launched_by_torchrun(self.ranks.world)
+            )  # a person has read the message
             raise
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        self._end(error, noted=error is not None and not isinstance(error, GeneratorExit))
+        self._leave(error, noted=error is not None and not isinstance(error, GeneratorExit))
 
-    def _end(self, error: BaseException | None, noted: bool) -> None:
-        told = self.stops and self._locked and not self._complete
-        stop = as_stop(error, self._saved_step(), self.ranks.world) if told else None
-        if self.writes and error is not None and noted and not self._complete:
-            self._note_end(stop or error)
+    def _leave(self, error: BaseException | None, noted: bool) -> None:
+        told = self.handles_signals and self._locked and not self._complete
+        stop = signal_to_stop(error, self._saved_step(), self.ranks.world) if told else None
+        if self.is_writer and error is not None and noted and not self._complete:
+            self._record_exit(stop or error)
         self._resources.close()
         if stop is not None:
             raise stop from error
 
     def _saved_step(self) -> int:
-        return self._saved or self.standing.step or max(self.folder.steps(), default=0)
+        return self._saved or self.run_state.step or max(self.folder.steps(), default=0)
 
-    def _take(self) -> None:
+    def _lock(self) -> None:
         """Lock the folder. What is to be overwritten goes aside, unless an earlier attempt of this launch began it."""
-        refuse_unreadable(self.config)
+        check_serializable(self.config)
         if self.overwrite and self.folder.exists() and not is_of_this_launch(self.folder.read_status()):
             self.folder.move_aside()
         self._resources.enter_context(self.folder.lock())
 
-    def _open(self) -> None:
+    def _load_state(self) -> None:
         """Find out where the run stands; refuse one that was begun otherwise, or open what a new one begins with."""
-        self.standing = Standing.find(self.folder, self.config)
-        if self.standing.checkpoint is not None:
-            self.standing.refuse_another(self.init_from)
-            self.origin = self.standing.stored.get("init_from")
+        self.run_state = RunState.load(self.folder, self.config)
+        if self.run_state.checkpoint is not None:
+            self.run_state.check_compatible(self.init_from)
+            self.origin = self.run_state.stored.get("init_from")
         elif self.init_from is not None:
             self.source, warnings = RunFolder(self.init_from).checkpoint()
-            refuse_other_kind(self.source, self.config.task)
-            self.task.refuse_misfit(self.source, self.config)
+            check_task(self.source, self.config.task)
+            self.task.check_compatible(self.source, self.config)
             self.warnings.extend(warnings)
             self.origin = weights_fingerprint(self.source)
 
-    def _begin(self) -> None:
+    def _write_config(self) -> None:
         """Write the configuration down; text encoded under another one, of a run that never got to train, goes."""
         path, text = self.folder.path / "config.yaml", dump_yaml(self.config).encode()
-        if self.standing.checkpoint is None and os.path.lexists(path) and not holds(path, text):
+        if self.run_state.checkpoint is None and os.path.lexists(path) and not file_equals(path, text):
             atomic.remove_tree(self.folder.data_path)
         self.folder.write_copy(path.name, text)
-        if launch_facts() and self.standing.finished is None:
-            self._write_status("running", self.standing.step)
+        if launch_facts() and self.run_state.finished is None:
+            self._write_status("running", self.run_state.step)
 
-    def giver(self) -> Checkpoint | None:
+    def vocabulary_source(self) -> Checkpoint | None:
         """Return the checkpoint whose vocabularies the run has or begins with; None where it has yet to make them."""
-        return self.standing.checkpoint or self.source
+        return self.run_state.checkpoint or self.source
 
     def restore(self, state: TrainState, fingerprint: str, texts: Mapping[str, bytes]) -> None:
         """Bring a fresh state to where the newest checkpoint was. Raises ``RunError`` if the data is not the same."""
         self._fingerprint, self._texts = fingerprint, texts
-        checkpoint, stored = self.standing.checkpoint, self.standing.stored
+        checkpoint, stored = self.run_state.checkpoint, self.run_state.stored
         if checkpoint is None:
-            if self.writes:
+            if self.is_writer:
                 self.folder.truncate_metrics(0)
             return
         if stored["fingerprint"] != fingerprint:
@@ -149,33 +151,33 @@ class Keeper:
         model, optimizer = map(read_tensors, [checkpoint] * 2, (MODEL, OPTIMIZER), shapes)
         state.restore(model, optimizer, stored["counters"])
         self._saved = state.step
-        if self.writes:
+        if self.is_writer:
             self.warnings.extend(self.folder.truncate_metrics(stored["metrics_size"]))
             # A kill between a save and the naming of the best, or an older average, must not decide what is best.
             if state.best_step in self.folder.steps():
                 self.folder.set_best(f"step-{state.best_step}")
 
-    def keep(self, record: StepRecord | EvaluationRecord, state: TrainState) -> None:
+    def log_and_save(self, record: StepRecord | EvaluationRecord, state: TrainState) -> None:
         """Log a record; save where the configuration says so."""
         every = self.config.checkpoints.save_every
         if isinstance(record, EvaluationRecord):
-            tensors, self.standing.scores[record.step] = state.tensors(), record.metrics
-            with self.ranks.together():
-                if self.writes:
-                    self._keep_scores(record, state, tensors)
+            tensors, self.run_state.scores[record.step] = state.tensors(), record.metrics
+            with self.ranks.synchronized():
+                if self.is_writer:
+                    self._log_evaluation(record, state, tensors)
             return
         logs = record.step % _LOG_EVERY == 0 or record.skipped
         saves = every is not None and record.step % every == 0
         if logs or saves:  # on every rank or on none
             saved = state.tensors() if saves else None
-            with self.ranks.together():
-                if logs and self.writes:
+            with self.ranks.synchronized():
+                if logs and self.is_writer:
                     kept = {key: value for key, value in record._asdict().items() if key != "progress"}
                     self.folder.append_metrics({"kind": "step", **kept})
-                if saved is not None and self.writes:
+                if saved is not None and self.is_writer:
                     self._save(state, saved)
 
-    def _keep_scores(self, record: EvaluationRecord, state: TrainState, tensors: Tensors) -> None:
+    def _log_evaluation(self, record: EvaluationRecord, state: TrainState, tensors: Tensors) -> None:
         self.folder.append_metrics({"kind": "evaluation", "step": record.step, "epoch": record.epoch, **record.metrics})
         self.folder.append_timings({"step": record.step, "minutes": state.minutes, "tokens": state.tokens})
         self._save(state, tensors)
@@ -185,12 +187,12 @@ class Keeper:
     def save(self, state: TrainState) -> None:
         """Write a checkpoint of this moment, then drop what retention lets go."""
         tensors = state.tensors()
-        with self.ranks.together():
-            if self.writes:
+        with self.ranks.synchronized():
+            if self.is_writer:
                 self._save(state, tensors)
 
     def _save(self, state: TrainState, tensors: Tensors) -> None:
-        scores = self.standing.scores
+        scores = self.run_state.scores
         if self._saved == state.step and state.finished in (None, "stopped") and not scores.get(state.step):
             return
         model, optimizer = tensors
@@ -202,7 +204,7 @@ class Keeper:
             "scores": scores,
         }
         contents = {
-            **self._described(stored),
+            **self._text_files(stored),
             "model.safetensors": to_bytes(model),
             "optimizer.safetensors": to_bytes(optimizer),
         }
@@ -216,67 +218,67 @@ class Keeper:
         """Drop what retention lets go: the newest are counted among the planned, so that a stop costs none of them."""
         limits, kept = self.config.limits, self.config.checkpoints
         present = self.folder.steps()
-        oldest = (self.standing.planned() or present)[-max(kept.keep_last, kept.average) :][0]
-        self.folder.rotate(
+        oldest = (self.run_state.scheduled_steps() or present)[-max(kept.keep_last, kept.average) :][0]
+        self.folder.apply_retention(
             sum(step >= oldest for step in present),
             kept.keep_best,
-            {step: scores[limits.metric] for step, scores in self.standing.scores.items()},
+            {step: scores[limits.metric] for step, scores in self.run_state.scores.items()},
             lower_is_better=not limits.higher_is_better,
         )
 
     def average(self, state: TrainState, evaluate: Callable[[torch.nn.Module], Mapping[str, float]]) -> None:
         """Save the mean of the newest checkpoints, and make it the best if its metric is."""
-        with self.ranks.together():
-            steps = self.standing.planned()[-self.config.checkpoints.average :]
+        with self.ranks.synchronized():
+            steps = self.run_state.scheduled_steps()[-self.config.checkpoints.average :]
             checkpoints = (self.folder.checkpoint(f"step-{step}")[0] for step in steps)
             mean = mean_of(checkpoints, state.weights.shapes()[0])
-        with torch.no_grad(), state.weights.showing(mean) as model:
+        with torch.no_grad(), state.weights.use_weights(mean) as model:
             metrics = dict(evaluate(model))
-        with self.ranks.together():
-            if not self.writes:
+        with self.ranks.synchronized():
+            if not self.is_writer:
                 return
             stored = {"averaged": steps, "metrics": metrics}
-            self.folder.save_averaged(state.step, {**self._described(stored), "model.safetensors": to_bytes(mean)})
-            if self.standing.is_as_good(metrics, state.best):
+            self.folder.save_averaged(state.step, {**self._text_files(stored), "model.safetensors": to_bytes(mean)})
+            if self.run_state.is_as_good(metrics, state.best):
                 self.folder.set_best("averaged")
 
     def finish(self, state: TrainState) -> None:
         """Say in the folder that the run is complete."""
-        with self.ranks.together():
-            if self.writes:
-                self._write_end(state)
+        with self.ranks.synchronized():
+            if self.is_writer:
+                self._write_summary(state)
         self._complete = True
 
-    def settle(self) -> None:
+    def repair_finished(self) -> None:
         """Do for a finished run what a kill after its last save left undone, from naming the best to the status."""
         self._complete = True
-        with self.ranks.together():
-            if not self.writes:
+        with self.ranks.synchronized():
+            if not self.is_writer:
                 return
-            name, best = self.folder.best_name(), self.standing.best_of_finished()
+            name, best = self.folder.best_name(), self.run_state.expected_best()
             if best is not None and name not in (best, "averaged"):  # an average that somebody made later stays named
                 self.folder.set_best(best)
             status = self.folder.read_status()
             if status is None or status.state != "finished":
-                self._texts = self.standing.texts()
-                self._write_end(SimpleNamespace(**self.standing.stored["counters"]))
+                self._texts = self.run_state.texts()
+                self._write_summary(SimpleNamespace(**self.run_state.stored["counters"]))
 
-    def _write_end(self, state: Any) -> None:
+    def _write_summary(self, state: Any) -> None:
         """Write card and status, which tells of all by coming last; ``state`` is a ``TrainState`` or its counters.
 
         A kill within the last save may have kept the copies from being written and old checkpoints from being dropped.
         """
-        standing = self.standing
+        standing = self.run_state
         self._write_copies()
         if self.folder.steps()[-1:] == [state.step]:  # a newer one would be damaged
             self._rotate()
         name = self.folder.path.name
-        about = self.task.about(self.config, name)
+        about = self.task.model_card(self.config, name)
         card = model_card(about, name, self.config.seed, standing.best, standing.best_scores(), state)
         self.folder.write_copy("README.md", card.encode())
         self._write_status("finished", state.step, f"reached the limit of {state.finished}", 0)
 
-    def _described(self, stored: Mapping[str, Any]) -> dict[str, bytes]:
+    def _text_files(self, stored: Mapping[str, Any]) -> dict[str, bytes]:
         return {
             "config.yaml": dump_yaml(self.config).encode(),
             "state.json": json.dumps(stored, sort_keys=True).encode(),
@@ -288,7 +290,7 @@ class Keeper:
             if not (self.folder.path / name).exists():
                 self.folder.write_copy(name, content)
 
-    def _note_end(self, error: BaseException) -> None:
+    def _record_exit(self, error: BaseException) -> None:
         """Leave word of a failure or a stop for launchers; what cannot be written is not worth another error."""
         with suppress(AttnkitError):
             state: State = "stopped" if (code := exit_code(error)) in (75, 130, 143) else "failed"

@@ -12,9 +12,9 @@ from torch import nn
 
 from attnkit.engine.run_config import RunConfig
 from attnkit.errors import SystemFailure
-from attnkit.models.layers import blocks_of
+from attnkit.models.layers import transformer_layers
 
-_MOST_VARIANTS = 64
+_MAX_VARIANTS = 64
 """Of the code of a layer: by what batches hold, training and precision there are a dozen at most."""
 _Found = TypeVar("_Found")
 
@@ -35,8 +35,8 @@ def compile_layers(module: nn.Module, config: RunConfig, device: torch.device) -
 
     if device.type != "cpu":  # where it compiles in threads of this process
         _start_workers()
-    torch._dynamo.config.recompile_limit = max(_MOST_VARIANTS, torch._dynamo.config.recompile_limit)
-    for block in blocks_of(module):
+    torch._dynamo.config.recompile_limit = max(_MAX_VARIANTS, torch._dynamo.config.recompile_limit)
+    for block in transformer_layers(module):
         block.compile(dynamic=True)
 
 
@@ -57,7 +57,7 @@ def _start_workers() -> None:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def uncompiled(call: Callable[[nn.Module], _Found], config: RunConfig) -> Callable[[nn.Module], _Found]:
+def run_eager(call: Callable[[nn.Module], _Found], config: RunConfig) -> Callable[[nn.Module], _Found]:
     """Return a function of a model that computes without what was compiled: for scores, of batches of all sizes."""
     if not config.torch_compile:
         return call
@@ -70,7 +70,7 @@ def uncompiled(call: Callable[[nn.Module], _Found], config: RunConfig) -> Callab
 
 
 @contextmanager
-def compiling(config: RunConfig) -> Iterator[None]:
+def compile_errors(config: RunConfig) -> Iterator[None]:
     """Tell of a compiler that is missing or fails in the words of a user.
 
     Raises:

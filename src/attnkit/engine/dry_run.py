@@ -12,7 +12,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from attnkit.checkpoints.run_folder import RunFolder
-from attnkit.engine.load import given_source, given_vocabularies
+from attnkit.engine.load import provided_source_vocabulary, provided_vocabularies
 from attnkit.engine.run_config import RunConfig
 from attnkit.engine.vocabularies import Vocabularies
 from attnkit.models.build import build_model
@@ -25,11 +25,11 @@ from attnkit.text.tokenizer import Tokenizer
 from attnkit.text.vocabulary import train_vocabulary
 
 SAMPLE = 20_000
-_DRAWS = (torch.Tensor.normal_, torch.Tensor.uniform_)
+_INITIALIZERS = (torch.Tensor.normal_, torch.Tensor.uniform_)
 
 
 @dataclass(frozen=True)
-class Plan:
+class RunEstimate:
     """Figures of a run to be."""
 
     n_examples: int
@@ -45,18 +45,18 @@ class Plan:
     """What an example is, for people."""
 
 
-class Undrawn(TorchFunctionMode):
+class SkipWeightInit(TorchFunctionMode):
     """Leaves out the drawing of weights: without memory it does nothing but import torch's compiler, for a second."""
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if func in _DRAWS or getattr(func, "__module__", "") == "torch.nn.init":
+        if func in _INITIALIZERS or getattr(func, "__module__", "") == "torch.nn.init":
             return (kwargs or {}).get("tensor", *args[:1])
         return func(*args, **(kwargs or {}))
 
 
-def plan(config: TranslationConfig, init_from: Path | None = None) -> Plan:
+def plan(config: TranslationConfig, init_from: Path | None = None) -> RunEstimate:
     """Estimate a run from its configuration and a sample of its text.
 
     Vocabularies that are given are read, others made of the samples: where these are all the text, they are the run's.
@@ -67,9 +67,9 @@ def plan(config: TranslationConfig, init_from: Path | None = None) -> Plan:
     checkpoint = None if init_from is None else RunFolder(init_from).checkpoint()[0]
     if checkpoint is not None:
         refuse_misfit(checkpoint, config)
-    given = given_vocabularies(config, checkpoint)
+    given = provided_vocabularies(config, checkpoint)
     every = [pair for sample in samples for pair in sample]
-    vocabularies = given or _of_samples(config, every, given_source(config, checkpoint))
+    vocabularies = given or _of_samples(config, every, provided_source_vocabulary(config, checkpoint))
     whole = given is not None or max(counts) <= SAMPLE
     sides = (vocabularies.src, vocabularies.tgt)
     tokens = 0.0
@@ -77,19 +77,19 @@ def plan(config: TranslationConfig, init_from: Path | None = None) -> Plan:
         n = sum(len(ids) + 1 for k, side in enumerate(sides) for ids in side.encode([pair[k] for pair in sample]))
         tokens += weight * n * lines / len(sample)
     src_size, tgt_size = (side.vocab_size if whole else config.vocabulary.size for side in sides)
-    return outline(config, sum(counts), tokens, lambda: build_model(config.model, src_size, tgt_size), tgt_size)
+    return estimate(config, sum(counts), tokens, lambda: build_model(config.model, src_size, tgt_size), tgt_size)
 
 
-def outline(
+def estimate(
     config: RunConfig, n_examples: int, tokens: float, build: Callable[[], Any], n_classes: int, unit: str = "pairs"
-) -> Plan:
+) -> RunEstimate:
     """Return the figures of a run over so many tokens an epoch, for a model that chooses among ``n_classes``."""
-    with torch.device("meta"), Undrawn():
+    with torch.device("meta"), SkipWeightInit():
         model = build()
     n_parameters = sum(parameter.numel() for parameter in model.parameters())
     device = choose_device(config.device)
     precision = choose_precision(config.precision, device)
-    return Plan(
+    return RunEstimate(
         n_examples=n_examples,
         n_parameters=n_parameters,
         tokens_per_epoch=round(tokens),
@@ -114,6 +114,6 @@ def memory(config: RunConfig, n_parameters: int, vocab_size: int, itemsize: int)
     """Estimate the bytes of weights, optimizer, gradients and activations of one micro-batch."""
     state = 16 + (2 * itemsize if itemsize < 4 else 0) + (4 if config.optimization.ema_decay else 0)
     tokens = config.optimization.batch_tokens / config.optimization.gradient_accumulation_steps
-    activations: float = tokens * config.model.activations * itemsize
+    activations: float = tokens * config.model.activation_floats_per_token * itemsize
     logits = min(tokens * vocab_size * 4, 64e6)
     return round(n_parameters * state + activations + logits + 350e6)

@@ -7,22 +7,22 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from attnkit.checkpoints.metadata import MOST_CONFIG, read_tree
+from attnkit.checkpoints.metadata import MAX_CONFIG_BYTES, read_tree
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.config import Layer, parse_yaml
 from attnkit.engine.presets import PRESETS
 from attnkit.errors import RunError, UsageError
-from attnkit.io.safe_read import read_plain
+from attnkit.io.safe_read import read_regular_file
 
-GOES_ON = "-o "
+RESUMED_PREFIX = "-o "
 """How the origin begins of what a run has from itself."""
 VECTORS = ("embeddings", "target_embeddings")
 """Keys of a model that name word vectors."""
-BEGUN_WITH = (*VECTORS, "scale_embeddings")
+EMBEDDING_KEYS = (*VECTORS, "scale_embeddings")
 """Those that speak of the vectors that a model has begun with."""
 
 
-def layer_of(run: Path) -> Layer:
+def init_layer(run: Path) -> Layer:
     """Return what a run that starts from another takes over: model, vocabulary and how the two sides share it.
 
     Raises:
@@ -33,7 +33,7 @@ def layer_of(run: Path) -> Layer:
         key: tree[key] for key in ("task", "model", "vocabulary", "joint_vocabulary", "direction") if key in tree
     }
     if isinstance(kept.get("model"), dict):  # its weights have taken in the vectors that it began with
-        kept["model"] = {key: value for key, value in kept["model"].items() if key not in BEGUN_WITH}
+        kept["model"] = {key: value for key, value in kept["model"].items() if key not in EMBEDDING_KEYS}
         kept["model"] |= _learned_from(kept["model"], tree.get("data"))
     return Layer(f"--init-from {run}", kept)
 
@@ -50,8 +50,10 @@ def _learned_from(model: Mapping[str, Any], data: Any) -> dict[str, Any]:
 def inherited(init_from: Path, run: Path | None) -> Layer:
     """Return what a run takes over from another; one that goes on has it in itself, and the other may be gone."""
     if run is None or not RunFolder(run).exists() or not RunFolder(run).steps():
-        return layer_of(init_from)
-    return Layer(f"{GOES_ON}{run}", {**layer_of(run).tree, **_lengths(read_tree(RunFolder(run).checkpoint()[0]))})
+        return init_layer(init_from)
+    return Layer(
+        f"{RESUMED_PREFIX}{run}", {**init_layer(run).tree, **_lengths(read_tree(RunFolder(run).checkpoint()[0]))}
+    )
 
 
 def _lengths(tree: Mapping[str, Any]) -> dict[str, Any]:
@@ -80,7 +82,7 @@ def preset_of(run: Path) -> str | None:
         with suppress(RunError):
             return _preset_in(read_tree(folder.checkpoint(f"step-{step}")[0]))
     with suppress(OSError, ValueError, UsageError):  # a UnicodeDecodeError is a ValueError
-        return _preset_in(parse_yaml(read_plain(run / "config.yaml", MOST_CONFIG).decode(), "config.yaml"))
+        return _preset_in(parse_yaml(read_regular_file(run / "config.yaml", MAX_CONFIG_BYTES).decode(), "config.yaml"))
     return None
 
 

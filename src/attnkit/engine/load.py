@@ -13,7 +13,7 @@ import torch
 from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.checkpoints.metadata import read_bounded, read_run_config, read_tree
 from attnkit.checkpoints.run_folder import RunFolder
-from attnkit.checkpoints.weights import MODEL, read_tensors, refuse_small, tensors_of
+from attnkit.checkpoints.weights import MODEL, check_file_holds_weights, read_tensors, tensors_of
 from attnkit.engine.run_config import RunConfig
 from attnkit.engine.vocabularies import Vocabularies
 from attnkit.models.build import build_model
@@ -24,7 +24,7 @@ from attnkit.runtime.devices import DTYPES, choose_device
 from attnkit.tasks.translation.config import TranslationConfig
 from attnkit.text.tokenizer import Tokenizer
 from attnkit.text.tokenizer import load as load_tokenizer
-from attnkit.text.vocabulary_schema import MOST_BYTES
+from attnkit.text.vocabulary_schema import MAX_BYTES
 
 
 @dataclass(frozen=True)
@@ -42,14 +42,14 @@ class LoadedRun:
     """What was wrong with newer checkpoints that were passed over."""
 
     @property
-    def longest(self) -> int | None:
+    def max_positions(self) -> int | None:
         """Most tokens a side may have, its end included; None where the model knows no such limit."""
-        return self.config.model.longest
+        return self.config.model.max_positions
 
     @property
-    def attends(self) -> bool:
+    def has_attention(self) -> bool:
         """Whether the model has attention weights to show."""
-        return self.config.model.attends
+        return self.config.model.has_attention
 
     @property
     def vocabularies(self) -> tuple[str, str]:
@@ -69,7 +69,7 @@ def load_run(
     config = read_config(chosen)
     where = choose_device(device)
     src, tgt = read_tokenizers(chosen)
-    model = build_fitting(chosen, config.model, Vocabularies(src, tgt))
+    model = build_for_checkpoint(chosen, config.model, Vocabularies(src, tgt))
     load_weights(model, chosen)
     model.eval()
     module = cast(torch.nn.Module, model).to(device=where, dtype=DTYPES[precision])
@@ -86,36 +86,36 @@ def read_config(checkpoint: Checkpoint) -> TranslationConfig:
 
 def read_tokenizers(checkpoint: Checkpoint) -> tuple[Tokenizer, Tokenizer]:
     """Return the source and the target tokenizer; the same object where they are joint."""
-    src = Tokenizer.from_json(read_bounded(checkpoint, "tokenizer.json", MOST_BYTES))
+    src = Tokenizer.from_json(read_bounded(checkpoint, "tokenizer.json", MAX_BYTES))
     if "tokenizer.target.json" not in checkpoint.manifest.files:
         return src, src
-    return src, Tokenizer.from_json(read_bounded(checkpoint, "tokenizer.target.json", MOST_BYTES))
+    return src, Tokenizer.from_json(read_bounded(checkpoint, "tokenizer.target.json", MAX_BYTES))
 
 
-def given_vocabularies(config: TranslationConfig, source: Checkpoint | None) -> Vocabularies | None:
+def provided_vocabularies(config: TranslationConfig, source: Checkpoint | None) -> Vocabularies | None:
     """Return vocabularies to use instead of making new ones: those of a checkpoint, or ``vocabulary_files``.
 
-    The one of BERT serves both sides where they are to have one; else it is ``given_source``.
+    The one of BERT serves both sides where they are to have one; else it is ``provided_source_vocabulary``.
 
     Raises:
         RunError: one of them is missing or damaged.
     """
     if source is not None:
-        return Vocabularies(*read_tokenizers(source)) if given_source(config, source) is None else None
+        return Vocabularies(*read_tokenizers(source)) if provided_source_vocabulary(config, source) is None else None
     if config.vocabulary_files is None:
         return None
     loaded = [load_tokenizer(Path(name)) for name in config.vocabulary_files]
     return Vocabularies(loaded[0], loaded[-1])
 
 
-def given_source(config: TranslationConfig, source: Checkpoint | None) -> Tokenizer | None:
+def provided_source_vocabulary(config: TranslationConfig, source: Checkpoint | None) -> Tokenizer | None:
     """Return the source's vocabulary where it alone is given: a BERT's, unless it is to serve both sides."""
     if source is None or config.joint_vocabulary or read_tree(source).get("task") == config.task:
         return None
     return read_tokenizer(source)
 
 
-def given_tokenizer(config: RunConfig, source: Checkpoint | None) -> Tokenizer | None:
+def provided_tokenizer(config: RunConfig, source: Checkpoint | None) -> Tokenizer | None:
     """Return the one vocabulary to use instead of making a new one: a checkpoint's, or that of ``vocabulary_files``."""
     if source is not None:
         return read_tokenizer(source)
@@ -124,17 +124,17 @@ def given_tokenizer(config: RunConfig, source: Checkpoint | None) -> Tokenizer |
 
 def read_tokenizer(checkpoint: Checkpoint) -> Tokenizer:
     """Return the one vocabulary of a checkpoint."""
-    return Tokenizer.from_json(read_bounded(checkpoint, "tokenizer.json", MOST_BYTES))
+    return Tokenizer.from_json(read_bounded(checkpoint, "tokenizer.json", MAX_BYTES))
 
 
-def refuse_misfit(checkpoint: Checkpoint, config: ModelConfig, vocabularies: Vocabularies) -> None:
+def check_weights_fit(checkpoint: Checkpoint, config: ModelConfig, vocabularies: Vocabularies) -> None:
     """Raise ``RunError`` where a checkpoint has too few weights for a model, which need not be built for that."""
-    refuse_small(checkpoint, config, (vocabularies.src.vocab_size, vocabularies.tgt.vocab_size))
+    check_file_holds_weights(checkpoint, config, (vocabularies.src.vocab_size, vocabularies.tgt.vocab_size))
 
 
-def build_fitting(checkpoint: Checkpoint, config: ModelConfig, vocabularies: Vocabularies) -> TranslationModel:
+def build_for_checkpoint(checkpoint: Checkpoint, config: ModelConfig, vocabularies: Vocabularies) -> TranslationModel:
     """Build a model for a checkpoint's weights. Raises ``RunError`` before, where they are too few for it."""
-    refuse_misfit(checkpoint, config, vocabularies)
+    check_weights_fit(checkpoint, config, vocabularies)
     return build_model(config, vocabularies.src.vocab_size, vocabularies.tgt.vocab_size)
 
 
@@ -147,7 +147,7 @@ def load_weights(model: TranslationModel, checkpoint: Checkpoint) -> None:
             tensor.copy_(tensors[name])
 
 
-def load_into(model: torch.nn.Module, checkpoint: Checkpoint) -> None:
+def load_state(model: torch.nn.Module, checkpoint: Checkpoint) -> None:
     """Copy a checkpoint's weights into any model. Raises ``RunError`` if they do not fit or are not finite."""
     load_weights(cast(TranslationModel, model), checkpoint)
 

@@ -11,13 +11,13 @@ import torch
 from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.checkpoints.metadata import read_run_config
 from attnkit.checkpoints.run_folder import RunFolder
-from attnkit.engine.load import load_into
+from attnkit.engine.load import load_state
 from attnkit.engine.task import task_of
 from attnkit.runtime.devices import choose_device
 
 
 @dataclass(frozen=True)
-class Opened:
+class LoadedModel:
     """A model ready for use, with what it was trained with."""
 
     path: Path
@@ -31,7 +31,7 @@ class Opened:
     """What was wrong with newer checkpoints that were passed over."""
 
 
-def open_run(path: Path, task: str, *, device: str = "auto", checkpoint: str | None = None) -> Opened:
+def load_model(path: Path, task: str, *, device: str = "auto", checkpoint: str | None = None) -> LoadedModel:
     """Open a checkpoint of a run: ``best``, ``last``, ``averaged`` or ``step-N``; without a name the best there is.
 
     Raises:
@@ -40,6 +40,6 @@ def open_run(path: Path, task: str, *, device: str = "auto", checkpoint: str | N
     chosen, warnings = RunFolder(path).checkpoint(checkpoint)
     config = read_run_config(chosen, task)
     where = choose_device(device)
-    model = task_of(task).fitting(chosen, config)
-    load_into(model, chosen)
-    return Opened(path, chosen, config, model.eval().to(where), where, tuple(warnings))
+    model = task_of(task).model_for_checkpoint(chosen, config)
+    load_state(model, chosen)
+    return LoadedModel(path, chosen, config, model.eval().to(where), where, tuple(warnings))

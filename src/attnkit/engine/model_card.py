@@ -17,7 +17,7 @@ class Progress(Protocol):
 
 
 @dataclass(frozen=True)
-class About:
+class ModelCardFields:
     """What a task says of its models, in Markdown."""
 
     what: str
@@ -30,7 +30,9 @@ class About:
     """The command that uses it."""
 
 
-def model_card(about: About, name: str, seed: int, best: str, scores: Mapping[str, float], progress: Progress) -> str:
+def model_card(
+    about: ModelCardFields, name: str, seed: int, best: str, scores: Mapping[str, float], progress: Progress
+) -> str:
     """Return Markdown: what the model is, how it was trained, how it scores, how it is used."""
     score_rows = "\n".join(f"| {metric} | {value:.4f} |" for metric, value in scores.items())
     sources = "\n".join(f"- {item}" for item in about.data)

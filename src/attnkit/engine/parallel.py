@@ -7,47 +7,51 @@ from typing import Any
 
 import torch
 
-from attnkit.distributed.process_group import Ranks
+from attnkit.distributed.process_group import ProcessGroup
 from attnkit.engine.run_config import RunConfig
 from attnkit.engine.task import Evaluation
 from attnkit.errors import UsageError
-from attnkit.models.layers import blocks_of
+from attnkit.models.layers import transformer_layers
 from attnkit.training.flat_parameters import Precision
-from attnkit.training.flat_weights import FlatWeights
-from attnkit.training.parameter_store import Weights
+from attnkit.training.flat_weights import FlatParameterStore
+from attnkit.training.parameter_store import ParameterStore
 
 
-def shares_out(config: RunConfig, ranks: Ranks) -> bool:
+def uses_fsdp(config: RunConfig, ranks: ProcessGroup) -> bool:
     """Return whether each rank holds a share of the weights, so that all must compute equally often."""
     return config.fsdp and ranks.world > 1
 
 
-def lay_weights(
-    module: torch.nn.Module, config: RunConfig, precision: Precision, ranks: Ranks, rates: Mapping[str, float] | None
-) -> Weights:
+def build_parameter_store(
+    module: torch.nn.Module,
+    config: RunConfig,
+    precision: Precision,
+    ranks: ProcessGroup,
+    rates: Mapping[str, float] | None,
+) -> ParameterStore:
     """Return the weights as they lie on the ranks: all on each, or a share on each. ``rates``: see ``FlatParameters``.
 
     Raises:
         UsageError: shares are asked for, and this kind of model has none.
     """
-    if not shares_out(config, ranks):
-        return FlatWeights(module, config.optimization, precision, rates)
-    from attnkit.training.fsdp import ShardedWeights, has_entry  # takes its time to import
+    if not uses_fsdp(config, ranks):
+        return FlatParameterStore(module, config.optimization, precision, rates)
+    from attnkit.training.fsdp import FsdpParameterStore, has_entry  # takes its time to import
 
     if not has_entry(module):
         raise UsageError("this kind of model cannot be shared out", where="fsdp", help="set fsdp to false")
-    return ShardedWeights(module, blocks_of(module), config.optimization, precision, rates)
+    return FsdpParameterStore(module, transformer_layers(module), config.optimization, precision, rates)
 
 
-def shared_scores(
-    evaluation: Evaluation, ranks: Ranks, metrics: tuple[str, ...]
+def broadcast_metrics(
+    evaluation: Evaluation, ranks: ProcessGroup, metrics: tuple[str, ...]
 ) -> Callable[[Any], Mapping[str, float] | None]:
     """Let rank 0 score and tell the others: one answer, whatever machine they run on; None if it was given up."""
     names = sorted(metrics)  # the order in which a run that goes on reads them from its checkpoint
 
     def scores(model: Any) -> Mapping[str, float] | None:
         found: Mapping[str, float] | None = None
-        with ranks.together():
+        with ranks.synchronized():
             if ranks.rank == 0:
                 found = evaluation(model)
         if ranks.world == 1:

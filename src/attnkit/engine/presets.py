@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 from attnkit.models.config import SIZES
 
 Preset = Literal["tiny", "mini", "small", "base", "big"]
-"""Of all tasks; ``kinds.KINDS`` says which are a task's own."""
+"""Of all tasks; ``registry.TASKS`` says which are a task's own."""
 TaskName = Literal[
     "translation",
     "autoencode",
@@ -19,7 +19,7 @@ TaskName = Literal[
     "token-classification",
     "question-answering",
 ]
-"""What can be trained; ``kinds.KINDS`` says how."""
+"""What can be trained; ``registry.TASKS`` says how."""
 ModelName = Literal["transformer", "rnn", "mlp", "han", "bert", "gpt"]
 """The kinds of models of all tasks; each task's configuration says which are its own."""
 Tree = dict[str, Any]

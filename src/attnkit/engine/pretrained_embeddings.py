@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from attnkit.data.prepared_dir import Stage, Warned
+from attnkit.data.prepared_dir import StatusEvent, WarningEvent
 from attnkit.engine.inheritance import VECTORS
 from attnkit.engine.run_config import RunConfig
 from attnkit.errors import DataError, UsageError
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 KEYS = VECTORS
 """Of the model's configuration: the source's, or the only ones; the target's."""
-FAR = 2
+SPREAD_WARNING = 2
 """From which ratio of spreads on it is worth telling that vectors can be scaled."""
-FEW = 0.5
+COVERAGE_WARNING = 0.5
 """Share of the words below which it is worth a warning that no more of them have a vector."""
 
 
 @dataclass(frozen=True)
-class Opened:
+class EmbeddingSource:
     """Vectors that fit a model's width."""
 
     key: str
@@ -44,7 +44,7 @@ class Opened:
 
 
 @dataclass(frozen=True)
-class Found:
+class EmbeddingMatch:
     """Which entries of a vocabulary have a vector."""
 
     words: Mapping[int, str]
@@ -59,7 +59,7 @@ class Found:
     """Entries that go on with a word, of which vectors of words know nothing."""
 
 
-def refuse_beside(config: RunConfig, init_from: Path | None) -> None:
+def check_embeddings_conflict(config: RunConfig, init_from: Path | None) -> None:
     """Raise ``UsageError`` where the embeddings would come from two places."""
     for key in KEYS:
         if init_from is not None and getattr(config.model, key, None) is not None:
@@ -70,7 +70,7 @@ def refuse_beside(config: RunConfig, init_from: Path | None) -> None:
             )
 
 
-def open_embeddings(config: RunConfig) -> list[Opened | None]:
+def open_embeddings(config: RunConfig) -> list[EmbeddingSource | None]:
     """Open the vectors that a model begins with, as ``KEYS`` has them; None where none are asked for.
 
     Raises:
@@ -83,7 +83,7 @@ def open_embeddings(config: RunConfig) -> list[Opened | None]:
     return [_opened(config, key) for key in KEYS]
 
 
-def _opened(config: RunConfig, key: str) -> Opened | None:
+def _opened(config: RunConfig, key: str) -> EmbeddingSource | None:
     name = getattr(config.model, key, None)
     if name is None:
         return None
@@ -96,10 +96,12 @@ def _opened(config: RunConfig, key: str) -> Opened | None:
             where=f"model.{key}",
             help=f"--set model.d_model={vectors.vector_size}, or vectors of the model's width",
         )
-    return Opened(f"model.{key}", name, vectors, config.model.scale_embeddings)
+    return EmbeddingSource(f"model.{key}", name, vectors, config.model.scale_embeddings)
 
 
-def lay_embeddings(model: Any, opened: Sequence[Opened | None], texts: Mapping[str, bytes]) -> Iterator[Stage | Warned]:
+def init_embeddings(
+    model: Any, opened: Sequence[EmbeddingSource | None], texts: Mapping[str, bytes]
+) -> Iterator[StatusEvent | WarningEvent]:
     """Put vectors in the place of a fresh model's embeddings, row by row, and say how many words have one.
 
     Args:
@@ -124,15 +126,15 @@ def lay_embeddings(model: Any, opened: Sequence[Opened | None], texts: Mapping[s
                 help="vectors of another language or of other pieces; attnkit word2vec train makes some of this text",
             )
         drawn, spread = _fill(model.word_vectors()[place], found.words, given)
-        text = said(found, given)
-        yield from map(Warned, given.vectors.warnings)
-        yield Warned(text) if len(found.words) < FEW * found.n_words else Stage(text)
-        if not given.scaled and not drawn / FAR <= spread <= drawn * FAR:
+        text = coverage_message(found, given)
+        yield from map(WarningEvent, given.vectors.warnings)
+        yield WarningEvent(text) if len(found.words) < COVERAGE_WARNING * found.n_words else StatusEvent(text)
+        if not given.scaled and not drawn / SPREAD_WARNING <= spread <= drawn * SPREAD_WARNING:
             what = f"{given.key}: their numbers spread by {spread:.2g}, and those that are drawn by {drawn:.2g}"
-            yield Stage(f"{what}; --set model.scale_embeddings=true scales them")
+            yield StatusEvent(f"{what}; --set model.scale_embeddings=true scales them")
 
 
-def _fill(weight: torch.Tensor, words: Mapping[int, str], given: Opened) -> tuple[float, float]:
+def _fill(weight: torch.Tensor, words: Mapping[int, str], given: EmbeddingSource) -> tuple[float, float]:
     """Fill rows, and return how far the numbers that were drawn and the given ones spread: standard deviations."""
     rows = np.stack([np.asarray(given.vectors[word], np.float32) for word in words.values()])
     finite = np.isfinite(rows).all(1)
@@ -149,7 +151,7 @@ def _fill(weight: torch.Tensor, words: Mapping[int, str], given: Opened) -> tupl
 
 def find_words(
     tokenizer: Tokenizer, known: Container[str], unseen: Callable[[str], object | None] | None = None
-) -> Found:
+) -> EmbeddingMatch:
     """Return which entries of a vocabulary have a vector.
 
     Where the vectors are of the pieces of such a vocabulary (``word2vec train --tokenizer``) an entry is looked up as
@@ -160,9 +162,9 @@ def find_words(
     ids = [id for id in range(len(SPECIALS), tokenizer.vocab_size) if tokenizer.bytes_of(id).strip()]
     if alone := tokenizer.config.kind == "char":  # its bytes stand for what is no character of its own
         ids = [id for id in ids if tokenizer.encode([tokenizer.bytes_of(id).decode("utf-8", "replace")]) == [[id]]]
-    pieces = dict(zip(ids, tokenizer.pieces(ids), strict=True))
+    pieces = dict(zip(ids, tokenizer.tokens(ids), strict=True))
     if any(len(piece) > 1 and piece.startswith("▁") and piece in known for piece in pieces.values()):
-        return Found({id: piece for id, piece in pieces.items() if piece in known}, len(ids), 0, 0, 0)
+        return EmbeddingMatch({id: piece for id, piece in pieces.items() if piece in known}, len(ids), 0, 0, 0)
     spelled = {id: _word(tokenizer.bytes_of(id), alone) for id in ids}
     words, n_lowered, n_composed = {}, 0, 0
     for id, word in spelled.items():
@@ -177,7 +179,7 @@ def find_words(
             words[id] = word
             n_composed += 1
     n_parts = sum(word is None for word in spelled.values())
-    return Found(words, len(ids) - n_parts, n_lowered, n_composed, n_parts)
+    return EmbeddingMatch(words, len(ids) - n_parts, n_lowered, n_composed, n_parts)
 
 
 def _word(raw: bytes, alone: bool) -> str | None:
@@ -191,7 +193,7 @@ def _word(raw: bytes, alone: bool) -> str | None:
     return None
 
 
-def said(found: Found, given: Opened) -> str:
+def coverage_message(found: EmbeddingMatch, given: EmbeddingSource) -> str:
     """Return how many words have a vector, in words."""
     share = 100 * len(found.words) / found.n_words
     text = f"{given.key}: {len(found.words):,} of {found.n_words:,} words ({share:.1f} %) begin with a vector of "

@@ -14,7 +14,7 @@ from attnkit.engine.presets import AUTO, Auto, preset
 from attnkit.engine.run_config import RunConfig
 from attnkit.tasks.autoencoding.config import AutoencodeConfig, autoencode_kind, autoencode_preset
 from attnkit.tasks.finetuning.config import (
-    NOT_TAKEN,
+    EXCLUDED_INIT_KEYS,
     AnswerConfig,
     TagConfig,
     TextClassifyConfig,
@@ -34,15 +34,15 @@ from attnkit.tasks.language_modeling.config import (
     mlm_preset,
 )
 from attnkit.tasks.text_classification.config import ClassifyConfig, classify_kind, classify_preset
-from attnkit.tasks.translation.bert_encoder_config import adopt
+from attnkit.tasks.translation.bert_encoder_config import config_from_bert
 from attnkit.tasks.translation.config import TranslationConfig
 
 
 @dataclass(frozen=True)
-class Kind:
+class TaskSpec:
     """What is known of a task without torch."""
 
-    noun: str
+    description: str
     """What its runs hold, for messages."""
     command: str
     """The one that takes its runs."""
@@ -53,132 +53,132 @@ class Kind:
     config: type[RunConfig]
     preset: Callable[[str, str], dict[str, Any]]
     """(name, kind of model): the tree of a preset."""
-    model: Callable[[Mapping[str, Any]], str]
+    default_model: Callable[[Mapping[str, Any]], str]
     """(what was given): the kind of model where nobody said it."""
-    needs: tuple[str, ...] = ("data.files",)
+    required_keys: tuple[str, ...] = ("data.files",)
     """Keys that somebody has to give."""
     example: str = "--data FILE"
     """How they are given."""
-    texts: tuple[str, ...] = ("data.files", "data.valid_files")
+    input_keys: tuple[str, ...] = ("data.files", "data.valid_files")
     """Keys that name files, which are read several times; the first one's lines choose the preset."""
-    auto: Auto = AUTO
+    preset_thresholds: Auto = AUTO
     """Which preset they choose; all that the task has are here."""
-    begins_with: tuple[str, ...] = ()
+    init_from_tasks: tuple[str, ...] = ()
     """Other kinds of runs that one of this kind may begin with, besides its own."""
-    not_taken: tuple[str, ...] = ()
+    excluded_init_keys: tuple[str, ...] = ()
     """Keys of their models that it does not take over."""
-    adopt: Callable[[Mapping[str, Any], Any], dict[str, Any]] | None = None
+    adapt_init_config: Callable[[Mapping[str, Any], Any], dict[str, Any]] | None = None
     """(configuration of a run of another kind, kind of model asked for): what it takes over, where its keys differ."""
-    fitting: Callable[[Mapping[str, Any]], str] | None = None
+    preset_for_init: Callable[[Mapping[str, Any]], str] | None = None
     """(model of the run begun with): the preset for it, in place of the one for a number of lines."""
 
     @property
     def presets(self) -> tuple[str, ...]:
         """Return the names of the task's presets."""
-        return tuple(name for _, name in self.auto)
+        return tuple(name for _, name in self.preset_thresholds)
 
 
-KINDS: dict[str, Kind] = {
-    "translation": Kind(
-        noun="a translation model",
+TASKS: dict[str, TaskSpec] = {
+    "translation": TaskSpec(
+        description="a translation model",
         command="translate",
         unit="pairs",
         module="translation.task",
         config=TranslationConfig,
         preset=preset,
-        model=lambda given: "transformer",
-        needs=("data.src", "data.tgt"),
+        default_model=lambda given: "transformer",
+        required_keys=("data.src", "data.tgt"),
         example="two files: --src a.en --tgt a.de",
-        texts=("data.src", "data.tgt", "data.valid_src", "data.valid_tgt"),
-        begins_with=("mlm",),
-        adopt=adopt,
+        input_keys=("data.src", "data.tgt", "data.valid_src", "data.valid_tgt"),
+        init_from_tasks=("mlm",),
+        adapt_init_config=config_from_bert,
     ),
-    "autoencode": Kind(
-        noun="an auto-encoder",
+    "autoencode": TaskSpec(
+        description="an auto-encoder",
         command="embed",
         unit="rows",
         module="autoencoding.task",
         config=AutoencodeConfig,
         preset=autoencode_preset,
-        model=autoencode_kind,
+        default_model=autoencode_kind,
         example="text or vectors: --data FILE",
     ),
-    "classify": Kind(
-        noun="a document classifier",
+    "classify": TaskSpec(
+        description="a document classifier",
         command="classify",
         unit="documents",
         module="text_classification.task",
         config=ClassifyConfig,
         preset=classify_preset,
-        model=classify_kind,
+        default_model=classify_kind,
         example="documents and labels: --data FILE.tsv",
     ),
-    "mlm": Kind(
-        noun="a masked language model",
+    "mlm": TaskSpec(
+        description="a masked language model",
         command="fill-mask",
         unit="documents",
         module="language_modeling.task",
         config=MlmConfig,
         preset=mlm_preset,
-        model=mlm_kind,
+        default_model=mlm_kind,
         example="text: attnkit pretrain-mlm FILE",
-        auto=LANGUAGE_AUTO,
+        preset_thresholds=LANGUAGE_AUTO,
     ),
-    "clm": Kind(
-        noun="a language model",
+    "clm": TaskSpec(
+        description="a language model",
         command="generate",
         unit="documents",
         module="language_modeling.task",
         config=ClmConfig,
         preset=clm_preset,
-        model=clm_kind,
+        default_model=clm_kind,
         example="text: attnkit pretrain-clm FILE",
-        auto=LANGUAGE_AUTO,
+        preset_thresholds=LANGUAGE_AUTO,
     ),
-    "text-classification": Kind(
-        noun="a classifier of texts",
+    "text-classification": TaskSpec(
+        description="a classifier of texts",
         command="predict",
         unit="texts",
         module="finetuning.text_classification",
         config=TextClassifyConfig,
         preset=classify_texts_preset,
-        model=finetune_kind,
+        default_model=finetune_kind,
         example="texts and labels: attnkit finetune RUN --task text-classification --train FILE.tsv",
-        auto=LANGUAGE_AUTO,
-        begins_with=("mlm",),
-        not_taken=NOT_TAKEN,
-        fitting=fitting_preset,
+        preset_thresholds=LANGUAGE_AUTO,
+        init_from_tasks=("mlm",),
+        excluded_init_keys=EXCLUDED_INIT_KEYS,
+        preset_for_init=fitting_preset,
     ),
-    "token-classification": Kind(
-        noun="a tagger",
+    "token-classification": TaskSpec(
+        description="a tagger",
         command="predict",
         unit="sentences",
         module="finetuning.token_classification",
         config=TagConfig,
         preset=tag_preset,
-        model=finetune_kind,
+        default_model=finetune_kind,
         example="tagged words: attnkit finetune RUN --task token-classification --train FILE",
-        auto=LANGUAGE_AUTO,
-        begins_with=("mlm",),
-        not_taken=NOT_TAKEN,
-        fitting=fitting_preset,
+        preset_thresholds=LANGUAGE_AUTO,
+        init_from_tasks=("mlm",),
+        excluded_init_keys=EXCLUDED_INIT_KEYS,
+        preset_for_init=fitting_preset,
     ),
-    "question-answering": Kind(
-        noun="a reader that answers questions",
+    "question-answering": TaskSpec(
+        description="a reader that answers questions",
         command="predict",
         unit="questions",
         module="finetuning.question_answering",
         config=AnswerConfig,
         preset=answer_preset,
-        model=finetune_kind,
+        default_model=finetune_kind,
         example="questions: attnkit finetune RUN --task question-answering --train FILE.json",
-        auto=LANGUAGE_AUTO,
-        begins_with=("mlm",),
-        not_taken=NOT_TAKEN,
-        fitting=fitting_preset,
+        preset_thresholds=LANGUAGE_AUTO,
+        init_from_tasks=("mlm",),
+        excluded_init_keys=EXCLUDED_INIT_KEYS,
+        preset_for_init=fitting_preset,
     ),
 }
 """Name -> task."""
 
-OTHERS = {"word2vec": "word2vec similar"}
+EXTERNAL_TASKS = {"word2vec": "word2vec similar"}
 """Kinds of runs that are trained by commands of their own -> the command that takes them."""

@@ -9,19 +9,19 @@ from typing import Any
 
 from attnkit.config import Layer, Tree, flatten, load_yaml, merge, nest, parse_assignment, validate
 from attnkit.data.arrays import count_rows
-from attnkit.engine.inheritance import GOES_ON
+from attnkit.engine.inheritance import RESUMED_PREFIX
 from attnkit.engine.presets import choose
-from attnkit.engine.registry import KINDS, Kind
-from attnkit.engine.run_config import FREE_TO_CHANGE, RunConfig
+from attnkit.engine.registry import TASKS, TaskSpec
+from attnkit.engine.run_config import RESUMABLE_KEYS, RunConfig
 from attnkit.errors import RunError, UsageError
 from attnkit.tasks.translation.config import TranslationConfig
-from attnkit.text.lines import count_lines, refuse_streams
+from attnkit.text.lines import check_not_streams, count_lines
 
-LISTS = {*(key for kind in KINDS.values() for key in kind.texts), "vocabulary_files"}
+LIST_KEYS = {*(key for kind in TASKS.values() for key in kind.input_keys), "vocabulary_files"}
 """Keys that take a list of names, of which one alone needs no brackets."""
-LENGTHS = {"max_steps", "max_epochs", "max_tokens"}
+LIMIT_KEYS = {"max_steps", "max_epochs", "max_tokens"}
 """Of ``limits``: one given by hand replaces the preset's. Those given by hand all hold, whichever comes first."""
-PERIODS = {"every_steps", "every_epochs"}
+EVAL_INTERVAL_KEYS = {"every_steps", "every_epochs"}
 """Of ``evaluation``: there is one, and what is given replaces the other of the file and of the preset."""
 
 
@@ -64,35 +64,35 @@ def resolve(
     """
     layers = _layers(file, sets, {"preset": None if preset_name == "auto" else preset_name, **flags})
     given, _ = merge(layers)
-    kind = _kind(given, fixed)
-    fixed = _adopted(fixed, kind, given)
-    if not all(_at(given, key) for key in kind.needs):
-        others = " or ".join(f"--task {name}" for name, other in KINDS.items() if "data.files" in other.needs)
-        stray = _at(given, "data.files") and "data.files" not in kind.needs
+    kind = _task_spec(given, fixed)
+    fixed = _adapted_init(fixed, kind, given)
+    if not all(_get(given, key) for key in kind.required_keys):
+        others = " or ".join(f"--task {name}" for name, other in TASKS.items() if "data.files" in other.required_keys)
+        stray = _get(given, "data.files") and "data.files" not in kind.required_keys
         raise UsageError(
             "there is nothing to train on", help=f"--data needs {others}" if stray else f"give {kind.example}"
         )
-    refuse_streams(path for key in kind.texts for path in _paths(given, key))
+    check_not_streams(path for key in kind.input_keys for path in _paths(given, key))
     if (
         kind.config is TranslationConfig
         and len(_paths(given, "vocabulary_files")) == 2
-        and _at(given, "joint_vocabulary") is None
+        and _get(given, "joint_vocabulary") is None
     ):
         layers.append(Layer("two vocabularies", {"joint_vocabulary": False}))
         given, _ = merge(layers)
-    name = _at(given, "preset")
+    name = _get(given, "preset")
     if name in (None, "auto"):
         earlier = earlier if earlier in kind.presets else None
-        name, origin = (earlier, "the run") if earlier is not None else _chosen(given, fixed, kind)
+        name, origin = (earlier, "the run") if earlier is not None else _preset_name(given, fixed, kind)
         layers.append(Layer(origin, {"preset": name}))
     elif name not in kind.presets:
         help = f"choose one of auto, {', '.join(kind.presets)}"
-        raise UsageError(f"there is no preset '{name}' for {kind.noun}", help=help)
+        raise UsageError(f"there is no preset '{name}' for {kind.description}", help=help)
     below = Layer(f"preset {name}", _preset(name, given, fixed, kind))
     written, by_hand = (layers[:1], layers[1:]) if file is not None else ([], layers)
-    below = _without(below, "limits", LENGTHS, layers)
-    below = _without(below, "evaluation", PERIODS, layers)
-    written = [_without(layer, "evaluation", PERIODS, by_hand) for layer in written]
+    below = _without(below, "limits", LIMIT_KEYS, layers)
+    below = _without(below, "evaluation", EVAL_INTERVAL_KEYS, layers)
+    written = [_without(layer, "evaluation", EVAL_INTERVAL_KEYS, by_hand) for layer in written]
     tree, origins = merge([below, *([fixed] if fixed else []), *written, *by_hand])
     return Resolved(validate(kind.config, tree, origins), origins)
 
@@ -105,7 +105,7 @@ def differences(old: RunConfig, new: RunConfig) -> list[str]:
     return [
         f"{key}: {before.get(key)} -> {after.get(key)}"
         for key in dict.fromkeys([*before, *after])
-        if before.get(key) != after.get(key) and not key.startswith(FREE_TO_CHANGE)
+        if before.get(key) != after.get(key) and not key.startswith(RESUMABLE_KEYS)
     ]
 
 
@@ -125,59 +125,61 @@ def _listed(tree: Mapping[str, Any], prefix: str = "") -> Tree:
         if isinstance(value, Mapping):
             found[key] = _listed(value, f"{dotted}.")
         else:
-            found[key] = [value] if dotted in LISTS and isinstance(value, str) else value
+            found[key] = [value] if dotted in LIST_KEYS and isinstance(value, str) else value
     return found
 
 
-def _kind(given: Tree, fixed: Layer | None) -> Kind:
+def _task_spec(given: Tree, fixed: Layer | None) -> TaskSpec:
     """Return the task asked for, translation if none is; one that begins with another run has to be of its kind."""
-    name = _at(given, "task") or "translation"
-    if not isinstance(name, str) or name not in KINDS:
-        raise UsageError(f"there is no task '{str(name)[:40]}'", help=f"choose one of {', '.join(KINDS)}")
-    begun = _at(fixed.tree, "task") if fixed else name
-    allowed = (*KINDS[name].begins_with, name)
+    name = _get(given, "task") or "translation"
+    if not isinstance(name, str) or name not in TASKS:
+        raise UsageError(f"there is no task '{str(name)[:40]}'", help=f"choose one of {', '.join(TASKS)}")
+    begun = _get(fixed.tree, "task") if fixed else name
+    allowed = (*TASKS[name].init_from_tasks, name)
     if fixed is not None and begun not in allowed:
-        nouns = " or ".join(KINDS[other].noun for other in allowed)
-        own = fixed.origin.startswith(GOES_ON)
+        nouns = " or ".join(TASKS[other].description for other in allowed)
+        own = fixed.origin.startswith(RESUMED_PREFIX)
         help = "name another folder, or add --overwrite" if own else "begin with another run"
         raise RunError(f"this run is of the kind '{str(begun)[:40]}', not {nouns}", where=fixed.origin, help=help)
-    return KINDS[name]
+    return TASKS[name]
 
 
-def _adopted(fixed: Layer | None, kind: Kind, given: Tree) -> Layer | None:
+def _adapted_init(fixed: Layer | None, kind: TaskSpec, given: Tree) -> Layer | None:
     """Return what a run takes over from another, less what one of another kind has for itself."""
-    if fixed is None or _at(fixed.tree, "task") not in kind.begins_with:
+    if fixed is None or _get(fixed.tree, "task") not in kind.init_from_tasks:
         return fixed
-    if kind.adopt is not None:
-        return Layer(fixed.origin, kind.adopt(fixed.tree, _at(given, "model.kind")))
+    if kind.adapt_init_config is not None:
+        return Layer(fixed.origin, kind.adapt_init_config(fixed.tree, _get(given, "model.kind")))
     tree = {key: value for key, value in fixed.tree.items() if key != "task"}
     if isinstance(tree.get("model"), dict):
-        tree["model"] = {key: value for key, value in tree["model"].items() if key not in kind.not_taken}
+        tree["model"] = {key: value for key, value in tree["model"].items() if key not in kind.excluded_init_keys}
     return Layer(fixed.origin, tree)
 
 
-def _chosen(given: Tree, fixed: Layer | None, kind: Kind) -> tuple[str, str]:
+def _preset_name(given: Tree, fixed: Layer | None, kind: TaskSpec) -> tuple[str, str]:
     """Return the preset for the model to begin with, or for the number of rows there are to train on; and which."""
-    model = _at(fixed.tree, "model") if fixed is not None else None
-    if kind.fitting is not None and isinstance(model, Mapping):
-        return kind.fitting(model), "width of the model"
-    paths = _paths(given, kind.texts[0])
+    model = _get(fixed.tree, "model") if fixed is not None else None
+    if kind.preset_for_init is not None and isinstance(model, Mapping):
+        return kind.preset_for_init(model), "width of the model"
+    paths = _paths(given, kind.input_keys[0])
     n_rows = sum(count_rows(path) if path.suffix == ".npy" else count_lines(path) for path in paths)
-    return choose(n_rows, kind.auto), "number of lines"
+    return choose(n_rows, kind.preset_thresholds), "number of lines"
 
 
-def _preset(name: str, given: Tree, fixed: Layer | None, kind: Kind) -> Tree:
+def _preset(name: str, given: Tree, fixed: Layer | None, kind: TaskSpec) -> Tree:
     """Return the preset's tree for the kind of model asked for, less the choices that exclude a given one."""
-    model = _at(given, "model.kind") or (_at(fixed.tree, "model.kind") if fixed else None) or kind.model(given)
+    model = (
+        _get(given, "model.kind") or (_get(fixed.tree, "model.kind") if fixed else None) or kind.default_model(given)
+    )
     tree = kind.preset(name, str(model))
-    if _at(given, "joint_vocabulary") is False:
+    if _get(given, "joint_vocabulary") is False:
         tree["model"]["tie_embeddings"] = "target"
     return tree
 
 
 def _without(layer: Layer, section: str, names: set[str], above: Sequence[Layer]) -> Layer:
     """Return a layer less its keys of a section that are in ``names``, if a layer above sets any of these."""
-    own, others = _at(layer.tree, section), (_at(higher.tree, section) for higher in above)
+    own, others = _get(layer.tree, section), (_get(higher.tree, section) for higher in above)
     if not isinstance(own, Mapping) or not any(isinstance(other, Mapping) and names & set(other) for other in others):
         return layer
     return Layer(layer.origin, {**layer.tree, section: {k: v for k, v in own.items() if k not in names}})
@@ -185,12 +187,12 @@ def _without(layer: Layer, section: str, names: set[str], above: Sequence[Layer]
 
 def _paths(tree: Tree, dotted: str) -> list[Path]:
     """Return the files that a key names; none if its value is no list of names, which validation is to say."""
-    names = _at(tree, dotted)
+    names = _get(tree, dotted)
     well = isinstance(names, list | tuple) and all(isinstance(name, str) for name in names)
     return [Path(name) for name in names] if well else []
 
 
-def _at(tree: Mapping[str, Any], dotted: str) -> Any:
+def _get(tree: Mapping[str, Any], dotted: str) -> Any:
     value: Any = tree
     for key in dotted.split("."):
         value = value.get(key) if isinstance(value, Mapping) else None

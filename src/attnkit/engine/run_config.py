@@ -20,7 +20,7 @@ from attnkit.training.config import (
     TrainingConfig,
 )
 
-LAYERED = ("transformer", "bert", "gpt")
+COMPILABLE_MODELS = ("transformer", "bert", "gpt")
 """Kinds of models whose layers can be compiled."""
 
 
@@ -82,8 +82,10 @@ class RunConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribu
 
     @model_validator(mode="after")
     def _compiled_model_has_layers(self) -> RunConfig:
-        if self.torch_compile and self.model.kind not in LAYERED:
-            raise ValueError(f"compiled is for models with layers ({', '.join(LAYERED)}), not for {self.model.kind}")
+        if self.torch_compile and self.model.kind not in COMPILABLE_MODELS:
+            raise ValueError(
+                f"compiled is for models with layers ({', '.join(COMPILABLE_MODELS)}), not for {self.model.kind}"
+            )
         return self
 
     @model_validator(mode="after")
@@ -93,7 +95,7 @@ class RunConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribu
         return self
 
 
-FREE_TO_CHANGE = (
+RESUMABLE_KEYS = (
     *(f"limits.{name}" for name in ("max_steps", "max_epochs", "max_tokens", "max_minutes", "early_stopping_patience")),
     *("checkpoints.", "tensorboard", "evaluation.n_samples", "preset", "rank_timeout", "fsdp", "torch_compile"),
 )

@@ -8,19 +8,19 @@ from pathlib import Path
 from typing import Any
 
 from attnkit.checkpoints.checkpoint import Checkpoint
-from attnkit.checkpoints.metadata import TEXTS, read_averaged, read_bounded, read_run_config, read_state
+from attnkit.checkpoints.metadata import TEXT_FILES, read_averaged, read_bounded, read_run_config, read_state
 from attnkit.checkpoints.run_folder import RunFolder
-from attnkit.engine.averaging import planned
+from attnkit.engine.averaging import scheduled_steps
 from attnkit.engine.resolve import differences
 from attnkit.engine.run_config import RunConfig
 from attnkit.errors import UsageError
-from attnkit.text.vocabulary_schema import MOST_BYTES
+from attnkit.text.vocabulary_schema import MAX_BYTES
 
 Scores = dict[int, dict[str, float]]
 
 
 @dataclass
-class Standing:
+class RunState:
     """What was found in a run folder, and the scores that came in since."""
 
     folder: RunFolder
@@ -36,7 +36,7 @@ class Standing:
     """What was wrong with newer checkpoints, and the like."""
 
     @classmethod
-    def find(cls, folder: RunFolder, config: RunConfig) -> Standing:
+    def load(cls, folder: RunFolder, config: RunConfig) -> RunState:
         """Return where a run stands. Raises ``RunError`` when checkpoints were saved and none can be used."""
         checkpoint, warnings = folder.newest()
         if checkpoint is None:
@@ -50,14 +50,14 @@ class Standing:
         checkpoint = self.checkpoint
         if checkpoint is None:
             return {}
-        names = [name for name in TEXTS if name in checkpoint.manifest.files]
-        return {name: read_bounded(checkpoint, name, MOST_BYTES) for name in names}
+        names = [name for name in TEXT_FILES if name in checkpoint.manifest.files]
+        return {name: read_bounded(checkpoint, name, MAX_BYTES) for name in names}
 
-    def refuse_another(self, init_from: Path | None) -> None:
+    def check_compatible(self, init_from: Path | None) -> None:
         """Raise ``UsageError`` where the run was begun with other settings, or other weights, than are asked for."""
         if self.checkpoint is None:
             return
-        changed = differences(read_run_config(self.checkpoint), self.config) + self._other_origin(init_from)
+        changed = differences(read_run_config(self.checkpoint), self.config) + self._init_from_difference(init_from)
         if changed:
             raise UsageError(
                 f"this run was begun with other settings: {'; '.join(changed)}",
@@ -65,7 +65,7 @@ class Standing:
                 help="use the same settings to go on, another -o, or --overwrite to start anew",
             )
 
-    def _other_origin(self, init_from: Path | None) -> list[str]:
+    def _init_from_difference(self, init_from: Path | None) -> list[str]:
         """Return ``--init-from: old -> new`` where the run it names has other weights than this one began with."""
         began: str | None = self.stored.get("init_from")
         if init_from is None or began is None:
@@ -105,10 +105,10 @@ class Standing:
         reason: str | None = counters["finished"]
         same = read_run_config(self.checkpoint).limits == self.config.limits
         # The last step may have been saved before it was evaluated, and nothing after it.
-        done = reason != "stopped" and not counters["due"] and same
+        done = reason != "stopped" and not counters["eval_pending"] and same
         return reason if done and not self._average_pending() else None
 
-    def best_of_finished(self) -> str | None:
+    def expected_best(self) -> str | None:
         """Return which checkpoint ``best`` has to name at the end, the average included; None if it is gone."""
         counters = self.stored["counters"]
         if self.n_averaged() > 1:
@@ -123,13 +123,13 @@ class Standing:
         sign = 1 if limits.higher_is_better else -1
         return best is None or sign * metrics[limits.metric] >= sign * best
 
-    def planned(self) -> list[int]:
+    def scheduled_steps(self) -> list[int]:
         """Return the steps of the checkpoints that do not owe their being to a stop."""
-        return planned(self.folder.steps(), self.scores, self.config.checkpoints.save_every)
+        return scheduled_steps(self.folder.steps(), self.scores, self.config.checkpoints.save_every)
 
     def n_averaged(self) -> int:
         """Return how many checkpoints there are to average, at most as many as asked for."""
-        return min(self.config.checkpoints.average, len(self.planned()))
+        return min(self.config.checkpoints.average, len(self.scheduled_steps()))
 
     def _average_pending(self) -> bool:
         """Return whether an average is wanted that is missing or older than the newest checkpoint."""

@@ -1,7 +1,7 @@
 """What one kind of job hands in, so that everything else about its runs is the same code for all of them.
 
-``course`` and ``keeping`` see to the lock, checkpoints, resuming, stops, ranks, steps that are not finite, status and
-averages; they ask a task no more than what stands here.
+The trainer handles the lock, checkpoints, resuming, stop requests, ranks, non-finite steps, status and averages. A task
+provides the methods below and nothing else.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import Any, Protocol, TypeVar
 import torch
 
 from attnkit.checkpoints.checkpoint import Checkpoint
-from attnkit.data.prepared_dir import Checked, Stage, Warned
-from attnkit.distributed.process_group import Ranks
-from attnkit.engine.dry_run import Plan
-from attnkit.engine.load import load_into
-from attnkit.engine.model_card import About
-from attnkit.engine.registry import KINDS
-from attnkit.training.loop import Job
+from attnkit.data.prepared_dir import DataCheckEvent, StatusEvent, WarningEvent
+from attnkit.distributed.process_group import ProcessGroup
+from attnkit.engine.dry_run import RunEstimate
+from attnkit.engine.load import load_state
+from attnkit.engine.model_card import ModelCardFields
+from attnkit.engine.registry import TASKS
+from attnkit.training.loop import TrainingJob
 
 Stop = Callable[[], bool]
 """Says whether a stop was asked for."""
@@ -30,15 +30,15 @@ Sample = tuple[str, str, str]
 _T = TypeVar("_T")
 
 
-class Abandoned(Exception):
+class EvaluationCancelled(Exception):
     """A stop was asked for before an evaluation was done."""
 
 
-def unless(stop: Stop | None, items: Iterable[_T]) -> Iterator[_T]:
-    """Yield the items, asking before each. Raises ``Abandoned`` at a yes."""
+def until_stopped(stop: Stop | None, items: Iterable[_T]) -> Iterator[_T]:
+    """Yield the items, asking before each. Raises ``EvaluationCancelled`` at a yes."""
     for item in items:
         if stop is not None and stop():
-            raise Abandoned
+            raise EvaluationCancelled
         yield item
 
 
@@ -57,7 +57,7 @@ class Prepared(Protocol):
 
     @property
     def texts(self) -> Mapping[str, bytes]:
-        """What a checkpoint holds besides weights, by the names of ``saved.TEXTS``: vocabularies and the like."""
+        """Text files of a checkpoint by their names (``metadata.TEXT_FILES``): vocabularies, labels."""
         ...
 
 
@@ -79,12 +79,12 @@ class Evaluation(Protocol):
         ...
 
 
-def take_all(config: Any, model: Any, source: Checkpoint) -> None:
+def load_all_weights(config: Any, model: Any, source: Checkpoint) -> None:
     """Give a model all weights of a run of its own kind."""
-    load_into(model, source)
+    load_state(model, source)
 
 
-def one_rate(config: Any, model: Any) -> Mapping[str, float]:
+def uniform_lr(config: Any, model: Any) -> Mapping[str, float]:
     """Let all parameters learn at the same rate."""
     return {}
 
@@ -93,34 +93,37 @@ def one_rate(config: Any, model: Any) -> Mapping[str, float]:
 class Task:
     """The functions of one kind of job. Each takes the run's configuration, which is of that kind."""
 
-    prepare: Callable[[Any, Path, Callable[[], Checkpoint | None], str | None], Iterator[Stage | Checked | Warned]]
-    """(config, RUN/data, giver, origin): make the folder, unless that has been done (``encoded``). ``giver`` returns
-    the checkpoint whose vocabularies are to be used, if there is one; ``origin`` is of the weights begun with."""
-    open: Callable[[Any, Path], Prepared]
+    prepare: Callable[
+        [Any, Path, Callable[[], Checkpoint | None], str | None], Iterator[StatusEvent | DataCheckEvent | WarningEvent]
+    ]
+    """(config, RUN/data, vocabulary_source, origin): prepare the data folder unless ``is_prepared``.
+    ``vocabulary_source`` returns the checkpoint that provides the vocabularies, if any. ``origin`` is the fingerprint
+    of the initial weights."""
+    load_data: Callable[[Any, Path], Prepared]
     """(config, RUN/data): open what ``prepare`` made."""
-    build: Callable[[Any, Any], Any]
+    build_model: Callable[[Any, Any], Any]
     """(config, prepared): return a fresh model; torch is seeded."""
     evaluation: Callable[[Any, Any, torch.device, Stop | None], Evaluation]
     """(config, prepared, device, stop)."""
-    job: Callable[[Any, Any, Any, Any, Ranks, Stop | None], Job]
-    """(config, model, prepared, evaluation, ranks, stop): what the training loop needs to know; see ``course.job``."""
-    fitting: Callable[[Checkpoint, Any], Any]
+    build_job: Callable[[Any, Any, Any, Any, ProcessGroup, Stop | None], TrainingJob]
+    """(config, model, prepared, evaluation, ranks, stop): the job of the training loop."""
+    model_for_checkpoint: Callable[[Checkpoint, Any], Any]
     """(checkpoint, config): return a model for a checkpoint's weights, refusing before it is built (``RunError``) where
     they are too few bytes for it."""
-    refuse_misfit: Callable[[Checkpoint, Any], None]
+    check_compatible: Callable[[Checkpoint, Any], None]
     """(checkpoint, config): the refusal of ``fitting`` alone."""
-    about: Callable[[Any, str], About]
+    model_card: Callable[[Any, str], ModelCardFields]
     """(config, name of the run): what the model card says."""
-    plan: Callable[[Any, Path | None], Plan]
+    dry_run: Callable[[Any, Path | None], RunEstimate]
     """(config, init_from): estimate a run without running it."""
-    take: Callable[[Any, Any, Checkpoint], None] = take_all
+    init_weights: Callable[[Any, Any, Checkpoint], None] = load_all_weights
     """(config, model, source): give a fresh model the weights that its run begins with; ``source`` is of its own kind
-    or of one that ``Kind.begins_with`` names, and ``refuse_misfit`` has let it pass."""
-    rates: Callable[[Any, Any], Mapping[str, float]] = one_rate
+    or of one that ``TaskSpec.init_from_tasks`` names, and ``refuse_misfit`` has let it pass."""
+    lr_multipliers: Callable[[Any, Any], Mapping[str, float]] = uniform_lr
     """(config, model): name of a parameter -> what the learning rate is multiplied by, where that is not 1."""
 
 
 def task_of(name: str) -> Task:
-    """Return the task of a name in ``KINDS``; its module is imported when it is asked for."""
-    task: Task = import_module(f"attnkit.tasks.{KINDS[name].module}").TASK
+    """Return the task of a name in ``TASKS``; its module is imported when it is asked for."""
+    task: Task = import_module(f"attnkit.tasks.{TASKS[name].module}").TASK
     return task

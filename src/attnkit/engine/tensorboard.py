@@ -6,14 +6,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from attnkit.checkpoints.detect import refuse_link
+from attnkit.checkpoints.detect import check_not_symlink
 from attnkit.errors import UsageError
 from attnkit.training.loop import EvaluationRecord, StepRecord
 
 _EVERY = 10  # steps
 
 
-class Board:
+class TensorBoardLogger:
     """Writes scalars below a folder; a closed board (``None``) writes nothing."""
 
     def __init__(self, folder: Path | None, step: int = 0) -> None:
@@ -21,7 +21,7 @@ class Board:
         self._writer: Any = None
         if folder is None:
             return
-        refuse_link(folder)
+        check_not_symlink(folder)
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:
@@ -41,7 +41,7 @@ class Board:
             for name in ("loss", "learning_rate", "grad_norm"):
                 self._writer.add_scalar(f"train/{name}", getattr(record, name), record.step)
 
-    def __enter__(self) -> Board:
+    def __enter__(self) -> TensorBoardLogger:
         return self
 
     def __exit__(

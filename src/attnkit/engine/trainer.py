@@ -15,33 +15,38 @@ import torch
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.data.feed import Position
 from attnkit.data.permutation import Words
-from attnkit.data.prepared_dir import Checked, Stage, Warned
-from attnkit.data.rows import RowFeed, Rows
-from attnkit.distributed.process_group import Ranks, join_ranks
+from attnkit.data.prepared_dir import DataCheckEvent, StatusEvent, WarningEvent
+from attnkit.data.rows import BatchLoader, Dataset
+from attnkit.distributed.process_group import ProcessGroup, join_process_group
 from attnkit.distributed.processes import release_free_memory
-from attnkit.engine.checkpointing import Keeper
-from attnkit.engine.compile import CompilerFailure, compile_layers, compiling, uncompiled
-from attnkit.engine.parallel import lay_weights, shared_scores, shares_out
-from attnkit.engine.pretrained_embeddings import Opened, lay_embeddings, open_embeddings, refuse_beside
-from attnkit.engine.registry import KINDS
+from attnkit.engine.checkpointing import RunWriter
+from attnkit.engine.compile import CompilerFailure, compile_errors, compile_layers, run_eager
+from attnkit.engine.parallel import broadcast_metrics, build_parameter_store, uses_fsdp
+from attnkit.engine.pretrained_embeddings import (
+    EmbeddingSource,
+    check_embeddings_conflict,
+    init_embeddings,
+    open_embeddings,
+)
+from attnkit.engine.registry import TASKS
 from attnkit.engine.run_config import RunConfig
-from attnkit.engine.stopping import stopped
+from attnkit.engine.stopping import stop_error
 from attnkit.engine.task import Evaluation, Prepared, Sample, Task, task_of
-from attnkit.engine.tensorboard import Board
-from attnkit.engine.vocabularies import refuse_two_givers
+from attnkit.engine.tensorboard import TensorBoardLogger
+from attnkit.engine.vocabularies import check_init_conflicts
 from attnkit.errors import DivergedError, UsageError
 from attnkit.runtime.devices import choose_device, choose_precision, set_threads
 from attnkit.training.flat_parameters import Precision
-from attnkit.training.loop import EvaluationRecord, Job, StepRecord, fit
-from attnkit.training.losses import Term
-from attnkit.training.prefetch import Feed
+from attnkit.training.loop import EvaluationRecord, StepRecord, TrainingJob, fit
+from attnkit.training.losses import LossTerm
+from attnkit.training.prefetch import BatchSource
 from attnkit.training.state import TrainState
 
 _RELEASE_EVERY = 20  # steps; takes about a millisecond
 
 
 @dataclass(frozen=True)
-class Begun:
+class TrainingStarted:
     """Training starts or goes on."""
 
     step: int
@@ -54,7 +59,7 @@ class Begun:
 
 
 @dataclass(frozen=True)
-class Scored:
+class Validated:
     """The development set was scored."""
 
     record: EvaluationRecord
@@ -62,7 +67,7 @@ class Scored:
 
 
 @dataclass(frozen=True)
-class Finished:
+class TrainingFinished:
     """The run is complete."""
 
     reason: str
@@ -75,11 +80,11 @@ class Finished:
     """Nothing was left to do."""
 
 
-Event = Stage | Warned | Checked | Begun | StepRecord | Scored | Finished
+Event = StatusEvent | WarningEvent | DataCheckEvent | TrainingStarted | StepRecord | Validated | TrainingFinished
 
 
 @dataclass(frozen=True)
-class Request:
+class TrainRequest:
     """What to train and where to keep it."""
 
     config: RunConfig
@@ -92,7 +97,7 @@ class Request:
     """Asked once a step, and between the batches of an evaluation, whether to save and end."""
 
 
-def train(request: Request) -> Generator[Event, None, None]:
+def train(request: TrainRequest) -> Generator[Event, None, None]:
     """Train, or go on where an interrupted run of the same configuration stopped.
 
     Raises:
@@ -102,8 +107,8 @@ def train(request: Request) -> Generator[Event, None, None]:
     """
     config = request.config
     task_of(config.task)  # imported before anything is locked, or waited for by other ranks
-    refuse_two_givers(config.vocabulary_files, request.init_from)
-    refuse_beside(config, request.init_from)
+    check_init_conflicts(config.vocabulary_files, request.init_from)
+    check_embeddings_conflict(config, request.init_from)
     if request.init_from is not None and request.init_from.resolve() == request.path.resolve():
         raise UsageError("a run cannot begin with its own weights", where="--init-from", help="choose another -o")
     # Vectors that do not fit are refused before anything is made; a run that goes on has them in its weights.
@@ -111,146 +116,158 @@ def train(request: Request) -> Generator[Event, None, None]:
     opened = open_embeddings(config) if begins else []
     device = choose_device(config.device)
     set_threads(config.threads)
-    with join_ranks(device.type, config.rank_timeout, request.stop) as ranks:
+    with join_process_group(device.type, config.rank_timeout, request.stop) as ranks:
         stops = request.stop is not None
-        with Keeper(request.path, config, ranks, request.overwrite, request.init_from, stops) as keeper:
-            yield from _go_on(request, keeper, device, ranks, opened)
+        with RunWriter(request.path, config, ranks, request.overwrite, request.init_from, stops) as keeper:
+            yield from _resume(request, keeper, device, ranks, opened)
 
 
-def _go_on(
-    request: Request, keeper: Keeper, device: torch.device, ranks: Ranks, opened: Sequence[Opened | None]
+def _resume(
+    request: TrainRequest,
+    writer: RunWriter,
+    device: torch.device,
+    ranks: ProcessGroup,
+    opened: Sequence[EmbeddingSource | None],
 ) -> Iterator[Event]:
-    yield from map(Warned, keeper.warnings)
-    standing = keeper.standing
+    yield from map(WarningEvent, writer.warnings)
+    standing = writer.run_state
     if (reason := standing.finished) is not None:
-        keeper.settle()
-        yield Finished(reason, standing.step, standing.best, standing.best_scores(), already=True)
+        writer.repair_finished()
+        yield TrainingFinished(reason, standing.step, standing.best, standing.best_scores(), already=True)
         return
-    with ranks.exchanging():
-        yield from _train(request, keeper, device, ranks, opened)
+    with ranks.guard_collectives():
+        yield from _train(request, writer, device, ranks, opened)
 
 
 def _train(
-    request: Request, keeper: Keeper, device: torch.device, ranks: Ranks, opened: Sequence[Opened | None]
+    request: TrainRequest,
+    writer: RunWriter,
+    device: torch.device,
+    ranks: ProcessGroup,
+    opened: Sequence[EmbeddingSource | None],
 ) -> Iterator[Event]:
     config = request.config
     task = task_of(config.task)
-    prepared = yield from _prepare(task, config, keeper, ranks)
-    known = len(keeper.warnings)
-    with ranks.together():
-        said, state = _build(task, keeper, device, prepared, opened, ranks)
-        board = Board(keeper.folder.path / "tensorboard" if config.tensorboard and keeper.writes else None, state.step)
+    prepared = yield from _prepare(task, config, writer, ranks)
+    known = len(writer.warnings)
+    with ranks.synchronized():
+        said, state = _build(task, writer, device, prepared, opened, ranks)
+        board = TensorBoardLogger(
+            writer.folder.path / "tensorboard" if config.tensorboard and writer.is_writer else None, state.step
+        )
     model = state.weights.model
-    yield from [*said, *map(Warned, keeper.warnings[known:])]
-    stop = None if request.stop is None else ranks.asked
+    yield from [*said, *map(WarningEvent, writer.warnings[known:])]
+    stop = None if request.stop is None else ranks.stop_requested
     evaluation = task.evaluation(config, prepared, device, stop)
-    job = task.job(config, model, prepared, evaluation, ranks, stop)
-    yield Begun(
+    job = task.build_job(config, model, prepared, evaluation, ranks, stop)
+    yield TrainingStarted(
         step=state.step,
         n_parameters=sum(parameter.numel() for parameter in model.parameters()),
         counts=prepared.counts,
         device=device.type,
         precision=str(choose_precision(config.precision, device)).removeprefix("torch."),
-        unit=KINDS[config.task].unit,
+        unit=TASKS[config.task].unit,
     )
     with board:
-        for record in _fit(config, job, state, ranks):
-            keeper.keep(record, state)
+        for record in _run_loop(config, job, state, ranks):
+            writer.log_and_save(record, state)
             board.add(record)
             if record.step % _RELEASE_EVERY == 0:
                 release_free_memory()
-            yield Scored(record, evaluation.samples) if isinstance(record, EvaluationRecord) else record
+            yield Validated(record, evaluation.samples) if isinstance(record, EvaluationRecord) else record
     if state.finished == "stopped":
-        keeper.save(state)
-        raise stopped(state.step)
-    if (n_averaged := keeper.standing.n_averaged()) > 1:
-        yield Stage(f"averaging the last {n_averaged} checkpoints")
-        scores = uncompiled(shared_scores(evaluation, ranks, config.metrics), config)
-        keeper.average(state, lambda shown: _scores_or_stop(scores(shown), state.step))
-    keeper.finish(state)
-    yield Finished(str(state.finished), state.step, keeper.standing.best, keeper.standing.best_scores())
+        writer.save(state)
+        raise stop_error(state.step)
+    if (n_averaged := writer.run_state.n_averaged()) > 1:
+        yield StatusEvent(f"averaging the last {n_averaged} checkpoints")
+        scores = run_eager(broadcast_metrics(evaluation, ranks, config.metrics), config)
+        writer.average(state, lambda shown: _scores_or_stop(scores(shown), state.step))
+    writer.finish(state)
+    yield TrainingFinished(str(state.finished), state.step, writer.run_state.best, writer.run_state.best_scores())
 
 
 def _scores_or_stop(scores: Mapping[str, float] | None, step: int) -> Mapping[str, float]:
     """Return the scores. Raises ``StoppedError`` in their place, on every rank, if a stop was asked for meanwhile."""
     if scores is None:
-        raise stopped(step)
+        raise stop_error(step)
     return scores
 
 
 def _build(
     task: Task,
-    keeper: Keeper,
+    writer: RunWriter,
     device: torch.device,
     prepared: Prepared,
-    opened: Sequence[Opened | None],
-    ranks: Ranks,
-) -> tuple[list[Stage | Warned], TrainState]:
+    opened: Sequence[EmbeddingSource | None],
+    ranks: ProcessGroup,
+) -> tuple[list[StatusEvent | WarningEvent], TrainState]:
     """Return the model with all that training changes, as the run's newest checkpoint left it or fresh.
 
     Before it stands what there is to say of the vectors that a fresh one begins with.
     """
-    config = keeper.config
+    config = writer.config
     torch.manual_seed(config.seed)
-    model = cast(torch.nn.Module, task.build(config, prepared))
-    said: list[Stage | Warned] = []
-    if keeper.source is not None:
-        task.take(config, model, keeper.source)
-    elif keeper.standing.checkpoint is None and any(opened):
-        said += lay_embeddings(model, opened, prepared.texts)
+    model = cast(torch.nn.Module, task.build_model(config, prepared))
+    messages: list[StatusEvent | WarningEvent] = []
+    if writer.source is not None:
+        task.init_weights(config, model, writer.source)
+    elif writer.run_state.checkpoint is None and any(opened):
+        messages += init_embeddings(model, opened, prepared.texts)
     module = model.to(device)
     precision = choose_precision(config.precision, device)
     working: Precision = "bfloat16" if precision == torch.bfloat16 else "float32"
-    rates = task.rates(config, module)
-    state = TrainState(lay_weights(module, config, working, ranks, rates), Position())
-    keeper.restore(state, prepared.fingerprint, prepared.texts)
+    rates = task.lr_multipliers(config, module)
+    state = TrainState(build_parameter_store(module, config, working, ranks, rates), Position())
+    writer.restore(state, prepared.fingerprint, prepared.texts)
     compile_layers(module, config, device)
-    return said, state
+    return messages, state
 
 
-def _fit(config: RunConfig, job: Job, state: TrainState, ranks: Ranks) -> Iterator[StepRecord | EvaluationRecord]:
+def _run_loop(
+    config: RunConfig, job: TrainingJob, state: TrainState, ranks: ProcessGroup
+) -> Iterator[StepRecord | EvaluationRecord]:
     """Train; all ranks see in the same step that it diverges.
 
     A signal that asks for a stop may end what compiles, too: then the step that waited for it is not taken.
     """
     try:
-        with compiling(config):
+        with compile_errors(config):
             yield from fit(job, state)
     except CompilerFailure:
         if ranks.world > 1 or job.stop is None or not job.stop():
             raise
-        state.weights.clear()
+        state.weights.zero_grad()
         state.finished = "stopped"
     except DivergedError:
-        with ranks.together():
+        with ranks.synchronized():
             raise
 
 
 def _prepare(
-    task: Task, config: RunConfig, keeper: Keeper, ranks: Ranks
-) -> Generator[Stage | Checked | Warned, None, Prepared]:
+    task: Task, config: RunConfig, writer: RunWriter, ranks: ProcessGroup
+) -> Generator[StatusEvent | DataCheckEvent | WarningEvent, None, Prepared]:
     """Let rank 0 encode the data while the others wait, then open it everywhere."""
-    with ranks.together():
-        if keeper.writes:
-            yield from task.prepare(config, keeper.folder.data_path, keeper.giver, keeper.origin)
-    with ranks.together():
-        return task.open(config, keeper.folder.data_path)
+    with ranks.synchronized():
+        if writer.is_writer:
+            yield from task.prepare(config, writer.folder.data_path, writer.vocabulary_source, writer.origin)
+    with ranks.synchronized():
+        return task.load_data(config, writer.folder.data_path)
 
 
 @dataclass(frozen=True)
-class Parts:
+class TrainingInputs:
     """What a task trains: a model, its data, and how they give a loss."""
 
     model: Any
-    feed: Feed
-    loss: Callable[[Any], Mapping[str, Term]]
+    feed: BatchSource
+    loss: Callable[[Any], Mapping[str, LossTerm]]
 
 
-def row_feed(
-    config: RunConfig, rows: Rows, ranks: Ranks, examples: Callable[[int, int], Words | None] | None = None
-) -> RowFeed:
+def make_loader(
+    config: RunConfig, rows: Dataset, ranks: ProcessGroup, examples: Callable[[int, int], Words | None] | None = None
+) -> BatchLoader:
     """Return the stream of this rank's training steps over rows, of which an epoch may use ``examples`` only."""
-    return RowFeed(
+    return BatchLoader(
         rows,
         config.seed,
         config.optimization.batch_tokens,
@@ -258,23 +275,27 @@ def row_feed(
         ranks.rank,
         ranks.world,
         examples,
-        shares_out(config, ranks),
+        uses_fsdp(config, ranks),
     )
 
 
-def make_job(
-    config: RunConfig, parts: Parts, evaluation: Evaluation, ranks: Ranks, stop: Callable[[], bool] | None = None
-) -> Job:
+def build_training_job(
+    config: RunConfig,
+    parts: TrainingInputs,
+    evaluation: Evaluation,
+    ranks: ProcessGroup,
+    stop: Callable[[], bool] | None = None,
+) -> TrainingJob:
     """Return the training job of a configuration: what the loop needs to know, and no more."""
-    return Job(
+    return TrainingJob(
         model=cast(torch.nn.Module, parts.model),
         feed=parts.feed,
         loss=parts.loss,
         config=config.training,
-        evaluate=uncompiled(shared_scores(evaluation, ranks, config.metrics), config),
+        evaluate=run_eager(broadcast_metrics(evaluation, ranks, config.metrics), config),
         seed=config.seed,
         rank=ranks.rank,
         reduce=ranks.reduce if ranks.world > 1 else None,
         stop=stop,
-        ahead=evaluation.device.type == "cuda",
+        prefetch=evaluation.device.type == "cuda",
     )

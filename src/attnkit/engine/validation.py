@@ -8,22 +8,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnkit.decoding.config import SearchConfig
-from attnkit.engine.task import Stop, unless
-from attnkit.tasks.translation.search_pool import Batching, Job, Part, Searcher, make_batches
+from attnkit.engine.task import Stop, until_stopped
+from attnkit.tasks.translation.search_pool import Batching, LineSegment, SearchBackend, SearchJob, make_batches
 
 
-def best_ids(searcher: Searcher, parts: Sequence[Part], config: SearchConfig, stop: Stop | None) -> list[list[int]]:
-    """Return the ids of each part's best hypothesis. Raises ``Abandoned`` where a stop is asked for."""
+def greedy_ids(
+    searcher: SearchBackend, parts: Sequence[LineSegment], config: SearchConfig, stop: Stop | None
+) -> list[list[int]]:
+    """Return the ids of each part's best hypothesis. Raises ``EvaluationCancelled`` where a stop is asked for."""
     batches = make_batches([len(part.ids) for part in parts], Batching())
-    asked = ([parts[i] for i in batch] for batch in unless(stop, batches))
+    asked = ([parts[i] for i in batch] for batch in until_stopped(stop, batches))
     found: list[list[int]] = [[] for _ in parts]
-    results = searcher.search_all(asked, Job(config))
+    results = searcher.search_all(asked, SearchJob(config))
     for batch, hypotheses in zip(batches, results, strict=True):
         for i, best in zip(batch, hypotheses, strict=True):
             found[i] = best[0].ids
     return found
 
 
-def sample_places(n_rows: int, n_samples: int) -> NDArray[np.int64]:
+def sample_indices(n_rows: int, n_samples: int) -> NDArray[np.int64]:
     """Return which of the rows, counted from 0, are shown: at most ``n_samples``, from the first to the last."""
     return np.linspace(0, n_rows - 1, min(n_samples, n_rows)).astype(int)

@@ -32,7 +32,7 @@ def load_vocabularies(folder: Path) -> Vocabularies:
     return Vocabularies(src, load(target) if target.exists() else src)
 
 
-def refuse_two_givers(vocabulary_files: Sequence[str] | None, init_from: Path | None) -> None:
+def check_init_conflicts(vocabulary_files: Sequence[str] | None, init_from: Path | None) -> None:
     """Raise ``UsageError`` where files name vocabularies for weights that come with their own."""
     if vocabulary_files is not None and init_from is not None:
         raise UsageError(

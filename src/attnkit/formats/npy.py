@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from attnkit.errors import DataError
 
-_MOST_HEADER = 10_000  # bytes
+_MAX_HEADER = 10_000  # bytes
 _LENGTHS = {(1, 0): 2, (2, 0): 4}  # format version -> bytes that say how long the header is
 _AGAIN = "it is damaged or cut off: fetch or write the file again"
 _MALFORMED = (ValueError, TypeError, SyntaxError, OverflowError, RecursionError, MemoryError, tokenize.TokenError)
@@ -69,7 +69,7 @@ def _header(stream: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype[Any], int
         raise ValueError(f"it is of version {version[0]}.{version[1]}")
     length = stream.read(_LENGTHS[version])
     n_header = int.from_bytes(length, "little")
-    if n_header > _MOST_HEADER:
+    if n_header > _MAX_HEADER:
         raise ValueError(f"its header has {n_header:,} bytes")
     raw = io.BytesIO(length + stream.read(n_header))
     reads = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0

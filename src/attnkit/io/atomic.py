@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any, BinaryIO, TextIO, TypeAlias
 
-from attnkit.errors import ReaderGoneError, SystemFailure, failure
+from attnkit.errors import BrokenOutputError, SystemFailure, system_failure
 
 Data: TypeAlias = bytes | bytearray | memoryview
 _TEMPORARY = re.compile(r"(\.tmp-.+)-([0-9]{1,9})", re.DOTALL)
@@ -30,27 +30,27 @@ _KEPT = os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 
 
 @contextlib.contextmanager
-def _naming(action: str, path: Path | str) -> Iterator[None]:
+def _os_errors(action: str, path: Path | str) -> Iterator[None]:
     try:
         yield
     except BrokenPipeError:
         raise  # a reader of standard output went away: that is not what is named here
     except OSError as error:
-        raise failure(action, path, error) from error
+        raise system_failure(action, path, error) from error
 
 
 @contextlib.contextmanager
-def _appearing(path: Path, named: Path) -> Iterator[Path]:
+def _atomic_replace(path: Path, named: Path) -> Iterator[Path]:
     """Yield the name under which the block builds what is renamed to ``path`` at its end, or removed if it fails."""
     temporary = _temporary(path)
     try:
-        with _naming("write", named):
+        with _os_errors("write", named):
             prefix = temporary.name.rsplit("-", 1)[0]
             for entry in path.parent.iterdir():
                 if (found := _TEMPORARY.fullmatch(entry.name)) and found[1] == prefix and _is_stale(int(found[2])):
                     _remove(entry)
         yield temporary
-        with _naming("write", named):
+        with _os_errors("write", named):
             temporary.replace(path)
             _sync(path.parent)
     except BaseException:
@@ -61,7 +61,7 @@ def _appearing(path: Path, named: Path) -> Iterator[Path]:
 
 def write_bytes(path: Path, data: Data) -> None:
     """Write a whole file durably: afterwards ``path`` holds its old content or all of the new, whatever happens."""
-    with _appearing(path, path) as temporary, _naming("write", path):
+    with _atomic_replace(path, path) as temporary, _os_errors("write", path):
         _write_new(temporary, data)
 
 
@@ -70,41 +70,41 @@ def write_text(path: Path, text: str) -> None:
     write_bytes(path, text.encode("utf-8", errors="backslashreplace"))
 
 
-def write_into(path: Path, data: Data) -> None:
-    """Write and fsync a file that must not exist yet, inside the temporary folder that ``new_folder`` gives."""
-    with _naming("write", path):
+def write_new_file(path: Path, data: Data) -> None:
+    """Write and fsync a file that must not exist yet, inside the temporary folder that ``atomic_dir`` gives."""
+    with _os_errors("write", path):
         _write_new(path, data)
 
 
 @contextlib.contextmanager
-def create(path: Path) -> Iterator[BinaryIO]:
-    """Yield a binary file that must not exist yet, for long streams inside a ``new_folder``; fsynced at the end."""
-    with _naming("write", path):
+def create_exclusive(path: Path) -> Iterator[BinaryIO]:
+    """Yield a binary file that must not exist yet, for long streams inside a ``atomic_dir``; fsynced at the end."""
+    with _os_errors("write", path):
         raw = os.fdopen(os.open(path, _NEW, 0o666), "wb", buffering=1 << 20)
-    with _finishing(path, raw, raw.close):
+    with _flushed(path, raw, raw.close):
         yield raw
 
 
 @contextlib.contextmanager
-def scratch(folder: Path | None = None) -> Iterator[BinaryIO]:
+def anonymous_tempfile(folder: Path | None = None) -> Iterator[BinaryIO]:
     """Yield a binary file without a name, to be written, read again and forgotten; None is the system's usual place."""
-    with _naming("write in", place := folder or Path(tempfile.gettempdir())):
+    with _os_errors("write in", place := folder or Path(tempfile.gettempdir())):
         raw = tempfile.TemporaryFile(dir=place, prefix=".tmp-", buffering=0)  # noqa: SIM115
-    with raw, _naming("write in", place):
+    with raw, _os_errors("write in", place):
         yield raw
 
 
 @contextlib.contextmanager
-def new_folder(path: Path) -> Iterator[Path]:
+def atomic_dir(path: Path) -> Iterator[Path]:
     """Yield a temporary folder that becomes ``path`` when the block ends well and vanishes when it does not.
 
     Every file and folder below it is fsynced before the rename. ``path`` must not exist, or be an empty folder.
     """
-    with _appearing(path, path) as temporary:
-        with _naming("make the folder", path):
+    with _atomic_replace(path, path) as temporary:
+        with _os_errors("make the folder", path):
             temporary.mkdir()
         yield temporary
-        with _naming("write", path):
+        with _os_errors("write", path):
             for parent, _, names in os.walk(temporary, topdown=False):
                 for name in sorted(names):
                     _sync(Path(parent, name))
@@ -115,15 +115,15 @@ def open_output(path: Path | None) -> contextlib.AbstractContextManager[TextIO]:
     """Return a context giving a UTF-8 text stream for results: standard output if ``path`` is None.
 
     A plain file appears under its name only when the block ends well. Devices, pipes and what lies under ``/dev``
-    (not its ``shm``) or ``/proc`` are written straight away. Raises ``ReaderGoneError`` if nobody reads stdout.
+    (not its ``shm``) or ``/proc`` are written straight away. Raises ``BrokenOutputError`` if nobody reads stdout.
     """
     if path is None:
         if sys.stdout is None:
             raise SystemFailure("cannot write standard output: it is closed", help="write to a file instead")
-        with _naming("write", "standard output"):
+        with _os_errors("write", "standard output"):
             sys.stdout.flush()
         return _text(None, sys.stdout.buffer)
-    with _naming("write", path):
+    with _os_errors("write", path):
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         # /dev/stdout may lead to a plain file that the shell holds open: replacing that file would lose the output.
@@ -135,8 +135,8 @@ def open_output(path: Path | None) -> contextlib.AbstractContextManager[TextIO]:
 
 @contextlib.contextmanager
 def _output_file(named: Path, goal: Path) -> Iterator[TextIO]:
-    with _appearing(goal, named) as temporary:
-        with _naming("write", named):
+    with _atomic_replace(goal, named) as temporary:
+        with _os_errors("write", named):
             raw = os.fdopen(os.open(temporary, _NEW, 0o666), "wb")
         with _text(named, raw) as stream:
             yield stream
@@ -146,12 +146,12 @@ def _output_file(named: Path, goal: Path) -> Iterator[TextIO]:
 def _text(path: Path | None, raw: BinaryIO) -> Iterator[TextIO]:
     """Yield text over ``raw``, which is closed at the end but for standard output (``path`` None)."""
     stream = io.TextIOWrapper(raw, "utf-8", "backslashreplace", "\n", line_buffering=raw.isatty())
-    with _finishing(path, stream, stream.close if path else stream.detach):
+    with _flushed(path, stream, stream.close if path else stream.detach):
         yield stream
 
 
 @contextlib.contextmanager
-def _finishing(path: Path | None, stream: IO[Any], end: Callable[[], object]) -> Iterator[None]:
+def _flushed(path: Path | None, stream: IO[Any], end: Callable[[], object]) -> Iterator[None]:
     """Flush and fsync a stream when the block ends well, and end its use; ``path`` None is standard output."""
     try:
         yield
@@ -162,8 +162,8 @@ def _finishing(path: Path | None, stream: IO[Any], end: Callable[[], object]) ->
         if error.filename is not None:  # it comes from another file that the block works with
             raise
         if path is None and isinstance(error, BrokenPipeError):
-            raise ReaderGoneError("nobody reads standard output any more") from error
-        raise failure("write", path or "standard output", error) from error
+            raise BrokenOutputError("nobody reads standard output any more") from error
+        raise system_failure("write", path or "standard output", error) from error
     finally:
         with contextlib.suppress(OSError):
             end()
@@ -171,7 +171,7 @@ def _finishing(path: Path | None, stream: IO[Any], end: Callable[[], object]) ->
 
 def append_text(path: Path, text: str) -> None:
     """Append UTF-8 text, not durably (see ``sync``). A failed append is undone where that is possible."""
-    with _naming("write", path), _descriptor(path) as descriptor:
+    with _os_errors("write", path), _descriptor(path) as descriptor:
         size = os.lseek(descriptor, 0, os.SEEK_END)
         try:
             _write_all(descriptor, text.encode("utf-8", errors="backslashreplace"))
@@ -183,7 +183,7 @@ def append_text(path: Path, text: str) -> None:
 
 def open_in_place(path: Path) -> int:
     """Return a descriptor for writing a file where it stands, made if missing; the caller closes it."""
-    with _naming("write", path):
+    with _os_errors("write", path):
         return os.open(path, _KEPT | os.O_CREAT, 0o666)
 
 
@@ -194,7 +194,7 @@ def write_in_place(descriptor: int, data: bytes) -> None:
 
 def truncate(path: Path, size: int) -> None:
     """Cut a file to its first ``size`` bytes, durably. A shorter file stays as it is."""
-    with _naming("truncate", path), _descriptor(path, _KEPT) as descriptor:
+    with _os_errors("truncate", path), _descriptor(path, _KEPT) as descriptor:
         if os.fstat(descriptor).st_size > size:
             os.ftruncate(descriptor, size)
             os.fsync(descriptor)
@@ -202,14 +202,14 @@ def truncate(path: Path, size: int) -> None:
 
 def sync(path: Path) -> None:
     """Make what was appended to a file survive a power cut."""
-    with _naming("write", path):
+    with _os_errors("write", path):
         _sync(path)
         _sync(path.parent)
 
 
 def make_dirs(path: Path) -> None:
     """Make a folder and its missing parents, durably."""
-    with _naming("make the folder", path):
+    with _os_errors("make the folder", path):
         for folder in reversed([folder for folder in (path, *path.parents) if not folder.is_dir()]):
             folder.mkdir(exist_ok=True)
             _sync(folder.parent)
@@ -217,7 +217,7 @@ def make_dirs(path: Path) -> None:
 
 def move(source: Path, goal: Path) -> None:
     """Rename a file or folder within one file system, durably; ``goal`` must not exist."""
-    with _naming("move", source):
+    with _os_errors("move", source):
         if os.path.lexists(goal):
             raise FileExistsError(errno.EEXIST, f"{goal} exists")
         source.rename(goal)
@@ -228,7 +228,7 @@ def move(source: Path, goal: Path) -> None:
 def remove_tree(path: Path) -> None:
     """Remove a file or folder if it exists. A crash never leaves a half-empty folder under its own name."""
     temporary = _temporary(path)
-    with _naming("remove", path):
+    with _os_errors("remove", path):
         if os.path.lexists(path):
             _remove(temporary)
             path.rename(temporary)
@@ -236,9 +236,9 @@ def remove_tree(path: Path) -> None:
             _remove(temporary)
 
 
-def sweep(folder: Path) -> None:
+def remove_stale_temporaries(folder: Path) -> None:
     """Remove every temporary left directly in a folder. Only for one who holds the lock that guards the folder."""
-    with _naming("clean", folder):
+    with _os_errors("clean", folder):
         for entry in folder.iterdir():
             if _TEMPORARY.fullmatch(entry.name):
                 _remove(entry)

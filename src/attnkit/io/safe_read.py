@@ -15,12 +15,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-MOST_VALUES = 1 << 22
+MAX_JSON_VALUES = 1 << 22
 """Numbers, texts, lists and mappings of one JSON text; each takes some 60 bytes once it is read."""
 
 
 @contextlib.contextmanager
-def open_plain(path: Path, *, follow: bool = False) -> Iterator[BinaryIO]:
+def open_regular_file(path: Path, *, follow: bool = False) -> Iterator[BinaryIO]:
     """Yield a plain file for reading, without waiting for a pipe or touching a device.
 
     A symbolic link is an ``OSError`` unless ``follow`` is set, which is for paths that a person has typed.
@@ -39,28 +39,28 @@ def open_plain(path: Path, *, follow: bool = False) -> Iterator[BinaryIO]:
         yield stream
 
 
-def blames_the_file(error: OSError) -> bool:
+def is_file_fault(error: OSError) -> bool:
     """Return whether an error says something of what lies there, not of what this process may do and has left."""
     return error.errno not in (errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE)
 
 
-def read_plain(path: Path, most: int, *, follow: bool = False) -> bytes:
-    """Return the content of a plain file of at most ``most`` bytes; errors as ``open_plain``'s.
+def read_regular_file(path: Path, most: int, *, follow: bool = False) -> bytes:
+    """Return the content of a plain file of at most ``most`` bytes; errors as ``open_regular_file``'s.
 
     Raises:
         ValueError: It is longer, which is seen before anything is read.
     """
-    with open_plain(path, follow=follow) as stream:
+    with open_regular_file(path, follow=follow) as stream:
         size = os.fstat(stream.fileno()).st_size
         if size > most:
             raise ValueError(f"it has {size:,} bytes, more than the {most:,} that such a file may have")
         return stream.read(min(most, size + 4096))  # takes room for all it is asked for, before it reads
 
 
-def holds(path: Path, content: bytes) -> bool:
+def file_equals(path: Path, content: bytes) -> bool:
     """Return whether a plain file has this content; whatever else lies there has not."""
     try:
-        return read_plain(path, len(content)) == content
+        return read_regular_file(path, len(content)) == content
     except (OSError, ValueError):
         return False
 
@@ -72,8 +72,8 @@ def parse_json(raw: bytes) -> Any:
         ValueError: It is no such text; the message says why.
     """
     # Counted first: a megabyte of brackets would take forty as lists. Signs inside texts count too.
-    if sum(raw.count(sign) for sign in (b",", b"[", b"{")) > MOST_VALUES:
-        raise ValueError(f"it holds more than {MOST_VALUES:,} values")
+    if sum(raw.count(sign) for sign in (b",", b"[", b"{")) > MAX_JSON_VALUES:
+        raise ValueError(f"it holds more than {MAX_JSON_VALUES:,} values")
     try:
         return json.loads(
             raw.decode("utf-8"), object_pairs_hook=_mapping, parse_float=_finite, parse_constant=_refuse_constant

@@ -19,7 +19,7 @@ Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Corpus:
+class AlignmentCorpus:
     """Pairs of lines. A pair of which a side is empty has no cells."""
 
     src: NDArray[np.int32]
@@ -32,9 +32,9 @@ class Corpus:
     """Every source word is below this."""
     n_tgt: int
 
-    def turned(self) -> Corpus:
+    def turned(self) -> AlignmentCorpus:
         """Return the corpus with the sides changed over; the arrays are the same ones."""
-        return Corpus(self.tgt, self.tgt_starts, self.src, self.src_starts, self.n_tgt, self.n_src)
+        return AlignmentCorpus(self.tgt, self.tgt_starts, self.src, self.src_starts, self.n_tgt, self.n_src)
 
     @property
     def n_pairs(self) -> int:
@@ -49,7 +49,7 @@ class Corpus:
         return n_src * both, n_tgt * both
 
 
-def spans(corpus: Corpus) -> Iterator[tuple[int, int]]:
+def spans(corpus: AlignmentCorpus) -> Iterator[tuple[int, int]]:
     """Cut a corpus into runs of pairs (begin, end) of at most ``CELLS`` cells each, or of one pair."""
     n_src, n_tgt = corpus.sizes(0, corpus.n_pairs)
     ends = np.cumsum((n_src + 1) * n_tgt)
@@ -61,7 +61,7 @@ def spans(corpus: Corpus) -> Iterator[tuple[int, int]]:
 
 
 @dataclass(frozen=True)
-class Cells:
+class LinkCandidates:
     """The cells of a run of pairs: pair by pair, target word by target word, first NULL, then the source words."""
 
     source: Ints
@@ -74,7 +74,7 @@ class Cells:
     """row * n_tgt + target word, where row is 0 for NULL, else the source word + 1."""
 
 
-def cells(corpus: Corpus, begin: int, end: int) -> Cells:
+def link_candidates(corpus: AlignmentCorpus, begin: int, end: int) -> LinkCandidates:
     """Return the cells of some pairs of lines."""
     n_src, n_tgt = corpus.sizes(begin, end)
     n_cells = (n_src + 1) * n_tgt
@@ -86,10 +86,10 @@ def cells(corpus: Corpus, begin: int, end: int) -> Cells:
     target = place + corpus.tgt_starts[begin:end][pair]
     rows = corpus.src[corpus.src_starts[begin:end][pair] + np.maximum(source - 1, 0)].astype(np.int64) + 1
     keys = np.where(source == 0, np.int64(0), rows) * corpus.n_tgt + corpus.tgt[target]
-    return Cells(source, target, lengths, keys)
+    return LinkCandidates(source, target, lengths, keys)
 
 
-def meetings(corpus: Corpus, most: int) -> tuple[Ints, int]:
+def cooccurring_pairs(corpus: AlignmentCorpus, most: int) -> tuple[Ints, int]:
     """Return the keys of all pairs of words that meet in some cell, ascending, and how often pairs were given up.
 
     NULL meets every target word. Of the others at most ``most`` are kept: whenever there are more, the half that has
@@ -99,7 +99,7 @@ def meetings(corpus: Corpus, most: int) -> tuple[Ints, int]:
     waiting: list[tuple[Ints, Ints]] = []
     n_waiting = 0
     for begin, end in spans(corpus):
-        keys = cells(corpus, begin, end).keys
+        keys = link_candidates(corpus, begin, end).keys
         waiting.append(np.unique(keys[keys >= corpus.n_tgt], return_counts=True))
         n_waiting += len(waiting[-1][0])
         if n_waiting > max(CELLS, len(known)):  # so that each is sorted a few times at most

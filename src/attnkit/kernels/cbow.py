@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attnkit.kernels.jit import bare, inlined
+from attnkit.kernels.jit import inline, no_refcount
 from attnkit.kernels.logistic import slopes
 from attnkit.kernels.sampling import drawn, number
-from attnkit.kernels.skip_gram import NOISE, alpha_at, charge, context, scratch
+from attnkit.kernels.skip_gram import NOISE, add_nll, alpha_at, context, scratch
 from attnkit.kernels.vector import add_to_rows, clear, dots, item, prefetch, sum_rows, update
 from attnkit.kernels.windows import windows
 
 if TYPE_CHECKING:
-    from attnkit.kernels.word2vec import Recipe
+    from attnkit.kernels.word2vec import LoopSpec
 
 AHEAD = 2
 """Negatives are drawn, and their rows asked for, so many words before they are needed."""
@@ -30,7 +30,7 @@ FARTHEST = np.float32(6.0)
 _ONE, _MINUS = np.float32(1.0), np.float32(-1.0)
 
 
-def loop(recipe: Recipe) -> Callable[..., Any]:
+def loop(recipe: LoopSpec) -> Callable[..., Any]:
     """Return the loop of a recipe; a mean and a sum differ only in what it is told."""
     if recipe.subwords:
         from attnkit.kernels.cbow_subword import loop as of_subwords
@@ -39,8 +39,8 @@ def loop(recipe: Recipe) -> Callable[..., Any]:
     return _loop
 
 
-@inlined
-def foresee(lanes: Any, outputs: Any, word: Any, negatives: Any, given: Any) -> None:
+@inline
+def prefetch_outputs(lanes: Any, outputs: Any, word: Any, negatives: Any, given: Any) -> None:
     """Draw a word's negatives and ask for all rows it needs. ``given`` is (the epoch's key, its position, tables)."""
     key, position, tables = given
     noise, size = number(np.uint64(key) ^ NOISE, np.uint64(position)), 64 * len(lanes)
@@ -51,8 +51,8 @@ def foresee(lanes: Any, outputs: Any, word: Any, negatives: Any, given: Any) -> 
     prefetch(lanes, outputs + size * word)
 
 
-@inlined
-def tell(lanes: Any, outputs: Any, word: Any, negatives: Any, given: Any) -> Any:
+@inline
+def train_outputs(lanes: Any, outputs: Any, word: Any, negatives: Any, given: Any) -> Any:
     """Tell a word from negatives: move their outputs, and set the input's error. Return how many terms that are.
 
     ``given`` is (the input's address, the error's, alpha, room for the rows, room for the scores, costs).
@@ -68,7 +68,7 @@ def tell(lanes: Any, outputs: Any, word: Any, negatives: Any, given: Any) -> Any
     scores[0] = -scores[0]  # σ(f) is 1 - σ(-f): so the word is of one kind with the negatives
     for k in range(0, count, 16):
         got = slopes(scores.ctypes.data + 4 * k, min(16, count - k), _MINUS, alpha, FARTHEST)
-        charge(costs, np.uint64(0), got)
+        add_nll(costs, np.uint64(0), got)
     scores[0] = -scores[0]
     clear(lanes, error)
     update(lanes, outputs, rows, count, (x, error), scores)
@@ -86,7 +86,7 @@ def _loop(weights: Any, text: Any, work: Any, knobs: Any, tables: Any) -> Any:
     return costs[0, 0] - np.log(costs[0, 1]), n_terms, found[5] - found[4]
 
 
-@bare
+@no_refcount
 def _train(weights: Any, given: Any, tables: Any, room: Any) -> Any:
     inputs, outputs, lanes = weights
     work, knobs, (words, at, left, right, first, last) = given
@@ -99,7 +99,7 @@ def _train(weights: Any, given: Any, tables: Any, room: Any) -> Any:
         if soon < last:
             place = negative * (soon % (AHEAD + 1))
             drawing = (work[2], item(at, soon), tables)
-            foresee(lanes, o_of, item(words, soon), negatives[place : place + negative], drawing)
+            prefetch_outputs(lanes, o_of, item(words, soon), negatives[place : place + negative], drawing)
         if i < first:
             continue
         if i + window + AHEAD_AROUND < last:
@@ -110,6 +110,6 @@ def _train(weights: Any, given: Any, tables: Any, room: Any) -> Any:
         share, place = _ONE / np.float32(m), negative * (i % (AHEAD + 1))
         order = (hidden, error, alpha_at(work, item(at, i)), targets, scores, costs)
         sum_rows(lanes, x_of, rows, m, share if mean else _ONE, hidden)
-        n_terms += tell(lanes, o_of, item(words, i), negatives[place : place + negative], order)
+        n_terms += train_outputs(lanes, o_of, item(words, i), negatives[place : place + negative], order)
         add_to_rows(lanes, x_of, rows, m, _ONE if mean else share, error)
     return n_terms

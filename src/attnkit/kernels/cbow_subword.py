@@ -11,32 +11,32 @@ from typing import Any
 
 import numpy as np
 
-from attnkit.kernels.cbow import AHEAD, AHEAD_AROUND, foresee, tell
-from attnkit.kernels.jit import bare, inlined
+from attnkit.kernels.cbow import AHEAD, AHEAD_AROUND, prefetch_outputs, train_outputs
+from attnkit.kernels.jit import inline, no_refcount
 from attnkit.kernels.skip_gram import alpha_at, scratch
-from attnkit.kernels.subword import ROWS, STARTS, expect
+from attnkit.kernels.subword import ROWS, STARTS, prefetch_input
 from attnkit.kernels.vector import add_to_row, add_to_rows, clear, item, sum_rows
 from attnkit.kernels.windows import windows
 
 _ONE = np.float32(1.0)
 
 
-@inlined
-def _enter(lanes: Any, inputs: Any, word: Any, tables: Any, place: Any) -> None:
+@inline
+def _load_input(lanes: Any, inputs: Any, word: Any, tables: Any, place: Any) -> None:
     """Add up a word's rows at ``place``, and begin to gather what it is moved by in the row after it."""
     begin, end = tables[STARTS][word], tables[STARTS][word + 1]
     sum_rows(lanes, inputs, tables[ROWS][begin:end], end - begin, _ONE, place)
     clear(lanes, place + 64 * len(lanes))
 
 
-@inlined
-def _leave(lanes: Any, inputs: Any, word: Any, tables: Any, place: Any) -> None:
+@inline
+def _store_input(lanes: Any, inputs: Any, word: Any, tables: Any, place: Any) -> None:
     """Give a word's rows what it was moved by."""
     begin, end = tables[STARTS][word], tables[STARTS][word + 1]
     add_to_rows(lanes, inputs, tables[ROWS][begin:end], end - begin, _ONE, place + 64 * len(lanes))
 
 
-@inlined
+@inline
 def _reached(left: Any, right: Any, first: Any, last: Any) -> Any:
     """Return the first word that any window reaches, and the end of them."""
     low, high = first, last
@@ -45,7 +45,7 @@ def _reached(left: Any, right: Any, first: Any, last: Any) -> Any:
     return low, high
 
 
-@inlined
+@inline
 def _around(words: Any, i: Any, reach: Any, tables: Any, slots: Any) -> Any:
     """Write the places of a window's words into ``slots`` (2 window + 1 in all), return how many rows they have."""
     m, n_rows, n_slots = np.uint64(0), 0, len(slots)
@@ -57,12 +57,12 @@ def _around(words: Any, i: Any, reach: Any, tables: Any, slots: Any) -> Any:
     return n_rows
 
 
-@inlined
+@inline
 def _n_rows(word: Any, tables: Any) -> Any:
     return item(tables[STARTS], word + 1) - item(tables[STARTS], word)
 
 
-@inlined
+@inline
 def _move(lanes: Any, kept: Any, words: Any, i: Any, given: Any) -> None:
     """Move each word of a window by ``scale`` times an error; a word's sum holds it once for each of its rows.
 
@@ -89,7 +89,7 @@ def loop(weights: Any, text: Any, work: Any, knobs: Any, tables: Any) -> Any:
     return costs[0, 0] - np.log(costs[0, 1]), n_terms, found[5] - found[4]
 
 
-@bare
+@no_refcount
 def _train(weights: Any, given: Any, tables: Any, room: Any) -> Any:
     inputs, outputs, lanes = weights
     work, knobs, (words, at, left, right, first, last) = given
@@ -104,25 +104,25 @@ def _train(weights: Any, given: Any, tables: Any, room: Any) -> Any:
         soon = i + AHEAD
         if soon < last:
             place, drawing = negative * (soon % (AHEAD + 1)), (work[2], item(at, soon), tables)
-            foresee(lanes, o_of, item(words, soon), negatives[place : place + negative], drawing)
+            prefetch_outputs(lanes, o_of, item(words, soon), negatives[place : place + negative], drawing)
         if i < first:
             continue
         while entered < min(high, i + window + 1):
             slot = kept + 2 * size * (entered % n_slots)
             if entered - n_slots >= low:
-                _leave(lanes, x_of, item(words, entered - n_slots), tables, slot)
-            _enter(lanes, x_of, item(words, entered), tables, slot)
+                _store_input(lanes, x_of, item(words, entered - n_slots), tables, slot)
+            _load_input(lanes, x_of, item(words, entered), tables, slot)
             entered += 1
             if entered + AHEAD_AROUND < high:
-                expect(lanes, x_of, item(words, entered + AHEAD_AROUND), tables)
+                prefetch_input(lanes, x_of, item(words, entered + AHEAD_AROUND), tables)
         reach, place = (item(left, i), item(right, i)), negative * (i % (AHEAD + 1))
         if reach[0] + reach[1] == 0:
             continue
         share = _ONE / np.float32(_around(words, i, reach, tables, slots))
         order = (hidden, error, alpha_at(work, item(at, i)), targets, scores, costs)
         sum_rows(lanes, kept, slots, reach[0] + reach[1], share if mean else _ONE, hidden)
-        n_terms += tell(lanes, o_of, item(words, i), negatives[place : place + negative], order)
+        n_terms += train_outputs(lanes, o_of, item(words, i), negatives[place : place + negative], order)
         _move(lanes, kept, words, i, (reach, tables, error, _ONE if mean else share, n_slots))
     for j in range(max(low, entered - n_slots), entered):
-        _leave(lanes, x_of, item(words, j), tables, kept + 2 * size * (j % n_slots))
+        _store_input(lanes, x_of, item(words, j), tables, kept + 2 * size * (j % n_slots))
     return n_terms

@@ -16,16 +16,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from attnkit.kernels.jit import fast, has_numba
+from attnkit.kernels.jit import compile_cached, has_numba
 
 UNIT = 1 << 32
 """What a count of one is as an integer."""
-MOST_WORDS = 1 << 31
+MAX_WORDS = 1 << 31
 """A pair of word numbers is one number of 64 bits."""
 _STRETCH = 1 << 20  # pairs that numpy sorts at a time
 _SLOT_BYTES = 40  # of the table, and of what it is sorted in
-_FEWEST = 1 << 15  # slots: more than the widest window needs
-_MOST_SLOTS = (1 << 32) - 1
+_MIN_SLOTS = 1 << 15  # slots: more than the widest window needs
+_MAX_SLOTS = (1 << 32) - 1
 _FACTORS = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)  # splitmix64's (Steele et al. 2014)
 _STEP = 0x9E3779B97F4A7C15
 _U = np.uint64
@@ -97,7 +97,7 @@ class Counter:
     def __init__(self, n_words: int, memory: int) -> None:
         """Count pairs of ``n_words`` words in about ``memory`` bytes."""
         self.n_words = n_words
-        n_slots = min(max(_FEWEST, memory // _SLOT_BYTES), _MOST_SLOTS)
+        n_slots = min(max(_MIN_SLOTS, memory // _SLOT_BYTES), _MAX_SLOTS)
         self.most = n_slots * 7 // 10
         self._loop = _compiled_loop()
         self._used = 0
@@ -196,7 +196,7 @@ def _compiled_loop() -> Callable[..., Any] | None:
     if not has_numba():
         return None
     arguments = (np.empty(0, np.uint32), np.empty(0, np.int32), 0, 0, np.zeros((0, 2), np.uint64), (0, 0))
-    return fast(_count_loop, arguments, ["attnkit.kernels.cooccurrence"])
+    return compile_cached(_count_loop, arguments, ["attnkit.kernels.cooccurrence"])
 
 
 if __name__ == "__main__":  # the child process of compiled.fast, which needs the loop of the module by its own name

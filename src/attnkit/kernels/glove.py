@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from attnkit.kernels.jit import fast, has_numba
+from attnkit.kernels.jit import compile_cached, has_numba
 
 Floats = NDArray[np.float32]
 _TOGETHER = 1 << 14  # pairs that numpy puts into an order
@@ -50,7 +50,7 @@ class Pairs(NamedTuple):
     """(N,) X, above 0."""
 
 
-class Knobs(NamedTuple):
+class GloveSettings(NamedTuple):
     """What decides a step."""
 
     alpha: float
@@ -59,7 +59,7 @@ class Knobs(NamedTuple):
     exponent: float
 
 
-def descend(parameters: Parameters, pairs: Pairs, span: tuple[int, int], knobs: Knobs) -> tuple[float, int]:
+def train_pairs(parameters: Parameters, pairs: Pairs, span: tuple[int, int], knobs: GloveSettings) -> tuple[float, int]:
     """Take the pairs [span[0], span[1]) one after another, each both ways round, in place.
 
     Returns the sum of the losses, each before its step, and how many there were. Threads may do so at once on the same
@@ -67,7 +67,9 @@ def descend(parameters: Parameters, pairs: Pairs, span: tuple[int, int], knobs: 
     """
     way: Callable[..., Any] = compiled_way() or in_numpy
     mapped = Pairs(*(_read_only(array) for array in pairs))
-    loss, terms = way(parameters, mapped, (np.int64(span[0]), np.int64(span[1])), Knobs(*map(np.float64, knobs)))
+    loss, terms = way(
+        parameters, mapped, (np.int64(span[0]), np.int64(span[1])), GloveSettings(*map(np.float64, knobs))
+    )
     return float(loss), int(terms)
 
 
@@ -123,12 +125,12 @@ def compiled_way() -> Callable[..., Any] | None:
         Parameters(*(row,) * 8),
         Pairs(*map(_read_only, nothing)),
         (np.int64(0), np.int64(0)),
-        Knobs(*map(np.float64, (0, 1, 1))),
+        GloveSettings(*map(np.float64, (0, 1, 1))),
     )
-    return fast(_descend_loop, arguments, ["attnkit.kernels.glove"])
+    return compile_cached(_descend_loop, arguments, ["attnkit.kernels.glove"])
 
 
-def in_numpy(parameters: Parameters, pairs: Pairs, span: tuple[int, int], knobs: Knobs) -> tuple[float, int]:
+def in_numpy(parameters: Parameters, pairs: Pairs, span: tuple[int, int], knobs: GloveSettings) -> tuple[float, int]:
     """Do what the loop does: pairs that share no row are taken together, others in their order."""
     loss, terms = 0.0, 0
     for begin in range(span[0], span[1], _TOGETHER):
@@ -159,7 +161,10 @@ def _apart(i: NDArray[np.int64], j: NDArray[np.int64]) -> list[NDArray[np.int64]
 
 
 def _step_together(
-    parameters: Parameters, rows: tuple[NDArray[np.int64], NDArray[np.int64]], x: NDArray[np.float64], knobs: Knobs
+    parameters: Parameters,
+    rows: tuple[NDArray[np.int64], NDArray[np.int64]],
+    x: NDArray[np.float64],
+    knobs: GloveSettings,
 ) -> float:
     """Take one step for each pair (i, j); no i and no j stands twice."""
     (i, j), p = rows, parameters

@@ -12,32 +12,32 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attnkit.kernels.jit import bare, inlined
+from attnkit.kernels.jit import inline, no_refcount
 from attnkit.kernels.logistic import slopes
-from attnkit.kernels.skip_gram import alpha_at, charge, scratch
-from attnkit.kernels.subword import enter, expect, leave, longest_input, rows_around
+from attnkit.kernels.skip_gram import add_nll, alpha_at, scratch
+from attnkit.kernels.subword import load_input, longest_input, prefetch_input, rows_around, store_input
 from attnkit.kernels.vector import add_to_row, add_to_rows, clear, dots, item, prefetch, sum_rows, update
 from attnkit.kernels.windows import windows
 
 if TYPE_CHECKING:
-    from attnkit.kernels.word2vec import Recipe
+    from attnkit.kernels.word2vec import LoopSpec
 
 FARTHEST = np.float32(6.0)
 _ONE, _MINUS = np.float32(1.0), np.float32(-1.0)
 
 
-def loop(recipe: Recipe) -> Callable[..., Any]:
+def loop(recipe: LoopSpec) -> Callable[..., Any]:
     """Return the loop of a recipe."""
     return _bags if recipe.method == "cbow" else _pairs
 
 
-@inlined
-def _expect_path(lanes: Any, outputs: Any, word: Any, tables: Any) -> None:
+@inline
+def _prefetch_path(lanes: Any, outputs: Any, word: Any, tables: Any) -> None:
     for k in range(item(tables[3], word), item(tables[3], word + 1)):
         prefetch(lanes, outputs + 64 * len(lanes) * item(tables[4], k))
 
 
-@inlined
+@inline
 def _descend(lanes: Any, outputs: Any, word: Any, tables: Any, given: Any) -> Any:
     """Go down a word's path, 16 nodes at a time: move them, and set the input's error. Return how many they were.
 
@@ -52,13 +52,13 @@ def _descend(lanes: Any, outputs: Any, word: Any, tables: Any, given: Any) -> An
             rows[np.uint64(k)] = item(nodes, begin + k)
         dots(lanes, outputs, rows, n, x, scores)
         _turn(scores, codes, begin, n)
-        charge(costs, np.uint64(0), slopes(scores.ctypes.data, n, _MINUS, alpha, FARTHEST))
+        add_nll(costs, np.uint64(0), slopes(scores.ctypes.data, n, _MINUS, alpha, FARTHEST))
         _turn(scores, codes, begin, n)
         update(lanes, outputs, rows, n, (x, error), scores)
     return last - first
 
 
-@inlined
+@inline
 def _turn(scores: Any, codes: Any, begin: Any, n: Any) -> None:
     """Change the signs of code 0: σ(f) is 1 - σ(-f), so all are of one kind."""
     for k in range(n):
@@ -74,7 +74,7 @@ def _pairs(weights: Any, text: Any, work: Any, knobs: Any, tables: Any) -> Any:
     return costs[0, 0] - np.log(costs[0, 1]), n_terms, found[5] - found[4]
 
 
-@bare
+@no_refcount
 def _train_pairs(weights: Any, given: Any, tables: Any, room: Any) -> Any:
     inputs, outputs, lanes = weights
     work, knobs, (words, at, left, right, first, last) = given
@@ -83,17 +83,17 @@ def _train_pairs(weights: Any, given: Any, tables: Any, room: Any) -> Any:
     error, mean = pool[0].ctypes.data, pool[0].ctypes.data + 64 * len(lanes)
     for i in range(first, last):
         if i + 1 < last:
-            expect(lanes, x_of, item(words, i + 1), tables)
+            prefetch_input(lanes, x_of, item(words, i + 1), tables)
         if i + window + 1 < last:
-            _expect_path(lanes, o_of, item(words, i + window + 1), tables)
+            _prefetch_path(lanes, o_of, item(words, i + window + 1), tables)
         centre = item(words, i)
-        x = enter(lanes, x_of, centre, tables, mean)
+        x = load_input(lanes, x_of, centre, tables, mean)
         order = (x, error, alpha_at(work, item(at, i)), rows, scores, costs)
         for j in range(i - item(left, i), i + item(right, i) + 1):
             if j != i:
                 n_terms += _descend(lanes, o_of, item(words, j), tables, order)
                 add_to_row(lanes, x, _ONE, error)
-        leave(lanes, x_of, centre, tables, mean)
+        store_input(lanes, x_of, centre, tables, mean)
     return n_terms
 
 
@@ -107,7 +107,7 @@ def _bags(weights: Any, text: Any, work: Any, knobs: Any, tables: Any) -> Any:
     return costs[0, 0] - np.log(costs[0, 1]), n_terms, found[5] - found[4]
 
 
-@bare
+@no_refcount
 def _train_bags(weights: Any, given: Any, tables: Any, room: Any) -> Any:
     inputs, outputs, lanes = weights
     work, knobs, (words, at, left, right, first, last) = given
@@ -116,9 +116,9 @@ def _train_bags(weights: Any, given: Any, tables: Any, room: Any) -> Any:
     hidden, error = pool[0].ctypes.data, pool[0].ctypes.data + 64 * len(lanes)
     for i in range(first, last):
         if i + 1 < last:
-            _expect_path(lanes, o_of, item(words, i + 1), tables)
+            _prefetch_path(lanes, o_of, item(words, i + 1), tables)
         if i + window + 1 < last:
-            expect(lanes, x_of, item(words, i + window + 1), tables)
+            prefetch_input(lanes, x_of, item(words, i + window + 1), tables)
         m = rows_around(words, i, (item(left, i), item(right, i)), tables, around)
         if m == 0:
             continue

@@ -18,14 +18,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnkit.kernels.alignment_grid import Corpus, Ints, cells, meetings, spans
+from attnkit.kernels.alignment_grid import AlignmentCorpus, Ints, cooccurring_pairs, link_candidates, spans
 from attnkit.kernels.jit import compiled
 
 Floats = NDArray[np.float64]
 
 
 @dataclass
-class Table:
+class TranslationTable:
     """t(y|x) of the words that meet: row 0 is NULL's, row x + 1 that of source word x."""
 
     n_tgt: int
@@ -41,17 +41,19 @@ class Table:
     """How often pairs of words were given up because there were too many."""
 
 
-def begin_table(corpus: Corpus, *, null_prob: float | None = None, most: int = 1 << 25) -> Table:
+def init_table(corpus: AlignmentCorpus, *, null_prob: float | None = None, most: int = 1 << 25) -> TranslationTable:
     """Return a table in which every target word that occurs is as likely, with at most ``most`` pairs beside NULL's."""
-    keys, n_lost = meetings(corpus, most)
+    keys, n_lost = cooccurring_pairs(corpus, most)
     rows = np.arange(corpus.n_src + 2, dtype=np.int64) * corpus.n_tgt
     starts = np.searchsorted(keys, rows).astype(np.int64)
     n_words = int(np.count_nonzero(np.bincount(corpus.tgt)))  # a vocabulary may have many more
     probs = np.full(len(keys), 1.0 / max(1, n_words))
-    return Table(corpus.n_tgt, starts, keys, probs, null_prob, n_lost)
+    return TranslationTable(corpus.n_tgt, starts, keys, probs, null_prob, n_lost)
 
 
-def improve(table: Table, corpus: Corpus, loops: Loops, seen: Callable[[int], None] = lambda n_lines: None) -> float:
+def em_step(
+    table: TranslationTable, corpus: AlignmentCorpus, loops: Loops, seen: Callable[[int], None] = lambda n_lines: None
+) -> float:
     """Take one step of expectation and maximisation, in place; ``seen`` is told how many pairs of lines are behind.
 
     Returns the log-likelihood (natural) of the corpus's target words under the table that the step began with.
@@ -69,7 +71,9 @@ def improve(table: Table, corpus: Corpus, loops: Loops, seen: Callable[[int], No
     return likelihood
 
 
-def best_links(table: Table, corpus: Corpus, loops: Loops) -> Iterator[tuple[int, int, NDArray[np.int32]]]:
+def best_links(
+    table: TranslationTable, corpus: AlignmentCorpus, loops: Loops
+) -> Iterator[tuple[int, int, NDArray[np.int32]]]:
     """Yield (begin, end, links) for runs of lines: the likeliest source place (from 0) of each target word, or -1 for
     NULL.
 
@@ -84,9 +88,9 @@ class Loops:
     """One way to go over the cells of a run of lines (begin, end)."""
 
     name: str
-    expect: Callable[[Corpus, Table, tuple[int, int], Floats], float]
+    expect: Callable[[AlignmentCorpus, TranslationTable, tuple[int, int], Floats], float]
     """Adds the expected counts of pairs to the last argument and returns the log-likelihood."""
-    choose: Callable[[Corpus, Table, tuple[int, int]], NDArray[np.int32]]
+    choose: Callable[[AlignmentCorpus, TranslationTable, tuple[int, int]], NDArray[np.int32]]
     """Returns the best source place of each target word of the lines."""
 
 
@@ -106,16 +110,16 @@ def _weights(lengths: Ints, source: Ints, null_prob: float | None) -> Floats:
     return np.asarray(np.where(source == 0, null_prob, (1.0 - null_prob) / lengths), np.float64)
 
 
-def _terms(corpus: Corpus, table: Table, span: tuple[int, int]) -> tuple[Any, Ints, Floats]:
+def _terms(corpus: AlignmentCorpus, table: TranslationTable, span: tuple[int, int]) -> tuple[Any, Ints, Floats]:
     """Return a run's cells, their places in the table, -1 for none, and weight times t(y|x)."""
-    found = cells(corpus, *span)
+    found = link_candidates(corpus, *span)
     slots = np.minimum(np.searchsorted(table.keys, found.keys), len(table.keys) - 1)
     slots = np.where(table.keys[slots] == found.keys, slots, -1)
     weights = _weights(found.lengths, found.source, table.null_prob)
     return found, slots, np.where(slots >= 0, table.probs[slots] * weights, 0.0)
 
 
-def _expect(corpus: Corpus, table: Table, span: tuple[int, int], counts: Floats) -> float:
+def _expect(corpus: AlignmentCorpus, table: TranslationTable, span: tuple[int, int], counts: Floats) -> float:
     found, slots, terms = _terms(corpus, table, span)
     if not len(terms):
         return 0.0
@@ -127,7 +131,7 @@ def _expect(corpus: Corpus, table: Table, span: tuple[int, int], counts: Floats)
     return float(np.log(totals).sum())
 
 
-def _choose(corpus: Corpus, table: Table, span: tuple[int, int]) -> NDArray[np.int32]:
+def _choose(corpus: AlignmentCorpus, table: TranslationTable, span: tuple[int, int]) -> NDArray[np.int32]:
     begin, end = corpus.tgt_starts[span[0]], corpus.tgt_starts[span[1]]
     links = np.full(int(end - begin), -1, np.int32)
     found, _, terms = _terms(corpus, table, span)
@@ -135,8 +139,8 @@ def _choose(corpus: Corpus, table: Table, span: tuple[int, int]) -> NDArray[np.i
         return links
     first = np.flatnonzero(found.source == 0)
     sizes = np.diff(first, append=len(terms))
-    n_tgt = np.repeat(np.diff(corpus.tgt_starts[span[0] : span[1] + 1]), _cells_of(corpus, span))
-    line_starts = np.repeat(corpus.tgt_starts[span[0] : span[1]], _cells_of(corpus, span))
+    n_tgt = np.repeat(np.diff(corpus.tgt_starts[span[0] : span[1] + 1]), _row_entries(corpus, span))
+    line_starts = np.repeat(corpus.tgt_starts[span[0] : span[1]], _row_entries(corpus, span))
     off = np.abs((2 * found.source - 1) * n_tgt - (2 * (found.target - line_starts) + 1) * found.lengths)
     # Ordered by how far they are off the diagonal, then by their place; NULL comes last of all.
     order = off * (found.lengths + 1) + found.source
@@ -149,7 +153,7 @@ def _choose(corpus: Corpus, table: Table, span: tuple[int, int]) -> NDArray[np.i
     return links
 
 
-def _cells_of(corpus: Corpus, span: tuple[int, int]) -> Ints:
+def _row_entries(corpus: AlignmentCorpus, span: tuple[int, int]) -> Ints:
     n_src, n_tgt = corpus.sizes(*span)
     return (n_src + 1) * n_tgt
 
@@ -248,17 +252,17 @@ def compiled_loops() -> Loops | None:
     if look_up is None or expect is None or choose is None:
         return None
 
-    def prepare(corpus: Corpus, table: Table, span: tuple[int, int]) -> tuple[Any, Ints]:
+    def prepare(corpus: AlignmentCorpus, table: TranslationTable, span: tuple[int, int]) -> tuple[Any, Ints]:
         arrays = (corpus.src, corpus.src_starts, corpus.tgt, corpus.tgt_starts, corpus.n_tgt)
-        slots = np.empty(int(_cells_of(corpus, span).sum()), np.int64)
+        slots = np.empty(int(_row_entries(corpus, span).sum()), np.int64)
         look_up(arrays, table.keys, table.starts, span, slots)
         return arrays, slots
 
-    def expect_run(corpus: Corpus, table: Table, span: tuple[int, int], counts: Floats) -> float:
+    def expect_run(corpus: AlignmentCorpus, table: TranslationTable, span: tuple[int, int], counts: Floats) -> float:
         arrays, slots = prepare(corpus, table, span)
         return float(expect(arrays, table.probs, table.null_prob or 0.0, span, slots, counts))
 
-    def choose_run(corpus: Corpus, table: Table, span: tuple[int, int]) -> NDArray[np.int32]:
+    def choose_run(corpus: AlignmentCorpus, table: TranslationTable, span: tuple[int, int]) -> NDArray[np.int32]:
         arrays, slots = prepare(corpus, table, span)
         links = np.full(int(corpus.tgt_starts[span[1]] - corpus.tgt_starts[span[0]]), -1, np.int32)
         choose(arrays, table.probs, table.null_prob or 0.0, span, slots, links)

@@ -1,9 +1,9 @@
 """Loops compiled by numba where it is installed. Without it their callers take their way in numpy, or in torch.
 
-``compiled`` takes a single loop; ``fast`` takes one that is built from functions marked ``inlined`` or ``bare``, and
-leaves compiling it to a process of its own. Compiled code is kept in the user's cache folder (``NUMBA_CACHE_DIR``
-names another), never beside the sources: numba reads it with pickle, and what lies beside the sources may have come
-with them.
+``compiled`` takes a single loop. ``compile_cached`` takes one built from functions marked ``inline`` or
+``no_refcount``, and compiles it in a process of its own. Compiled code is kept in the user's cache folder
+(``NUMBA_CACHE_DIR`` names another), never beside the sources: numba reads it with pickle, and what lies beside the
+sources may have come with them.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def has_numba() -> bool:
     return _numba() is not None
 
 
-def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
+def inline(function: Callable[..., Any]) -> Callable[..., Any]:
     """Mark a function that becomes part of the loops that call it; without numba it stays what it is."""
     numba = _numba()
     if numba is None:
@@ -63,7 +63,7 @@ def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
     return marked
 
 
-def bare(function: Callable[..., Any]) -> Callable[..., Any]:
+def no_refcount(function: Callable[..., Any]) -> Callable[..., Any]:
     """Mark a function that loops call and that counts no references to arrays; it can make none itself.
 
     Counting takes longer than the arithmetic of a row, and threads that count the same array's wait for each other.
@@ -75,7 +75,7 @@ def bare(function: Callable[..., Any]) -> Callable[..., Any]:
     return marked
 
 
-def fast(loop: Callable[..., Any], arguments: tuple[Any, ...], words: list[str]) -> Callable[..., Any]:
+def compile_cached(loop: Callable[..., Any], arguments: tuple[Any, ...], words: list[str]) -> Callable[..., Any]:
     """Return a loop over arrays compiled for the types of ``arguments``; numba must be there.
 
     What the cache does not hold is compiled in another process, ``python -m WORDS``, which must call this function for
@@ -89,7 +89,7 @@ def fast(loop: Callable[..., Any], arguments: tuple[Any, ...], words: list[str])
     try:
         kept = numba.njit(cache=True, **FAST)(loop)
         if not os.environ.get(_CHILD) and not _holds(kept, types):
-            with _alone(words):
+            with _compile_lock(words):
                 if not _holds(kept, types):
                     subprocess.run([sys.executable, "-m", *words], env={**os.environ, _CHILD: "1"}, capture_output=True)
         kept.compile(types)
@@ -113,7 +113,7 @@ def _holds(function: Any, types: tuple[Any, ...]) -> bool:
 
 
 @contextmanager
-def _alone(words: list[str]) -> Iterator[None]:
+def _compile_lock(words: list[str]) -> Iterator[None]:
     """Let one process at a time compile the same, by a folder that it locks; where none can be, all at once."""
     with ExitStack() as held:
         with suppress(OSError, SystemFailure):
@@ -146,7 +146,7 @@ def compiled(loop: Callable[..., Any], signature: str) -> Callable[..., Any] | N
         kept = numba.njit(cache=True)(loop)
         # Where that folder cannot be written to, numba takes another one.
         if str(kept.stats.cache_path).startswith(folder):
-            with _alone([loop.__module__, loop.__qualname__, signature]):
+            with _compile_lock([loop.__module__, loop.__qualname__, signature]):
                 kept.compile(signature)
             return _closed(kept)
     except Exception:  # its disk is full, or what lies there is damaged

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnkit.kernels.jit import fast, has_numba
+from attnkit.kernels.jit import compile_cached, has_numba
 from attnkit.kernels.word_table import Numbers
 
 RARE = -1
@@ -26,14 +26,14 @@ Pair = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
-class Kinds:
+class WordClasses:
     """What may be a pair, and what may stand between."""
 
     of: NDArray[np.int32]
     """(n,) the kind of each word."""
     n_connectors: int = 0
 
-    def gap(self, connectors: tuple[int, ...]) -> int:
+    def is_boundary(self, connectors: tuple[int, ...]) -> int:
         """Return the gap of connectors, by their kinds; there may be too many of them for one."""
         gap = 0
         for kind in connectors:
@@ -52,7 +52,7 @@ class Kinds:
 class PairCounter:
     """Counts pairs. When there are more than ``most``, the rarest are forgotten, and the next time those less rare."""
 
-    def __init__(self, kinds: Kinds, most: int) -> None:
+    def __init__(self, kinds: WordClasses, most: int) -> None:
         self.n_lost = 0
         """Occurrences of pairs that were forgotten."""
         self._kinds = kinds
@@ -129,10 +129,10 @@ class PairCounter:
         self._loops[1](*old, *self._table)
 
 
-class Joiner:
+class PhraseJoiner:
     """Replaces pairs by numbers: from the left, as soon as one is found; a word is in no more than one pair."""
 
-    def __init__(self, kinds: Kinds, targets: Mapping[Pair, int], n_numbers: int) -> None:
+    def __init__(self, kinds: WordClasses, targets: Mapping[Pair, int], n_numbers: int) -> None:
         """Store what becomes of the pairs: ``targets`` below ``n_numbers``."""
         self.counts = np.zeros(n_numbers, np.int64)
         """How often each number has been given."""
@@ -286,11 +286,11 @@ def compiled_loops() -> tuple[Callable[..., Any], ...] | None:
     numbers, ints, words = np.empty(1, np.int32), np.empty(1, np.int64), [__name__]
     table = (np.empty(1, np.uint64), numbers, ints)
     return (
-        fast(_count, (numbers, numbers, (1, 1, 1), ints, table), words),
-        fast(_put, (*table, *table), words),
-        fast(_join, (numbers, (numbers, 1), (ints, numbers), table, (ints, ints), numbers), words),
+        compile_cached(_count, (numbers, numbers, (1, 1, 1), ints, table), words),
+        compile_cached(_put, (*table, *table), words),
+        compile_cached(_join, (numbers, (numbers, 1), (ints, numbers), table, (ints, ints), numbers), words),
     )
 
 
-if __name__ == "__main__":  # as ``fast`` calls it, to leave the compiled loops in the cache
+if __name__ == "__main__":  # as ``compile_cached`` calls it, to leave the compiled loops in the cache
     compiled_loops()

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnkit.kernels.jit import inlined
+from attnkit.kernels.jit import inline
 
 STEP = np.uint64(0x9E3779B97F4A7C15)
 _FIRST = np.uint64(0xBF58476D1CE4E5B9)
@@ -20,7 +20,7 @@ _S27, _S30, _S31, _S32 = np.uint64(27), np.uint64(30), np.uint64(31), np.uint64(
 _LOW = np.uint64(0xFFFFFFFF)
 
 
-@inlined
+@inline
 def number(key: Any, counter: Any) -> Any:
     """Return 64 random bits, those that belong to a counter under a key (both uint64)."""
     x = key + counter * STEP
@@ -29,20 +29,20 @@ def number(key: Any, counter: Any) -> Any:
     return x ^ (x >> _S31)
 
 
-@inlined
+@inline
 def below(bits: Any, n: Any) -> Any:
     """Return a number from 0 to n - 1 out of the lower 32 bits."""
     return np.int64(((bits & _LOW) * np.uint64(n)) >> _S32)
 
 
-@inlined
+@inline
 def drawn(bits: Any, prob: Any, alias: Any) -> Any:
     """Return a word out of 64 bits by an alias table (Walker 1977)."""
     word = np.int64(((bits >> _S32) * np.uint64(len(prob))) >> _S32)
     return word if (bits & _LOW) < np.uint64(prob[word]) else np.int64(alias[word])
 
 
-@inlined
+@inline
 def stays(bits: Any, keep: Any) -> Any:
     """Say whether a word stays whose threshold is ``keep``; takes the upper 32 bits."""
     return (bits >> _S32) <= np.uint64(keep)

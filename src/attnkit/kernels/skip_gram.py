@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attnkit.kernels.jit import bare, inlined
+from attnkit.kernels.jit import inline, no_refcount
 from attnkit.kernels.logistic import slopes, slopes32
 from attnkit.kernels.sampling import drawn, number
-from attnkit.kernels.subword import enter, expect, leave
+from attnkit.kernels.subword import load_input, prefetch_input, store_input
 from attnkit.kernels.vector import add_to_row, clear, copy_row, dots, dots16, item, prefetch, update, weigh
 from attnkit.kernels.windows import windows
 
 if TYPE_CHECKING:
-    from attnkit.kernels.word2vec import Recipe
+    from attnkit.kernels.word2vec import LoopSpec
 
 BLOCK = 16
 """At most."""
@@ -37,12 +37,12 @@ _ONE, _MINUS = np.float32(1.0), np.float32(-1.0)
 _TINY = 1e-50
 
 
-def loop(recipe: Recipe) -> Callable[..., Any]:
+def loop(recipe: LoopSpec) -> Callable[..., Any]:
     """Return the loop of a recipe."""
     return _exact if recipe.exact else _shared
 
 
-@inlined
+@inline
 def scratch(n: Any, width: Any) -> Any:
     """Return zeros (n, width), each row at a multiple of 64 bytes."""
     raw = np.zeros(n * width + 16, np.float32)
@@ -50,8 +50,8 @@ def scratch(n: Any, width: Any) -> Any:
     return raw[skip : skip + n * width].reshape(n, width)
 
 
-@inlined
-def charge(costs: Any, j: Any, chance: Any) -> Any:
+@inline
+def add_nll(costs: Any, j: Any, chance: Any) -> Any:
     """Add -log chance to costs[j]; costs[j, 1] gathers a product so that few logarithms are taken."""
     costs[j, 1] *= chance
     if not costs[j, 1] > _TINY:
@@ -59,7 +59,7 @@ def charge(costs: Any, j: Any, chance: Any) -> Any:
         costs[j, 1] = 1.0
 
 
-@inlined
+@inline
 def context(words: Any, i: Any, reach: Any, rows: Any) -> Any:
     """Write the words of a window into ``rows`` and return how many they are."""
     n = np.uint64(0)
@@ -70,13 +70,13 @@ def context(words: Any, i: Any, reach: Any, rows: Any) -> Any:
     return reach[0] + reach[1]
 
 
-@inlined
+@inline
 def alpha_at(work: Any, position: Any) -> Any:
     """Return the learning rate at a position of the piece."""
     return np.float32(work[3] + (work[4] - work[3]) * np.float32((position - work[0]) / (work[1] - work[0])))
 
 
-@inlined
+@inline
 def block_length(knobs: Any) -> Any:
     """Return how many centres share drawn words: fewer than ``BLOCK`` where windows are wide or negatives many.
 
@@ -86,7 +86,7 @@ def block_length(knobs: Any) -> Any:
     return max(1, min(BLOCK, BLOCK * SHARED // max(usual, 1)))
 
 
-@inlined
+@inline
 def _draw(key: Any, tables: Any, chosen: Any, outputs: Any, lanes: Any) -> Any:
     """Draw words chosen[1]..chosen[2] under a key into the list chosen[0], and ask for their rows."""
     for k in range(chosen[1], chosen[2]):
@@ -108,7 +108,7 @@ def _shared(weights: Any, text: Any, work: Any, knobs: Any, tables: Any) -> Any:
     return loss, n_terms * (1 + knobs[2]), found[5] - found[4]
 
 
-@bare
+@no_refcount
 def _train_shared(weights: Any, given: Any, tables: Any, room: Any) -> Any:
     inputs, outputs, lanes = weights
     work, knobs, (words, at, left, right, begin, end) = given
@@ -134,26 +134,26 @@ def _train_shared(weights: Any, given: Any, tables: Any, room: Any) -> Any:
             for k in range((i - block) * SHARED // length, (i - block + 1) * SHARED // length if last < end else 0):
                 prefetch(lanes, o_of + size * item(chosen, later + k))  # all at once would be more than it can wait for
             if i + 1 < end:
-                expect(lanes, x_of, item(words, i + 1), tables)
+                prefetch_input(lanes, x_of, item(words, i + 1), tables)
             if i + window + 1 < end:
                 prefetch(lanes, o_of + size * item(words, i + window + 1))
             m = context(words, i, (item(left, i), item(right, i)), rows)
             word, alpha = item(words, i), alpha_at(work, item(at, i))
-            x = enter(lanes, x_of, word, tables, error + size)
+            x = load_input(lanes, x_of, word, tables, error + size)
             x_kept, steps = centres + size * (i - block), steps_of + 4 * SHARED * (i - block)
             n_terms += m
             copy_row(lanes, x_kept, x)
             clear(lanes, error)
             for k in range(0, SHARED, 16):
                 dots16(lanes, copies + size * k, x_kept, steps + 4 * k)
-            charge(costs, np.uint64(m), slopes32(steps, _MINUS, alpha * share * np.float32(m)))
+            add_nll(costs, np.uint64(m), slopes32(steps, _MINUS, alpha * share * np.float32(m)))
             weigh(lanes, copies, SHARED, (steps, 4), error)
             dots(lanes, o_of, rows, m, x_kept, near)
             for k in range(0, m, 16):
-                charge(costs, np.uint64(2 * window + 1), slopes(near_of + 4 * k, min(16, m - k), _ONE, alpha, _ALL))
+                add_nll(costs, np.uint64(2 * window + 1), slopes(near_of + 4 * k, min(16, m - k), _ONE, alpha, _ALL))
             update(lanes, o_of, rows, m, (x_kept, error), near)
             add_to_row(lanes, x, _ONE, error)
-            leave(lanes, x_of, word, tables, error + size)
+            store_input(lanes, x_of, word, tables, error + size)
         for k in range(SHARED):
             weigh(lanes, centres, last - block, (steps_of + 4 * k, 4 * SHARED), o_of + size * item(chosen, now + k))
         now = SHARED - now
@@ -174,7 +174,7 @@ def _exact(weights: Any, text: Any, work: Any, knobs: Any, tables: Any) -> Any:
     return costs[0, 0] - np.log(costs[0, 1]), n_terms, found[5] - found[4]
 
 
-@bare
+@no_refcount
 def _train_exact(weights: Any, given: Any, tables: Any, room: Any) -> Any:
     inputs, outputs, lanes = weights
     work, knobs, (words, at, left, right, begin, end) = given
@@ -187,7 +187,7 @@ def _train_exact(weights: Any, given: Any, tables: Any, room: Any) -> Any:
     for i in range(begin - 1, end):
         now = many - now
         if i + 1 < end:
-            expect(lanes, x_of, item(words, i + 1), tables)
+            prefetch_input(lanes, x_of, item(words, i + 1), tables)
             n_next = (item(left, i + 1) + item(right, i + 1)) * negative
             place = (chosen, many - now, many - now + n_next)
             _draw(number(key, np.uint64(item(at, i + 1))), tables, place, o_of, lanes)
@@ -197,23 +197,23 @@ def _train_exact(weights: Any, given: Any, tables: Any, room: Any) -> Any:
             prefetch(lanes, o_of + size * item(words, i + window + 1))
         m = context(words, i, (item(left, i), item(right, i)), rows)
         centre, alpha = item(words, i), alpha_at(work, item(at, i))
-        x = enter(lanes, x_of, centre, tables, error + size)
+        x = load_input(lanes, x_of, centre, tables, error + size)
         for j in range(m):
             n = _others(item(rows, j), (chosen, now + j * negative, now + (j + 1) * negative), some)
             n_terms += n
             dots(lanes, o_of, some, n, x, steps)
             steps[0] = -steps[0]  # so that all are of one kind
             for k in range(0, n, 16):
-                charge(costs, np.uint64(0), slopes(steps_of + 4 * k, min(16, n - k), _MINUS, alpha, FARTHEST))
+                add_nll(costs, np.uint64(0), slopes(steps_of + 4 * k, min(16, n - k), _MINUS, alpha, FARTHEST))
             steps[0] = -steps[0]
             clear(lanes, error)
             update(lanes, o_of, some, n, (x, error), steps)
             add_to_row(lanes, x, _ONE, error)
-        leave(lanes, x_of, centre, tables, error + size)
+        store_input(lanes, x_of, centre, tables, error + size)
     return n_terms
 
 
-@inlined
+@inline
 def _others(word: Any, chosen: Any, rows: Any) -> Any:
     """Write a word and those of the drawn ones that are not it into ``rows``, and return how many they are."""
     rows[0], n = word, np.uint64(1)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from attnkit.kernels.jit import inlined
+from attnkit.kernels.jit import inline
 from attnkit.kernels.vector import add_to_row, add_to_rows, clear, prefetch, sum_rows
 
 STARTS, ROWS = 6, 7
@@ -19,8 +19,8 @@ STARTS, ROWS = 6, 7
 _ONE, _MINUS = np.float32(1.0), np.float32(-1.0)
 
 
-@inlined
-def enter(lanes: Any, matrix: Any, word: Any, tables: Any, room: Any) -> Any:
+@inline
+def load_input(lanes: Any, matrix: Any, word: Any, tables: Any, room: Any) -> Any:
     """Return the address of a word's input, for reading and writing; ``room`` is that of two rows, used for a mean."""
     starts, size = tables[STARTS], 64 * len(lanes)
     if len(starts) == 0:
@@ -32,8 +32,8 @@ def enter(lanes: Any, matrix: Any, word: Any, tables: Any, room: Any) -> Any:
     return np.int64(room)
 
 
-@inlined
-def leave(lanes: Any, matrix: Any, word: Any, tables: Any, room: Any) -> None:
+@inline
+def store_input(lanes: Any, matrix: Any, word: Any, tables: Any, room: Any) -> None:
     """Give what the input was moved by since ``enter`` to all of the word's rows."""
     starts = tables[STARTS]
     if len(starts) > 0:
@@ -42,8 +42,8 @@ def leave(lanes: Any, matrix: Any, word: Any, tables: Any, room: Any) -> None:
         add_to_rows(lanes, matrix, tables[ROWS][begin:end], end - begin, _ONE, room)
 
 
-@inlined
-def expect(lanes: Any, matrix: Any, word: Any, tables: Any) -> None:
+@inline
+def prefetch_input(lanes: Any, matrix: Any, word: Any, tables: Any) -> None:
     """Ask for a word's rows, which are going to be worked on soon."""
     starts, size = tables[STARTS], 64 * len(lanes)
     if len(starts) == 0:
@@ -53,7 +53,7 @@ def expect(lanes: Any, matrix: Any, word: Any, tables: Any) -> None:
             prefetch(lanes, matrix + size * np.int64(tables[ROWS][k]))
 
 
-@inlined
+@inline
 def longest_input(words: Any, reach: Any, span: Any, tables: Any) -> Any:
     """Return how many rows the input of a word has at most, among centres of a span and what their windows reach."""
     starts, most = tables[STARTS], 1
@@ -68,7 +68,7 @@ def longest_input(words: Any, reach: Any, span: Any, tables: Any) -> Any:
     return most
 
 
-@inlined
+@inline
 def rows_around(words: Any, i: Any, reach: Any, tables: Any, rows: Any) -> Any:
     """Write the rows of all words of a window into ``rows`` and return how many they are."""
     starts, n = tables[STARTS], 0

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from attnkit.kernels.jit import inlined
+from attnkit.kernels.jit import inline
 from attnkit.kernels.sampling import below, number, stays
 
 
-@inlined
+@inline
 def windows(text: Any, work: Any, knobs: Any, keep: Any) -> Any:
     """Return (words, at, left, right, first, last) for a piece.
 
@@ -53,7 +53,7 @@ def windows(text: Any, work: Any, knobs: Any, keep: Any) -> Any:
     return words, at, left, right, widest, last
 
 
-@inlined
+@inline
 def _beyond(text: Any, span: Any, keep: Any, found: Any) -> Any:
     """Add the words that stay after the piece's end, up to the end of the line or of the window."""
     ids, _ = text

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from attnkit.kernels.jit import fast
+from attnkit.kernels.jit import compile_cached
 
 LANES = 16
 """Rows are worked on in vectors of so many floats."""
@@ -25,7 +25,7 @@ Floats = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
-class Recipe:
+class LoopSpec:
     """What decides which loop runs, and what it is told."""
 
     method: Literal["skip-gram", "cbow"] = "skip-gram"
@@ -47,10 +47,10 @@ class Recipe:
         return -(-self.dim // LANES) * LANES
 
     @property
-    def kind(self) -> Recipe:
+    def kind(self) -> LoopSpec:
         """The plainest recipe that the same compiled loop runs by."""
         sampled = self.output == "negative"
-        return Recipe(
+        return LoopSpec(
             method=self.method,
             output=self.output,
             dim=self.width,
@@ -87,7 +87,7 @@ class Text:
 
 
 @dataclass(frozen=True)
-class Tables:
+class LookupTables:
     """What is looked up by word; what a recipe does not need stays empty."""
 
     keep: NDArray[np.uint32]
@@ -116,7 +116,7 @@ def _read_only(array: NDArray[Any]) -> NDArray[Any]:
 
 
 @dataclass(frozen=True)
-class Tally:
+class PieceStats:
     """What a piece did."""
 
     loss: float
@@ -135,7 +135,7 @@ class Loops:
     last alpha); (window, dynamic, negative, mean); and ``Tables.arrays``. It returns (loss, terms, words).
     """
 
-    def __init__(self, recipe: Recipe, tables: Tables, ids: Any = np.uint32) -> None:
+    def __init__(self, recipe: LoopSpec, tables: LookupTables, ids: Any = np.uint32) -> None:
         """Load or compile the loop, for texts whose ids are of one type. Needs numba (``compiled.has_numba``)."""
         self.recipe = recipe
         self._tables = tables.arrays()
@@ -146,7 +146,7 @@ class Loops:
 
     def piece(
         self, weights: Weights, text: Text, span: tuple[int, int], key: int, alphas: tuple[float, float]
-    ) -> Tally:
+    ) -> PieceStats:
         """Train on the centre words at the positions [span[0], span[1]) of the text, in place.
 
         ``key`` is the epoch's (``sampling.key_of(seed, epoch)``), the same for all its pieces: with the positions it
@@ -155,7 +155,7 @@ class Loops:
         matrices = (weights.inputs, weights.outputs, self._lanes)
         work = _work((*span, key), alphas)
         loss, terms, words = self._loop(matrices, _arrays(text), work, self._knobs, self._tables)
-        return Tally(float(loss), int(terms), int(words))
+        return PieceStats(float(loss), int(terms), int(words))
 
 
 def _work(span: tuple[int, int, int], alphas: tuple[float, float]) -> tuple[Any, ...]:
@@ -167,16 +167,16 @@ def _arrays(text: Text) -> tuple[NDArray[Any], ...]:
 
 
 @cache
-def _compiled(kind: Recipe, ids: str) -> Callable[..., Any]:
+def _compiled(kind: LoopSpec, ids: str) -> Callable[..., Any]:
     """Return the loop of all recipes of a kind, for ids of one type; loaded once a process."""
     empty = Text(np.empty(0, ids), np.zeros(1, np.int64))
     matrices = rows(1, kind.width), rows(1, kind.width), (np.float32(0.0),) * (kind.width // LANES)
-    tables = Tables(np.empty(0, np.uint32)).arrays()
+    tables = LookupTables(np.empty(0, np.uint32)).arrays()
     given = matrices, _arrays(empty), _work((0, 0, 0), (0.0, 0.0)), (0, 0, 0, 0), tables
-    return fast(loop_of(kind), given, ["attnkit.kernels.word2vec", json.dumps(asdict(kind)), ids])
+    return compile_cached(loop_of(kind), given, ["attnkit.kernels.word2vec", json.dumps(asdict(kind)), ids])
 
 
-def loop_of(recipe: Recipe) -> Callable[..., Any]:
+def loop_of(recipe: LoopSpec) -> Callable[..., Any]:
     """Return the loop that a recipe asks for, not compiled yet."""
     name = "cbow" if recipe.method == "cbow" else "skip_gram"
     if recipe.output == "hierarchical":
@@ -187,4 +187,4 @@ def loop_of(recipe: Recipe) -> Callable[..., Any]:
 
 
 if __name__ == "__main__":  # the child process of compiled.fast
-    _compiled(Recipe(**json.loads(sys.argv[1])), sys.argv[2])
+    _compiled(LoopSpec(**json.loads(sys.argv[1])), sys.argv[2])

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnkit.kernels.jit import fast, has_numba
+from attnkit.kernels.jit import compile_cached, has_numba
 from attnkit.kernels.utf8 import byte_steps
 
 LINE_END = -1
 """Stands among the numbers where a line ends."""
 TOO_LONG = -2
 """Stands for a word of more than ``LONGEST`` bytes."""
-LONGEST = 1000
+MAX_WORD_BYTES = 1000
 
 Numbers = NDArray[np.int32]
 
@@ -126,9 +126,9 @@ def compiled_loops() -> tuple[Callable[..., Any], ...] | None:
     data, spans, at = np.empty(1, np.uint8), np.empty((1, 2), np.int32), np.empty(1, np.int64)
     slots, out, words = np.empty(1, np.uint64), np.empty(1, np.int32), [__name__]
     return (
-        fast(_cut, (np.empty((1, 1), np.uint8), data, 1, at, spans), words),
-        fast(_number, (data, spans, True, (slots, at, data, at), out), words),
-        fast(_move, (slots, slots), words),
+        compile_cached(_cut, (np.empty((1, 1), np.uint8), data, 1, at, spans), words),
+        compile_cached(_number, (data, spans, True, (slots, at, data, at), out), words),
+        compile_cached(_move, (slots, slots), words),
     )
 
 
@@ -157,7 +157,9 @@ class CompiledNumberer:
         """Return the numbers of the words that end in this block."""
         end = self._n_rest + len(block)
         if len(self._data) < end:
-            self._data = np.concatenate([self._data[: self._n_rest], np.empty(len(block) + 2 * LONGEST, np.uint8)])
+            self._data = np.concatenate(
+                [self._data[: self._n_rest], np.empty(len(block) + 2 * MAX_WORD_BYTES, np.uint8)]
+            )
         self._data[self._n_rest : end] = np.frombuffer(block, np.uint8)
         spans = np.empty((end + 1, 2), np.int32)
         n = self._cut(self._steps, self._data, end, self._at, spans)
@@ -232,5 +234,5 @@ class CompiledNumberer:
         return np.arange(len(self)) if self._first is None else self._first
 
 
-if __name__ == "__main__":  # as ``fast`` calls it, to leave the compiled loops in the cache
+if __name__ == "__main__":  # as ``compile_cached`` calls it, to leave the compiled loops in the cache
     compiled_loops()

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from attnkit.kernels.word_table import (
     LINE_END,
-    LONGEST,
+    MAX_WORD_BYTES,
     TOO_LONG,
     CompiledNumberer,
     NoTextError,
@@ -23,7 +23,7 @@ from attnkit.kernels.word_table import (
     compiled_loops,
 )
 
-__all__ = ["LINE_END", "LONGEST", "TOO_LONG", "NoTextError", "Numberer", "Numbers", "PlainNumberer", "fastest"]
+__all__ = ["LINE_END", "MAX_WORD_BYTES", "TOO_LONG", "NoTextError", "Numberer", "Numbers", "PlainNumberer", "fastest"]
 
 
 class Numberer(Protocol):
@@ -100,7 +100,7 @@ class PlainNumberer:
             out += [self._as_read.get(word) or self._number(word) for word in line.split()]
         numbers = np.array(out, np.int32)
         numbers[numbers > 0] -= 1  # the dictionary counts from 1
-        if len(self._rest.encode()) > LONGEST:
+        if len(self._rest.encode()) > MAX_WORD_BYTES:
             self._rest, self._skips = "", True
         found, times = np.unique(numbers[numbers >= 0], return_counts=True)
         for word, n in zip(found.tolist(), times.tolist(), strict=True):
@@ -108,10 +108,10 @@ class PlainNumberer:
         return numbers
 
     def _number(self, word: str) -> int:
-        if len(word) > LONGEST // 4 and len(word.encode()) > LONGEST:
+        if len(word) > MAX_WORD_BYTES // 4 and len(word.encode()) > MAX_WORD_BYTES:
             return TOO_LONG
         known = word.lower() if self._lower else word
-        if len(known) > LONGEST // 4 and len(known.encode()) > LONGEST:
+        if len(known) > MAX_WORD_BYTES // 4 and len(known.encode()) > MAX_WORD_BYTES:
             return TOO_LONG
         number = self._numbers.setdefault(known, len(self._numbers) + 1)
         if number > len(self._counts):

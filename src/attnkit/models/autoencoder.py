@@ -20,7 +20,7 @@ from attnkit.models.autoencoder_config import MlpAutoencoderConfig, RnnAutoencod
 from attnkit.models.dropout import Dropout
 from attnkit.models.linear import Linear
 from attnkit.models.recurrent import STEPS, CellState, RecurrentEncoder, make_layer, run_layer, weights_of
-from attnkit.models.translation import State
+from attnkit.models.translation import DecoderState
 
 
 @dataclass(frozen=True)
@@ -32,11 +32,11 @@ class CodeState:
     attention: Tensor | None = None
     """None always: nothing is attended to."""
 
-    def reorder(self, parents: Tensor) -> CodeState:
+    def reorder_beams(self, parents: Tensor) -> CodeState:
         """Let beam k of sentence b go on from its old beam parents[b, k] (B, K); the first call may widen 1 to K."""
         return self._change(lambda part: part.gather(1, parents.unsqueeze(-1).expand(-1, -1, part.shape[-1])))
 
-    def keep(self, sentences: Tensor) -> CodeState:
+    def select_rows(self, sentences: Tensor) -> CodeState:
         """Keep only the given rows of the batch, in the given order; sentences is (n,) int64."""
         return self._change(lambda part: part[sentences])
 
@@ -142,7 +142,7 @@ class SequenceAutoencoder(nn.Module):
             return torch.as_tensor(self.output(hidden))
         return F.linear(hidden, self.output.weight[ids], self.output.bias[ids])
 
-    def look(self, src: Tensor, src_mask: Tensor | None, tgt_in: Tensor) -> Mapping[str, Tensor]:
+    def attention_weights(self, src: Tensor, src_mask: Tensor | None, tgt_in: Tensor) -> Mapping[str, Tensor]:
         """Return no weights: nothing is attended to."""
         return {}
 
@@ -154,7 +154,7 @@ class SequenceAutoencoder(nn.Module):
         layers = tuple(tuple(part.unsqueeze(1) for part in state) for state in self.decoder.begin(code))
         return CodeState(code.unsqueeze(1), layers)
 
-    def step(self, prev: Tensor, state: State) -> tuple[Tensor, CodeState]:
+    def step(self, prev: Tensor, state: DecoderState) -> tuple[Tensor, CodeState]:
         """Return the features (B, K, D) after the words prev (B, K): K is 1 until reorder has widened the state."""
         assert isinstance(state, CodeState)
         return self.decoder.step(self._embed(prev), state)

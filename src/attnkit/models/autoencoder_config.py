@@ -45,11 +45,11 @@ class RnnAutoencoderConfig(BaseModel, frozen=True, extra="forbid", strict=True, 
         return self
 
     @property
-    def activations(self) -> float:
+    def activation_floats_per_token(self) -> float:
         """Estimate how many numbers the backward pass needs per token, both sides being equally long."""
         return (self.encoder_layers + self.decoder_layers) / 2 * (16 * self.d_model + 9 * self.d_hidden)
 
-    def least_weights(self, vocab_size: int) -> int:
+    def min_parameters(self, vocab_size: int) -> int:
         """Return how many numbers the matrices of such a model hold, biases and the like left out."""
         gates = {"rnn": 1, "gru": 3, "lstm": 4}[self.cell]
         aside = self.d_hidden // 2 if self.bidirectional else self.d_hidden
@@ -74,7 +74,7 @@ class MlpAutoencoderConfig(BaseModel, frozen=True, extra="forbid", strict=True, 
     """Dropout after each activation."""
 
     @property
-    def activations(self) -> float:
+    def activation_floats_per_token(self) -> float:
         """Estimate how many numbers the backward pass needs per vector, which counts as two tokens."""
         return float(3 * sum(self.d_hidden) + self.d_code)
 
@@ -82,7 +82,7 @@ class MlpAutoencoderConfig(BaseModel, frozen=True, extra="forbid", strict=True, 
         """Return the widths from a vector to its code."""
         return (d_input, *self.d_hidden, self.d_code)
 
-    def least_weights(self, d_input: int) -> int:
+    def min_parameters(self, d_input: int) -> int:
         """Return how many numbers the matrices of such a model hold."""
         return 2 * products(self.widths(d_input))
 

@@ -13,7 +13,7 @@ from attnkit.models.dropout import Dropout, without_dropout
 from attnkit.models.language_config import BertConfig
 from attnkit.models.layers import ACTIVATIONS, EncoderLayer
 from attnkit.models.linear import Linear, some_outputs
-from attnkit.models.packing import Layout, Places, Seen, Sight
+from attnkit.models.packing import AttentionWeights, PackedLayout, PositionEmbedding, SelfAttentionContext
 
 STD = 0.02
 """Of the first word vectors, as published."""
@@ -30,17 +30,17 @@ class Bert(nn.Module):
         super().__init__()
         width = config.d_model
         self.embedding = nn.Embedding(vocab_size, width)
-        self.places = Places(config)
+        self.places = PositionEmbedding(config)
         self.segments = nn.Embedding(config.n_segments, width) if config.n_segments > 1 else None
         post = config.norm == "post"
         self.embedding_norm = nn.LayerNorm(width, eps=config.norm_eps) if post else nn.Identity()
         self.dropout = Dropout(config.dropout)
-        self.sight = Sight(config, causal=False)
+        self.sight = SelfAttentionContext(config, causal=False)
         self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.n_layers))
         self.norm = nn.Identity() if post else nn.LayerNorm(width, eps=config.norm_eps)
-        self.predictor = Predictor(config)
+        self.predictor = MlmHead(config)
         self.output = Linear(width, vocab_size)
-        self.next_sentence = NextSentence(config) if config.next_sentence else None
+        self.next_sentence = NextSentenceHead(config) if config.next_sentence else None
         nn.init.normal_(self.embedding.weight, std=STD)
         nn.init.normal_(self.output.weight, std=STD)
         nn.init.zeros_(self.output.bias)
@@ -53,9 +53,9 @@ class Bert(nn.Module):
         """Return the embeddings, (V, D)."""
         return [self.embedding.weight]
 
-    def embed(self, ids: Tensor, layout: Layout, segments: Tensor | None = None) -> Tensor:
+    def embed(self, ids: Tensor, layout: PackedLayout, segments: Tensor | None = None) -> Tensor:
         """Return what the first layer reads (B, T, D); segments (B, T) int64, None where all are the first one."""
-        x = self.places(F.embedding(ids, self.embedding.weight), layout.places)
+        x = self.places(F.embedding(ids, self.embedding.weight), layout.positions)
         if self.segments is not None:
             # The first segment's vector is added even where nobody speaks of segments: it was trained with it.
             x = x + (self.segments.weight[0] if segments is None else self.segments(segments))
@@ -65,9 +65,9 @@ class Bert(nn.Module):
     def hidden(
         self,
         ids: Tensor,
-        layout: Layout,
+        layout: PackedLayout,
         segments: Tensor | None = None,
-        seen: Seen | None = None,
+        seen: AttentionWeights | None = None,
         layers: int | None = None,
     ) -> Tensor:
         """Return the features (B, T, D) of ids (B, T).
@@ -89,7 +89,7 @@ class Bert(nn.Module):
         features: Tensor = self.norm(x)
         return features
 
-    def hidden_at(self, places: Tensor, ids: Tensor, layout: Layout, segments: Tensor | None = None) -> Tensor:
+    def hidden_at(self, places: Tensor, ids: Tensor, layout: PackedLayout, segments: Tensor | None = None) -> Tensor:
         """Return the features (N, D) at places (N,) of the flattened rows alone.
 
         Nobody reads the others, so the last layer makes these only: all tokens are its keys, few are its queries.
@@ -115,15 +115,15 @@ class Bert(nn.Module):
         return logits
 
     @torch.no_grad()
-    def look(self, ids: Tensor, layout: Layout, segments: Tensor | None = None) -> dict[str, Tensor]:
+    def attention_weights(self, ids: Tensor, layout: PackedLayout, segments: Tensor | None = None) -> dict[str, Tensor]:
         """Return the weights of every layer, (B, L, H, T, T), under the name encoder. Dropout is off."""
-        seen: Seen = []
+        seen: AttentionWeights = []
         with without_dropout(self):
             self.hidden(ids, layout, segments, seen)
         return {"encoder": torch.stack(seen, dim=1)}
 
 
-class Predictor(nn.Module):
+class MlmHead(nn.Module):
     """What stands between the last layer and the words: a linear map, the activation, a norm."""
 
     def __init__(self, config: BertConfig) -> None:
@@ -159,7 +159,7 @@ class Pooler(nn.Module):
         return pooled
 
 
-class NextSentence(nn.Module):
+class NextSentenceHead(nn.Module):
     """Says of a pair of segments whether the second one follows the first in its text."""
 
     def __init__(self, config: BertConfig) -> None:

@@ -8,11 +8,11 @@ from typing import Any, cast
 from torch import nn
 
 from attnkit.models.config import ModelConfig
-from attnkit.models.rnn import Recurrent
+from attnkit.models.rnn import RnnTranslator
 from attnkit.models.transformer import Transformer
 from attnkit.models.translation import TranslationModel
 
-MODELS: dict[str, Callable[[Any, int, int], nn.Module]] = {"transformer": Transformer, "rnn": Recurrent}
+MODELS: dict[str, Callable[[Any, int, int], nn.Module]] = {"transformer": Transformer, "rnn": RnnTranslator}
 """Kind -> model, made from its configuration and the sizes of the source and the target vocabulary."""
 
 

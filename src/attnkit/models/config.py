@@ -16,9 +16,9 @@ from attnkit.models.attention.config import (
     AttentionOptions,
     DistributionName,
     Distributions,
-    n_kept,
-    n_weights,
-    spread,
+    n_parameters,
+    per_head,
+    saved_activations,
 )
 from attnkit.models.attention.patterns import PatternName
 from attnkit.models.config_parts import (
@@ -26,14 +26,14 @@ from attnkit.models.config_parts import (
     MOST_LAYERS,
     MOST_POSITIONS,
     MOST_WIDTH,
-    SENTENCE,
+    TYPICAL_LENGTH,
     Scaled,
     Sizes,
     Tied,
     VectorsName,
-    n_words,
-    refuse_meaningless,
-    refuse_two_for_one,
+    check_attention_pair,
+    check_target_embeddings,
+    n_embeddings,
 )
 
 ModelKind = Literal["transformer", "rnn"]
@@ -105,14 +105,14 @@ class TransformerConfig(BaseModel, frozen=True, extra="forbid", strict=True, use
 
     @model_validator(mode="after")
     def _functions_fit(self) -> TransformerConfig:
-        refuse_two_for_one(self.tie_embeddings, self.target_embeddings)
+        check_target_embeddings(self.tie_embeddings, self.target_embeddings)
         for name, given in (("alignment", self.alignment), ("distribution", self.distribution)):
             if not isinstance(given, str) and len(given) != self.n_heads:
                 what = f"{name} names {len(given)} functions and n_heads is {self.n_heads}"
                 raise ValueError(f"{what}: name one for all heads or one for each")
         for pair in self.heads:
-            refuse_meaningless(*pair, self.attention_options)
-        if self.positions in ("alibi", "relative") and "normalize" in spread(self.distribution, self.n_heads):
+            check_attention_pair(*pair, self.attention_options)
+        if self.positions in ("alibi", "relative") and "normalize" in per_head(self.distribution, self.n_heads):
             what = f"scores that are not negative, and positions {self.positions} add numbers below zero to them"
             raise ValueError(f"distribution normalize takes {what}")
         if self.pattern != "none" and (self.attention_dropout or not self.plain_attention):
@@ -123,7 +123,7 @@ class TransformerConfig(BaseModel, frozen=True, extra="forbid", strict=True, use
     @property
     def heads(self) -> list[tuple[AlignmentName, DistributionName]]:
         """Return the functions of each head."""
-        names = spread(self.alignment, self.n_heads), spread(self.distribution, self.n_heads)
+        names = per_head(self.alignment, self.n_heads), per_head(self.distribution, self.n_heads)
         return list(zip(*names, strict=True))
 
     @property
@@ -132,47 +132,49 @@ class TransformerConfig(BaseModel, frozen=True, extra="forbid", strict=True, use
         return set(self.heads) == {("scaled_dot", "softmax")}
 
     @property
-    def longest(self) -> int | None:
+    def max_positions(self) -> int | None:
         """Return the most tokens a side may have, its end included; None where there is no such limit."""
         limits = [self.max_length] if self.positions == "learned" else []
-        if "location" in spread(self.alignment, self.n_heads):
+        if "location" in per_head(self.alignment, self.n_heads):
             limits.append(self.attention_options.max_source)
         return min(limits, default=None)
 
     @property
-    def limited_by(self) -> str:
+    def length_limit_reason(self) -> str:
         """Return what limits the length of a sentence, and the key that sets it; of two limits the lower."""
-        if self.positions == "learned" and self.longest == self.max_length:
+        if self.positions == "learned" and self.max_positions == self.max_length:
             return "learned positions need model.max_length"
         return LOCATION_LIMIT
 
     @property
-    def attends(self) -> bool:
+    def has_attention(self) -> bool:
         """Return whether the model has attention weights to show."""
         return True
 
     @property
-    def activations(self) -> float:
+    def activation_floats_per_token(self) -> float:
         """Estimate how many numbers the backward pass needs per token, source and target tokens being equally many."""
         # About 16 vectors of the model's width and 3 of the inner width a layer; a token meets one of the two stacks.
         width, options = self.d_model // self.n_heads, self.attention_options
-        scores = SENTENCE * sum(n_kept(align, distribute, width, options) for align, distribute in self.heads)
+        scores = TYPICAL_LENGTH * sum(
+            saved_activations(align, distribute, width, options) for align, distribute in self.heads
+        )
         layers = (self.encoder_layers + self.decoder_layers) / 2
         return layers * (16 * self.d_model + 3 * self.d_ff) + (layers + self.decoder_layers / 2) * scores
 
-    def least_weights(self, src_vocab_size: int, tgt_vocab_size: int) -> int:
+    def min_parameters(self, src_vocab_size: int, tgt_vocab_size: int) -> int:
         """Return how many numbers the matrices of such a model hold, biases and the like left out; torch-free."""
         n_attentions = self.encoder_layers + 2 * self.decoder_layers
         attentions = 4 * self.d_model * n_attentions
         inner = 2 * self.d_ff * (self.encoder_layers + self.decoder_layers)
         positions = 2 * self.max_length if self.positions == "learned" else 0
-        words = n_words(self.tie_embeddings, src_vocab_size, tgt_vocab_size)
+        words = n_embeddings(self.tie_embeddings, src_vocab_size, tgt_vocab_size)
         width = self.d_model // self.n_heads
-        functions = sum(n_weights(align, width, width, self.attention_options) for align, _ in self.heads)
+        functions = sum(n_parameters(align, width, width, self.attention_options) for align, _ in self.heads)
         return self.d_model * (attentions + inner + positions + words) + n_attentions * functions
 
 
-TRANSFORMERS: Sizes = {
+TRANSFORMER_SIZES: Sizes = {
     "tiny": {"d_model": 128, "n_heads": 4, "encoder_layers": 2, "decoder_layers": 2, "d_ff": 512, "dropout": 0.2},
     "small": {"d_model": 256, "n_heads": 4, "encoder_layers": 3, "decoder_layers": 3, "d_ff": 1024, "dropout": 0.25},
     "base": {"d_model": 512, "n_heads": 8, "encoder_layers": 6, "decoder_layers": 6, "d_ff": 2048, "dropout": 0.1},
@@ -223,11 +225,11 @@ class RnnConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribu
 
     @model_validator(mode="after")
     def _parts_fit(self) -> RnnConfig:
-        refuse_two_for_one(self.tie_embeddings, self.target_embeddings)
+        check_target_embeddings(self.tie_embeddings, self.target_embeddings)
         if self.input_feeding and (self.attention_query != "current" or self.alignment == "none"):
             raise ValueError("input_feeding needs an alignment and attention_query: current")
         if self.alignment != "none":
-            refuse_meaningless(self.alignment, self.distribution, self.attention_options)
+            check_attention_pair(self.alignment, self.distribution, self.attention_options)
         elif self.distribution != "softmax":
             raise ValueError(f"distribution {self.distribution} needs an alignment: without one there are no scores")
         elif self.decoder_init == "zeros" and not self.gives_context:
@@ -251,30 +253,30 @@ class RnnConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribu
         return self.alignment == "none" or self.attention_query == "previous"
 
     @property
-    def longest(self) -> int | None:
+    def max_positions(self) -> int | None:
         """Return the most tokens a side may have, its end included; None where there is no such limit."""
         return self.attention_options.max_source if self.alignment == "location" else None
 
     @property
-    def limited_by(self) -> str:
+    def length_limit_reason(self) -> str:
         """Return what limits the length of a sentence, and the key that sets it."""
         return LOCATION_LIMIT
 
     @property
-    def attends(self) -> bool:
+    def has_attention(self) -> bool:
         """Return whether the model has attention weights to show."""
         return self.alignment != "none"
 
     @property
-    def activations(self) -> float:
+    def activation_floats_per_token(self) -> float:
         """Estimate how many numbers the backward pass needs per token, source and target tokens being equally many."""
         states = (self.encoder_layers + self.decoder_layers) / 2 * (16 * self.d_model + 9 * self.d_hidden)
         if self.alignment == "none":
             return states
-        kept = n_kept(self.alignment, self.distribution, self.d_hidden, self.attention_options)
-        return states + SENTENCE / 2 * kept  # source tokens ask nothing
+        kept = saved_activations(self.alignment, self.distribution, self.d_hidden, self.attention_options)
+        return states + TYPICAL_LENGTH / 2 * kept  # source tokens ask nothing
 
-    def least_weights(self, src_vocab_size: int, tgt_vocab_size: int) -> int:
+    def min_parameters(self, src_vocab_size: int, tgt_vocab_size: int) -> int:
         """Return how many numbers the matrices of such a model hold, biases and the like left out; torch-free."""
         gates, states = {"rnn": (1, 1), "gru": (3, 1), "lstm": (4, 2)}[self.cell]
         aside = self.d_hidden // 2 if self.bidirectional else self.d_hidden
@@ -284,14 +286,14 @@ class RnnConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribu
         bridge = (
             states * self.encoder_layers * self.decoder_layers * self.d_hidden if self.decoder_init == "bridge" else 0
         )
-        readout = self.d_model * (2 if self.attends or self.gives_context else 1)
-        words = self.d_model * n_words(self.tie_embeddings, src_vocab_size, tgt_vocab_size)
+        readout = self.d_model * (2 if self.has_attention or self.gives_context else 1)
+        words = self.d_model * n_embeddings(self.tie_embeddings, src_vocab_size, tgt_vocab_size)
         if self.alignment != "none":
-            words += n_weights(self.alignment, self.d_hidden, self.d_hidden, self.attention_options)
+            words += n_parameters(self.alignment, self.d_hidden, self.d_hidden, self.attention_options)
         return self.d_hidden * (gates * (encoder + decoder) + bridge + readout) + words
 
 
-RECURRENT: Sizes = {
+RNN_SIZES: Sizes = {
     "tiny": {"d_model": 128, "d_hidden": 256, "dropout": 0.2},
     "small": {"d_model": 256, "d_hidden": 512, "dropout": 0.3},
     "base": {"d_model": 512, "d_hidden": 1024, "encoder_layers": 2, "decoder_layers": 2, "dropout": 0.2},
@@ -300,5 +302,5 @@ RECURRENT: Sizes = {
 
 ModelConfig = Annotated[TransformerConfig | RnnConfig, Field(discriminator="kind")]
 
-SIZES: dict[str, Sizes] = {"transformer": TRANSFORMERS, "rnn": RECURRENT}
+SIZES: dict[str, Sizes] = {"transformer": TRANSFORMER_SIZES, "rnn": RNN_SIZES}
 """Kind -> its sizes."""

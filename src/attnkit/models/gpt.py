@@ -12,22 +12,22 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attnkit.models.attention.heads import Heads, Mix
+from attnkit.models.attention.heads import HeadGroups, Mix
 from attnkit.models.bert import STD
 from attnkit.models.dropout import Dropout, without_dropout
-from attnkit.models.generic_kv_cache import PreparedState
-from attnkit.models.kv_cache import Beams, DecodingState
+from attnkit.models.generic_kv_cache import GenericDecodingState
+from attnkit.models.kv_cache import BeamSlots, DecodingState
 from attnkit.models.language_config import GptConfig
 from attnkit.models.layers import EncoderLayer
 from attnkit.models.linear import Linear, some_outputs
-from attnkit.models.packing import Layout, Places, Seen, Sight
+from attnkit.models.packing import AttentionWeights, PackedLayout, PositionEmbedding, SelfAttentionContext
 
 
 @dataclass
 class PromptState:
     """What is remembered of texts that go on: keys and values of what has been read, and the word to read next."""
 
-    cache: DecodingState | PreparedState
+    cache: DecodingState | GenericDecodingState
     last: Tensor | None
     """(B, 1), the prompts' last words, until the first step has read them."""
 
@@ -36,14 +36,14 @@ class PromptState:
         """Return None: there is no source to look at."""
         return None
 
-    def reorder(self, parents: Tensor) -> PromptState:
+    def reorder_beams(self, parents: Tensor) -> PromptState:
         """Let beam k of sentence b go on from its old beam parents[b, k]."""
-        self.cache.reorder(parents)
+        self.cache.reorder_beams(parents)
         return self
 
-    def keep(self, sentences: Tensor) -> PromptState:
+    def select_rows(self, sentences: Tensor) -> PromptState:
         """Keep only these rows of the batch, in this order."""
-        self.cache.keep(sentences)
+        self.cache.select_rows(sentences)
         return self
 
 
@@ -57,9 +57,9 @@ class Gpt(nn.Module):
         super().__init__()
         self.fused, self.n_heads = config.plain_attention, config.n_heads
         self.embedding = nn.Embedding(vocab_size, config.d_model)
-        self.places = Places(config)
+        self.places = PositionEmbedding(config)
         self.dropout = Dropout(config.dropout)
-        self.sight = Sight(config, causal=True)
+        self.sight = SelfAttentionContext(config, causal=True)
         self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.n_layers))
         pre = config.norm == "pre"
         self.norm = nn.LayerNorm(config.d_model, eps=config.norm_eps) if pre else nn.Identity()
@@ -73,7 +73,9 @@ class Gpt(nn.Module):
         """Return the embeddings, (V, D)."""
         return [self.embedding.weight]
 
-    def hidden(self, ids: Tensor, layout: Layout, seen: Seen | None = None, layers: int | None = None) -> Tensor:
+    def hidden(
+        self, ids: Tensor, layout: PackedLayout, seen: AttentionWeights | None = None, layers: int | None = None
+    ) -> Tensor:
         """Return the features (B, T, D) of ids (B, T).
 
         Args:
@@ -82,7 +84,7 @@ class Gpt(nn.Module):
             seen: each layer's attention weights (B, H, T, T) are added to it.
             layers: stop after so many layers, 0 gives the embeddings; the last norm is left out then.
         """
-        x: Tensor = self.dropout(self.places(F.embedding(ids, self.embedding.weight), layout.places))
+        x: Tensor = self.dropout(self.places(F.embedding(ids, self.embedding.weight), layout.positions))
         return self._through(x, [self.sight(x, layout, seen)] * (len(self.layers) if layers is None else layers))
 
     def head(self, hidden: Tensor, ids: Tensor | None = None) -> Tensor:
@@ -93,9 +95,9 @@ class Gpt(nn.Module):
         return logits
 
     @torch.no_grad()
-    def look(self, ids: Tensor, layout: Layout) -> dict[str, Tensor]:
+    def attention_weights(self, ids: Tensor, layout: PackedLayout) -> dict[str, Tensor]:
         """Return the weights of every layer, (B, L, H, T, T), under the name decoder. Dropout is off."""
-        seen: Seen = []
+        seen: AttentionWeights = []
         with without_dropout(self):
             self.hidden(ids, layout, seen)
         return {"decoder": torch.stack(seen, dim=1)}
@@ -111,20 +113,20 @@ class Gpt(nn.Module):
             raise ValueError("prompts of different lengths do not go together")
         past, last = src[:, :-1], src[:, -1:]
         length = past.shape[1]
-        kept: list[tuple[Heads, Tensor, Tensor]] = []
+        kept: list[tuple[HeadGroups, Tensor, Tensor]] = []
         x = self.places(F.embedding(past, self.embedding.weight), None)
-        mix = self.sight(x, Layout.whole(len(src)))
+        mix = self.sight(x, PackedLayout.unpacked(len(src)))
         if length:
             self._through(x, [self._keeping(mix, kept)] * len(self.layers))
         width = x.shape[-1] // self.n_heads
         none = x.new_zeros(2 * len(self.layers), len(src), self.n_heads, 0, width)
-        cache: DecodingState | PreparedState
+        cache: DecodingState | GenericDecodingState
         if self.fused:
             cache = DecodingState(none, None, n_beams, length + max_length, record=False)
         else:
-            beams = Beams(len(src), n_beams, length + max_length, torch.float32, x.device)
+            beams = BeamSlots(len(src), n_beams, length + max_length, torch.float32, x.device)
             heads = [layer.attention.heads for layer in self.layers if isinstance(layer, EncoderLayer)]
-            cache = PreparedState(heads, none, None, beams, record=False)
+            cache = GenericDecodingState(heads, none, None, beams, record=False)
         if length:
             cache.begin([keys for _, keys, _ in kept], [values for _, _, values in kept])
         return PromptState(cache, last)
@@ -135,17 +137,17 @@ class Gpt(nn.Module):
         cache = state.cache
         at = cache.n_steps
         x = self.places.at(F.embedding(words, self.embedding.weight), at)
-        distance = cache.open(x.shape[1])
+        distance = cache.begin_step(x.shape[1])
         if self.sight.bias is not None:
-            cache.lean(self.sight.bias(distance))
-        mixes: list[Mix] = [partial(cache.own, layer) for layer in range(cache.n_layers)]
+            cache.add_bias(self.sight.bias(distance))
+        mixes: list[Mix] = [partial(cache.self_attend, layer) for layer in range(cache.n_layers)]
         if self.sight.rotary:
             turn = self.sight.rotation(at, at + 1, x)
             mixes = [
                 lambda heads, query, keys, values, mix=mix: mix(heads, turn(query), turn(keys), values) for mix in mixes
             ]
         features = self._through(x, mixes)
-        cache.close()
+        cache.end_step()
         return features, state
 
     def _through(self, x: Tensor, mixes: list[Mix]) -> Tensor:
@@ -157,10 +159,10 @@ class Gpt(nn.Module):
         features: Tensor = self.norm(x)
         return features
 
-    def _keeping(self, mix: Mix, kept: list[tuple[Heads, Tensor, Tensor]]) -> Mix:
+    def _keeping(self, mix: Mix, kept: list[tuple[HeadGroups, Tensor, Tensor]]) -> Mix:
         """Return a mix that also keeps each layer's keys, turned where positions turn them, and values."""
 
-        def kept_mix(heads: Heads, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        def kept_mix(heads: HeadGroups, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
             turn = self.sight.rotation(0, keys.shape[-2], keys) if self.sight.rotary else None
             kept.append((heads, keys if turn is None else turn(keys), values))
             return mix(heads, query, keys, values)

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from attnkit.models.attention.alignment import make_alignment
-from attnkit.models.attention.attend import Pair
+from attnkit.models.attention.attend import AttentionFunction
 from attnkit.models.attention.distribution import make_distribution, softmax
-from attnkit.models.attention.scaled_dot_product import Scope
+from attnkit.models.attention.scaled_dot_product import AttentionScope
 from attnkit.models.dropout import Dropout, without_dropout
 from attnkit.models.han_config import HanConfig
 from attnkit.models.linear import Linear
@@ -56,10 +56,12 @@ class AttentionPooling(nn.Module):
         """Return the weights (B, S) of keys (B, S, d_attention), as one query and one head give them."""
         query = self.context.expand(len(keys), 1, 1, -1)
         prepared = self.align.prepare(keys.unsqueeze(1))
-        return Pair(self.align, self.distribute).weigh(query, prepared, Scope(mask[:, None, None, :]))[:, 0, 0]
+        return AttentionFunction(self.align, self.distribute).weights(
+            query, prepared, AttentionScope(mask[:, None, None, :])
+        )[:, 0, 0]
 
 
-class HierarchicalAttention(nn.Module):
+class HierarchicalAttentionNetwork(nn.Module):
     """Ids of words in, features of documents out; ``output`` turns them into logits of labels."""
 
     def __init__(self, config: HanConfig, vocab_size: int, n_labels: int) -> None:
@@ -88,19 +90,21 @@ class HierarchicalAttention(nn.Module):
             places: (B, S) int64, which of the N sentences stands at each place of a document; any where none does.
             sentence_mask: (B, S) bool, True at real sentences, padding on the right.
         """
-        return self.read(words, word_mask, places, sentence_mask)[0]
+        return self.forward_with_weights(words, word_mask, places, sentence_mask)[0]
 
-    def look(self, words: Tensor, word_mask: Tensor, places: Tensor, sentence_mask: Tensor) -> Mapping[str, Tensor]:
+    def attention_weights(
+        self, words: Tensor, word_mask: Tensor, places: Tensor, sentence_mask: Tensor
+    ) -> Mapping[str, Tensor]:
         """Return the weights of both levels for the inputs of ``hidden``, in the form (B, layers, heads, T, S).
 
         "word" is (B, 1, 1, S, W): a row for each sentence, over its words; "sentence" is (B, 1, 1, 1, S). Rows sum to 1
         over real words and sentences, but for sigmoid and local, and are exactly 0 elsewhere. Dropout is off meanwhile.
         """
         with without_dropout(self):
-            _, of_words, of_sentences = self.read(words, word_mask, places, sentence_mask)
+            _, of_words, of_sentences = self.forward_with_weights(words, word_mask, places, sentence_mask)
         return {"word": of_words[:, None, None], "sentence": of_sentences[:, None, None, None]}
 
-    def read(
+    def forward_with_weights(
         self, words: Tensor, word_mask: Tensor, places: Tensor, sentence_mask: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return the features (B, d) of ``hidden`` with the weights of words (B, S, W) and of sentences (B, S)."""

@@ -10,10 +10,10 @@ from attnkit.models.attention.config import (
     AlignmentName,
     AttentionOptions,
     DistributionName,
-    n_kept,
-    n_weights,
+    n_parameters,
+    saved_activations,
 )
-from attnkit.models.config_parts import LOCATION_LIMIT, MOST_WIDTH, Scaled, Sizes, VectorsName, refuse_meaningless
+from attnkit.models.config_parts import LOCATION_LIMIT, MOST_WIDTH, Scaled, Sizes, VectorsName, check_attention_pair
 
 
 class HanConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
@@ -46,16 +46,16 @@ class HanConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribu
         for name in ("d_word", "d_sentence"):
             if getattr(self, name) % 2:
                 raise ValueError(f"{name} is shared by two directions and must be even, not {getattr(self, name)}")
-        refuse_meaningless(self.alignment, self.distribution, self.attention_options)
+        check_attention_pair(self.alignment, self.distribution, self.attention_options)
         return self
 
     @property
-    def longest(self) -> int | None:
+    def max_positions(self) -> int | None:
         """Return the most words of a sentence, and sentences of a document; None where there is no such limit."""
         return self.attention_options.max_source if self.alignment == "location" else None
 
     @property
-    def limited_by(self) -> str:
+    def length_limit_reason(self) -> str:
         """Return what limits them, and the key that sets it."""
         return LOCATION_LIMIT
 
@@ -65,18 +65,18 @@ class HanConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribu
         return (self.alignment, self.distribution) == ("dot", "softmax")
 
     @property
-    def activations(self) -> float:
+    def activation_floats_per_token(self) -> float:
         """Estimate how many numbers the backward pass needs per word."""
         states = 4.0 * self.d_model + 9 * self.d_word + 3 * self.d_attention
         if self.plain_attention:
             return states
-        return states + n_kept(self.alignment, self.distribution, self.d_attention, self.attention_options)
+        return states + saved_activations(self.alignment, self.distribution, self.d_attention, self.attention_options)
 
-    def least_weights(self, vocab_size: int, n_labels: int) -> int:
+    def min_parameters(self, vocab_size: int, n_labels: int) -> int:
         """Return how many numbers the matrices of such a model hold, biases and the like left out."""
         words = 3 * self.d_word * (self.d_model + self.d_word // 2)
         sentences = 3 * self.d_sentence * (self.d_word + self.d_sentence // 2)
-        functions = n_weights(self.alignment, self.d_attention, self.d_attention, self.attention_options)
+        functions = n_parameters(self.alignment, self.d_attention, self.d_attention, self.attention_options)
         attention = self.d_attention * (self.d_word + self.d_sentence) + 2 * functions
         return vocab_size * self.d_model + words + sentences + attention + n_labels * self.d_sentence
 

@@ -15,7 +15,7 @@ from attnkit.models.bert import STD, Bert, Pooler
 from attnkit.models.dropout import Dropout
 from attnkit.models.language_config import BertConfig
 from attnkit.models.linear import Linear
-from attnkit.models.packing import Layout
+from attnkit.models.packing import PackedLayout
 
 
 def _output(d_model: int, n_labels: int) -> Linear:
@@ -25,19 +25,19 @@ def _output(d_model: int, n_labels: int) -> Linear:
     return output
 
 
-def encoder_alone(config: BertConfig, vocab_size: int) -> Bert:
+def encoder_without_mlm_head(config: BertConfig, vocab_size: int) -> Bert:
     """Return an encoder without what only pretraining uses: the predictors of words and of next sentences."""
     encoder = Bert(config.model_copy(update={"next_sentence": False, "tie_embeddings": True}), vocab_size)
     del encoder.predictor, encoder.output
     return encoder
 
 
-class Classifier(nn.Module):
+class SequenceClassifier(nn.Module):
     """A label for each row, of one text or a pair of them."""
 
     def __init__(self, config: BertConfig, vocab_size: int, n_labels: int) -> None:
         super().__init__()
-        self.encoder = encoder_alone(config, vocab_size)
+        self.encoder = encoder_without_mlm_head(config, vocab_size)
         self.pooler = Pooler(config)
         self.dropout = Dropout(config.dropout)
         self.output = _output(config.d_model, n_labels)
@@ -49,17 +49,17 @@ class Classifier(nn.Module):
     def forward(self, ids: Tensor, real: Tensor, segments: Tensor | None = None) -> Tensor:
         """Return logits (B, L) of ids (B, T), of which real (B, T) are no padding."""
         firsts = torch.arange(len(ids), device=ids.device) * ids.shape[1]  # what nobody reads is not made
-        hidden = self.encoder.hidden_at(firsts, ids, Layout.padded(real), segments)
+        hidden = self.encoder.hidden_at(firsts, ids, PackedLayout.padded(real), segments)
         logits: Tensor = self.output(self.dropout(self.pooler(hidden[:, None])))
         return logits
 
 
-class Tagger(nn.Module):
+class TokenClassifier(nn.Module):
     """A label for each token."""
 
     def __init__(self, config: BertConfig, vocab_size: int, n_labels: int) -> None:
         super().__init__()
-        self.encoder = encoder_alone(config, vocab_size)
+        self.encoder = encoder_without_mlm_head(config, vocab_size)
         self.dropout = Dropout(config.dropout)
         self.output = _output(config.d_model, n_labels)
 
@@ -69,17 +69,17 @@ class Tagger(nn.Module):
 
     def forward(self, ids: Tensor, real: Tensor, segments: Tensor | None = None) -> Tensor:
         """Return logits (B, T, L) of ids (B, T), of which real (B, T) are no padding."""
-        hidden = self.encoder.hidden(ids, Layout.padded(real), segments)
+        hidden = self.encoder.hidden(ids, PackedLayout.padded(real), segments)
         logits: Tensor = self.output(self.dropout(hidden))
         return logits
 
 
-class Reader(nn.Module):
+class SpanPredictor(nn.Module):
     """How likely each token begins and ends the answer to a question."""
 
     def __init__(self, config: BertConfig, vocab_size: int) -> None:
         super().__init__()
-        self.encoder = encoder_alone(config, vocab_size)
+        self.encoder = encoder_without_mlm_head(config, vocab_size)
         self.dropout = Dropout(config.dropout)
         self.output = _output(config.d_model, 2)
 
@@ -96,7 +96,7 @@ class Reader(nn.Module):
             segments: (B, T) int64, 0 for the question, 1 for the context.
             allowed: (B, T) bool, True at tokens of the context and where the first token stands for no answer.
         """
-        hidden = self.encoder.hidden(ids, Layout.padded(real), segments)
+        hidden = self.encoder.hidden(ids, PackedLayout.padded(real), segments)
         logits: Tensor = self.output(self.dropout(hidden)).movedim(-1, 0)
         return logits.masked_fill(~allowed, -math.inf)
 

@@ -18,13 +18,13 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from attnkit.models.attention.heads import Heads
+from attnkit.models.attention.heads import HeadGroups
 
 GROWTH = 8
 """Steps that fit before the slots are copied to a larger tensor; products run over all slots, free ones masked."""
 
 
-class Beams:
+class BeamSlots:
     """Which slots the beams of each sentence descend from, and how many steps were taken."""
 
     def __init__(self, batch: int, n_beams: int, max_length: int, dtype: torch.dtype, device: torch.device) -> None:
@@ -41,13 +41,13 @@ class Beams:
         self.steps = torch.arange(n_steps, device=self.steps.device)
         self.n_steps = self.n_slots = n_steps
 
-    def reorder(self, parents: Tensor) -> None:
+    def reorder_beams(self, parents: Tensor) -> None:
         """Let beam k of sentence b go on from its old beam parents[b, k]; any number of beams may follow."""
         if self.ancestry.shape[1] > 1 or parents.shape[1] > 1:
             chosen = parents[:, :, None].expand(-1, -1, self.ancestry.shape[2])
             self.ancestry = self.ancestry.gather(1, chosen)
 
-    def keep(self, sentences: Tensor) -> None:
+    def select_rows(self, sentences: Tensor) -> None:
         """Keep only these rows of the batch, in this order."""
         self.ancestry = self.ancestry.index_select(0, sentences)
 
@@ -65,7 +65,7 @@ class Beams:
         self.ancestry = torch.cat((self.ancestry, free), dim=2)
         self.steps = torch.cat((self.steps, self.steps.new_zeros(more)))
 
-    def open(self, n_queries: int) -> Tensor:
+    def begin_step(self, n_queries: int) -> Tensor:
         """Take one slot per query and return the distances (1, C) from this step to the slots' steps."""
         first, last = self.n_slots, self.n_slots + n_queries
         if n_queries == 1:
@@ -77,11 +77,11 @@ class Beams:
         return self.steps[None, :] - self.n_steps
 
     @property
-    def taken(self) -> slice:
+    def current(self) -> slice:
         """Return the slots of the step that is being taken."""
         return slice(self.n_slots, self.n_slots + self.n_queries)
 
-    def close(self) -> None:
+    def end_step(self) -> None:
         """End the step that open began."""
         self.n_slots += self.n_queries
         self.n_steps += 1
@@ -90,7 +90,7 @@ class Beams:
 class BeamState:
     """The state of one batch, less keys and values. Its methods change it in place; meant for torch.inference_mode."""
 
-    def __init__(self, beams: Beams, memory_mask: Tensor | None, record: bool) -> None:
+    def __init__(self, beams: BeamSlots, memory_mask: Tensor | None, record: bool) -> None:
         """Take the beams, the memory's mask (B, 1, 1, S), and whether attention is to hold each step's weights."""
         self.beams, self.memory_mask, self.record = beams, memory_mask, record
         self.attention: Tensor | None = None
@@ -100,23 +100,23 @@ class BeamState:
         """Return how many steps were taken."""
         return self.beams.n_steps
 
-    def reorder(self, parents: Tensor) -> BeamState:
+    def reorder_beams(self, parents: Tensor) -> BeamState:
         """Let beam k of sentence b go on from its old beam parents[b, k]; any number of beams may follow."""
-        self.beams.reorder(parents)
+        self.beams.reorder_beams(parents)
         return self
 
-    def keep(self, sentences: Tensor) -> BeamState:
+    def select_rows(self, sentences: Tensor) -> BeamState:
         """Keep only these rows of the batch, in this order."""
-        self.beams.keep(sentences)
+        self.beams.select_rows(sentences)
         if self.memory_mask is not None:
             self.memory_mask = self.memory_mask.index_select(0, sentences)
         if self.attention is not None:
             self.attention = self.attention.index_select(0, sentences)
         return self
 
-    def close(self) -> None:
+    def end_step(self) -> None:
         """End the step that open began."""
-        self.beams.close()
+        self.beams.end_step()
 
 
 class DecodingState(BeamState):
@@ -140,7 +140,7 @@ class DecodingState(BeamState):
             lowest = torch.finfo(self.exact).min  # not -inf: a source of padding alone must not become NaN
             added = torch.zeros_like(blocked, dtype=self.exact).masked_fill_(blocked, lowest)
         self.slots = self.memory.new_zeros(n_layers, batch, n_heads, 0, width)  # (2 L, B, H, C, d)
-        super().__init__(Beams(batch, n_beams, max_length, self.exact, memory.device), added, record)
+        super().__init__(BeamSlots(batch, n_beams, max_length, self.exact, memory.device), added, record)
         self.mask = self.beams.ancestry
 
     @property
@@ -148,11 +148,11 @@ class DecodingState(BeamState):
         """Return how many layers the decoder has."""
         return len(self.memory) // 2
 
-    def keep(self, sentences: Tensor) -> BeamState:
+    def select_rows(self, sentences: Tensor) -> BeamState:
         """Keep only these rows of the batch, in this order."""
         self.memory = self.memory.index_select(1, sentences)
         self.slots = self.slots.index_select(1, sentences)
-        return super().keep(sentences)
+        return super().select_rows(sentences)
 
     def begin(self, keys: Sequence[Tensor], values: Sequence[Tensor]) -> None:
         """Take keys and values (B, H, T, d) of each layer as a past of T steps, before the first step."""
@@ -160,29 +160,29 @@ class DecodingState(BeamState):
         self.slots = torch.stack(parts).to(self.slots.dtype)
         self.beams.begin(self.slots.shape[-2])
 
-    def open(self, n_queries: int) -> Tensor:
+    def begin_step(self, n_queries: int) -> Tensor:
         """Make room for one slot per query and return the distances (1, C) from this step to the slots' steps."""
         if more := self.beams.missing(n_queries):
             self._grow(more)
-        distances = self.beams.open(n_queries)
+        distances = self.beams.begin_step(n_queries)
         self.mask = self.beams.ancestry[:, None]  # (B, 1, K, C)
         return distances
 
-    def lean(self, bias: Tensor) -> None:
+    def add_bias(self, bias: Tensor) -> None:
         """Add a bias (H, 1, C) to the scores of the step's own attention."""
         self.mask = self.mask + bias  # (B, H, K, C)
 
-    def own(self, layer: int, heads: Heads, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    def self_attend(self, layer: int, heads: HeadGroups, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         """Write this step's keys and values (B, H, K, d) and return the context (B, H, K, d) over each beam's past.
 
         The heads must be of scaled dot x softmax, which is what is computed.
         """
         slot_keys, slot_values = self.slots[2 * layer], self.slots[2 * layer + 1]
-        slot_keys[:, :, self.beams.taken] = keys
-        slot_values[:, :, self.beams.taken] = values
+        slot_keys[:, :, self.beams.current] = keys
+        slot_values[:, :, self.beams.current] = values
         return self._weigh(query * self.scale, slot_keys, self.mask).to(slot_values.dtype) @ slot_values
 
-    def cross(self, layer: int, heads: Heads, query: Tensor) -> Tensor:
+    def cross_attend(self, layer: int, heads: HeadGroups, query: Tensor) -> Tensor:
         """Return the context (B, H, K, d) of the memory for the queries of all beams, by scaled dot x softmax."""
         weights = self._weigh(query, self.memory[2 * layer], self.memory_mask)
         if self.record and 2 * (layer + 1) == len(self.memory):

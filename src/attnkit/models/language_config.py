@@ -15,20 +15,20 @@ from attnkit.models.attention.config import (
     AttentionOptions,
     DistributionName,
     Distributions,
-    n_kept,
-    n_weights,
-    spread,
+    n_parameters,
+    per_head,
+    saved_activations,
 )
 from attnkit.models.config_parts import (
     LOCATION_LIMIT,
     MOST_LAYERS,
     MOST_POSITIONS,
     MOST_WIDTH,
-    SENTENCE,
+    TYPICAL_LENGTH,
     Scaled,
     Sizes,
     VectorsName,
-    refuse_meaningless,
+    check_attention_pair,
 )
 
 LanguageKind = Literal["bert", "gpt"]
@@ -95,15 +95,15 @@ class LanguageConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_at
                     "for each"
                 )
         for align, distribute in self.heads:
-            refuse_meaningless(align, distribute, self.attention_options)
-        if self.positions == "alibi" and "normalize" in spread(self.distribution, self.n_heads):
+            check_attention_pair(align, distribute, self.attention_options)
+        if self.positions == "alibi" and "normalize" in per_head(self.distribution, self.n_heads):
             raise ValueError("distribution normalize takes no scores below zero, which positions alibi make")
         return self
 
     @property
     def heads(self) -> list[tuple[AlignmentName, DistributionName]]:
         """Return the functions of each head."""
-        names = spread(self.alignment, self.n_heads), spread(self.distribution, self.n_heads)
+        names = per_head(self.alignment, self.n_heads), per_head(self.distribution, self.n_heads)
         return list(zip(*names, strict=True))
 
     @property
@@ -112,46 +112,48 @@ class LanguageConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_at
         return set(self.heads) == {("scaled_dot", "softmax")}
 
     @property
-    def longest(self) -> int | None:
+    def max_positions(self) -> int | None:
         """Return the most tokens a row may have; None where there is no such limit."""
         limits = [self.max_length] if self.positions == "learned" else []
-        if "location" in spread(self.alignment, self.n_heads):
+        if "location" in per_head(self.alignment, self.n_heads):
             limits.append(self.attention_options.max_source)
         return min(limits, default=None)
 
     @property
     def usual_length(self) -> int:
         """Return the most tokens of a row where nobody asks for more: it has learned from rows so long."""
-        return min(self.max_length, self.longest or self.max_length)
+        return min(self.max_length, self.max_positions or self.max_length)
 
     @property
-    def longest_text(self) -> int:
+    def max_text_length(self) -> int:
         """Return the most tokens of a text that is read at once, whatever the model learned from."""
-        return self.longest or max(_LONGEST_TEXT, self.max_length)
+        return self.max_positions or max(_LONGEST_TEXT, self.max_length)
 
     @property
-    def limited_by(self) -> str:
+    def length_limit_reason(self) -> str:
         """Return what limits the length of a row, and the key that sets it."""
-        if self.positions == "learned" and self.longest == self.max_length:
+        if self.positions == "learned" and self.max_positions == self.max_length:
             return "learned positions need model.max_length"
         return LOCATION_LIMIT
 
     @property
-    def attends(self) -> bool:
+    def has_attention(self) -> bool:
         """Return whether the model has attention weights to show."""
         return True
 
     @property
-    def activations(self) -> float:
+    def activation_floats_per_token(self) -> float:
         """Estimate how many numbers the backward pass needs per token."""
         width, options = self.d_model // self.n_heads, self.attention_options
-        scores = SENTENCE * sum(n_kept(align, distribute, width, options) for align, distribute in self.heads)
+        scores = TYPICAL_LENGTH * sum(
+            saved_activations(align, distribute, width, options) for align, distribute in self.heads
+        )
         return self.n_layers * (16 * self.d_model + (4 if self.glu else 3) * self.d_ff + scores)
 
-    def least_weights(self, vocab_size: int) -> int:
+    def min_parameters(self, vocab_size: int) -> int:
         """Return how many numbers the matrices of such a model hold, biases and the like left out; torch-free."""
         width = self.d_model // self.n_heads
-        functions = sum(n_weights(align, width, width, self.attention_options) for align, _ in self.heads)
+        functions = sum(n_parameters(align, width, width, self.attention_options) for align, _ in self.heads)
         layer = 4 * self.d_model**2 + (3 if self.glu else 2) * self.d_model * self.d_ff + functions
         words = vocab_size * (1 if self.tie_embeddings else 2) + (self.max_length if self.positions == "learned" else 0)
         return self.n_layers * layer + words * self.d_model

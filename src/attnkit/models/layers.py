@@ -70,14 +70,14 @@ class Residual(nn.Module):
         self.norm = nn.LayerNorm(config.d_model, eps=config.norm_eps)
         self.dropout = Dropout(config.dropout)
 
-    def enter(self, x: Tensor) -> Tensor:
+    def pre_norm(self, x: Tensor) -> Tensor:
         """Return what the sublayer reads."""
         if not self.pre:
             return x
         normed: Tensor = self.norm(x)
         return normed
 
-    def leave(self, x: Tensor, y: Tensor) -> Tensor:
+    def add_and_norm(self, x: Tensor, y: Tensor) -> Tensor:
         """Return the layer's new x from the old and the sublayer's output y."""
         x = x + self.dropout(y)
         if self.pre:
@@ -113,7 +113,7 @@ class FeedForward(nn.Module):
         return y
 
 
-def make_attention(config: LayerConfig, n_parts: int = 3) -> MultiHeadAttention:
+def build_attention(config: LayerConfig, n_parts: int = 3) -> MultiHeadAttention:
     """Return the attention of one sublayer."""
     functions = config.alignment, config.distribution, config.attention_options
     return MultiHeadAttention(config.d_model, config.n_heads, n_parts, *functions)
@@ -124,7 +124,7 @@ class EncoderLayer(nn.Module):
 
     def __init__(self, config: LayerConfig) -> None:
         super().__init__()
-        self.attention = make_attention(config)
+        self.attention = build_attention(config)
         self.feed_forward = FeedForward(config)
         self.around_attention = Residual(config)
         self.around_feed_forward = Residual(config)
@@ -134,9 +134,9 @@ class EncoderLayer(nn.Module):
 
         With places (N,) of the flattened rows, only what stands there is made: (N, D).
         """
-        mixed = self.attention(self.around_attention.enter(x), own, places)
-        x = self.around_attention.leave(x if places is None else take(x, places), mixed)
-        return self.around_feed_forward.leave(x, self.feed_forward(self.around_feed_forward.enter(x)))
+        mixed = self.attention(self.around_attention.pre_norm(x), own, places)
+        x = self.around_attention.add_and_norm(x if places is None else take(x, places), mixed)
+        return self.around_feed_forward.add_and_norm(x, self.feed_forward(self.around_feed_forward.pre_norm(x)))
 
 
 class DecoderLayer(nn.Module):
@@ -144,8 +144,8 @@ class DecoderLayer(nn.Module):
 
     def __init__(self, config: LayerConfig) -> None:
         super().__init__()
-        self.attention = make_attention(config)
-        self.cross = make_attention(config, n_parts=1)
+        self.attention = build_attention(config)
+        self.cross = build_attention(config, n_parts=1)
         self.feed_forward = FeedForward(config)
         self.around_attention = Residual(config)
         self.around_cross = Residual(config)
@@ -153,11 +153,11 @@ class DecoderLayer(nn.Module):
 
     def forward(self, x: Tensor, own: Mix, cross: Mix) -> Tensor:
         """Return (B, T, D); own(heads, query, keys, values) mixes target positions, cross(heads, query) a memory's."""
-        x = self.around_attention.leave(x, self.attention(self.around_attention.enter(x), own))
-        x = self.around_cross.leave(x, self.cross(self.around_cross.enter(x), cross))
-        return self.around_feed_forward.leave(x, self.feed_forward(self.around_feed_forward.enter(x)))
+        x = self.around_attention.add_and_norm(x, self.attention(self.around_attention.pre_norm(x), own))
+        x = self.around_cross.add_and_norm(x, self.cross(self.around_cross.pre_norm(x), cross))
+        return self.around_feed_forward.add_and_norm(x, self.feed_forward(self.around_feed_forward.pre_norm(x)))
 
 
-def blocks_of(model: nn.Module) -> list[nn.Module]:
+def transformer_layers(model: nn.Module) -> list[nn.Module]:
     """Return the layers of a model, each of which computes by itself; none for models without such layers."""
     return [part for part in model.modules() if isinstance(part, (EncoderLayer, DecoderLayer))]

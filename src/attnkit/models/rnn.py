@@ -17,34 +17,34 @@ from attnkit.models.config import RnnConfig
 from attnkit.models.dropout import Dropout, without_dropout
 from attnkit.models.linear import Linear, some_outputs
 from attnkit.models.recurrent import CellState, RecurrentEncoder
-from attnkit.models.rnn_decoder import Memory, RecurrentDecoder, Source
-from attnkit.models.translation import State
+from attnkit.models.rnn_decoder import DecoderCarry, EncodedSource, RecurrentDecoder
+from attnkit.models.translation import DecoderState
 
 
 @dataclass(frozen=True)
 class RecurrentState:
     """Sentences in the middle of decoding: what is kept once a sentence, and once a beam."""
 
-    source: Source
-    memory: Memory
+    source: EncodedSource
+    memory: DecoderCarry
     record: bool
     attention: Tensor | None = None
     """(B, K, S): the last step's weights, where start was told to record and the model has attention."""
 
-    def reorder(self, parents: Tensor) -> RecurrentState:
+    def reorder_beams(self, parents: Tensor) -> RecurrentState:
         """Let beam k of sentence b go on from its old beam parents[b, k] (B, K); the first call may widen 1 to K."""
 
         def gather(part: Tensor) -> Tensor:
             return part.gather(1, parents.unsqueeze(-1).expand(-1, -1, part.shape[-1]))
 
         attention = None if self.attention is None else gather(self.attention)
-        return replace(self, memory=self.memory.change(gather), attention=attention)
+        return replace(self, memory=self.memory.map(gather), attention=attention)
 
-    def keep(self, sentences: Tensor) -> RecurrentState:
+    def select_rows(self, sentences: Tensor) -> RecurrentState:
         """Keep only the given rows of the batch, in the given order; sentences is (n,) int64."""
         attention = None if self.attention is None else self.attention[sentences]
-        memory = self.memory.change(lambda part: part[sentences])
-        return replace(self, source=self.source.keep(sentences), memory=memory, attention=attention)
+        memory = self.memory.map(lambda part: part[sentences])
+        return replace(self, source=self.source.select_rows(sentences), memory=memory, attention=attention)
 
 
 class Bridge(nn.Module):
@@ -65,7 +65,7 @@ class Bridge(nn.Module):
         return list(zip(*parts, strict=True))
 
 
-class Recurrent(nn.Module):
+class RnnTranslator(nn.Module):
     """A recurrent translation model; satisfies TranslationModel."""
 
     def __init__(self, config: RnnConfig, src_vocab_size: int, tgt_vocab_size: int) -> None:
@@ -120,7 +120,7 @@ class Recurrent(nn.Module):
         return some_outputs(self.output, hidden, ids)
 
     @torch.no_grad()
-    def look(self, src: Tensor, src_mask: Tensor | None, tgt_in: Tensor) -> dict[str, Tensor]:
+    def attention_weights(self, src: Tensor, src_mask: Tensor | None, tgt_in: Tensor) -> dict[str, Tensor]:
         """Return cross: the weights (B, 1, 1, T, S) over the source, of one layer and one head; nothing without."""
         with without_dropout(self):
             state = self.start(src, src_mask, 1, tgt_in.shape[1], record=True)
@@ -138,7 +138,7 @@ class Recurrent(nn.Module):
         source, layers = self._encode(src, src_mask)
         return RecurrentState(source, self.decoder.begin(layers), record)
 
-    def step(self, prev: Tensor, state: State) -> tuple[Tensor, RecurrentState]:
+    def step(self, prev: Tensor, state: DecoderState) -> tuple[Tensor, RecurrentState]:
         """Return the features (B, K, D) after the words prev (B, K): K is 1 until reorder has widened the state."""
         assert isinstance(state, RecurrentState)
         words = self._embed(self.tgt_embedding, prev)
@@ -148,7 +148,7 @@ class Recurrent(nn.Module):
     def _embed(self, embedding: nn.Module, ids: Tensor) -> Tensor:
         return torch.as_tensor(self.dropout(embedding(ids) * self.scale))
 
-    def _encode(self, src: Tensor, src_mask: Tensor | None) -> tuple[Source, list[CellState]]:
+    def _encode(self, src: Tensor, src_mask: Tensor | None) -> tuple[EncodedSource, list[CellState]]:
         """Return what the decoder sees of the sources, and its layers' first states (B, d)."""
         outputs, finals = self.encoder(self._embed(self.src_embedding, src), src_mask)
         source = self.decoder.prepare(self.dropout(outputs), src_mask, finals[-1][0])

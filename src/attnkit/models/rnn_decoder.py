@@ -34,7 +34,7 @@ from attnkit.models.recurrent import STEPS, CellState, make_layer, run_layer, we
 
 
 @dataclass(frozen=True)
-class Source:
+class EncodedSource:
     """What the decoder sees of the source sentences, computed once per sentence."""
 
     values: Tensor
@@ -46,14 +46,14 @@ class Source:
     summary: Tensor
     """(B, 1, d): the last encoder layer's final h."""
 
-    def keep(self, sentences: Tensor) -> Source:
+    def select_rows(self, sentences: Tensor) -> EncodedSource:
         """Return the source of some of the sentences."""
         mask = None if self.mask is None else self.mask[sentences]
-        return Source(self.values[sentences], self.keys[sentences], mask, self.summary[sentences])
+        return EncodedSource(self.values[sentences], self.keys[sentences], mask, self.summary[sentences])
 
 
 @dataclass(frozen=True)
-class Memory:
+class DecoderCarry:
     """What passes from step to step, per beam."""
 
     layers: tuple[CellState, ...]
@@ -61,10 +61,10 @@ class Memory:
     fed: Tensor | None
     """(B, K, D): the features of the last step, where input feeding is on."""
 
-    def change(self, function: Callable[[Tensor], Tensor]) -> Memory:
+    def map(self, function: Callable[[Tensor], Tensor]) -> DecoderCarry:
         """Return the memory with the function applied to each of its tensors."""
         layers = tuple(tuple(function(part) for part in state) for state in self.layers)
-        return Memory(layers, None if self.fed is None else function(self.fed))
+        return DecoderCarry(layers, None if self.fed is None else function(self.fed))
 
 
 class RecurrentDecoder(nn.Module):
@@ -76,10 +76,10 @@ class RecurrentDecoder(nn.Module):
         self.d_model = d_model
         self.step_cell = STEPS[config.cell]
         self.feeds = config.input_feeding
-        self.looks_first = config.attends and config.attention_query == "previous"
-        self.looks_last = config.attends and config.attention_query == "current"
+        self.looks_first = config.has_attention and config.attention_query == "previous"
+        self.looks_last = config.has_attention and config.attention_query == "current"
         self.gives_context = config.gives_context
-        self.blind = not config.attends and not config.gives_context
+        self.blind = not config.has_attention and not config.gives_context
         self.d_given = [d_hidden] * self.gives_context + [d_model] * self.feeds
         widths = [d_model + sum(self.d_given)] + [d_hidden] * (config.decoder_layers - 1)
         self.layers = nn.ModuleList(make_layer(config.cell, width, d_hidden) for width in widths)
@@ -94,38 +94,40 @@ class RecurrentDecoder(nn.Module):
         nn.init.zeros_(self.readout.bias)
         self.dropout = Dropout(config.dropout)
 
-    def prepare(self, outputs: Tensor, mask: Tensor | None, summary: Tensor) -> Source:
+    def prepare(self, outputs: Tensor, mask: Tensor | None, summary: Tensor) -> EncodedSource:
         """Return the source for encoder outputs (B, S, d), their mask (B, S) and a summary (B, d)."""
         values = outputs.unsqueeze(1)
         keys = values if self.align is None else self.align.prepare(values)
-        return Source(values, keys, None if mask is None else mask[:, None, None, :], summary.unsqueeze(1))
+        return EncodedSource(values, keys, None if mask is None else mask[:, None, None, :], summary.unsqueeze(1))
 
-    def begin(self, layers: Sequence[CellState]) -> Memory:
+    def begin(self, layers: Sequence[CellState]) -> DecoderCarry:
         """Return the memory before the first step, for the layers' first states (B, d)."""
         states = tuple(tuple(part.unsqueeze(1) for part in state) for state in layers)
         h = states[0][0]
-        return Memory(states, h.new_zeros(h.shape[0], 1, self.d_model) if self.feeds else None)
+        return DecoderCarry(states, h.new_zeros(h.shape[0], 1, self.d_model) if self.feeds else None)
 
-    def forward(self, words: Tensor, source: Source, layers: Sequence[CellState]) -> Tensor:
+    def forward(self, words: Tensor, source: EncodedSource, layers: Sequence[CellState]) -> Tensor:
         """Return features (B, T, D) of all steps, for embedded words (B, T, D) and the layers' first states (B, d)."""
         if self.looks_first or self.feeds:
-            return self._walk(words, source, self.begin(layers))
+            return self._unroll(words, source, self.begin(layers))
         summary = source.summary.expand(-1, words.shape[1], -1)
         hidden = torch.cat([words, summary], dim=-1) if self.gives_context else words
         for index, (layer, state) in enumerate(zip(self.layers, layers, strict=True)):
             assert isinstance(layer, nn.RNNBase)
             hidden, _ = run_layer(layer, self.dropout(hidden) if index else hidden, state)
-        context = self._look(hidden, source)[0] if self.looks_last else summary
+        context = self._attend(hidden, source)[0] if self.looks_last else summary
         return self._read(words, hidden, context)
 
-    def step(self, words: Tensor, source: Source, memory: Memory) -> tuple[Tensor, Memory, Tensor | None]:
+    def step(
+        self, words: Tensor, source: EncodedSource, memory: DecoderCarry
+    ) -> tuple[Tensor, DecoderCarry, Tensor | None]:
         """Return features (B, K, D), the memory after them and attention weights (B, K, S), for words (B, K, D)."""
         gates, given_weights = self._share_of_words(words)
         top, context, memory, weights = self._advance(gates, given_weights, source, memory)
         features = self._read(words, top, context)
         return features, replace(memory, fed=features if self.feeds else None), weights
 
-    def _walk(self, words: Tensor, source: Source, memory: Memory) -> Tensor:
+    def _unroll(self, words: Tensor, source: EncodedSource, memory: DecoderCarry) -> Tensor:
         """Return features (B, T, D) step by step; what no step waits for is computed before or after the loop."""
         gates, given_weights = self._share_of_words(words)
         tops, contexts, features = [], [], []
@@ -148,15 +150,15 @@ class RecurrentDecoder(nn.Module):
         return F.linear(words, word_weight, weights.input_bias), given_weights
 
     def _advance(
-        self, gates: Tensor, given_weights: list[Tensor], source: Source, memory: Memory
-    ) -> tuple[Tensor, Tensor, Memory, Tensor | None]:
+        self, gates: Tensor, given_weights: list[Tensor], source: EncodedSource, memory: DecoderCarry
+    ) -> tuple[Tensor, Tensor, DecoderCarry, Tensor | None]:
         """Take one step of all layers.
 
         Returns the top h (B, K, d), the context (B, K, d), the memory after the step and attention weights (B, K, S).
         """
         context, alignment = source.summary, None
         if self.looks_first:
-            context, alignment = self._look(memory.layers[-1][0], source)
+            context, alignment = self._attend(memory.layers[-1][0], source)
         given = ([context] if self.gives_context else []) + ([] if memory.fed is None else [memory.fed])
         for part, weight in zip(given, given_weights, strict=True):
             gates = gates + F.linear(part, weight)
@@ -168,10 +170,10 @@ class RecurrentDecoder(nn.Module):
             states.append(self.step_cell(gates, F.linear(state[0], weights.hidden, weights.hidden_bias), state))
         top = states[-1][0]
         if self.looks_last:
-            context, alignment = self._look(top, source)
-        return top, context.expand_as(top), Memory(tuple(states), memory.fed), alignment
+            context, alignment = self._attend(top, source)
+        return top, context.expand_as(top), DecoderCarry(tuple(states), memory.fed), alignment
 
-    def _look(self, query: Tensor, source: Source) -> tuple[Tensor, Tensor]:
+    def _attend(self, query: Tensor, source: EncodedSource) -> tuple[Tensor, Tensor]:
         """Return context (B, T, d) and weights (B, T, S) for queries (B, T, d)."""
         assert self.align is not None
         context, weights = attend_prepared(

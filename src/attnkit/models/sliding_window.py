@@ -27,17 +27,17 @@ class WindowState:
         """Return None: there is no source to look at."""
         return None
 
-    def reorder(self, parents: Tensor) -> WindowState:
+    def reorder_beams(self, parents: Tensor) -> WindowState:
         """Stay: there is one beam a text."""
         return self
 
-    def keep(self, sentences: Tensor) -> WindowState:
+    def select_rows(self, sentences: Tensor) -> WindowState:
         """Keep only these rows of the batch, in this order."""
-        self.inner, self.words = self.inner.keep(sentences), self.words.index_select(0, sentences)
+        self.inner, self.words = self.inner.select_rows(sentences), self.words.index_select(0, sentences)
         return self
 
 
-class Sliding:
+class SlidingWindowLM:
     """A GPT that sees at most ``window`` tokens, whatever becomes of the text; for searches of one beam a text.
 
     The n-th word is predicted from those that a naive reader has before it who, whenever more than ``window`` tokens

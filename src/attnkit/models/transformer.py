@@ -13,20 +13,20 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attnkit.models.attention.heads import Heads, Mix, looking
+from attnkit.models.attention.heads import HeadGroups, Mix, attend_within
 from attnkit.models.attention.multihead import initialise_parts, split_heads
 from attnkit.models.attention.patterns import make_pattern
-from attnkit.models.attention.scaled_dot_product import Scope
+from attnkit.models.attention.scaled_dot_product import AttentionScope
 from attnkit.models.attention.sparse import sparse_attention
 from attnkit.models.config import TransformerConfig
 from attnkit.models.dropout import Dropout, without_dropout
-from attnkit.models.generic_kv_cache import PreparedState
-from attnkit.models.kv_cache import Beams, DecodingState
+from attnkit.models.generic_kv_cache import GenericDecodingState
+from attnkit.models.kv_cache import BeamSlots, DecodingState
 from attnkit.models.layers import DecoderLayer, EncoderLayer
 from attnkit.models.linear import Linear, some_outputs
 from attnkit.models.positions import AlibiBias, LearnedPositions, RelativeBias, Rotation, distances, sinusoids
 
-TransformerState = DecodingState | PreparedState
+TransformerState = DecodingState | GenericDecodingState
 Seen = list[Tensor]
 """The weights (B, H, T, S) of one layer after another."""
 
@@ -47,10 +47,10 @@ class Embedding(nn.Module):
 
     def forward(self, ids: Tensor, start: int = 0) -> Tensor:
         """Return (B, T, D) for ids (B, T) at positions start..start + T."""
-        x: Tensor = self.dropout(self.norm(self.place(ids, start, start + ids.shape[1])))
+        x: Tensor = self.dropout(self.norm(self.embed_at(ids, start, start + ids.shape[1])))
         return x
 
-    def place(self, ids: Tensor, start: int, stop: int) -> Tensor:
+    def embed_at(self, ids: Tensor, start: int, stop: int) -> Tensor:
         """Return (B, K, D) for ids (B, K) at positions start..stop; one position serves all K beams."""
         x = F.embedding(ids, self.words.weight) * self.scale
         if self.sinusoidal:
@@ -60,7 +60,7 @@ class Embedding(nn.Module):
         return x
 
 
-class Own(nn.Module):
+class TransformerSelfAttention(nn.Module):
     """How the positions of one sequence see each other, shared by the layers of a stack: bias, rotation, causality."""
 
     def __init__(self, config: TransformerConfig, causal: bool) -> None:
@@ -94,7 +94,7 @@ class Own(nn.Module):
             visible = pattern.sees(at[:, None], at[None, :])
             mask = visible if mask is None else visible & mask
         bias = None if own_bias is None else own_bias(distances(x.shape[1], x.device))
-        return looking(Scope(mask, self.causal, bias), self.dropout if self.training else 0.0, seen)
+        return attend_within(AttentionScope(mask, self.causal, bias), self.dropout if self.training else 0.0, seen)
 
     def rotation(self, start: int, stop: int, x: Tensor) -> Rotation:
         """Return the rotation of positions start..stop for heads of x (..., D)."""
@@ -102,18 +102,18 @@ class Own(nn.Module):
 
     def step(self, x: Tensor, state: TransformerState) -> list[Mix]:
         """Return each layer's mix for one step over x (B, K, D), and open the state's slots for it."""
-        distance = state.open(x.shape[1])
+        distance = state.begin_step(x.shape[1])
         if self.bias is not None:
-            state.lean(self.bias(distance))
+            state.add_bias(self.bias(distance))
         if self.pattern is not None:
             visible = self.pattern.sees(state.n_steps, state.n_steps + distance)
-            state.lean(torch.zeros_like(distance, dtype=torch.float32).masked_fill_(~visible, -math.inf)[None])
-        mixes: list[Mix] = [partial(state.own, layer) for layer in range(state.n_layers)]
+            state.add_bias(torch.zeros_like(distance, dtype=torch.float32).masked_fill_(~visible, -math.inf)[None])
+        mixes: list[Mix] = [partial(state.self_attend, layer) for layer in range(state.n_layers)]
         if not self.rotary:
             return mixes
         turn = self.rotation(state.n_steps, state.n_steps + 1, x)
 
-        def turned(mix: Mix, heads: Heads, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        def turned(mix: Mix, heads: HeadGroups, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
             return mix(heads, turn(query), turn(keys), values)
 
         return [partial(turned, mix) for mix in mixes]
@@ -125,7 +125,7 @@ class Encoder(nn.Module):
     def __init__(self, config: TransformerConfig, vocab_size: int) -> None:
         super().__init__()
         self.embedding = Embedding(config, vocab_size, config.embedding_norm)
-        self.own = Own(config, causal=False)
+        self.own = TransformerSelfAttention(config, causal=False)
         self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.encoder_layers))
         self.norm = nn.LayerNorm(config.d_model, eps=config.norm_eps) if config.norm == "pre" else nn.Identity()
 
@@ -146,14 +146,14 @@ class Decoder(nn.Module):
         super().__init__()
         self.n_heads, self.dropout = config.n_heads, config.attention_dropout
         self.embedding = Embedding(config, vocab_size)
-        self.own = Own(config, causal=True)
+        self.own = TransformerSelfAttention(config, causal=True)
         self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_layers))
         self.norm = nn.LayerNorm(config.d_model, eps=config.norm_eps) if config.norm == "pre" else nn.Identity()
         # Keys and values of all layers in one product: rows 2l·D.. are layer l's keys, (2l+1)·D.. its values.
         self.memory = Linear(config.d_model, 2 * config.decoder_layers * config.d_model)
         initialise_parts(self.memory)
 
-    def cross_heads(self) -> list[Heads]:
+    def cross_heads(self) -> list[HeadGroups]:
         """Return the heads that look at the memory, layer by layer."""
         return [layer.cross.heads for layer in self.layers if isinstance(layer, DecoderLayer)]
 
@@ -171,8 +171,8 @@ class Decoder(nn.Module):
         own_seen, cross_seen = seen or (None, None)
         x: Tensor = self.embedding(tgt_in)
         own = self.own(x, None, own_seen)
-        scope = Scope(None if src_mask is None else src_mask[:, None, None, :])
-        mix = looking(scope, self.dropout if self.training else 0.0, cross_seen)
+        scope = AttentionScope(None if src_mask is None else src_mask[:, None, None, :])
+        mix = attend_within(scope, self.dropout if self.training else 0.0, cross_seen)
         parts = self.project(memory).unbind(0)
         for i, layer in enumerate(self.layers):
             x = layer(x, own, partial(mix, keys=parts[2 * i], values=parts[2 * i + 1]))
@@ -181,10 +181,10 @@ class Decoder(nn.Module):
 
     def step(self, prev: Tensor, state: TransformerState) -> Tensor:
         """Return features (B, K, D) after the words prev (B, K)."""
-        x = self.embedding.place(prev, state.n_steps, state.n_steps + 1)
+        x = self.embedding.embed_at(prev, state.n_steps, state.n_steps + 1)
         for i, (layer, own) in enumerate(zip(self.layers, self.own.step(x, state), strict=True)):
-            x = layer(x, own, partial(state.cross, i))
-        state.close()
+            x = layer(x, own, partial(state.cross_attend, i))
+        state.end_step()
         features: Tensor = self.norm(x)
         return features
 
@@ -227,7 +227,7 @@ class Transformer(nn.Module):
         return logits
 
     @torch.no_grad()
-    def look(self, src: Tensor, src_mask: Tensor | None, tgt_in: Tensor) -> dict[str, Tensor]:
+    def attention_weights(self, src: Tensor, src_mask: Tensor | None, tgt_in: Tensor) -> dict[str, Tensor]:
         """Return the weights of every layer, (B, L, H, T, S) each: encoder, decoder and cross. Dropout is off."""
         own: Seen = []
         decoder: tuple[Seen, Seen] = ([], [])
@@ -247,8 +247,8 @@ class Transformer(nn.Module):
         memory = self.decoder.project(self.encoder(src, src_mask))
         if self.fused:
             return DecodingState(memory, src_mask, n_beams, max_length, record)
-        beams = Beams(len(src), n_beams, max_length, torch.float32, memory.device)
-        return PreparedState(self.decoder.cross_heads(), memory, src_mask, beams, record)
+        beams = BeamSlots(len(src), n_beams, max_length, torch.float32, memory.device)
+        return GenericDecodingState(self.decoder.cross_heads(), memory, src_mask, beams, record)
 
     def step(self, prev: Tensor, state: TransformerState) -> tuple[Tensor, TransformerState]:
         """Return features (B, K, D) after the words prev (B, K), and the state that has taken them in."""

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from torch import Tensor, nn
 
 
-class State(Protocol):
+class DecoderState(Protocol):
     """What one model remembers of the sentences being decoded. Methods may change it in place: use what they return."""
 
     @property
@@ -19,11 +19,11 @@ class State(Protocol):
         """Return the last step's weights (B, K, S), mean over heads; None unless start was told to record."""
         ...
 
-    def reorder(self, parents: Tensor) -> State:
+    def reorder_beams(self, parents: Tensor) -> DecoderState:
         """Let beam k of sentence b go on from its old beam parents[b, k] (B, K); the first call may widen 1 to K."""
         ...
 
-    def keep(self, sentences: Tensor) -> State:
+    def select_rows(self, sentences: Tensor) -> DecoderState:
         """Keep only the given rows of the batch, in the given order; sentences is (n,) int64."""
         ...
 
@@ -44,7 +44,7 @@ class TranslationModel(Protocol):
         """Return logits (..., V) of features (..., D), or only those of the given words (..., len(ids))."""
         ...
 
-    def look(self, src: Tensor, src_mask: Tensor | None, tgt_in: Tensor) -> Mapping[str, Tensor]:
+    def attention_weights(self, src: Tensor, src_mask: Tensor | None, tgt_in: Tensor) -> Mapping[str, Tensor]:
         """Return the attention weights of the full pass, without dropout or gradients, computed as they are written.
 
         They are (B, L, H, T, S) under the names encoder, decoder and cross, of which a model has those that it has.
@@ -52,11 +52,13 @@ class TranslationModel(Protocol):
         """
         ...
 
-    def start(self, src: Tensor, src_mask: Tensor | None, n_beams: int, max_length: int, record: bool = False) -> State:
+    def start(
+        self, src: Tensor, src_mask: Tensor | None, n_beams: int, max_length: int, record: bool = False
+    ) -> DecoderState:
         """Encode the sources once and return a state for at most n_beams beams and max_length steps."""
         ...
 
-    def step(self, prev: Tensor, state: State) -> tuple[Tensor, State]:
+    def step(self, prev: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
         """Return the features (B, K, D) after the words prev (B, K): K is 1 until reorder has widened the state."""
         ...
 

@@ -28,7 +28,7 @@ TITLES = {
 
 
 @dataclass(frozen=True)
-class Map:
+class AttentionMap:
     """All weights of one kind of attention over one input."""
 
     kind: str
@@ -68,7 +68,7 @@ class Map:
 
 
 @dataclass(frozen=True)
-class Branch:
+class BeamNode:
     """A node of a beam's tree, its word as text."""
 
     step: int
@@ -84,14 +84,14 @@ class Branch:
 
 
 @dataclass(frozen=True)
-class Sentence:
+class AttentionExample:
     """One input with everything there is to show of it."""
 
     source: str
     target: str
     """What was translated to, or given."""
-    maps: Sequence[Map]
-    tree: Sequence[Branch] = ()
+    maps: Sequence[AttentionMap]
+    tree: Sequence[BeamNode] = ()
     facts: dict[str, Any] = field(default_factory=dict)
     """What else is known of it, in words: score, settings."""
     sides: tuple[str, str] = ("Source", "Target")
@@ -99,7 +99,7 @@ class Sentence:
 
 
 @dataclass(frozen=True)
-class Picture:
+class MapSlice:
     """One matrix to draw."""
 
     title: str
@@ -127,7 +127,7 @@ def entropies(weights: Weights) -> NDArray[np.float64]:
     return np.asarray(np.maximum(total / np.maximum(there.sum(-1), 1), 0.0))
 
 
-def pictures(map: Map, layer: Choice, head: Choice) -> list[Picture]:
+def pictures(map: AttentionMap, layer: Choice, head: Choice) -> list[MapSlice]:
     """Return what a choice of layers and heads shows, layer by layer and head by head.
 
     Raises:
@@ -146,7 +146,7 @@ def pictures(map: Map, layer: Choice, head: Choice) -> list[Picture]:
             made = map.heads[heads.start] if map.heads and heads.stop == heads.start + 1 else ""
             title = f"{map.title}, {layer_name}, {head_name}" + (f" ({made})" if made else "")
             entropy = float(entropies(cut))
-            found.append(Picture(title, map.axes, map.queries, map.keys, cut, entropy))
+            found.append(MapSlice(title, map.axes, map.queries, map.keys, cut, entropy))
     return found
 
 
@@ -165,7 +165,7 @@ def _over(weights: NDArray[np.float64], choice: Choice, axis: int) -> NDArray[np
     return np.asarray(weights.max(axis) if choice == "max" else weights.mean(axis))
 
 
-def as_dictionary(sentence: Sentence) -> dict[str, Any]:
+def as_dictionary(sentence: AttentionExample) -> dict[str, Any]:
     """Return a sentence as plain data: every layer and head, tokens, weights, entropies, and the tree."""
     maps = [
         {

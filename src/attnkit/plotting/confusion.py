@@ -31,7 +31,7 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-
 def confusion_table(labels: Sequence[str], counts: Counts, *, colour: bool, width: int = 80) -> str:
     """Draw counts (L, L), expected by found, with precision and recall in percent; wide tables go on below.
 
-    With more than ``MOST_LABELS`` labels the most frequent mistakes are listed instead. With ``colour`` what is right
+    With more than ``MAX_LABELS`` labels the most frequent mistakes are listed instead. With ``colour`` what is right
     is blue and what is not is orange; without it only ASCII is added to the labels.
 
     Raises:

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 from rich.cells import cell_len
 
-from attnkit.plotting.attention_maps import Picture, shown
+from attnkit.plotting.attention_maps import MapSlice, shown
 
 FONT, SMALL = 12.0, 10.0
 """Heights of text, in pixels."""
@@ -67,8 +67,8 @@ def colour(share: float) -> str:
     return "#" + "".join(f"{round(part):02x}" for part in mixed)
 
 
-def heat_maps(pictures: Sequence[Picture], heading: str = "") -> Figure:
-    """Lay out heat maps in rows of at most ``MOST_COLUMNS``, with one scale of colours for all."""
+def heat_maps(pictures: Sequence[MapSlice], heading: str = "") -> Figure:
+    """Lay out heat maps in rows of at most ``MAX_COLUMNS``, with one scale of colours for all."""
     top = max((float(np.max(p.weights, where=np.isfinite(p.weights), initial=0.0)) for p in pictures), default=0.0)
     top = top if top > 0 else 1.0
     said = "; ".join(dict.fromkeys(picture.axes for picture in pictures))
@@ -93,7 +93,7 @@ def heat_maps(pictures: Sequence[Picture], heading: str = "") -> Figure:
 
 
 def _panel(
-    picture: Picture, corner: tuple[float, float], top: float, boxes: list[Box], texts: list[Text]
+    picture: MapSlice, corner: tuple[float, float], top: float, boxes: list[Box], texts: list[Text]
 ) -> tuple[float, float]:
     """Draw one heat map from its upper left corner and return its width and height."""
     x, y = corner

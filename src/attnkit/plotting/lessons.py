@@ -59,7 +59,7 @@ class Fit:
     w: float | None
     error: float
     """Mean squared difference from the true curve."""
-    points_that_count: float
+    effective_points: float
     """e to the entropy of the weights, mean over places."""
 
 

@@ -160,7 +160,7 @@ def pooling_text(lesson: PoolingLesson, colour: bool) -> str:
     ]
     for fit in lesson.fits:
         w = "-" if fit.w is None else f"{fit.w:.2f}"
-        lines.append(f"  {fit.name:<28}{w:>8}{fit.error:>16.4f}{fit.points_that_count:>20.1f}")
+        lines.append(f"  {fit.name:<28}{w:>8}{fit.error:>16.4f}{fit.effective_points:>20.1f}")
     return "\n".join(
         [
             *lines,

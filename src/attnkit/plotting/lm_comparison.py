@@ -13,7 +13,7 @@ _PIECE = 12
 
 
 @dataclass(frozen=True)
-class Guess:
+class Candidate:
     """A token that may be there."""
 
     piece: str
@@ -21,7 +21,7 @@ class Guess:
 
 
 @dataclass(frozen=True)
-class Place:
+class Position:
     """A token of a text, and what a model guesses there."""
 
     before: str
@@ -33,11 +33,11 @@ class Place:
     probability: float
     rank: int
     """Of the token among all others, 1 for the likeliest."""
-    guesses: list[Guess]
+    guesses: list[Candidate]
     """The likeliest first."""
 
 
-def contrast(places: Sequence[Place], width: int = 80) -> str:
+def render(places: Sequence[Position], width: int = 80) -> str:
     """Draw a line a place: what is seen, what is there, what is guessed, as much as fits; in percent."""
     room = max(10, (width - _PIECE - 12) // 2)
     head = f"  {'sees':{room}}  {'is':{_PIECE + 6}}  guesses"

@@ -61,13 +61,13 @@ def step_line(step: int, loss: float | None, learning_rate: float, progress: flo
     return f"{bar} {progress:4.0%}  step {step:,}  {said}  lr {learning_rate:.1e}{known}"
 
 
-def finding_line(path: str, n: int, text: str, first_line: int | None, dropped: bool) -> str:
+def data_check_line(path: str, n: int, text: str, first_line: int | None, dropped: bool) -> str:
     """Say what is odd about a file."""
     place = f", first in line {first_line:,}" if first_line else ""
     return f"{path}: {'left out: ' if dropped else ''}{n:,} {text}{place}"
 
 
-def begun(step: int, n_parameters: int, counts: Counts, where: str, unit: str = "pairs") -> list[str]:
+def start_lines(step: int, n_parameters: int, counts: Counts, where: str, unit: str = "pairs") -> list[str]:
     """Say what is trained on what, and what was left out; ``unit`` is what there are so many of."""
     kinds = ", ".join(f"{n:,} {name.replace('_', ' ')}" for name, n in counts.items() if n)
     verb = f"going on from step {step:,}" if step else "training"

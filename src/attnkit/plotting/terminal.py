@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from rich.cells import cell_len, set_cell_size
 
-from attnkit.plotting.attention_maps import Picture, Sentence, shown
+from attnkit.plotting.attention_maps import AttentionExample, MapSlice, shown
 
 _LONGEST_LABEL, _LONGEST_COLUMN, _NARROWEST_COLUMN = 16, 12, 3
 _GAP = 1
@@ -19,7 +19,7 @@ _PAINT = re.compile("\x1b\\[[0-9;]*m")
 _SHADES = ((0.75, 49, 16), (0.5, 43, 16), (0.3, 37, 16), (0.15, 30, 231), (0.05, 23, 231))
 
 
-def sentence_maps(sentence: Sentence, pictures: Sequence[Picture], *, colour: bool, width: int = 80) -> str:
+def sentence_maps(sentence: AttentionExample, pictures: Sequence[MapSlice], *, colour: bool, width: int = 80) -> str:
     """Draw a sentence and some of its maps, side by side where they fit."""
     lines = _folded(shown(sentence.source), width)
     facts = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in sentence.facts.items())

@@ -31,7 +31,7 @@ FORMULAS = {
 
 
 @dataclass(frozen=True)
-class Step:
+class ExampleStep:
     """Numbers on the way, one for each word."""
 
     name: str
@@ -40,7 +40,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Walk:
+class WorkedExample:
     """One query, its keys (which are the values too), and everything that comes of them."""
 
     words: Sequence[str]
@@ -52,7 +52,7 @@ class Walk:
     """What the parameters were drawn by; None where there are none."""
     parameters: Mapping[str, Any]
     """Name -> numbers in lists, nested as the parameter is."""
-    steps: Sequence[Step]
+    steps: Sequence[ExampleStep]
     scores: Sequence[float]
     weights: Sequence[float]
     context: Sequence[float]
@@ -67,7 +67,7 @@ class Walk:
         return {**given, **plain, "parameters": self.parameters, "steps": steps, **found}
 
 
-def walk_text(walk: Walk) -> str:
+def render_example(walk: WorkedExample) -> str:
     """Return the example for people, at most 80 columns wide."""
     alignment, distribution = walk.pair
     lines = ['Writing "assis", which words of "The cat sat on the mat" does the decoder need?', ""]
@@ -96,7 +96,7 @@ def walk_text(walk: Walk) -> str:
     return "\n".join([*lines, f"   context                  {_vector(walk.context)}", ""])
 
 
-def _each(walk: Walk, values: Sequence[float]) -> list[str]:
+def _each(walk: WorkedExample, values: Sequence[float]) -> list[str]:
     """Return words with a number under each."""
     heads = "".join(f"{word:>9}" for word in walk.words)
     return [f"   {heads}", "   " + "".join(f"{value:9.3f}" for value in values)]

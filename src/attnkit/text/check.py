@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from attnkit.text.check_report import Report, Side, Tally, known_findings
+from attnkit.text.check_report import CheckReport, FindingCounter, Side, known_findings
 from attnkit.text.config import CheckConfig
-from attnkit.text.duplicates import Seen
-from attnkit.text.length_filter import Pair, with_judge
-from attnkit.text.lines import LineReader, open_binary, read_lines, refuse_streams
+from attnkit.text.duplicates import DuplicateFinder
+from attnkit.text.length_filter import Pair, fit_length_filter
+from attnkit.text.lines import LineReader, check_not_streams, open_binary, read_lines
 from attnkit.text.parallel import first_suspicious_line, read_parallel, to_the_end
 from attnkit.text.tokenizer import UNK_ID, Tokenizer
 
@@ -56,7 +56,7 @@ def clean_pairs(
     Raises:
         DataError: The files differ in their numbers of lines, or a byte is no UTF-8.
     """
-    pairs, judge = with_judge(read_parallel(src_path, tgt_path), (config or CheckConfig()).max_ratio)
+    pairs, judge = fit_length_filter(read_parallel(src_path, tgt_path), (config or CheckConfig()).max_ratio)
     for line, pair in enumerate(pairs):
         fault = judge.fault(*pair)
         if fault is None:
@@ -72,7 +72,7 @@ def check_pair(
     *,
     others: tuple[Path, Path | None] | None = None,
     vocabularies: tuple[Tokenizer, Tokenizer] | None = None,
-) -> Report:
+) -> CheckReport:
     """Read two files to their ends and say everything that is odd about them.
 
     Args:
@@ -83,7 +83,7 @@ def check_pair(
             else is wrong with them is not looked at.
         vocabularies: Of source and target, to count tokens and unknown ones.
     """
-    refuse_streams([src_path, tgt_path, *filter(None, others or ())])
+    check_not_streams([src_path, tgt_path, *filter(None, others or ())])
     for path in filter(None, others or ()):
         open_binary(path).close()  # a missing file is better said before the reading than after
     inspection = _Inspection((src_path, tgt_path), config or CheckConfig(), vocabularies, overlap=others is not None)
@@ -106,20 +106,20 @@ class _Inspection:
         *,
         overlap: bool,
     ) -> None:
-        self.report = Report(str(paths[0]), str(paths[1]))
+        self.report = CheckReport(str(paths[0]), str(paths[1]))
         self._paths = paths
         self._readers = tuple(LineReader(path, on_bad="replace") for path in self._paths)
         self._config = config
         self._vocabularies = vocabularies
-        self._tally = Tally(known_findings(config, vocabularies is not None))
+        self._tally = FindingCounter(known_findings(config, vocabularies is not None))
         self._n_kept = 0
-        self._pairs, self._sources = Seen(), Seen() if overlap else None
+        self._pairs, self._sources = DuplicateFinder(), DuplicateFinder() if overlap else None
         self._tokens, self._unknown = [0, 0], [0, 0]
 
     def read(self) -> None:
         """Look at every line and every pair."""
         src, tgt = (self._watch(reader, side) for reader, side in zip(self._readers, _SIDES, strict=True))
-        pairs, judge = with_judge(to_the_end(src, tgt), self._config.max_ratio)
+        pairs, judge = fit_length_filter(to_the_end(src, tgt), self._config.max_ratio)
         self.report.usual_ratio = judge.usual_ratio
         n_before = 0
         while batch := list(islice(pairs, BATCH)):
@@ -169,7 +169,7 @@ class _Inspection:
             if found.first is not None:
                 self._tally.put("pair_overlap", "pair", found.count, found.first + 1, self._pair_at(found.first + 1))
 
-    def finish(self) -> Report:
+    def finish(self) -> CheckReport:
         """Return the report."""
         if self._vocabularies is not None:
             rates = [

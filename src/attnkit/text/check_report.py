@@ -33,7 +33,7 @@ class Finding:
 
 
 @dataclass
-class Report:
+class CheckReport:
     """Everything that is to be said of two files."""
 
     src: str
@@ -99,7 +99,7 @@ _BOTH: tuple[Side, ...] = ("source", "target")
 _PAIR: tuple[Side, ...] = ("pair",)
 
 
-class Tally:
+class FindingCounter:
     """Findings being counted."""
 
     def __init__(self, known: list[Finding]) -> None:

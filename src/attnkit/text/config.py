@@ -12,7 +12,7 @@ ImportedKind = Literal["bert", "gpt2"]
 """What ``attnkit import`` brings."""
 SPECIALS = ("<pad>", "<s>", "</s>", "<unk>")
 """Names of ids 0 to 3 of every vocabulary: padding, begin and end of sentence, unknown."""
-MOST_ENTRIES = 1 << 20
+MAX_ENTRIES = 1 << 20
 """Of a vocabulary. Ten times the largest in use; as embeddings of 512 numbers they would take 2 GB."""
 
 
@@ -22,7 +22,7 @@ class VocabularyConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_
     kind: TrainedKind | ImportedKind = "bpe"
     """Subwords by merged pairs, by a unigram language model or by WordPiece; whole words; single characters. Or as the
     tokenizers of BERT (also lower-casing ones) and of GPT-2 and RoBERTa cut, which come by `attnkit import` alone."""
-    size: int = Field(default=8000, ge=8, le=MOST_ENTRIES)
+    size: int = Field(default=8000, ge=8, le=MAX_ENTRIES)
     """Most entries, special ones included. Little text gives fewer."""
     min_frequency: int = Field(default=2, ge=1, lt=2**31)
     """How often a pair (bpe, wordpiece), piece (unigram), word or character must occur to get an entry."""

@@ -24,7 +24,7 @@ Scheme = Literal["bio", "iob1", "bioes", "bilou", "plain"]
 DOCUMENT = "-DOCSTART-"
 LETTERS: dict[Scheme, str] = {"bio": "BI", "iob1": "BI", "bioes": "BIES", "bilou": "BILU"}
 """Of the tags of each scheme that has entities; of those that fit as well as each other the first one is taken."""
-MOST_WORDS = 1 << 16
+MAX_WORDS = 1 << 16
 """Of a sentence: a file with more has no blank lines, or is another kind of file."""
 
 
@@ -48,18 +48,18 @@ def read_blocks(path: Path, *, tagged: bool = True) -> Iterator[Block]:
 
     Raises:
         DataError: a line has other columns than the first one, no tag, an empty word, or a byte is no UTF-8; or a
-            sentence has more than ``MOST_WORDS`` words.
+            sentence has more than ``MAX_WORDS`` words.
     """
     n_columns: int | None = None
     numbered = enumerate(read_lines(path), 1)
     for empty, group in groupby(numbered, key=lambda pair: _is_border(pair[1])):
         if empty:
-            while part := list(islice(group, MOST_WORDS)):
+            while part := list(islice(group, MAX_WORDS)):
                 yield Block(tuple(line for _, line in part), (), (), part[0][0])
             continue
-        block = list(islice(group, MOST_WORDS + 1))
-        if len(block) > MOST_WORDS:
-            what = f"this sentence has more than {MOST_WORDS:,} words"
+        block = list(islice(group, MAX_WORDS + 1))
+        if len(block) > MAX_WORDS:
+            what = f"this sentence has more than {MAX_WORDS:,} words"
             raise DataError(what, where=f"{path}:{block[0][0]}", help="put a blank line after each sentence")
         rows = []
         for number, line in block:
@@ -86,7 +86,7 @@ def write_tags(block: Block, tags: Sequence[str]) -> list[str]:
 
 
 @dataclass
-class Slips:
+class TagErrors:
     """Tags that do not follow a scheme, though it is clear which entities they name."""
 
     n: int = 0
@@ -98,10 +98,10 @@ class Slips:
         self.n += 1
         self.first = self.first or f"{where}: '{tag}' as '{right}'"
 
-    def __or__(self, other: Slips) -> Slips:
-        return Slips(self.n + other.n, self.first or other.first)
+    def __or__(self, other: TagErrors) -> TagErrors:
+        return TagErrors(self.n + other.n, self.first or other.first)
 
-    def told(self, scheme: Scheme) -> str:
+    def message(self, scheme: Scheme) -> str:
         """Return what is said of them; there is one at least."""
         what = "1 tag does not follow" if self.n == 1 else f"{self.n:,} tags do not follow"
         read = "is read as conlleval does" if self.n == 1 else "are read as conlleval does, the first"
@@ -109,13 +109,13 @@ class Slips:
 
 
 @dataclass
-class Survey:
+class TagSummary:
     """What a pass over tagged sentences tells of their tags."""
 
     n_sentences: int = 0
     tags: dict[str, str] = field(default_factory=dict)
     """Each with the place where it stands first."""
-    slips: dict[Scheme, Slips] = field(default_factory=lambda: {scheme: Slips() for scheme in LETTERS})
+    slips: dict[Scheme, TagErrors] = field(default_factory=lambda: {scheme: TagErrors() for scheme in LETTERS})
     """From each scheme, if that were the one."""
 
     def add(self, path: Path, block: Block) -> None:
@@ -135,21 +135,21 @@ class Survey:
         """Return the scheme with the fewest slips; ``plain`` if fewer than half of the tags but ``O`` name entities."""
         return "plain" if _name_nothing(self.tags) else min(LETTERS, key=lambda scheme: self.slips[scheme].n)
 
-    def odd(self) -> list[str]:
+    def invalid_tags(self) -> list[str]:
         """Return the tags but ``O`` that name no entity, in the order in which they were first seen."""
         return [tag for tag in self.tags if tag != OUTSIDE and not names_entity(tag)]
 
-    def refuse_odd(self) -> None:
+    def check_tags(self) -> None:
         """Raise ``DataError`` for the first tag that names no entity, where others do."""
-        for tag in self.odd():
+        for tag in self.invalid_tags():
             what = f"the tag '{tag}' names no entity, as most tags do"
             help = "write O, or B, I, E, S, L or U, a hyphen and a type, as in B-PER"
             raise DataError(what, where=self.tags[tag], help=help)
 
 
-def survey(paths: Iterable[Path]) -> Survey:
-    """Return what the tags of files are. Raises ``DataError`` as ``read_blocks`` and ``Survey.add`` do."""
-    found = Survey()
+def summarize_tags(paths: Iterable[Path]) -> TagSummary:
+    """Return what the tags of files are. Raises ``DataError`` as ``read_blocks`` and ``TagSummary.add`` do."""
+    found = TagSummary()
     for path in paths:
         for block in read_sentences(path):
             found.add(path, block)

@@ -9,15 +9,15 @@ from typing import Literal
 
 from attnkit.text.lines import read_lines
 
-Shape = Literal["lines", "blocks"]
-LONGEST = 1 << 20
+DocumentFormat = Literal["lines", "blocks"]
+MAX_DOCUMENT_LINES = 1 << 20
 """Characters of a block; what is longer goes on as another document, so that no file has to be held as a whole."""
 _HEAD = 10_000  # lines
 _RARE = 200
 """Blank lines that are rarer than one to so many divide nothing: somebody left them there."""
 
 
-def shape_of(path: Path) -> Shape:
+def detect_document_format(path: Path) -> DocumentFormat:
     """Return what the documents of a file are, by its first lines: blocks where blank lines stand between others."""
     n_lines = n_borders = 0
     blank = True
@@ -30,7 +30,7 @@ def shape_of(path: Path) -> Shape:
     return "blocks" if n_borders and n_borders * _RARE >= n_lines else "lines"
 
 
-def read_documents(path: Path, shape: Shape) -> Iterator[str]:
+def read_documents(path: Path, shape: DocumentFormat) -> Iterator[str]:
     """Yield the documents of a file that are not blank, the lines of each joined by spaces.
 
     Raises:
@@ -53,7 +53,7 @@ def join_blocks(lines: Iterable[str]) -> Iterator[str]:
     size = 0
     for line in lines:
         blank = not line or line.isspace()
-        if block and (blank or size + len(line) > LONGEST):
+        if block and (blank or size + len(line) > MAX_DOCUMENT_LINES):
             yield " ".join(block)
             block, size = [], 0
         if not blank:

@@ -15,7 +15,7 @@ from attnkit.errors import DataError
 from attnkit.text.lines import read_lines
 
 SEPARATOR = "|||"
-MOST_LABEL = 200
+MAX_LABEL_LENGTH = 200
 """Characters of a label."""
 _END = re.compile(r"(?<=[.!?…])\s+|(?<=[。！？])\s*")
 _WORD = re.compile(r"\w+(?:['’-]\w+)*|[^\w\s]")
@@ -65,6 +65,6 @@ def label_fault(label: str) -> str | None:
     """Return what is wrong with a label, if anything is."""
     if not label:
         return "the label is missing"
-    if len(label) > MOST_LABEL:
-        return f"this label has {len(label):,} characters, more than {MOST_LABEL}"
+    if len(label) > MAX_LABEL_LENGTH:
+        return f"this label has {len(label):,} characters, more than {MAX_LABEL_LENGTH}"
     return "this label holds a carriage return" if "\r" in label else None

@@ -23,7 +23,7 @@ class Repeats:
     first: int | None = None
 
 
-class Seen:
+class DuplicateFinder:
     """The hashes of the items of one file, 8 bytes each."""
 
     def __init__(self) -> None:

@@ -16,7 +16,7 @@ _UNPACK: dict[str, Callable[[BinaryIO], object]] = {".gz": gzip.open, ".xz": lzm
 
 
 @dataclass(frozen=True)
-class Sample:
+class FileHead:
     """Whole lines or words from the beginning of a file, unpacked."""
 
     raw: bytes
@@ -24,7 +24,7 @@ class Sample:
     """Of the file, about; 1 is all of it."""
 
 
-def begin_of(path: Path, n_bytes: int) -> Sample:
+def read_head(path: Path, n_bytes: int) -> FileHead:
     """Return the beginning of a file; errors as ``lines.opened``."""
     with opened(path, LineCounts()), path.open("rb") as packed:
         unpack = _UNPACK.get(path.suffix.lower())
@@ -32,6 +32,6 @@ def begin_of(path: Path, n_bytes: int) -> Sample:
         raw, size = stream.read(n_bytes), path.stat().st_size
         at = packed.tell()
         if not stream.read(1):
-            return Sample(raw, 1.0)
+            return FileHead(raw, 1.0)
     end = max(raw.rfind(b"\n"), raw.rfind(b" ")) + 1 or len(raw)
-    return Sample(raw[:end], min(1.0, at / size) if size else 1.0)
+    return FileHead(raw[:end], min(1.0, at / size) if size else 1.0)

@@ -21,9 +21,9 @@ Tree = dict[str, Any]
 # A vocabulary file holds its tokenizer, which must be equal to this one: a change here takes a new ``VERSION`` of the
 # file, and keeps what the old one meant.
 WORDS = r" ?[\p{L}\p{M}]+(?:['’][\p{L}\p{M}]+)*| ?\p{N}+| ?[^\s\p{L}\p{M}\p{N}]+|\s+(?!\S)|\s+"
-LONGEST_WORD = 48
+MAX_WORD_LENGTH = 48
 """Characters: WordPiece takes time quadratic in the length of a word and gives up on long ones."""
-LONGEST_BERT_WORD = 100
+MAX_BERT_WORD_LENGTH = 100
 """Characters; longer words are unknown to BERT."""
 UNKNOWN = SPECIALS[3]
 
@@ -88,14 +88,14 @@ def wordpiece(ids: dict[str, int]) -> Tree:
         "type": "WordPiece",
         "unk_token": UNKNOWN,
         "continuing_subword_prefix": CONTINUED,
-        "max_input_chars_per_word": 4 * LONGEST_WORD,  # counted in bytes after the byte alphabet
+        "max_input_chars_per_word": 4 * MAX_WORD_LENGTH,  # counted in bytes after the byte alphabet
         "vocab": ids,
     }
 
 
 def bert(ids: dict[str, int]) -> Tree:
     """Return BERT's model, whose entries are text and not bytes."""
-    own = {"continuing_subword_prefix": BERT_CONTINUED, "max_input_chars_per_word": LONGEST_BERT_WORD}
+    own = {"continuing_subword_prefix": BERT_CONTINUED, "max_input_chars_per_word": MAX_BERT_WORD_LENGTH}
     return {**wordpiece(ids), **own}
 
 
@@ -143,7 +143,7 @@ def _pre_tokenizer(config: VocabularyConfig) -> Tree | None:
         return _split({"String": " "}, "MergedWithNext")
     steps = [_split({"Regex": WORDS}, "Isolated")]
     if config.kind == "wordpiece":
-        steps.append(_split({"Regex": rf"[\s\S]{{1,{LONGEST_WORD}}}"}, "Isolated"))
+        steps.append(_split({"Regex": rf"[\s\S]{{1,{MAX_WORD_LENGTH}}}"}, "Isolated"))
     steps.append({"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False})
     return {"type": "Sequence", "pretokenizers": steps}
 

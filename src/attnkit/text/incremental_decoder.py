@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from attnkit.text.tokenizer import Tokenizer
 
 
-class GrowingText:
+class IncrementalDecoder:
     """What comes out of ``add`` and, at last, ``end`` is together what ``Tokenizer.decode`` gives of all ids.
 
     A character whose bytes are spread over several ids comes out with the last of them.

@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 
 from attnkit.errors import DataError
-from attnkit.text.documents import MOST_LABEL, label_fault
+from attnkit.text.documents import MAX_LABEL_LENGTH, label_fault
 from attnkit.text.lines import is_stream, read_lines
 
 PAIRS = (
@@ -81,7 +81,7 @@ class Columns:
         """Names of the label's column, where there is one, and of the texts'."""
         return (() if self.label is None else (self.names[self.label],)) + self.texts
 
-    def told(self) -> str:
+    def message(self) -> str:
         """Return in words what was taken for what."""
         parts = "text", "text2"
         found = [f"'{_shown(name)}' is the {part}" for name, part in zip(self.texts, parts, strict=False)]
@@ -120,7 +120,7 @@ def find_columns(names: Sequence[str], *, labeled: bool = True, taught: Sequence
             raise ValueError(_unclear("is the label", names, left) if left else "no column is the label")
         label = left[0]
     for i in (label, *texts):
-        if i is not None and len(names[i]) > MOST_LABEL:
+        if i is not None and len(names[i]) > MAX_LABEL_LENGTH:
             raise ValueError(f"a column's name has {len(names[i]):,} characters")
     return Columns(texts[0], texts[1] if len(texts) == 2 else None, label, tuple(names))
 

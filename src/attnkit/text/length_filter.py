@@ -18,7 +18,7 @@ PADDING = 16
 
 
 @dataclass(frozen=True)
-class Judge:
+class LengthRatioFilter:
     """Knows what ratio of lengths is usual in a corpus: 1 for related languages, 10 for summaries."""
 
     usual_ratio: float
@@ -38,9 +38,9 @@ class Judge:
         return None if 1 / self.max_ratio <= ratio <= self.max_ratio else "odd_ratio"
 
 
-def with_judge(pairs: Iterable[Pair], max_ratio: float | None) -> tuple[Iterator[Pair], Judge]:
+def fit_length_filter(pairs: Iterable[Pair], max_ratio: float | None) -> tuple[Iterator[Pair], LengthRatioFilter]:
     """Return the same pairs, and a judge that has read the first of them."""
     remaining = iter(pairs)
     first = list(islice(remaining, SAMPLED))
     ratios = [(len(src) + PADDING) / (len(tgt) + PADDING) for src, tgt in first if src.strip() and tgt.strip()]
-    return chain(first, remaining), Judge(median(ratios) if ratios else 1.0, max_ratio)
+    return chain(first, remaining), LengthRatioFilter(median(ratios) if ratios else 1.0, max_ratio)

@@ -22,7 +22,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import BinaryIO, Literal, cast
 
-from attnkit.errors import AttnkitError, DataError, SystemFailure, UsageError, failure
+from attnkit.errors import AttnkitError, DataError, SystemFailure, UsageError, system_failure
 
 STDIN = Path("-")
 BOM = "\ufeff"
@@ -104,7 +104,7 @@ def only_once(path: Path) -> bool:
     return path == STDIN or is_stream(path)
 
 
-def refuse_streams(paths: Iterable[Path]) -> None:
+def check_not_streams(paths: Iterable[Path]) -> None:
     """Refuse paths that can be read only once, before work that reads its text several times.
 
     Raises:
@@ -116,7 +116,7 @@ def refuse_streams(paths: Iterable[Path]) -> None:
         raise UsageError(f"{name} can be read only once, and is read several times", help="write it to a file first")
 
 
-def refuse_overwriting(output: Path | None, texts: Iterable[Path]) -> None:
+def check_not_overwriting(output: Path | None, texts: Iterable[Path]) -> None:
     """Refuse an output file that is one of the texts to be read, standard input among them.
 
     Raises:
@@ -282,7 +282,7 @@ def _failure(path: Path, line: int, error: Exception) -> AttnkitError:
         where = f"{path}, after line {line}" if line else str(path)
         return DataError(what, where=where, help="fetch it again, or pack the text again")
     if isinstance(error, OSError):
-        return failure("read", path, error)
+        return system_failure("read", path, error)
     return SystemFailure(f"cannot read {path}: {error}")
 
 

@@ -16,7 +16,7 @@ PART = 1 << 18
 
 
 @dataclass(frozen=True)
-class Part:
+class LineChunk:
     """A line, or some of one that is long: all but the first begin with the spaces before a word."""
 
     text: str
@@ -26,7 +26,7 @@ class Part:
     """It is the last."""
 
 
-def read_parts(path: Path, most: int = PART) -> Iterator[Part]:
+def read_chunks(path: Path, most: int = PART) -> Iterator[LineChunk]:
     r"""Yield the lines of a file, without ``\n``, ``\r\n`` and a mark at the very start.
 
     Lines of more than ``most`` bytes are cut between words, so that memory does not grow with them.
@@ -44,14 +44,14 @@ def read_parts(path: Path, most: int = PART) -> Iterator[Part]:
             held += raw
             place = len(held) if ends else _between_words(held, searched)
             if place:
-                yield Part(_text(path, counts.n_lines + 1, held[:place], done), not done, ends)
+                yield LineChunk(_text(path, counts.n_lines + 1, held[:place], done), not done, ends)
             elif len(held) > MAX_BYTES:
                 what = f"this line has more than {MAX_BYTES:,} bytes without a space"
                 raise DataError(what, where=f"{path}:{counts.n_lines + 1}", help="put a line feed after each sentence")
             held, done = held[place:], 0 if ends else done + place
             counts.n_lines += ends
         if held:
-            yield Part(_text(path, counts.n_lines + 1, held, done), not done, True)
+            yield LineChunk(_text(path, counts.n_lines + 1, held, done), not done, True)
 
 
 def _between_words(raw: bytes, searched: int) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from attnkit.text.tokenizer import Tokenizer
 
 
-def encode_hidden(tokenizer: Tokenizer, line: str, mask: str) -> list[int]:
+def encode_masked(tokenizer: Tokenizer, line: str, mask: str) -> list[int]:
     """Return the ids of a line, those of ``mask`` where it stands in the line, without begin or end.
 
     A mask takes the place of one token. Where tokens bring the space before them, so does the mask; among whole words
@@ -23,7 +23,7 @@ def encode_hidden(tokenizer: Tokenizer, line: str, mask: str) -> list[int]:
     elif kind not in ("char", "bert"):
         line = re.sub(rf" +(?={re.escape(mask)})", "", line)
     ids = tokenizer.encode([line])[0]
-    id = tokenizer.symbol(mask)
+    id = tokenizer.token_id(mask)
     if line.startswith(mask) and id in ids and kind != "char":
         del ids[: ids.index(id)]  # the space before the line, alone
     return ids
@@ -39,7 +39,7 @@ def _apart(line: str, mask: str) -> str:
     return " ".join(word for word in words[:-1] if word)
 
 
-def fill(tokenizer: Tokenizer, line: str, mask: str, ids: Sequence[int | None]) -> str:
+def fill_masks(tokenizer: Tokenizer, line: str, mask: str, ids: Sequence[int | None]) -> str:
     """Return a line with tokens in the places of its masks, each with the space that it brings or without; None leaves
     the mask there.
     """

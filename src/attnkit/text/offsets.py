@@ -13,7 +13,7 @@ from itertools import chain
 import numpy as np
 import numpy.typing as npt
 
-from attnkit.text.tokenizer import LONGEST_CHUNK, Tokenizer, symbol_pattern
+from attnkit.text.tokenizer import MAX_CHUNK, Tokenizer, symbol_pattern
 
 Longs = npt.NDArray[np.int64]
 NONE = -1
@@ -62,7 +62,7 @@ def align(tokenizer: Tokenizer, texts: Sequence[str]) -> list[Aligned]:
     chunks = [tokenizer.chunks(text) for text in texts]
     unique = list(dict.fromkeys(chain.from_iterable(chunks)))
     known = dict(zip(unique, _locate(tokenizer, unique), strict=True))
-    single, space = tokenizer.config.kind == "char", len(tokenizer.lead)
+    single, space = tokenizer.config.kind == "char", len(tokenizer.word_prefix)
     return [_joined(line, [known[chunk] for chunk in line], single, space) for line in chunks]
 
 
@@ -72,7 +72,7 @@ def encode_words(tokenizer: Tokenizer, sentences: Sequence[Sequence[str]]) -> li
     Raises:
         DataError: a word holds a lone surrogate.
     """
-    spaced = ["", "" if tokenizer.lead else " "]  # before the first word, and before the others
+    spaced = ["", "" if tokenizer.word_prefix else " "]  # before the first word, and before the others
     texts = [spaced[number > 0] + word for words in sentences for number, word in enumerate(words)]
     encoded = iter(tokenizer.encode(texts))
     between = tokenizer.encode([" "])[0] if tokenizer.config.kind == "char" else []
@@ -110,14 +110,14 @@ def _locate(tokenizer: Tokenizer, chunks: Sequence[str]) -> list[Longs]:
 
     The space that stands before every chunk, where one does, is number -1.
     """
-    longest = None if tokenizer.config.kind == "word" else LONGEST_CHUNK
-    parts = [_parts(tokenizer, tokenizer.lead + chunk, longest) for chunk in chunks]
+    longest = None if tokenizer.config.kind == "word" else MAX_CHUNK
+    parts = [_parts(tokenizer, tokenizer.word_prefix + chunk, longest) for chunk in chunks]
     plain = list(dict.fromkeys(text for line in parts for text, id in line if id is None))
-    located = dict(zip(plain, tokenizer.locate(plain), strict=True))
+    located = dict(zip(plain, tokenizer.encode_with_offsets(plain), strict=True))
     found = []
     for chunk, line in zip(chunks, parts, strict=True):
         rows: Located = []
-        at = -len(tokenizer.lead)
+        at = -len(tokenizer.word_prefix)
         for text, id in line:
             here = located[text] if id is None else [(id, 0, len(text))]
             rows += [(piece, begin + at, end + at) for piece, begin, end in here]
@@ -129,12 +129,12 @@ def _locate(tokenizer: Tokenizer, chunks: Sequence[str]) -> list[Longs]:
 def _parts(tokenizer: Tokenizer, text: str, longest: int | None) -> list[tuple[str, int | None]]:
     """Return a chunk with its space as the parts that are encoded by themselves, symbols with their id."""
     if longest is None:
-        return [(text, tokenizer.symbol(text[1:]))]
+        return [(text, tokenizer.token_id(text[1:]))]
     pattern = symbol_pattern(tokenizer.config.symbols)
     parts = [text] if pattern is None else [part for part in pattern.split(text) if part]
     found: list[tuple[str, int | None]] = []
     for part in parts:
-        symbol = tokenizer.symbol(part)
+        symbol = tokenizer.token_id(part)
         if symbol is not None:
             found.append((part, symbol))
         else:

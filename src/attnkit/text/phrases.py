@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnkit.errors import RunError
-from attnkit.io.safe_read import parse_json, read_plain
+from attnkit.io.safe_read import parse_json, read_regular_file
 from attnkit.text.config import PhrasesConfig
 
 FILE = "phrases.tsv"
 """The name under which phrases lie beside an encoded text."""
-MOST_BYTES = 1 << 30
+MAX_BYTES = 1 << 30
 _HEAD = "# attnkit phrases 1 "
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -101,7 +101,7 @@ def load(path: Path) -> Phrases:
     """Read a file of phrases. Raises ``RunError`` where there is none, or it is damaged."""
     help = "attnkit word2vec phrases FILE --save phrases.tsv makes one"
     try:
-        text = read_plain(path, min(MOST_BYTES, path.stat().st_size), follow=True).decode("utf-8")
+        text = read_regular_file(path, min(MAX_BYTES, path.stat().st_size), follow=True).decode("utf-8")
     except (OSError, ValueError) as error:
         raise RunError(f"{path} cannot be read as phrases: {error}", help=help) from error
     return Phrases.from_text(text, where=str(path))

@@ -17,7 +17,7 @@ from attnkit.errors import DataError
 from attnkit.io.safe_read import parse_json
 from attnkit.text.lines import LineCounts, opened, undecodable
 
-MOST_BYTES = 1 << 28
+MAX_BYTES = 1 << 28
 """Of a file, unpacked; the largest of SQuAD has 42 MB."""
 _HELP = "the file should be JSON as SQuAD has it: data > paragraphs > context, qas > id, question, answers"
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -138,9 +138,9 @@ def _key(context: str, seed: int) -> bytes:
 
 def _parse(path: Path) -> Any:
     with opened(path, LineCounts()) as stream:
-        raw = stream.read(MOST_BYTES + 1)
-    if len(raw) > MOST_BYTES:
-        raise DataError(f"this file has more than {MOST_BYTES:,} bytes", where=str(path), help="split it by articles")
+        raw = stream.read(MAX_BYTES + 1)
+    if len(raw) > MAX_BYTES:
+        raise DataError(f"this file has more than {MAX_BYTES:,} bytes", where=str(path), help="split it by articles")
     try:
         return parse_json(raw.removeprefix(b"\xef\xbb\xbf"))
     except UnicodeDecodeError as error:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from attnkit.errors import DataError, RunError, SystemFailure
-from attnkit.io.safe_read import parse_json, read_plain
+from attnkit.io.safe_read import parse_json, read_regular_file
 from attnkit.text import vocabulary_schema as schema
 from attnkit.text.byte_alphabet import BERT_CONTINUED, CONTINUED, display
 from attnkit.text.config import SPECIALS, VocabularyConfig
@@ -33,7 +33,7 @@ FORMAT = "attnkit vocabulary"
 VERSION = 1
 REMEMBERED = 2_000_000
 """Characters of chunks that are remembered before all are forgotten (some 80 MB)."""
-LONGEST_CHUNK = 1 << 16
+MAX_CHUNK = 1 << 16
 """Characters without a space that are encoded as one: beyond, memory would run out before the text does."""
 
 _SPACED = re.compile(r" +[^ ]*")
@@ -57,9 +57,9 @@ class Tokenizer:
         """
         self.config = config
         self._engine_json = engine
-        self._names = schema.check(config, engine)
+        self._names = schema.validate(config, engine)
         self._engine = build(engine)
-        self._bytes = schema.meanings(config, self._names)
+        self._bytes = schema.token_bytes(config, self._names)
         # a word vocabulary knows a symbol only as a word, with the space that begins every word
         space = " " if config.kind == "word" else ""
         self._symbols = {space + symbol: len(SPECIALS) + i for i, symbol in enumerate(config.symbols)}
@@ -78,22 +78,22 @@ class Tokenizer:
         """Number of entries that only fill up the size and never occur."""
         return sum(UNUSED.fullmatch(name) is not None for name in self._names)
 
-    def symbol(self, text: str) -> int | None:
+    def token_id(self, text: str) -> int | None:
         """Return the id of a text that always stays one token, None where it is none."""
         return self._symbols.get((" " if self.config.kind == "word" else "") + text)
 
-    def continues(self, id: int) -> bool:
+    def is_continuation(self, id: int) -> bool:
         """Return whether an entry is one that WordPiece uses inside a word alone."""
         mark = {"wordpiece": CONTINUED, "bert": BERT_CONTINUED}.get(self.config.kind)
         return mark is not None and self._names[id].startswith(mark)
 
     @property
-    def lead(self) -> str:
+    def word_prefix(self) -> str:
         """What stands before each chunk when it is encoded."""
         return "" if self.config.kind == "gpt2" else " "
 
     def chunks(self, line: str) -> list[str]:
-        """Return the parts of a line, in order, that are encoded each on its own; they lack the ``lead``."""
+        """Return the parts of a line, in order, that are encoded each on its own; they lack the ``word_prefix``."""
         if self.config.kind == "gpt2":  # which tells a first word from the others
             return _BEFORE_SPACES.split(line) if line else []
         return cut(line, runs=self.config.kind != "word")
@@ -130,7 +130,7 @@ class Tokenizer:
             return texts
         return [text[1:] if text.startswith(" ") else text for text in texts]
 
-    def pieces(self, ids: Iterable[int]) -> list[str]:
+    def tokens(self, ids: Iterable[int]) -> list[str]:
         """Return each id for people: a space shows as ``▁``, parts of a character and controls as ``<0x..>``."""
         shown = self._shown
         return [shown[i] if i in shown else shown.setdefault(i, self._show(i)) for i in ids]
@@ -142,7 +142,7 @@ class Tokenizer:
         """Return the bytes of UTF-8 that an id stands for, none for padding and the like."""
         return self._bytes[id]
 
-    def locate(self, texts: list[str]) -> list[list[tuple[int, int, int]]]:
+    def encode_with_offsets(self, texts: list[str]) -> list[list[tuple[int, int, int]]]:
         """Return for each text without symbols its ids, each with where it begins and ends, in characters as given.
 
         Raises:
@@ -172,8 +172,8 @@ class Tokenizer:
             "tokenizer": self._engine_json,
         }
         text = json.dumps(tree, ensure_ascii=False, separators=(",", ":")) + "\n"
-        if len(text.encode()) > schema.MOST_BYTES:
-            what = f"the vocabulary would take more than {schema.MOST_BYTES:,} bytes"
+        if len(text.encode()) > schema.MAX_BYTES:
+            what = f"the vocabulary would take more than {schema.MAX_BYTES:,} bytes"
             raise DataError(what, where="vocabulary.size", help="ask for fewer entries")
         return text
 
@@ -186,7 +186,7 @@ class Tokenizer:
         """
         raw = text.encode("utf-8", errors="surrogatepass") if isinstance(text, str) else text
         try:
-            if len(raw) > schema.MOST_BYTES:
+            if len(raw) > schema.MAX_BYTES:
                 raise ValueError("it is far too long")
             tree = parse_json(raw)
             if not isinstance(tree, dict) or tree.get("format") != FORMAT or type(tree.get("version")) is not int:
@@ -211,7 +211,7 @@ class Tokenizer:
             return
         self._remembered += sum(map(len, new))
         try:
-            self._known.update(zip(new, self._encode_chunks([self.lead + chunk for chunk in new]), strict=True))
+            self._known.update(zip(new, self._encode_chunks([self.word_prefix + chunk for chunk in new]), strict=True))
         except TypeError as error:  # what tokenizers raises for a str that has no UTF-8
             raise _surrogate() from error
 
@@ -226,12 +226,12 @@ class Tokenizer:
         return [[id for part in line for id in ids[part]] for line in parts]
 
     def _run(self, texts: list[str]) -> Iterator[list[int]]:
-        if self.config.kind != "word" and any(len(text) > LONGEST_CHUNK for text in texts):
+        if self.config.kind != "word" and any(len(text) > MAX_CHUNK for text in texts):
             return map(self._run_long, texts)
         return (encoding.ids for encoding in self._engine.encode_batch_fast(texts, add_special_tokens=False))
 
     def _run_long(self, text: str) -> list[int]:
-        pieces = (text[i : i + LONGEST_CHUNK] for i in range(0, len(text), LONGEST_CHUNK))
+        pieces = (text[i : i + MAX_CHUNK] for i in range(0, len(text), MAX_CHUNK))
         return [id for piece in pieces for id in self._engine.encode(piece, add_special_tokens=False).ids]
 
 
@@ -243,7 +243,7 @@ def load(path: Path) -> Tokenizer:
     """
     help = "attnkit vocab FILE... -o vocab.json makes one"
     try:
-        raw = read_plain(path, schema.MOST_BYTES, follow=True)
+        raw = read_regular_file(path, schema.MAX_BYTES, follow=True)
     except FileNotFoundError as error:
         raise RunError(f"there is no vocabulary file {path}", help=help) from error
     except ValueError as error:

@@ -20,20 +20,20 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, Field, ValidationError
 
 from attnkit.errors import DataError, RunError, SystemFailure
-from attnkit.io.safe_read import open_plain, parse_json
-from attnkit.text.config import MOST_ENTRIES
+from attnkit.io.safe_read import open_regular_file, parse_json
+from attnkit.text.config import MAX_ENTRIES
 
 FORMAT: Literal["attnkit lexicon"] = "attnkit lexicon"
-MOST_LINES = 1 << 24
-MOST_BYTES = 1 << 30
-MOST_HEADER = 1 << 16
-MOST_FREQUENT = 1000
+MAX_LINES = 1 << 24
+MAX_BYTES = 1 << 30
+MAX_HEADER_BYTES = 1 << 16
+MAX_FREQUENT = 1000
 _MARK = b"# "
 _SHORTEST = 5  # bytes of a line
 _MAKE = "attnkit align SRC TGT -o FILE makes one"
 _MAKE_TOKENS = "attnkit align SRC TGT --run RUN -o FILE makes one for that run"
 
-Id = Annotated[int, Field(ge=0, lt=MOST_ENTRIES)]
+Id = Annotated[int, Field(ge=0, lt=MAX_ENTRIES)]
 Fingerprint = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
@@ -44,11 +44,11 @@ class Header(BaseModel, frozen=True, extra="forbid", strict=True):
     version: Literal[1] = 1
     units: Literal["words", "tokens"]
     """Words between white space, or tokens of two vocabularies."""
-    lines: int = Field(ge=0, le=MOST_LINES)
+    lines: int = Field(ge=0, le=MAX_LINES)
     """How many follow."""
     vocabularies: tuple[Fingerprint, Fingerprint] | None = None
     """Of tokens: the fingerprints of the source's and the target's vocabulary."""
-    frequent: tuple[Id, ...] = Field(default=(), max_length=MOST_FREQUENT)
+    frequent: tuple[Id, ...] = Field(default=(), max_length=MAX_FREQUENT)
     """Of tokens: the target's most frequent ones, the most frequent first."""
 
 
@@ -75,8 +75,8 @@ def lexicon_lines(
         DataError: There are more than a lexicon may have.
     """
     n_lines = len(entries.sources)
-    if n_lines > MOST_LINES:
-        what = f"the dictionary would have {n_lines:,} lines, more than {MOST_LINES:,}"
+    if n_lines > MAX_LINES:
+        what = f"the dictionary would have {n_lines:,} lines, more than {MAX_LINES:,}"
         raise DataError(what, help="raise --min-prob or lower --best")
     units: Literal["words", "tokens"] = "words" if names else "tokens"
     header = Header(units=units, lines=n_lines, vocabularies=vocabularies, frequent=tuple(frequent))
@@ -159,7 +159,7 @@ def _opened(path: Path) -> Iterator[tuple[Header, Iterator[_Row]]]:
     """Yield the header of a lexicon and an iterator over its other lines, as many as it says."""
     with ExitStack() as stack:
         try:
-            stream = stack.enter_context(open_plain(path, follow=True))
+            stream = stack.enter_context(open_regular_file(path, follow=True))
             header = _header(stream)
         except FileNotFoundError as error:
             raise RunError(f"there is no lexicon {path}", help=_MAKE) from error
@@ -173,7 +173,7 @@ def _opened(path: Path) -> Iterator[tuple[Header, Iterator[_Row]]]:
 def _header(stream: BinaryIO) -> Header:
     """Read the first line. Raises ``ValueError`` where it is none, or promises more than the file can hold."""
     size = os.fstat(stream.fileno()).st_size
-    raw = stream.readline(MOST_HEADER)
+    raw = stream.readline(MAX_HEADER_BYTES)
     if not raw.startswith(_MARK) or not raw.endswith(b"\n"):
         raise ValueError("it does not say that it is one")
     text = raw[len(_MARK) :]
@@ -184,8 +184,8 @@ def _header(stream: BinaryIO) -> Header:
         first = error.errors(include_url=False)[0]
         place = ".".join(map(str, first["loc"]))[:80]
         raise ValueError(f"in its first line {place}: {first['msg']}") from error
-    if size > MOST_BYTES or header.lines * _SHORTEST > size:
-        raise ValueError(f"{size:,} bytes are {'too many' if size > MOST_BYTES else 'fewer than it says'}")
+    if size > MAX_BYTES or header.lines * _SHORTEST > size:
+        raise ValueError(f"{size:,} bytes are {'too many' if size > MAX_BYTES else 'fewer than it says'}")
     return header
 
 
@@ -227,5 +227,5 @@ def select(sources: NDArray[np.int64], targets: NDArray[np.int64], probs: NDArra
 def most_frequent(words: NDArray[np.int32], n_words: int) -> list[int]:
     """Return the numbers (below ``n_words``) that occur most often, the lower one first among equals."""
     counts = np.bincount(words, minlength=n_words)
-    order = np.argsort(-counts, kind="stable")[:MOST_FREQUENT]
+    order = np.argsort(-counts, kind="stable")[:MAX_FREQUENT]
     return [int(number) for number in order if counts[number] > 0]

@@ -17,18 +17,18 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-LONGEST_PIECE = 24
-LONGEST_WORD = 48
+MAX_PIECE_LENGTH = 24
+MAX_WORD_LENGTH = 48
 """Bytes; longer words are cut. Short enough that probabilities do not underflow."""
-MOST_WORDS = 150_000
+MAX_WORDS = 150_000
 """Distinct words that are looked at, the most frequent ones: bounds memory to some 500 MB."""
 SEEDS_PER_PIECE = 16
-FEWEST_SEEDS = 50_000
+MIN_SEEDS = 50_000
 SHRINK = 0.75
 """Share of the pieces, single bytes aside, that outlives one round."""
 FLOOR = 1e-6
 """Least probability of a single byte."""
-LEAST_COUNT = 0.05
+MIN_COUNT = 0.05
 """Pieces that are expected more rarely count as this: e to the digamma of it is 2e-9, and never 0."""
 
 Ints = NDArray[np.int64]
@@ -45,7 +45,7 @@ class Piece(NamedTuple):
 def train_unigram(counts: Mapping[bytes, int], n_pieces: int, min_frequency: int = 2) -> list[Piece]:
     """Return the 256 bytes and at most ``n_pieces - 256`` longer pieces, the likeliest first."""
     corpus = _Corpus.of(counts)
-    seeds = _find_seeds(corpus, max(FEWEST_SEEDS, SEEDS_PER_PIECE * n_pieces), min_frequency)
+    seeds = _find_seeds(corpus, max(MIN_SEEDS, SEEDS_PER_PIECE * n_pieces), min_frequency)
     words, within = _word_lattice(corpus, seeds), _piece_lattice(corpus, seeds)
     is_byte = seeds.length == 1
     alive = np.ones(len(is_byte), dtype=np.bool_)
@@ -80,10 +80,10 @@ class _Corpus:
     def of(counts: Mapping[bytes, int]) -> _Corpus:
         parts: dict[bytes, int] = {}
         for word, count in counts.items():
-            for begin in range(0, len(word), LONGEST_WORD):
-                part = word[begin : begin + LONGEST_WORD]
+            for begin in range(0, len(word), MAX_WORD_LENGTH):
+                part = word[begin : begin + MAX_WORD_LENGTH]
                 parts[part] = parts.get(part, 0) + count
-        chosen = sorted(parts.items(), key=lambda item: (-item[1], item[0]))[:MOST_WORDS]
+        chosen = sorted(parts.items(), key=lambda item: (-item[1], item[0]))[:MAX_WORDS]
         lengths = np.array([len(word) for word, _ in chosen], dtype=np.int64)
         start = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
         text = np.frombuffer(b"".join(word for word, _ in chosen), dtype=np.uint8)
@@ -115,7 +115,7 @@ def _find_seeds(corpus: _Corpus, most: int, min_frequency: int) -> _Seeds:
     weight = corpus.count[corpus.word]
     ids = corpus.text.astype(np.int64)
     found = [_Level(np.arange(len(ids)), ids, _sums(ids, weight, 256))]
-    for n in range(2, LONGEST_PIECE + 1):
+    for n in range(2, MAX_PIECE_LENGTH + 1):
         level = _lengthen(found[-1], corpus, n, weight, max(2, min_frequency))
         if not len(level.frequency):
             break
@@ -253,7 +253,7 @@ def _loss(within: _Lattice, expected: Floats, probability: Floats) -> Floats:
 
 def _reestimate(expected: Floats, alive: NDArray[np.bool_], is_byte: NDArray[np.bool_]) -> Floats:
     """Return probabilities by variational Bayes, which presses rare pieces down (Liang and Klein 2009)."""
-    counts = np.maximum(expected, LEAST_COUNT)
+    counts = np.maximum(expected, MIN_COUNT)
     probability = np.exp(_digamma(counts) - np.log(max(1.0, expected.sum())))
     return np.where(alive, np.where(is_byte, np.maximum(probability, FLOOR), probability), 0.0)
 

@@ -24,7 +24,7 @@ from attnkit.text.config import SPECIALS, VocabularyConfig
 from attnkit.text.lines import read_lines
 from attnkit.text.tokenizer import Tokenizer, cut, symbol_pattern
 from attnkit.text.unigram import train_unigram
-from attnkit.text.vocabulary_subprocess import train_apart
+from attnkit.text.vocabulary_subprocess import train_in_subprocess
 
 DISTINCT = 1_000_000
 """Distinct chunks that are counted before those seen once are forgotten, to bound memory."""
@@ -62,11 +62,11 @@ def train_vocabulary(text: Sequence[Path] | Iterable[str], config: VocabularyCon
             head.append(line)
             n_characters += len(line)
             if n_characters > AT_ONCE:
-                return Tokenizer.from_json(train_apart(chain(head, lines), config))
-    return train_here(chain(head, lines), config)
+                return Tokenizer.from_json(train_in_subprocess(chain(head, lines), config))
+    return train_in_process(chain(head, lines), config)
 
 
-def train_here(lines: Iterator[str], config: VocabularyConfig) -> Tokenizer:
+def train_in_process(lines: Iterator[str], config: VocabularyConfig) -> Tokenizer:
     """Train a vocabulary in this process on lines that are not blank, as ``train_vocabulary`` does.
 
     Raises:

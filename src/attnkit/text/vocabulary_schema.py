@@ -15,13 +15,13 @@ from typing import Any
 
 from attnkit.text import hf_pipelines as engine
 from attnkit.text.byte_alphabet import BERT_CONTINUED, BYTE_OF, CONTINUED
-from attnkit.text.config import MOST_ENTRIES, SPECIALS, VocabularyConfig
+from attnkit.text.config import MAX_ENTRIES, SPECIALS, VocabularyConfig
 
-MOST_BYTES = 1 << 25
+MAX_BYTES = 1 << 25
 """Of a vocabulary file; 250,000 entries with their merges take 10 MB."""
-LONGEST_PIECE = 4 * engine.LONGEST_WORD
+MAX_TOKEN_BYTES = 4 * engine.MAX_WORD_LENGTH
 """Characters of an entry of the kinds that look entries up letter by letter."""
-MOST_NODES = 2_000_000
+MAX_NODES = 2_000_000
 """Of the tree of letters that the library makes of a unigram vocabulary: at 360 bytes each 720 MB, < 1 GB in all."""
 UNUSED = re.compile("<unused[0-9]+>")
 
@@ -29,7 +29,7 @@ _BYTE = re.compile("<0x[0-9A-F]{2}>")
 _BLANK: dict[str, Any] = {"vocab": None, "merges": None}
 
 
-def check(config: VocabularyConfig, tree: Any) -> list[str]:
+def validate(config: VocabularyConfig, tree: Any) -> list[str]:
     """Return the entries of a tokenizer's JSON form in order of their ids.
 
     Raises:
@@ -74,8 +74,8 @@ def _listed(vocab: Any) -> list[str]:
 
 
 def _check_entries(config: VocabularyConfig, names: Sequence[str]) -> None:
-    if len(names) > MOST_ENTRIES:
-        raise ValueError(f"it has {len(names):,} entries, more than {MOST_ENTRIES:,}")
+    if len(names) > MAX_ENTRIES:
+        raise ValueError(f"it has {len(names):,} entries, more than {MAX_ENTRIES:,}")
     fixed = (*SPECIALS, *(f"<symbol{i}>" for i in range(len(config.symbols))))
     if tuple(names[: len(fixed)]) != fixed:
         raise ValueError("the vocabulary does not begin with the special entries and the symbols")
@@ -84,22 +84,22 @@ def _check_entries(config: VocabularyConfig, names: Sequence[str]) -> None:
         raise ValueError("an entry is empty or stands twice")
     if config.kind == "char" and not all(len(name) == 1 or _BYTE.fullmatch(name) or _unused(name) for name in rest):
         raise ValueError("an entry is no single character")
-    if config.kind == "bert" and max(map(len, rest), default=0) > LONGEST_PIECE:
-        raise ValueError(f"an entry has more than {LONGEST_PIECE} characters")
+    if config.kind == "bert" and max(map(len, rest), default=0) > MAX_TOKEN_BYTES:
+        raise ValueError(f"an entry has more than {MAX_TOKEN_BYTES} characters")
     if config.kind in ("char", "word", "bert"):
         "".join(rest).encode()  # a lone surrogate is a ValueError
         return
     bare = [name.removeprefix(CONTINUED) for name in rest] if config.kind == "wordpiece" else rest
     if not all(bare) or not set("".join(bare)) <= BYTE_OF.keys():
         raise ValueError("an entry is not written in the byte alphabet")
-    if config.kind not in ("bpe", "gpt2") and max(map(len, bare), default=0) > LONGEST_PIECE:
-        raise ValueError(f"an entry has more than {LONGEST_PIECE} characters")
-    if config.kind == "unigram" and n_nodes(rest) > MOST_NODES:
+    if config.kind not in ("bpe", "gpt2") and max(map(len, bare), default=0) > MAX_TOKEN_BYTES:
+        raise ValueError(f"an entry has more than {MAX_TOKEN_BYTES} characters")
+    if config.kind == "unigram" and n_nodes(rest) > MAX_NODES:
         raise ValueError("its entries are too many and too long")
 
 
 def _check_merges(merges: Any, names: set[str]) -> None:
-    if not isinstance(merges, list) or len(merges) > MOST_ENTRIES:
+    if not isinstance(merges, list) or len(merges) > MAX_ENTRIES:
         raise ValueError("its merges are no list, or too long a one")
     for merge in merges:
         if not isinstance(merge, list) or len(merge) != 2 or not all(isinstance(part, str) for part in merge):
@@ -109,7 +109,7 @@ def _check_merges(merges: Any, names: set[str]) -> None:
             raise ValueError("a merge speaks of an entry that is not there")
 
 
-def meanings(config: VocabularyConfig, names: Sequence[str]) -> list[bytes]:
+def token_bytes(config: VocabularyConfig, names: Sequence[str]) -> list[bytes]:
     """Return the bytes of UTF-8 that each entry stands for, none for padding and the like."""
     n_fixed = len(SPECIALS) + len(config.symbols)
     unknown = b" <unk>" if config.kind == "word" else b"<unk>"

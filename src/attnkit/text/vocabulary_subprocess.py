@@ -34,12 +34,12 @@ _ERRORS: dict[str, type[AttnkitError]] = {
 # Without the folder that python puts before all others: a json.py that lies there is not the one that is meant.
 _PROGRAM = (
     "import sys; parent, *sys.path = sys.argv[1:]; "
-    "from attnkit.text.vocabulary_subprocess import serve; serve(int(parent))"
+    "from attnkit.text.vocabulary_subprocess import worker_main; worker_main(int(parent))"
 )
 
 
-def train_apart(lines: Iterable[str], config: VocabularyConfig) -> str:
-    """Return the JSON form of the vocabulary that ``train_here`` makes of the same lines.
+def train_in_subprocess(lines: Iterable[str], config: VocabularyConfig) -> str:
+    """Return the JSON form of the vocabulary that ``train_in_process`` makes of the same lines.
 
     Raises:
         AttnkitError: what it raises there.
@@ -67,7 +67,7 @@ def train_apart(lines: Iterable[str], config: VocabularyConfig) -> str:
 
 
 @contextmanager
-def signals_held() -> Iterator[None]:
+def defer_signals() -> Iterator[None]:
     """Let SIGTERM and SIGINT wait until the block has ended; what is started in it never gets any of them."""
     noted: list[int] = []
     here = threading.current_thread() is threading.main_thread()
@@ -89,7 +89,7 @@ def _process() -> Iterator[subprocess.Popen[bytes]]:
     command = [sys.executable, "-c", _PROGRAM, str(os.getpid()), *sys.path]
     process: subprocess.Popen[bytes] | None = None
     try:
-        with signals_held():
+        with defer_signals():
             process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         yield process
     finally:
@@ -136,16 +136,16 @@ def end_with_parent(parent: int) -> None:
         os._exit(1)
 
 
-def serve(parent: int) -> None:
+def worker_main(parent: int) -> None:
     """Be that process: read settings and text from standard input, write what came of them to standard output."""
     end_with_parent(parent)
-    from attnkit.text.vocabulary import train_here
+    from attnkit.text.vocabulary import train_in_process
 
     source = cast(BufferedReader, sys.stdin.buffer)
     config = VocabularyConfig.model_validate_json(source.readline())
     answer: dict[str, str | None]
     try:
-        answer = {"vocabulary": train_here(_receive(source), config).to_json()}
+        answer = {"vocabulary": train_in_process(_receive(source), config).to_json()}
     except tuple(_ERRORS.values()) as error:
         answer = {"error": type(error).__name__, "what": error.what, "where": error.where, "help": error.help}
     sys.stdout.buffer.write(json.dumps(answer).encode())

@@ -26,7 +26,7 @@ _INSIDE = "'’"
 
 
 @dataclass(frozen=True)
-class Joints:
+class WordBoundaries:
     """How ids join: an id goes on with a word if its ``first`` is not 0 and is the ``last`` of the id before.
 
     A ``last`` of 3 goes with every ``first`` but 0: a space alone belongs to the word that it stands before.
@@ -37,7 +37,7 @@ class Joints:
     last: Kinds
     """(V,)"""
 
-    def begins(self, ids: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.bool_]:
+    def word_starts(self, ids: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.bool_]:
         """Return where in rows of ids (B, T) a word begins; padding and special ids are words of their own."""
         first = self.first[ids]
         found: npt.NDArray[np.bool_] = first == _APART
@@ -47,16 +47,16 @@ class Joints:
         return found
 
 
-def joints(tokenizer: Tokenizer) -> Joints:
+def word_boundaries(tokenizer: Tokenizer) -> WordBoundaries:
     """Return how the ids of a vocabulary join; those of whole words never do."""
     first, last = np.zeros((2, tokenizer.vocab_size), np.uint8)
     if tokenizer.config.kind != "word":
         for id in range(len(SPECIALS) + len(tokenizer.config.symbols), tokenizer.vocab_size):
             first[id], last[id] = _ends(tokenizer, id)
-    return Joints(first, last)
+    return WordBoundaries(first, last)
 
 
-def ordinary(tokenizer: Tokenizer) -> npt.NDArray[np.int64]:
+def ordinary_tokens(tokenizer: Tokenizer) -> npt.NDArray[np.int64]:
     """Return the ids that stand for text: neither special nor unused, nor symbols."""
     n_fixed = len(SPECIALS) + len(tokenizer.config.symbols)
     return np.array([id for id in range(n_fixed, tokenizer.vocab_size) if tokenizer.bytes_of(id)], np.int64)
@@ -65,7 +65,7 @@ def ordinary(tokenizer: Tokenizer) -> npt.NDArray[np.int64]:
 def _ends(tokenizer: Tokenizer, id: int) -> tuple[int, int]:
     text = tokenizer.bytes_of(id).decode("utf-8", errors="replace")
     if tokenizer.config.kind in ("wordpiece", "bert"):  # which says itself what goes on
-        return (_LETTERS if tokenizer.continues(id) else _APART), _LETTERS
+        return (_LETTERS if tokenizer.is_continuation(id) else _APART), _LETTERS
     if not text or text.isspace():
         return _APART, (_OPEN if text and tokenizer.config.kind != "char" else _APART)
     return (_APART if text[0].isspace() else _kind(text[0])), _kind(text[-1])

@@ -13,12 +13,12 @@ from attnkit.errors import RunError
 
 FILE = "words.tsv"
 """The name under which a run's checkpoints hold the list."""
-MOST_WORDS = 1 << 28
+MAX_WORDS = 1 << 28
 """Of a list. A word takes some 100 bytes in memory."""
 
 
 @dataclass(frozen=True, eq=False)
-class WordList:
+class WordVocabulary:
     """Words in the order of their ids: by falling count, among equals as they first occur."""
 
     words: list[str]
@@ -33,8 +33,8 @@ class WordList:
         return word in self._index
 
     def __eq__(self, other: object) -> bool:
-        same = isinstance(other, WordList) and self.words == other.words
-        return same and isinstance(other, WordList) and bool(np.array_equal(self.counts, other.counts))
+        same = isinstance(other, WordVocabulary) and self.words == other.words
+        return same and isinstance(other, WordVocabulary) and bool(np.array_equal(self.counts, other.counts))
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -60,7 +60,7 @@ class WordList:
         return "".join(f"{word}\t{n}\n" for word, n in zip(self.words, self.counts.tolist(), strict=True)).encode()
 
     @classmethod
-    def from_bytes(cls, data: bytes, *, where: str = FILE) -> WordList:
+    def from_bytes(cls, data: bytes, *, where: str = FILE) -> WordVocabulary:
         """Read what ``to_bytes`` gives. Raises ``RunError`` naming the line that cannot be one of it."""
         try:
             lines = data.decode("utf-8").split("\n")
@@ -68,8 +68,8 @@ class WordList:
             raise _damaged(where, data.count(b"\n", 0, error.start) + 1, "is no UTF-8") from error
         if lines.pop():
             raise _damaged(where, len(lines) + 1, "is cut off")
-        if len(lines) > MOST_WORDS:
-            raise _damaged(where, MOST_WORDS + 1, f"is more than the {MOST_WORDS:,} words that a list may have")
+        if len(lines) > MAX_WORDS:
+            raise _damaged(where, MAX_WORDS + 1, f"is more than the {MAX_WORDS:,} words that a list may have")
         words, counts, last = [], np.empty(len(lines), np.int64), 1 << 62
         for number, line in enumerate(lines):
             word, tab, count = line.partition("\t")

@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field, model_validator
 
 ScheduleName = Literal["constant", "inverse_sqrt", "noam", "cosine", "linear", "wsd", "plateau"]
 
-MOST = 10**15
+MAX_COUNT = 10**15
 """Of anything that is counted: far beyond any run, and exact as a floating-point number."""
 
 LOWER_IS_BETTER = frozenset({"loss", "nll", "perplexity", "ter", "error"})
@@ -35,7 +35,7 @@ class OptimizationConfig(BaseModel, frozen=True, extra="forbid", strict=True, us
     1/sqrt(step); ``cosine`` and ``linear`` fall to ``min_rate`` at the run's end; ``wsd`` stays, then falls over the
     last ``decay_share``; ``plateau`` falls when the metric stalls. ``noam`` is equation 3 of Vaswani et al. 2017,
     where ``learning_rate`` stands for d_model**-0.5 and is not the highest value."""
-    warmup_steps: int = Field(default=400, ge=0, le=MOST)
+    warmup_steps: int = Field(default=400, ge=0, le=MAX_COUNT)
     """Steps over which the learning rate rises linearly from zero."""
     warmup_fraction: float = Field(default=1.0, gt=0, le=1)
     """Most of the run that this rise may take, so that few sentences are not warmed up for and nothing more. Not for
@@ -46,7 +46,7 @@ class OptimizationConfig(BaseModel, frozen=True, extra="forbid", strict=True, us
     """Share of the run, at its end, in which ``wsd`` lets the learning rate fall."""
     plateau_factor: float = Field(default=0.5, gt=0, lt=1)
     """What ``plateau`` multiplies the learning rate by when ``limits.metric`` stalls."""
-    plateau_patience: int = Field(default=3, ge=1, le=MOST)
+    plateau_patience: int = Field(default=3, ge=1, le=MAX_COUNT)
     """Evaluations in a row without improvement after which ``plateau`` lowers the learning rate."""
     gradient_accumulation_steps: int = Field(default=1, ge=1, le=1 << 16)
     """Micro-batches that a step is split into: less memory, the same gradient."""
@@ -67,15 +67,15 @@ class OptimizationConfig(BaseModel, frozen=True, extra="forbid", strict=True, us
 class LimitsConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
     """When training ends: at the first limit that is reached. At least one of the first four is needed."""
 
-    max_steps: int | None = Field(default=None, ge=1, le=MOST)
+    max_steps: int | None = Field(default=None, ge=1, le=MAX_COUNT)
     """Most optimizer steps."""
     max_epochs: float | None = Field(default=None, gt=0, le=1e6)
     """Most passes over the training data; 0.5 is half a pass."""
-    max_tokens: int | None = Field(default=None, ge=1, le=MOST)
+    max_tokens: int | None = Field(default=None, ge=1, le=MAX_COUNT)
     """Most source and target tokens, padding not counted."""
     max_minutes: float | None = Field(default=None, gt=0, le=1e9)
     """Most minutes of wall time over all restarts, evaluation included. Such a run cannot be repeated bit for bit."""
-    early_stopping_patience: int | None = Field(default=None, ge=1, le=MOST)
+    early_stopping_patience: int | None = Field(default=None, ge=1, le=MAX_COUNT)
     """Also end after this many evaluations in a row without improvement. Null: never."""
     metric: str = Field(default="bleu", min_length=1)
     """Metric that decides what is best, what is a stall and when patience ends. ``loss``, ``nll``, ``perplexity``,
@@ -98,7 +98,7 @@ class LimitsConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attr
 class EvaluationConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
     """When the validation set is looked at; always at the end as well."""
 
-    every_steps: int | None = Field(default=None, ge=1, le=MOST)
+    every_steps: int | None = Field(default=None, ge=1, le=MAX_COUNT)
     """Evaluate after every so many steps. Null: see ``every_epochs``."""
     every_epochs: float | None = Field(default=None, gt=0, le=1e6)
     """Evaluate after every so many passes over the data; 0.5 is twice a pass. Null with ``every_steps`` null: 1."""
@@ -115,13 +115,13 @@ class EvaluationConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_
 class CheckpointConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
     """Which moments of training are kept on disk."""
 
-    save_every: int | None = Field(default=None, ge=1, le=MOST)
+    save_every: int | None = Field(default=None, ge=1, le=MAX_COUNT)
     """Save after every so many steps, besides at every evaluation and at the end. Null: only then."""
-    keep_last: int = Field(default=2, ge=1, le=MOST)
+    keep_last: int = Field(default=2, ge=1, le=MAX_COUNT)
     """Newest checkpoints that are kept."""
-    keep_best: int = Field(default=1, ge=0, le=MOST)
+    keep_best: int = Field(default=1, ge=0, le=MAX_COUNT)
     """Checkpoints kept for having the best ``limits.metric``."""
-    average: int = Field(default=0, ge=0, le=MOST)
+    average: int = Field(default=0, ge=0, le=MAX_COUNT)
     """At the end also save the mean of this many of the newest checkpoints, which are kept for it. 0: do not."""
 
 

@@ -38,7 +38,7 @@ class _Slot:
 
 
 @dataclass(frozen=True)
-class Part:
+class ParamGroup:
     """Neighbours that the optimizer treats alike."""
 
     span: slice
@@ -68,9 +68,11 @@ class FlatParameters:
         rate_of = {n: 1.0 if rates is None else rates.get(n, 1.0) for n, _ in trainable}
         kinds = [(decayed, rate) for decayed in (True, False) for rate in dict.fromkeys(rate_of.values())]
         groups = [[(n, p) for n, p in trainable if (p.dim() > 1, rate_of[n]) == kind] for kind in kinds]
-        self._slots, ends = _lay_out([*groups, [(n, p) for n, p in named if not p.requires_grad]])
+        self._slots, ends = _assign_offsets([*groups, [(n, p) for n, p in named if not p.requires_grad]])
         spans = map(slice, [0, *ends], ends)
-        self.parts = [Part(span, *kind) for span, kind in zip(spans, kinds, strict=False) if span.stop > span.start]
+        self.parts = [
+            ParamGroup(span, *kind) for span, kind in zip(spans, kinds, strict=False) if span.stop > span.start
+        ]
         """What is trained, end to end."""
         self.n_trainable = self.parts[-1].span.stop if self.parts else 0
         device = named[0][1].device
@@ -89,7 +91,7 @@ class FlatParameters:
             slot.parameter.grad = view
         self._n_accumulated = 0
 
-    def accumulate(self) -> None:
+    def accumulate_grads(self) -> None:
         """Take in the gradient of one micro-batch, after its backward pass."""
         for slot, view in self._gradients:
             if slot.parameter.grad is not view:
@@ -103,25 +105,25 @@ class FlatParameters:
             self._local.zero_()
         self._n_accumulated += 1
 
-    def share(self, reduce: Callable[[Tensor], None] | None) -> None:
+    def all_reduce_grads(self, reduce: Callable[[Tensor], None] | None) -> None:
         """Sum the gradient over ranks in place, by one call; nothing to do without ``reduce``."""
         if reduce is not None:
             reduce(self.gradient)
 
-    def norm(self) -> Tensor:
+    def grad_norm(self) -> Tensor:
         """Return the Euclidean norm of the gradient, a scalar, without waiting for the device."""
         # In blocks: one float32 sum of squares over 60 M elements is off by 0.5 % on CPU, this one by 1e-6.
         norm: Tensor = torch.linalg.vector_norm(torch.linalg.vector_norm(self.gradient.view(-1, _NORM_BLOCK), dim=1))
         return norm
 
-    def clear(self) -> None:
+    def zero_grad(self) -> None:
         """Zero the gradients for the next step."""
         self.gradient.zero_()
         if self._local is not self.gradient:
             self._local.zero_()  # a backward pass that failed before accumulate() leaves its gradients there
         self._n_accumulated = 0
 
-    def publish(self) -> None:
+    def sync_working_copy(self) -> None:
         """Give the module the master weights, after they changed."""
         if self.working is not self.master:
             self.working.copy_(self.master)
@@ -131,7 +133,7 @@ class FlatParameters:
         return {slot.name: slot.view(flat) for slot in self._slots if slot.start < len(flat)}
 
     @contextmanager
-    def showing(self, flat: Tensor) -> Iterator[nn.Module]:
+    def use_weights(self, flat: Tensor) -> Iterator[nn.Module]:
         """Let the module compute with the weights ``flat`` (laid out like ``master``); nothing is copied.
 
         For evaluation only: gradients must not be taken meanwhile.
@@ -147,7 +149,7 @@ class FlatParameters:
             slot.parameter.data = slot.view(flat)
 
 
-def _lay_out(groups: list[list[tuple[str, nn.Parameter]]]) -> tuple[list[_Slot], list[int]]:
+def _assign_offsets(groups: list[list[tuple[str, nn.Parameter]]]) -> tuple[list[_Slot], list[int]]:
     """Place the parameters of each group one after another; return the slots and where each group ends."""
     slots, ends, place = [], [], 0
     for group in groups:

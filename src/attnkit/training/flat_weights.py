@@ -15,7 +15,7 @@ from attnkit.training.optimizer import AdamW
 from attnkit.training.parameter_store import Tensors, buffers_of
 
 
-class FlatWeights:
+class FlatParameterStore:
     """Weights and moments as ``Weights`` has it. Building it moves the model's parameters into flat buffers."""
 
     def __init__(
@@ -44,17 +44,17 @@ class FlatWeights:
         """Updates taken."""
         return self.optimizer.n_updates
 
-    def accumulate(self) -> None:
+    def accumulate_grads(self) -> None:
         """Take in the gradient of one micro-batch."""
-        self.flat.accumulate()
+        self.flat.accumulate_grads()
 
-    def share(self, reduce: Callable[[Tensor], None] | None) -> None:
+    def all_reduce_grads(self, reduce: Callable[[Tensor], None] | None) -> None:
         """Sum the gradient over ranks, by one call."""
-        self.flat.share(reduce)
+        self.flat.all_reduce_grads(reduce)
 
-    def norm(self) -> Tensor:
+    def grad_norm(self) -> Tensor:
         """Return the norm of the gradient."""
-        return self.flat.norm()
+        return self.flat.grad_norm()
 
     def update(self, learning_rate: float, norm: float) -> None:
         """Clip, step, and move the average."""
@@ -63,21 +63,21 @@ class FlatWeights:
         if self.average is not None:
             self.average.update(self.flat.master, self.optimizer.n_updates)
 
-    def clear(self) -> None:
+    def zero_grad(self) -> None:
         """Zero the gradient."""
-        self.flat.clear()
+        self.flat.zero_grad()
 
     def inference(self) -> AbstractContextManager[nn.Module]:
         """Let the model compute with the weights that are saved."""
-        return self.flat.showing(self._saved())
+        return self.flat.use_weights(self._saved())
 
     @contextmanager
-    def showing(self, tensors: Mapping[str, Tensor]) -> Iterator[nn.Module]:
+    def use_weights(self, tensors: Mapping[str, Tensor]) -> Iterator[nn.Module]:
         """Let the model compute with other weights."""
         flat = torch.zeros_like(self.flat.master)
         for name, view in self.flat.views(flat).items():
             view.copy_(tensors[name])
-        with self.flat.showing(flat) as model:
+        with self.flat.use_weights(flat) as model:
             yield model
 
     def tensors(self) -> Tensors:
@@ -101,8 +101,8 @@ class FlatWeights:
                 tensor.copy_(model[name])
             for name, tensor in own_optimizer.items():
                 tensor.copy_(optimizer[name])
-        self.flat.publish()
-        self.flat.clear()
+        self.flat.sync_working_copy()
+        self.flat.zero_grad()
         self.optimizer.set_updates(n_updates)
 
     def _saved(self) -> Tensor:

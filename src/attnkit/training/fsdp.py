@@ -27,7 +27,7 @@ ENTRIES = ("hidden", "hidden_at")
 """Methods, beside ``forward``, by which a step enters a model; whatever else of it is called is called after them."""
 
 
-class ShardedWeights:
+class FsdpParameterStore:
     """Weights and moments as ``Weights`` has it. The process group must be there; building it shards the model.
 
     Every rank must compute equally often: the ranks gather what each of them needs together.
@@ -83,13 +83,13 @@ class ShardedWeights:
         """Where the model is."""
         return self._device
 
-    def accumulate(self) -> None:
+    def accumulate_grads(self) -> None:
         """Nothing is left to do: the backward pass has summed the gradient over ranks and micro-batches."""
 
-    def share(self, reduce: Callable[[Tensor], None] | None) -> None:
+    def all_reduce_grads(self, reduce: Callable[[Tensor], None] | None) -> None:
         """Nothing is left to do."""
 
-    def norm(self) -> Tensor:
+    def grad_norm(self) -> Tensor:
         """Return the norm of the gradient of all shares."""
         squares = torch.zeros((), dtype=torch.float64, device=self._device)
         for p in self._trained.values():
@@ -116,16 +116,16 @@ class ShardedWeights:
             for name, mean in self._average.items():
                 mean.lerp_(self._named[name].detach(), 1 - decay)
 
-    def clear(self) -> None:
+    def zero_grad(self) -> None:
         """Drop the gradient."""
         self._optimizer.zero_grad(set_to_none=True)
 
     def inference(self) -> AbstractContextManager[nn.Module]:
         """Let rank 0 compute with the whole weights that are saved."""
-        return self.showing(self._gather(self._saved()))
+        return self.use_weights(self._gather(self._saved()))
 
     @contextmanager
-    def showing(self, tensors: Mapping[str, Tensor]) -> Iterator[nn.Module]:
+    def use_weights(self, tensors: Mapping[str, Tensor]) -> Iterator[nn.Module]:
         """Let rank 0 compute with whole weights, beside the shares."""
         plain = dict(self._plain.named_parameters())
         for name, p in plain.items():
@@ -165,7 +165,7 @@ class ShardedWeights:
         self.n_updates = n_updates
         for p in self._trained.values():
             self._optimizer.state[p]["step"].fill_(n_updates)
-        self.clear()
+        self.zero_grad()
 
     def _groups(self) -> list[dict[str, Any]]:
         groups: dict[tuple[bool, float], list[Tensor]] = {}
@@ -204,7 +204,7 @@ class ShardedWeights:
 
 
 def has_entry(model: nn.Module) -> bool:
-    """Return whether ``ShardedWeights`` can tell when a step enters a model."""
+    """Return whether ``FsdpParameterStore`` can tell when a step enters a model."""
     return type(model).forward is not nn.Module.forward or any(hasattr(model, name) for name in ENTRIES)
 
 

@@ -17,22 +17,22 @@ from torch import Tensor, nn
 
 from attnkit.errors import DivergedError, UsageError
 from attnkit.training.config import LimitsConfig, TrainingConfig
-from attnkit.training.losses import Term
-from attnkit.training.prefetch import Feed, Reader, Step
-from attnkit.training.schedules import factor
+from attnkit.training.losses import LossTerm
+from attnkit.training.prefetch import BatchSource, GlobalBatch, Prefetcher
+from attnkit.training.schedules import lr_factor
 from attnkit.training.state import TrainState
 
-_MOST_SKIPPED = 10
+_MAX_SKIPPED = 10
 _ROUNDING = 1e-9  # of a sum of epochs
 
 
 @dataclass(frozen=True)
-class Job:
+class TrainingJob:
     """What to train on and how. Everything but rank 0's clock and wishes to stop is the same on all ranks."""
 
     model: nn.Module
-    feed: Feed
-    loss: Callable[[Any], Mapping[str, Term]]
+    feed: BatchSource
+    loss: Callable[[Any], Mapping[str, LossTerm]]
     """Sums over one micro-batch by name; the names are those of ``Step.counts``."""
     config: TrainingConfig
     evaluate: Callable[[nn.Module], Mapping[str, float] | None] | None = None
@@ -48,7 +48,7 @@ class Job:
     """Asked once a step; if one rank says yes, all stop after that step."""
     clock: Callable[[], float] = time.monotonic
     """Seconds."""
-    ahead: bool = False
+    prefetch: bool = False
     """Read the next step while the device computes this one: where it does so by itself."""
 
 
@@ -81,7 +81,7 @@ class EvaluationRecord(NamedTuple):
     """Whether ``limits.metric`` is the best so far."""
 
 
-class _Totals(NamedTuple):
+class _StepTotals(NamedTuple):
     """What ranks tell each other in the one small exchange of a step; all are summed."""
 
     objective: float
@@ -93,7 +93,7 @@ class _Totals(NamedTuple):
     """Rank 0's, too: machines that round otherwise would clip otherwise, and weights drift apart."""
 
 
-def fit(job: Job, state: TrainState) -> Iterator[StepRecord | EvaluationRecord]:
+def fit(job: TrainingJob, state: TrainState) -> Iterator[StepRecord | EvaluationRecord]:
     """Train from ``state`` until a limit is reached or a stop is asked for, and yield what happened.
 
     ``state.finished`` says why it ended. Calling it again on a stopped or restored state goes on, and on a finished
@@ -106,15 +106,15 @@ def fit(job: Job, state: TrainState) -> Iterator[StepRecord | EvaluationRecord]:
         UsageError: The configuration needs a metric that evaluation does not give.
     """
     _check(job, state)
-    started, feed = job.clock() - 60 * state.minutes, Reader(job.feed, job.ahead)
+    started, feed = job.clock() - 60 * state.minutes, Prefetcher(job.feed, job.prefetch)
     state.finished = _limit_reached(job.config.limits, state)
     while True:
-        if state.skipped_in_row >= _MOST_SKIPPED:
+        if state.skipped_in_row >= _MAX_SKIPPED:
             raise DivergedError(
-                f"the loss or its gradient was not finite in {_MOST_SKIPPED} steps in a row, the last one {state.step}",
+                f"the loss or its gradient was not finite in {_MAX_SKIPPED} steps in a row, the last one {state.step}",
                 help="lower optimization.learning_rate or lengthen optimization.warmup_steps",
             )
-        if state.due and state.finished != "stopped":
+        if state.eval_pending and state.finished != "stopped":
             record = _evaluate(job, state)
             if record is None:
                 state.finished = "stopped"
@@ -147,12 +147,13 @@ def _limit_reached(limits: LimitsConfig, state: TrainState) -> str | None:
             return name
     return (
         "patience"
-        if limits.early_stopping_patience is not None and state.stale >= limits.early_stopping_patience
+        if limits.early_stopping_patience is not None
+        and state.evals_without_improvement >= limits.early_stopping_patience
         else None
     )
 
 
-def _check(job: Job, state: TrainState) -> None:
+def _check(job: TrainingJob, state: TrainState) -> None:
     if state.weights.model is not job.model:
         raise ValueError("the state was built for another model than the job's")
     needs = {
@@ -164,19 +165,19 @@ def _check(job: Job, state: TrainState) -> None:
             raise UsageError(f"{what} needs validation data")
 
 
-def _train(job: Job, state: TrainState, started: float, feed: Reader) -> StepRecord:
-    step, after = feed.step_at(state.position)
+def _train(job: TrainingJob, state: TrainState, started: float, feed: Prefetcher) -> StepRecord:
+    step, after = feed.batch_at(state.position)
     optimization = job.config.optimization
     before = progress(job.config.limits, state)
-    rate = optimization.learning_rate * state.rate_scale * factor(optimization, state.step + 1, before)
+    rate = optimization.learning_rate * state.lr_scale * lr_factor(optimization, state.step + 1, before)
     local = _backward(job, state, step)
-    state.weights.share(job.reduce)
-    feed.look(after)
-    totals = _exchange(job, state, local, started)
+    state.weights.all_reduce_grads(job.reduce)
+    feed.prefetch(after)
+    totals = _all_reduce_stats(job, state, local, started)
     applied = math.isfinite(totals.objective) and math.isfinite(totals.norm)
     if applied:
         state.weights.update(rate, totals.norm)
-    state.weights.clear()
+    state.weights.zero_grad()
     evaluation_before = _evaluations_until(job, state)
     state.step += 1
     state.position, state.epoch = after, step.epoch
@@ -186,7 +187,7 @@ def _train(job: Job, state: TrainState, started: float, feed: Reader) -> StepRec
     state.skipped_in_row = 0 if applied else state.skipped_in_row + 1
     reached = _limit_reached(job.config.limits, state)
     ended = reached is not None or _evaluations_until(job, state) > evaluation_before
-    state.due = state.due or (job.evaluate is not None and ended)
+    state.eval_pending = state.eval_pending or (job.evaluate is not None and ended)
     state.finished = "stopped" if totals.stop else reached
     return StepRecord(
         step=state.step,
@@ -201,12 +202,12 @@ def _train(job: Job, state: TrainState, started: float, feed: Reader) -> StepRec
     )
 
 
-def _backward(job: Job, state: TrainState, step: Step) -> list[Tensor]:
+def _backward(job: TrainingJob, state: TrainState, step: GlobalBatch) -> list[Tensor]:
     """Accumulate the gradient of this rank's micro-batches; return the sums of objective and reported loss."""
     device = state.weights.device
     sums = [torch.zeros((), device=device), torch.zeros((), device=device)]
     job.model.train()
-    n_counted = len(step.micro_batches) - step.n_idle
+    n_counted = len(step.micro_batches) - step.n_padding_batches
     for i, batch in enumerate(step.micro_batches):
         # Dropout is keyed by where it happens, so that nothing about random state needs saving.
         torch.manual_seed(int(np.random.SeedSequence([job.seed, state.step, i, job.rank]).generate_state(1)[0]))
@@ -219,14 +220,14 @@ def _backward(job: Job, state: TrainState, step: Step) -> list[Tensor]:
             objective = part if objective is None else objective + part
         if objective is not None:
             objective.backward()  # type: ignore[no-untyped-call]
-        state.weights.accumulate()
+        state.weights.accumulate_grads()
     return sums
 
 
-def _exchange(job: Job, state: TrainState, local: list[Tensor], started: float) -> _Totals:
+def _all_reduce_stats(job: TrainingJob, state: TrainState, local: list[Tensor], started: float) -> _StepTotals:
     """Sum over ranks what a step needs to know besides the gradient; wait for the device once."""
     device = state.weights.device
-    norm = state.weights.norm()  # rank 0's is taken
+    norm = state.weights.grad_norm()  # rank 0's is taken
     norm = norm if job.rank == 0 else torch.zeros_like(norm)
     dtype = torch.float32 if device.type == "mps" else torch.float64
     stop = float(job.stop is not None and job.stop())
@@ -235,10 +236,10 @@ def _exchange(job: Job, state: TrainState, local: list[Tensor], started: float) 
     shared = torch.cat([torch.stack(local).to(dtype), mine, norm.to(dtype)[None]])
     if job.reduce is not None:
         job.reduce(shared)
-    return _Totals(*shared.tolist())
+    return _StepTotals(*shared.tolist())
 
 
-def _evaluations_until(job: Job, state: TrainState) -> int:
+def _evaluations_until(job: TrainingJob, state: TrainState) -> int:
     """Return how many evaluations the period has asked for up to now."""
     evaluation = job.config.evaluation
     if evaluation.every_steps is not None:
@@ -246,7 +247,7 @@ def _evaluations_until(job: Job, state: TrainState) -> int:
     return math.floor((state.epoch + _ROUNDING) / (evaluation.every_epochs or 1))
 
 
-def _evaluate(job: Job, state: TrainState) -> EvaluationRecord | None:
+def _evaluate(job: TrainingJob, state: TrainState) -> EvaluationRecord | None:
     assert job.evaluate is not None  # otherwise no evaluation becomes due
     limits = job.config.limits
     job.model.eval()
@@ -264,6 +265,6 @@ def _evaluate(job: Job, state: TrainState) -> EvaluationRecord | None:
     optimization = job.config.optimization
     value, loss = metrics[limits.metric], metrics.get("loss")
     improved = state.note_metric(value, limits.higher_is_better, optimization, loss)
-    state.due = False
+    state.eval_pending = False
     state.finished = _limit_reached(limits, state)
     return EvaluationRecord(state.step, state.epoch, metrics, improved)

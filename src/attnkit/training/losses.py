@@ -22,7 +22,7 @@ _ONEDNN = (
 
 
 @dataclass(frozen=True)
-class Term:
+class LossTerm:
     """One part of a loss: a sum over one micro-batch, which the loop divides by its global count."""
 
     total: Tensor
@@ -59,7 +59,7 @@ def linear_cross_entropy(
         The smoothed sum, differentiable once, and the plain negative log-likelihood summed, without gradient; both
         scalars, of float32 at least.
     """
-    gradients = _Gradients(hidden, weight, bias)
+    gradients = _ChunkedGradients(hidden, weight, bias)
     with torch.no_grad():
         rows = chunk_rows or _rows_that_fit(hidden, len(weight))
         log_norms, chosen = _softmax_pass(gradients, targets, 1 - label_smoothing, rows)
@@ -71,11 +71,11 @@ def linear_cross_entropy(
             total = (1 - label_smoothing) * nll + label_smoothing * uniform
             gradients.smooth(label_smoothing)
     if gradients.any:
-        total = _Attach.apply(total, hidden, weight, bias, gradients)  # type: ignore[no-untyped-call]
+        total = _AttachGradients.apply(total, hidden, weight, bias, gradients)  # type: ignore[no-untyped-call]
     return total, nll
 
 
-class _Gradients:
+class _ChunkedGradients:
     """The gradients of hidden (N, D), weight (V, D) and bias (V,) that are wanted, summed chunk by chunk."""
 
     def __init__(self, hidden: Tensor, weight: Tensor, bias: Tensor | None) -> None:
@@ -127,12 +127,12 @@ class _Gradients:
         return mean if bias is None else mean + len(hidden) * bias.mean(dtype=self.wide)
 
 
-class _Attach(torch.autograd.Function):
+class _AttachGradients(torch.autograd.Function):
     """Give a total that was computed without a graph the gradients that were computed along with it."""
 
     @staticmethod
     def forward(
-        ctx: Any, total: Tensor, hidden: Tensor, weight: Tensor, bias: Tensor | None, gradients: _Gradients
+        ctx: Any, total: Tensor, hidden: Tensor, weight: Tensor, bias: Tensor | None, gradients: _ChunkedGradients
     ) -> Tensor:
         ctx.gradients = gradients
         return total.clone()
@@ -141,7 +141,7 @@ class _Attach(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         """Scale by the gradient of the total; out of place, so that a retained graph may be run again."""
-        found: _Gradients = ctx.gradients
+        found: _ChunkedGradients = ctx.gradients
         scaled = (
             None if g is None else (g * upstream).to(found.dtype) for g in (found.hidden, found.weight, found.bias)
         )
@@ -171,7 +171,7 @@ def _chunks(n_rows: int, most: int) -> Iterator[slice]:
         yield slice(n_rows * i // n_chunks, n_rows * (i + 1) // n_chunks)
 
 
-def _softmax_pass(gradients: _Gradients, targets: Tensor, on_target: float, rows: int) -> tuple[Tensor, Tensor]:
+def _softmax_pass(gradients: _ChunkedGradients, targets: Tensor, on_target: float, rows: int) -> tuple[Tensor, Tensor]:
     """Add up the gradients of ``softmax - on_target * onehot``; return log normalizers and target logits, (N,) each."""
     hidden, weight, _ = gradients.inputs
     narrow = hidden.new_empty((min(rows, len(hidden)), len(weight)))

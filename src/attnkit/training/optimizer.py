@@ -55,4 +55,4 @@ class AdamW:
                 maximize=False,
             )
         self.n_updates += 1
-        self._flat.publish()
+        self._flat.sync_working_copy()

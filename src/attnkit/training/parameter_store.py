@@ -14,7 +14,7 @@ Tensors = tuple[dict[str, Tensor], dict[str, Tensor]]
 is a moving average, ``weights.*``, the weights being trained. By the names of the model's parameters and buffers."""
 
 
-class Weights(Protocol):
+class ParameterStore(Protocol):
     """Parameters, gradient, moments and moving average of a model that is being trained.
 
     With several ranks every method is called on all of them.
@@ -35,15 +35,15 @@ class Weights(Protocol):
         """Updates taken, on which the correction of moments depends."""
         ...
 
-    def accumulate(self) -> None:
+    def accumulate_grads(self) -> None:
         """Take in the gradient of one micro-batch, after its backward pass."""
         ...
 
-    def share(self, reduce: Callable[[Tensor], None] | None) -> None:
+    def all_reduce_grads(self, reduce: Callable[[Tensor], None] | None) -> None:
         """Sum the gradient over ranks, once all micro-batches are in."""
         ...
 
-    def norm(self) -> Tensor:
+    def grad_norm(self) -> Tensor:
         """Return the Euclidean norm of the whole gradient, a scalar, without waiting for the device."""
         ...
 
@@ -51,7 +51,7 @@ class Weights(Protocol):
         """Clip the gradient, whose norm is given, take a step of the optimizer, and move the average."""
         ...
 
-    def clear(self) -> None:
+    def zero_grad(self) -> None:
         """Zero the gradient for the next step."""
         ...
 
@@ -62,7 +62,7 @@ class Weights(Protocol):
         """
         ...
 
-    def showing(self, tensors: Mapping[str, Tensor]) -> AbstractContextManager[nn.Module]:
+    def use_weights(self, tensors: Mapping[str, Tensor]) -> AbstractContextManager[nn.Module]:
         """Let the model compute with other weights, as ``inference`` does."""
         ...
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 
-class Step(Protocol):
+class GlobalBatch(Protocol):
     """One global batch, of which this rank holds a share."""
 
     @property
@@ -14,7 +14,7 @@ class Step(Protocol):
         """This rank's parts, perhaps none."""
 
     @property
-    def n_idle(self) -> int:
+    def n_padding_batches(self) -> int:
         """How many of the parts, the last ones, count for nothing: every rank computes as often where they share."""
 
     @property
@@ -30,26 +30,26 @@ class Step(Protocol):
         """Epochs done when this step is done."""
 
 
-class Feed(Protocol):
+class BatchSource(Protocol):
     """Batches as a pure function of a position."""
 
-    def step_at(self, position: Any, /) -> tuple[Step, Any]:
+    def batch_at(self, position: Any, /) -> tuple[GlobalBatch, Any]:
         """Return the step at a position and the position after it."""
 
 
-class Reader:
+class Prefetcher:
     """A feed that may be read one step ahead."""
 
-    def __init__(self, feed: Feed, ahead: bool) -> None:
+    def __init__(self, feed: BatchSource, ahead: bool) -> None:
         self._feed, self._ahead = feed, ahead
-        self._held: tuple[Any, tuple[Step, Any]] | None = None
+        self._held: tuple[Any, tuple[GlobalBatch, Any]] | None = None
 
-    def step_at(self, position: Any) -> tuple[Step, Any]:
+    def batch_at(self, position: Any) -> tuple[GlobalBatch, Any]:
         """Return the step at a position and the position after it."""
         held, self._held = self._held, None
-        return held[1] if held is not None and held[0] == position else self._feed.step_at(position)
+        return held[1] if held is not None and held[0] == position else self._feed.batch_at(position)
 
-    def look(self, position: Any) -> None:
+    def prefetch(self, position: Any) -> None:
         """Read the step at a position already now, if this reader looks ahead."""
         if self._ahead:
-            self._held = position, self._feed.step_at(position)
+            self._held = position, self._feed.batch_at(position)

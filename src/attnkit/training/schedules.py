@@ -68,6 +68,6 @@ SCHEDULES: dict[str, Schedule] = {
 }
 
 
-def factor(config: OptimizationConfig, step: int, progress: float) -> float:
+def lr_factor(config: OptimizationConfig, step: int, progress: float) -> float:
     """Return what the learning rate of step ``step`` (from 1) is multiplied by, at ``progress`` in [0, 1]."""
     return SCHEDULES[config.schedule](config, step, progress)

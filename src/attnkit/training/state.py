@@ -13,11 +13,12 @@ from torch import Tensor, nn
 
 from attnkit.errors import RunError
 from attnkit.training.config import OptimizationConfig
-from attnkit.training.parameter_store import Tensors, Weights
+from attnkit.training.parameter_store import ParameterStore, Tensors
 
 _COUNTERS = (
     *("step", "epoch", "tokens", "minutes", "skipped", "skipped_in_row"),
-    *("best", "best_step", "best_loss", "stale", "plateau_wait", "rate_scale", "due", "finished"),
+    *("best", "best_step", "best_loss", "evals_without_improvement", "plateau_wait"),
+    *("lr_scale", "eval_pending", "finished"),
 )
 
 
@@ -27,7 +28,7 @@ class TrainState:
     Two states with equal tensors and counters go on to bit-identical weights, given the same job.
     """
 
-    def __init__(self, weights: Weights, position: Any) -> None:
+    def __init__(self, weights: ParameterStore, position: Any) -> None:
         self.weights = weights
         self.position = position
         """Where the feed goes on: a frozen dataclass of plain values, otherwise opaque."""
@@ -47,13 +48,13 @@ class TrainState:
         self.best_step: int | None = None
         self.best_loss: float | None = None
         """Loss of that evaluation, where evaluations report one: it decides between equal values."""
-        self.stale = 0
+        self.evals_without_improvement = 0
         """Evaluations since the best one."""
         self.plateau_wait = 0
         """Evaluations without improvement since the schedule ``plateau`` last lowered the learning rate."""
-        self.rate_scale = 1.0
+        self.lr_scale = 1.0
         """What ``plateau`` has multiplied the learning rate by."""
-        self.due = False
+        self.eval_pending = False
         """Whether an evaluation comes before the next step."""
         self.finished: str | None = None
         """Why training ended: steps, epochs, tokens, minutes, patience or stopped. None while it goes on."""
@@ -76,12 +77,12 @@ class TrainState:
             better = loss < self.best_loss
         if better:
             self.best_loss = loss
-            self.best, self.best_step, self.stale, self.plateau_wait = value, self.step, 0, 0
+            self.best, self.best_step, self.evals_without_improvement, self.plateau_wait = value, self.step, 0, 0
             return True
-        self.stale += 1
+        self.evals_without_improvement += 1
         self.plateau_wait += 1
         if config.schedule == "plateau" and self.plateau_wait >= config.plateau_patience:
-            self.rate_scale = max(config.min_lr_ratio, self.rate_scale * config.plateau_factor)
+            self.lr_scale = max(config.min_lr_ratio, self.lr_scale * config.plateau_factor)
             self.plateau_wait = 0
         return False
 

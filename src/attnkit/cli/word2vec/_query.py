@@ -52,7 +52,7 @@ def answer_all(given: Sequence[str] | None, greeting: str, answer: Callable[[str
                 raise
             if json:
                 console.result(dumps({"query": question, "error": error.what}, ensure_ascii=False))
-            console.note("\n".join(error.lines()))
+            console.info("\n".join(error.lines()))
             continue
         console.result(dumps(found, ensure_ascii=False) if json else _text(found, titled))
 

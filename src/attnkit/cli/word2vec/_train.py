@@ -18,21 +18,21 @@ if TYPE_CHECKING:
     from attnkit.tasks.word2vec.config import Word2VecConfig
     from attnkit.tasks.word2vec.estimate import Estimate
     from attnkit.tasks.word2vec.resolve import Resolved
-    from attnkit.tasks.word2vec.train import Begun, Event, Finished
+    from attnkit.tasks.word2vec.train import Event, Word2VecFinished, Word2VecStarted
     from attnkit.tasks.word2vec.trainer import Progress
 
 
 def run(config: Word2VecConfig, output: Path, overwrite: bool, json: bool) -> None:
     """Train, showing how it goes."""
     from attnkit.runtime.stops import StopRequests
-    from attnkit.tasks.word2vec.train import Finished, Request, train
+    from attnkit.tasks.word2vec.train import Word2VecFinished, Word2VecRequest, train
 
     with StopRequests() as stop, console.StatusLine() as line:
-        events = train(Request(config, output, overwrite, stop, line.update))
+        events = train(Word2VecRequest(config, output, overwrite, stop, line.update))
         shown = Shown(line, stop)
         try:
             for event in events:
-                if isinstance(event, Finished):
+                if isinstance(event, Word2VecFinished):
                     line.clear()
                     console.result(dumps(asdict(event)) if json else ended(event, output))
                 else:
@@ -51,15 +51,15 @@ class Shown:
 
     def take(self, event: Event) -> None:
         """Show an event that is no outcome."""
-        from attnkit.data.prepared_dir import Stage, Warned
-        from attnkit.tasks.word2vec.train import Begun
+        from attnkit.data.prepared_dir import StatusEvent, WarningEvent
+        from attnkit.tasks.word2vec.train import Word2VecStarted
         from attnkit.tasks.word2vec.trainer import Progress
 
-        if isinstance(event, Stage):
+        if isinstance(event, StatusEvent):
             self._line.say(event.text)
-        elif isinstance(event, Warned):
+        elif isinstance(event, WarningEvent):
             self._line.say(f"warning: {event.text}")
-        elif isinstance(event, Begun):
+        elif isinstance(event, Word2VecStarted):
             self._stop.defer()
             self._line.say(begun(event))
         elif isinstance(event, Progress):
@@ -68,7 +68,7 @@ class Shown:
             self._line.update(progress_line(event, self._speed))
 
 
-def begun(event: Begun) -> str:
+def begun(event: Word2VecStarted) -> str:
     """Return what is trained on what."""
     text = f"{event.n_raw:,} words of text, {event.n_words:,} get a vector"
     return f"{text}\n{f'going on from piece {event.step:,}' if event.step else 'training'}: {event.where}"
@@ -88,7 +88,7 @@ def progress_line(event: Progress, speed: float) -> str:
     )
 
 
-def ended(done: Finished, output: Path) -> str:
+def ended(done: Word2VecFinished, output: Path) -> str:
     """Return the outcome for people."""
     from attnkit.plotting.progress_text import count, duration
 

@@ -43,9 +43,9 @@ def command(
     from attnkit.errors import UsageError
     from attnkit.io import atomic
     from attnkit.tasks.word2vec.clusters import cluster
-    from attnkit.text.lines import refuse_overwriting
+    from attnkit.text.lines import check_not_overwriting
 
-    refuse_overwriting(output, [path])
+    check_not_overwriting(output, [path])
     vectors = load(path, checkpoint)
     n_words = min(top or len(vectors), len(vectors))
     if k > n_words:
@@ -61,8 +61,8 @@ def command(
                 line = dumps({"word": words[row], "class": label}, ensure_ascii=False) if json else None
                 stream.write(f"{line or f'{words[row]} {label}'}\n")
     state = "settled" if found.converged else "not settled: raise --iterations"
-    console.note(f"{n_words:,} words, {k:,} classes, mean cosine {found.nearness.mean():.3f}")
-    console.note(f"{found.iterations} iterations, {state}")
+    console.info(f"{n_words:,} words, {k:,} classes, mean cosine {found.nearness.mean():.3f}")
+    console.info(f"{found.iterations} iterations, {state}")
 
 
 def summarised(found: Classes, words: list[str], k: int, as_json: bool) -> list[str]:

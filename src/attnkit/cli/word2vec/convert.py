@@ -38,10 +38,10 @@ def command(
     from attnkit.errors import UsageError
     from attnkit.formats.word_vectors.formats import format_of
     from attnkit.tasks.word2vec.vectors import Vectors
-    from attnkit.text.lines import refuse_overwriting
+    from attnkit.text.lines import check_not_overwriting
 
     format = to or format_of(goal)
-    refuse_overwriting(goal, [source])
+    check_not_overwriting(goal, [source])
     if space is not None and (not space or space.split() != [space]):
         raise UsageError("white space cannot stand for spaces", where="--space", help="choose a sign, as _")
     vectors = load(source, checkpoint)

@@ -34,4 +34,4 @@ def command(
         console.result(dumps({"odd": ranked[-1][1], "cosines": cosines}, ensure_ascii=False))
         return
     console.result(console.printable(ranked[-1][1]))
-    console.note(console.table([(shown(word), f"{cosine:.4f}") for cosine, word in ranked]))
+    console.info(console.table([(shown(word), f"{cosine:.4f}") for cosine, word in ranked]))

@@ -51,7 +51,7 @@ def command(
     `attnkit word2vec train --phrases 2` does the same without writing the text.
     """
     from attnkit.tasks.word2vec.phrases import join_words
-    from attnkit.text.lines import refuse_overwriting
+    from attnkit.text.lines import check_not_overwriting
     from attnkit.text.phrases import load
 
     flags = {
@@ -72,8 +72,8 @@ def command(
         )
     origins = {name: "--connector" if name == "connectors" else f"--{name.replace('_', '-')}" for name in changed}
     asked = validate(PhrasesConfig, {"passes": 1, **changed}, origins) if given is None else load(given)
-    refuse_overwriting(output, paths)
-    refuse_overwriting(save, [*paths, *([output] if output else [])])
+    check_not_overwriting(output, paths)
+    check_not_overwriting(save, [*paths, *([output] if output else [])])
     with console.StatusLine() as status, atomic.open_output(output) as out:
         report = join_words(paths, asked, lower, out, status.update)
     if save is not None:
@@ -83,7 +83,7 @@ def command(
     if json:
         console.result(as_json(report))
     else:
-        console.note(as_text(report))
+        console.info(as_text(report))
 
 
 def as_json(report: Report) -> str:

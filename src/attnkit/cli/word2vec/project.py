@@ -33,21 +33,21 @@ def command(
     """
     from attnkit.errors import UsageError
     from attnkit.io import atomic
-    from attnkit.text.lines import refuse_overwriting
+    from attnkit.text.lines import check_not_overwriting
 
     page = output or Path("projection.html")
     target = page if format == "html" else output
     if target is not None:
         if run.resolve() in target.resolve().parents:
             raise UsageError(f"{target} lies in the run folder", help="write it elsewhere")
-        refuse_overwriting(target, [run])
+        check_not_overwriting(target, [run])
     from attnkit.plotting.html.projection import build_projection
-    from attnkit.tasks.word2vec.project import Asked, as_tsv, project
+    from attnkit.tasks.word2vec.project import ProjectionRequest, as_tsv, project
 
     with console.StatusLine() as line:
-        found = project(Asked(run, method, words, perplexity, steps), line.update)
+        found = project(ProjectionRequest(run, method, words, perplexity, steps), line.update)
     text = build_projection(found) if format == "html" else as_tsv(found)
     with atomic.open_output(target) as stream:
         stream.write(text)
     if target is not None:
-        console.note(f"written: {target} ({len(text.encode()) / 1e6:.1f} MB, {len(found.words):,} words)")
+        console.info(f"written: {target} ({len(text.encode()) / 1e6:.1f} MB, {len(found.words):,} words)")

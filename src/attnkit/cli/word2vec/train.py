@@ -57,11 +57,11 @@ def command(
       attnkit word2vec train text.txt -o vectors --subwords --deterministic
       attnkit word2vec train text.txt -o vectors --method glove
     """
-    from attnkit.checkpoints.lock import refuse_in_use
+    from attnkit.checkpoints.lock import check_not_in_use
     from attnkit.tasks.word2vec.resolve import resolve
 
     if not dry_run:
-        refuse_in_use(output)
+        check_not_in_use(output)
     grams = {"subwords.min_n": min_n, "subwords.max_n": max_n, "subwords.buckets": buckets}
     flags: dict[str, Any] = {
         "data.files": files or None,

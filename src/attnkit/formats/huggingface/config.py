@@ -218,7 +218,7 @@ class _Gpt(BaseModel, extra="ignore", strict=True):
 
 
 @dataclass(frozen=True)
-class Described:
+class ForeignModel:
     """What a ``config.json`` says."""
 
     kind: Kind
@@ -228,7 +228,7 @@ class Described:
     """Rows of the position table before the first position."""
 
 
-def read(tree: Any, where: str) -> Described:
+def read(tree: Any, where: str) -> ForeignModel:
     """Return what a ``config.json`` describes.
 
     Raises:
@@ -250,7 +250,7 @@ def read(tree: Any, where: str) -> Described:
         raise RunError(f"attnkit has no activation {error}", where=where, help=help) from error
 
 
-def _bert(found: _Bert, kind: Kind) -> Described:
+def _bert(found: _Bert, kind: Kind) -> ForeignModel:
     for key, value, wanted in (
         ("is_decoder", found.is_decoder, False),
         ("position_embedding_type", found.position_embedding_type, "absolute"),
@@ -277,10 +277,10 @@ def _bert(found: _Bert, kind: Kind) -> Described:
         max_length=found.max_position_embeddings - skipped,
         n_segments=found.type_vocab_size,
     )
-    return Described(kind, config, found.vocab_size, skipped)
+    return ForeignModel(kind, config, found.vocab_size, skipped)
 
 
-def _gpt(found: _Gpt) -> Described:
+def _gpt(found: _Gpt) -> ForeignModel:
     config = GptConfig(
         d_model=found.n_embd,
         n_heads=found.n_head,
@@ -293,4 +293,4 @@ def _gpt(found: _Gpt) -> Described:
         tie_embeddings=found.tie_word_embeddings,
         max_length=found.n_positions,
     )
-    return Described("gpt2", config, found.vocab_size)
+    return ForeignModel("gpt2", config, found.vocab_size)

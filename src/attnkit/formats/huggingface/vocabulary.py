@@ -25,7 +25,7 @@ DEFAULTS: dict[str, dict[str, str]] = {
 
 
 @dataclass(frozen=True)
-class Foreign:
+class ForeignVocabulary:
     """A vocabulary that was made elsewhere."""
 
     kind: Literal["bert", "gpt2"]
@@ -78,7 +78,7 @@ def special_names(model: str, settings: Tree, declared: Tree) -> dict[str, str]:
     return found
 
 
-def foreign(tree: Tree, model: str, names: Mapping[str, str], n_rows: int, mask: str) -> Foreign:
+def foreign(tree: Tree, model: str, names: Mapping[str, str], n_rows: int, mask: str) -> ForeignVocabulary:
     """Return the vocabulary of a tokenizer.
 
     Args:
@@ -102,7 +102,7 @@ def foreign(tree: Tree, model: str, names: Mapping[str, str], n_rows: int, mask:
     own = [*SPECIALS, *(f"<symbol{i}>" for i in range(len(symbols)))]
     merges = [_pair(merge) for merge in tree["model"].get("merges", [])] if kind == "gpt2" else []
     listed = [*own, *(entries.get(id, f"<unused{id}>") for id in rest)]
-    return Foreign(kind, lowercase, symbols, listed, merges, [*order, *rest])
+    return ForeignVocabulary(kind, lowercase, symbols, listed, merges, [*order, *rest])
 
 
 def separators(tree: Tree, model: str) -> int:

@@ -13,10 +13,10 @@ from typing import Any, BinaryIO
 import torch
 from torch import Tensor
 
-from attnkit.errors import RunError, failure
-from attnkit.io.safe_read import blames_the_file, open_plain, parse_json
+from attnkit.errors import RunError, system_failure
+from attnkit.io.safe_read import is_file_fault, open_regular_file, parse_json
 
-MOST_HEADER = 1 << 25
+MAX_HEADER_BYTES = 1 << 25
 """Bytes; ten thousand tensors take one megabyte."""
 DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 _PREFIX = 8  # bytes, in which a file says how long its header is
@@ -34,7 +34,7 @@ class Entry:
     end: int
 
 
-class Weights:
+class TensorFile:
     """An open file of tensors."""
 
     def __init__(self, stream: BinaryIO, entries: Mapping[str, Entry], where: str) -> None:
@@ -54,7 +54,7 @@ class Weights:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[Weights]:
+def opened(path: Path) -> Iterator[TensorFile]:
     """Yield the tensors of a file.
 
     Raises:
@@ -63,22 +63,22 @@ def opened(path: Path) -> Iterator[Weights]:
     """
     with ExitStack() as stack:
         try:
-            stream = stack.enter_context(open_plain(path, follow=True))
+            stream = stack.enter_context(open_regular_file(path, follow=True))
             entries = _header(stream)
         except ValueError as error:
             raise RunError(f"the weights cannot be used: {error}", where=str(path)) from error
         except OSError as error:
-            if blames_the_file(error):
+            if is_file_fault(error):
                 raise RunError(f"the weights cannot be read: {error.strerror}", where=str(path)) from error
-            raise failure("read", path, error) from error
-        yield Weights(stream, entries, str(path))
+            raise system_failure("read", path, error) from error
+        yield TensorFile(stream, entries, str(path))
 
 
 def _header(stream: BinaryIO) -> dict[str, Entry]:
     size = os.fstat(stream.fileno()).st_size
     n_header = int.from_bytes(stream.read(_PREFIX), "little")
     begin = _PREFIX + n_header
-    if size < begin or n_header > MOST_HEADER:
+    if size < begin or n_header > MAX_HEADER_BYTES:
         raise ValueError("this is no safetensors file")
     header = parse_json(stream.read(n_header))
     if not isinstance(header, dict):

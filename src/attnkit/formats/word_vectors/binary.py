@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 
 from attnkit.errors import DataError
 from attnkit.formats.word_vectors.table import (
-    MOST_WIDE,
-    MOST_WORD,
+    MAX_WIDTH,
+    MAX_WORD_BYTES,
     ScatteredRows,
-    Table,
+    VectorTable,
+    check_no_blanks,
     finite_blocks,
-    refuse_blanks,
     text_of,
 )
 from attnkit.formats.word_vectors.text import FIT, header
@@ -30,7 +30,7 @@ _SPACE, _FEED = b" \n"
 _AGAIN = "fetch or write the file again"
 
 
-def read_binary(data: bytes | mmap.mmap, name: str) -> Table:
+def read_binary(data: bytes | mmap.mmap, name: str) -> VectorTable:
     """Return what a buffer holds; its rows stay in it.
 
     Raises:
@@ -41,18 +41,18 @@ def read_binary(data: bytes | mmap.mmap, name: str) -> Table:
     if sizes is None:
         raise DataError("this is no binary file of word vectors: it does not begin with its sizes", where=name)
     n_words, width = sizes
-    if not (0 < width <= MOST_WIDE and n_words):
+    if not (0 < width <= MAX_WIDTH and n_words):
         raise DataError(f"the first line tells of {n_words:,} words of {width:,} numbers", where=name, help=_AGAIN)
     starts, words = _jump(data, end + 1, n_words, 4 * width) or _walk(data, end + 1, n_words, 4 * width, name)
-    return Table(words, ScatteredRows(np.frombuffer(data, np.uint8), starts, width))
+    return VectorTable(words, ScatteredRows(np.frombuffer(data, np.uint8), starts, width))
 
 
 def _jump(data: bytes | mmap.mmap, place: int, n_words: int, size: int) -> tuple[Longs, list[str]] | None:
-    """Return what ``_walk`` does, in half its time, for a file that is as it should be; None for any other.
+    """Return what ``_unroll`` does, in half its time, for a file that is as it should be; None for any other.
 
     The engine of regular expressions jumps over a row without a look at it.
     """
-    row = re.compile(rb"\n?([^ \n]{1,%d}) .{%d}" % (MOST_WORD, size), re.DOTALL)
+    row = re.compile(rb"\n?([^ \n]{1,%d}) .{%d}" % (MAX_WORD_BYTES, size), re.DOTALL)
     text = b"\n".join(row.findall(data, place))
     try:
         words = text.decode("utf-8").split("\n")
@@ -75,7 +75,7 @@ def _walk(data: bytes | mmap.mmap, place: int, n_words: int, size: int, name: st
     find, last = data.find, len(data) - size
     starts, words = [], []
     for row in range(n_words):
-        space = find(b" ", place, place + MOST_WORD)
+        space = find(b" ", place, place + MAX_WORD_BYTES)
         if space < 0 or space >= last:
             raise _broken(data, place, space, row, n_words, name)
         words.append(data[place:space])
@@ -92,18 +92,18 @@ def _walk(data: bytes | mmap.mmap, place: int, n_words: int, size: int, name: st
 
 def _broken(data: bytes | mmap.mmap, place: int, space: int, row: int, n_words: int, name: str) -> DataError:
     where = f"{name}: row {row + 1:,} of {n_words:,}"
-    if space < 0 and len(data) > place + MOST_WORD:
-        return DataError(f"no word ends within {MOST_WORD:,} bytes", where=where, help=f"it is damaged: {_AGAIN}")
+    if space < 0 and len(data) > place + MAX_WORD_BYTES:
+        return DataError(f"no word ends within {MAX_WORD_BYTES:,} bytes", where=where, help=f"it is damaged: {_AGAIN}")
     return DataError("the file is cut off here", where=where, help=_AGAIN)
 
 
-def write_binary(stream: BinaryIO, table: Table) -> None:
+def write_binary(stream: BinaryIO, table: VectorTable) -> None:
     """Write the format as word2vec.c does, a line feed after each row.
 
     Raises:
         DataError: a word holds white space.
     """
-    refuse_blanks(table.words, " \t\r\n", FIT)
+    check_no_blanks(table.words, " \t\r\n", FIT)
     width = table.rows.shape[1]
     stream.write(b"%d %d\n" % table.rows.shape)
     for start, rows in finite_blocks(table):

@@ -11,11 +11,11 @@ from functools import partial
 from typing import BinaryIO
 
 from attnkit.errors import DataError
-from attnkit.formats.word_vectors.table import MOST_WIDE, Floats, Table, finite_blocks, refuse_blanks
-from attnkit.formats.word_vectors.text import Growing, blame, parse_numbers
+from attnkit.formats.word_vectors.table import MAX_WIDTH, Floats, VectorTable, check_no_blanks, finite_blocks
+from attnkit.formats.word_vectors.text import RowBuffer, blame, parse_numbers
 
 VECTORS, METADATA = "vectors.tsv", "metadata.tsv"
-_MOST_LINE = 64 * MOST_WIDE
+_MAX_LINE = 64 * MAX_WIDTH
 _GROUP = 1 << 18  # numbers that are read at a time
 
 
@@ -30,9 +30,9 @@ def read_rows(stream: BinaryIO, name: str) -> Floats:
     if first is None:
         raise DataError("there are no vectors in this file", where=name)
     width = first[1].count(b"\t") + 1
-    if width > MOST_WIDE:
-        raise DataError(f"a row has {width:,} numbers, more than {MOST_WIDE:,}", where=f"{name}:1")
-    rows = Growing(width)
+    if width > MAX_WIDTH:
+        raise DataError(f"a row has {width:,} numbers, more than {MAX_WIDTH:,}", where=f"{name}:1")
+    rows = RowBuffer(width)
     lines = itertools.chain([first], lines)
     while group := list(itertools.islice(lines, max(1, _GROUP // width))):
         even = all(text.count(b"\t") == width - 1 for _, text in group)
@@ -46,9 +46,9 @@ def read_rows(stream: BinaryIO, name: str) -> Floats:
 
 
 def _lines(stream: BinaryIO, name: str) -> Iterator[tuple[int, bytes]]:
-    for number, raw in enumerate(iter(partial(stream.readline, _MOST_LINE + 1), b""), 1):
-        if len(raw) > _MOST_LINE:
-            raise DataError(f"this line has more than {_MOST_LINE:,} bytes", where=f"{name}:{number}")
+    for number, raw in enumerate(iter(partial(stream.readline, _MAX_LINE + 1), b""), 1):
+        if len(raw) > _MAX_LINE:
+            raise DataError(f"this line has more than {_MAX_LINE:,} bytes", where=f"{name}:{number}")
         yield number, raw.rstrip(b"\r\n")
 
 
@@ -59,20 +59,20 @@ def without_header(raw: bytes, n_rows: int) -> bytes:
     return rest if b"\t" in head and n_lines == n_rows + 1 else raw
 
 
-def write_rows(stream: BinaryIO, table: Table) -> None:
+def write_rows(stream: BinaryIO, table: VectorTable) -> None:
     """Write ``vectors.tsv``."""
     layout = "\t".join(["%.9g"] * table.rows.shape[1]) + "\n"
     for _, rows in finite_blocks(table):
         stream.write("".join(layout % tuple(row) for row in rows.tolist()).encode())
 
 
-def metadata_text(table: Table) -> bytes:
+def metadata_text(table: VectorTable) -> bytes:
     """Return ``metadata.tsv``: the words, with their counts where they are known.
 
     Raises:
         DataError: a word holds a tab or a line feed.
     """
-    refuse_blanks(table.words, "\t\r\n", "leave the word out")
+    check_no_blanks(table.words, "\t\r\n", "leave the word out")
     if table.counts is None:
         return "".join(f"{word}\n" for word in table.words).encode()
     rows = zip(table.words, table.counts.tolist(), strict=True)

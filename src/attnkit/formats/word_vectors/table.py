@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from attnkit.errors import DataError
 
 Floats = NDArray[np.float32]
-MOST_WIDE = 1 << 16
+MAX_WIDTH = 1 << 16
 """Numbers of a row."""
-MOST_WORD = 1 << 12
+MAX_WORD_BYTES = 1 << 12
 """Bytes of a word."""
 _BLOCK = 1 << 20  # numbers at a time
 
@@ -47,7 +47,7 @@ Rows: TypeAlias = "NDArray[Any] | ScatteredRows"
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
+class VectorTable:
     """Words and their rows."""
 
     words: list[str]
@@ -86,7 +86,7 @@ def blocks(rows: Rows) -> Iterator[tuple[int, Floats]]:
     return ((part.start, rows_at(rows, part)) for part in _parts(rows))
 
 
-def finite_blocks(table: Table) -> Iterator[tuple[int, Floats]]:
+def finite_blocks(table: VectorTable) -> Iterator[tuple[int, Floats]]:
     """Yield what ``blocks`` does. Raises ``DataError`` for a row that is not finite."""
     return ((part.start, finite_rows_at(table.rows, part, table.name)) for part in _parts(table.rows))
 
@@ -96,7 +96,7 @@ def _parts(rows: Rows) -> Iterator[slice]:
     return (slice(start, start + step) for start in range(0, len(rows), step))
 
 
-def refuse_blanks(words: Sequence[str], signs: str, fit: str) -> None:
+def check_no_blanks(words: Sequence[str], signs: str, fit: str) -> None:
     """Raise ``DataError`` for a word that holds one of these signs, or none at all; ``fit`` names what would do."""
     text = "\0".join(words)
     if not any(sign in text for sign in signs) and all(words):
@@ -106,7 +106,7 @@ def refuse_blanks(words: Sequence[str], signs: str, fit: str) -> None:
     raise DataError(f"{what}, which this format cannot keep", help=fit)
 
 
-def refuse_twice(words: Sequence[str], name: str, first: int) -> None:
+def check_distinct(words: Sequence[str], name: str, first: int) -> None:
     """Raise ``DataError`` for a word that stands twice, with its line, that of the first word being ``first``."""
     if len(set(words)) == len(words):
         return

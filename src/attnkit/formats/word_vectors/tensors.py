@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnkit.errors import DataError
-from attnkit.formats.word_vectors.table import MOST_WIDE, Table, finite_blocks, refuse_blanks
+from attnkit.formats.word_vectors.table import MAX_WIDTH, VectorTable, check_no_blanks, finite_blocks
 from attnkit.io.safe_read import parse_json
 
-_MOST_HEADER = 1 << 24
+_MAX_HEADER = 1 << 24
 _TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "U8": "u1"}
 _LIST = "one word a line, in a file beside it: vectors.npy has vectors.words.txt"
 
@@ -33,7 +33,7 @@ def map_tensors(data: Buffer, name: str) -> dict[str, NDArray[Any]]:
     """
     size = int.from_bytes(data[:8], "little")
     try:
-        if len(data) < 8 or size > min(_MOST_HEADER, len(data) - 8):
+        if len(data) < 8 or size > min(_MAX_HEADER, len(data) - 8):
             raise ValueError("it is too short for its header")
         tree = parse_json(bytes(data[8 : 8 + size]))
         if not isinstance(tree, dict):
@@ -54,7 +54,7 @@ def _tensor(data: Buffer, base: int, entry: dict[str, Any]) -> NDArray[Any]:
     return np.frombuffer(data, dtype, math.prod(shape), base + begin if math.prod(shape) else 0).reshape(shape)
 
 
-def read_tensors(data: Buffer, name: str) -> tuple[NDArray[Any], Table | None]:
+def read_tensors(data: Buffer, name: str) -> tuple[NDArray[Any], VectorTable | None]:
     """Return the rows of a safetensors file, and the whole table where it holds the words too.
 
     Raises:
@@ -76,12 +76,12 @@ def read_tensors(data: Buffer, name: str) -> tuple[NDArray[Any], Table | None]:
     counts = tensors.get("counts")
     if counts is not None and (counts.dtype != np.int64 or counts.shape != (len(rows),)):
         raise DataError("there is not a count for each word", where=f"{name}, tensor counts")
-    return rows, Table(words, rows, counts)
+    return rows, VectorTable(words, rows, counts)
 
 
 def check_shape(rows: NDArray[Any], name: str) -> None:
     """Raise ``DataError`` unless an array has rows, and numbers in them."""
-    if not len(rows) or not 0 < rows.shape[1] <= MOST_WIDE or rows.dtype.kind != "f":
+    if not len(rows) or not 0 < rows.shape[1] <= MAX_WIDTH or rows.dtype.kind != "f":
         what = f"these are {len(rows):,} rows of {rows.shape[1]:,} numbers of type {rows.dtype}, not word vectors"
         raise DataError(what, where=name)
 
@@ -107,13 +107,13 @@ def words_of(raw: bytes, n_words: int, name: str) -> list[str]:
     return words
 
 
-def words_text(table: Table) -> bytes:
+def words_text(table: VectorTable) -> bytes:
     """Return words as a file has them, one a line. Raises ``DataError`` for one with a tab or a line feed."""
-    refuse_blanks(table.words, "\t\r\n", "leave the word out")
+    check_no_blanks(table.words, "\t\r\n", "leave the word out")
     return "".join(f"{word}\n" for word in table.words).encode()
 
 
-def write_tensors(stream: BinaryIO, table: Table) -> None:
+def write_tensors(stream: BinaryIO, table: VectorTable) -> None:
     """Write a safetensors file that holds words, vectors, and counts where they are known.
 
     Raises:

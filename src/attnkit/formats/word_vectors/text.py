@@ -17,17 +17,17 @@ from numpy.typing import NDArray
 
 from attnkit.errors import DataError
 from attnkit.formats.word_vectors.table import (
-    MOST_WIDE,
-    MOST_WORD,
+    MAX_WIDTH,
+    MAX_WORD_BYTES,
     Floats,
-    Table,
+    VectorTable,
+    check_distinct,
+    check_no_blanks,
     finite_blocks,
-    refuse_blanks,
-    refuse_twice,
     text_of,
 )
 
-_MOST_LINE = MOST_WORD + 64 * MOST_WIDE
+_MAX_LINE = MAX_WORD_BYTES + 64 * MAX_WIDTH
 _GROUP = 1 << 18  # numbers that are read at a time
 FIT = "choose safetensors, npy or projector, or put another sign in place of spaces (--space _)"
 
@@ -35,7 +35,7 @@ Line = tuple[int, bytes]
 """Number, counted from 1, and content without what ends it."""
 
 
-def read_text(stream: BinaryIO, name: str) -> Table:
+def read_text(stream: BinaryIO, name: str) -> VectorTable:
     """Return what a stream of text holds, with a header or without.
 
     Raises:
@@ -50,7 +50,7 @@ def read_text(stream: BinaryIO, name: str) -> Table:
     if claimed is None:
         lines = itertools.chain([first], lines)
     words: list[str] = []
-    rows = Growing(width)
+    rows = RowBuffer(width)
     while group := list(itertools.islice(lines, max(1, _GROUP // width))):
         found, numbers = _parse(group, width, name)
         words += found
@@ -60,8 +60,8 @@ def read_text(stream: BinaryIO, name: str) -> Table:
         raise DataError(what, where=f"{name}:1", help="the file is cut off, or not what it says: write it again")
     if not words:
         raise DataError("there are no vectors in this file", where=name)
-    refuse_twice(words, name, first[0] + bool(claimed))
-    return Table(words, rows.done())
+    check_distinct(words, name, first[0] + bool(claimed))
+    return VectorTable(words, rows.done())
 
 
 def header(line: bytes) -> tuple[int, int] | None:
@@ -77,19 +77,19 @@ def width_of(begin: bytes, where: str) -> int:
     line = _stripped(begin.lstrip(b"\r\n").partition(b"\n")[0])
     claimed = header(line)
     width = claimed[1] if claimed else line.count(b" ")
-    if not 0 < width <= MOST_WIDE:
-        what = f"a row has {width:,} numbers, where 1 to {MOST_WIDE:,} can be"
+    if not 0 < width <= MAX_WIDTH:
+        what = f"a row has {width:,} numbers, where 1 to {MAX_WIDTH:,} can be"
         raise DataError(what, where=where, help="a line is a word and its numbers, spaces between them")
     return width
 
 
-def write_lines(stream: BinaryIO, table: Table, *, head: bool = True) -> None:
+def write_lines(stream: BinaryIO, table: VectorTable, *, head: bool = True) -> None:
     """Write word2vec's text format, or GloVe's, which has no header. Nine digits keep every float32 as it is.
 
     Raises:
         DataError: a word holds white space.
     """
-    refuse_blanks(table.words, " \t\r\n", FIT)
+    check_no_blanks(table.words, " \t\r\n", FIT)
     if head:
         stream.write(b"%d %d\n" % table.rows.shape)
     layout = "%s" + " %.9g" * table.rows.shape[1] + "\n"
@@ -100,7 +100,7 @@ def write_lines(stream: BinaryIO, table: Table, *, head: bool = True) -> None:
 
 
 @dataclass
-class Growing:
+class RowBuffer:
     """Rows whose number nobody knows yet; grows in place where the system can."""
 
     width: int
@@ -146,9 +146,9 @@ def blame(line: Line, fields: Sequence[bytes], width: int, name: str) -> None:
 
 def _lines(stream: BinaryIO, name: str) -> Iterator[Line]:
     """Yield the lines that are not blank."""
-    for number, raw in enumerate(iter(partial(stream.readline, _MOST_LINE + 1), b""), 1):
-        if len(raw) > _MOST_LINE:
-            raise DataError(f"this line has more than {_MOST_LINE:,} bytes", where=f"{name}:{number}")
+    for number, raw in enumerate(iter(partial(stream.readline, _MAX_LINE + 1), b""), 1):
+        if len(raw) > _MAX_LINE:
+            raise DataError(f"this line has more than {_MAX_LINE:,} bytes", where=f"{name}:{number}")
         if text := _stripped(raw):
             yield number, text
 

@@ -14,7 +14,7 @@ from attnkit.models.attention.base import Alignment, AlignmentModule
 from attnkit.models.attention.distribution import Distribution, normalize, softmax
 from attnkit.models.attention.dot_product import Kernel, ScaledDot
 from attnkit.models.attention.linear_attention import linear_attention
-from attnkit.models.attention.scaled_dot_product import Scope, scaled_dot
+from attnkit.models.attention.scaled_dot_product import AttentionScope, scaled_dot
 
 
 def attend(
@@ -38,11 +38,11 @@ def attend_prepared(
     mask: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Return context and weights for keys that align.prepare has seen: a decoder prepares them once per sentence."""
-    weights = Pair(align, distribute).weigh(query, prepared, Scope(mask))
+    weights = AttentionFunction(align, distribute).weights(query, prepared, AttentionScope(mask))
     return weights @ values, weights
 
 
-def attend_unseen(
+def attend_context(
     query: Tensor,
     keys: Tensor,
     values: Tensor,
@@ -51,16 +51,16 @@ def attend_unseen(
     mask: Tensor | None = None,
 ) -> Tensor:
     """Return attend's context where nobody looks at the weights, by the pair's fastest equal form."""
-    return Pair(align, distribute).context(query, keys, values, Scope(mask))
+    return AttentionFunction(align, distribute).context(query, keys, values, AttentionScope(mask))
 
 
-class Pair(NamedTuple):
+class AttentionFunction(NamedTuple):
     """An alignment with a distribution function."""
 
     align: Alignment
     distribute: Distribution
 
-    def weigh(self, query: Tensor, prepared: Tensor, scope: Scope) -> Tensor:
+    def weights(self, query: Tensor, prepared: Tensor, scope: AttentionScope) -> Tensor:
         """Return the weights (B, H, T, S) within a scope, the scores having been shifted by its bias."""
         if self.distribute is normalize and scope.bias is None and isinstance(self.align, AlignmentModule):
             allowed = scope.allowed(query.shape[-2], prepared.shape[-2], query.device)
@@ -71,7 +71,9 @@ class Pair(NamedTuple):
         weights = self.distribute(scores, query, scope.allowed(query.shape[-2], scores.shape[-1], query.device))
         return weights.to(query.dtype)  # a float32 bias has widened the scores
 
-    def context(self, query: Tensor, keys: Tensor, values: Tensor, scope: Scope, dropout: float = 0.0) -> Tensor:
+    def context(
+        self, query: Tensor, keys: Tensor, values: Tensor, scope: AttentionScope, dropout: float = 0.0
+    ) -> Tensor:
         """Return the context (B, H, T, d_v) by the fastest equal form.
 
         Scaled dot x softmax is attention.kernel's; kernel x normalize takes linear time where the mask is the same for
@@ -81,10 +83,10 @@ class Pair(NamedTuple):
             return scaled_dot(query, keys, values, scope, dropout)
         if self.distribute is normalize and isinstance(self.align, Kernel) and not dropout and _is_linear(scope):
             return linear_attention(query, keys, values, self.align.feature_map, scope.mask, scope.causal)
-        weights = self.weigh(query, self.align.prepare(keys), scope)
+        weights = self.weights(query, self.align.prepare(keys), scope)
         return F.dropout(weights, dropout) @ values if dropout else weights @ values
 
 
-def _is_linear(scope: Scope) -> bool:
+def _is_linear(scope: AttentionScope) -> bool:
     """Return whether all queries see the same keys, but for causality, and no bias is added to scores."""
     return scope.bias is None and (scope.mask is None or scope.mask.dim() < 2 or scope.mask.shape[-2] == 1)

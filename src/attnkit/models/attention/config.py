@@ -82,7 +82,7 @@ class AttentionOptions(BaseModel, frozen=True, extra="forbid", strict=True, use_
 
 
 _SIGNED = "its scores may be negative, and normalize divides scores by their sum"
-MEANINGLESS: dict[tuple[AlignmentName, DistributionName], str] = {
+INCOMPATIBLE: dict[tuple[AlignmentName, DistributionName], str] = {
     ("dot", "normalize"): _SIGNED,
     ("scaled_dot", "normalize"): _SIGNED,
     ("general", "normalize"): _SIGNED,
@@ -93,12 +93,12 @@ MEANINGLESS: dict[tuple[AlignmentName, DistributionName], str] = {
     ("location", "normalize"): _SIGNED,
     ("feature", "normalize"): _SIGNED,
 }
-"""Pairs that have no meaning whatever the options are, and why; ``why_not`` knows those that depend on options too."""
+"""Pairs without a meaning under any options, and why; ``incompatibility`` adds those that depend on options."""
 
 
-def why_not(alignment: AlignmentName, distribution: DistributionName, options: AttentionOptions) -> str | None:
+def incompatibility(alignment: AlignmentName, distribution: DistributionName, options: AttentionOptions) -> str | None:
     """Return why a pair has no meaning, None where it has one."""
-    reason = MEANINGLESS.get((alignment, distribution))
+    reason = INCOMPATIBLE.get((alignment, distribution))
     if distribution != "normalize":
         return reason
     if alignment == "similarity" and options.similarity != "gaussian":
@@ -109,7 +109,7 @@ def why_not(alignment: AlignmentName, distribution: DistributionName, options: A
     return reason
 
 
-def spread(names: Name | Sequence[Name], n_heads: int) -> tuple[Name, ...]:
+def per_head(names: Name | Sequence[Name], n_heads: int) -> tuple[Name, ...]:
     """Return one name for each head, from one for all or a list.
 
     Raises:
@@ -122,7 +122,7 @@ def spread(names: Name | Sequence[Name], n_heads: int) -> tuple[Name, ...]:
     return tuple(names)
 
 
-def n_weights(alignment: AlignmentName, d_query: int, d_key: int, options: AttentionOptions) -> int:
+def n_parameters(alignment: AlignmentName, d_query: int, d_key: int, options: AttentionOptions) -> int:
     """Return how many numbers the matrices of one head's alignment hold, buffers left out."""
     d_hidden = options.d_hidden or d_query
     both = d_hidden * (d_query + d_key)
@@ -140,7 +140,9 @@ def n_weights(alignment: AlignmentName, d_query: int, d_key: int, options: Atten
     return numbers.get(alignment, 0)
 
 
-def n_kept(alignment: AlignmentName, distribution: DistributionName, d_query: int, options: AttentionOptions) -> int:
+def saved_activations(
+    alignment: AlignmentName, distribution: DistributionName, d_query: int, options: AttentionOptions
+) -> int:
     """Estimate how many numbers the backward pass needs for each score of one head: none in fused forms."""
     if (alignment, distribution) in (("scaled_dot", "softmax"), ("kernel", "normalize")):
         return 0

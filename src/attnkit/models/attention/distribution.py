@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from attnkit.models.attention.config import AttentionOptions, DistributionName
-from attnkit.models.attention.per_head_linear import head_linear, head_vector, weigh_units
+from attnkit.models.attention.per_head_linear import build_per_head_linear, head_vector, weighted_sum
 
 Distribution = Callable[[Tensor, Tensor, "Tensor | None"], Tensor]
 
@@ -129,12 +129,12 @@ class Local(nn.Module):
     def __init__(self, d_query: int, options: AttentionOptions, n_heads: int) -> None:
         super().__init__()
         self.n_heads, self.window, d_hidden = n_heads, options.window, options.d_hidden or d_query
-        self.query = head_linear(n_heads, d_query, d_hidden, bias=False)
+        self.query = build_per_head_linear(n_heads, d_query, d_hidden, bias=False)
         self.weight = head_vector(n_heads, d_hidden)
 
     def forward(self, scores: Tensor, query: Tensor, mask: Tensor | None) -> Tensor:
         """Return weights (B, H, T, S) for the queries (B, H, T, d) that the scores belong to."""
-        share = weigh_units(torch.tanh_(self.query(query)), self.weight, self.n_heads).sigmoid()
+        share = weighted_sum(torch.tanh_(self.query(query)), self.weight, self.n_heads).sigmoid()
         if share.dtype in (torch.bfloat16, torch.float16):
             share = share.float()  # half precision cannot tell the positions beyond 256 apart
         if mask is not None:

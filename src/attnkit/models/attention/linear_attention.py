@@ -39,7 +39,7 @@ def linear_attention(
         raise ValueError("linear attention needs one mask for all queries: it never builds scores of its own")
     if causal and n_queries != n_keys:
         raise ValueError(f"causal linear attention needs as many keys as queries, not {n_keys} and {n_queries}")
-    sums = RunningSums(feature_map)
+    sums = LinearAttentionState(feature_map)
     if not causal:
         sums.add(keys, values, mask)
         return sums.read(query)
@@ -52,7 +52,7 @@ def linear_attention(
     return torch.cat([sums.step(q, k, v, allowed) for q, k, v, allowed in chunks], dim=-2)
 
 
-class RunningSums:
+class LinearAttentionState:
     """What all keys so far come to: Σ φ(k) v and Σ φ(k), which is all that a decoder must remember of them.
 
     The sums are kept over e^top, the scale of the largest key so far: what a key adds never depends on later keys, on
@@ -95,7 +95,7 @@ class RunningSums:
         self._add(key_features, scale, ones)
         return _divided(totals).to(query.dtype)
 
-    def reorder(self, rows: Tensor) -> RunningSums:
+    def reorder_beams(self, rows: Tensor) -> LinearAttentionState:
         """Let row b go on from the sums of row rows[b]: beams that follow others, or sentences that remain."""
         if self.sums is not None and self.top is not None:
             self.sums, self.top = self.sums.index_select(0, rows), self.top.index_select(0, rows)

@@ -14,11 +14,11 @@ from attnkit.models.attention.base import AlignmentModule
 from attnkit.models.attention.config import AttentionOptions, KeyFeatureName
 from attnkit.models.attention.per_head_linear import (
     ACTIVATIONS,
-    head_linear,
+    build_per_head_linear,
     head_vector,
     map_heads,
     per_head,
-    weigh_units,
+    weighted_sum,
 )
 from attnkit.models.positions import sinusoids
 
@@ -30,8 +30,8 @@ class Additive(AlignmentModule):
         super().__init__()
         self.n_heads, d_hidden = n_heads, options.d_hidden or d_query
         self.activation = ACTIVATIONS[options.activation]
-        self.query = head_linear(n_heads, d_query, d_hidden, bias=False)
-        self.keys = head_linear(n_heads, d_key, d_hidden)
+        self.query = build_per_head_linear(n_heads, d_query, d_hidden, bias=False)
+        self.keys = build_per_head_linear(n_heads, d_key, d_hidden)
         self.weight = head_vector(n_heads, d_hidden)
 
     def prepare(self, keys: Tensor, at: int | None = None) -> Tensor:
@@ -42,7 +42,7 @@ class Additive(AlignmentModule):
     def score(self, query: Tensor, prepared: Tensor) -> Tensor:
         """Return w·act(W₁q + W₂k + b); builds (B, H, T, S, d_hidden), so T is best small."""
         inner = self.query(query).unsqueeze(-2) + prepared.unsqueeze(-3)  # (B, H, T, S, d_hidden)
-        return weigh_units(self.activation(inner), self.weight, self.n_heads)
+        return weighted_sum(self.activation(inner), self.weight, self.n_heads)
 
 
 class Concat(AlignmentModule):
@@ -52,7 +52,7 @@ class Concat(AlignmentModule):
         super().__init__()
         self.n_heads, self.d_query, d_hidden = n_heads, d_query, options.d_hidden or d_query
         self.activation = ACTIVATIONS[options.activation]
-        self.both = head_linear(n_heads, d_query + d_key, d_hidden)
+        self.both = build_per_head_linear(n_heads, d_query + d_key, d_hidden)
         self.weight = head_vector(n_heads, d_hidden)
 
     def prepare(self, keys: Tensor, at: int | None = None) -> Tensor:
@@ -63,7 +63,7 @@ class Concat(AlignmentModule):
         """Return w·act(W[q; k] + b); builds (B, H, T, S, d_hidden)."""
         asked = map_heads(query, self.both.weight[..., : self.d_query])
         inner = asked.unsqueeze(-2) + prepared.unsqueeze(-3)
-        return weigh_units(self.activation(inner), self.weight, self.n_heads)
+        return weighted_sum(self.activation(inner), self.weight, self.n_heads)
 
 
 class Deep(AlignmentModule):
@@ -73,10 +73,12 @@ class Deep(AlignmentModule):
         super().__init__()
         self.n_heads, d_hidden = n_heads, options.d_hidden or d_query
         self.activation = ACTIVATIONS[options.activation]
-        self.query = head_linear(n_heads, d_query, d_hidden, bias=False)
-        self.keys = head_linear(n_heads, d_key, d_hidden, bias=False)
+        self.query = build_per_head_linear(n_heads, d_query, d_hidden, bias=False)
+        self.keys = build_per_head_linear(n_heads, d_key, d_hidden, bias=False)
         self.first_bias = nn.Parameter(torch.zeros(n_heads * d_hidden))
-        self.layers = nn.ModuleList(head_linear(n_heads, d_hidden, d_hidden) for _ in range(options.deep_layers - 2))
+        self.layers = nn.ModuleList(
+            build_per_head_linear(n_heads, d_hidden, d_hidden) for _ in range(options.deep_layers - 2)
+        )
         self.weight = head_vector(n_heads, d_hidden)
         self.bias = nn.Parameter(torch.zeros(n_heads))
 
@@ -91,7 +93,7 @@ class Deep(AlignmentModule):
         inner = self.activation(inner) + per_head(self.first_bias, self.n_heads, 5)
         for layer in self.layers:
             inner = self.activation(layer(inner))
-        return weigh_units(inner, self.weight, self.n_heads) + self.bias.view(-1, 1, 1)
+        return weighted_sum(inner, self.weight, self.n_heads) + self.bias.view(-1, 1, 1)
 
 
 class Location(AlignmentModule):
@@ -123,15 +125,15 @@ class Feature(AlignmentModule):
         self.n_heads, d_hidden = n_heads, options.d_hidden or d_query
         self.activation = ACTIVATIONS[options.activation]
         self.features = KEY_FEATURES[options.first_feature], KEY_FEATURES[options.second_feature]
-        self.first = head_linear(n_heads, d_key, d_hidden, bias=False)
-        self.second = head_linear(n_heads, d_key, d_hidden)
+        self.first = build_per_head_linear(n_heads, d_key, d_hidden, bias=False)
+        self.second = build_per_head_linear(n_heads, d_key, d_hidden)
         self.weight = head_vector(n_heads, d_hidden)
 
     def prepare(self, keys: Tensor, at: int | None = None) -> Tensor:
         """Return the scores of the keys, (B, H, S, 1)."""
         first, second = (function(keys, at) for function in self.features)
         inner = self.first(first) + self.second(second)
-        return weigh_units(self.activation(inner), self.weight, self.n_heads).unsqueeze(-1)
+        return weighted_sum(self.activation(inner), self.weight, self.n_heads).unsqueeze(-1)
 
     def score(self, query: Tensor, prepared: Tensor) -> Tensor:
         """Return the keys' scores, the same for every query."""

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from attnkit.models.attention.config import AlignmentName, AttentionOptions, DistributionName
-from attnkit.models.attention.heads import Heads, Mix, looking
-from attnkit.models.attention.scaled_dot_product import Scope
+from attnkit.models.attention.heads import HeadGroups, Mix, attend_within
+from attnkit.models.attention.scaled_dot_product import AttentionScope
 from attnkit.models.linear import Linear
 
-FREELY = looking(Scope())
+FULL_ATTENTION = attend_within(AttentionScope())
 """Every query sees every key."""
 
 
@@ -45,12 +45,12 @@ class MultiHeadAttention(nn.Module):
         self.n_heads, self.n_parts = n_heads, n_parts
         self.projection = Linear(d_model, n_parts * d_model)
         self.output = Linear(d_model, d_model)
-        self.heads = Heads(n_heads, d_model // n_heads, alignment, distribution, options)
+        self.heads = HeadGroups(n_heads, d_model // n_heads, alignment, distribution, options)
         initialise_parts(self.projection)
         nn.init.xavier_uniform_(self.output.weight)
         nn.init.zeros_(self.output.bias)
 
-    def forward(self, x: Tensor, mix: Mix = FREELY, places: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, mix: Mix = FULL_ATTENTION, places: Tensor | None = None) -> Tensor:
         """Return (B, T, D) from x (B, T, D); mix is called with the heads and the n_parts projected parts of x.
 
         With places (N,) of the flattened rows, only what stands there is projected back: (N, D).

@@ -25,7 +25,7 @@ ACTIVATIONS: dict[ActivationName, Callable[[Tensor], Tensor]] = {
 """Some overwrite what they are given, which must be read by nobody else."""
 
 
-class HeadLinear(nn.Module):
+class PerHeadLinear(nn.Module):
     """A linear map for each head: x (B, H, ..., d_in) to (B, H, ..., d_out)."""
 
     def __init__(self, n_heads: int, d_in: int, d_out: int, bias: bool = True) -> None:
@@ -52,12 +52,14 @@ def per_head(flat: Tensor, n_heads: int, n_dims: int) -> Tensor:
     return flat.view(n_heads, *[1] * (n_dims - 3), -1)
 
 
-def head_linear(n_heads: int, d_in: int, d_out: int, bias: bool = True, gain: float = 1.0) -> Linear | HeadLinear:
+def build_per_head_linear(
+    n_heads: int, d_in: int, d_out: int, bias: bool = True, gain: float = 1.0
+) -> Linear | PerHeadLinear:
     """Return an initialised linear map, Xavier-uniform times a gain with a bias of zeros.
 
     It is the plain one where there is one head.
     """
-    linear = Linear(d_in, d_out, bias) if n_heads == 1 else HeadLinear(n_heads, d_in, d_out, bias)
+    linear = Linear(d_in, d_out, bias) if n_heads == 1 else PerHeadLinear(n_heads, d_in, d_out, bias)
     for weight in linear.weight.data.view(n_heads, d_out, d_in):
         nn.init.xavier_uniform_(weight, gain)
     if linear.bias is not None:
@@ -65,13 +67,13 @@ def head_linear(n_heads: int, d_in: int, d_out: int, bias: bool = True, gain: fl
     return linear
 
 
-def bilinear(n_heads: int, d_in: int, d_out: int, bias: bool = True) -> Linear | HeadLinear:
+def bilinear(n_heads: int, d_in: int, d_out: int, bias: bool = True) -> Linear | PerHeadLinear:
     """Return the initialised map W of scores qᵀWk, from keys to queries or back.
 
     They begin as spread as those of a scaled dot product. Without the root, the softmax of long vectors picks one key
     from the start on, and little gradient comes through it.
     """
-    return head_linear(n_heads, d_in, d_out, bias, d_in**-0.5)
+    return build_per_head_linear(n_heads, d_in, d_out, bias, d_in**-0.5)
 
 
 def head_vector(n_heads: int, width: int) -> nn.Parameter:
@@ -79,7 +81,7 @@ def head_vector(n_heads: int, width: int) -> nn.Parameter:
     return nn.Parameter(torch.empty(n_heads * width).normal_(std=width**-0.5))
 
 
-def weigh_units(x: Tensor, vector: Tensor, n_heads: int) -> Tensor:
+def weighted_sum(x: Tensor, vector: Tensor, n_heads: int) -> Tensor:
     """Return w·x (B, H, ...) for x (B, H, ..., width) and the heads' vectors (H * width,)."""
     if n_heads == 1:
         return x @ vector

@@ -53,7 +53,7 @@ def pool(at: Tensor, x: Tensor, y: Tensor, kernel: Gaussian, mask: Tensor | None
     return context[0, 0, :, 0], weights[0, 0]
 
 
-def left_out(x: Tensor, y: Tensor, kernel: Gaussian) -> Tensor:
+def leave_one_out(x: Tensor, y: Tensor, kernel: Gaussian) -> Tensor:
     """Return the curve (S,) at each point from all the others: what a learned width must be judged by.
 
     A point that may use itself is fitted best by the narrowest kernel, which has learned nothing.

@@ -22,7 +22,7 @@ PLAIN_SCORES = 256 * 256
 
 
 @dataclass(frozen=True)
-class Scope:
+class AttentionScope:
     """What the queries may look at. Nothing is set where all is allowed, so that no mask is ever built for it."""
 
     mask: Tensor | None = None
@@ -33,7 +33,7 @@ class Scope:
     """Added to the scores, broadcastable to (B, H, T, S)."""
     bounds: Tensor | None = None
     """(P + 1,) int32, the passages of flattened rows, in place of a mask: for ``scaled_dot`` where the kernel serves
-    (``takes_varlen``)."""
+    (``supports_varlen``)."""
 
     def allowed(self, n_queries: int, n_keys: int, device: torch.device) -> Tensor | None:
         """Return mask and causality as one bool tensor, None where all is allowed."""
@@ -43,7 +43,7 @@ class Scope:
         return triangle if self.mask is None else triangle & self.mask
 
 
-def takes_plain_products(x: Tensor, n_scores: int) -> bool:
+def prefers_matmul(x: Tensor, n_scores: int) -> bool:
     """Return whether ``scaled_dot`` takes the plain form for tensors like x with so many scores per head.
 
     There a bias costs one pass over the scores, and a mask four: two on the way forward, two on the way back.
@@ -55,18 +55,18 @@ def _is_slow(x: Tensor) -> bool:
     return x.device.type == "cpu" and x.dtype in (torch.bfloat16, torch.float16)
 
 
-def scaled_dot(query: Tensor, keys: Tensor, values: Tensor, scope: Scope, dropout: float = 0.0) -> Tensor:
+def scaled_dot(query: Tensor, keys: Tensor, values: Tensor, scope: AttentionScope, dropout: float = 0.0) -> Tensor:
     """Return the context (B, H, T, d) of softmax(q·k / √d + bias) over values; rows that see nothing give zeros."""
     if scope.bounds is not None:
         return varlen_attention(query, keys, values, scope.bounds, scope.causal)
-    if takes_plain_products(query, query.shape[-2] * keys.shape[-2]):
+    if prefers_matmul(query, query.shape[-2] * keys.shape[-2]):
         return _plain(query, keys, values, scope, dropout)
     if _is_slow(query):
         return _fused(query.float(), keys.float(), values.float(), scope, dropout).to(query.dtype)
     return _fused(query, keys, values, scope, dropout)
 
 
-def _fused(query: Tensor, keys: Tensor, values: Tensor, scope: Scope, dropout: float) -> Tensor:
+def _fused(query: Tensor, keys: Tensor, values: Tensor, scope: AttentionScope, dropout: float) -> Tensor:
     mask, causal = scope.mask, scope.causal
     if scope.bias is not None or (causal and mask is not None):
         mask, causal = scope.allowed(query.shape[-2], keys.shape[-2], query.device), False
@@ -76,7 +76,7 @@ def _fused(query: Tensor, keys: Tensor, values: Tensor, scope: Scope, dropout: f
     return F.scaled_dot_product_attention(query, keys, values, attn_mask=mask, is_causal=causal, dropout_p=dropout)
 
 
-def _plain(query: Tensor, keys: Tensor, values: Tensor, scope: Scope, dropout: float) -> Tensor:
+def _plain(query: Tensor, keys: Tensor, values: Tensor, scope: AttentionScope, dropout: float) -> Tensor:
     scores = (query * query.shape[-1] ** -0.5) @ keys.transpose(-1, -2)
     if scope.bias is not None:
         same = scope.bias.dtype == scores.dtype

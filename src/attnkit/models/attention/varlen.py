@@ -24,7 +24,7 @@ _CAUSAL = (-1, 0)
 _FREE = (-1, -1)
 
 
-def takes_varlen(x: Tensor, d_head: int, dropout: float) -> bool:
+def supports_varlen(x: Tensor, d_head: int, dropout: float) -> bool:
     """Return whether the kernel serves tensors like x with heads so wide."""
     fits = d_head <= _WIDEST and d_head % _MULTIPLE == 0 and x.dtype in (torch.bfloat16, torch.float16)
     return fits and not dropout and x.device.type == "cuda" and _is_served(x.device)

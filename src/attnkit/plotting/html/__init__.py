@@ -18,7 +18,7 @@ from attnkit.plotting.figure import escape
 HERE = "attnkit.plotting.html"
 
 
-def put_together(package: str, scripts: Sequence[str], title: str, parts: Mapping[str, str]) -> str:
+def render_page(package: str, scripts: Sequence[str], title: str, parts: Mapping[str, str]) -> str:
     """Return the document of a package: its ``page.html``, ``page.css`` and scripts, with the parts in their places.
 
     The style begins with ``base.css``, the script with ``tools.js``. Each place (``@@NAME@@``) stands once in a frame,

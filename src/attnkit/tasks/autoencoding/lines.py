@@ -13,20 +13,35 @@ import numpy as np
 import torch
 
 from attnkit.data.config import NoiseConfig
-from attnkit.data.lines import LineRows
-from attnkit.data.prepared_dir import Stage, choose_held_out, count_first, opening, read_lines, write_index, write_lines
-from attnkit.data.store import Store, writing
+from attnkit.data.lines import LineDataset
+from attnkit.data.prepared_dir import (
+    StatusEvent,
+    count_reason,
+    open_prepared_dir,
+    read_lines,
+    sample_validation_indices,
+    write_index,
+    write_lines,
+)
+from attnkit.data.store import Store, store_writer
 from attnkit.decoding.config import SearchConfig
-from attnkit.engine.task import Abandoned, Sample, Stop, unless
-from attnkit.engine.validation import best_ids, sample_places
+from attnkit.engine.task import EvaluationCancelled, Sample, Stop, until_stopped
+from attnkit.engine.validation import greedy_ids, sample_indices
 from attnkit.errors import DataError
 from attnkit.io import atomic
 from attnkit.models.autoencoder import SequenceAutoencoder
 from attnkit.models.dropout import without_dropout
 from attnkit.models.translation import TranslationModel
 from attnkit.tasks.autoencoding.config import AutoencodeConfig
-from attnkit.tasks.translation.loss import pairs_loss
-from attnkit.tasks.translation.search_pool import Batching, LocalSearcher, Part, make_batches, pad_sources, usable_words
+from attnkit.tasks.translation.loss import seq2seq_loss
+from attnkit.tasks.translation.search_pool import (
+    Batching,
+    LineSegment,
+    LocalSearch,
+    exclude_padding_ids,
+    make_batches,
+    pad_sources,
+)
 from attnkit.text import lines as text
 from attnkit.text.tokenizer import EOS_ID, Tokenizer
 from attnkit.text.tokenizer import load as load_tokenizer
@@ -42,8 +57,8 @@ GREEDY = SearchConfig(beam_size=1, max_ratio=1.0, extra=3, scores=False)
 class PreparedLines:
     """Everything that a training job over lines reads."""
 
-    train: LineRows
-    valid: LineRows
+    train: LineDataset
+    valid: LineDataset
     valid_lines: list[str]
     tokenizer: Tokenizer
     counts: dict[str, Any]
@@ -59,7 +74,7 @@ class PreparedLines:
         return {"tokenizer.json": self.tokenizer.to_json().encode()}
 
 
-class Corpus:
+class LineCorpus:
     """The lines of a run's files, read as often as they are asked for: those to train on and those to validate on."""
 
     def __init__(self, config: AutoencodeConfig) -> None:
@@ -72,7 +87,7 @@ class Corpus:
             self.valid = [line for path in self.valid_paths for line in text.read_lines(path) if line.strip()]
         else:
             total = sum(map(text.count_lines, self.paths))
-            self._held_out = choose_held_out(total, data.held_out, data.held_out_seed, str(self.paths[0]))
+            self._held_out = sample_validation_indices(total, data.held_out, data.held_out_seed, str(self.paths[0]))
             every = (line for path in self.paths for line in text.read_lines(path))
             self.valid = [line for number, line in enumerate(every) if number in self._held_out and line.strip()]
         if not self.valid:
@@ -89,19 +104,21 @@ class Corpus:
                 "blank": not line.strip(),
                 "repeats_of_held_out": line in known,
             }
-            if not count_first(left_out, self.counts):
+            if not count_reason(left_out, self.counts):
                 yield line
 
 
-def build_lines(config: AutoencodeConfig, folder: Path, given: Tokenizer | None, origin: str | None) -> Iterator[Stage]:
+def build_lines(
+    config: AutoencodeConfig, folder: Path, given: Tokenizer | None, origin: str | None
+) -> Iterator[StatusEvent]:
     """Encode the text into RUN/data."""
-    with atomic.new_folder(folder) as temporary:
-        corpus = Corpus(config)
+    with atomic.atomic_dir(folder) as temporary:
+        corpus = LineCorpus(config)
         if given is None:
-            yield Stage("building the vocabulary")
+            yield StatusEvent("building the vocabulary")
             given = train_vocabulary(corpus.lines(), config.vocabulary)
-        atomic.write_into(temporary / "tokenizer.json", given.to_json().encode())
-        yield Stage("encoding the text")
+        atomic.write_new_file(temporary / "tokenizer.json", given.to_json().encode())
+        yield StatusEvent("encoding the text")
         n_train, too_long = _write(temporary / "train", corpus.lines(), given, config.data.max_length)
         if not n_train:
             raise DataError("no line is left to train on", where=config.data.files[0])
@@ -124,7 +141,7 @@ def _write(folder: Path, lines: Iterable[str], tokenizer: Tokenizer, longest: in
     """Write a store of the lines that are short enough; return how many these are, and how many are not."""
     rows, n_kept, n_long = iter(lines), 0, 0
     atomic.make_dirs(folder)
-    with writing(folder, tokenizer.vocab_size) as writer:
+    with store_writer(folder, tokenizer.vocab_size) as writer:
         while chunk := list(islice(rows, _CHUNK)):
             kept = [ids for ids in tokenizer.encode(chunk) if len(ids) <= longest]
             writer.add(kept)
@@ -134,10 +151,10 @@ def _write(folder: Path, lines: Iterable[str], tokenizer: Tokenizer, longest: in
 
 def open_lines(config: AutoencodeConfig, folder: Path) -> PreparedLines:
     """Open what ``build_lines`` made. Raises ``RunError`` naming what is damaged."""
-    with opening(folder) as index:
+    with open_prepared_dir(folder) as index:
         lines = read_lines(folder / "valid.txt")
-        train = LineRows(Store.open(folder / "train"), config.noise)
-        valid = LineRows(Store.open(folder / "valid"), NoiseConfig())
+        train = LineDataset(Store.open(folder / "train"), config.noise)
+        valid = LineDataset(Store.open(folder / "valid"), NoiseConfig())
         if not len(lines) == len(valid) == index["counts"].get("valid") or not len(train):
             raise ValueError("lines are missing")
         return PreparedLines(train, valid, lines, load_tokenizer(folder / "tokenizer.json"), index["counts"])
@@ -162,13 +179,13 @@ class LinesEvaluation:
                 loss = self._loss(model)
                 rows = [self.prepared.valid.store[i].tolist() for i in range(len(self.prepared.valid))]
                 found = reconstruct(model, rows, self.prepared.tokenizer, self.device, self.stop)
-        except Abandoned:
+        except EvaluationCancelled:
             return None
         lines = self.prepared.valid_lines
         # Normalised text, as from a lower-cased vocabulary, is what can come back.
         expected = self.prepared.tokenizer.decode(rows)
         exact = sum(a == b for a, b in zip(found, expected, strict=True))
-        picks = sample_places(len(lines), self.n_samples)
+        picks = sample_indices(len(lines), self.n_samples)
         self.samples = [(lines[i], expected[i], found[i]) for i in picks]
         if self._unigram is None:
             self._unigram = unigram_loss(self.prepared.train.store, self.prepared.valid.store)
@@ -182,9 +199,9 @@ class LinesEvaluation:
     def _loss(self, model: SequenceAutoencoder) -> float:
         total, count = 0.0, 0
         batches = make_batches(self.prepared.valid.lengths[0].tolist(), Batching(_BATCH_TOKENS, "tokens"))
-        for indices in unless(self.stop, batches):
+        for indices in until_stopped(self.stop, batches):
             batch = self.prepared.valid.clean(np.asarray(indices, np.int64))
-            total += float(pairs_loss(model, self.device, 0.0)(batch)["nll"].total)
+            total += float(seq2seq_loss(model, self.device, 0.0)(batch)["nll"].total)
             count += len(batch.targets)
         return total / count
 
@@ -216,9 +233,9 @@ def reconstruct(
     stop: Stop | None = None,
 ) -> list[str]:
     """Return what comes back of encoded lines: a text for each, found by greedy search."""
-    parts = [Part(i, 0, ids, []) for i, ids in enumerate(rows)]
-    searcher = LocalSearcher([cast(TranslationModel, model)], device)
-    found = best_ids(searcher, parts, usable_words(GREEDY, tokenizer), stop)
+    parts = [LineSegment(i, 0, ids, []) for i, ids in enumerate(rows)]
+    searcher = LocalSearch([cast(TranslationModel, model)], device)
+    found = greedy_ids(searcher, parts, exclude_padding_ids(GREEDY, tokenizer), stop)
     return [line.replace("\n", " ") for line in tokenizer.decode(found)]
 
 

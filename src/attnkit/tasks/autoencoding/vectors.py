@@ -15,17 +15,17 @@ from pydantic import BaseModel, Field, ValidationError
 
 from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.checkpoints.metadata import read_bounded
-from attnkit.data.arrays import MOST_COLUMNS, Vectors, read_vectors
+from attnkit.data.arrays import MAX_COLUMNS, Vectors, read_vectors
 from attnkit.data.config import NoiseConfig
-from attnkit.data.prepared_dir import Stage, choose_held_out, opening, write_index
-from attnkit.data.vectors import VectorBatch, VectorRows, write_vectors
-from attnkit.engine.task import Abandoned, Sample, Stop, unless
+from attnkit.data.prepared_dir import StatusEvent, open_prepared_dir, sample_validation_indices, write_index
+from attnkit.data.vectors import VectorBatch, VectorDataset, write_vectors
+from attnkit.engine.task import EvaluationCancelled, Sample, Stop, until_stopped
 from attnkit.errors import RunError
 from attnkit.io import atomic
 from attnkit.models.autoencoder import VectorAutoencoder
 from attnkit.models.dropout import without_dropout
 from attnkit.tasks.autoencoding.config import AutoencodeConfig
-from attnkit.training.losses import Term
+from attnkit.training.losses import LossTerm
 
 _BLOCK = 4096  # rows
 _MOST_SHAPE = 1 << 10  # bytes
@@ -35,15 +35,15 @@ class Shape(BaseModel, extra="forbid", strict=True):
     """What ``vectors.json`` of a checkpoint says."""
 
     format: Literal["attnkit vectors"] = "attnkit vectors"
-    width: int = Field(gt=0, le=MOST_COLUMNS)
+    width: int = Field(gt=0, le=MAX_COLUMNS)
 
 
 @dataclass(frozen=True)
 class PreparedVectors:
     """Everything that a training job over vectors reads."""
 
-    train: VectorRows
-    valid: VectorRows
+    train: VectorDataset
+    valid: VectorDataset
     counts: dict[str, Any]
 
     @property
@@ -57,17 +57,17 @@ class PreparedVectors:
         return {"vectors.json": json.dumps(Shape(width=self.train.width).model_dump()).encode()}
 
 
-def build_vectors(config: AutoencodeConfig, folder: Path, origin: str | None) -> Iterator[Stage]:
+def build_vectors(config: AutoencodeConfig, folder: Path, origin: str | None) -> Iterator[StatusEvent]:
     """Write the vectors into RUN/data, those to train on and those to validate on."""
     data = config.data
     paths, valid_paths = [Path(name) for name in data.files], [Path(name) for name in data.valid_files or ()]
-    with atomic.new_folder(folder) as temporary:
-        yield Stage("reading the vectors")
+    with atomic.atomic_dir(folder) as temporary:
+        yield StatusEvent("reading the vectors")
         width = next(read_vectors(paths[0])).shape[1]
         held_out: set[int] = set()
         if not valid_paths:
             total = sum(len(block) for block in _blocks(paths, width))
-            held_out = choose_held_out(total, data.held_out, data.held_out_seed, str(paths[0]))
+            held_out = sample_validation_indices(total, data.held_out, data.held_out_seed, str(paths[0]))
         n_train = write_vectors(temporary / "train", _chosen(paths, width, held_out, False))
         valid = _blocks(valid_paths, width) if valid_paths else _chosen(paths, width, held_out, True)
         n_valid = write_vectors(temporary / "valid", valid)
@@ -90,9 +90,9 @@ def _chosen(paths: list[Path], width: int, rows: set[int], inside: bool) -> Iter
 
 def open_vectors(config: AutoencodeConfig, folder: Path) -> PreparedVectors:
     """Open what ``build_vectors`` made. Raises ``RunError`` naming what is damaged."""
-    with opening(folder) as index:
-        train = VectorRows.open(folder / "train", config.noise)
-        valid = VectorRows.open(folder / "valid", NoiseConfig())
+    with open_prepared_dir(folder) as index:
+        train = VectorDataset.open(folder / "train", config.noise)
+        valid = VectorDataset.open(folder / "valid", NoiseConfig())
         if train.width != valid.width:
             raise ValueError("vectors to train and to validate on have different widths")
         return PreparedVectors(train, valid, index["counts"])
@@ -116,14 +116,14 @@ def read_width(checkpoint: Checkpoint) -> int:
         raise RunError("vectors.json makes no sense", where=str(checkpoint.path)) from error
 
 
-def vectors_loss(model: VectorAutoencoder, device: torch.device) -> Callable[[VectorBatch], Mapping[str, Term]]:
+def vectors_loss(model: VectorAutoencoder, device: torch.device) -> Callable[[VectorBatch], Mapping[str, LossTerm]]:
     """Return the loss of a batch: squared errors, trained on in the model's scale and reported in the data's own."""
 
-    def loss(batch: VectorBatch) -> dict[str, Term]:
+    def loss(batch: VectorBatch) -> dict[str, LossTerm]:
         batch = batch.to(device)
         error = model(batch.noisy) - batch.clean
         total = (error / model.scale).square().sum()
-        return {"error": Term(total, reported=error.detach().square().sum())}
+        return {"error": LossTerm(total, reported=error.detach().square().sum())}
 
     return loss
 
@@ -145,11 +145,11 @@ class VectorsEvaluation:
         total = 0.0
         try:
             with without_dropout(model), torch.inference_mode():
-                for start in unless(self.stop, range(0, len(valid), _BLOCK)):
+                for start in until_stopped(self.stop, range(0, len(valid), _BLOCK)):
                     vectors = torch.from_numpy(valid.vectors[start : start + _BLOCK].astype(np.float32))
                     vectors = vectors.to(self.device)
                     total += float((model(vectors) - vectors).square().sum(dtype=torch.float32).cpu())
-        except Abandoned:
+        except EvaluationCancelled:
             return None
         if self._baseline is None:
             self._baseline = valid.spread(self.prepared.train.mean)

@@ -15,7 +15,7 @@ from attnkit.tasks.language_modeling.config import SCALES
 
 LONGEST = 512
 """Tokens of a row at most, where nobody asks for more."""
-NOT_TAKEN = ("dropout", "attention_dropout", "activation_dropout", "next_sentence", "tie_embeddings")
+EXCLUDED_INIT_KEYS = ("dropout", "attention_dropout", "activation_dropout", "next_sentence", "tie_embeddings")
 """Keys of a pretrained model that a fine-tuned one does not take over: long pretraining may go without dropout, few
 examples may not; the others are of the language-model head, which stays behind."""
 RATES = {"tiny": 5e-4, "mini": 3e-4, "small": 2e-4, "base": 5e-5}
@@ -58,15 +58,15 @@ class FinetuneConfig(RunConfig, frozen=True, extra="forbid", strict=True, use_at
         return self
 
     @property
-    def longest(self) -> int:
+    def max_row_length(self) -> int:
         """Return the most tokens of a row."""
         most: int | None = self.data.max_length
         return most or min(LONGEST, self.model.usual_length)
 
     def refuse_longer(self, key: str, given: int | None) -> None:
         """Raise ``ValueError`` where a key asks for rows that are longer than the model has positions."""
-        if given is not None and self.model.longest is not None and given > self.model.longest:
-            raise ValueError(f"{self.model.limited_by} of {given} for {key}={given}; lower it")
+        if given is not None and self.model.max_positions is not None and given > self.model.max_positions:
+            raise ValueError(f"{self.model.length_limit_reason} of {given} for {key}={given}; lower it")
 
 
 class TextClassifyConfig(FinetuneConfig, frozen=True):
@@ -135,7 +135,7 @@ class AnswerConfig(FinetuneConfig, frozen=True):
         return self.data.windows.within(self.model.usual_length, self.model.separators)
 
     @property
-    def longest(self) -> int:
+    def max_row_length(self) -> int:
         """Return the most tokens of a row."""
         return self.windows.max_length
 

@@ -8,17 +8,17 @@ from pathlib import Path
 
 from attnkit.checkpoints.metadata import read_run_config
 from attnkit.checkpoints.run_folder import RunFolder
-from attnkit.engine.loading import Opened, open_run
-from attnkit.engine.registry import KINDS
+from attnkit.engine.loading import LoadedModel, load_model
+from attnkit.engine.registry import TASKS
 from attnkit.errors import RunError, UsageError
 from attnkit.models.linear import pack
 from attnkit.runtime.devices import set_threads
 from attnkit.tasks.finetuning.predict_question_answering import AnswerPredictor
 from attnkit.tasks.finetuning.predict_text_classification import ClassifyPredictor
 from attnkit.tasks.finetuning.predict_token_classification import TagPredictor
-from attnkit.tasks.finetuning.prediction import Format, Predictor, Request, Tell
+from attnkit.tasks.finetuning.prediction import Format, Predictor, PredictRequest, Tell
 
-PREDICTORS: dict[str, Callable[[Opened, Request, Tell], Predictor]] = {
+PREDICTORS: dict[str, Callable[[LoadedModel, PredictRequest, Tell], Predictor]] = {
     "text-classification": ClassifyPredictor,
     "token-classification": TagPredictor,
     "question-answering": AnswerPredictor,
@@ -39,11 +39,11 @@ _COMPRESSED = (".gz", ".xz", ".bz2")
 
 
 @dataclass(frozen=True)
-class Predicting:
+class OpenPredictor:
     """A run that is ready to predict, and what is asked of it."""
 
     predictor: Predictor
-    request: Request
+    request: PredictRequest
     task: str
 
     def __iter__(self) -> Iterator[list[str]]:
@@ -52,7 +52,7 @@ class Predicting:
             yield from self.predictor.lines(path, choose_format(self.request, self.task, path))
 
 
-def open_predictor(request: Request, tell: Tell) -> Predicting:
+def open_predictor(request: PredictRequest, tell: Tell) -> OpenPredictor:
     """Open a run for predictions; ``tell`` takes warnings, now and later.
 
     Raises:
@@ -64,18 +64,18 @@ def open_predictor(request: Request, tell: Tell) -> Predicting:
     task = read_run_config(chosen).task
     if task not in PREDICTORS:
         what = f"this run is of the kind '{task}', not one that predict takes: {', '.join(PREDICTORS)}"
-        help = "attnkit finetune makes one of it" if task == "mlm" else f"attnkit {KINDS[task].command} takes it"
+        help = "attnkit finetune makes one of it" if task == "mlm" else f"attnkit {TASKS[task].command} takes it"
         raise RunError(what, where=str(request.run), help=help)
     for path in request.files:
         choose_format(request, task, path)
     for warning in warnings:
         tell(warning)
-    opened = open_run(request.run, task, device=request.device, checkpoint=chosen.name)
+    opened = load_model(request.run, task, device=request.device, checkpoint=chosen.name)
     ready = replace(opened, model=pack(opened.model))
-    return Predicting(PREDICTORS[task](ready, request, tell), request, task)
+    return OpenPredictor(PREDICTORS[task](ready, request, tell), request, task)
 
 
-def choose_format(request: Request, task: str, path: Path) -> Format:
+def choose_format(request: PredictRequest, task: str, path: Path) -> Format:
     """Return how a file is read, which its name may tell. Raises ``UsageError`` where that makes no sense."""
     known = FORMATS[task]
     if request.format == "auto":

@@ -9,14 +9,23 @@ from pathlib import Path
 from typing import Any
 
 from attnkit.engine.load import read_tokenizer
-from attnkit.engine.loading import Opened
+from attnkit.engine.loading import LoadedModel
 from attnkit.errors import DataError, UsageError
 from attnkit.io.safe_read import parse_json
 from attnkit.metrics.answers import AnswerScores, answer_scores, best_threshold
-from attnkit.tasks.finetuning.prediction import Format, Request, Tell, Totals, as_json, named, rounded, told_cut
-from attnkit.tasks.finetuning.question_answering_data import Asked
-from attnkit.tasks.finetuning.span_extraction import FoundAnswer, find_answers
-from attnkit.tasks.translation.stream import complaints, patience_with, windows
+from attnkit.tasks.finetuning.prediction import (
+    Format,
+    PredictRequest,
+    Tell,
+    Totals,
+    as_json,
+    line_ref,
+    rounded,
+    truncation_warning,
+)
+from attnkit.tasks.finetuning.question_answering_data import QaExamples
+from attnkit.tasks.finetuning.span_extraction import SpanPrediction, find_answers
+from attnkit.tasks.translation.stream import encoding_warnings, flush_interval, line_batches
 from attnkit.text.lines import LineReader
 from attnkit.text.squad import Answer, Paragraph, Question, lone_surrogate, mend_surrogates, read_squad
 
@@ -85,7 +94,7 @@ class Answerer:
     more than the threshold (else 0), a difference of logits (Rajpurkar et al. 2018; Devlin et al. 2019, section 4.3).
     """
 
-    def __init__(self, opened: Opened, batch_tokens: int = 16384, threshold: float | None = None) -> None:
+    def __init__(self, opened: LoadedModel, batch_tokens: int = 16384, threshold: float | None = None) -> None:
         self.opened, self._batch_tokens, self._threshold = opened, batch_tokens, threshold or 0.0
         self._tokenizer = read_tokenizer(opened.checkpoint)
         self.refuses = "labels.json" in opened.checkpoint.manifest.files or threshold is not None
@@ -96,14 +105,14 @@ class Answerer:
     def answer(self, paragraphs: Sequence[Paragraph]) -> list[Answered]:
         """Return the answer to each question of each paragraph."""
         model, sizes = self.opened.model, self.opened.config.windows
-        asked = Asked(paragraphs, self._tokenizer, sizes)
+        asked = QaExamples(paragraphs, self._tokenizer, sizes)
         self.n_cut += asked.n_cut
         most, n_tokens = sizes.max_answer_length, self._batch_tokens
         found = find_answers(model, asked.rows, self.opened.device, most, n_tokens=n_tokens)
         return [self._answered(asked, question, answer) for question, answer in enumerate(found.answers)]
 
-    def _answered(self, asked: Asked, question: int, found: FoundAnswer) -> Answered:
-        text, surety = asked.cut(question, found.first, found.behind), found.surety
+    def _answered(self, asked: QaExamples, question: int, found: SpanPrediction) -> Answered:
+        text, surety = asked.cut(question, found.first, found.behind), found.margin
         if self.refuses and surety > self._threshold:
             none = 1 / (1 + math.exp(min(700.0, found.log_sum - found.no_answer)))
             return Answered("", none, None, None, text, surety)
@@ -117,10 +126,10 @@ class Answerer:
 
 @dataclass
 class AnswerPredictor:
-    """What ``attnkit predict`` does with a reader; satisfies ``predicting.Predictor``."""
+    """What ``attnkit predict`` does with a reader; satisfies ``prediction.Predictor``."""
 
-    opened: Opened
-    request: Request
+    opened: LoadedModel
+    request: PredictRequest
     tell: Tell
     found: list[Answered] = field(default_factory=list)
     """The answers so far to questions of which it is known what to answer."""
@@ -139,10 +148,10 @@ class AnswerPredictor:
             return
         reader = LineReader(path, on_bad="refuse" if self.request.strict else "replace")
         strict = self.request.strict
-        asked = (read_question(line, named(path, number), strict) for number, line in enumerate(reader, 1))
-        for paragraphs in windows(asked, _AT_ONCE, patience_with(path), _n_characters):
+        asked = (read_question(line, line_ref(path, number), strict) for number, line in enumerate(reader, 1))
+        for paragraphs in line_batches(asked, _AT_ONCE, flush_interval(path), _n_characters):
             yield self._answer(paragraphs)
-        for message in complaints(reader.counts, path):
+        for message in encoding_warnings(reader.counts, path):
             self.tell(message)
 
     def _answer(self, paragraphs: Sequence[Paragraph]) -> list[str]:
@@ -166,7 +175,7 @@ class AnswerPredictor:
 
     def complaints(self) -> list[str]:
         """Return what is said of questions that are too long, and of those nobody has answered if scores are wanted."""
-        cut = told_cut(self.answerer.n_cut, "question", self.opened.config.windows.max_question_length)
+        cut = truncation_warning(self.answerer.n_cut, "question", self.opened.config.windows.max_question_length)
         return cut if self.expected or not self.request.gold else [*cut, "no question says what to answer"]
 
     def totals(self) -> Totals:

@@ -12,27 +12,27 @@ import torch
 
 from attnkit.data.text_classification import text_batch
 from attnkit.engine.load import read_tokenizer
-from attnkit.engine.loading import Opened
+from attnkit.engine.loading import LoadedModel
 from attnkit.errors import DataError, UsageError
 from attnkit.metrics.labels import confusion, label_scores
 from attnkit.tasks.finetuning.prediction import (
     WINDOW,
     Format,
-    Request,
+    PredictRequest,
     Tell,
     Totals,
     as_json,
+    format_probabilities,
     in_batches,
-    named,
+    label_probabilities,
+    line_ref,
     rounded,
-    shares,
-    told_cut,
-    told_shares,
+    truncation_warning,
     unknown_labels,
 )
 from attnkit.tasks.finetuning.text_classification_data import TextReader, n_characters
 from attnkit.tasks.text_classification.data import read_labels
-from attnkit.tasks.translation.stream import complaints, patience_with, windows
+from attnkit.tasks.translation.stream import encoding_warnings, flush_interval, line_batches
 from attnkit.text.labeled_text import KINDS, LabeledTable, LabeledText
 from attnkit.text.lines import LineReader
 
@@ -43,12 +43,12 @@ Shares = list[float]
 class TextClassifier:
     """Texts in, labels out. A result depends on its own text alone."""
 
-    def __init__(self, opened: Opened, batch_tokens: int = 16384) -> None:
+    def __init__(self, opened: LoadedModel, batch_tokens: int = 16384) -> None:
         self.opened = opened
         self.taught = read_labels(opened.checkpoint)
         self.labels = self.taught.labels
         config = opened.config
-        self.reader = TextReader(read_tokenizer(opened.checkpoint), config.longest, config.model.separators)
+        self.reader = TextReader(read_tokenizer(opened.checkpoint), config.max_row_length, config.model.separators)
         self._batch_tokens = batch_tokens
 
     def classify(self, texts: Sequence[str], texts2: Sequence[str | None]) -> list[Shares]:
@@ -67,10 +67,10 @@ class TextClassifier:
 
 @dataclass
 class ClassifyPredictor:
-    """What ``attnkit predict`` does with a classifier; satisfies ``predicting.Predictor``."""
+    """What ``attnkit predict`` does with a classifier; satisfies ``prediction.Predictor``."""
 
-    opened: Opened
-    request: Request
+    opened: LoadedModel
+    request: PredictRequest
     tell: Tell
     found: list[str] = field(default_factory=list)
     """The labels of the texts so far, where it is known what is right."""
@@ -86,16 +86,16 @@ class ClassifyPredictor:
     def lines(self, path: Path, format: Format) -> Iterator[list[str]]:
         """Yield a line for each text; the header of a table has none."""
         if format == "table":
-            for window in windows(self._table(path), WINDOW, patience_with(path), n_characters):
+            for window in line_batches(self._table(path), WINDOW, flush_interval(path), n_characters):
                 yield self._label(window)
             return
         if self.request.format == "auto" and self.classifier.taught.pairs:
             format = "pairs"
         reader = LineReader(path, on_bad="refuse" if self.request.strict else "replace")
         read = _pairs if format == "pairs" else _singles
-        for texts in windows(read(reader, path, self.tell), WINDOW, patience_with(path), n_characters):
+        for texts in line_batches(read(reader, path, self.tell), WINDOW, flush_interval(path), n_characters):
             yield self._label(texts)
-        for message in complaints(reader.counts, path):
+        for message in encoding_warnings(reader.counts, path):
             self.tell(message)
 
     def _table(self, path: Path) -> Iterator[LabeledText]:
@@ -105,12 +105,12 @@ class ClassifyPredictor:
         columns = table.columns
         pairs = len(columns.texts) == 2
         if taught.pairs is not None and pairs != taught.pairs:
-            what = f"this table has {KINDS[pairs]}, and the run was taught {KINDS[taught.pairs]}: {columns.told()}"
+            what = f"this table has {KINDS[pairs]}, and the run was taught {KINDS[taught.pairs]}: {columns.message()}"
             help = "name the columns in the first line: " + "<TAB>".join(("text", "text2")[: 1 + taught.pairs])
             raise DataError(what, where=f"{path}:1", help=help)
         usual = {*_USUAL, *(taught.columns or ())}
         if not {name.lower() for name in columns.names} <= {name.lower() for name in usual}:
-            self.tell(f"{named(path, 1)}: {columns.told()}")
+            self.tell(f"{line_ref(path, 1)}: {columns.message()}")
         yield from table
 
     def _label(self, given: Sequence[LabeledText]) -> list[str]:
@@ -124,15 +124,15 @@ class ClassifyPredictor:
             self.found.append(labels[best])
             self.expected.append(given.label)
         if not self.request.as_json:
-            return told_shares(labels, row) if self.request.every else f"{labels[best]}\t{row[best]:.4f}"
+            return format_probabilities(labels, row) if self.request.every else f"{labels[best]}\t{row[best]:.4f}"
         tree: dict[str, Any] = {"label": labels[best], "probability": rounded(row[best])}
         tree |= {"expected": given.label} if self.request.gold else {}
-        return as_json(tree | {"all": shares(labels, row)} if self.request.every else tree)
+        return as_json(tree | {"all": label_probabilities(labels, row)} if self.request.every else tree)
 
     def complaints(self) -> list[str]:
         """Return what is said of texts of which the end was not read, and of labels that the model does not know."""
         known = set(self.classifier.labels)
-        cut = told_cut(self.classifier.reader.n_cut, "text", self.opened.config.longest)
+        cut = truncation_warning(self.classifier.reader.n_cut, "text", self.opened.config.max_row_length)
         return cut + unknown_labels(Counter(label for label in self.expected if label not in known))
 
     def totals(self) -> Totals:
@@ -163,7 +163,7 @@ def _singles(lines: LineReader, path: Path, tell: Tell) -> Iterator[LabeledText]
     for number, line in enumerate(lines, 1):
         if "\t" in line and not told:
             told = True
-            tell(f"{named(path, number)} holds a tab and is read as one text; --format pairs or table reads columns")
+            tell(f"{line_ref(path, number)} holds a tab and is read as one text; --format pairs or table reads columns")
         yield LabeledText(line, None, None, number)
 
 

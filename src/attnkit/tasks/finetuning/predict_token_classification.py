@@ -14,27 +14,27 @@ import numpy.typing as npt
 import torch
 
 from attnkit.engine.load import read_tokenizer
-from attnkit.engine.loading import Opened
+from attnkit.engine.loading import LoadedModel
 from attnkit.errors import UsageError
 from attnkit.metrics.labels import confusion, label_scores
 from attnkit.metrics.spans import entities, span_scores
 from attnkit.tasks.finetuning.prediction import (
     WINDOW,
     Format,
-    Request,
+    PredictRequest,
     Tell,
     Totals,
     as_json,
     in_batches,
-    named,
+    label_probabilities,
+    line_ref,
     rounded,
-    shares,
     unknown_labels,
 )
 from attnkit.tasks.finetuning.tagging import tag_logits
-from attnkit.tasks.finetuning.token_classification_data import rows_of_words, scheme_of
+from attnkit.tasks.finetuning.token_classification_data import scheme_of, word_rows
 from attnkit.tasks.text_classification.data import read_labels
-from attnkit.tasks.translation.stream import complaints, patience_with, windows
+from attnkit.tasks.translation.stream import encoding_warnings, flush_interval, line_batches
 from attnkit.text.conll import Block, convert, read_blocks, write_tags
 from attnkit.text.lines import STDIN, LineReader
 
@@ -43,7 +43,7 @@ Words = Sequence[str]
 
 
 @dataclass(frozen=True)
-class Tagged:
+class TaggedSentence:
     """The words of a sentence with their tags."""
 
     words: Words
@@ -62,22 +62,22 @@ class Tagged:
                 for entity in entities(self.tags)
             ],
         }
-        return {**found, "all": [shares(labels, row) for row in self.shares.tolist()]} if every else found
+        return {**found, "all": [label_probabilities(labels, row) for row in self.shares.tolist()]} if every else found
 
 
-class Tagger:
+class TaggingPipeline:
     """Words in, tags out. A result depends on its own sentence alone."""
 
-    def __init__(self, opened: Opened, batch_tokens: int = 16384) -> None:
+    def __init__(self, opened: LoadedModel, batch_tokens: int = 16384) -> None:
         self.opened = opened
         self.labels = read_labels(opened.checkpoint)
         self._tokenizer, self._batch_tokens = read_tokenizer(opened.checkpoint), batch_tokens
 
-    def tag(self, sentences: Sequence[Words]) -> list[Tagged]:
+    def tag(self, sentences: Sequence[Words]) -> list[TaggedSentence]:
         """Return the tags of each sentence's words."""
         names, found = self.labels.labels, []
         for words, table in zip(sentences, self._shares(sentences), strict=True):
-            found.append(Tagged(words, [names[i] for i in table.argmax(axis=1).tolist()], table))
+            found.append(TaggedSentence(words, [names[i] for i in table.argmax(axis=1).tolist()], table))
         return found
 
     def _shares(self, sentences: Sequence[Words]) -> list[Shares]:
@@ -86,7 +86,7 @@ class Tagger:
         nothing = np.empty((0, len(self.labels.labels)), np.float32)
         if not full:
             return [nothing for _ in sentences]
-        rows = rows_of_words(self._tokenizer, full, self.opened.config.longest)
+        rows = word_rows(self._tokenizer, full, self.opened.config.max_row_length)
 
         def compute(indices: list[int]) -> list[Shares]:
             batch = rows.batch(np.array(indices, np.int64)).to(self.opened.device)
@@ -103,10 +103,10 @@ class Tagger:
 
 @dataclass
 class TagPredictor:
-    """What ``attnkit predict`` does with a tagger; satisfies ``predicting.Predictor``."""
+    """What ``attnkit predict`` does with a tagger; satisfies ``prediction.Predictor``."""
 
-    opened: Opened
-    request: Request
+    opened: LoadedModel
+    request: PredictRequest
     tell: Tell
     found: list[list[str]] = field(default_factory=list)
     """The tags of the sentences so far, where it is known what is right."""
@@ -117,25 +117,25 @@ class TagPredictor:
             what = "the probabilities of all tags are shown as JSON only"
             help = "add --json, which gives that of each tag found even without --all"
             raise UsageError(what, where="--all", help=help)
-        self.tagger = Tagger(self.opened, self.request.batch_tokens)
+        self.tagger = TaggingPipeline(self.opened, self.request.batch_tokens)
         self.scheme = scheme_of(self.tagger.labels)
 
     def lines(self, path: Path, format: Format) -> Iterator[list[str]]:
         """Yield a line of tags for each line of words, or columns with a further one."""
         if format == "conll":
             blocks = read_blocks(path, tagged=self.request.gold)
-            for window in windows(blocks, WINDOW, patience_with(path), lambda block: sum(map(len, block.words))):
+            for window in line_batches(blocks, WINDOW, flush_interval(path), lambda block: sum(map(len, block.words))):
                 yield list(self._columns(window))
             return
         reader = LineReader(path, on_bad="refuse" if self.request.strict else "replace")
         n_before, fault = 0, None
-        for lines in windows(reader, WINDOW, patience_with(path)):
+        for lines in line_batches(reader, WINDOW, flush_interval(path)):
             if fault is None and (fault := _columns_fault(lines, path, n_before, set(self.tagger.labels.labels))):
                 self.tell(fault)
             n_before += len(lines)
             found = self.tagger.tag([line.split() for line in lines])
             yield [self._json(one) if self.request.as_json else " ".join(one.tags) for one in found]
-        for message in complaints(reader.counts, path):
+        for message in encoding_warnings(reader.counts, path):
             self.tell(message)
 
     def _columns(self, blocks: Sequence[Block]) -> Iterator[str]:
@@ -148,7 +148,7 @@ class TagPredictor:
             elif block.words:
                 yield self._json(one, self.expected[-1] if self.request.gold else None)
 
-    def _json(self, one: Tagged, expected: list[str] | None = None) -> str:
+    def _json(self, one: TaggedSentence, expected: list[str] | None = None) -> str:
         plain = one.plain(self.tagger.labels.labels, self.request.every)
         return as_json(plain if expected is None else {**plain, "expected": expected})
 
@@ -189,7 +189,7 @@ def _columns_fault(lines: Sequence[str], path: Path, n_before: int, labels: Coll
     """Return what is said of lines of words, so many behind the first, that hold a tab or end in tags, most of them."""
     number = next((i for i, line in enumerate(lines, n_before + 1) if "\t" in line), None)
     if number is not None:
-        return f"{named(path, number)} holds a tab and is read as a sentence; --format conll reads columns"
+        return f"{line_ref(path, number)} holds a tab and is read as a sentence; --format conll reads columns"
     rows = [words for line in lines if (words := line.split())]
     tagged = [words for words in rows if len(words) > 1 and words[-1] in labels]
     if len(tagged) < 2 or 2 * len(tagged) <= len(rows) or len(set(map(len, tagged))) > 1:

@@ -26,7 +26,7 @@ _DIGITS = 6  # of a probability: further ones change with the rows that happen t
 
 
 @dataclass(frozen=True)
-class Request:
+class PredictRequest:
     """What ``attnkit predict`` is asked to do."""
 
     run: Path
@@ -62,7 +62,7 @@ class Totals:
     confusion: Confusion | None = None
 
 
-def named(path: Path, number: int) -> str:
+def line_ref(path: Path, number: int) -> str:
     """Return a line's name, by which it is told of."""
     return f"line {number} of standard input" if path == STDIN else f"{path}:{number}"
 
@@ -92,7 +92,7 @@ def in_batches(sizes: Sequence[int], n_tokens: int, compute: Callable[[list[int]
     return found
 
 
-def told_cut(n: int, noun: str, most: int) -> list[str]:
+def truncation_warning(n: int, noun: str, most: int) -> list[str]:
     """Return what is said of texts of which the end was not read: nothing where there are none."""
     return (
         [f"{n:,} {noun}{'s have' if n > 1 else ' has'} more than {most:,} tokens; the rest was not read"] if n else []
@@ -104,15 +104,15 @@ def rounded(probability: float) -> float:
     return round(probability, _DIGITS)
 
 
-def shares(labels: Sequence[str], row: Sequence[float]) -> dict[str, float]:
+def label_probabilities(labels: Sequence[str], row: Sequence[float]) -> dict[str, float]:
     """Return the probability of each label, the likeliest first."""
     order = sorted(range(len(row)), key=lambda i: -row[i])
     return {labels[i]: rounded(row[i]) for i in order}
 
 
-def told_shares(labels: Sequence[str], row: Sequence[float]) -> str:
+def format_probabilities(labels: Sequence[str], row: Sequence[float]) -> str:
     """Return the same between tabs, for people and ``cut``."""
-    return "\t".join(f"{label}={share:.4f}" for label, share in shares(labels, row).items())
+    return "\t".join(f"{label}={share:.4f}" for label, share in label_probabilities(labels, row).items())
 
 
 def as_json(tree: dict[str, Any]) -> str:

@@ -10,31 +10,31 @@ import torch
 
 from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.checkpoints.run_folder import RunFolder
-from attnkit.data.prepared_dir import Stage, Warned, is_made
-from attnkit.distributed.process_group import Ranks
-from attnkit.engine.dry_run import Plan, outline
-from attnkit.engine.load import given_tokenizer
-from attnkit.engine.model_card import About
-from attnkit.engine.task import Abandoned, Sample, Stop, Task
-from attnkit.engine.trainer import Parts, make_job, row_feed
-from attnkit.engine.validation import sample_places
+from attnkit.data.prepared_dir import StatusEvent, WarningEvent, is_prepared
+from attnkit.distributed.process_group import ProcessGroup
+from attnkit.engine.dry_run import RunEstimate, estimate
+from attnkit.engine.load import provided_tokenizer
+from attnkit.engine.model_card import ModelCardFields
+from attnkit.engine.task import EvaluationCancelled, Sample, Stop, Task
+from attnkit.engine.trainer import TrainingInputs, build_training_job, make_loader
+from attnkit.engine.validation import sample_indices
 from attnkit.metrics.answers import AllScores, Version, answer_scores
-from attnkit.models.heads import Reader
+from attnkit.models.heads import SpanPredictor
 from attnkit.tasks.finetuning import base as finetune
 from attnkit.tasks.finetuning.config import AnswerConfig
 from attnkit.tasks.finetuning.question_answering_data import (
-    Asked,
-    AskedCorpus,
     PreparedQuestions,
-    build_asked,
+    QaCorpus,
+    QaExamples,
+    load_questions,
     n_questions,
-    open_asked,
+    prepare_questions,
 )
-from attnkit.tasks.finetuning.span_extraction import FoundAnswer, answer_loss, find_answers
+from attnkit.tasks.finetuning.span_extraction import SpanPrediction, answer_loss, find_answers
 from attnkit.text.squad import Paragraph, Question
 from attnkit.text.tokenizer import Tokenizer
 from attnkit.text.vocabulary import train_vocabulary
-from attnkit.training.loop import Job
+from attnkit.training.loop import TrainingJob
 
 _SAMPLE = 500  # paragraphs
 
@@ -52,23 +52,25 @@ class AnswersEvaluation:
     samples: list[Sample] = field(default_factory=list)
     """(question, its first answer, the answer found)."""
 
-    def __call__(self, model: Reader) -> dict[str, float] | None:
+    def __call__(self, model: SpanPredictor) -> dict[str, float] | None:
         """Return ``loss`` in nats a window; ``exact`` and ``f1`` as SQuAD's script counts them, in percent."""
         asked = self.prepared.valid
         try:
             found = find_answers(model, asked.rows, self.device, self.longest, self.stop)
-        except Abandoned:
+        except EvaluationCancelled:
             return None
-        texts = answer_texts(asked, found.answers, self.prepared.refuses)
+        texts = answer_texts(asked, found.answers, self.prepared.has_unanswerable)
         self.samples = [
             (asked.questions[i].text, *([*references(asked.questions[i]), ""][:1]), texts[i])
-            for i in sample_places(len(texts), self.n_samples)
+            for i in sample_indices(len(texts), self.n_samples)
         ]
         scores = score_answers(texts, asked.questions)
         return {"loss": found.nll / len(asked.rows), "exact": scores.all.exact, "f1": scores.all.f1}
 
 
-def answer_texts(asked: Asked, found: Sequence[FoundAnswer], refuses: bool, threshold: float = 0.0) -> list[str]:
+def answer_texts(
+    asked: QaExamples, found: Sequence[SpanPrediction], refuses: bool, threshold: float = 0.0
+) -> list[str]:
     """Return the answers as they stand in the paragraphs; the empty text is no answer.
 
     Args:
@@ -78,7 +80,7 @@ def answer_texts(asked: Asked, found: Sequence[FoundAnswer], refuses: bool, thre
         threshold: how much likelier that has to be than the answer, as a difference of logits.
     """
     return [
-        "" if refuses and answer.surety > threshold else asked.cut(question, answer.first, answer.behind)
+        "" if refuses and answer.margin > threshold else asked.cut(question, answer.first, answer.behind)
         for question, answer in enumerate(found)
     ]
 
@@ -96,19 +98,21 @@ def score_answers(texts: Sequence[str], questions: Sequence[Question]) -> AllSco
 
 def _prepare(
     config: AnswerConfig, folder: Path, giver: Callable[[], Checkpoint | None], origin: str | None
-) -> Iterator[Stage | Warned]:
-    if is_made(folder, [*config.data.files, *(config.data.valid_files or ())], origin):
+) -> Iterator[StatusEvent | WarningEvent]:
+    if is_prepared(folder, [*config.data.files, *(config.data.valid_files or ())], origin):
         return
-    tokenizer = given_tokenizer(config, giver())
-    yield Stage("reading the questions")
-    corpus = AskedCorpus(config.data)
+    tokenizer = provided_tokenizer(config, giver())
+    yield StatusEvent("reading the questions")
+    corpus = QaCorpus(config.data)
     n_without = sum(question.impossible for paragraph in corpus.valid for question in paragraph.questions)
     if n_without and not corpus.refuses:
-        yield Warned(f"{n_without:,} of the questions to validate on have no answer, and none to train on: all get one")
+        yield WarningEvent(
+            f"{n_without:,} of the questions to validate on have no answer, and none to train on: all get one"
+        )
     if tokenizer is None:
-        yield Stage("building the vocabulary")
+        yield StatusEvent("building the vocabulary")
         tokenizer = train_vocabulary(_texts(corpus.train), config.vocabulary)
-    yield from build_asked(config, corpus, folder, tokenizer, origin)
+    yield from prepare_questions(config, corpus, folder, tokenizer, origin)
 
 
 def _texts(paragraphs: Sequence[Paragraph]) -> Iterator[str]:
@@ -117,9 +121,9 @@ def _texts(paragraphs: Sequence[Paragraph]) -> Iterator[str]:
         yield from (question.text for question in paragraph.questions)
 
 
-def _build(config: AnswerConfig, prepared: PreparedQuestions) -> Reader:
-    model = Reader(config.model, prepared.tokenizer.vocab_size)
-    finetune.ready(config, model)
+def _build(config: AnswerConfig, prepared: PreparedQuestions) -> SpanPredictor:
+    model = SpanPredictor(config.model, prepared.tokenizer.vocab_size)
+    finetune.freeze_layers(config, model)
     return model
 
 
@@ -131,23 +135,23 @@ def _evaluation(
 
 def _job(
     config: AnswerConfig,
-    model: Reader,
+    model: SpanPredictor,
     prepared: PreparedQuestions,
     evaluation: AnswersEvaluation,
-    ranks: Ranks,
+    ranks: ProcessGroup,
     stop: Stop | None = None,
-) -> Job:
-    feed = row_feed(config, prepared.train, ranks)
+) -> TrainingJob:
+    feed = make_loader(config, prepared.train, ranks)
     loss = answer_loss(model, evaluation.device, config.optimization.label_smoothing)
-    return make_job(config, Parts(model, feed, loss), evaluation, ranks, stop)
+    return build_training_job(config, TrainingInputs(model, feed, loss), evaluation, ranks, stop)
 
 
-def _fitting(checkpoint: Checkpoint, config: AnswerConfig) -> Reader:
-    return Reader(config.model, finetune.fitted(checkpoint, config, 2 * config.model.d_model))
+def _fitting(checkpoint: Checkpoint, config: AnswerConfig) -> SpanPredictor:
+    return SpanPredictor(config.model, finetune.build_for_checkpoint(checkpoint, config, 2 * config.model.d_model))
 
 
-def _about(config: AnswerConfig, name: str) -> About:
-    return About(
+def _about(config: AnswerConfig, name: str) -> ModelCardFields:
+    return ModelCardFields(
         what="A reader that answers questions on paragraphs (bert)",
         data=[f"`{path}`" for path in config.data.files],
         scored="; exact answers and F1 of their words, as SQuAD's script counts them, in percent.",
@@ -155,31 +159,31 @@ def _about(config: AnswerConfig, name: str) -> About:
     )
 
 
-def _plan(config: AnswerConfig, init_from: Path | None = None) -> Plan:
+def _plan(config: AnswerConfig, init_from: Path | None = None) -> RunEstimate:
     source = None if init_from is None else RunFolder(init_from).checkpoint()[0]
     if source is not None:
         finetune.refuse_misfit(source, config)
-    paragraphs = AskedCorpus(config.data).train
+    paragraphs = QaCorpus(config.data).train
     sample = paragraphs[:_SAMPLE]
-    given = given_tokenizer(config, source)
+    given = provided_tokenizer(config, source)
     tokenizer: Tokenizer = given or train_vocabulary(_texts(sample), config.vocabulary)
     size = tokenizer.vocab_size if given or sample == paragraphs else config.vocabulary.size
-    tokens = int(Asked(sample, tokenizer, config.windows).rows.lengths[0].sum())
+    tokens = int(QaExamples(sample, tokenizer, config.windows).rows.lengths[0].sum())
     n = n_questions(paragraphs)
     total = tokens * n / max(1, n_questions(sample))
-    return outline(config, n, total, lambda: Reader(config.model, size), 2, "questions")
+    return estimate(config, n, total, lambda: SpanPredictor(config.model, size), 2, "questions")
 
 
 TASK = Task(
     prepare=_prepare,
-    open=open_asked,
-    build=_build,
+    load_data=load_questions,
+    build_model=_build,
     evaluation=_evaluation,
-    job=_job,
-    fitting=_fitting,
-    refuse_misfit=finetune.refuse_misfit,
-    about=_about,
-    plan=_plan,
-    take=finetune.take,
-    rates=finetune.rates,
+    build_job=_job,
+    model_for_checkpoint=_fitting,
+    check_compatible=finetune.refuse_misfit,
+    model_card=_about,
+    dry_run=_plan,
+    init_weights=finetune.init_weights,
+    lr_multipliers=finetune.lr_multipliers,
 )

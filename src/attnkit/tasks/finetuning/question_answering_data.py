@@ -11,13 +11,19 @@ from typing import Any
 import numpy as np
 
 from attnkit.data.documents_config import QuestionsConfig
-from attnkit.data.prepared_dir import Stage, Warned, choose_held_out, opening, write_index
-from attnkit.data.question_answering import NO_ANSWER, Held, Longs, WindowRows
+from attnkit.data.prepared_dir import (
+    StatusEvent,
+    WarningEvent,
+    open_prepared_dir,
+    sample_validation_indices,
+    write_index,
+)
+from attnkit.data.question_answering import NO_ANSWER, InMemoryTokens, Longs, StridedContextDataset
 from attnkit.data.question_answering_config import WindowSizes
-from attnkit.data.store import Store, writing
+from attnkit.data.store import Store, store_writer
 from attnkit.errors import DataError
 from attnkit.io import atomic
-from attnkit.io.safe_read import read_plain
+from attnkit.io.safe_read import read_regular_file
 from attnkit.tasks.finetuning.config import AnswerConfig
 from attnkit.tasks.text_classification.data import Labels
 from attnkit.text.offsets import Aligned, align
@@ -25,9 +31,9 @@ from attnkit.text.squad import Paragraph, Question, read_squad, write_squad
 from attnkit.text.tokenizer import UNK_ID, Tokenizer
 from attnkit.text.tokenizer import load as load_tokenizer
 
-OUTCOMES = Labels(labels=["answer", "no answer"])
+ANSWERABILITY_LABELS = Labels(labels=["answer", "no answer"])
 """What ``labels.json`` of a reader says that may find no answer; one that always finds some has no such file."""
-_MOST_BYTES = 1 << 23  # of labels.json
+_MAX_BYTES = 1 << 23  # of labels.json
 _CHUNK = 256  # paragraphs
 _MOST_UNKNOWN = 0.01
 _MOST_LENGTH = 1 << 30
@@ -38,10 +44,10 @@ _MOST_LENGTH = 1 << 30
 class PreparedQuestions:
     """Everything that the training of a reader reads."""
 
-    train: WindowRows
-    valid: Asked
+    train: StridedContextDataset
+    valid: QaExamples
     tokenizer: Tokenizer
-    refuses: bool
+    has_unanswerable: bool
     """Whether some questions to train on have no answer."""
     counts: dict[str, Any]
 
@@ -54,10 +60,10 @@ class PreparedQuestions:
     def texts(self) -> Mapping[str, bytes]:
         """What a checkpoint holds besides weights."""
         found = {"tokenizer.json": self.tokenizer.to_json().encode()}
-        return {**found, "labels.json": OUTCOMES.to_bytes()} if self.refuses else found
+        return {**found, "labels.json": ANSWERABILITY_LABELS.to_bytes()} if self.has_unanswerable else found
 
 
-class Asked:
+class QaExamples:
     """Questions on paragraphs in memory, as rows, and with what is needed to read an answer off the text."""
 
     def __init__(self, paragraphs: Sequence[Paragraph], tokenizer: Tokenizer, sizes: WindowSizes) -> None:
@@ -67,15 +73,15 @@ class Asked:
         numbers = [number for number, paragraph in enumerate(paragraphs) for _ in paragraph.questions]
         self.context_of: Longs = np.array(numbers, np.int64)
         self.aligned = align(tokenizer, [paragraph.context for paragraph in paragraphs])
-        asked = Held(tokenizer.encode([question.text for question in self.questions]))
+        asked = InMemoryTokens(tokenizer.encode([question.text for question in self.questions]))
         self.n_cut = int((asked.lengths > sizes.max_question_length).sum())
         """Questions of which the end is not read."""
-        contexts = Held([aligned.ids.tolist() for aligned in self.aligned])
+        contexts = InMemoryTokens([aligned.ids.tolist() for aligned in self.aligned])
         answers = [
             answer_tokens(question, self.aligned[number]) or NO_ANSWER
             for question, number in zip(self.questions, numbers, strict=True)
         ]
-        self.rows = WindowRows(asked, contexts, self.context_of, sizes, np.array(answers).reshape(-1, 2))
+        self.rows = StridedContextDataset(asked, contexts, self.context_of, sizes, np.array(answers).reshape(-1, 2))
 
     def cut(self, question: int, first: int, behind: int) -> str:
         """Return what tokens ``first`` up to ``behind`` of a question's paragraph stand for in its text."""
@@ -91,7 +97,7 @@ def answer_tokens(question: Question, context: Aligned) -> tuple[int, int] | Non
     return None
 
 
-class AskedCorpus:
+class QaCorpus:
     """The paragraphs of a run's files with the questions of which it is known what to answer."""
 
     def __init__(self, data: QuestionsConfig) -> None:
@@ -103,7 +109,7 @@ class AskedCorpus:
             self.valid = self._read(self.valid_paths)
         else:
             contexts = list(dict.fromkeys(paragraph.context for paragraph in self.train))
-            places = choose_held_out(len(contexts), data.held_out, data.held_out_seed, data.files[0])
+            places = sample_validation_indices(len(contexts), data.held_out, data.held_out_seed, data.files[0])
             held = {contexts[place] for place in places}
             self.valid = [paragraph for paragraph in self.train if paragraph.context in held]
             self.train = [paragraph for paragraph in self.train if paragraph.context not in held]
@@ -137,16 +143,16 @@ def n_questions(paragraphs: Sequence[Paragraph]) -> int:
     return sum(len(paragraph.questions) for paragraph in paragraphs)
 
 
-def build_asked(
-    config: AnswerConfig, corpus: AskedCorpus, folder: Path, tokenizer: Tokenizer, origin: str | None
-) -> Iterator[Stage | Warned]:
+def prepare_questions(
+    config: AnswerConfig, corpus: QaCorpus, folder: Path, tokenizer: Tokenizer, origin: str | None
+) -> Iterator[StatusEvent | WarningEvent]:
     """Encode questions and paragraphs into RUN/data."""
-    with atomic.new_folder(folder) as temporary:
-        atomic.write_into(temporary / "tokenizer.json", tokenizer.to_json().encode())
+    with atomic.atomic_dir(folder) as temporary:
+        atomic.write_new_file(temporary / "tokenizer.json", tokenizer.to_json().encode())
         if corpus.refuses:
-            atomic.write_into(temporary / "labels.json", OUTCOMES.to_bytes())
-        atomic.write_into(temporary / "valid.json", write_squad(corpus.valid).encode())
-        yield Stage("encoding the questions")
+            atomic.write_new_file(temporary / "labels.json", ANSWERABILITY_LABELS.to_bytes())
+        atomic.write_new_file(temporary / "valid.json", write_squad(corpus.valid).encode())
+        yield StatusEvent("encoding the questions")
         writer = _Writer(tokenizer, config.windows)
         n_train = writer.write(temporary / "train", corpus.train)
         if not n_train:
@@ -154,7 +160,7 @@ def build_asked(
         counts = {**corpus.counts, **writer.counts, "train": n_train, "valid": n_questions(corpus.valid)}
         write_index(temporary, [*corpus.paths, *corpus.valid_paths], origin, counts)
         if writer.n_unknown > _MOST_UNKNOWN * writer.n_tokens:
-            yield Warned(f"{writer.n_unknown / writer.n_tokens:.1%} of the tokens are unknown to the vocabulary")
+            yield WarningEvent(f"{writer.n_unknown / writer.n_tokens:.1%} of the tokens are unknown to the vocabulary")
 
 
 class _Writer:
@@ -171,9 +177,9 @@ class _Writer:
         for name in ("questions", "contexts", "answers"):
             atomic.make_dirs(folder / name)
         with (
-            writing(folder / "questions", size) as questions,
-            writing(folder / "contexts", size) as contexts,
-            writing(folder / "answers", _MOST_LENGTH) as answers,
+            store_writer(folder / "questions", size) as questions,
+            store_writer(folder / "contexts", size) as contexts,
+            store_writer(folder / "answers", _MOST_LENGTH) as answers,
         ):
             stream, number = iter(paragraphs), 0
             while chunk := list(islice(stream, _CHUNK)):
@@ -211,15 +217,18 @@ class _Writer:
         self.n_unknown += sum(int((ids == UNK_ID).sum()) for ids in rows)
 
 
-def open_asked(config: AnswerConfig, folder: Path) -> PreparedQuestions:
-    """Open what ``build_asked`` made. Raises ``RunError`` naming what is damaged."""
-    with opening(folder) as index:
+def load_questions(config: AnswerConfig, folder: Path) -> PreparedQuestions:
+    """Open what ``prepare_questions`` made. Raises ``RunError`` naming what is damaged."""
+    with open_prepared_dir(folder) as index:
         tokenizer = load_tokenizer(folder / "tokenizer.json")
         refuses = (folder / "labels.json").exists()
-        if refuses and Labels.parse(read_plain(folder / "labels.json", _MOST_BYTES), str(folder)) != OUTCOMES:
+        if (
+            refuses
+            and Labels.parse(read_regular_file(folder / "labels.json", _MAX_BYTES), str(folder)) != ANSWERABILITY_LABELS
+        ):
             raise ValueError("labels.json does not say what it should")
         try:
-            valid = Asked(read_squad(folder / "valid.json"), tokenizer, config.windows)
+            valid = QaExamples(read_squad(folder / "valid.json"), tokenizer, config.windows)
         except DataError as error:
             raise ValueError(f"valid.json does not say what it should: {error.what}") from error
         train = _open_rows(folder / "train", config.windows)
@@ -228,7 +237,7 @@ def open_asked(config: AnswerConfig, folder: Path) -> PreparedQuestions:
         return PreparedQuestions(train, valid, tokenizer, refuses, index["counts"])
 
 
-def _open_rows(folder: Path, sizes: WindowSizes) -> WindowRows:
+def _open_rows(folder: Path, sizes: WindowSizes) -> StridedContextDataset:
     questions, contexts, answers = (Store.open(folder / name) for name in ("questions", "contexts", "answers"))
     n = len(questions)
     table, lengths = answers.gather(np.arange(len(answers)))
@@ -238,4 +247,4 @@ def _open_rows(folder: Path, sizes: WindowSizes) -> WindowRows:
     outside = n and (int(of.max()) >= len(contexts) or (last > contexts.lengths[of]).any())
     if outside or (first > last).any() or ((first == 0) & (last > 0)).any():
         raise ValueError("an answer does not lie in its context")
-    return WindowRows(questions, contexts, of, sizes, np.stack([first, last], 1) - 1)
+    return StridedContextDataset(questions, contexts, of, sizes, np.stack([first, last], 1) - 1)

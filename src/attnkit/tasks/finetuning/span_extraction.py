@@ -13,18 +13,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attnkit.data.question_answering import WindowBatch, WindowRows
-from attnkit.engine.task import Stop, unless
+from attnkit.data.question_answering import StridedContextDataset, WindowBatch
+from attnkit.engine.task import Stop, until_stopped
 from attnkit.models.dropout import without_dropout
-from attnkit.models.heads import Reader, best_span
+from attnkit.models.heads import SpanPredictor, best_span
 from attnkit.tasks.translation.search_pool import Batching, make_batches
-from attnkit.training.losses import Term
+from attnkit.training.losses import LossTerm
 
 _BATCH_TOKENS = 4096
 
 
 @dataclass(frozen=True)
-class FoundAnswer:
+class SpanPrediction:
     """The likeliest answer to a question, over all windows of its context."""
 
     first: int
@@ -39,27 +39,27 @@ class FoundAnswer:
     """The same sum of logits for there being no answer: the lowest one of all windows."""
 
     @property
-    def surety(self) -> float:
+    def margin(self) -> float:
         """How much likelier it is that there is no answer than this one, as a difference of logits."""
         return self.no_answer - self.score
 
     def probability(self, refuses: bool) -> float:
-        """Return how likely this answer is among all, and no answer among these where a reader ``refuses``."""
+        """Return how likely this answer is among all, and no answer among these where a reader ``has_unanswerable``."""
         total = float(np.logaddexp(self.log_sum, self.no_answer)) if refuses else self.log_sum
         return math.exp(self.score - total) if self.behind else 0.0
 
 
 @dataclass(frozen=True)
-class FoundAnswers:
+class SpanPredictions:
     """What a reader says of some questions."""
 
-    answers: list[FoundAnswer]
+    answers: list[SpanPrediction]
     """To each question."""
     nll: float
     """Sum over all windows, in nats; one that holds no answer is to say so."""
 
 
-def reader_logits(model: Reader, batch: WindowBatch) -> tuple[Tensor, Tensor]:
+def reader_logits(model: SpanPredictor, batch: WindowBatch) -> tuple[Tensor, Tensor]:
     """Return logits (2, B, T) of beginning and end, of float32 at least, and where an answer may lie (B, T).
 
     The first token of a row stands for no answer, in this window.
@@ -70,49 +70,51 @@ def reader_logits(model: Reader, batch: WindowBatch) -> tuple[Tensor, Tensor]:
     return logits.to(torch.promote_types(logits.dtype, torch.float32)), allowed
 
 
-def answer_loss(model: Reader, device: torch.device, smoothing: float) -> Callable[[WindowBatch], Mapping[str, Term]]:
+def answer_loss(
+    model: SpanPredictor, device: torch.device, smoothing: float
+) -> Callable[[WindowBatch], Mapping[str, LossTerm]]:
     """Return the loss of a batch: the mean negative log-likelihood of its answers' beginnings and ends.
 
     ``smoothing`` is the probability spread evenly over all places where an answer may lie.
     """
 
-    def loss(batch: WindowBatch) -> dict[str, Term]:
+    def loss(batch: WindowBatch) -> dict[str, LossTerm]:
         batch = batch.to(device)
         logits, allowed = reader_logits(model, batch)
         log_probs = logits.log_softmax(-1)
         nll = _nll(log_probs, batch)
         if not smoothing:
-            return {"nll": Term(nll)}
+            return {"nll": LossTerm(nll)}
         uniform = -(log_probs.masked_fill(~allowed, 0.0).sum(-1) / allowed.sum(-1)).sum() / 2
-        return {"nll": Term((1 - smoothing) * nll + smoothing * uniform, reported=nll.detach())}
+        return {"nll": LossTerm((1 - smoothing) * nll + smoothing * uniform, reported=nll.detach())}
 
     return loss
 
 
 def find_answers(
-    model: Reader,
-    rows: WindowRows,
+    model: SpanPredictor,
+    rows: StridedContextDataset,
     device: torch.device,
     longest: int,
     stop: Stop | None = None,
     n_tokens: int = _BATCH_TOKENS,
-) -> FoundAnswers:
+) -> SpanPredictions:
     """Return the likeliest answer of at most ``longest`` tokens to each question; ``n_tokens`` are computed together.
 
     An answer begins in the window that shows most of what stands around its first token, so that none counts twice.
-    Raises ``Abandoned`` where a stop is asked for.
+    Raises ``EvaluationCancelled`` where a stop is asked for.
     """
-    found: dict[int, FoundAnswer] = {}
+    found: dict[int, SpanPrediction] = {}
     nll = 0.0
     with without_dropout(model), torch.inference_mode():
-        for indices in unless(stop, make_batches(rows.lengths[0].tolist(), Batching(n_tokens, "tokens"))):
+        for indices in until_stopped(stop, make_batches(rows.lengths[0].tolist(), Batching(n_tokens, "tokens"))):
             batch = rows.batch(np.asarray(indices, np.int64)).to(device)
             logits = reader_logits(model, batch)[0]
             nll += float(_nll(logits.log_softmax(-1), batch))
             for row, answer in zip(indices, _answers(rows, indices, logits, batch, longest), strict=True):
                 question = int(rows.questions[row])
                 found[question] = _better(found[question], answer) if question in found else answer
-    return FoundAnswers([found[question] for question in sorted(found)], nll)
+    return SpanPredictions([found[question] for question in sorted(found)], nll)
 
 
 def _nll(log_probs: Tensor, batch: WindowBatch) -> Tensor:
@@ -121,8 +123,8 @@ def _nll(log_probs: Tensor, batch: WindowBatch) -> Tensor:
 
 
 def _answers(
-    rows: WindowRows, indices: list[int], logits: Tensor, batch: WindowBatch, longest: int
-) -> list[FoundAnswer]:
+    rows: StridedContextDataset, indices: list[int], logits: Tensor, batch: WindowBatch, longest: int
+) -> list[SpanPrediction]:
     starts = logits[0].masked_fill(~batch.best, -math.inf)
     ends = logits[1].masked_fill(~batch.context, -math.inf)
     firsts, lasts, scores = best_span(starts, ends, longest)
@@ -134,7 +136,7 @@ def _answers(
     ):
         # Where a window is the best for no token, the highest of scores that are all -inf says nothing.
         place = rows.in_context(row, first, last) if score > -math.inf else (0, 0)
-        found.append(FoundAnswer(*place, score, total, null))
+        found.append(SpanPrediction(*place, score, total, null))
     return found
 
 
@@ -150,8 +152,8 @@ def log_sums(starts: Tensor, ends: Tensor, longest: int) -> Tensor:
     return total
 
 
-def _better(one: FoundAnswer, other: FoundAnswer) -> FoundAnswer:
+def _better(one: SpanPrediction, other: SpanPrediction) -> SpanPrediction:
     """Return the likelier one of two windows' answers, with what both windows say of all answers."""
     best = one if one.score >= other.score else other
     log_sum = float(np.logaddexp(one.log_sum, other.log_sum))
-    return FoundAnswer(best.first, best.behind, best.score, log_sum, min(one.no_answer, other.no_answer))
+    return SpanPrediction(best.first, best.behind, best.score, log_sum, min(one.no_answer, other.no_answer))

@@ -14,27 +14,35 @@ from torch import Tensor
 
 from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.checkpoints.run_folder import RunFolder
-from attnkit.data.prepared_dir import Stage, Warned, is_made
+from attnkit.data.prepared_dir import StatusEvent, WarningEvent, is_prepared
 from attnkit.data.text_classification import TextBatch
-from attnkit.distributed.process_group import Ranks
-from attnkit.engine.dry_run import SAMPLE, Plan, outline
-from attnkit.engine.load import given_tokenizer
-from attnkit.engine.model_card import About
-from attnkit.engine.task import Abandoned, Sample, Stop, Task, unless
-from attnkit.engine.trainer import Parts, make_job, row_feed
-from attnkit.engine.validation import sample_places
+from attnkit.distributed.process_group import ProcessGroup
+from attnkit.engine.dry_run import SAMPLE, RunEstimate, estimate
+from attnkit.engine.load import provided_tokenizer
+from attnkit.engine.model_card import ModelCardFields
+from attnkit.engine.task import EvaluationCancelled, Sample, Stop, Task, until_stopped
+from attnkit.engine.trainer import TrainingInputs, build_training_job, make_loader
+from attnkit.engine.validation import sample_indices
 from attnkit.metrics.labels import label_scores
 from attnkit.models.dropout import without_dropout
-from attnkit.models.heads import Classifier
-from attnkit.tasks.finetuning.base import begun, fitted, label_weights, rates, ready, refuse_misfit, take
+from attnkit.models.heads import SequenceClassifier
+from attnkit.tasks.finetuning.base import (
+    build_for_checkpoint,
+    continues_own_task,
+    freeze_layers,
+    init_weights,
+    label_weights,
+    lr_multipliers,
+    refuse_misfit,
+)
 from attnkit.tasks.finetuning.config import TextClassifyConfig
 from attnkit.tasks.finetuning.text_classification_data import (
+    LabeledTables,
     PreparedTexts,
-    Tables,
     TextReader,
-    build_texts,
-    open_texts,
-    taught_labels,
+    inherited_labels,
+    load_texts,
+    prepare_texts,
     texts_of,
 )
 from attnkit.tasks.text_classification.data import Labels, read_labels
@@ -42,27 +50,27 @@ from attnkit.tasks.translation.search_pool import Batching, make_batches
 from attnkit.text.labeled_text import LabeledTable
 from attnkit.text.lines import count_lines
 from attnkit.text.vocabulary import train_vocabulary
-from attnkit.training.loop import Job
-from attnkit.training.losses import Term
+from attnkit.training.loop import TrainingJob
+from attnkit.training.losses import LossTerm
 
 _BATCH_TOKENS = 16384
 
 
 def texts_loss(
-    model: Classifier, device: torch.device, smoothing: float = 0.0, weights: Tensor | None = None
-) -> Callable[[TextBatch], Mapping[str, Term]]:
+    model: SequenceClassifier, device: torch.device, smoothing: float = 0.0, weights: Tensor | None = None
+) -> Callable[[TextBatch], Mapping[str, LossTerm]]:
     """Return the loss of a batch: the negative log-likelihood of the labels, each weighing ``weights`` (C,).
 
     Reported is what it would be if all weighed 1.
     """
     weights = None if weights is None else weights.to(device)
 
-    def loss(batch: TextBatch) -> dict[str, Term]:
+    def loss(batch: TextBatch) -> dict[str, LossTerm]:
         batch = batch.to(device)
         logits = wide(model(*batch.inputs))
         own = None if weights is None else weights.to(logits.dtype)
         total = F.cross_entropy(logits, batch.labels, own, reduction="sum", label_smoothing=smoothing)
-        return {"nll": Term(total, reported=F.cross_entropy(logits.detach(), batch.labels, reduction="sum"))}
+        return {"nll": LossTerm(total, reported=F.cross_entropy(logits.detach(), batch.labels, reduction="sum"))}
 
     return loss
 
@@ -83,22 +91,22 @@ class TextsEvaluation:
     samples: list[Sample] = field(default_factory=list)
     """(text, its label, the label found)."""
 
-    def __call__(self, model: Classifier) -> dict[str, float] | None:
+    def __call__(self, model: SequenceClassifier) -> dict[str, float] | None:
         """Return ``accuracy`` and ``macro_f1`` in percent, ``loss`` in nats a text."""
         valid, labels = self.prepared.valid, self.prepared.labels.labels
         found, expected, total = np.zeros(len(valid), np.int64), np.zeros(len(valid), np.int64), 0.0
         batches = make_batches(valid.lengths[0].tolist(), Batching(_BATCH_TOKENS, "tokens"))
         try:
             with without_dropout(model), torch.inference_mode():
-                for indices in unless(self.stop, batches):
+                for indices in until_stopped(self.stop, batches):
                     batch = valid.batch(np.asarray(indices, np.int64)).to(self.device)
                     log_probs = wide(model(*batch.inputs)).log_softmax(-1)
                     total -= float(log_probs.gather(1, batch.labels[:, None]).sum())
                     found[indices] = log_probs.argmax(-1).cpu().numpy()
                     expected[indices] = batch.labels.cpu().numpy()
-        except Abandoned:
+        except EvaluationCancelled:
             return None
-        picks = sample_places(len(valid), self.n_samples)
+        picks = sample_indices(len(valid), self.n_samples)
         texts = self.prepared.valid_texts
         self.samples = [(texts[i], labels[expected[i]], labels[found[i]]) for i in picks]
         scores = label_scores(found.tolist(), expected.tolist())
@@ -107,21 +115,21 @@ class TextsEvaluation:
 
 def _prepare(
     config: TextClassifyConfig, folder: Path, giver: Callable[[], Checkpoint | None], origin: str | None
-) -> Iterator[Stage | Warned]:
-    if is_made(folder, [*config.data.files, *(config.data.valid_files or ())], origin):
+) -> Iterator[StatusEvent | WarningEvent]:
+    if is_prepared(folder, [*config.data.files, *(config.data.valid_files or ())], origin):
         return
     source = giver()
-    yield from build_texts(config, folder, given_tokenizer(config, source), origin, _given_labels(config, source))
+    yield from prepare_texts(config, folder, provided_tokenizer(config, source), origin, _given_labels(config, source))
 
 
 def _given_labels(config: TextClassifyConfig, source: Checkpoint | None) -> Labels | None:
     """Return the labels of the weights that the run begins with, if these know any."""
-    return read_labels(source) if source is not None and begun(config, source) else None
+    return read_labels(source) if source is not None and continues_own_task(config, source) else None
 
 
-def _build(config: TextClassifyConfig, prepared: PreparedTexts) -> Classifier:
-    model = Classifier(config.model, prepared.tokenizer.vocab_size, len(prepared.labels.labels))
-    ready(config, model)
+def _build(config: TextClassifyConfig, prepared: PreparedTexts) -> SequenceClassifier:
+    model = SequenceClassifier(config.model, prepared.tokenizer.vocab_size, len(prepared.labels.labels))
+    freeze_layers(config, model)
     return model
 
 
@@ -133,26 +141,26 @@ def _evaluation(
 
 def _job(
     config: TextClassifyConfig,
-    model: Classifier,
+    model: SequenceClassifier,
     prepared: PreparedTexts,
     evaluation: TextsEvaluation,
-    ranks: Ranks,
+    ranks: ProcessGroup,
     stop: Stop | None = None,
-) -> Job:
-    feed = row_feed(config, prepared.train, ranks)
+) -> TrainingJob:
+    feed = make_loader(config, prepared.train, ranks)
     weights = label_weights(config.finetuning, prepared.train.label_counts(len(prepared.labels.labels)))
     loss = texts_loss(model, evaluation.device, config.optimization.label_smoothing, weights)
-    return make_job(config, Parts(model, feed, loss), evaluation, ranks, stop)
+    return build_training_job(config, TrainingInputs(model, feed, loss), evaluation, ranks, stop)
 
 
-def _fitting(checkpoint: Checkpoint, config: TextClassifyConfig) -> Classifier:
+def _fitting(checkpoint: Checkpoint, config: TextClassifyConfig) -> SequenceClassifier:
     n_labels = len(read_labels(checkpoint).labels)
-    vocab_size = fitted(checkpoint, config, config.model.d_model * (config.model.d_model + n_labels))
-    return Classifier(config.model, vocab_size, n_labels)
+    vocab_size = build_for_checkpoint(checkpoint, config, config.model.d_model * (config.model.d_model + n_labels))
+    return SequenceClassifier(config.model, vocab_size, n_labels)
 
 
-def _about(config: TextClassifyConfig, name: str) -> About:
-    return About(
+def _about(config: TextClassifyConfig, name: str) -> ModelCardFields:
+    return ModelCardFields(
         what="A classifier of texts (bert)",
         data=[f"`{path}`" for path in config.data.files],
         scored="; accuracy and macro-averaged F1 in percent.",
@@ -160,37 +168,39 @@ def _about(config: TextClassifyConfig, name: str) -> About:
     )
 
 
-def _plan(config: TextClassifyConfig, init_from: Path | None = None) -> Plan:
+def _plan(config: TextClassifyConfig, init_from: Path | None = None) -> RunEstimate:
     source = None if init_from is None else RunFolder(init_from).checkpoint()[0]
     if source is not None:
         refuse_misfit(source, config)
     paths = [Path(name) for name in config.data.files]
-    tables, known = Tables(config.data), _given_labels(config, source)
-    labels = tables.labels if known is None else taught_labels(known, tables.labels, config.data.files[0])
+    tables, known = LabeledTables(config.data), _given_labels(config, source)
+    labels = tables.labels if known is None else inherited_labels(known, tables.labels, config.data.files[0])
     samples = [list(islice(LabeledTable(path), SAMPLE)) for path in paths]
     counts = [count_lines(path) - 1 for path in paths]
     lines = [line for sample in samples for line in sample]
-    given = given_tokenizer(config, source)
+    given = provided_tokenizer(config, source)
     tokenizer = given or train_vocabulary(texts_of(lines), config.vocabulary)
     size = tokenizer.vocab_size if given or max(counts) <= SAMPLE else config.vocabulary.size
     n_labels = len(labels.labels)
-    reader, tokens = TextReader(tokenizer, config.longest, config.model.separators), 0.0
+    reader, tokens = TextReader(tokenizer, config.max_row_length, config.model.separators), 0.0
     for sample, n_lines in zip(samples, counts, strict=True):
         rows = reader.encode([line.text for line in sample], [line.text2 for line in sample])
         tokens += sum(map(len, rows)) * n_lines / max(1, len(sample))
-    return outline(config, sum(counts), tokens, lambda: Classifier(config.model, size, n_labels), n_labels, "texts")
+    return estimate(
+        config, sum(counts), tokens, lambda: SequenceClassifier(config.model, size, n_labels), n_labels, "texts"
+    )
 
 
 TASK = Task(
     prepare=_prepare,
-    open=open_texts,
-    build=_build,
+    load_data=load_texts,
+    build_model=_build,
     evaluation=_evaluation,
-    job=_job,
-    fitting=_fitting,
-    refuse_misfit=refuse_misfit,
-    about=_about,
-    plan=_plan,
-    take=take,
-    rates=rates,
+    build_job=_job,
+    model_for_checkpoint=_fitting,
+    check_compatible=refuse_misfit,
+    model_card=_about,
+    dry_run=_plan,
+    init_weights=init_weights,
+    lr_multipliers=lr_multipliers,
 )

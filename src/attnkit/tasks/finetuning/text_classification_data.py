@@ -9,26 +9,32 @@ from typing import Any
 
 from attnkit.data.documents_config import TextsConfig
 from attnkit.data.prepared_dir import (
-    Stage,
-    Warned,
-    choose_held_out,
-    count_first,
-    opening,
+    StatusEvent,
+    WarningEvent,
+    count_reason,
+    open_prepared_dir,
     read_lines,
+    sample_validation_indices,
     write_index,
     write_lines,
 )
-from attnkit.data.text_classification import Row, TextRows, join, write_texts
+from attnkit.data.text_classification import Row, TextClassificationDataset, join, write_texts
 from attnkit.errors import DataError
 from attnkit.io import atomic
-from attnkit.io.safe_read import read_plain
+from attnkit.io.safe_read import read_regular_file
 from attnkit.tasks.finetuning.config import TextClassifyConfig
-from attnkit.tasks.text_classification.data import MOST_LABELS_BYTES, Labels, count_labels, few, refuse_unknown
-from attnkit.tasks.translation.stream import windows
+from attnkit.tasks.text_classification.data import (
+    MAX_LABELS_BYTES,
+    Labels,
+    abbreviate,
+    check_known_labels,
+    count_labels,
+)
+from attnkit.tasks.translation.stream import line_batches
 from attnkit.text.labeled_text import KINDS, Columns, LabeledTable, LabeledText
 from attnkit.text.tokenizer import UNK_ID, Tokenizer
 from attnkit.text.tokenizer import load as load_tokenizer
-from attnkit.text.truncated_encoding import encode_beginnings
+from attnkit.text.truncated_encoding import encode_prefixes
 from attnkit.text.vocabulary import train_vocabulary
 
 _CHUNK = 1024  # texts
@@ -54,9 +60,9 @@ class TextReader:
         """Return the row of each text, or pair of texts where there is a second one."""
         # More ids than a row has room for make the same row: of what follows nothing is encoded.
         given = [text for text in texts2 if text is not None]
-        seconds = iter(encode_beginnings(self.tokenizer, given, self.longest))
+        seconds = iter(encode_prefixes(self.tokenizer, given, self.longest))
         rows = []
-        for ids, text2 in zip(encode_beginnings(self.tokenizer, texts, self.longest), texts2, strict=True):
+        for ids, text2 in zip(encode_prefixes(self.tokenizer, texts, self.longest), texts2, strict=True):
             row, cut = join(ids, None if text2 is None else next(seconds), self.longest, self.separators)
             self.n_cut += cut
             self.n_tokens += len(row)
@@ -69,8 +75,8 @@ class TextReader:
 class PreparedTexts:
     """Everything that the training of a classifier of texts reads."""
 
-    train: TextRows
-    valid: TextRows
+    train: TextClassificationDataset
+    valid: TextClassificationDataset
     valid_texts: list[str]
     tokenizer: Tokenizer
     labels: Labels
@@ -87,7 +93,7 @@ class PreparedTexts:
         return {"tokenizer.json": self.tokenizer.to_json().encode(), "labels.json": self.labels.to_bytes()}
 
 
-class Tables:
+class LabeledTables:
     """The lines of a run's files, read as often as they are asked for, and all labels that they have."""
 
     def __init__(self, data: TextsConfig) -> None:
@@ -100,7 +106,7 @@ class Tables:
         self.labels = Labels(labels=sorted(labels), columns=list(self.columns[self.paths[0]].taken))
         self._held_out: set[int] = set()
         if not self.valid_paths:
-            self._held_out = choose_held_out(total, data.held_out, data.held_out_seed, data.files[0])
+            self._held_out = sample_validation_indices(total, data.held_out, data.held_out_seed, data.files[0])
         self.valid = list(self._read_valid(labels))
         if not self.valid:
             where = str(self.valid_paths[0]) if self.valid_paths else None
@@ -116,7 +122,7 @@ class Tables:
                 "blank": is_blank(line),
                 "repeats_of_held_out": (line.text, line.text2) in known,
             }
-            if not count_first(left_out, self.counts):
+            if not count_reason(left_out, self.counts):
                 yield line
 
     def _read_valid(self, labels: set[str]) -> Iterator[LabeledText]:
@@ -124,14 +130,14 @@ class Tables:
             if self.valid_paths and line.label not in labels:
                 where = f"{path}:{line.line}"
                 what = f"no text to train on has the label '{line.label}'"
-                raise DataError(what, where=where, help=f"those to train on have {few(sorted(labels))}")
+                raise DataError(what, where=where, help=f"those to train on have {abbreviate(sorted(labels))}")
             if (self.valid_paths or number in self._held_out) and not is_blank(line):
                 yield line
 
     @property
-    def told(self) -> Iterator[str]:
+    def describe(self) -> Iterator[str]:
         """Yield in words which columns were taken for what, once for all files of which the same is true."""
-        yield from dict.fromkeys(columns.told() for columns in self.columns.values())
+        yield from dict.fromkeys(columns.message() for columns in self.columns.values())
 
     def _read(self, paths: Sequence[Path]) -> Iterator[tuple[Path, LabeledText]]:
         for path in paths:
@@ -149,23 +155,23 @@ def is_blank(line: LabeledText) -> bool:
     return not line.text.strip() and not (line.text2 or "").strip()
 
 
-def build_texts(
+def prepare_texts(
     config: TextClassifyConfig, folder: Path, given: Tokenizer | None, origin: str | None, labels: Labels | None
-) -> Iterator[Stage | Warned]:
+) -> Iterator[StatusEvent | WarningEvent]:
     """Encode the texts into RUN/data; ``labels`` are those of the weights that the run begins with."""
-    with atomic.new_folder(folder) as temporary:
-        yield Stage("reading the texts")
-        tables = Tables(config.data)
-        yield from map(Stage, tables.told)
+    with atomic.atomic_dir(folder) as temporary:
+        yield StatusEvent("reading the texts")
+        tables = LabeledTables(config.data)
+        yield from map(StatusEvent, tables.describe)
         if labels is not None:
-            tables.labels = taught_labels(labels, tables.labels, config.data.files[0])
+            tables.labels = inherited_labels(labels, tables.labels, config.data.files[0])
         if given is None:
-            yield Stage("building the vocabulary")
+            yield StatusEvent("building the vocabulary")
             given = train_vocabulary(texts_of(tables.lines()), config.vocabulary)
-        atomic.write_into(temporary / "tokenizer.json", given.to_json().encode())
-        atomic.write_into(temporary / "labels.json", tables.labels.to_bytes())
-        yield Stage("encoding the texts")
-        reader = TextReader(given, config.longest, config.model.separators)
+        atomic.write_new_file(temporary / "tokenizer.json", given.to_json().encode())
+        atomic.write_new_file(temporary / "labels.json", tables.labels.to_bytes())
+        yield StatusEvent("encoding the texts")
+        reader = TextReader(given, config.max_row_length, config.model.separators)
         n_train = _write(temporary / "train", tables.lines(), reader, tables.labels)
         if not n_train:
             raise DataError("no text is left to train on", where=config.data.files[0])
@@ -177,18 +183,18 @@ def build_texts(
         counts |= {"labels": len(tables.labels.labels), "train": n_train, "valid": len(tables.valid)}
         write_index(temporary, [*tables.paths, *tables.valid_paths], origin, counts)
         if counts["cut_short"] + counts["cut_short_in_validation"]:
-            yield Warned(_told_cut(counts, config))
+            yield WarningEvent(_told_cut(counts, config))
         if unknown > _MOST_UNKNOWN:
-            yield Warned(f"{unknown:.1%} of the tokens are unknown to the vocabulary")
+            yield WarningEvent(f"{unknown:.1%} of the tokens are unknown to the vocabulary")
 
 
-def taught_labels(known: Labels, found: Labels, where: str) -> Labels:
+def inherited_labels(known: Labels, found: Labels, where: str) -> Labels:
     """Return the labels of the run begun with, by its ids, and the columns of the texts.
 
     Raises:
         DataError: it does not know one of them, or texts are not of the kind that it was taught.
     """
-    refuse_unknown(known, found.labels, where)
+    check_known_labels(known, found.labels, where)
     if known.pairs is not None and known.pairs != found.pairs:
         what = f"this file has {KINDS[bool(found.pairs)]}, and the run begun with was taught {KINDS[known.pairs]}"
         raise DataError(what, where=f"{where}:1", help=_HEADER)
@@ -198,7 +204,7 @@ def taught_labels(known: Labels, found: Labels, where: str) -> Labels:
 def _told_cut(counts: Mapping[str, int], config: TextClassifyConfig) -> str:
     train, valid = counts["cut_short"], counts["cut_short_in_validation"]
     there = f"{train:,} of {counts['train']:,} texts, and {valid:,} of {counts['valid']:,} for validation,"
-    return f"{there} are longer than {config.longest} tokens: their end is not read"
+    return f"{there} are longer than {config.max_row_length} tokens: their end is not read"
 
 
 def texts_of(lines: Iterable[LabeledText]) -> Iterator[str]:
@@ -225,7 +231,7 @@ def _write(folder: Path, lines: Iterator[LabeledText], reader: TextReader, label
 
     def encoded() -> Iterator[Row]:
         nonlocal n
-        for chunk in windows(lines, _CHUNK, None, n_characters):
+        for chunk in line_batches(lines, _CHUNK, None, n_characters):
             n += len(chunk)
             rows = reader.encode([line.text for line in chunk], [line.text2 for line in chunk])
             yield from ((row, ids[line.label or ""]) for row, line in zip(rows, chunk, strict=True))
@@ -234,14 +240,14 @@ def _write(folder: Path, lines: Iterator[LabeledText], reader: TextReader, label
     return n
 
 
-def open_texts(config: TextClassifyConfig, folder: Path) -> PreparedTexts:
-    """Open what ``build_texts`` made. Raises ``RunError`` naming what is damaged."""
-    with opening(folder) as index:
+def load_texts(config: TextClassifyConfig, folder: Path) -> PreparedTexts:
+    """Open what ``prepare_texts`` made. Raises ``RunError`` naming what is damaged."""
+    with open_prepared_dir(folder) as index:
         texts = read_lines(folder / "valid.txt")
         between = config.model.separators
-        train, valid = (TextRows.open(folder / name, between) for name in ("train", "valid"))
+        train, valid = (TextClassificationDataset.open(folder / name, between) for name in ("train", "valid"))
         if not len(texts) == len(valid) == index["counts"].get("valid") or not len(train):
             raise ValueError("texts are missing")
-        labels = Labels.parse(read_plain(folder / "labels.json", MOST_LABELS_BYTES), str(folder))
+        labels = Labels.parse(read_regular_file(folder / "labels.json", MAX_LABELS_BYTES), str(folder))
         tokenizer = load_tokenizer(folder / "tokenizer.json")
         return PreparedTexts(train, valid, texts, tokenizer, labels, index["counts"])

@@ -11,16 +11,16 @@ import torch
 
 from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.checkpoints.run_folder import RunFolder
-from attnkit.data.prepared_dir import Stage, Warned, is_made
-from attnkit.distributed.process_group import Ranks
-from attnkit.engine.dry_run import SAMPLE, Plan, outline
-from attnkit.engine.load import given_tokenizer
-from attnkit.engine.model_card import About
-from attnkit.engine.task import Abandoned, Sample, Stop, Task
-from attnkit.engine.trainer import Parts, make_job, row_feed
-from attnkit.engine.validation import sample_places
+from attnkit.data.prepared_dir import StatusEvent, WarningEvent, is_prepared
+from attnkit.distributed.process_group import ProcessGroup
+from attnkit.engine.dry_run import SAMPLE, RunEstimate, estimate
+from attnkit.engine.load import provided_tokenizer
+from attnkit.engine.model_card import ModelCardFields
+from attnkit.engine.task import EvaluationCancelled, Sample, Stop, Task
+from attnkit.engine.trainer import TrainingInputs, build_training_job, make_loader
+from attnkit.engine.validation import sample_indices
 from attnkit.metrics.spans import entities, span_scores
-from attnkit.models.heads import Tagger
+from attnkit.models.heads import TokenClassifier
 from attnkit.tasks.finetuning import base as finetune
 from attnkit.tasks.finetuning.config import TagConfig
 from attnkit.tasks.finetuning.tagging import find_tags, tag_loss
@@ -28,14 +28,14 @@ from attnkit.tasks.finetuning.token_classification_data import (
     PreparedTags,
     Sentence,
     TaggedCorpus,
-    build_tagged,
     encode_sentences,
-    open_tagged,
+    load_tagged,
+    prepare_tagged,
     scheme_of,
 )
 from attnkit.tasks.text_classification.data import read_labels
 from attnkit.text.vocabulary import train_vocabulary
-from attnkit.training.loop import Job
+from attnkit.training.loop import TrainingJob
 
 
 @dataclass
@@ -49,17 +49,17 @@ class TagsEvaluation:
     samples: list[Sample] = field(default_factory=list)
     """(words, their entities, the entities found); tags in place of entities where they name none."""
 
-    def __call__(self, model: Tagger) -> dict[str, float] | None:
+    def __call__(self, model: TokenClassifier) -> dict[str, float] | None:
         """Return ``loss`` in nats a word; ``accuracy``, ``precision``, ``recall`` and ``f1`` in percent."""
         try:
             guessed = find_tags(model, self.prepared.valid, self.device, self.stop)
-        except Abandoned:
+        except EvaluationCancelled:
             return None
         scheme, labels = scheme_of(self.prepared.labels), self.prepared.labels.labels
         found = [[labels[tag] for tag in tags] for tags in guessed.tags]
         self.samples = [
             _sample(self.prepared.valid_sentences[i], found[i], scheme == "plain")
-            for i in sample_places(len(found), self.n_samples)
+            for i in sample_indices(len(found), self.n_samples)
         ]
         scores = span_scores(found, [tags for _, tags in self.prepared.valid_sentences])
         whole = (scores.all.precision, scores.all.recall, scores.all.f1)
@@ -81,28 +81,28 @@ def _sample(sentence: Sentence, found: Sequence[str], plain: bool) -> Sample:
 
 def _prepare(
     config: TagConfig, folder: Path, giver: Callable[[], Checkpoint | None], origin: str | None
-) -> Iterator[Stage | Warned]:
-    if is_made(folder, [*config.data.files, *(config.data.valid_files or ())], origin):
+) -> Iterator[StatusEvent | WarningEvent]:
+    if is_prepared(folder, [*config.data.files, *(config.data.valid_files or ())], origin):
         return
     source = giver()
-    tokenizer = given_tokenizer(config, source)
-    yield Stage("reading the sentences")
+    tokenizer = provided_tokenizer(config, source)
+    yield StatusEvent("reading the sentences")
     corpus = _corpus(config, source)
     if tokenizer is None:
-        yield Stage("building the vocabulary")
+        yield StatusEvent("building the vocabulary")
         tokenizer = train_vocabulary((" ".join(words) for words, _ in corpus.sentences()), config.vocabulary)
-    yield from build_tagged(corpus, folder, tokenizer, origin)
+    yield from prepare_tagged(corpus, folder, tokenizer, origin)
 
 
 def _corpus(config: TagConfig, source: Checkpoint | None) -> TaggedCorpus:
     """Return the files, with the tags of the weights that the run begins with, if these know any."""
-    begun = source is not None and finetune.begun(config, source)
+    begun = source is not None and finetune.continues_own_task(config, source)
     return TaggedCorpus(config.data, read_labels(source) if begun and source is not None else None)
 
 
-def _build(config: TagConfig, prepared: PreparedTags) -> Tagger:
-    model = Tagger(config.model, prepared.tokenizer.vocab_size, len(prepared.labels.labels))
-    finetune.ready(config, model)
+def _build(config: TagConfig, prepared: PreparedTags) -> TokenClassifier:
+    model = TokenClassifier(config.model, prepared.tokenizer.vocab_size, len(prepared.labels.labels))
+    finetune.freeze_layers(config, model)
     return model
 
 
@@ -112,25 +112,27 @@ def _evaluation(config: TagConfig, prepared: PreparedTags, device: torch.device,
 
 def _job(
     config: TagConfig,
-    model: Tagger,
+    model: TokenClassifier,
     prepared: PreparedTags,
     evaluation: TagsEvaluation,
-    ranks: Ranks,
+    ranks: ProcessGroup,
     stop: Stop | None = None,
-) -> Job:
-    feed = row_feed(config, prepared.train, ranks)
+) -> TrainingJob:
+    feed = make_loader(config, prepared.train, ranks)
     weights = finetune.label_weights(config.finetuning, prepared.train.count_tags(len(prepared.labels.labels)))
     loss = tag_loss(model, evaluation.device, config.optimization.label_smoothing, weights)
-    return make_job(config, Parts(model, feed, loss), evaluation, ranks, stop)
+    return build_training_job(config, TrainingInputs(model, feed, loss), evaluation, ranks, stop)
 
 
-def _fitting(checkpoint: Checkpoint, config: TagConfig) -> Tagger:
+def _fitting(checkpoint: Checkpoint, config: TagConfig) -> TokenClassifier:
     n_tags = len(read_labels(checkpoint).labels)
-    return Tagger(config.model, finetune.fitted(checkpoint, config, n_tags * config.model.d_model), n_tags)
+    return TokenClassifier(
+        config.model, finetune.build_for_checkpoint(checkpoint, config, n_tags * config.model.d_model), n_tags
+    )
 
 
-def _about(config: TagConfig, name: str) -> About:
-    return About(
+def _about(config: TagConfig, name: str) -> ModelCardFields:
+    return ModelCardFields(
         what="A tagger of words (bert)",
         data=[f"`{path}`" for path in config.data.files],
         scored="; accuracy of words, and precision, recall and F1 of entities, in percent.",
@@ -138,23 +140,23 @@ def _about(config: TagConfig, name: str) -> About:
     )
 
 
-def _plan(config: TagConfig, init_from: Path | None = None) -> Plan:
+def _plan(config: TagConfig, init_from: Path | None = None) -> RunEstimate:
     source = None if init_from is None else RunFolder(init_from).checkpoint()[0]
     if source is not None:
         finetune.refuse_misfit(source, config)
     corpus = _corpus(config, source)
     sample = [words for words, _ in islice(corpus.sentences(), SAMPLE)]
     n_sentences = sum(1 for _ in corpus.sentences())
-    given = given_tokenizer(config, source)
+    given = provided_tokenizer(config, source)
     tokenizer = given or train_vocabulary((" ".join(words) for words in sample), config.vocabulary)
     size = tokenizer.vocab_size if given or n_sentences <= SAMPLE else config.vocabulary.size
     tokens = sum(2 + len(words.ids) for words in encode_sentences(tokenizer, sample))
     n_tags = len(corpus.labels.labels)
-    return outline(
+    return estimate(
         config,
         n_sentences,
         tokens * n_sentences / max(1, len(sample)),
-        lambda: Tagger(config.model, size, n_tags),
+        lambda: TokenClassifier(config.model, size, n_tags),
         n_tags,
         "sentences",
     )
@@ -162,14 +164,14 @@ def _plan(config: TagConfig, init_from: Path | None = None) -> Plan:
 
 TASK = Task(
     prepare=_prepare,
-    open=open_tagged,
-    build=_build,
+    load_data=load_tagged,
+    build_model=_build,
     evaluation=_evaluation,
-    job=_job,
-    fitting=_fitting,
-    refuse_misfit=finetune.refuse_misfit,
-    about=_about,
-    plan=_plan,
-    take=finetune.take,
-    rates=finetune.rates,
+    build_job=_job,
+    model_for_checkpoint=_fitting,
+    check_compatible=finetune.refuse_misfit,
+    model_card=_about,
+    dry_run=_plan,
+    init_weights=finetune.init_weights,
+    lr_multipliers=finetune.lr_multipliers,
 )

@@ -15,24 +15,38 @@ from typing import Any
 import numpy as np
 
 from attnkit.data.documents_config import TaggedConfig
-from attnkit.data.prepared_dir import Stage, Warned, choose_held_out, opening, read_lines, write_index, write_lines
-from attnkit.data.question_answering import Held
-from attnkit.data.store import Store, writing
-from attnkit.data.token_classification import UNKNOWN, TaggedRows, marks_of, n_marks, with_tokens
+from attnkit.data.prepared_dir import (
+    StatusEvent,
+    WarningEvent,
+    open_prepared_dir,
+    read_lines,
+    sample_validation_indices,
+    write_index,
+    write_lines,
+)
+from attnkit.data.question_answering import InMemoryTokens
+from attnkit.data.store import Store, store_writer
+from attnkit.data.token_classification import (
+    UNKNOWN,
+    TokenClassificationDataset,
+    first_subword_mask,
+    n_marks,
+    with_tokens,
+)
 from attnkit.errors import DataError
 from attnkit.io import atomic
-from attnkit.io.safe_read import read_plain
+from attnkit.io.safe_read import read_regular_file
 from attnkit.metrics.spans import OUTSIDE, split_tag
 from attnkit.tasks.finetuning.config import TagConfig
-from attnkit.tasks.text_classification.data import MOST_LABELS, Labels, refuse_unknown
-from attnkit.text.conll import LETTERS, Scheme, Survey, convert, label_scheme, read_sentences, survey
+from attnkit.tasks.text_classification.data import MAX_LABELS, Labels, check_known_labels
+from attnkit.text.conll import LETTERS, Scheme, TagSummary, convert, label_scheme, read_sentences, summarize_tags
 from attnkit.text.offsets import EncodedWords, encode_words
 from attnkit.text.tokenizer import UNK_ID, Tokenizer
 from attnkit.text.tokenizer import load as load_tokenizer
 
 Sentence = tuple[tuple[str, ...], tuple[str, ...]]
 """The words and their tags."""
-_MOST_BYTES = 1 << 23  # of labels.json
+_MAX_BYTES = 1 << 23  # of labels.json
 _CHUNK = 1024  # sentences
 _MOST_UNKNOWN = 0.01
 
@@ -41,8 +55,8 @@ _MOST_UNKNOWN = 0.01
 class PreparedTags:
     """Everything that the training of a tagger reads."""
 
-    train: TaggedRows
-    valid: TaggedRows
+    train: TokenClassificationDataset
+    valid: TokenClassificationDataset
     valid_sentences: list[Sentence]
     tokenizer: Tokenizer
     labels: Labels
@@ -76,7 +90,7 @@ class TaggedCorpus:
         self.paths = [Path(name) for name in data.files]
         self.valid_paths = [Path(name) for name in data.valid_files or ()]
         self.counts = {"held_out": 0, "repeats_of_held_out": 0}
-        seen, seen_valid = survey(self.paths), survey(self.valid_paths)
+        seen, seen_valid = summarize_tags(self.paths), summarize_tags(self.valid_paths)
         self._told = _complaints(seen, seen_valid)
         scheme = seen.scheme()
         self._written: Scheme = "bio" if scheme == "iob1" else scheme
@@ -84,10 +98,12 @@ class TaggedCorpus:
         if known is not None:
             self._written, self.labels = scheme_of(known), known
             met = {tag for _, tags in self._read(self.paths) for tag in tags}
-            refuse_unknown(known, sorted(met), data.files[0], "tag")
+            check_known_labels(known, sorted(met), data.files[0], "tag")
         self._held_out: set[int] = set()
         if not self.valid_paths:
-            self._held_out = choose_held_out(seen.n_sentences, data.held_out, data.held_out_seed, data.files[0])
+            self._held_out = sample_validation_indices(
+                seen.n_sentences, data.held_out, data.held_out_seed, data.files[0]
+            )
         self.valid = list(self._read_valid())
         if not self.valid:
             raise DataError("there is no sentence to validate on", where=str((self.valid_paths or self.paths)[0]))
@@ -121,8 +137,8 @@ class TaggedCorpus:
         if self._written != "plain":
             types = sorted({split_tag(tag)[1] for tag in tags if tag != OUTSIDE})
             found = [OUTSIDE, *(f"{letter}-{type}" for type in types for letter in LETTERS[self._written])]
-        if len(found) > MOST_LABELS:
-            raise DataError(f"there are more than {MOST_LABELS:,} tags", where=where)
+        if len(found) > MAX_LABELS:
+            raise DataError(f"there are more than {MAX_LABELS:,} tags", where=where)
         return found
 
     def _read(self, paths: Sequence[Path]) -> Iterator[Sentence]:
@@ -136,16 +152,16 @@ class TaggedCorpus:
                 yield sentence
 
 
-def _complaints(train: Survey, valid: Survey) -> list[str]:
+def _complaints(train: TagSummary, valid: TagSummary) -> list[str]:
     """Return what is to be said of the tags of two sets of files. Raises ``DataError`` where one makes no sense."""
     scheme = train.scheme()
     if scheme == "plain":
-        shown = ", ".join(f"'{tag}'" for tag in sorted(train.odd())[:3])
+        shown = ", ".join(f"'{tag}'" for tag in sorted(train.invalid_tags())[:3])
         return [f"tags such as {shown} name no entities, as 'B-PER' does: F1 is the accuracy of words here"]
     for seen in (train, valid):
-        seen.refuse_odd()
+        seen.check_tags()
     slips = train.slips[scheme] | valid.slips[scheme]
-    return [slips.told(scheme)] if slips.n else []
+    return [slips.message(scheme)] if slips.n else []
 
 
 def encode_sentences(tokenizer: Tokenizer, sentences: Sequence[Sequence[str]]) -> list[EncodedWords]:
@@ -153,25 +169,25 @@ def encode_sentences(tokenizer: Tokenizer, sentences: Sequence[Sequence[str]]) -
     return [with_tokens(words) for words in encode_words(tokenizer, sentences)]
 
 
-def rows_of_words(tokenizer: Tokenizer, sentences: Sequence[Sequence[str]], longest: int) -> TaggedRows:
+def word_rows(tokenizer: Tokenizer, sentences: Sequence[Sequence[str]], longest: int) -> TokenClassificationDataset:
     """Return the rows, of at most so many tokens, of sentences that nobody has tagged."""
     encoded = encode_sentences(tokenizer, sentences)
     texts, marks = (
-        Held([words.ids.tolist() for words in encoded]),
-        Held([marks_of(words).tolist() for words in encoded]),
+        InMemoryTokens([words.ids.tolist() for words in encoded]),
+        InMemoryTokens([first_subword_mask(words).tolist() for words in encoded]),
     )
-    return TaggedRows(texts, marks, longest)
+    return TokenClassificationDataset(texts, marks, longest)
 
 
-def build_tagged(
+def prepare_tagged(
     corpus: TaggedCorpus, folder: Path, tokenizer: Tokenizer, origin: str | None
-) -> Iterator[Stage | Warned]:
+) -> Iterator[StatusEvent | WarningEvent]:
     """Encode the sentences into RUN/data."""
-    with atomic.new_folder(folder) as temporary:
-        yield from map(Warned, corpus.complaints())
-        atomic.write_into(temporary / "tokenizer.json", tokenizer.to_json().encode())
-        atomic.write_into(temporary / "labels.json", corpus.labels.to_bytes())
-        yield Stage("encoding the sentences")
+    with atomic.atomic_dir(folder) as temporary:
+        yield from map(WarningEvent, corpus.complaints())
+        atomic.write_new_file(temporary / "tokenizer.json", tokenizer.to_json().encode())
+        atomic.write_new_file(temporary / "labels.json", corpus.labels.to_bytes())
+        yield StatusEvent("encoding the sentences")
         writer = _Writer(tokenizer, corpus.labels)
         n_train = writer.write(temporary / "train", corpus.sentences())
         if not n_train:
@@ -183,7 +199,7 @@ def build_tagged(
         counts |= {"tags": len(corpus.labels.labels), "train": n_train, "valid": len(corpus.valid)}
         write_index(temporary, [*corpus.paths, *corpus.valid_paths], origin, counts)
         if unknown > _MOST_UNKNOWN:
-            yield Warned(f"{unknown:.1%} of the tokens are unknown to the vocabulary")
+            yield WarningEvent(f"{unknown:.1%} of the tokens are unknown to the vocabulary")
 
 
 class _Writer:
@@ -200,8 +216,8 @@ class _Writer:
         for name in ("tokens", "marks"):
             atomic.make_dirs(folder / name)
         with (
-            writing(folder / "tokens", self.tokenizer.vocab_size) as tokens,
-            writing(folder / "marks", n_marks(len(self.tags))) as marks,
+            store_writer(folder / "tokens", self.tokenizer.vocab_size) as tokens,
+            store_writer(folder / "marks", n_marks(len(self.tags))) as marks,
         ):
             while chunk := list(islice(sentences, _CHUNK)):
                 encoded = encode_sentences(self.tokenizer, [words for words, _ in chunk])
@@ -214,16 +230,18 @@ class _Writer:
         self.n_words += len(tags)
         self.n_tokens += len(words.ids)
         self.n_unknown += int((words.ids == UNK_ID).sum())
-        found: list[int] = marks_of(words, [self.tags.get(tag, UNKNOWN) for tag in tags]).tolist()
+        found: list[int] = first_subword_mask(words, [self.tags.get(tag, UNKNOWN) for tag in tags]).tolist()
         return found
 
 
-def open_tagged(config: TagConfig, folder: Path) -> PreparedTags:
-    """Open what ``build_tagged`` made. Raises ``RunError`` naming what is damaged."""
-    with opening(folder) as index:
-        labels = Labels.parse(read_plain(folder / "labels.json", _MOST_BYTES), str(folder))
+def load_tagged(config: TagConfig, folder: Path) -> PreparedTags:
+    """Open what ``prepare_tagged`` made. Raises ``RunError`` naming what is damaged."""
+    with open_prepared_dir(folder) as index:
+        labels = Labels.parse(read_regular_file(folder / "labels.json", _MAX_BYTES), str(folder))
         sentences = _sentences(read_lines(folder / "valid.txt"))
-        train, valid = (_open_rows(folder / name, config.longest, len(labels.labels)) for name in ("train", "valid"))
+        train, valid = (
+            _open_rows(folder / name, config.max_row_length, len(labels.labels)) for name in ("train", "valid")
+        )
         counted = len(sentences) == index["counts"].get("valid") and bool(len(train))
         if not counted or [len(words) for words, _ in sentences] != valid.count_words():
             raise ValueError("sentences are missing, or words")
@@ -231,11 +249,11 @@ def open_tagged(config: TagConfig, folder: Path) -> PreparedTags:
         return PreparedTags(train, valid, sentences, tokenizer, labels, index["counts"])
 
 
-def _open_rows(folder: Path, longest: int, n_tags: int) -> TaggedRows:
+def _open_rows(folder: Path, longest: int, n_tags: int) -> TokenClassificationDataset:
     tokens, marks = Store.open(folder / "tokens"), Store.open(folder / "marks")
     if not np.array_equal(tokens.lengths, marks.lengths) or marks.vocab_size != n_marks(n_tags):
         raise ValueError("there is not one mark for each token")
-    return TaggedRows(tokens, marks, longest)
+    return TokenClassificationDataset(tokens, marks, longest)
 
 
 def _lines(sentences: Iterable[Sentence]) -> Iterator[str]:

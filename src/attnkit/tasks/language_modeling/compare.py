@@ -18,10 +18,10 @@ from torch import Tensor
 from attnkit.checkpoints.metadata import read_tree
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.engine.load import read_tokenizer
-from attnkit.engine.loading import Opened, open_run
+from attnkit.engine.loading import LoadedModel, load_model
 from attnkit.errors import DataError
-from attnkit.models.packing import Layout
-from attnkit.plotting.lm_comparison import Guess, Place
+from attnkit.models.packing import PackedLayout
+from attnkit.plotting.lm_comparison import Candidate, Position
 from attnkit.runtime.devices import set_threads
 from attnkit.tasks.language_modeling.config import MASK
 from attnkit.tasks.language_modeling.fill_mask import Predictor, refuse_longer
@@ -31,7 +31,7 @@ _BATCH_TOKENS = 4096
 
 
 @dataclass(frozen=True)
-class Request:
+class CompareRequest:
     """What ``attnkit compare-lm`` is asked to do."""
 
     runs: tuple[Path, Path]
@@ -45,7 +45,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Guessed:
+class PositionPrediction:
     """A text as one model guesses it."""
 
     run: str
@@ -53,7 +53,7 @@ class Guessed:
     """``BERT`` or ``GPT``."""
     sees: str
     """Which tokens it sees at each place, in words."""
-    places: list[Place]
+    places: list[Position]
 
     @property
     def n_right(self) -> int:
@@ -71,7 +71,7 @@ class Guessed:
         return {**asdict(self), "right": self.n_right, "perplexity": self.perplexity}
 
 
-def compare(request: Request, tell: Callable[[str], None]) -> tuple[Guessed, Guessed]:
+def compare(request: CompareRequest, tell: Callable[[str], None]) -> tuple[PositionPrediction, PositionPrediction]:
     """Return the text as BERT guesses it, and as GPT does; ``tell`` takes warnings.
 
     Raises:
@@ -87,7 +87,7 @@ def compare(request: Request, tell: Callable[[str], None]) -> tuple[Guessed, Gue
     if _task(first, request.checkpoint) == "clm" and _task(second, request.checkpoint) == "mlm":
         first, second = second, first
     found = [
-        open_run(path, task, device=request.device, checkpoint=request.checkpoint)
+        load_model(path, task, device=request.device, checkpoint=request.checkpoint)
         for path, task in ((first, "mlm"), (second, "clm"))
     ]
     for opened in found:
@@ -100,7 +100,7 @@ def _task(run: Path, checkpoint: str | None) -> str:
     return str(read_tree(RunFolder(run).checkpoint(checkpoint)[0]).get("task"))
 
 
-def _encode(tokenizer: Tokenizer, request: Request, opened: Opened) -> list[int]:
+def _encode(tokenizer: Tokenizer, request: CompareRequest, opened: LoadedModel) -> list[int]:
     ids = tokenizer.encode([request.text])[0]
     if not ids:
         what = "the vocabulary leaves nothing of this text"
@@ -109,10 +109,10 @@ def _encode(tokenizer: Tokenizer, request: Request, opened: Opened) -> list[int]
 
 
 @torch.inference_mode()
-def _by_bert(opened: Opened, request: Request) -> Guessed:
+def _by_bert(opened: LoadedModel, request: CompareRequest) -> PositionPrediction:
     tokenizer = read_tokenizer(opened.checkpoint)
     ids = _encode(tokenizer, request, opened)
-    refuse_longer(len(ids) + 2, opened.config.model.longest_text, str(opened.path))
+    refuse_longer(len(ids) + 2, opened.config.model.max_text_length, str(opened.path))
     predictor = Predictor(opened.model, tokenizer, opened.device)
     rows = [[BOS_ID, *ids[:place], predictor.mask, *ids[place + 1 :], EOS_ID] for place in range(len(ids))]
     size = max(1, _BATCH_TOKENS // (len(ids) + 2))
@@ -123,37 +123,37 @@ def _by_bert(opened: Opened, request: Request) -> Guessed:
         for begin in range(0, len(ids), size)
     ]
     places = _places(tokenizer, ids, torch.cat(parts), request.top, (True, True))
-    return Guessed(str(opened.path), "BERT", "all others", list(places))
+    return PositionPrediction(str(opened.path), "BERT", "all others", list(places))
 
 
 @torch.inference_mode()
-def _by_gpt(opened: Opened, request: Request) -> Guessed:
+def _by_gpt(opened: LoadedModel, request: CompareRequest) -> PositionPrediction:
     tokenizer, backwards = read_tokenizer(opened.checkpoint), opened.config.direction == "right-to-left"
     ids = _encode(tokenizer, request, opened)
-    refuse_longer(len(ids), opened.config.model.longest_text, str(opened.path))  # the last one is only guessed
+    refuse_longer(len(ids), opened.config.model.max_text_length, str(opened.path))  # the last one is only guessed
     read = [BOS_ID, *(reversed(ids) if backwards else ids)][:-1]
-    hidden = opened.model.hidden(torch.tensor([read], device=opened.device), Layout.whole(1))[0]
+    hidden = opened.model.hidden(torch.tensor([read], device=opened.device), PackedLayout.unpacked(1))[0]
     probabilities = opened.model.head(hidden).double().softmax(-1)
     if backwards:
         probabilities = probabilities.flip(0)
     places = _places(tokenizer, ids, probabilities, request.top, (not backwards, backwards))
-    return Guessed(str(opened.path), "GPT", f"those {'after' if backwards else 'before'} it", list(places))
+    return PositionPrediction(str(opened.path), "GPT", f"those {'after' if backwards else 'before'} it", list(places))
 
 
 def _places(
     tokenizer: Tokenizer, ids: list[int], probabilities: Tensor, top: int, sides: tuple[bool, bool]
-) -> Iterator[Place]:
+) -> Iterator[Position]:
     """Yield the places of a text from the probabilities (T, V) of a model that sees the sides before and after."""
     right = probabilities.gather(1, torch.tensor(ids, device=probabilities.device)[:, None])
     ranks = ((probabilities > right).sum(1) + 1).tolist()
     best = probabilities.topk(min(top, probabilities.shape[1]), sorted=True)
-    pieces = tokenizer.pieces(ids)
+    pieces = tokenizer.tokens(ids)
     for i, (own, values) in enumerate(zip(best.indices.tolist(), best.values.tolist(), strict=True)):
-        guesses = [Guess(*pair) for pair in zip(tokenizer.pieces(own), values, strict=True)]
+        guesses = [Candidate(*pair) for pair in zip(tokenizer.tokens(own), values, strict=True)]
         space = " " if i and tokenizer.bytes_of(ids[i]).startswith(b" ") and tokenizer.config.kind != "char" else ""
         before = tokenizer.decode([ids[:i]])[0] + space if sides[0] else ""
         after = _raw(tokenizer, ids[i + 1 :]) if sides[1] else ""
-        yield Place(before, after, pieces[i], float(right[i]), ranks[i], guesses)
+        yield Position(before, after, pieces[i], float(right[i]), ranks[i], guesses)
 
 
 def _raw(tokenizer: Tokenizer, ids: list[int]) -> str:

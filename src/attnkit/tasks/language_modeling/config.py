@@ -165,10 +165,10 @@ def _metrics(data: TextConfig) -> tuple[str, ...]:
 
 
 def _refuse_short(model: LanguageConfig, data: TextConfig) -> None:
-    if model.longest is not None and model.longest < data.sequence_length:
+    if model.max_positions is not None and model.max_positions < data.sequence_length:
         raise ValueError(
-            f"{model.limited_by} of {model.longest} for rows of data.sequence_length={data.sequence_length} tokens; "
-            "raise the one or lower the other"
+            f"{model.length_limit_reason} of {model.max_positions} for rows of "
+            f"data.sequence_length={data.sequence_length} tokens; raise the one or lower the other"
         )
 
 

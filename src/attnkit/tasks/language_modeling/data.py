@@ -10,25 +10,31 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field, ValidationError
 
 from attnkit.data.config import TextConfig
-from attnkit.data.language_modeling import MaskedRows, NextRows
-from attnkit.data.language_sampling import shares
-from attnkit.data.masking import Words
-from attnkit.data.next_sentence import PairRows
-from attnkit.data.packed_batches import Corpora
-from attnkit.data.prepared_dir import Stage, Warned, choose_held_out, opening, write_index
-from attnkit.data.store import Store, writing
+from attnkit.data.language_modeling import ClmDataset, MlmDataset
+from attnkit.data.language_sampling import sampling_probabilities
+from attnkit.data.masking import MaskVocabulary
+from attnkit.data.next_sentence import NspDataset
+from attnkit.data.packed_batches import PackedCorpora
+from attnkit.data.prepared_dir import (
+    StatusEvent,
+    WarningEvent,
+    open_prepared_dir,
+    sample_validation_indices,
+    write_index,
+)
+from attnkit.data.store import Store, store_writer
 from attnkit.errors import DataError, UsageError
 from attnkit.io import atomic
-from attnkit.io.safe_read import read_plain
+from attnkit.io.safe_read import read_regular_file
 from attnkit.tasks.language_modeling.config import MASK, ClmConfig, MlmConfig
-from attnkit.text.document_format import read_documents, shape_of
+from attnkit.text.document_format import detect_document_format, read_documents
 from attnkit.text.tokenizer import EOS_ID, UNK_ID, Tokenizer
 from attnkit.text.tokenizer import load as load_tokenizer
 from attnkit.text.vocabulary import train_vocabulary
-from attnkit.text.word_boundaries import joints, ordinary, sentence_ends
+from attnkit.text.word_boundaries import ordinary_tokens, sentence_ends, word_boundaries
 
 Config = MlmConfig | ClmConfig
-Rows = MaskedRows | NextRows | PairRows
+Rows = MlmDataset | ClmDataset | NspDataset
 _AT_ONCE = 1 << 20  # characters
 _MOST_BYTES = 1 << 20  # of corpora.json
 _MOST_UNKNOWN = 0.01
@@ -93,19 +99,21 @@ class Documents:
             else:
                 yield text
 
-    def every(self) -> Iterator[str]:
+    def iter_documents(self) -> Iterator[str]:
         """Yield the documents of all files to train on."""
         for number in range(len(self.paths)):
             yield from self.read(number)
 
     def _documents(self, path: Path) -> Iterator[str]:
-        return read_documents(path, shape_of(path) if self._shape == "auto" else self._shape)
+        return read_documents(path, detect_document_format(path) if self._shape == "auto" else self._shape)
 
     def _choose(self, data: TextConfig) -> list[set[int]]:
         """Return which documents of each file are held out: of large files more, of each at least one."""
         sizes = [sum(1 for _ in self._documents(path)) for path in self.paths]
         seed, each = data.held_out_seed, zip(sizes, self.paths, strict=True)
-        return [choose_held_out(n, -(-data.held_out * n // sum(sizes)) if n else 1, seed, str(p)) for n, p in each]
+        return [
+            sample_validation_indices(n, -(-data.held_out * n // sum(sizes)) if n else 1, seed, str(p)) for n, p in each
+        ]
 
     def read_valid(self, number: int) -> Iterator[str]:
         """Yield the documents of a file to validate on."""
@@ -129,7 +137,7 @@ class Encoder:
     _mask: int | None = field(init=False)
 
     def __post_init__(self) -> None:
-        self._mask = self.tokenizer.symbol(MASK) if isinstance(self.config, MlmConfig) else None
+        self._mask = self.tokenizer.token_id(MASK) if isinstance(self.config, MlmConfig) else None
 
     def encode(self, documents: Sequence[str]) -> list[list[int]]:
         """Return the ids of documents; of some, nothing may be left."""
@@ -159,7 +167,7 @@ class Encoder:
         """
         atomic.make_dirs(folder)
         sizes = []
-        with writing(folder, self.tokenizer.vocab_size) as writer:
+        with store_writer(folder, self.tokenizer.vocab_size) as writer:
             for path, documents in corpora:
                 n = n_useful = 0
                 for chunk in _chunks(documents):
@@ -174,17 +182,19 @@ class Encoder:
         return sizes
 
 
-def build_text(config: Config, folder: Path, given: Tokenizer | None, origin: str | None) -> Iterator[Stage | Warned]:
+def build_text(
+    config: Config, folder: Path, given: Tokenizer | None, origin: str | None
+) -> Iterator[StatusEvent | WarningEvent]:
     """Encode the text into RUN/data."""
-    with atomic.new_folder(folder) as temporary:
-        yield Stage("reading the text")
+    with atomic.atomic_dir(folder) as temporary:
+        yield StatusEvent("reading the text")
         documents = Documents(config.data)
         if given is None:
-            yield Stage("building the vocabulary")
-            given = train_vocabulary(documents.every(), config.vocabulary)
+            yield StatusEvent("building the vocabulary")
+            given = train_vocabulary(documents.iter_documents(), config.vocabulary)
         refuse_maskless(config, given)
-        atomic.write_into(temporary / "tokenizer.json", given.to_json().encode())
-        yield Stage("encoding the text")
+        atomic.write_new_file(temporary / "tokenizer.json", given.to_json().encode())
+        yield StatusEvent("encoding the text")
         encoder = Encoder(given, config)
         read = map(documents.read, range(len(documents.paths)))
         train = encoder.write(temporary / "train", zip(documents.paths, read, strict=True))
@@ -193,18 +203,18 @@ def build_text(config: Config, folder: Path, given: Tokenizer | None, origin: st
         read = map(documents.read_valid, range(len(held_out)))
         valid = encoder.write(temporary / "valid", zip(held_out, read, strict=True))
         sizes = _Sizes(train=train, valid=valid, unknown=encoder.n_unknown)
-        atomic.write_into(temporary / "corpora.json", sizes.model_dump_json().encode())
+        atomic.write_new_file(temporary / "corpora.json", sizes.model_dump_json().encode())
         counts = {**documents.counts, "mask_symbols": n_masks, "train": sum(train), "valid": sum(valid)}
         inputs = [*documents.paths, *documents.valid_paths]
         write_index(temporary, inputs, origin, {**counts, "tokens": n_tokens})
         if n_unknown > _MOST_UNKNOWN * n_tokens:
-            yield Warned(f"{n_unknown / n_tokens:.1%} of the tokens are unknown to the vocabulary")
-        yield from map(Stage, told_shares(config.data, Store.open(temporary / "train"), train))
+            yield WarningEvent(f"{n_unknown / n_tokens:.1%} of the tokens are unknown to the vocabulary")
+        yield from map(StatusEvent, told_shares(config.data, Store.open(temporary / "train"), train))
 
 
 def refuse_maskless(config: Config, tokenizer: Tokenizer) -> None:
     """Raise ``UsageError`` where words are to be hidden and the vocabulary has nothing to put in their place."""
-    if isinstance(config, MlmConfig) and tokenizer.symbol(MASK) is None:
+    if isinstance(config, MlmConfig) and tokenizer.token_id(MASK) is None:
         help = f'attnkit vocab FILE... -o vocab.json --symbol "{MASK}" makes one that has it'
         raise UsageError(f"this vocabulary has no {MASK}", where="vocabulary_files", help=help)
 
@@ -213,12 +223,12 @@ def told_shares(data: TextConfig, store: Store, n_documents: Sequence[int]) -> l
     """Return a line for each of several files: how much there is of it, and how much of it an epoch uses."""
     if len(n_documents) < 2:
         return []
-    corpora = Corpora(store, data.sequence_length, tuple(n_documents))
+    corpora = PackedCorpora(store, data.sequence_length, tuple(n_documents))
     lengths = store.lengths
     tokens = [int(lengths[span].sum()) for span in corpora.spans]
     lines = []
     for path, n, size, share in zip(
-        data.files, n_documents, tokens, shares(tokens, data.language_sampling_alpha), strict=True
+        data.files, n_documents, tokens, sampling_probabilities(tokens, data.language_sampling_alpha), strict=True
     ):
         held = f"{n:,} documents, {size:,} tokens, {size / sum(tokens):.1%} of all"
         lines.append(f"{path}: {held}, {share:.1%} of an epoch")
@@ -227,35 +237,35 @@ def told_shares(data: TextConfig, store: Store, n_documents: Sequence[int]) -> l
 
 def open_text(config: Config, folder: Path) -> PreparedText:
     """Open what ``build_text`` made. Raises ``RunError`` naming what is damaged."""
-    with opening(folder) as index:
+    with open_prepared_dir(folder) as index:
         try:
-            sizes = _Sizes.model_validate_json(read_plain(folder / "corpora.json", _MOST_BYTES))
+            sizes = _Sizes.model_validate_json(read_regular_file(folder / "corpora.json", _MOST_BYTES))
         except ValidationError as error:
             raise ValueError("corpora.json does not say what it should") from error
         tokenizer = load_tokenizer(folder / "tokenizer.json")
         data = config.data
         stores = Store.open(folder / "train"), Store.open(folder / "valid")
-        train = Corpora(
+        train = PackedCorpora(
             stores[0], data.sequence_length, tuple(sizes.train), data.language_sampling_alpha, data.isolate_documents
         )
-        valid = Corpora(stores[1], data.sequence_length, tuple(sizes.valid), 1.0, data.isolate_documents)
+        valid = PackedCorpora(stores[1], data.sequence_length, tuple(sizes.valid), 1.0, data.isolate_documents)
         make = rows_of(config, tokenizer, bool(sizes.unknown))
         return PreparedText(make(train), make(valid), tokenizer, index["counts"])
 
 
-def rows_of(config: Config, tokenizer: Tokenizer, unknown: bool) -> Callable[[Corpora], Rows]:
+def rows_of(config: Config, tokenizer: Tokenizer, unknown: bool) -> Callable[[PackedCorpora], Rows]:
     """Return what makes rows of documents, some tokens of which the vocabulary may not know."""
     if isinstance(config, ClmConfig):
-        return NextRows
+        return ClmDataset
     refuse_maskless(config, tokenizer)
-    mask = tokenizer.symbol(MASK)
+    mask = tokenizer.token_id(MASK)
     assert mask is not None
-    words = Words(mask, ordinary(tokenizer), UNK_ID if unknown else None)
-    masking, joins = config.masking, joints(tokenizer)
+    words = MaskVocabulary(mask, ordinary_tokens(tokenizer), UNK_ID if unknown else None)
+    masking, joins = config.masking, word_boundaries(tokenizer)
     if config.model.next_sentence:
         ends = sentence_ends(tokenizer)
-        return lambda corpora: PairRows(corpora, masking, words, joins, ends)
-    return lambda corpora: MaskedRows(corpora, masking, words, joins)
+        return lambda corpora: NspDataset(corpora, masking, words, joins, ends)
+    return lambda corpora: MlmDataset(corpora, masking, words, joins)
 
 
 def _chunks(documents: Iterable[str]) -> Iterator[list[str]]:

@@ -15,17 +15,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from attnkit.data.language_modeling import PassageBatch
-from attnkit.engine.task import Abandoned, Sample, Stop, unless
-from attnkit.engine.validation import sample_places
+from attnkit.data.language_modeling import LanguageModelBatch
+from attnkit.engine.task import EvaluationCancelled, Sample, Stop, until_stopped
+from attnkit.engine.validation import sample_indices
 from attnkit.models.bert import Bert
 from attnkit.models.dropout import without_dropout
 from attnkit.models.gpt import Gpt
-from attnkit.models.packing import Layout
+from attnkit.models.packing import PackedLayout
 from attnkit.tasks.language_modeling.config import MASK, ClmConfig, MlmConfig, n_corpora
 from attnkit.tasks.language_modeling.data import PreparedText
 from attnkit.tasks.translation.search_pool import Batching, make_batches
-from attnkit.training.losses import Term, linear_cross_entropy
+from attnkit.training.losses import LossTerm, linear_cross_entropy
 
 _BATCH_TOKENS = 4096
 _LOGITS = 1 << 24
@@ -38,14 +38,14 @@ _TRIES = 50
 _MOST = 700.0  # of a loss, for its perplexity to be a number
 
 
-def layout_of(batch: PassageBatch) -> Layout:
+def layout_of(batch: LanguageModelBatch) -> PackedLayout:
     """Return what the tokens of a batch may see."""
     if batch.passages is None:
-        return Layout.whole(len(batch.ids))
-    return Layout.packed(batch.n_whole, batch.passages, batch.bounds)
+        return PackedLayout.unpacked(len(batch.ids))
+    return PackedLayout.packed(batch.n_unmixed, batch.passages, batch.bounds)
 
 
-def features(model: Bert | Gpt, batch: PassageBatch) -> tuple[Tensor, Tensor | None]:
+def features(model: Bert | Gpt, batch: LanguageModelBatch) -> tuple[Tensor, Tensor | None]:
     """Return what ``output`` turns into the logits of the predicted tokens, (N, D), and of pairs all, (B, T, D)."""
     layout = layout_of(batch)
     if isinstance(model, Gpt):
@@ -56,24 +56,24 @@ def features(model: Bert | Gpt, batch: PassageBatch) -> tuple[Tensor, Tensor | N
     return model.predict(_pick(hidden, batch)), hidden
 
 
-def _pick(hidden: Tensor, batch: PassageBatch) -> Tensor:
+def _pick(hidden: Tensor, batch: LanguageModelBatch) -> Tensor:
     return hidden.flatten(0, 1).index_select(0, batch.chosen)
 
 
 def language_loss(
     model: Bert | Gpt, device: torch.device, smoothing: float
-) -> Callable[[PassageBatch], dict[str, Term]]:
+) -> Callable[[LanguageModelBatch], dict[str, LossTerm]]:
     """Return the loss of a batch: the negative log-likelihood of the predicted tokens, and of what follows in pairs."""
 
-    def loss(batch: PassageBatch) -> dict[str, Term]:
+    def loss(batch: LanguageModelBatch) -> dict[str, LossTerm]:
         batch = batch.to(device)
         found, hidden = features(model, batch)
         total, nll = linear_cross_entropy(found, model.output.weight, model.output.bias, batch.targets, smoothing)
-        terms = {"nll": Term(total, reported=nll)}
+        terms = {"nll": LossTerm(total, reported=nll)}
         if batch.follows is not None:
             logits = next_logits(model, hidden)
             logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-            terms["next"] = Term(F.cross_entropy(logits, batch.follows, reduction="sum"))
+            terms["next"] = LossTerm(F.cross_entropy(logits, batch.follows, reduction="sum"))
         return terms
 
     return loss
@@ -87,7 +87,7 @@ def next_logits(model: Bert | Gpt, hidden: Tensor | None) -> Tensor:
 
 
 @dataclass
-class Guesses:
+class MaskedAccuracy:
     """How tokens were guessed, summed by corpus."""
 
     n: npt.NDArray[np.float64]
@@ -143,27 +143,29 @@ class LanguageEvaluation:
                     self.epoch -= 1
                     guesses = self._guess(model)
                 self.samples = self._show(model)
-        except Abandoned:
+        except EvaluationCancelled:
             return None
         return guesses.scores()
 
-    def _guess(self, model: Bert | Gpt) -> Guesses:
+    def _guess(self, model: Bert | Gpt) -> MaskedAccuracy:
         n = n_corpora(self.config.data)
-        guesses = Guesses(np.zeros(n), np.zeros(n), np.zeros(n))
+        guesses = MaskedAccuracy(np.zeros(n), np.zeros(n), np.zeros(n))
         for batch in self._batches():
             self._judge(model, batch, guesses)
         return guesses
 
-    def _batches(self) -> Iterator[PassageBatch]:
+    def _batches(self) -> Iterator[LanguageModelBatch]:
         lengths = self.prepared.valid.lengths[0]
-        scored = sample_places(len(lengths), self.config.data.valid_rows or len(lengths))
-        for places in unless(self.stop, make_batches(lengths[scored].tolist(), Batching(_BATCH_TOKENS, "tokens"))):
+        scored = sample_indices(len(lengths), self.config.data.valid_rows or len(lengths))
+        for places in until_stopped(
+            self.stop, make_batches(lengths[scored].tolist(), Batching(_BATCH_TOKENS, "tokens"))
+        ):
             yield self._batch(scored[np.asarray(places, np.int64)])
 
-    def _batch(self, indices: npt.NDArray[np.int64]) -> PassageBatch:
+    def _batch(self, indices: npt.NDArray[np.int64]) -> LanguageModelBatch:
         return self.prepared.valid.batch(indices, self.config.data.held_out_seed, self.epoch).to(self.device)
 
-    def _judge(self, model: Bert | Gpt, batch: PassageBatch, guesses: Guesses) -> None:
+    def _judge(self, model: Bert | Gpt, batch: LanguageModelBatch, guesses: MaskedAccuracy) -> None:
         found, hidden = features(model, batch)
         ranks, nll = [], 0.0
         for rows, targets in _in_parts(found, batch.targets, model.output.out_features):
@@ -182,7 +184,7 @@ class LanguageEvaluation:
         """Return the beginnings of a few rows."""
         valid = self.prepared.valid
         found = []
-        for place in sample_places(len(valid), self.config.evaluation.n_samples):
+        for place in sample_indices(len(valid), self.config.evaluation.n_samples):
             batch = self._batch(np.array([place]))
             guessed = [model.output(row[None]).argmax() for row in features(model, batch)[0]]
             read = batch.ids.reshape(-1).cpu()

@@ -14,19 +14,19 @@ import torch
 from torch import Tensor
 
 from attnkit.engine.load import read_tokenizer
-from attnkit.engine.loading import Opened, open_run
+from attnkit.engine.loading import LoadedModel, load_model
 from attnkit.errors import DataError
 from attnkit.models.bert import Bert
-from attnkit.models.packing import Layout
+from attnkit.models.packing import PackedLayout
 from attnkit.runtime.devices import set_threads
 from attnkit.tasks.finetuning.prediction import rounded
 from attnkit.tasks.language_modeling.config import MASK
 from attnkit.tasks.translation.search_pool import Batching, make_batches
-from attnkit.tasks.translation.stream import complaints, patience_with, windows
+from attnkit.tasks.translation.stream import encoding_warnings, flush_interval, line_batches
 from attnkit.text.lines import STDIN, LineReader
-from attnkit.text.mask_tokens import encode_hidden, fill
+from attnkit.text.mask_tokens import encode_masked, fill_masks
 from attnkit.text.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer
-from attnkit.text.word_boundaries import ordinary
+from attnkit.text.word_boundaries import ordinary_tokens
 
 _AT_ONCE, _BATCH_TOKENS = 256, 2048
 _GUESSES = 100_000
@@ -34,7 +34,7 @@ _GUESSES = 100_000
 
 
 @dataclass(frozen=True)
-class Request:
+class FillMaskRequest:
     """What ``attnkit fill-mask`` is asked to do."""
 
     run: Path
@@ -61,7 +61,7 @@ class Guess:
 
 
 @dataclass(frozen=True)
-class Filled:
+class FilledText:
     """A line with guesses."""
 
     text: str
@@ -78,10 +78,10 @@ class Filled:
         return {"text": self.text, "filled": self.filled, "masks": masks}
 
 
-class Filler:
+class FillMaskPipeline:
     """Lines in, guesses out. A result depends on its own line alone."""
 
-    def __init__(self, opened: Opened, top: int = 5) -> None:
+    def __init__(self, opened: LoadedModel, top: int = 5) -> None:
         """Take a run of BERT, and how many guesses are wanted for a mask.
 
         Raises:
@@ -89,10 +89,10 @@ class Filler:
         """
         self.tokenizer, self.top = read_tokenizer(opened.checkpoint), top
         self.predictor = Predictor(opened.model, self.tokenizer, opened.device)
-        self.longest: int = opened.config.model.longest_text
-        self._places = torch.from_numpy(ordinary(self.tokenizer)).to(opened.device)
+        self.longest: int = opened.config.model.max_text_length
+        self._places = torch.from_numpy(ordinary_tokens(self.tokenizer)).to(opened.device)
 
-    def fill(self, lines: Sequence[str], first: int = 1, source: str = "texts") -> list[Filled]:
+    def fill(self, lines: Sequence[str], first: int = 1, source: str = "texts") -> list[FilledText]:
         """Return the guesses for lines, which are those from number ``first`` on of a source.
 
         Raises:
@@ -110,7 +110,7 @@ class Filler:
         """Return the row of each line, empty where it has no mask; of those before one that is refused, and why."""
         rows: list[list[int]] = []
         for number, line in enumerate(lines, first):
-            ids = encode_hidden(self.tokenizer, line, MASK)
+            ids = encode_masked(self.tokenizer, line, MASK)
             row = [BOS_ID, *ids, EOS_ID] if self.predictor.mask in ids else []
             try:
                 refuse_longer(len(row), self.longest, f"{source}, line {number}")
@@ -119,9 +119,9 @@ class Filler:
             rows.append(row)
         return rows, None
 
-    def guess(self, lines: Sequence[str], rows: Sequence[list[int]]) -> list[Filled]:
+    def guess(self, lines: Sequence[str], rows: Sequence[list[int]]) -> list[FilledText]:
         """Return the guesses for lines whose rows ``read`` returned; one without a mask stays as it is."""
-        found = [Filled(line, line, []) for line in lines]
+        found = [FilledText(line, line, []) for line in lines]
         kept = [i for i, row in enumerate(rows) if row]
         for places in make_batches([len(rows[i]) for i in kept], Batching(_BATCH_TOKENS, "tokens")):
             batch = [kept[place] for place in places]
@@ -133,7 +133,7 @@ class Filler:
                 found[i] = self._told(lines[i], part)
         return found
 
-    def _told(self, line: str, probabilities: Tensor) -> Filled:
+    def _told(self, line: str, probabilities: Tensor) -> FilledText:
         """Return the guesses for a line from the probabilities (N, V) at its masks."""
         usable = probabilities[:, self._places]
         best = usable.topk(min(self.top, len(self._places)), sorted=True)
@@ -141,11 +141,11 @@ class Filler:
         n = len(ids)
         masks = []
         for number, (own, probabilities_of) in enumerate(zip(ids, values, strict=True)):
-            pieces = self.tokenizer.pieces(own)
+            pieces = self.tokenizer.tokens(own)
             alone = [[id if place == number else None for place in range(n)] for id in own]
-            texts = [fill(self.tokenizer, line, MASK, some) for some in alone]
+            texts = [fill_masks(self.tokenizer, line, MASK, some) for some in alone]
             masks.append([Guess(*parts) for parts in zip(pieces, probabilities_of, texts, strict=True)])
-        return Filled(line, fill(self.tokenizer, line, MASK, [own[0] for own in ids]), masks)
+        return FilledText(line, fill_masks(self.tokenizer, line, MASK, [own[0] for own in ids]), masks)
 
 
 class Predictor:
@@ -153,7 +153,7 @@ class Predictor:
 
     def __init__(self, model: Bert, tokenizer: Tokenizer, device: torch.device) -> None:
         """Take a model with its vocabulary. Raises ``DataError`` where that has no mask."""
-        mask = tokenizer.symbol(MASK)
+        mask = tokenizer.token_id(MASK)
         if mask is None:
             raise DataError(f"the vocabulary of this run has no {MASK}", help="take a run of pretrain-mlm")
         self.model, self.mask, self.device = model, mask, device
@@ -165,7 +165,7 @@ class Predictor:
         ids = torch.tensor([row + [PAD_ID] * (length - len(row)) for row in rows], device=self.device)
         real = torch.arange(length, device=self.device) < torch.tensor([[len(row)] for row in rows], device=self.device)
         at = [number * length + place for number, own in enumerate(places) for place in own]
-        hidden = self.model.hidden(ids, Layout.padded(real)).flatten(0, 1)
+        hidden = self.model.hidden(ids, PackedLayout.padded(real)).flatten(0, 1)
         logits = self.model.head(hidden[torch.tensor(at, device=self.device)])
         return logits.double().softmax(-1)
 
@@ -177,25 +177,25 @@ def refuse_longer(n_tokens: int, longest: int, where: str) -> None:
         raise DataError(what, where=where, help="shorten it")
 
 
-def fill_stream(request: Request, tell: Callable[[str], None]) -> Iterator[list[Filled]]:
+def fill_stream(request: FillMaskRequest, tell: Callable[[str], None]) -> Iterator[list[FilledText]]:
     """Yield the lines with guesses in groups as they are ready, first an empty one; ``tell`` takes warnings.
 
     Raises:
         RunError: the run is none of BERT.
-        DataError: see ``Filler.fill``.
+        DataError: see ``FillMaskPipeline.fill_masks``.
     """
     set_threads(request.threads)
-    opened = open_run(request.run, "mlm", device=request.device, checkpoint=request.checkpoint)
+    opened = load_model(request.run, "mlm", device=request.device, checkpoint=request.checkpoint)
     for warning in opened.warnings:
         tell(warning)
-    filler = Filler(opened, request.top)
+    filler = FillMaskPipeline(opened, request.top)
     yield []
     if request.texts is not None:
         yield filler.fill(request.texts)
         return
     lines, n, n_maskless = LineReader(STDIN, on_bad="refuse" if request.strict else "replace"), 1, 0
     at_once = max(1, min(_AT_ONCE, _GUESSES // request.top))
-    for window in windows(lines, at_once, patience_with(STDIN)):
+    for window in line_batches(lines, at_once, flush_interval(STDIN)):
         rows, refused = filler.read(window, n, "standard input")
         n_maskless += sum(not row for row in rows)
         yield filler.guess(window[: len(rows)], rows)
@@ -204,5 +204,5 @@ def fill_stream(request: Request, tell: Callable[[str], None]) -> Iterator[list[
         n += len(window)
     if n_maskless:
         tell(f"{n_maskless:,} of {n - 1:,} lines have no {MASK}: they stay as they are")
-    for message in complaints(lines.counts, STDIN):
+    for message in encoding_warnings(lines.counts, STDIN):
         tell(message)

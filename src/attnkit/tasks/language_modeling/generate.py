@@ -18,14 +18,14 @@ from attnkit.config import validate
 from attnkit.decoding.config import SearchConfig
 from attnkit.decoding.search import Hypothesis, Sources, search
 from attnkit.engine.load import read_tokenizer
-from attnkit.engine.loading import Opened, open_run
+from attnkit.engine.loading import LoadedModel, load_model
 from attnkit.errors import UsageError
 from attnkit.models.linear import pack
-from attnkit.models.sliding_window import Sliding
+from attnkit.models.sliding_window import SlidingWindowLM
 from attnkit.runtime.devices import set_threads
-from attnkit.tasks.translation.search_pool import usable_words
-from attnkit.tasks.translation.stream import complaints, patience_with, windows
-from attnkit.text.incremental_decoder import GrowingText
+from attnkit.tasks.translation.search_pool import exclude_padding_ids
+from attnkit.tasks.translation.stream import encoding_warnings, flush_interval, line_batches
+from attnkit.text.incremental_decoder import IncrementalDecoder
 from attnkit.text.lines import STDIN, LineReader
 from attnkit.text.tokenizer import BOS_ID, EOS_ID
 
@@ -36,7 +36,7 @@ MOST_TEXTS = 1024
 
 
 @dataclass(frozen=True)
-class Request:
+class GenerateRequest:
     """What ``attnkit generate`` is asked to do."""
 
     run: Path
@@ -83,7 +83,7 @@ class Answer:
         return {"prompt": self.prompt, "texts": texts}
 
 
-def configure(request: Request) -> SearchConfig:
+def configure(request: GenerateRequest) -> SearchConfig:
     """Return the settings of the search: greedy, unless something speaks of chance.
 
     Raises:
@@ -108,7 +108,7 @@ def configure(request: Request) -> SearchConfig:
 class Generator:
     """Prompts in, texts out. A text depends on its own prompt, the number of its line and of itself, and the seed."""
 
-    def __init__(self, opened: Opened, config: SearchConfig, window: int | None = None) -> None:
+    def __init__(self, opened: LoadedModel, config: SearchConfig, window: int | None = None) -> None:
         """Take a run, how words are chosen, and the most tokens that the model is to see at once.
 
         Raises:
@@ -116,14 +116,14 @@ class Generator:
         """
         self.opened, self.device = opened, opened.device
         self.tokenizer = read_tokenizer(opened.checkpoint)
-        self.config = usable_words(config, self.tokenizer)
+        self.config = exclude_padding_ids(config, self.tokenizer)
         self.backwards = opened.config.direction == "right-to-left"
-        longest = opened.config.model.longest
+        longest = opened.config.model.max_positions
         if window is not None and longest is not None and window > longest:
             what = f"this model has positions for {longest:,} tokens"
             raise UsageError(what, where=f"--window {window}", help=f"ask for at most {longest}")
         self.window: int = window or longest or opened.config.data.sequence_length
-        self.model = Sliding(pack(opened.model), self.window)
+        self.model = SlidingWindowLM(pack(opened.model), self.window)
         self.n_cut = 0
         """Prompts so far whose beginnings the model did not see."""
 
@@ -149,7 +149,7 @@ class Generator:
         assert not self.backwards
         row = self.read(prompt)
         self.n_cut += number == 0 and len(row) > self.window
-        growing = GrowingText(self.tokenizer)
+        growing = IncrementalDecoder(self.tokenizer)
         tell(growing.add(row[1:]))
 
         def told(sentences: Tensor, words: Tensor) -> None:
@@ -179,7 +179,7 @@ class Generator:
         self, rows: list[list[int]], keys: list[int], told: Callable[[Tensor, Tensor], None] | None = None
     ) -> list[Hypothesis]:
         ids = torch.tensor(rows, device=self.device)
-        found = search([self.model], Sources(ids, keys=keys, before=ids), self.config, told=told)
+        found = search([self.model], Sources(ids, keys=keys, context_ids=ids), self.config, told=told)
         return [hypotheses[0] for hypotheses in found]
 
     def _told(self, row: list[int], found: Hypothesis) -> Text:
@@ -189,7 +189,7 @@ class Generator:
         own = raw.decode("utf-8", errors="replace")
         if self.backwards or len(row) == 1:
             own = self.tokenizer.decode([made])[0]
-        pieces = self.tokenizer.pieces(made)
+        pieces = self.tokenizer.tokens(made)
         return Text(text, own, pieces, found.log_prob, "end" if found.finished else "length")
 
 
@@ -209,7 +209,7 @@ def _alike(jobs: Sequence[tuple[int, int]], rows: Sequence[list[int]]) -> Iterat
         yield batch
 
 
-def open_generator(request: Request, tell: Callable[[str], None]) -> Generator:
+def open_generator(request: GenerateRequest, tell: Callable[[str], None]) -> Generator:
     """Open a run of GPT; ``tell`` takes warnings.
 
     Raises:
@@ -218,20 +218,20 @@ def open_generator(request: Request, tell: Callable[[str], None]) -> Generator:
     """
     config = configure(request)
     set_threads(request.threads)
-    opened = open_run(request.run, "clm", device=request.device, checkpoint=request.checkpoint)
+    opened = load_model(request.run, "clm", device=request.device, checkpoint=request.checkpoint)
     for warning in opened.warnings:
         tell(warning)
     return Generator(opened, config, request.window)
 
 
-def prompts_of(request: Request, tell: Callable[[str], None], at_once: int = _AT_ONCE) -> Iterator[list[str]]:
+def prompts_of(request: GenerateRequest, tell: Callable[[str], None], at_once: int = _AT_ONCE) -> Iterator[list[str]]:
     """Yield the prompts in groups, as they are read; ``tell`` takes what is odd about their bytes."""
     if request.prompt is not None:
         yield [request.prompt]
         return
     lines = LineReader(STDIN, on_bad="refuse" if request.strict else "replace")
-    yield from windows(lines, at_once, patience_with(STDIN))
-    for message in complaints(lines.counts, STDIN):
+    yield from line_batches(lines, at_once, flush_interval(STDIN))
+    for message in encoding_warnings(lines.counts, STDIN):
         tell(message)
 
 

@@ -7,16 +7,16 @@ from pathlib import Path
 from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.checkpoints.metadata import read_tree
 from attnkit.checkpoints.run_folder import RunFolder
-from attnkit.engine.registry import KINDS
+from attnkit.engine.registry import TASKS
 from attnkit.models.language_config import LanguageConfig
 
 
 def _reads(name: str) -> bool:
-    model = KINDS[name].config.model_fields["model"].annotation
+    model = TASKS[name].config.model_fields["model"].annotation
     return isinstance(model, type) and issubclass(model, LanguageConfig)
 
 
-LANGUAGES = tuple(filter(_reads, KINDS))
+LANGUAGES = tuple(filter(_reads, TASKS))
 """The kinds of runs whose model reads text as BERT and GPT do."""
 
 

@@ -11,23 +11,23 @@ import torch
 
 from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.checkpoints.run_folder import RunFolder
-from attnkit.checkpoints.weights import refuse_fewer
-from attnkit.data.prepared_dir import Stage, Warned, choose_held_out, is_made
-from attnkit.distributed.process_group import Ranks
-from attnkit.engine.dry_run import Plan, outline
-from attnkit.engine.load import given_tokenizer, read_tokenizer
-from attnkit.engine.model_card import About
+from attnkit.checkpoints.weights import check_min_parameters
+from attnkit.data.prepared_dir import StatusEvent, WarningEvent, is_prepared, sample_validation_indices
+from attnkit.distributed.process_group import ProcessGroup
+from attnkit.engine.dry_run import RunEstimate, estimate
+from attnkit.engine.load import provided_tokenizer, read_tokenizer
+from attnkit.engine.model_card import ModelCardFields
 from attnkit.engine.task import Stop, Task
-from attnkit.engine.trainer import Parts, make_job, row_feed
+from attnkit.engine.trainer import TrainingInputs, build_training_job, make_loader
 from attnkit.errors import DataError
 from attnkit.models.bert import Bert
 from attnkit.models.gpt import Gpt
 from attnkit.tasks.language_modeling.config import ClmConfig, MlmConfig
 from attnkit.tasks.language_modeling.data import Encoder, PreparedText, build_text, open_text, refuse_maskless
 from attnkit.tasks.language_modeling.evaluate import LanguageEvaluation, language_loss
-from attnkit.text.document_format import Shape, read_documents, shape_of
+from attnkit.text.document_format import DocumentFormat, detect_document_format, read_documents
 from attnkit.text.vocabulary import train_vocabulary
-from attnkit.training.loop import Job
+from attnkit.training.loop import TrainingJob
 
 Config = MlmConfig | ClmConfig
 _SAMPLE = 2_000_000
@@ -41,9 +41,9 @@ def make_model(config: Config, vocab_size: int) -> Bert | Gpt:
 
 def _prepare(
     config: Config, folder: Path, giver: Callable[[], Checkpoint | None], origin: str | None
-) -> Iterator[Stage | Warned]:
-    if not is_made(folder, [*config.data.files, *(config.data.valid_files or ())], origin):
-        yield from build_text(config, folder, given_tokenizer(config, giver()), origin)
+) -> Iterator[StatusEvent | WarningEvent]:
+    if not is_prepared(folder, [*config.data.files, *(config.data.valid_files or ())], origin):
+        yield from build_text(config, folder, provided_tokenizer(config, giver()), origin)
 
 
 def _build(config: Config, prepared: PreparedText) -> Bert | Gpt:
@@ -59,16 +59,16 @@ def _job(
     model: Bert | Gpt,
     prepared: PreparedText,
     evaluation: LanguageEvaluation,
-    ranks: Ranks,
+    ranks: ProcessGroup,
     stop: Stop | None = None,
-) -> Job:
-    feed = row_feed(config, prepared.train, ranks, prepared.train.draw)
+) -> TrainingJob:
+    feed = make_loader(config, prepared.train, ranks, prepared.train.draw)
     loss = language_loss(model, evaluation.device, config.optimization.label_smoothing)
-    return make_job(config, Parts(model, feed, loss), evaluation, ranks, stop)
+    return build_training_job(config, TrainingInputs(model, feed, loss), evaluation, ranks, stop)
 
 
 def _refuse_misfit(checkpoint: Checkpoint, config: Config) -> None:
-    refuse_fewer(checkpoint, config.model.least_weights(read_tokenizer(checkpoint).vocab_size))
+    check_min_parameters(checkpoint, config.model.min_parameters(read_tokenizer(checkpoint).vocab_size))
 
 
 def _fitting(checkpoint: Checkpoint, config: Config) -> Bert | Gpt:
@@ -76,16 +76,16 @@ def _fitting(checkpoint: Checkpoint, config: Config) -> Bert | Gpt:
     return make_model(config, read_tokenizer(checkpoint).vocab_size)
 
 
-def _about(config: Config, name: str) -> About:
+def _about(config: Config, name: str) -> ModelCardFields:
     data = [f"`{path}`" for path in config.data.files]
     if isinstance(config, MlmConfig):
-        return About(
+        return ModelCardFields(
             what="A masked language model (bert)",
             data=data,
             scored=", of held-out tokens that were hidden: nats; accuracies in percent.",
             use=f'attnkit fill-mask {name} "The cat sat on the [MASK]."',
         )
-    return About(
+    return ModelCardFields(
         what=f"A language model (gpt, {config.direction})",
         data=data,
         scored=", of held-out tokens: nats; accuracies in percent.",
@@ -104,11 +104,11 @@ class _Looked:
     """Of its characters that are in the sample."""
 
 
-def _documents(path: Path, shape: Shape | Literal["auto"]) -> Iterator[str]:
-    return read_documents(path, shape_of(path) if shape == "auto" else shape)
+def _documents(path: Path, shape: DocumentFormat | Literal["auto"]) -> Iterator[str]:
+    return read_documents(path, detect_document_format(path) if shape == "auto" else shape)
 
 
-def _look(path: Path, shape: Shape | Literal["auto"]) -> _Looked:
+def _look(path: Path, shape: DocumentFormat | Literal["auto"]) -> _Looked:
     sample: list[str] = []
     n = size = held = 0
     for text in _documents(path, shape):
@@ -119,7 +119,7 @@ def _look(path: Path, shape: Shape | Literal["auto"]) -> _Looked:
     return _Looked(sample, n, held / max(1, size))
 
 
-def _plan(config: Config, init_from: Path | None = None) -> Plan:
+def _plan(config: Config, init_from: Path | None = None) -> RunEstimate:
     source = None if init_from is None else RunFolder(init_from).checkpoint()[0]
     data = config.data
     for path in map(Path, data.valid_files or ()):
@@ -128,9 +128,9 @@ def _plan(config: Config, init_from: Path | None = None) -> Plan:
     files = [_look(Path(name), data.document_format) for name in data.files]
     for name, file in zip(data.files, files, strict=True):
         if not data.valid_files:
-            choose_held_out(file.n_documents, 1, data.held_out_seed, name)
+            sample_validation_indices(file.n_documents, 1, data.held_out_seed, name)
     texts = [text for file in files for text in file.sample]
-    given = given_tokenizer(config, source)
+    given = provided_tokenizer(config, source)
     tokenizer = given or train_vocabulary(texts, config.vocabulary)
     refuse_maskless(config, tokenizer)
     size = tokenizer.vocab_size if given or all(file.share == 1 for file in files) else config.vocabulary.size
@@ -140,17 +140,17 @@ def _plan(config: Config, init_from: Path | None = None) -> Plan:
         lengths = map(len, Encoder(tokenizer, config).encode(file.sample))
         tokens += sum(n + ends * -(-n // (data.sequence_length - ends)) for n in lengths) / max(file.share, 1e-9)
     n_documents = sum(file.n_documents for file in files)
-    return outline(config, n_documents, tokens, lambda: make_model(config, size), size, "documents")
+    return estimate(config, n_documents, tokens, lambda: make_model(config, size), size, "documents")
 
 
 TASK = Task(
     prepare=_prepare,
-    open=open_text,
-    build=_build,
+    load_data=open_text,
+    build_model=_build,
     evaluation=_evaluation,
-    job=_job,
-    fitting=_fitting,
-    refuse_misfit=_refuse_misfit,
-    about=_about,
-    plan=_plan,
+    build_job=_job,
+    model_for_checkpoint=_fitting,
+    check_compatible=_refuse_misfit,
+    model_card=_about,
+    dry_run=_plan,
 )

@@ -32,8 +32,10 @@ class ClassifyConfig(RunConfig, frozen=True, extra="forbid", strict=True, use_at
             f"documents of data.max_sentences={self.data.max_sentences} sentences": self.data.max_sentences,
         }
         what = max(needs, key=needs.__getitem__)
-        if self.model.longest is not None and self.model.longest < needs[what]:
-            raise ValueError(f"{self.model.limited_by} of {needs[what]} for {what}; raise the one or lower the other")
+        if self.model.max_positions is not None and self.model.max_positions < needs[what]:
+            raise ValueError(
+                f"{self.model.length_limit_reason} of {needs[what]} for {what}; raise the one or lower the other"
+            )
         return self
 
     @property

@@ -14,30 +14,38 @@ from pydantic import BaseModel, Field, ValidationError
 from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.checkpoints.metadata import read_bounded
 from attnkit.data.config import DocumentsConfig
-from attnkit.data.documents import DocumentRows, Sentences, write_documents
-from attnkit.data.prepared_dir import Stage, choose_held_out, count_first, opening, read_lines, write_index, write_lines
+from attnkit.data.documents import DocumentDataset, Sentences, write_documents
+from attnkit.data.prepared_dir import (
+    StatusEvent,
+    count_reason,
+    open_prepared_dir,
+    read_lines,
+    sample_validation_indices,
+    write_index,
+    write_lines,
+)
 from attnkit.errors import DataError, RunError
 from attnkit.io import atomic
-from attnkit.io.safe_read import read_plain
+from attnkit.io.safe_read import read_regular_file
 from attnkit.tasks.text_classification.config import ClassifyConfig
-from attnkit.text.documents import MOST_LABEL, read_labeled, space_words, split_sentences
+from attnkit.text.documents import MAX_LABEL_LENGTH, read_labeled, space_words, split_sentences
 from attnkit.text.tokenizer import Tokenizer
 from attnkit.text.tokenizer import load as load_tokenizer
 from attnkit.text.vocabulary import train_vocabulary
 
-MOST_LABELS = 10_000
-MOST_LABELS_BYTES = 1 << 23
+MAX_LABELS = 10_000
+MAX_LABELS_BYTES = 1 << 23
 """Of labels.json."""
 _CHUNK = 1024  # documents
 Labeled = tuple[str, str]
-Label = Annotated[str, Field(min_length=1, max_length=MOST_LABEL, pattern=r"^[^\n\r\t]+$")]
+Label = Annotated[str, Field(min_length=1, max_length=MAX_LABEL_LENGTH, pattern=r"^[^\n\r\t]+$")]
 
 
 class Labels(BaseModel, extra="forbid", strict=True):
     """What ``labels.json`` says."""
 
     format: Literal["attnkit labels"] = "attnkit labels"
-    labels: list[Label] = Field(min_length=2, max_length=MOST_LABELS)
+    labels: list[Label] = Field(min_length=2, max_length=MAX_LABELS)
     """By their ids."""
     columns: list[str] | None = Field(default=None, min_length=2, max_length=3)
     """Of a classifier of texts: the names that the label's column and those of one text or two had in the table that it
@@ -66,21 +74,21 @@ class Labels(BaseModel, extra="forbid", strict=True):
 
 def read_labels(checkpoint: Checkpoint) -> Labels:
     """Return the labels of a checkpoint."""
-    return Labels.parse(read_bounded(checkpoint, "labels.json", MOST_LABELS_BYTES), str(checkpoint.path))
+    return Labels.parse(read_bounded(checkpoint, "labels.json", MAX_LABELS_BYTES), str(checkpoint.path))
 
 
-def refuse_unknown(known: Labels, found: Iterable[str], where: str, noun: str = "label") -> None:
+def check_known_labels(known: Labels, found: Iterable[str], where: str, noun: str = "label") -> None:
     """Raise ``DataError`` where there is a label that the weights which a run begins with do not know."""
     there = set(known.labels)
     strange = [label for label in found if label not in there]
     if strange:
         more = f" and {len(strange) - 1:,} more" if strange[1:] else ""
         what = f"the run begun with does not know the {noun} '{strange[0]}'{more}"
-        help = f"it knows {few(known.labels)}; name them alike, or begin with a pretrained run"
+        help = f"it knows {abbreviate(known.labels)}; name them alike, or begin with a pretrained run"
         raise DataError(what, where=where, help=help)
 
 
-def few(labels: Sequence[str]) -> str:
+def abbreviate(labels: Sequence[str]) -> str:
     """Return the first of some labels in words."""
     return ", ".join(labels[:4]) + (", ..." if labels[4:] else "")
 
@@ -95,8 +103,8 @@ def count_labels(found: Iterable[str], unit: str, where: str) -> tuple[set[str],
     for label in found:
         labels.add(label)
         total += 1
-        if len(labels) > MOST_LABELS:
-            raise DataError(f"there are more than {MOST_LABELS:,} labels", where=where)
+        if len(labels) > MAX_LABELS:
+            raise DataError(f"there are more than {MAX_LABELS:,} labels", where=where)
     if len(labels) < 2:
         what = f"every {unit} has the label '{next(iter(labels))}'" if labels else f"there are no {unit}s"
         raise DataError(what, where=where, help="a classifier needs two labels or more")
@@ -104,7 +112,7 @@ def count_labels(found: Iterable[str], unit: str, where: str) -> tuple[set[str],
 
 
 @dataclass
-class Reader:
+class DocumentEncoder:
     """Turns documents into the ids of their sentences."""
 
     tokenizer: Tokenizer
@@ -135,8 +143,8 @@ class Reader:
 class PreparedDocuments:
     """Everything that a training job over documents reads."""
 
-    train: DocumentRows
-    valid: DocumentRows
+    train: DocumentDataset
+    valid: DocumentDataset
     valid_documents: list[str]
     tokenizer: Tokenizer
     labels: Labels
@@ -153,7 +161,7 @@ class PreparedDocuments:
         return {"tokenizer.json": self.tokenizer.to_json().encode(), "labels.json": self.labels.to_bytes()}
 
 
-class Corpus:
+class LabeledDocuments:
     """The documents of a run's files, read as often as they are asked for, and all labels that they have."""
 
     def __init__(self, data: DocumentsConfig) -> None:
@@ -164,7 +172,7 @@ class Corpus:
         self.labels = Labels(labels=sorted(labels))
         self._held_out: set[int] = set()
         if not self.valid_paths:
-            self._held_out = choose_held_out(total, data.held_out, data.held_out_seed, data.files[0])
+            self._held_out = sample_validation_indices(total, data.held_out, data.held_out_seed, data.files[0])
         self.valid = list(self._read_valid(labels))
         if not self.valid:
             raise DataError("no document is left to validate on", help="give --valid-data")
@@ -179,7 +187,7 @@ class Corpus:
                 "blank": not split_sentences(document),
                 "repeats_of_held_out": document in known,
             }
-            if not count_first(left_out, self.counts):
+            if not count_reason(left_out, self.counts):
                 yield document, label
 
     def _read_valid(self, labels: set[str]) -> Iterator[Labeled]:
@@ -197,21 +205,21 @@ def _read(paths: Sequence[Path]) -> Iterator[Labeled]:
 
 def build_documents(
     config: ClassifyConfig, folder: Path, given: Tokenizer | None, origin: str | None, labels: Labels | None
-) -> Iterator[Stage]:
+) -> Iterator[StatusEvent]:
     """Encode the documents into RUN/data; ``labels`` are those of the weights that the run begins with."""
-    with atomic.new_folder(folder) as temporary:
-        yield Stage("reading the documents")
-        corpus = Corpus(config.data)
+    with atomic.atomic_dir(folder) as temporary:
+        yield StatusEvent("reading the documents")
+        corpus = LabeledDocuments(config.data)
         if labels is not None:
-            refuse_unknown(labels, corpus.labels.labels, config.data.files[0])
+            check_known_labels(labels, corpus.labels.labels, config.data.files[0])
             corpus.labels = labels
         if given is None:
-            yield Stage("building the vocabulary")
+            yield StatusEvent("building the vocabulary")
             given = train_vocabulary(_sentences(corpus, config), config.vocabulary)
-        atomic.write_into(temporary / "tokenizer.json", given.to_json().encode())
-        atomic.write_into(temporary / "labels.json", corpus.labels.to_bytes())
-        yield Stage("encoding the documents")
-        reader = Reader(given, config.data)
+        atomic.write_new_file(temporary / "tokenizer.json", given.to_json().encode())
+        atomic.write_new_file(temporary / "labels.json", corpus.labels.to_bytes())
+        yield StatusEvent("encoding the documents")
+        reader = DocumentEncoder(given, config.data)
         n_train = _write(temporary / "train", corpus.documents(), reader, corpus.labels)
         if not n_train:
             raise DataError("no document is left to train on", where=config.data.files[0])
@@ -223,13 +231,13 @@ def build_documents(
         write_index(temporary, [*corpus.paths, *corpus.valid_paths], origin, counts)
 
 
-def _sentences(corpus: Corpus, config: ClassifyConfig) -> Iterator[str]:
+def _sentences(corpus: LabeledDocuments, config: ClassifyConfig) -> Iterator[str]:
     spaced = config.vocabulary.kind == "word"
     for document, _ in corpus.documents():
         yield from (space_words(part) if spaced else part for part in split_sentences(document))
 
 
-def _write(folder: Path, documents: Iterator[Labeled], reader: Reader, labels: Labels) -> int:
+def _write(folder: Path, documents: Iterator[Labeled], reader: DocumentEncoder, labels: Labels) -> int:
     """Write documents, and return how many there were."""
     ids, n = {label: id for id, label in enumerate(labels.labels)}, 0
 
@@ -246,11 +254,11 @@ def _write(folder: Path, documents: Iterator[Labeled], reader: Reader, labels: L
 
 def open_documents(config: ClassifyConfig, folder: Path) -> PreparedDocuments:
     """Open what ``build_documents`` made. Raises ``RunError`` naming what is damaged."""
-    with opening(folder) as index:
+    with open_prepared_dir(folder) as index:
         texts = read_lines(folder / "valid.txt")
-        train, valid = DocumentRows.open(folder / "train"), DocumentRows.open(folder / "valid")
+        train, valid = DocumentDataset.open(folder / "train"), DocumentDataset.open(folder / "valid")
         if not len(texts) == len(valid) == index["counts"].get("valid") or not len(train):
             raise ValueError("documents are missing")
-        labels = Labels.parse(read_plain(folder / "labels.json", MOST_LABELS_BYTES), str(folder))
+        labels = Labels.parse(read_regular_file(folder / "labels.json", MAX_LABELS_BYTES), str(folder))
         tokenizer = load_tokenizer(folder / "tokenizer.json")
         return PreparedDocuments(train, valid, texts, tokenizer, labels, index["counts"])

@@ -12,13 +12,13 @@ import torch
 
 from attnkit.data.documents import Sentences, batch_of
 from attnkit.engine.load import read_tokenizer
-from attnkit.engine.loading import Opened, open_run
+from attnkit.engine.loading import LoadedModel, load_model
 from attnkit.errors import DataError
 from attnkit.metrics.labels import LabelScores, label_scores
 from attnkit.runtime.devices import set_threads
-from attnkit.tasks.text_classification.data import Reader, read_labels
+from attnkit.tasks.text_classification.data import DocumentEncoder, read_labels
 from attnkit.tasks.translation.search_pool import Batching, make_batches
-from attnkit.tasks.translation.stream import complaints, patience_with, windows
+from attnkit.tasks.translation.stream import encoding_warnings, flush_interval, line_batches
 from attnkit.text.documents import read_labeled
 from attnkit.text.lines import LineReader
 
@@ -26,7 +26,7 @@ _WINDOW, _BATCH_TOKENS = 1024, 16384
 
 
 @dataclass(frozen=True)
-class Request:
+class ClassifyRequest:
     """What ``attnkit classify`` is asked to do."""
 
     run: Path
@@ -42,7 +42,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Labeled:
+class DocumentPrediction:
     """A document with the label found, and what the model looked at."""
 
     label: str
@@ -60,7 +60,7 @@ class Labeled:
 
 
 @dataclass
-class Tally:
+class LabelCounts:
     """The labels found and expected so far, where they are known."""
 
     found: list[str] = field(default_factory=list)
@@ -84,12 +84,12 @@ class Tally:
 class Classifier:
     """Documents in, labels out. A result depends on its own document alone."""
 
-    def __init__(self, opened: Opened) -> None:
+    def __init__(self, opened: LoadedModel) -> None:
         self.opened = opened
         self.labels = read_labels(opened.checkpoint).labels
-        self.reader = Reader(read_tokenizer(opened.checkpoint), opened.config.data)
+        self.reader = DocumentEncoder(read_tokenizer(opened.checkpoint), opened.config.data)
 
-    def classify(self, documents: Sequence[str]) -> list[Labeled]:
+    def classify(self, documents: Sequence[str]) -> list[DocumentPrediction]:
         """Return the label of each document, with the weights of words and sentences."""
         return self.label(self.reader.encode(documents))
 
@@ -99,24 +99,24 @@ class Classifier:
         said = f"{n:,} document{'s have' if n > 1 else ' has'} more than {most:,} sentences; the rest was not read"
         return [said] if n else []
 
-    def label(self, encoded: Sequence[Sentences]) -> list[Labeled]:
+    def label(self, encoded: Sequence[Sentences]) -> list[DocumentPrediction]:
         """Return the same for documents as the reader encodes them."""
         sizes = [sum(len(ids) + 1 for ids in sentences) for sentences in encoded]
-        found: list[Labeled | None] = [None] * len(encoded)
+        found: list[DocumentPrediction | None] = [None] * len(encoded)
         for batch in make_batches(sizes, Batching(_BATCH_TOKENS, "tokens")):
             for i, labeled in zip(batch, self._batch([encoded[i] for i in batch]), strict=True):
                 found[i] = labeled
         return [labeled for labeled in found if labeled is not None]
 
-    def _batch(self, documents: Sequence[Sentences]) -> Iterator[Labeled]:
+    def _batch(self, documents: Sequence[Sentences]) -> Iterator[DocumentPrediction]:
         model, inputs = self.opened.model, batch_of(documents).to(self.opened.device).inputs
         with torch.inference_mode():
-            features, of_all_words, of_all_sentences = model.read(*inputs)
+            features, of_all_words, of_all_sentences = model.forward_with_weights(*inputs)
             probabilities = model.output(features).float().softmax(-1).tolist()
             words, sentences = of_all_words.tolist(), of_all_sentences.tolist()
-        pieces = self.reader.tokenizer.pieces
+        pieces = self.reader.tokenizer.tokens
         for row, document, of_words, of_sentences in zip(probabilities, documents, words, sentences, strict=True):
-            yield Labeled(
+            yield DocumentPrediction(
                 label=self.labels[max(range(len(row)), key=row.__getitem__)],
                 probabilities=dict(zip(self.labels, row, strict=True)),
                 sentences=[pieces(ids) for ids in document],
@@ -125,7 +125,9 @@ class Classifier:
             )
 
 
-def label_stream(request: Request, tally: Tally, tell: Callable[[str], None]) -> Iterator[list[Labeled]]:
+def classify_stream(
+    request: ClassifyRequest, tally: LabelCounts, tell: Callable[[str], None]
+) -> Iterator[list[DocumentPrediction]]:
     """Yield the labels in groups as they are ready; ``tell`` takes warnings, ``tally`` keeps what was expected.
 
     Raises:
@@ -133,7 +135,7 @@ def label_stream(request: Request, tally: Tally, tell: Callable[[str], None]) ->
         DataError: with ``labeled``, a line without a label, or a label that the model does not know.
     """
     set_threads(request.threads)
-    opened = open_run(request.run, "classify", device=request.device, checkpoint=request.checkpoint)
+    opened = load_model(request.run, "classify", device=request.device, checkpoint=request.checkpoint)
     for warning in opened.warnings:
         tell(warning)
     classifier = Classifier(opened)
@@ -144,19 +146,19 @@ def label_stream(request: Request, tally: Tally, tell: Callable[[str], None]) ->
 
 
 def _plain(
-    classifier: Classifier, path: Path, request: Request, tell: Callable[[str], None]
-) -> Iterator[list[Labeled]]:
+    classifier: Classifier, path: Path, request: ClassifyRequest, tell: Callable[[str], None]
+) -> Iterator[list[DocumentPrediction]]:
     lines = LineReader(path, on_bad="refuse" if request.strict else "replace")
-    for window in windows(lines, _WINDOW, patience_with(path)):
+    for window in line_batches(lines, _WINDOW, flush_interval(path)):
         yield classifier.classify(window)
-    for message in complaints(lines.counts, path):
+    for message in encoding_warnings(lines.counts, path):
         tell(message)
 
 
-def _labeled(classifier: Classifier, path: Path, tally: Tally) -> Iterator[list[Labeled]]:
+def _labeled(classifier: Classifier, path: Path, tally: LabelCounts) -> Iterator[list[DocumentPrediction]]:
     known, pairs = set(classifier.labels), list[tuple[str, str]]()
 
-    def flush() -> list[Labeled]:
+    def flush() -> list[DocumentPrediction]:
         found = classifier.classify([document for document, _ in pairs])
         tally.found += [labeled.label for labeled in found]
         tally.expected += [label for _, label in pairs]

@@ -12,23 +12,23 @@ import torch
 
 from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.checkpoints.run_folder import RunFolder
-from attnkit.checkpoints.weights import refuse_fewer
+from attnkit.checkpoints.weights import check_min_parameters
 from attnkit.data.documents import DocumentBatch
-from attnkit.data.prepared_dir import Stage, is_made
-from attnkit.distributed.process_group import Ranks
-from attnkit.engine.dry_run import SAMPLE, Plan, outline
-from attnkit.engine.load import given_tokenizer, read_tokenizer
-from attnkit.engine.model_card import About
-from attnkit.engine.task import Abandoned, Sample, Stop, Task, unless
-from attnkit.engine.trainer import Parts, make_job, row_feed
-from attnkit.engine.validation import sample_places
+from attnkit.data.prepared_dir import StatusEvent, is_prepared
+from attnkit.distributed.process_group import ProcessGroup
+from attnkit.engine.dry_run import SAMPLE, RunEstimate, estimate
+from attnkit.engine.load import provided_tokenizer, read_tokenizer
+from attnkit.engine.model_card import ModelCardFields
+from attnkit.engine.task import EvaluationCancelled, Sample, Stop, Task, until_stopped
+from attnkit.engine.trainer import TrainingInputs, build_training_job, make_loader
+from attnkit.engine.validation import sample_indices
 from attnkit.metrics.labels import label_scores
 from attnkit.models.dropout import without_dropout
-from attnkit.models.han import HierarchicalAttention
+from attnkit.models.han import HierarchicalAttentionNetwork
 from attnkit.tasks.text_classification.config import ClassifyConfig
 from attnkit.tasks.text_classification.data import (
+    DocumentEncoder,
     PreparedDocuments,
-    Reader,
     build_documents,
     open_documents,
     read_labels,
@@ -37,22 +37,22 @@ from attnkit.tasks.translation.search_pool import Batching, make_batches
 from attnkit.text.documents import read_labeled, space_words, split_sentences
 from attnkit.text.lines import count_lines
 from attnkit.text.vocabulary import train_vocabulary
-from attnkit.training.loop import Job
-from attnkit.training.losses import Term, linear_cross_entropy
+from attnkit.training.loop import TrainingJob
+from attnkit.training.losses import LossTerm, linear_cross_entropy
 
 _BATCH_TOKENS = 16384
 
 
 def documents_loss(
-    model: HierarchicalAttention, device: torch.device, smoothing: float
-) -> Callable[[DocumentBatch], Mapping[str, Term]]:
+    model: HierarchicalAttentionNetwork, device: torch.device, smoothing: float
+) -> Callable[[DocumentBatch], Mapping[str, LossTerm]]:
     """Return the loss of a batch: the negative log-likelihood of the labels."""
 
-    def loss(batch: DocumentBatch) -> dict[str, Term]:
+    def loss(batch: DocumentBatch) -> dict[str, LossTerm]:
         batch = batch.to(device)
         features = model.hidden(*batch.inputs)
         total, nll = linear_cross_entropy(features, model.output.weight, model.output.bias, batch.labels, smoothing)
-        return {"nll": Term(total, reported=nll)}
+        return {"nll": LossTerm(total, reported=nll)}
 
     return loss
 
@@ -68,23 +68,23 @@ class DocumentsEvaluation:
     samples: list[Sample] = field(default_factory=list)
     """(document, its label, the label found)."""
 
-    def __call__(self, model: HierarchicalAttention) -> dict[str, float] | None:
+    def __call__(self, model: HierarchicalAttentionNetwork) -> dict[str, float] | None:
         """Return ``accuracy`` and ``macro_f1`` in percent, ``loss`` in nats a document."""
         valid, labels = self.prepared.valid, self.prepared.labels.labels
         found, expected, total = [0] * len(valid), [0] * len(valid), 0.0
         batches = make_batches(valid.lengths[0].tolist(), Batching(_BATCH_TOKENS, "tokens"))
         try:
             with without_dropout(model), torch.inference_mode():
-                for indices in unless(self.stop, batches):
+                for indices in until_stopped(self.stop, batches):
                     batch = valid.batch(np.asarray(indices, np.int64)).to(self.device)
                     log_probs = model.output(model.hidden(*batch.inputs)).float().log_softmax(-1)
                     total -= float(log_probs.gather(1, batch.labels[:, None]).sum())
                     best, given = log_probs.argmax(-1).tolist(), batch.labels.tolist()
                     for i, one, other in zip(indices, best, given, strict=True):
                         found[i], expected[i] = one, other
-        except Abandoned:
+        except EvaluationCancelled:
             return None
-        picks = sample_places(len(valid), self.n_samples)
+        picks = sample_indices(len(valid), self.n_samples)
         texts = self.prepared.valid_documents
         self.samples = [(texts[i], labels[expected[i]], labels[found[i]]) for i in picks]
         scores = label_scores(found, expected)
@@ -93,16 +93,16 @@ class DocumentsEvaluation:
 
 def _prepare(
     config: ClassifyConfig, folder: Path, giver: Callable[[], Checkpoint | None], origin: str | None
-) -> Iterator[Stage]:
-    if is_made(folder, [*config.data.files, *(config.data.valid_files or ())], origin):
+) -> Iterator[StatusEvent]:
+    if is_prepared(folder, [*config.data.files, *(config.data.valid_files or ())], origin):
         return
     source = giver()
     labels = None if source is None else read_labels(source)
-    yield from build_documents(config, folder, given_tokenizer(config, source), origin, labels)
+    yield from build_documents(config, folder, provided_tokenizer(config, source), origin, labels)
 
 
-def _build(config: ClassifyConfig, prepared: PreparedDocuments) -> HierarchicalAttention:
-    return HierarchicalAttention(config.model, prepared.tokenizer.vocab_size, len(prepared.labels.labels))
+def _build(config: ClassifyConfig, prepared: PreparedDocuments) -> HierarchicalAttentionNetwork:
+    return HierarchicalAttentionNetwork(config.model, prepared.tokenizer.vocab_size, len(prepared.labels.labels))
 
 
 def _evaluation(
@@ -113,15 +113,15 @@ def _evaluation(
 
 def _job(
     config: ClassifyConfig,
-    model: HierarchicalAttention,
+    model: HierarchicalAttentionNetwork,
     prepared: PreparedDocuments,
     evaluation: DocumentsEvaluation,
-    ranks: Ranks,
+    ranks: ProcessGroup,
     stop: Stop | None = None,
-) -> Job:
-    feed = row_feed(config, prepared.train, ranks)
+) -> TrainingJob:
+    feed = make_loader(config, prepared.train, ranks)
     loss = documents_loss(model, evaluation.device, config.optimization.label_smoothing)
-    return make_job(config, Parts(model, feed, loss), evaluation, ranks, stop)
+    return build_training_job(config, TrainingInputs(model, feed, loss), evaluation, ranks, stop)
 
 
 def _sizes(checkpoint: Checkpoint) -> tuple[int, int]:
@@ -129,16 +129,16 @@ def _sizes(checkpoint: Checkpoint) -> tuple[int, int]:
 
 
 def _refuse_misfit(checkpoint: Checkpoint, config: ClassifyConfig) -> None:
-    refuse_fewer(checkpoint, config.model.least_weights(*_sizes(checkpoint)))
+    check_min_parameters(checkpoint, config.model.min_parameters(*_sizes(checkpoint)))
 
 
-def _fitting(checkpoint: Checkpoint, config: ClassifyConfig) -> HierarchicalAttention:
+def _fitting(checkpoint: Checkpoint, config: ClassifyConfig) -> HierarchicalAttentionNetwork:
     _refuse_misfit(checkpoint, config)
-    return HierarchicalAttention(config.model, *_sizes(checkpoint))
+    return HierarchicalAttentionNetwork(config.model, *_sizes(checkpoint))
 
 
-def _about(config: ClassifyConfig, name: str) -> About:
-    return About(
+def _about(config: ClassifyConfig, name: str) -> ModelCardFields:
+    return ModelCardFields(
         what=f"A document classifier ({config.model.kind})",
         data=[f"`{path}`" for path in config.data.files],
         scored="; accuracy and macro-averaged F1 in percent.",
@@ -146,7 +146,7 @@ def _about(config: ClassifyConfig, name: str) -> About:
     )
 
 
-def _plan(config: ClassifyConfig, init_from: Path | None = None) -> Plan:
+def _plan(config: ClassifyConfig, init_from: Path | None = None) -> RunEstimate:
     source = None if init_from is None else RunFolder(init_from).checkpoint()[0]
     paths = [Path(name) for name in config.data.files]
     samples = [list(islice(read_labeled(path), SAMPLE)) for path in paths]
@@ -154,27 +154,32 @@ def _plan(config: ClassifyConfig, init_from: Path | None = None) -> Plan:
     texts = [part for sample in samples for document, _ in sample for part in split_sentences(document)]
     if config.vocabulary.kind == "word":
         texts = list(map(space_words, texts))
-    tokenizer = given_tokenizer(config, source) or train_vocabulary(texts, config.vocabulary)
+    tokenizer = provided_tokenizer(config, source) or train_vocabulary(texts, config.vocabulary)
     size = tokenizer.vocab_size if source or max(counts) <= SAMPLE else config.vocabulary.size
     n_labels = len({label for sample in samples for _, label in sample})
-    reader, tokens = Reader(tokenizer, config.data), 0.0
+    reader, tokens = DocumentEncoder(tokenizer, config.data), 0.0
     for sample, n_lines in zip(samples, counts, strict=True):
         documents = reader.encode([document for document, _ in sample])
         n_tokens = sum(1 + sum(len(ids) + 1 for ids in sentences) for sentences in documents)
         tokens += n_tokens * n_lines / max(1, len(sample))
-    return outline(
-        config, sum(counts), tokens, lambda: HierarchicalAttention(config.model, size, n_labels), n_labels, "documents"
+    return estimate(
+        config,
+        sum(counts),
+        tokens,
+        lambda: HierarchicalAttentionNetwork(config.model, size, n_labels),
+        n_labels,
+        "documents",
     )
 
 
 TASK = Task(
     prepare=_prepare,
-    open=open_documents,
-    build=_build,
+    load_data=open_documents,
+    build_model=_build,
     evaluation=_evaluation,
-    job=_job,
-    fitting=_fitting,
-    refuse_misfit=_refuse_misfit,
-    about=_about,
-    plan=_plan,
+    build_job=_job,
+    model_for_checkpoint=_fitting,
+    check_compatible=_refuse_misfit,
+    model_card=_about,
+    dry_run=_plan,
 )

@@ -6,8 +6,8 @@ import torch
 
 from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.checkpoints.metadata import read_run_config
-from attnkit.checkpoints.weights import refuse_fewer
-from attnkit.engine.load import load_into, read_tokenizer
+from attnkit.checkpoints.weights import check_min_parameters
+from attnkit.engine.load import load_state, read_tokenizer
 from attnkit.models.bert import Bert
 from attnkit.models.transformer import Encoder, Transformer
 from attnkit.tasks.language_modeling.config import MlmConfig
@@ -26,7 +26,7 @@ def refuse_misfit(source: Checkpoint, config: TranslationConfig) -> bool:
     if not isinstance(stored, MlmConfig):
         return False
     refuse_other(stored.model, config.model, str(source.path.parent.parent))
-    refuse_fewer(source, stored.model.least_weights(read_tokenizer(source).vocab_size))
+    check_min_parameters(source, stored.model.min_parameters(read_tokenizer(source).vocab_size))
     return True
 
 
@@ -34,16 +34,16 @@ def take(config: TranslationConfig, model: torch.nn.Module, source: Checkpoint) 
     """Give a fresh model a BERT's encoder, or all weights of a run of its own kind (``Task.take``)."""
     stored = read_run_config(source)
     if not isinstance(stored, MlmConfig):
-        load_into(model, source)
+        load_state(model, source)
         return
     assert isinstance(model, Transformer)
     bert = Bert(stored.model, read_tokenizer(source).vocab_size)
-    load_into(bert, source)
-    lay_encoder(model.encoder, bert)
+    load_state(bert, source)
+    copy_bert_encoder(model.encoder, bert)
 
 
 @torch.no_grad()
-def lay_encoder(encoder: Encoder, bert: Bert) -> None:
+def copy_bert_encoder(encoder: Encoder, bert: Bert) -> None:
     """Make an encoder compute what a BERT of its architecture computes where all segments are the first.
 
     Word vectors are divided by what the encoder multiplies them by; the first segment's vector, which BERT adds

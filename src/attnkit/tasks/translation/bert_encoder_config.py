@@ -17,7 +17,7 @@ SAME = ("d_model", "n_heads", "d_ff", "norm", "norm_eps", "positions", "activati
 """Keys that both have under one name; ``alignment`` and ``distribution`` are theirs too, one or one for each head."""
 
 
-def adopt(tree: Mapping[str, Any], kind: Any = None) -> dict[str, Any]:
+def config_from_bert(tree: Mapping[str, Any], kind: Any = None) -> dict[str, Any]:
     """Return the configuration that a translation run takes over of a BERT's, given as it is written.
 
     Its vocabulary is the source's alone, unless ``joint_vocabulary`` is asked for. Where positions are learned there
@@ -31,17 +31,17 @@ def adopt(tree: Mapping[str, Any], kind: Any = None) -> dict[str, Any]:
         bert = BertConfig.model_validate_json(json.dumps(tree.get("model")))
     except (ValueError, TypeError) as error:
         raise RunError("the model of the run to begin with makes no sense as BERT", where="--init-from") from error
-    refuse_strange(bert)
+    check_bert_supported(bert)
     if kind not in (None, "transformer"):
         raise _no_place(kind)
     model = {"kind": "transformer", "tie_embeddings": "target", "max_length": bert.max_length, **expected(bert)}
     model |= bert.model_dump(mode="json", include={"alignment", "distribution", "attention_options"})
     found: dict[str, Any] = {"model": model, "joint_vocabulary": False}
-    if bert.longest is not None:
-        lines = min(DataConfig.model_fields["max_length"].default, bert.longest - 1)
+    if bert.max_positions is not None:
+        lines = min(DataConfig.model_fields["max_length"].default, bert.max_positions - 1)
         found["data"] = {"max_length": lines}
-        if SearchConfig().limit(lines + 1) > bert.longest:
-            found["decoding"] = {"max_length": bert.longest}
+        if SearchConfig().limit(lines + 1) > bert.max_positions:
+            found["decoding"] = {"max_length": bert.max_positions}
     return found
 
 
@@ -51,7 +51,7 @@ def expected(bert: BertConfig) -> dict[str, Any]:
     return {**same, "encoder_layers": bert.n_layers, "embedding_norm": bert.norm == "post", "pattern": "none"}
 
 
-def refuse_strange(bert: BertConfig) -> None:
+def check_bert_supported(bert: BertConfig) -> None:
     """Raise ``UsageError`` where a BERT has what no translation model has."""
     if bert.glu:
         raise UsageError("a translation model has no gated units", where="model.glu", help=_OTHER)
@@ -61,7 +61,7 @@ def refuse_strange(bert: BertConfig) -> None:
 
 def refuse_other(bert: BertConfig, config: Any, name: str) -> None:
     """Raise ``UsageError`` naming the key by which a translation model differs from a BERT at ``name``."""
-    refuse_strange(bert)
+    check_bert_supported(bert)
     if not isinstance(config, TransformerConfig):
         raise _no_place(config.kind)
     for key, theirs in expected(bert).items():

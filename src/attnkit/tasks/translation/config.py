@@ -36,7 +36,7 @@ class TranslationConfig(RunConfig, frozen=True, extra="forbid", strict=True, use
     @property
     def max_source(self) -> int:
         """Most tokens of a line that is translated as one, its end not counted."""
-        longest = self.model.longest
+        longest = self.model.max_positions
         return self.data.max_length if longest is None else min(self.data.max_length, longest - 1)
 
     @model_validator(mode="after")
@@ -57,8 +57,10 @@ class TranslationConfig(RunConfig, frozen=True, extra="forbid", strict=True, use
             f"decoding.min_length={search.min_length}": search.min_length + 1,
         }
         what = max(needs, key=needs.__getitem__)
-        if self.model.longest is not None and self.model.longest < needs[what]:
-            raise ValueError(f"{self.model.limited_by} of {needs[what]} for {what}; raise the one or lower the other")
+        if self.model.max_positions is not None and self.model.max_positions < needs[what]:
+            raise ValueError(
+                f"{self.model.length_limit_reason} of {needs[what]} for {what}; raise the one or lower the other"
+            )
         return self
 
     @model_validator(mode="after")

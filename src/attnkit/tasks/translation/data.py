@@ -9,12 +9,21 @@ from pathlib import Path
 from typing import Any
 
 from attnkit.data.pairs import Pairs, write_pairs
-from attnkit.data.prepared_dir import Checked, Stage, Warned, is_made, opening, read_lines, write_index, write_lines
+from attnkit.data.prepared_dir import (
+    DataCheckEvent,
+    StatusEvent,
+    WarningEvent,
+    is_prepared,
+    open_prepared_dir,
+    read_lines,
+    write_index,
+    write_lines,
+)
 from attnkit.engine.vocabularies import Vocabularies, load_vocabularies
 from attnkit.errors import DataError
 from attnkit.io import atomic
 from attnkit.tasks.translation.config import TranslationConfig
-from attnkit.tasks.translation.parallel_data import Corpora
+from attnkit.tasks.translation.parallel_data import ParallelData
 from attnkit.text.check import check_pair
 from attnkit.text.config import CheckConfig
 from attnkit.text.parallel import mismatch
@@ -54,7 +63,7 @@ def prepare(
     given: Callable[[], Vocabularies | None] = lambda: None,
     origin: str | None = None,
     source: Callable[[], Tokenizer | None] = lambda: None,
-) -> Iterator[Stage | Checked | Warned]:
+) -> Iterator[StatusEvent | DataCheckEvent | WarningEvent]:
     """Encode the training text into ``folder``, unless that has been done.
 
     Args:
@@ -71,16 +80,16 @@ def prepare(
         UsageError: the files changed since the folder was made.
     """
     data = config.data
-    if is_made(folder, [*data.src, *data.tgt, *(data.valid_src or ()), *(data.valid_tgt or ())], origin):
+    if is_prepared(folder, [*data.src, *data.tgt, *(data.valid_src or ()), *(data.valid_tgt or ())], origin):
         return
-    yield Stage("checking the text")
+    yield StatusEvent("checking the text")
     yield from _check(config)
     yield from _build(config, folder, given(), source(), origin)
 
 
 def open_prepared(folder: Path) -> Prepared:
     """Open what ``prepare`` made. Raises ``RunError`` naming what is damaged, and the folder as what to remove."""
-    with opening(folder) as index:
+    with open_prepared_dir(folder) as index:
         valid_src, valid_tgt = (read_lines(folder / f"valid.{side}.txt") for side in ("src", "tgt"))
         if not len(valid_src) == len(valid_tgt) == index["counts"].get("valid"):
             raise ValueError("lines to validate on are missing")
@@ -96,28 +105,32 @@ def open_prepared(folder: Path) -> Prepared:
 
 def _build(
     config: TranslationConfig, folder: Path, given: Vocabularies | None, source: Tokenizer | None, origin: str | None
-) -> Iterator[Stage | Warned]:
+) -> Iterator[StatusEvent | WarningEvent]:
     data = config.data
-    with atomic.new_folder(folder) as temporary:
-        corpora = Corpora(data)
+    with atomic.atomic_dir(folder) as temporary:
+        corpora = ParallelData(data)
         if not corpora.valid:
             raise DataError("no pair of lines is left to validate on", help="give --valid-src and --valid-tgt")
         if given is None:
             what = "two vocabularies" if source is None else "the target's vocabulary"
-            yield Stage(f"building {'the vocabulary' if config.joint_vocabulary else what}")
+            yield StatusEvent(f"building {'the vocabulary' if config.joint_vocabulary else what}")
             given = _train_vocabularies(config, corpora, source)
         for name, content in given.files().items():
-            atomic.write_into(temporary / name, content)
-        yield Stage("encoding the text")
+            atomic.write_new_file(temporary / name, content)
+        yield StatusEvent("encoding the text")
         sizes = (given.src.vocab_size, given.tgt.vocab_size)
         unknown = Unknown()
         encoded = [_encode(corpora.corpus(number), given, unknown) for number in range(len(corpora.training))]
         pairs = write_pairs(temporary / "train", encoded, sizes, data)
         if not len(pairs):
             raise DataError("no pair of lines is left to train on", help=f"attnkit check {data.src[0]} {data.tgt[0]}")
-        yield from map(Warned, unknown.warnings())
+        yield from map(WarningEvent, unknown.warnings())
         # Validation shows what the model does with any text; only what it has no positions for cannot be tried.
-        longest = _LONGEST_VALID if config.model.longest is None else min(_LONGEST_VALID, config.model.longest - 1)
+        longest = (
+            _LONGEST_VALID
+            if config.model.max_positions is None
+            else min(_LONGEST_VALID, config.model.max_positions - 1)
+        )
         loose = data.model_copy(update={"max_length": longest, "max_ratio": 1e9})
         valid = write_pairs(temporary / "valid", [_encode(iter(corpora.valid), given, Unknown())], sizes, loose)
         for side, lines in zip(("src", "tgt"), zip(*corpora.valid, strict=True), strict=True):
@@ -148,7 +161,7 @@ class Unknown:
         ]
 
 
-def _train_vocabularies(config: TranslationConfig, corpora: Corpora, source: Tokenizer | None) -> Vocabularies:
+def _train_vocabularies(config: TranslationConfig, corpora: ParallelData, source: Tokenizer | None) -> Vocabularies:
     if source is not None:
         return Vocabularies(source, train_vocabulary(corpora.lines(1), config.vocabulary))
     if config.joint_vocabulary:
@@ -168,7 +181,7 @@ def _encode(
         yield rows
 
 
-def _check(config: TranslationConfig) -> Iterator[Checked]:
+def _check(config: TranslationConfig) -> Iterator[DataCheckEvent]:
     """Look through all files; refuse those that cannot be trained on."""
     data = config.data
     limits = CheckConfig(max_ratio=data.max_character_ratio)
@@ -176,10 +189,10 @@ def _check(config: TranslationConfig) -> Iterator[Checked]:
     given = list(zip(map(Path, data.valid_src or ()), map(Path, data.valid_tgt or ()), strict=True))
     for src, tgt in [*corpora, *given]:
         report = check_pair(src, tgt, limits, others=corpora[0] if (src, tgt) in given else None)
-        yield Checked(report)
+        yield DataCheckEvent(report)
         for other in corpora[1:] if (src, tgt) in given else ():
             overlap = [f for f in check_pair(src, tgt, others=other).findings if f.name.endswith("_overlap")]
-            yield Checked(replace(report, findings=overlap))
+            yield DataCheckEvent(replace(report, findings=overlap))
         if report.n_src != report.n_tgt:
             raise mismatch(src, tgt, report.n_src, report.n_tgt)
         for finding in report.findings:

@@ -12,15 +12,15 @@ import torch
 
 from attnkit.data.pairs import Pairs
 from attnkit.decoding.config import SearchConfig
-from attnkit.engine.task import Abandoned, unless
-from attnkit.engine.validation import best_ids, sample_places
+from attnkit.engine.task import EvaluationCancelled, until_stopped
+from attnkit.engine.validation import greedy_ids, sample_indices
 from attnkit.metrics.bleu import corpus_bleu, corpus_chrf
 from attnkit.models.dropout import without_dropout
 from attnkit.models.linear import pack
 from attnkit.models.translation import TranslationModel
 from attnkit.tasks.translation.data import Prepared
 from attnkit.tasks.translation.long_lines import split_ids
-from attnkit.tasks.translation.search_pool import Batching, LocalSearcher, Part, make_batches, usable_words
+from attnkit.tasks.translation.search_pool import Batching, LineSegment, LocalSearch, exclude_padding_ids, make_batches
 from attnkit.training.losses import linear_cross_entropy
 
 _BATCH_TOKENS = 4096
@@ -53,10 +53,10 @@ class Evaluation:
                 packed = cast(TranslationModel, pack(module))
                 loss = development_loss(packed, self.prepared.valid, self.device, self.stop)
                 hypotheses = self.translate(packed)
-        except Abandoned:
+        except EvaluationCancelled:
             return None
         references = self.prepared.valid_tgt
-        picks = sample_places(len(references), self.n_samples)
+        picks = sample_indices(len(references), self.n_samples)
         self.samples = [(self.prepared.valid_src[i], references[i], hypotheses[i]) for i in picks]
         return {  # in the order of names, as a run that goes on reads them from its checkpoint
             "bleu": corpus_bleu(hypotheses, [references]).score,
@@ -73,11 +73,13 @@ class Evaluation:
             split_ids(line, ids, self.max_source, vocabularies.src)
             for line, ids in zip(lines, vocabularies.src.encode(lines), strict=True)
         ]
-        parts = [Part(number, k, ids, []) for number, pieces in enumerate(encoded) for k, ids in enumerate(pieces)]
-        greedy = usable_words(self.search, vocabularies.tgt).model_copy(
+        parts = [
+            LineSegment(number, k, ids, []) for number, pieces in enumerate(encoded) for k, ids in enumerate(pieces)
+        ]
+        greedy = exclude_padding_ids(self.search, vocabularies.tgt).model_copy(
             update={"beam_size": 1, "num_hypotheses": 1, "sampling": False, "coverage_penalty": 0.0, "scores": False}
         )
-        found = best_ids(LocalSearcher([model], self.device), parts, greedy, self.stop)
+        found = greedy_ids(LocalSearch([model], self.device), parts, greedy, self.stop)
         texts: list[list[str]] = [[] for _ in lines]
         for part, text in zip(parts, vocabularies.tgt.decode(found), strict=True):
             texts[part.line].append(text.replace("\n", " "))
@@ -89,7 +91,7 @@ def development_loss(
 ) -> float:
     """Return the mean negative log-likelihood of the references' tokens, in nats."""
     total, count = 0.0, 0
-    for indices in unless(stop, batches_by_length(pairs, _BATCH_TOKENS)):
+    for indices in until_stopped(stop, batches_by_length(pairs, _BATCH_TOKENS)):
         batch = pairs.collate(indices).to(device)
         hidden = model.hidden(batch.src, batch.src_mask, batch.tgt_in).flatten(0, 1)[batch.positions]
         _, nll = linear_cross_entropy(hidden, model.output.weight, model.output.bias, batch.targets, 0.0)

@@ -9,19 +9,19 @@ import torch
 from attnkit.data.pairs import PairBatch
 from attnkit.models.autoencoder import SequenceAutoencoder
 from attnkit.models.translation import TranslationModel
-from attnkit.training.losses import Term, linear_cross_entropy
+from attnkit.training.losses import LossTerm, linear_cross_entropy
 
 
-def pairs_loss(
+def seq2seq_loss(
     model: TranslationModel | SequenceAutoencoder, device: torch.device, smoothing: float
-) -> Callable[[PairBatch], dict[str, Term]]:
+) -> Callable[[PairBatch], dict[str, LossTerm]]:
     """Return the loss of a batch: the negative log-likelihood of the targets, given the sources."""
 
-    def loss(batch: PairBatch) -> dict[str, Term]:
+    def loss(batch: PairBatch) -> dict[str, LossTerm]:
         batch = batch.to(device)
         hidden = model.hidden(batch.src, batch.src_mask, batch.tgt_in)
         chosen = hidden.flatten(0, 1).index_select(0, batch.positions)
         total, nll = linear_cross_entropy(chosen, model.output.weight, model.output.bias, batch.targets, smoothing)
-        return {"nll": Term(total, reported=nll)}
+        return {"nll": LossTerm(total, reported=nll)}
 
     return loss

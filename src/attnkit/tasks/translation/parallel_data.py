@@ -8,7 +8,7 @@ from itertools import accumulate
 from pathlib import Path
 
 from attnkit.data.config import DataConfig
-from attnkit.data.prepared_dir import choose_held_out
+from attnkit.data.prepared_dir import sample_validation_indices
 from attnkit.errors import DataError
 from attnkit.text.check import PairDrops, clean_pairs
 from attnkit.text.config import CheckConfig
@@ -35,7 +35,7 @@ class Counts:
         return {"read": read, "held_out": self.held_out, "repeats_of_held_out": self.repeats_of_held_out, **drops}
 
 
-class Corpora:
+class ParallelData:
     """The files of a run. Text is read from them as often as it is asked for, and never held."""
 
     def __init__(self, data: DataConfig) -> None:
@@ -85,7 +85,7 @@ class Corpora:
         where = str(self.training[0][0])
         if total < 2:
             raise DataError(f"{total} pairs are too few to train on and to hold one out", where=where)
-        return choose_held_out(total, self.data.held_out, self.data.held_out_seed, where)
+        return sample_validation_indices(total, self.data.held_out, self.data.held_out_seed, where)
 
     def _read_held_out(self) -> Iterator[Pair]:
         """Yield the chosen pairs, less those that training would leave out: reading the training text counts them."""

@@ -78,9 +78,9 @@ def score_pairs(
 def refuse_too_long(run: LoadedRun, rows: list[list[int]], name: str, first: int) -> None:
     """Raise ``DataError`` naming the line if one has more tokens than the model has positions."""
     for line, ids in enumerate(rows, first):
-        if run.longest is not None and len(ids) >= run.longest:
+        if run.max_positions is not None and len(ids) >= run.max_positions:
             raise DataError(
-                f"this line has {len(ids):,} tokens, more than the {run.longest - 1:,} of this model",
+                f"this line has {len(ids):,} tokens, more than the {run.max_positions - 1:,} of this model",
                 where=f"{name}:{line}",
                 help="leave the pair out, or train with positions and attention that know no such limit",
             )

@@ -23,7 +23,7 @@ from attnkit.decoding.search import Hypothesis, Sources, search
 from attnkit.errors import SystemFailure
 from attnkit.models.translation import TranslationModel
 from attnkit.text.tokenizer import EOS_ID, PAD_ID, Tokenizer
-from attnkit.text.vocabulary_subprocess import signals_held
+from attnkit.text.vocabulary_subprocess import defer_signals
 
 Found = list[list[Hypothesis]]
 _NOTICE = 0.05  # seconds
@@ -31,7 +31,7 @@ _PATIENCE = 5.0  # seconds
 
 
 @dataclass(frozen=True)
-class Part:
+class LineSegment:
     """A line, or the part of an over-long one, as the search takes it."""
 
     line: int
@@ -45,7 +45,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Job:
+class SearchJob:
     """What is asked of the search."""
 
     config: SearchConfig
@@ -62,26 +62,26 @@ class Batching:
     """Lines that are read before they are sorted by length."""
 
 
-class Searcher(Protocol):
+class SearchBackend(Protocol):
     """Searches batches, giving their results in the order of the batches."""
 
-    def search_all(self, batches: Iterable[Sequence[Part]], job: Job) -> Iterator[Found]:
+    def search_all(self, batches: Iterable[Sequence[LineSegment]], job: SearchJob) -> Iterator[Found]:
         """Yield, for each batch, the hypotheses of each part, best first."""
         ...
 
 
-class LocalSearcher:
+class LocalSearch:
     """Searches in this process."""
 
     def __init__(self, models: Sequence[TranslationModel], device: torch.device) -> None:
         self.models = list(models)
         self.device = device
 
-    def search_all(self, batches: Iterable[Sequence[Part]], job: Job) -> Iterator[Found]:
+    def search_all(self, batches: Iterable[Sequence[LineSegment]], job: SearchJob) -> Iterator[Found]:
         for parts in batches:
             yield self.search_batch(parts, job)
 
-    def search_batch(self, parts: Sequence[Part], job: Job) -> Found:
+    def search_batch(self, parts: Sequence[LineSegment], job: SearchJob) -> Found:
         """Return the hypotheses of each part, best first."""
         src, mask = pad_sources([part.ids for part in parts], self.device)
         prefix = pad_prefixes([part.prefix for part in parts], self.device)
@@ -90,7 +90,7 @@ class LocalSearcher:
         return search(self.models, Sources(src, mask, prefix, keys, allowed), job.config, record=job.record)
 
 
-class PoolSearcher:
+class ProcessPoolSearch:
     """Searches in several processes of one thread each, which load the runs themselves. Close it after use."""
 
     def __init__(self, runs: Sequence[Path], precision: str, workers: int, checkpoint: str | None = None) -> None:
@@ -100,7 +100,7 @@ class PoolSearcher:
         self._processes: list[BaseProcess] = []
         try:
             # A signal is for the process that asks, which then ends these.
-            with signals_held():
+            with defer_signals():
                 self._pool = ProcessPoolExecutor(workers, context, _begin, (list(runs), precision, checkpoint))
                 for _ in range(workers):  # a process starts with its first job: all start now, side by side
                     self._pool.submit(int)
@@ -112,7 +112,7 @@ class PoolSearcher:
             self.close()
             raise
 
-    def search_all(self, batches: Iterable[Sequence[Part]], job: Job) -> Iterator[Found]:
+    def search_all(self, batches: Iterable[Sequence[LineSegment]], job: SearchJob) -> Iterator[Found]:
         assert self._pool is not None
         try:
             yield from self._pool.map(_search, ((list(parts), job) for parts in batches))
@@ -133,7 +133,7 @@ class PoolSearcher:
             self._pool = None  # and with it its semaphores
 
 
-_in_worker: list[LocalSearcher | Exception] = []
+_in_worker: list[LocalSearch | Exception] = []
 
 
 def _begin(runs: list[Path], precision: str, checkpoint: str | None) -> None:
@@ -143,7 +143,7 @@ def _begin(runs: list[Path], precision: str, checkpoint: str | None) -> None:
     torch.set_num_threads(1)
     try:
         loaded = [load_run(path, device="cpu", precision=precision, checkpoint=checkpoint) for path in runs]
-        _in_worker.append(LocalSearcher([run.model for run in loaded], torch.device("cpu")))
+        _in_worker.append(LocalSearch([run.model for run in loaded], torch.device("cpu")))
     except Exception as error:  # told by the process that asks, if it does not say the same of itself
         _in_worker.append(error)
 
@@ -156,14 +156,14 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _search(work: tuple[list[Part], Job]) -> Found:
+def _search(work: tuple[list[LineSegment], SearchJob]) -> Found:
     found = _in_worker[0]
     if isinstance(found, Exception):
         raise found
     return found.search_batch(*work)
 
 
-def usable_words(config: SearchConfig, tokenizer: Tokenizer) -> SearchConfig:
+def exclude_padding_ids(config: SearchConfig, tokenizer: Tokenizer) -> SearchConfig:
     """Return the settings with the vocabulary's unused last entries, which round its size up, never generated."""
     return config.model_copy(update={"n_words": tokenizer.vocab_size - tokenizer.n_unused})
 

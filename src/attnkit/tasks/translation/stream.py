@@ -13,7 +13,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 from attnkit.errors import AttnkitError, DataError, RunError, UsageError
 from attnkit.runtime.devices import set_threads
-from attnkit.tasks.translation.search_pool import Batching, Job
+from attnkit.tasks.translation.search_pool import Batching, SearchJob
 from attnkit.tasks.translation.shortlist import Shortlist, load_unknowns
 from attnkit.tasks.translation.translator import Output, Translation, Translator, load_translator
 from attnkit.text.lines import LineCounts, LineReader, is_stream, read_lines
@@ -25,7 +25,7 @@ Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
-class Request:
+class TranslateRequest:
     """What ``attnkit translate`` is asked to do."""
 
     runs: list[Path]
@@ -53,7 +53,7 @@ class Request:
     dictionary: Path | None = None
 
 
-def translate_stream(request: Request, tell: Callable[[str], None]) -> Iterator[list[str]]:
+def translate_stream(request: TranslateRequest, tell: Callable[[str], None]) -> Iterator[list[str]]:
     """Yield output lines as they are ready, in groups that belong together; ``tell`` takes warnings.
 
     The first group is empty: everything is loaded, and reading begins. A line is answered as soon as no further one
@@ -77,13 +77,13 @@ def translate_stream(request: Request, tell: Callable[[str], None]) -> Iterator[
         for run in translator.runs:
             for warning in run.warnings:
                 tell(warning)
-            if record and not run.attends:
+            if record and not run.has_attention:
                 raise UsageError("this model has no attention", where=str(run.path), help="leave that option out")
         lines = LineReader(request.source, on_bad="refuse" if request.strict else "replace")
         prefixes = iter(read_lines(request.prefixes)) if request.prefixes is not None else None
         offset = 0
         yield []
-        for window in windows(lines, request.batching.window, patience_with(request.source)):
+        for window in line_batches(lines, request.batching.window, flush_interval(request.source)):
             given = list(islice(prefixes, len(window))) if prefixes is not None else None
             if given is not None and len(given) < len(window):
                 raise DataError(
@@ -92,10 +92,10 @@ def translate_stream(request: Request, tell: Callable[[str], None]) -> Iterator[
                     help="give one line for each source line; a blank one leaves the translation free",
                 )
             parts = translator.split(window, given, offset)
-            found = translator.translate_window(window, parts, Job(config, record), request.batching)
+            found = translator.translate_window(window, parts, SearchJob(config, record), request.batching)
             yield [line for translation in found for line in render(translation, request)]
             offset += len(window)
-        for message in complaints(lines.counts, request.source):
+        for message in encoding_warnings(lines.counts, request.source):
             tell(message)
         if prefixes is not None and next(prefixes, None) is not None:
             tell(f"{request.prefixes} has more lines than there were to translate; the rest was not used")
@@ -103,7 +103,7 @@ def translate_stream(request: Request, tell: Callable[[str], None]) -> Iterator[
         translator.close()
 
 
-def _equip(translator: Translator, request: Request) -> None:
+def _equip(translator: Translator, request: TranslateRequest) -> None:
     """Give a translator the lexicons that are asked for."""
     src, tgt = translator.src_tokenizer, translator.tgt_tokenizer
     if request.shortlist is not None:
@@ -112,7 +112,7 @@ def _equip(translator: Translator, request: Request) -> None:
         translator.unknowns = load_unknowns(request.dictionary, src, tgt)
 
 
-def _refuse(request: Request) -> None:
+def _refuse(request: TranslateRequest) -> None:
     """Say what cannot be meant before anything is loaded."""
     if request.dictionary is not None and not request.unknowns:
         raise UsageError("a dictionary is for unknown words", where="--dictionary", help="add --replace-unknowns")
@@ -126,7 +126,7 @@ def _refuse(request: Request) -> None:
             raise RunError(f"{path} is no run folder but a file", help=help)
 
 
-def patience_with(source: Path) -> float | None:
+def flush_interval(source: Path) -> float | None:
     """Return after how many seconds without a further line the lines so far are translated; None: never.
 
     Nobody waits for the lines of a file. However slowly it is read, its windows are full, and the same in every call.
@@ -134,7 +134,7 @@ def patience_with(source: Path) -> float | None:
     return _PATIENCE if is_stream(source) else None
 
 
-def windows(
+def line_batches(
     items: Iterable[Item],
     most: int,
     patience: float | None = _PATIENCE,
@@ -228,7 +228,7 @@ def _full_windows(items: Iterable[Item], most: int, measure: Callable[[Item], in
         yield window
 
 
-def render(translation: Translation, request: Request) -> list[str]:
+def render(translation: Translation, request: TranslateRequest) -> list[str]:
     """Return the output lines of one input line: one a hypothesis, or one JSON object."""
     if request.as_json:
         return [json.dumps(as_dictionary(translation, request.attention), ensure_ascii=False)]
@@ -252,7 +252,7 @@ def as_dictionary(translation: Translation, attention: bool) -> dict[str, Any]:
     return found
 
 
-def complaints(counts: LineCounts, source: Path) -> list[str]:
+def encoding_warnings(counts: LineCounts, source: Path) -> list[str]:
     """Return what should be said of the bytes that were read."""
     name = "standard input" if str(source) == "-" else str(source)
     found = []

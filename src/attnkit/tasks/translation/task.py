@@ -9,16 +9,30 @@ from typing import cast
 import torch
 
 from attnkit.checkpoints.checkpoint import Checkpoint
-from attnkit.data.feed import PairFeed
-from attnkit.data.prepared_dir import Checked, Stage, Warned
-from attnkit.distributed.process_group import Ranks
+from attnkit.data.feed import PairLoader
+from attnkit.data.prepared_dir import DataCheckEvent, StatusEvent, WarningEvent
+from attnkit.distributed.process_group import ProcessGroup
 from attnkit.engine import trainer as course
 from attnkit.engine.dry_run import plan
-from attnkit.engine.load import build_fitting, given_source, given_vocabularies, read_tokenizers, refuse_misfit
-from attnkit.engine.model_card import About
-from attnkit.engine.parallel import shares_out
+from attnkit.engine.load import (
+    build_for_checkpoint,
+    check_weights_fit,
+    provided_source_vocabulary,
+    provided_vocabularies,
+    read_tokenizers,
+)
+from attnkit.engine.model_card import ModelCardFields
+from attnkit.engine.parallel import uses_fsdp
 from attnkit.engine.task import Stop, Task
-from attnkit.engine.trainer import Begun, Event, Finished, Parts, Request, Scored, train
+from attnkit.engine.trainer import (
+    Event,
+    TrainingFinished,
+    TrainingInputs,
+    TrainingStarted,
+    TrainRequest,
+    Validated,
+    train,
+)
 from attnkit.engine.vocabularies import Vocabularies
 from attnkit.models.build import build_model
 from attnkit.models.translation import TranslationModel
@@ -26,10 +40,10 @@ from attnkit.tasks.translation import bert_encoder as encoder_taken
 from attnkit.tasks.translation.config import TranslationConfig
 from attnkit.tasks.translation.data import Prepared, open_prepared, prepare
 from attnkit.tasks.translation.evaluate import Evaluation
-from attnkit.tasks.translation.loss import pairs_loss
-from attnkit.training.loop import Job
+from attnkit.tasks.translation.loss import seq2seq_loss
+from attnkit.training.loop import TrainingJob
 
-__all__ = ["TASK", "Begun", "Event", "Finished", "Request", "Scored", "make_job", "train"]
+__all__ = ["TASK", "Event", "TrainRequest", "TrainingFinished", "TrainingStarted", "Validated", "make_job", "train"]
 
 
 def make_job(
@@ -37,12 +51,12 @@ def make_job(
     model: TranslationModel,
     prepared: Prepared,
     evaluation: Evaluation,
-    ranks: Ranks,
+    ranks: ProcessGroup,
     stop: Callable[[], bool] | None = None,
-) -> Job:
+) -> TrainingJob:
     """Return the training job of a configuration: what the loop needs to know, and no more."""
-    loss = pairs_loss(model, evaluation.device, config.optimization.label_smoothing)
-    feed = PairFeed(
+    loss = seq2seq_loss(model, evaluation.device, config.optimization.label_smoothing)
+    feed = PairLoader(
         prepared.pairs,
         config.seed,
         config.optimization.batch_tokens,
@@ -50,15 +64,18 @@ def make_job(
         ranks.rank,
         ranks.world,
         config.data.weights,
-        shares_out(config, ranks),
+        uses_fsdp(config, ranks),
     )
-    return course.make_job(config, Parts(model, feed, loss), evaluation, ranks, stop)
+    return course.build_training_job(config, TrainingInputs(model, feed, loss), evaluation, ranks, stop)
 
 
 def _prepare(
     config: TranslationConfig, folder: Path, giver: Callable[[], Checkpoint | None], origin: str | None
-) -> Iterator[Stage | Checked | Warned]:
-    given, source = (lambda: given_vocabularies(config, giver())), (lambda: given_source(config, giver()))
+) -> Iterator[StatusEvent | DataCheckEvent | WarningEvent]:
+    given, source = (
+        (lambda: provided_vocabularies(config, giver())),
+        (lambda: provided_source_vocabulary(config, giver())),
+    )
     return prepare(config, folder, given, origin, source)
 
 
@@ -76,16 +93,18 @@ def _evaluation(config: TranslationConfig, prepared: Prepared, device: torch.dev
 
 
 def _fitting(checkpoint: Checkpoint, config: TranslationConfig) -> torch.nn.Module:
-    return cast(torch.nn.Module, build_fitting(checkpoint, config.model, Vocabularies(*read_tokenizers(checkpoint))))
+    return cast(
+        torch.nn.Module, build_for_checkpoint(checkpoint, config.model, Vocabularies(*read_tokenizers(checkpoint)))
+    )
 
 
 def _refuse_misfit(checkpoint: Checkpoint, config: TranslationConfig) -> None:
     if not encoder_taken.refuse_misfit(checkpoint, config):
-        refuse_misfit(checkpoint, config.model, Vocabularies(*read_tokenizers(checkpoint)))
+        check_weights_fit(checkpoint, config.model, Vocabularies(*read_tokenizers(checkpoint)))
 
 
-def _about(config: TranslationConfig, name: str) -> About:
-    return About(
+def _about(config: TranslationConfig, name: str) -> ModelCardFields:
+    return ModelCardFields(
         what=f"A translation model ({config.model.kind})",
         data=[f"`{src}` to `{tgt}`" for src, tgt in zip(config.data.src, config.data.tgt, strict=True)],
         scored=", greedy search; BLEU and chrF as sacreBLEU computes them with its defaults.",
@@ -95,13 +114,13 @@ def _about(config: TranslationConfig, name: str) -> About:
 
 TASK = Task(
     prepare=_prepare,
-    open=_open,
-    build=_build,
+    load_data=_open,
+    build_model=_build,
     evaluation=_evaluation,
-    job=make_job,
-    fitting=_fitting,
-    refuse_misfit=_refuse_misfit,
-    about=_about,
-    plan=plan,
-    take=encoder_taken.take,
+    build_job=make_job,
+    model_for_checkpoint=_fitting,
+    check_compatible=_refuse_misfit,
+    model_card=_about,
+    dry_run=plan,
+    init_weights=encoder_taken.take,
 )

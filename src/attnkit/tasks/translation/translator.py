@@ -16,13 +16,13 @@ from attnkit.tasks.translation.long_lines import split_ids, split_text
 from attnkit.tasks.translation.score import score_pairs
 from attnkit.tasks.translation.search_pool import (
     Batching,
-    Job,
-    LocalSearcher,
-    Part,
-    PoolSearcher,
-    Searcher,
+    LineSegment,
+    LocalSearch,
+    ProcessPoolSearch,
+    SearchBackend,
+    SearchJob,
+    exclude_padding_ids,
     make_batches,
-    usable_words,
 )
 from attnkit.tasks.translation.shortlist import Shortlist, Unknowns
 from attnkit.text.tokenizer import UNK_ID, Tokenizer
@@ -70,13 +70,13 @@ def load_translator(
     if workers > 1 and device not in ("auto", "cpu"):
         raise UsageError(f"several workers compute on the CPU, not on {device}", where="--workers")
     # Workers load while this process does.
-    pool = PoolSearcher(runs, precision, workers, checkpoint) if workers > 1 else None
+    pool = ProcessPoolSearch(runs, precision, workers, checkpoint) if workers > 1 else None
     try:
         loaded = [load_run(path, device=device, precision=precision, checkpoint=checkpoint) for path in runs]
         for other in loaded[1:]:
             if other.vocabularies != loaded[0].vocabularies:
                 raise RunError("these runs have different vocabularies and cannot vote together", where=str(other.path))
-        return Translator(loaded, pool or LocalSearcher([run.model for run in loaded], loaded[0].device))
+        return Translator(loaded, pool or LocalSearch([run.model for run in loaded], loaded[0].device))
     except BaseException:
         if pool is not None:
             pool.close()
@@ -86,13 +86,13 @@ def load_translator(
 class Translator:
     """Text in, text out. Blank lines stay blank; every line has exactly its number of hypotheses."""
 
-    def __init__(self, runs: Sequence[LoadedRun], searcher: Searcher) -> None:
+    def __init__(self, runs: Sequence[LoadedRun], searcher: SearchBackend) -> None:
         self.runs = list(runs)
         self.searcher = searcher
         self.src_tokenizer: Tokenizer = runs[0].src_tokenizer
         self.tgt_tokenizer: Tokenizer = runs[0].tgt_tokenizer
-        self.search: SearchConfig = usable_words(runs[0].config.decoding, self.tgt_tokenizer)
-        limits = [run.longest for run in runs if run.longest is not None]
+        self.search: SearchConfig = exclude_padding_ids(runs[0].config.decoding, self.tgt_tokenizer)
+        limits = [run.max_positions for run in runs if run.max_positions is not None]
         self.longest: int | None = min(limits, default=None)
         """Most tokens of a text that the models have positions for; None: any number."""
         self.max_source = min([run.config.data.max_length for run in runs] + [limit - 1 for limit in limits])
@@ -146,7 +146,7 @@ class Translator:
         batching = batching or Batching()
         rows = iter(lines)
         starts = iter(prefixes) if prefixes is not None else None
-        job = Job(config or self.search, record or self.unknowns is not None)
+        job = SearchJob(config or self.search, record or self.unknowns is not None)
         offset = 0
         while window := list(islice(rows, batching.window)):
             given = list(islice(starts, len(window))) if starts is not None else None
@@ -156,7 +156,7 @@ class Translator:
             offset += len(window)
 
     def translate_window(
-        self, lines: list[str], parts: list[list[Part]], job: Job, batching: Batching
+        self, lines: list[str], parts: list[list[LineSegment]], job: SearchJob, batching: Batching
     ) -> Iterator[Translation]:
         """Translate lines that are in memory, given as parts by ``split``."""
         places = [(i, k) for i, members in enumerate(parts) for k in range(len(members))]
@@ -176,14 +176,14 @@ class Translator:
         for i, line in enumerate(lines):
             yield joined[i] if parts[i] else self.join(line, [], [], job.config)
 
-    def split(self, lines: list[str], prefixes: list[str] | None, offset: int) -> list[list[Part]]:
+    def split(self, lines: list[str], prefixes: list[str] | None, offset: int) -> list[list[LineSegment]]:
         """Encode lines, over-long ones in parts; a blank line has none. ``offset`` numbers the first line."""
         encoded = self.src_tokenizer.encode([line if line.strip() else "" for line in lines])
         given: list[list[int]] = [[] for _ in lines]
         if prefixes is not None:  # a blank one leaves the translation free: its spaces are not forced
             forced = self.tgt_tokenizer.encode(prefixes)
             given = [ids if text.strip() else [] for text, ids in zip(prefixes, forced, strict=True)]
-        parts: list[list[Part]] = []
+        parts: list[list[LineSegment]] = []
         for number, (line, ids, prefix) in enumerate(zip(lines, encoded, given, strict=True), offset):
             if self.longest is not None and len(prefix) >= self.longest:
                 raise DataError(
@@ -192,11 +192,11 @@ class Translator:
                 )
             pieces = split_ids(line, ids, self.max_source, self.src_tokenizer) if line.strip() else []
             few = [None if self.shortlist is None else self.shortlist.of(piece) for piece in pieces]
-            parts.append([Part(number, k, piece, [] if k else prefix, few[k]) for k, piece in enumerate(pieces)])
+            parts.append([LineSegment(number, k, piece, [] if k else prefix, few[k]) for k, piece in enumerate(pieces)])
         return parts
 
     def join(
-        self, line: str, parts: Sequence[Part], found: Sequence[list[Hypothesis]], config: SearchConfig
+        self, line: str, parts: Sequence[LineSegment], found: Sequence[list[Hypothesis]], config: SearchConfig
     ) -> Translation:
         """Put the parts of a line together: the k-th hypotheses of all parts make the line's k-th."""
         outputs = []
@@ -208,11 +208,11 @@ class Translator:
                     text=" ".join(texts).replace("\n", " "),
                     score=sum(hypothesis.score for hypothesis in chosen),
                     log_prob=sum(hypothesis.log_prob for hypothesis in chosen),
-                    tokens=[self.tgt_tokenizer.pieces(hypothesis.ids) for hypothesis in chosen],
+                    tokens=[self.tgt_tokenizer.tokens(hypothesis.ids) for hypothesis in chosen],
                     attention=[h.attention.tolist() for h in chosen if h.attention is not None] or None,
                 )
             )
-        return Translation(line, [self.src_tokenizer.pieces(part.ids) for part in parts], outputs)
+        return Translation(line, [self.src_tokenizer.tokens(part.ids) for part in parts], outputs)
 
     def texts(self, line: str, chosen: Sequence[Hypothesis]) -> list[str]:
         """Return the text of a hypothesis of each part of a line, unknown words replaced where that is wanted."""
@@ -228,5 +228,5 @@ class Translator:
 
     def close(self) -> None:
         """End the worker processes, where there are any."""
-        if isinstance(self.searcher, PoolSearcher):
+        if isinstance(self.searcher, ProcessPoolSearch):
             self.searcher.close()

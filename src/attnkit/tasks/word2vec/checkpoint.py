@@ -14,13 +14,13 @@ from pydantic import BaseModel, Field, ValidationError
 
 from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.checkpoints.manifest import Content
-from attnkit.checkpoints.metadata import MOST_STATE, read_bounded, read_tree
+from attnkit.checkpoints.metadata import MAX_STATE_BYTES, read_bounded, read_tree
 from attnkit.config import dump_yaml, validate
 from attnkit.errors import RunError, UsageError
 from attnkit.tasks.word2vec import matrices as mats
 from attnkit.tasks.word2vec.config import Word2VecConfig
 from attnkit.text.word_vocabulary import FILE as WORDS
-from attnkit.text.word_vocabulary import WordList
+from attnkit.text.word_vocabulary import WordVocabulary
 
 TASK = "word2vec"
 STATE = "state.json"
@@ -89,28 +89,28 @@ def read_config(checkpoint: Checkpoint) -> Word2VecConfig:
         raise RunError(what, where=str(checkpoint.path)) from error
 
 
-def read_words(checkpoint: Checkpoint) -> WordList:
+def read_words(checkpoint: Checkpoint) -> WordVocabulary:
     """Return the words in a checkpoint. Raises ``RunError`` where they make no sense."""
     data = read_bounded(checkpoint, WORDS, MOST_WORDS_BYTES)
-    words = WordList.from_bytes(data, where=str(checkpoint.path / WORDS))
+    words = WordVocabulary.from_bytes(data, where=str(checkpoint.path / WORDS))
     if not words.words:
-        raise _senseless(checkpoint, WORDS, "it holds no words")
+        raise _invalid(checkpoint, WORDS, "it holds no words")
     return words
 
 
 def read_state(checkpoint: Checkpoint) -> State:
     """Return where the run of a checkpoint stood. Raises ``RunError`` where it makes no sense."""
-    raw = read_bounded(checkpoint, STATE, MOST_STATE)
+    raw = read_bounded(checkpoint, STATE, MAX_STATE_BYTES)
     try:
         state = State.model_validate_json(raw)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ".".join(map(str, first["loc"]))[:80]
-        raise _senseless(checkpoint, STATE, f"{place}: {first['msg']}" if place else first["msg"]) from error
+        raise _invalid(checkpoint, STATE, f"{place}: {first['msg']}" if place else first["msg"]) from error
     if state.step != checkpoint.step:
-        raise _senseless(checkpoint, STATE, f"step is not {checkpoint.step}")
+        raise _invalid(checkpoint, STATE, f"step is not {checkpoint.step}")
     if state.step > state.n_steps or (state.finished and state.step < state.n_steps):
-        raise _senseless(checkpoint, STATE, f"step {state.step} of {state.n_steps} cannot be")
+        raise _invalid(checkpoint, STATE, f"step {state.step} of {state.n_steps} cannot be")
     return state
 
 
@@ -121,5 +121,5 @@ def check(checkpoint: Checkpoint) -> None:
     mats.read(checkpoint, mats.shapes(config, len(words)))
 
 
-def _senseless(checkpoint: Checkpoint, file: str, why: str) -> RunError:
+def _invalid(checkpoint: Checkpoint, file: str, why: str) -> RunError:
     return RunError(f"{file} of checkpoint {checkpoint.name} makes no sense: {why}", where=str(checkpoint.path / file))

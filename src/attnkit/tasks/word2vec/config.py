@@ -12,11 +12,11 @@ from attnkit.data.words_config import WordsConfig
 Method = Literal["skip-gram", "cbow", "glove"]
 Context = Literal["mean", "sum", "concat"]
 Loss = Literal["negative", "hierarchical", "full"]
-MOST_THREADS = 1024
+MAX_THREADS = 1024
 _MOST_BUCKETS = 1 << 27
 
 
-class TextConfig(WordsConfig, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
+class WordTextConfig(WordsConfig, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
     """The text and which of its words get vectors."""
 
     files: tuple[str, ...] = Field(min_length=1)
@@ -56,7 +56,7 @@ class Word2VecConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_at
 
     task: Literal["word2vec"] = "word2vec"
     """What kind of job this is."""
-    data: TextConfig
+    data: WordTextConfig
     """The text and which of its words get vectors."""
     method: Method = "skip-gram"
     """A word predicts its neighbours (skip-gram), they predict it (cbow), or counts are factored (glove)."""
@@ -90,7 +90,7 @@ class Word2VecConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_at
     """Learning rate at the end, to which it falls in a straight line (not glove, whose steps AdaGrad scales)."""
     init_from: str | None = None
     """Vectors to begin with: a run, or a file of any format; words that it has not begin at random."""
-    threads: int = Field(default=1, ge=1, le=MOST_THREADS)
+    threads: int = Field(default=1, ge=1, le=MAX_THREADS)
     """Threads that train; by default as many as there are processors."""
     deterministic: bool = False
     """The same bytes for the same seed and number of threads: these train copies, joined in a fixed order."""
@@ -139,7 +139,7 @@ _MEANING = {
     "deterministic": "a GPU adds up in no fixed order; leave one of the two out",
 }
 
-FREE_TO_CHANGE = ("save_every",)
+RESUMABLE_KEYS = ("save_every",)
 """Keys that a resumed run may have changed; without ``deterministic`` also ``threads``."""
 
 

@@ -14,7 +14,7 @@ from attnkit.tasks.word2vec.initial import refuse_unfit
 from attnkit.tasks.word2vec.matrices import shapes
 from attnkit.tasks.word2vec.text import open_tokenizer
 from attnkit.tasks.word2vec.workload import copies, refuse_few, refuse_unavailable
-from attnkit.text.file_head import begin_of
+from attnkit.text.file_head import read_head
 from attnkit.text.lines import only_once
 from attnkit.text.tokenizer import UNK_ID, Tokenizer
 
@@ -77,7 +77,7 @@ def _count(config: Word2VecConfig, paths: list[Path]) -> tuple[int, int, float]:
     at_once = (_TOKENS if tokenizer else SAMPLE) // len(paths)
     half, whole, n_raw = Counter[bytes | int](), Counter[bytes | int](), 0.0
     for path in paths:
-        sample = begin_of(path, at_once)
+        sample = read_head(path, at_once)
         words = _words(sample.raw, config.data.lower, tokenizer)
         half.update(words[::2])
         whole.update(words)

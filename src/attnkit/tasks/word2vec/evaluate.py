@@ -79,7 +79,7 @@ class Known:
 
 def score_pairs(vectors: Vectors, pairs: Sequence[Pair], known: Known = Known()) -> PairScores:
     """Score pairs of words that have vectors; errors as ``Index.norms``."""
-    rows = Asked(vectors, known)
+    rows = VocabularyView(vectors, known)
     found = [(a, b, pair.score) for pair in pairs if (a := rows[pair.a]) >= 0 and (b := rows[pair.b]) >= 0]
     counts = len(found), sum(max(a, b) >= len(rows) for a, b, _ in found), len(pairs) - len(found)
     if len(found) < 2:
@@ -97,7 +97,7 @@ def score_analogies(
     vectors: Vectors, sections: Sequence[Section], known: Known = Known(), method: Method = "add"
 ) -> AnalogyScores:
     """Answer analogies by 3CosAdd or 3CosMul, by words that have a row; errors as ``Index.norms``."""
-    rows = Asked(vectors, known)
+    rows = VocabularyView(vectors, known)
     asked = [[(*(rows[word] for word in q[:3]), rows.find(q[3])) for q in section.questions] for section in sections]
     unit = rows.unit(np.arange(rows.n_all))
     scores = []
@@ -117,7 +117,7 @@ def _sum(name: str, scores: Sequence[SectionScores]) -> SectionScores:
     return SectionScores(name, *(sum(getattr(score, key) for score in scores) for key in keys))
 
 
-class Asked:
+class VocabularyView:
     """The rows of words, numbered as in the vectors; the more frequent one counts where case does not.
 
     Words whose vectors are composed have the numbers behind.
@@ -174,7 +174,7 @@ class Asked:
 
 
 def _answers(
-    unit: Floats, known: NDArray[np.int64], rows: Asked, method: Method
+    unit: Floats, known: NDArray[np.int64], rows: VocabularyView, method: Method
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
     """Yield questions in batches, each with the rows (n,) that answer them: of no word of the question."""
     answers = unit[: len(rows)]

@@ -14,16 +14,16 @@ from attnkit.data.words import Encoded, encode_words
 from attnkit.errors import UsageError
 from attnkit.tasks.word2vec import matrices as mats
 from attnkit.tasks.word2vec.checkpoint import State, read_config, read_state, read_words
-from attnkit.tasks.word2vec.config import TextConfig, Word2VecConfig
+from attnkit.tasks.word2vec.config import Word2VecConfig, WordTextConfig
 from attnkit.tasks.word2vec.initial import begin_from
 from attnkit.tasks.word2vec.resolve import resolve
-from attnkit.tasks.word2vec.run_writer import Keeper
+from attnkit.tasks.word2vec.run_writer import Word2VecRunWriter
 from attnkit.tasks.word2vec.sentences import Sentences, count_words, encode_sentences, refuse_once
 from attnkit.tasks.word2vec.text import open_tokenizer
-from attnkit.tasks.word2vec.trainer import course
+from attnkit.tasks.word2vec.trainer import train_slices
 from attnkit.tasks.word2vec.vectors import Vectors
-from attnkit.tasks.word2vec.workload import begin_work, refuse_unavailable
-from attnkit.text.word_vocabulary import WordList
+from attnkit.tasks.word2vec.workload import build_workload, refuse_unavailable
+from attnkit.text.word_vocabulary import WordVocabulary
 
 IN_MEMORY = "(sentences)"
 """Stands in a configuration where the text was no file."""
@@ -108,7 +108,7 @@ class Word2Vec:
             "data.files": [IN_MEMORY],
         }
         self.config: Word2VecConfig = resolve({**given, **(settings or {})}).config
-        self.words: WordList | None = None
+        self.words: WordVocabulary | None = None
         self.state = State()
         self.corpus_count = self.corpus_total_words = 0
         """Sentences and words that were counted; of a file that was trained on, lines with a word that has a vector."""
@@ -172,7 +172,7 @@ class Word2Vec:
             raise _untrained()
         if RunFolder(Path(path)).exists() and not overwrite:
             raise UsageError(f"there is a run in {path}", help="choose another name, or overwrite=True")
-        with Keeper(Path(path), self.config, overwrite, stops=False) as keeper:
+        with Word2VecRunWriter(Path(path), self.config, overwrite, stops=False) as keeper:
             keeper.words = words.to_bytes()
             shapes = mats.shapes(self.config, len(words))
             keeper.save(self._matrices, shapes, self.state.model_copy(update={"finished": True}))
@@ -195,7 +195,7 @@ class Word2Vec:
         self,
         sentences: Sentences | str | Path,
         config: Word2VecConfig,
-        words: WordList | None,
+        words: WordVocabulary | None,
         matrices: mats.Matrices,
     ) -> Word2Vec:
         """Train matrices on; where they are empty, such as begin anew."""
@@ -204,7 +204,7 @@ class Word2Vec:
             encoded = _encoded(Path(folder) / "words", sentences, words, config)
             for text in encoded.warnings:
                 warnings.warn(text, stacklevel=3)
-            work = begin_work(config, encoded, Path(folder), lambda text: None)
+            work = build_workload(config, encoded, Path(folder), lambda text: None)
             if not matrices:
                 matrices = mats.empty(work.shapes)
                 work.begin(matrices)
@@ -212,13 +212,13 @@ class Word2Vec:
                     pass
             n_steps = config.epochs * work.n_pieces
             state = State(n_steps=n_steps, raw=encoded.n_raw, fingerprint=encoded.store.fingerprint)
-            for progress in course(config, work, matrices, state, lambda: False):
+            for progress in train_slices(config, work, matrices, state, lambda: False):
                 state = progress.state
         self.corpus_count, self.corpus_total_words = len(encoded.store), encoded.n_raw
         self.config, self.words, self.state, self._matrices, self._wv = config, encoded.words, state, matrices, None
         return self
 
-    def _vectors(self, words: WordList) -> Vectors:
+    def _vectors(self, words: WordVocabulary) -> Vectors:
         """Return the vectors of all words, those of a run with n-grams composed of theirs."""
         from attnkit.text.subwords import Subwords, composed
 
@@ -241,7 +241,7 @@ def _only(sentences: Sentences | str | Path | None, corpus_file: str | Path | No
 
 
 def _encoded(
-    folder: Path, sentences: Sentences | str | Path, words: WordList | None, config: Word2VecConfig
+    folder: Path, sentences: Sentences | str | Path, words: WordVocabulary | None, config: Word2VecConfig
 ) -> Encoded:
     """Return sentences encoded by words, or by those they hold themselves."""
     if words is None and isinstance(sentences, str | Path):
@@ -254,7 +254,7 @@ def _encoded(
     return encode_sentences(folder, sentences, words, config.data)
 
 
-def _gone_through(sentences: Sentences | str | Path, config: TextConfig) -> Sentences:
+def _gone_through(sentences: Sentences | str | Path, config: WordTextConfig) -> Sentences:
     """Return sentences that are the words to be counted. Raises ``UsageError`` where it takes more to find these."""
     if config.tokenizer is not None or config.phrases.passes:
         raise UsageError(

@@ -12,8 +12,8 @@ import numpy as np
 
 from attnkit.data.cooccurrence import count_pairs
 from attnkit.data.words import Encoded
-from attnkit.kernels.glove import Knobs, Parameters, compiled_way, descend
-from attnkit.kernels.word2vec import Tally
+from attnkit.kernels.glove import GloveSettings, Parameters, compiled_way, train_pairs
+from attnkit.kernels.word2vec import PieceStats
 from attnkit.tasks.word2vec.config import Word2VecConfig
 from attnkit.tasks.word2vec.matrices import INPUTS, OUTPUTS, Matrices, shapes
 from attnkit.tasks.word2vec.workload import threads
@@ -25,8 +25,8 @@ _DRAWN = (INPUTS, OUTPUTS, f"{INPUTS}_bias", f"{OUTPUTS}_bias")
 _BLOCK = 1 << 12  # rows
 
 
-class GloveWork:
-    """Pieces of co-occurrences; satisfies ``work.Work``. The words of a ``Tally`` are pairs."""
+class GloveWorkload:
+    """Pieces of co-occurrences; satisfies ``work.Workload``. The words of a ``Tally`` are pairs."""
 
     def __init__(self, config: Word2VecConfig, encoded: Encoded, folder: Path, tell: Callable[[str], None]) -> None:
         """Count the co-occurrences, or take those that ``folder`` holds."""
@@ -38,7 +38,7 @@ class GloveWork:
         self.concurrent = compiled_way() is not None
         self.where = f"compiled loops, {threads(config)}" if self.concurrent else "numpy"
         self._config = config
-        self._knobs = Knobs(config.alpha, config.glove.x_max, config.glove.exponent)
+        self._knobs = GloveSettings(config.alpha, config.glove.x_max, config.glove.exponent)
 
     def begin(self, matrices: Matrices) -> None:
         """Draw vectors and biases evenly within ±0.5 / D; the sums of squares stay 0."""
@@ -50,11 +50,11 @@ class GloveWork:
                 block = matrix[begin : begin + _BLOCK]
                 block[:] = (random.random(block.shape, np.float32) - np.float32(0.5)) / np.float32(dim)
 
-    def piece(self, matrices: Matrices, epoch: int, number: int) -> Tally:
+    def piece(self, matrices: Matrices, epoch: int, number: int) -> PieceStats:
         """Take a step for each pair of a piece; the pieces of all epochs are the same."""
         span = number * PIECE, min((number + 1) * PIECE, len(self.pairs.counts))
-        loss, terms = descend(_parameters(matrices), self.pairs, span, self._knobs)
-        return Tally(loss, terms, terms)
+        loss, terms = train_pairs(_parameters(matrices), self.pairs, span, self._knobs)
+        return PieceStats(loss, terms, terms)
 
     def rate(self, step: int) -> float:
         """Return the learning rate, which AdaGrad alone makes smaller."""

@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from attnkit.kernels.word2vec import Tally
+from attnkit.kernels.word2vec import PieceStats
 from attnkit.tasks.word2vec.matrices import Matrices, copied
-from attnkit.tasks.word2vec.workload import Work
+from attnkit.tasks.word2vec.workload import Workload
 
 SECONDS = 2.0
 """After which no further piece of a leg is begun."""
@@ -28,10 +28,10 @@ _BLOCK = 1 << 9  # rows that are joined at a time, few enough to stay in a cache
 Stop = Callable[[], bool]
 
 
-class Legs:
+class WorkerPool:
     """Threads that do pieces of work on matrices."""
 
-    def __init__(self, work: Work, matrices: Matrices, threads: int, copies: int, stop: Stop) -> None:
+    def __init__(self, work: Workload, matrices: Matrices, threads: int, copies: int, stop: Stop) -> None:
         """Take the matrices; with more than one copy each thread has its own, and ``matrices`` is what they make."""
         self._work, self._matrices, self._stop = work, matrices, stop
         self._n_threads = threads if work.concurrent else 1
@@ -45,7 +45,7 @@ class Legs:
         if self._pool is not None:
             self._pool.shutdown()
 
-    def leg(self, epoch: int, first: int) -> list[Tally]:
+    def run_slice(self, epoch: int, first: int) -> list[PieceStats]:
         """Do pieces of an epoch from ``first`` on, for some seconds, until its end, or until a stop is asked for.
 
         Returns what became of each, at least of one.
@@ -80,9 +80,9 @@ class Legs:
     def _done(self, until: float) -> bool:
         return self._left.is_set() or self._stop() or time.monotonic() > until
 
-    def _rounds(self, epoch: int, first: int, until: float) -> list[Tally]:
+    def _rounds(self, epoch: int, first: int, until: float) -> list[PieceStats]:
         """Let each copy do the next piece, then join them; rounds begin at the same pieces whatever the clock says."""
-        found: list[Tally] = []
+        found: list[PieceStats] = []
         while (begin := first + len(found)) < self._work.n_pieces and not (found and self._done(until)):
             numbers = range(begin, min(begin + len(self._copies), self._work.n_pieces))
             found += self._each(partial(self._one, epoch, numbers), len(numbers))
@@ -90,12 +90,12 @@ class Legs:
                 self._each(partial(self._join, name, len(numbers)))
         return found
 
-    def _one(self, epoch: int, numbers: Sequence[int], i: int) -> Tally:
+    def _one(self, epoch: int, numbers: Sequence[int], i: int) -> PieceStats:
         return self._work.piece(self._copies[i], epoch, numbers[i])
 
     def _join(self, name: str, n: int, part: int) -> None:
         copies = [copy[name] for copy in self._copies]
-        join(self._matrices[name], copies[:n], copies[n:], part, self._n_threads)
+        average_replicas(self._matrices[name], copies[:n], copies[n:], part, self._n_threads)
 
     def _each(self, job: Callable[[int], Any], n: int | None = None) -> list[Any]:
         """Do a job in each thread at once; return what they gave, in order."""
@@ -119,16 +119,16 @@ class Legs:
 
 
 @contextmanager
-def open_legs(work: Work, matrices: Matrices, threads: int, copies: int, stop: Stop) -> Iterator[Legs]:
+def open_worker_pool(work: Workload, matrices: Matrices, threads: int, copies: int, stop: Stop) -> Iterator[WorkerPool]:
     """Yield legs whose threads have ended when the block has."""
-    legs = Legs(work, matrices, threads, copies, stop)
+    legs = WorkerPool(work, matrices, threads, copies, stop)
     try:
         yield legs
     finally:
         legs.close()
 
 
-def join(base: Any, copies: Sequence[Any], idle: Sequence[Any], part: int, n_parts: int) -> None:
+def average_replicas(base: Any, copies: Sequence[Any], idle: Sequence[Any], part: int, n_parts: int) -> None:
     """Put base + Σ(copy - base) / √n into the base and into all copies, for one of so many parts of the rows.
 
     The mean (1 / n) loses what the others learnt, the sum diverges on rows that all of them train.

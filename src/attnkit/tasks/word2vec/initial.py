@@ -16,12 +16,12 @@ from attnkit.tasks.word2vec.checkpoint import read_config, read_words
 from attnkit.tasks.word2vec.config import Word2VecConfig
 from attnkit.tasks.word2vec.load_vectors import width_at
 from attnkit.tasks.word2vec.matrices import INPUTS, OUTPUTS, Floats, Matrices, read, shapes, wanted
-from attnkit.text.word_vocabulary import WordList
+from attnkit.text.word_vocabulary import WordVocabulary
 
 _BLOCK = 1 << 12  # words
 
 
-def begin_from(config: Word2VecConfig, words: WordList, matrices: Matrices) -> Iterator[str]:
+def begin_from(config: Word2VecConfig, words: WordVocabulary, matrices: Matrices) -> Iterator[str]:
     """Put other vectors in the place of drawn ones, as ``init_from`` says; yield how many words they cover.
 
     Raises:

@@ -22,8 +22,8 @@ from attnkit.formats.npy import map_npy
 from attnkit.formats.word_vectors import projector, tensors, text
 from attnkit.formats.word_vectors.binary import read_binary
 from attnkit.formats.word_vectors.formats import LOOKED_AT, Format, recognised
-from attnkit.formats.word_vectors.table import Floats, Table
-from attnkit.text.lines import LineCounts, opened, refuse_streams
+from attnkit.formats.word_vectors.table import Floats, VectorTable
+from attnkit.text.lines import LineCounts, check_not_streams, opened
 
 Unseen: TypeAlias = Callable[[str], "Floats | None"]
 """Gives the vector of a word that has no row, None where it has none either."""
@@ -31,15 +31,15 @@ PACKED = (".gz", ".xz", ".bz2")
 
 
 @dataclass(frozen=True)
-class Opened:
+class LoadedVectors:
     """What lies at a path."""
 
-    table: Table
+    table: VectorTable
     unseen: Unseen | None = None
     warnings: tuple[str, ...] = ()
 
 
-def open_vectors(path: Path, checkpoint: str | None = None) -> Opened:
+def open_vectors(path: Path, checkpoint: str | None = None) -> LoadedVectors:
     """Open word vectors.
 
     Args:
@@ -55,18 +55,18 @@ def open_vectors(path: Path, checkpoint: str | None = None) -> Opened:
         if (path / MANIFEST).exists():
             return of_checkpoint(open_checkpoint(path, path.name))
         if (path / projector.VECTORS).exists():
-            return Opened(_of_projector(path / projector.VECTORS))
+            return LoadedVectors(_of_projector(path / projector.VECTORS))
         if not RunFolder(path).exists():
             what = f"there are no word vectors in the folder {path}"
             raise RunError(what, help="name a run of attnkit word2vec train, or a file of vectors")
         chosen, warnings = RunFolder(path).checkpoint(checkpoint)
         return replace(of_checkpoint(chosen), warnings=tuple(warnings))
-    return Opened(open_table(path))
+    return LoadedVectors(open_table(path))
 
 
-def open_table(path: Path, format: Format | None = None) -> Table:
+def open_table(path: Path, format: Format | None = None) -> VectorTable:
     """Open a file of vectors; its first bytes tell the format unless it is given. Errors as ``open_vectors``."""
-    refuse_streams([path])
+    check_not_streams([path])
     if format is None and path.suffix.lower() == ".tsv":
         format = "projector"
     if format is None:
@@ -78,7 +78,7 @@ def open_table(path: Path, format: Format | None = None) -> Table:
         return _of_npy(path)
     if format == "safetensors":
         rows, table = tensors.read_tensors(_mapped(path), str(path))
-        return table or Table(_words_beside(path, len(rows)), rows)
+        return table or VectorTable(_words_beside(path, len(rows)), rows)
     if format == "word2vec-binary":
         return read_binary(_mapped(path), str(path))
     with _stream(path) as stream:
@@ -92,7 +92,7 @@ def width_at(path: Path) -> int:
 
         return read_config(RunFolder(path).checkpoint()[0]).dim
     if not path.is_dir() and path.suffix.lower() != ".tsv":
-        refuse_streams([path])
+        check_not_streams([path])
         with _stream(path) as stream:
             begin = stream.read(LOOKED_AT)
             if recognised(begin, str(path)) in ("word2vec", "glove", "word2vec-binary"):
@@ -100,7 +100,7 @@ def width_at(path: Path) -> int:
     return int(open_vectors(path).table.rows.shape[1])
 
 
-def of_checkpoint(checkpoint: Checkpoint) -> Opened:
+def of_checkpoint(checkpoint: Checkpoint) -> LoadedVectors:
     """Return the vectors of a run's checkpoint, mapped; where words are made of n-grams, composed of theirs."""
     from attnkit.tasks.word2vec import checkpoint as saved
     from attnkit.tasks.word2vec import matrices
@@ -117,20 +117,20 @@ def of_checkpoint(checkpoint: Checkpoint) -> Opened:
     if inputs is None or outputs is None or not fit or (config.method == "glove" and outputs.shape != inputs.shape):
         raise RunError(f"the weights of checkpoint {checkpoint.name} do not fit its configuration", where=str(path))
     if (cut := config.subwords) is None:
-        return Opened(Table(words.words, matrices.wanted(config, inputs, outputs), words.counts))
+        return LoadedVectors(VectorTable(words.words, matrices.wanted(config, inputs, outputs), words.counts))
     subwords = Subwords(cut.min_n, cut.max_n, cut.buckets)
     rows, buckets = composed(inputs, *subwords.tables(words.words)), inputs[len(words) :]
-    return Opened(Table(words.words, rows, words.counts), lambda word: subwords.vector(word, buckets))
+    return LoadedVectors(VectorTable(words.words, rows, words.counts), lambda word: subwords.vector(word, buckets))
 
 
-def _of_npy(path: Path) -> Table:
+def _of_npy(path: Path) -> VectorTable:
     with _stream(path) as stream:
         rows = map_npy(stream, str(path))
     tensors.check_shape(rows, str(path))
-    return Table(_words_beside(path, len(rows)), rows)
+    return VectorTable(_words_beside(path, len(rows)), rows)
 
 
-def _of_projector(path: Path) -> Table:
+def _of_projector(path: Path) -> VectorTable:
     beside = path.with_name(path.name.replace("vectors", "metadata"))
     if beside == path or not beside.is_file():
         what = f"the words of {path.name} are missing: TensorBoard keeps them in metadata.tsv"
@@ -138,7 +138,7 @@ def _of_projector(path: Path) -> Table:
     with _stream(path) as stream:
         rows = projector.read_rows(stream, str(path))
     raw = projector.without_header(_read(beside), len(rows))
-    return Table(tensors.words_of(raw, len(rows), str(beside)), rows)
+    return VectorTable(tensors.words_of(raw, len(rows), str(beside)), rows)
 
 
 def _words_beside(path: Path, n_words: int) -> list[str]:

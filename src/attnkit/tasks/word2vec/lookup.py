@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from attnkit.tasks.word2vec.vectors import Vectors
 
 
-def known_words(vectors: Vectors, words: Sequence[str]) -> list[str]:
+def resolve_words(vectors: Vectors, words: Sequence[str]) -> list[str]:
     """Return words as the vocabulary has them. Raises ``UnknownWordError`` for one that it lacks."""
     found = []
     for word in words:

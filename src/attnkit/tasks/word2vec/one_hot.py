@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from attnkit.errors import UsageError
-from attnkit.tasks.word2vec.lookup import known_words
+from attnkit.tasks.word2vec.lookup import resolve_words
 from attnkit.tasks.word2vec.vectors import Vectors
 
 
@@ -51,7 +51,7 @@ def one_hot(path: Path, words: Sequence[str]) -> OneHot:
         DataError: one of them is not in the vocabulary.
     """
     vectors = Vectors.load(path, mmap=True)
-    found = list(dict.fromkeys(known_words(vectors, words)))
+    found = list(dict.fromkeys(resolve_words(vectors, words)))
     if len(found) < 2:
         raise UsageError("two different words are needed to compare", help="attnkit word2vec one-hot motel hotel RUN")
     places = {word: vectors.key_to_index[word] for word in found}

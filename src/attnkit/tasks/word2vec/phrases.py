@@ -10,11 +10,11 @@ from typing import TextIO
 import numpy as np
 
 from attnkit.data.phrases import apply_phrases, find_phrases
-from attnkit.data.temp_id_file import Spool
-from attnkit.data.word_ids import Numbered, number_words
+from attnkit.data.temp_id_file import TempIdFile
+from attnkit.data.word_ids import WordIds, words_to_ids
 from attnkit.errors import DataError
 from attnkit.io import atomic
-from attnkit.kernels.words import LINE_END, LONGEST, Numbers
+from attnkit.kernels.words import LINE_END, MAX_WORD_BYTES, Numbers
 from attnkit.text.config import PhrasesConfig
 from attnkit.text.phrases import Phrases
 
@@ -46,16 +46,16 @@ def join_words(sources: Sequence[Path], asked: PhrasesConfig | Phrases, lower: b
     Raises:
         DataError: There is no text, or a byte is no UTF-8.
     """
-    with atomic.scratch() as stream:
+    with atomic.anonymous_tempfile() as stream:
         lower = asked.lower or lower if isinstance(asked, Phrases) else lower
-        text = number_words(sources, lower, Spool(stream), tell)
+        text = words_to_ids(sources, lower, TempIdFile(stream), tell)
         if not text.n_words:
             raise DataError(
                 "there is no text", where=", ".join(map(str, sources)), help="name a file that is not empty"
             )
         warnings, n_read = [], text.n_words
         if text.n_long:
-            warnings.append(f"{text.n_long:,} words of more than {LONGEST:,} bytes are left out")
+            warnings.append(f"{text.n_long:,} words of more than {MAX_WORD_BYTES:,} bytes are left out")
         if isinstance(asked, Phrases):
             phrases = asked
             apply_phrases(text, phrases, tell)
@@ -71,7 +71,7 @@ def join_words(sources: Sequence[Path], asked: PhrasesConfig | Phrases, lower: b
         return Report(phrases, n_read, text.n_words, tuple(warnings))
 
 
-def written(text: Numbered) -> Iterator[str]:
+def written(text: WordIds) -> Iterator[str]:
     """Yield a text as it is written, block by block."""
     begun = False  # the line has a word already
     for numbers in text.spool:
@@ -91,7 +91,7 @@ def written(text: Numbered) -> Iterator[str]:
         yield "".join(parts)
 
 
-def _names(text: Numbered, numbers: Numbers) -> list[str]:
+def _names(text: WordIds, numbers: Numbers) -> list[str]:
     """Return the word of each number, "" for what is none."""
     distinct, places = np.unique(numbers, return_inverse=True)
     is_word = distinct >= 0

@@ -19,7 +19,7 @@ ROUND = 200_000
 """Words between two joins of the copies of a deterministic run."""
 
 
-def borders(offsets: NDArray[np.int64], most: int) -> NDArray[np.int64]:
+def chunk_boundaries(offsets: NDArray[np.int64], most: int) -> NDArray[np.int64]:
     """Return (n + 1,) where the pieces of a text begin, and its end: whole lines where these are short enough.
 
     >>> borders(np.array([0, 3, 6, 16]), 4)
@@ -50,7 +50,7 @@ def piece_size(n_words: int, copies: int, slow: bool = False) -> int:
 
 
 @dataclass(frozen=True)
-class Falling:
+class LinearDecay:
     """A learning rate that falls in a straight line over the whole run."""
 
     begin: float

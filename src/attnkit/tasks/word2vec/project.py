@@ -25,7 +25,7 @@ USUAL: dict[Method, int] = {"pca": 10_000, "tsne": 2_000}
 
 
 @dataclass(frozen=True)
-class Asked:
+class ProjectionRequest:
     """What to show, and how."""
 
     path: Path
@@ -39,7 +39,7 @@ class Asked:
     """Of t-SNE."""
 
 
-def project(asked: Asked, tell: Callable[[str], None]) -> Projection:
+def project(asked: ProjectionRequest, tell: Callable[[str], None]) -> Projection:
     """Return the words with their places; ``tell`` hears how t-SNE goes.
 
     Vectors enter at length 1, so that what is near in the picture is near by cosine.
@@ -85,7 +85,9 @@ def _rows(vectors: Vectors, words: Sequence[str], path: Path) -> NDArray[np.floa
     return unit(rows).astype(np.float32)
 
 
-def _tsne(rows: NDArray[np.float32], asked: Asked, tell: Callable[[str], None]) -> tuple[NDArray[np.float64], float]:
+def _tsne(
+    rows: NDArray[np.float32], asked: ProjectionRequest, tell: Callable[[str], None]
+) -> tuple[NDArray[np.float64], float]:
     if 3 * asked.perplexity > len(rows) - 1:
         raise UsageError(
             f"a perplexity of {asked.perplexity:g} is too large for {len(rows):,} words",

@@ -10,7 +10,7 @@ from typing import Any
 from attnkit.config import Layer, flatten, load_yaml, merge, nest, parse_assignment, validate
 from attnkit.distributed.processes import usable_cpus
 from attnkit.errors import UsageError
-from attnkit.tasks.word2vec.config import FREE_TO_CHANGE, Word2VecConfig, chosen
+from attnkit.tasks.word2vec.config import RESUMABLE_KEYS, Word2VecConfig, chosen
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def resolve(flags: Mapping[str, Any], sets: Sequence[str] = (), file: Path | Non
 
 def differences(old: Word2VecConfig, new: Word2VecConfig) -> list[str]:
     """Return ``key: old -> new`` for everything that makes it another run."""
-    free = (*FREE_TO_CHANGE, *(() if old.deterministic else ("threads",)))
+    free = (*RESUMABLE_KEYS, *(() if old.deterministic else ("threads",)))
     before, after = (flatten(config.model_dump(mode="json")) for config in (old, new))
     return [
         f"{key}: {before.get(key)} -> {after.get(key)}"

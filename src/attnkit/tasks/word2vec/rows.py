@@ -12,10 +12,10 @@ import numpy as np
 
 from attnkit.errors import DataError
 from attnkit.formats.word_vectors.formats import Format, format_of
-from attnkit.formats.word_vectors.table import Floats, Rows, Table, finite_blocks, finite_rows_at
-from attnkit.tasks.word2vec.load_vectors import Opened, Unseen, open_table, open_vectors
+from attnkit.formats.word_vectors.table import Floats, Rows, VectorTable, finite_blocks, finite_rows_at
+from attnkit.tasks.word2vec.load_vectors import LoadedVectors, Unseen, open_table, open_vectors
 from attnkit.tasks.word2vec.search import Index, unit_vector
-from attnkit.tasks.word2vec.suggest import near
+from attnkit.tasks.word2vec.suggest import suggest
 from attnkit.tasks.word2vec.write_vectors import write_vectors
 
 if TYPE_CHECKING:
@@ -79,10 +79,10 @@ class WordRows:
     def load_word2vec_format(cls, path: str | Path, binary: bool | None = None, mmap: bool = True) -> Self:
         """Load word2vec's text or binary format; None looks which it is. Errors as ``load``."""
         format: Format | None = None if binary is None else "word2vec-binary" if binary else "word2vec"
-        return cls._of(Opened(open_table(Path(path), format)), str(path), mmap)
+        return cls._of(LoadedVectors(open_table(Path(path), format)), str(path), mmap)
 
     @classmethod
-    def _of(cls, opened: Opened, name: str, mmap: bool) -> Self:
+    def _of(cls, opened: LoadedVectors, name: str, mmap: bool) -> Self:
         table = replace(opened.table, name=name)
         rows = table.rows if mmap else np.concatenate([block for _, block in finite_blocks(table)])
         found = cls(table.words, rows, counts=table.counts, name=name, unseen=opened.unseen)
@@ -97,11 +97,11 @@ class WordRows:
         """Write word2vec's text or binary format."""
         self.save(path, "word2vec-binary" if binary else "word2vec")
 
-    def table(self, top: int | None = None) -> Table:
+    def table(self, top: int | None = None) -> VectorTable:
         """Return words and rows as the writers take them: all, or the first ``top``."""
         counts = self.counts if self.counts is None else self.counts[:top]
         rows = self.vectors if top is None or top >= len(self) else self.vectors[:top]
-        return Table(self.index_to_key[:top], rows, counts, self.name)
+        return VectorTable(self.index_to_key[:top], rows, counts, self.name)
 
     # --- words and their vectors
 
@@ -180,6 +180,6 @@ class WordRows:
 
     def unknown(self, word: str) -> UnknownWordError:
         """Return the error for a word that has no vector, with words that are spelt like it."""
-        found = near(word, self.index_to_key)
+        found = suggest(word, self.index_to_key)
         help = f"near spellings: {', '.join(found)}" if found else "words are looked up as they are spelt"
         return UnknownWordError(f"there is no vector of {word[:60]!r}", where=self.name, help=help)

@@ -14,14 +14,14 @@ from types import TracebackType
 from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.checkpoints.logs import State as Word
 from attnkit.checkpoints.logs import Status
-from attnkit.checkpoints.metadata import refuse_unreadable
+from attnkit.checkpoints.metadata import check_serializable
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.config import dump_yaml
 from attnkit.data.words import Encoded
-from attnkit.engine.stopping import as_stop
+from attnkit.engine.stopping import signal_to_stop
 from attnkit.errors import AttnkitError, RunError, StoppedError, UsageError, exit_code
 from attnkit.io import atomic
-from attnkit.io.safe_read import holds
+from attnkit.io.safe_read import file_equals
 from attnkit.tasks.word2vec.card import card
 from attnkit.tasks.word2vec.checkpoint import COPIES, State, contents, read_config, read_state
 from attnkit.tasks.word2vec.config import Word2VecConfig
@@ -32,7 +32,7 @@ _KEPT = 2
 """Checkpoints: the newest, and one to fall back on."""
 
 
-class Keeper:
+class Word2VecRunWriter:
     """Holds the folder's lock while it is entered."""
 
     def __init__(self, path: Path, config: Word2VecConfig, overwrite: bool, stops: bool) -> None:
@@ -52,7 +52,7 @@ class Keeper:
         self.words = b""
         """What ``words.tsv`` of its checkpoints holds."""
 
-    def __enter__(self) -> Keeper:
+    def __enter__(self) -> Word2VecRunWriter:
         try:
             self._take()
             self._open()
@@ -69,7 +69,7 @@ class Keeper:
 
     def _take(self) -> None:
         """Lock the folder, made where it is missing; what is to be overwritten goes aside."""
-        refuse_unreadable(self.config)
+        check_serializable(self.config)
         path = self.folder.path
         if self._overwrite and self.folder.exists():
             self._aside = self.folder.move_aside()
@@ -90,7 +90,7 @@ class Keeper:
                     where=str(self.folder.path),
                     help="use the same settings to go on, another -o, or --overwrite to start anew",
                 )
-        elif os.path.lexists(path) and not holds(path, text):
+        elif os.path.lexists(path) and not file_equals(path, text):
             atomic.remove_tree(self.folder.data_path)
         self.folder.write_copy(path.name, text)
 
@@ -122,7 +122,7 @@ class Keeper:
         for name in COPIES:
             if not (self.folder.path / name).exists():
                 self.folder.write_copy(name, self.words)
-        self.folder.rotate(_KEPT, 0, {})
+        self.folder.apply_retention(_KEPT, 0, {})
         if not state.finished:
             self._write_status("running")
 
@@ -133,7 +133,7 @@ class Keeper:
         for name in COPIES:
             if not (self.folder.path / name).exists():
                 self.folder.write_copy(name, self.checkpoint.read(name))
-        self.folder.rotate(_KEPT, 0, {})
+        self.folder.apply_retention(_KEPT, 0, {})
         text = card(self.folder.path.name, self.config, self.state)
         self.folder.write_copy("README.md", text.encode("utf-8", "backslashreplace"))
         self._write_status("finished", "all epochs are done", 0)
@@ -142,7 +142,7 @@ class Keeper:
         stop: StoppedError | None = None
         try:
             if error is not None and self._locked and not self._complete:
-                stop = as_stop(error, self.checkpoint.step if self.checkpoint else 0, 1) if self._stops else None
+                stop = signal_to_stop(error, self.checkpoint.step if self.checkpoint else 0, 1) if self._stops else None
                 with suppress(AttnkitError):  # what cannot be mended is not worth another error
                     self._clear_up(stop or error)
         finally:

@@ -13,8 +13,8 @@ import numpy as np
 from attnkit.data.store import write_store
 from attnkit.data.words import Encoded
 from attnkit.errors import DataError, UsageError
-from attnkit.tasks.word2vec.config import TextConfig
-from attnkit.text.word_vocabulary import WordList
+from attnkit.tasks.word2vec.config import WordTextConfig
+from attnkit.text.word_vocabulary import WordVocabulary
 
 Sentences: TypeAlias = Iterable[Sequence[str] | str]
 _BATCH = 10_000  # sentences
@@ -34,7 +34,7 @@ def refuse_once(sentences: object) -> None:
         raise UsageError(what, help=_HELP)
 
 
-def count_words(sentences: Sentences, config: TextConfig) -> tuple[WordList, int, int]:
+def count_words(sentences: Sentences, config: WordTextConfig) -> tuple[WordVocabulary, int, int]:
     """Return the words that get vectors, and how many words and sentences there are in all.
 
     Raises:
@@ -53,7 +53,7 @@ def count_words(sentences: Sentences, config: TextConfig) -> tuple[WordList, int
         raise DataError(f"no word occurs min_count={config.min_count} times: {most}", help="lower min_count")
     for word, _ in kept:
         _refuse_unwritable(word)
-    words = WordList([word for word, _ in kept], np.array([n for _, n in kept], np.int64))
+    words = WordVocabulary([word for word, _ in kept], np.array([n for _, n in kept], np.int64))
     return words, found.total(), n_sentences
 
 
@@ -68,7 +68,7 @@ def _refuse_unwritable(word: str) -> None:
         raise DataError(f"the word {word!r} {what}: it could not be saved", help="leave such words out")
 
 
-def encode_sentences(folder: Path, sentences: Sentences, words: WordList, config: TextConfig) -> Encoded:
+def encode_sentences(folder: Path, sentences: Sentences, words: WordVocabulary, config: WordTextConfig) -> Encoded:
     """Encode sentences into a folder, which must not exist; words that have no vector are left out.
 
     Raises:

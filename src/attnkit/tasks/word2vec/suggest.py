@@ -9,7 +9,7 @@ _LOOKED_AT = 50_000
 """The most frequent words alone: comparing takes some microseconds each."""
 
 
-def near(word: str, words: Sequence[str], n: int = 3) -> list[str]:
+def suggest(word: str, words: Sequence[str], n: int = 3) -> list[str]:
     """Return up to ``n`` words of a list that are spelt like one that is not in it, the nearest first."""
     short = word[:64]
     folded = short.casefold()

@@ -17,7 +17,7 @@ from torch import Tensor
 from attnkit.data.words import Encoded
 from attnkit.kernels.sampling import key_of
 from attnkit.kernels.windows_in_numpy import windows
-from attnkit.kernels.word2vec import Tally, Text, Weights
+from attnkit.kernels.word2vec import PieceStats, Text, Weights
 from attnkit.models.word2vec import Word2Vec
 from attnkit.runtime.devices import choose_device, set_threads
 from attnkit.tasks.word2vec.config import Word2VecConfig
@@ -56,7 +56,7 @@ class TorchLoops:
 
     def piece(
         self, weights: Weights, text: Text, span: tuple[int, int], key: int, alphas: tuple[float, float]
-    ) -> Tally:
+    ) -> PieceStats:
         """Train on the centre words at the positions [span[0], span[1]); on CUDA ``settle`` brings the weights back.
 
         The learning rate falls in steps, one for each batch. With loss full the terms are -log P(o|c), one for each
@@ -73,7 +73,7 @@ class TorchLoops:
             here = places[begin : begin + self._size]
             done = (int(at[here[0]]) - span[0]) / (span[1] - span[0])
             steps.step(_gather(parts, self._tensor(here), window), alphas[0] + (alphas[1] - alphas[0]) * done)
-        return Tally(float(steps.loss), steps.terms, last - first)
+        return PieceStats(float(steps.loss), steps.terms, last - first)
 
     def settle(self) -> None:
         """Copy what another device holds into the matrices that it came from."""

@@ -7,22 +7,22 @@ from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from attnkit.data.prepared_dir import Stage, Warned
+from attnkit.data.prepared_dir import StatusEvent, WarningEvent
 from attnkit.distributed.processes import release_free_memory, release_library
-from attnkit.engine.stopping import stopped
+from attnkit.engine.stopping import stop_error
 from attnkit.errors import UsageError
 from attnkit.tasks.word2vec import matrices as mats
 from attnkit.tasks.word2vec.checkpoint import State
 from attnkit.tasks.word2vec.config import Word2VecConfig
 from attnkit.tasks.word2vec.initial import begin_from, refuse_unfit
-from attnkit.tasks.word2vec.run_writer import Keeper
+from attnkit.tasks.word2vec.run_writer import Word2VecRunWriter
 from attnkit.tasks.word2vec.text import encoded_text
-from attnkit.tasks.word2vec.trainer import Progress, course
-from attnkit.tasks.word2vec.workload import Work, begin_work, refuse_unavailable
+from attnkit.tasks.word2vec.trainer import Progress, train_slices
+from attnkit.tasks.word2vec.workload import Workload, build_workload, refuse_unavailable
 
 
 @dataclass(frozen=True)
-class Begun:
+class Word2VecStarted:
     """Training starts or goes on."""
 
     step: int
@@ -34,7 +34,7 @@ class Begun:
 
 
 @dataclass(frozen=True)
-class Finished:
+class Word2VecFinished:
     """The run is complete."""
 
     step: int
@@ -48,7 +48,7 @@ class Finished:
     """Nothing was left to do."""
 
 
-Event = Stage | Warned | Begun | Progress | Finished
+Event = StatusEvent | WarningEvent | Word2VecStarted | Progress | Word2VecFinished
 
 
 def _never() -> bool:
@@ -60,7 +60,7 @@ def _silent(text: str) -> None:
 
 
 @dataclass(frozen=True)
-class Request:
+class Word2VecRequest:
     """What to train and where to keep it."""
 
     config: Word2VecConfig
@@ -73,7 +73,7 @@ class Request:
     """Hears how far the encoding of the text is."""
 
 
-def train(request: Request) -> Generator[Event, None, None]:
+def train(request: Word2VecRequest) -> Generator[Event, None, None]:
     """Train, or go on where an interrupted run of the same configuration stopped.
 
     Raises:
@@ -85,8 +85,8 @@ def train(request: Request) -> Generator[Event, None, None]:
     begins_with = request.config.init_from
     if begins_with is not None and Path(begins_with).resolve() == request.path.resolve():
         raise UsageError("a run cannot begin with its own vectors", where="--init-from", help="choose another -o")
-    with Keeper(request.path, request.config, request.overwrite, request.stop is not None) as keeper:
-        yield from map(Warned, keeper.warnings)
+    with Word2VecRunWriter(request.path, request.config, request.overwrite, request.stop is not None) as keeper:
+        yield from map(WarningEvent, keeper.warnings)
         if keeper.state.finished:
             keeper.finish()
             yield finished(request.config, keeper.state, count_words(keeper), already=True)
@@ -94,36 +94,38 @@ def train(request: Request) -> Generator[Event, None, None]:
             yield from _go_on(request, keeper)
 
 
-def _go_on(request: Request, keeper: Keeper) -> Iterator[Event]:
+def _go_on(request: Word2VecRequest, keeper: Word2VecRunWriter) -> Iterator[Event]:
     config, folder = request.config, keeper.folder
     refuse_unavailable(config)
     if keeper.checkpoint is None:
         refuse_unfit(config)
     if not folder.data_path.exists():
-        yield Stage("counting and encoding the words")
+        yield StatusEvent("counting and encoding the words")
     encoded = encoded_text(config.data, folder.data_path, request.tell)
-    yield from map(Warned, encoded.warnings)
-    work = begin_work(config, encoded, folder.data_path, request.tell)
+    yield from map(WarningEvent, encoded.warnings)
+    work = build_workload(config, encoded, folder.data_path, request.tell)
     release_library("libllvmlite")
     known = len(keeper.warnings)
     state = keeper.restore(encoded, config.epochs * work.n_pieces)
-    yield from map(Warned, keeper.warnings[known:])
+    yield from map(WarningEvent, keeper.warnings[known:])
     matrices = mats.empty(work.shapes)
     if keeper.checkpoint is not None:
         mats.fill(matrices, work.shapes, keeper.checkpoint)
     else:
         work.begin(matrices)
-        yield from map(Stage, begin_from(config, encoded.words, matrices))
+        yield from map(StatusEvent, begin_from(config, encoded.words, matrices))
     n_words = len(encoded.words)
-    yield Begun(state.step, n_words, encoded.n_raw, work.where)
+    yield Word2VecStarted(state.step, n_words, encoded.n_raw, work.where)
     del encoded  # the words take more memory than all else that is not trained
     release_free_memory()
     yield from _train(request, keeper, work, matrices, n_words)
 
 
-def _train(request: Request, keeper: Keeper, work: Work, matrices: mats.Matrices, n_words: int) -> Iterator[Event]:
+def _train(
+    request: Word2VecRequest, keeper: Word2VecRunWriter, work: Workload, matrices: mats.Matrices, n_words: int
+) -> Iterator[Event]:
     config, state, saved = request.config, keeper.state, time.monotonic()
-    for progress in course(config, work, matrices, state, request.stop or _never):
+    for progress in train_slices(config, work, matrices, state, request.stop or _never):
         state = progress.state
         for record in progress.records:
             keeper.log(record, 60 * state.minutes)
@@ -133,18 +135,18 @@ def _train(request: Request, keeper: Keeper, work: Work, matrices: mats.Matrices
         yield progress
     if not state.finished:
         keeper.save(matrices, work.shapes, state)
-        raise stopped(state.step)
+        raise stop_error(state.step)
     keeper.finish()
     yield finished(config, state, n_words)
 
 
-def finished(config: Word2VecConfig, state: State, n_words: int, already: bool = False) -> Finished:
+def finished(config: Word2VecConfig, state: State, n_words: int, already: bool = False) -> Word2VecFinished:
     """Return what there is to say of a run that is complete."""
     rate = state.raw * config.epochs / (60 * state.minutes) if state.minutes else 0.0
-    return Finished(state.step, n_words, config.dim, state.loss, state.minutes, rate, already)
+    return Word2VecFinished(state.step, n_words, config.dim, state.loss, state.minutes, rate, already)
 
 
-def count_words(keeper: Keeper) -> int:
+def count_words(keeper: Word2VecRunWriter) -> int:
     """Return how many words have vectors in a finished run."""
     from attnkit.tasks.word2vec.checkpoint import read_words
 

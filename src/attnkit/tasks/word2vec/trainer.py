@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from attnkit.errors import DivergedError
-from attnkit.kernels.word2vec import Tally
+from attnkit.kernels.word2vec import PieceStats
 from attnkit.tasks.word2vec.checkpoint import Pending, State
 from attnkit.tasks.word2vec.config import Word2VecConfig
-from attnkit.tasks.word2vec.hogwild import open_legs
+from attnkit.tasks.word2vec.hogwild import open_worker_pool
 from attnkit.tasks.word2vec.matrices import Matrices
-from attnkit.tasks.word2vec.workload import Work, copies
+from attnkit.tasks.word2vec.workload import Workload, copies
 
 _RECORDS = 200
 """Lines of the log of a whole run, about."""
@@ -42,18 +42,18 @@ class Progress:
         return self.state.step / self.state.n_steps
 
 
-def course(
-    config: Word2VecConfig, work: Work, matrices: Matrices, state: State, stop: Callable[[], bool]
+def train_slices(
+    config: Word2VecConfig, work: Workload, matrices: Matrices, state: State, stop: Callable[[], bool]
 ) -> Iterator[Progress]:
     """Train from where ``state`` stands until the end, or until a stop is asked for; yields after each leg.
 
     Raises:
         DivergedError: the loss is no number any more.
     """
-    with open_legs(work, matrices, config.threads, copies(config), stop) as legs:
+    with open_worker_pool(work, matrices, config.threads, copies(config), stop) as legs:
         while state.step < state.n_steps:
             began = time.monotonic()
-            tallies = legs.leg(*divmod(state.step, work.n_pieces))
+            tallies = legs.run_slice(*divmod(state.step, work.n_pieces))
             seconds = time.monotonic() - began
             after, records = _counted(work, state, tallies)
             state = after.model_copy(update={"minutes": state.minutes + seconds / 60})
@@ -64,7 +64,7 @@ def course(
                 return
 
 
-def _counted(work: Work, state: State, tallies: Sequence[Tally]) -> tuple[State, list[dict[str, object]]]:
+def _counted(work: Workload, state: State, tallies: Sequence[PieceStats]) -> tuple[State, list[dict[str, object]]]:
     """Return the state after some pieces, and the lines of the log that they complete."""
     every = max(1, state.n_steps // _RECORDS)
     step, pending, loss, trained = state.step, state.pending, state.loss, state.trained

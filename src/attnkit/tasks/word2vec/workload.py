@@ -15,10 +15,10 @@ from attnkit.errors import UsageError
 from attnkit.kernels.huffman import huffman
 from attnkit.kernels.jit import has_numba
 from attnkit.kernels.sampling import alias_table, keep_thresholds, key_of
-from attnkit.kernels.word2vec import Loops, Recipe, Tables, Tally, Text, Weights
+from attnkit.kernels.word2vec import LookupTables, Loops, LoopSpec, PieceStats, Text, Weights
 from attnkit.tasks.word2vec.config import Word2VecConfig
 from attnkit.tasks.word2vec.matrices import INPUTS, OUTPUTS, Matrices, Shape, draw, shapes
-from attnkit.tasks.word2vec.plan import Falling, borders, piece_size
+from attnkit.tasks.word2vec.plan import LinearDecay, chunk_boundaries, piece_size
 from attnkit.text.subwords import Subwords
 
 FEW = 2000
@@ -26,7 +26,7 @@ FEW = 2000
 many times at once, under weights that none of its steps has seen."""
 
 
-class Work(Protocol):
+class Workload(Protocol):
     """One epoch of numbered pieces, each a pure function of the matrices it begins with, and of the epoch."""
 
     shapes: dict[str, Shape]
@@ -42,7 +42,7 @@ class Work(Protocol):
         """Fill fresh matrices with what a run begins with."""
         ...
 
-    def piece(self, matrices: Matrices, epoch: int, number: int) -> Tally:
+    def piece(self, matrices: Matrices, epoch: int, number: int) -> PieceStats:
         """Do one piece; between ``settle`` and the first one the matrices are the caller's."""
         ...
 
@@ -55,12 +55,12 @@ class Work(Protocol):
         ...
 
 
-class Engine(Protocol):
+class Backend(Protocol):
     """Who trains on a piece of text: compiled loops, or torch."""
 
     def piece(
         self, weights: Weights, text: Text, span: tuple[int, int], key: int, alphas: tuple[float, float]
-    ) -> Tally:
+    ) -> PieceStats:
         """Train on the centre words at the positions of ``span``, in place."""
         ...
 
@@ -68,18 +68,18 @@ class Engine(Protocol):
 class TextWork:
     """Pieces of encoded text, for skip-gram and CBOW."""
 
-    def __init__(self, config: Word2VecConfig, encoded: Encoded, engine: Engine, where: str) -> None:
+    def __init__(self, config: Word2VecConfig, encoded: Encoded, engine: Backend, where: str) -> None:
         """Cut up the text; nothing of it is read."""
         store = encoded.store
         self.shapes, self.where = shapes(config, len(encoded.words)), where
         self.concurrent = not config.needs_torch
         slow = config.loss == "full" and config.device != "cuda"  # each word is held against all others
-        self.borders = borders(store.offsets, piece_size(int(store.offsets[-1]), copies(config), slow))
+        self.borders = chunk_boundaries(store.offsets, piece_size(int(store.offsets[-1]), copies(config), slow))
         self.n_pieces = len(self.borders) - 1
         self._config, self._engine = config, engine
         self._text = Text(store.ids, store.offsets)
         self._pages = Pages(store.ids)
-        self._falling = Falling(config.alpha, config.min_alpha, config.epochs * self._n_words)
+        self._falling = LinearDecay(config.alpha, config.min_alpha, config.epochs * self._n_words)
 
     @property
     def _n_words(self) -> int:
@@ -89,7 +89,7 @@ class TextWork:
         """Draw the inputs; the outputs stay 0."""
         draw(matrices[INPUTS], self.shapes[INPUTS].width, self._config.seed)
 
-    def piece(self, matrices: Matrices, epoch: int, number: int) -> Tally:
+    def piece(self, matrices: Matrices, epoch: int, number: int) -> PieceStats:
         """Train on one piece."""
         first, last = (int(place) for place in self.borders[number : number + 2])
         done = epoch * self._n_words
@@ -134,7 +134,7 @@ def copies(config: Word2VecConfig) -> int:
     return config.threads if config.deterministic and not config.needs_torch else 1
 
 
-def begin_work(config: Word2VecConfig, encoded: Encoded, folder: Path, tell: Callable[[str], None]) -> Work:
+def build_workload(config: Word2VecConfig, encoded: Encoded, folder: Path, tell: Callable[[str], None]) -> Workload:
     """Return the work of a configuration on encoded text; ``folder`` is where more of it may be kept.
 
     Raises:
@@ -142,9 +142,9 @@ def begin_work(config: Word2VecConfig, encoded: Encoded, folder: Path, tell: Cal
     """
     refuse_few(config, len(encoded.words))
     if config.method == "glove":
-        from attnkit.tasks.word2vec.glove import GloveWork
+        from attnkit.tasks.word2vec.glove import GloveWorkload
 
-        return GloveWork(config, encoded, folder, tell)
+        return GloveWorkload(config, encoded, folder, tell)
     if config.needs_torch or not has_numba():
         from attnkit.tasks.word2vec.torch_loop import TorchLoops
 
@@ -185,7 +185,7 @@ def _compiled(config: Word2VecConfig, encoded: Encoded) -> Loops:
     assert config.method != "glove"
     assert config.context != "concat"
     assert config.loss != "full"
-    recipe = Recipe(
+    recipe = LoopSpec(
         method=config.method,
         context=config.context,
         output=config.loss,
@@ -199,10 +199,10 @@ def _compiled(config: Word2VecConfig, encoded: Encoded) -> Loops:
     return Loops(recipe, tables(config, encoded), encoded.store.ids.dtype)
 
 
-def tables(config: Word2VecConfig, encoded: Encoded) -> Tables:
+def tables(config: Word2VecConfig, encoded: Encoded) -> LookupTables:
     """Return what loops look up by word."""
     counts = encoded.words.counts
-    found = Tables(keep_thresholds(counts, config.sample))
+    found = LookupTables(keep_thresholds(counts, config.sample))
     if config.loss == "negative":
         prob, alias = alias_table(counts, config.ns_exponent)
         found = replace(found, prob=prob, alias=alias)

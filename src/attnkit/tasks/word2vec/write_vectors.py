@@ -10,13 +10,13 @@ from attnkit.formats.npy import write_npy
 from attnkit.formats.word_vectors import projector
 from attnkit.formats.word_vectors.binary import write_binary
 from attnkit.formats.word_vectors.formats import Format
-from attnkit.formats.word_vectors.table import Table, finite_blocks
+from attnkit.formats.word_vectors.table import VectorTable, finite_blocks
 from attnkit.formats.word_vectors.tensors import words_text, write_tensors
 from attnkit.formats.word_vectors.text import write_lines
 from attnkit.io import atomic
 
 
-def write_vectors(path: Path, table: Table, format: Format) -> None:
+def write_vectors(path: Path, table: VectorTable, format: Format) -> None:
     """Write vectors. ``projector`` makes a folder, ``npy`` a list of words (``.words.txt``) beside its file.
 
     Raises:
@@ -35,7 +35,7 @@ def write_vectors(path: Path, table: Table, format: Format) -> None:
         _write(stream.buffer, table, format)
 
 
-def _write(stream: BinaryIO, table: Table, format: Format) -> None:
+def _write(stream: BinaryIO, table: VectorTable, format: Format) -> None:
     if format == "npy":
         write_npy(stream, (rows for _, rows in finite_blocks(table)))
     elif format == "safetensors":
@@ -46,11 +46,11 @@ def _write(stream: BinaryIO, table: Table, format: Format) -> None:
         write_lines(stream, table, head=format != "glove")
 
 
-def _write_projector(path: Path, table: Table) -> None:
+def _write_projector(path: Path, table: VectorTable) -> None:
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise UsageError(f"{path} exists, and is no empty folder", help="name a new folder")
     metadata = projector.metadata_text(table)
-    with atomic.new_folder(path) as folder:
-        with atomic.create(folder / projector.VECTORS) as stream:
+    with atomic.atomic_dir(path) as folder:
+        with atomic.create_exclusive(folder / projector.VECTORS) as stream:
             projector.write_rows(stream, table)
-        atomic.write_into(folder / projector.METADATA, metadata)
+        atomic.write_new_file(folder / projector.METADATA, metadata)

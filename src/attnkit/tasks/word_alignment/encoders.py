@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Protocol
 
-from attnkit.text.config import MOST_ENTRIES
+from attnkit.text.config import MAX_ENTRIES
 from attnkit.text.tokenizer import Tokenizer, load
 
 _LONGEST = 1000  # characters of a word
 
 
-class Units(Protocol):
+class AlignmentEncoder(Protocol):
     """What turns lines into numbers."""
 
     def encode(self, lines: list[str]) -> list[list[int]]:
@@ -24,10 +24,10 @@ class Units(Protocol):
         ...
 
 
-class Words:
+class WordEncoder:
     """Words between white space, numbered as they come. Number 0 is for those beyond the most that are told apart."""
 
-    def __init__(self, most: int = MOST_ENTRIES) -> None:
+    def __init__(self, most: int = MAX_ENTRIES) -> None:
         self.names: list[str] = [""]
         self._most = most
         self._numbers: dict[str, int] = {}
@@ -49,7 +49,7 @@ class Words:
         return self._numbers[word]
 
 
-class Tokens:
+class TokenEncoder:
     """Tokens of a vocabulary."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
@@ -65,7 +65,7 @@ class Tokens:
         return self.tokenizer.encode([line if line.strip() else "" for line in lines])
 
 
-def units_of(run: Path | None, vocab: Path | None, tgt_vocab: Path | None) -> tuple[Units, Units]:
+def units_of(run: Path | None, vocab: Path | None, tgt_vocab: Path | None) -> tuple[AlignmentEncoder, AlignmentEncoder]:
     """Return the units of both sides: a run's tokens, or those of vocabulary files (one serves both), or words.
 
     Raises:
@@ -76,8 +76,8 @@ def units_of(run: Path | None, vocab: Path | None, tgt_vocab: Path | None) -> tu
         from attnkit.engine.load import read_tokenizers  # which loads torch
 
         src, tgt = read_tokenizers(RunFolder(run).checkpoint(None)[0])
-        return Tokens(src), Tokens(tgt)
+        return TokenEncoder(src), TokenEncoder(tgt)
     if vocab is not None:
         tokenizer = load(vocab)
-        return Tokens(tokenizer), Tokens(load(tgt_vocab) if tgt_vocab else tokenizer)
-    return Words(), Words()
+        return TokenEncoder(tokenizer), TokenEncoder(load(tgt_vocab) if tgt_vocab else tokenizer)
+    return WordEncoder(), WordEncoder()

@@ -1,7 +1,7 @@
 """Which words of two line-aligned files belong together: a dictionary, and links word by word (IBM Model 1).
 
 Memory: what ``kernels.ibm1`` says, 4 bytes more for each word, and some 200 for each distinct one where there is no
-vocabulary. Of those a side has at most ``text.config.MOST_ENTRIES``; words that come later are all one.
+vocabulary. Of those a side has at most ``text.config.MAX_ENTRIES``; words that come later are all one.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnkit.errors import DataError, UsageError
-from attnkit.kernels.alignment_grid import Corpus
-from attnkit.kernels.ibm1 import Table, begin_table, best_links, fastest, improve
-from attnkit.tasks.word_alignment.encoders import Tokens, Words, units_of
+from attnkit.kernels.alignment_grid import AlignmentCorpus
+from attnkit.kernels.ibm1 import TranslationTable, best_links, em_step, fastest, init_table
+from attnkit.tasks.word_alignment.encoders import TokenEncoder, WordEncoder, units_of
 from attnkit.tasks.word_alignment.symmetrize import Links, Method, symmetrize
 from attnkit.text.parallel import read_parallel
 from attnkit.text.translation_lexicon import lexicon_lines, most_frequent, select
@@ -29,7 +29,7 @@ _WINDOW = 4096  # lines that are encoded together
 
 
 @dataclass(frozen=True)
-class Request:
+class AlignRequest:
     """What ``attnkit align`` is asked to do."""
 
     src: Path
@@ -80,7 +80,7 @@ class Report:
 class Aligner:
     """Reads two files once and learns from them; then the dictionary and the links can be had."""
 
-    def __init__(self, request: Request, progress: Callable[[str], None] = lambda text: None) -> None:
+    def __init__(self, request: AlignRequest, progress: Callable[[str], None] = lambda text: None) -> None:
         """Read the text. Raises ``DataError`` where line counts differ or there is nothing to align."""
         _check(request)
         self.request = request
@@ -121,7 +121,7 @@ class Aligner:
             self.report.links += len(found)
             yield found
 
-    def _read(self) -> Corpus:
+    def _read(self) -> AlignmentCorpus:
         src, tgt = array("i"), array("i")
         src_starts, tgt_starts = array("q", [0]), array("q", [0])
         pairs = read_parallel(self.request.src, self.request.tgt)
@@ -143,7 +143,7 @@ class Aligner:
             )
             raise DataError(what, where=str(self.request.src))
         words = (_array(src, np.int32), _array(src_starts, np.int64), _array(tgt, np.int32))
-        return Corpus(*words, _array(tgt_starts, np.int64), self.units[0].size, self.units[1].size)
+        return AlignmentCorpus(*words, _array(tgt_starts, np.int64), self.units[0].size, self.units[1].size)
 
     def _counts(self, left: list[int], right: list[int]) -> bool:
         """Count a pair of lines and return whether it is aligned."""
@@ -159,9 +159,9 @@ class Aligner:
             return True
         return False
 
-    def _learn(self, name: str, corpus: Corpus) -> Table:
+    def _learn(self, name: str, corpus: AlignmentCorpus) -> TranslationTable:
         self._progress(f"{name}: collecting pairs of words")
-        table = begin_table(corpus, null_prob=self.request.null_prob, most=self.request.max_pairs)
+        table = init_table(corpus, null_prob=self.request.null_prob, most=self.request.max_pairs)
         self.report.word_pairs = max(self.report.word_pairs, len(table.keys))
         self.report.forgotten += table.n_lost
         found: list[float] = []
@@ -173,17 +173,17 @@ class Aligner:
             def seen(n_lines: int, said: str = prefix + last) -> None:
                 self._progress(f"{said}, {100 * n_lines // corpus.n_pairs} %")
 
-            likelihood = improve(table, corpus, self._loops, seen)
+            likelihood = em_step(table, corpus, self._loops, seen)
             found.append(math.exp(min(700.0, -likelihood / len(corpus.tgt))))
         return table
 
-    def _choose(self, table: Table, corpus: Corpus) -> NDArray[np.int32]:
+    def _choose(self, table: TranslationTable, corpus: AlignmentCorpus) -> NDArray[np.int32]:
         links = np.empty(len(corpus.tgt), np.int32)
         for begin, end, found in best_links(table, corpus, self._loops):
             links[corpus.tgt_starts[begin] : corpus.tgt_starts[end]] = found
         return links
 
-    def _entries(self, table: Table) -> Iterator[str]:
+    def _entries(self, table: TranslationTable) -> Iterator[str]:
         kept = np.flatnonzero((table.probs >= self.request.min_prob) & (table.probs > 0))
         rows, targets = np.divmod(table.keys[kept], table.n_tgt)
         probs = table.probs[kept]
@@ -191,11 +191,11 @@ class Aligner:
         vocabularies: tuple[str, str] | None = None
         frequent: list[int] = []
         src, tgt = self.units
-        if isinstance(src, Words) and isinstance(tgt, Words):
+        if isinstance(src, WordEncoder) and isinstance(tgt, WordEncoder):
             named = (rows != 1) & (targets != 0)  # number 0 is many words
             rows, targets, probs = rows[named], targets[named], probs[named]
             names = (src.names, tgt.names)
-        elif isinstance(src, Tokens) and isinstance(tgt, Tokens):
+        elif isinstance(src, TokenEncoder) and isinstance(tgt, TokenEncoder):
             vocabularies = (src.tokenizer.fingerprint, tgt.tokenizer.fingerprint)
             frequent = most_frequent(self.corpus.tgt, tgt.size)
         entries = select(rows - 1, targets, probs, self.request.best)
@@ -225,7 +225,7 @@ def _array(values: array[int], dtype: Any) -> NDArray[Any]:
     return np.frombuffer(values, dtype) if len(values) else np.empty(0, dtype)
 
 
-def _check(request: Request) -> None:
+def _check(request: AlignRequest) -> None:
     """Refuse what cannot be meant."""
     for refused, what in (
         (request.run and (request.vocab or request.tgt_vocab), "--run has its own vocabularies: leave out --vocab"),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from attnkit.plotting.attention_maps import Map, Sentence, entropies, shown
-from attnkit.plotting.html import as_json, put_together
+from attnkit.plotting.attention_maps import AttentionExample, AttentionMap, entropies, shown
+from attnkit.plotting.html import as_json, render_page
 from attnkit.plotting.html.attention.pack import Packed, pack_all
 
 HERE = "attnkit.plotting.html.attention"
@@ -14,7 +14,7 @@ SCRIPTS = ("read.js", "matrix.js", "lines.js", "overview.js", "tree.js", "main.j
 """Parts of the one script, in their order."""
 
 
-def build_page(sentences: Sequence[Sentence], facts: Mapping[str, str]) -> str:
+def build_page(sentences: Sequence[AttentionExample], facts: Mapping[str, str]) -> str:
     """Return an HTML document that shows the sentences; ``facts`` says what made them, in words.
 
     Nothing in it leads elsewhere, and a policy in it forbids that anything could: no request, no further script, no
@@ -28,10 +28,10 @@ def build_page(sentences: Sequence[Sentence], facts: Mapping[str, str]) -> str:
         "digits": [each.digits for each in packed],
     }
     weights = "\n".join(_weights(number, each) for number, each in enumerate(packed))
-    return put_together(HERE, SCRIPTS, _title(sentences), {"DATA": as_json(data), "WEIGHTS": weights})
+    return render_page(HERE, SCRIPTS, _title(sentences), {"DATA": as_json(data), "WEIGHTS": weights})
 
 
-def _sentence(sentence: Sentence) -> dict[str, Any]:
+def _sentence(sentence: AttentionExample) -> dict[str, Any]:
     return {
         "source": shown(sentence.source),
         "target": shown(sentence.target),
@@ -42,7 +42,7 @@ def _sentence(sentence: Sentence) -> dict[str, Any]:
     }
 
 
-def _map(map: Map) -> dict[str, Any]:
+def _map(map: AttentionMap) -> dict[str, Any]:
     return {
         "kind": map.kind,
         "title": map.title,
@@ -67,6 +67,6 @@ def _weights(number: int, packed: Packed) -> str:
     return f'<script type="text/plain" id="weights-{number}">{packed.text}</script>'
 
 
-def _title(sentences: Sequence[Sentence]) -> str:
+def _title(sentences: Sequence[AttentionExample]) -> str:
     first = shown(sentences[0].source) if sentences else ""
     return f"Attention: {first[:60]}{'…' if len(first) > 60 else ''}"

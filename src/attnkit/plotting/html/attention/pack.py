@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from attnkit.plotting.attention_maps import Map
+from attnkit.plotting.attention_maps import AttentionMap
 
 MOST, LEAST = 4, 2
 """Decimals of a weight."""
@@ -29,7 +29,7 @@ class Packed:
     text: str
 
 
-def pack(map: Map, digits: int) -> Packed:
+def pack(map: AttentionMap, digits: int) -> Packed:
     """Return the weights of a map and the mean of each layer's heads, (L, H + 1, T, S), rounded to decimals."""
     rows = np.nan_to_num(np.asarray(map.weights, np.float64), nan=0.0, posinf=6.5, neginf=0.0)
     rows = np.concatenate([rows, rows.mean(1, keepdims=True)], 1)
@@ -39,7 +39,7 @@ def pack(map: Map, digits: int) -> Packed:
     return Packed(digits, base64.b64encode(zlib.compress(planes, 6)).decode("ascii"))
 
 
-def pack_all(maps: Sequence[Map], room: int = ROOM) -> list[Packed]:
+def pack_all(maps: Sequence[AttentionMap], room: int = ROOM) -> list[Packed]:
     """Return all maps packed, each with as many decimals as fit; the first ones come first."""
     finest = [pack(map, MOST) for map in maps]
     if sum(len(packed.text) for packed in finest) <= room:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnkit.plotting.attention_maps import shown
-from attnkit.plotting.html import as_json, put_together
+from attnkit.plotting.html import as_json, render_page
 
 HERE = "attnkit.plotting.html.projection"
 SCRIPTS = ("vectors.js", "map.js", "main.js")
@@ -54,7 +54,7 @@ def build_projection(projection: Projection) -> str:
         "width": numbers.shape[1],
     }
     parts = {"DATA": as_json(data), "VECTORS": packed(numbers)}
-    return put_together(HERE, SCRIPTS, "Word vectors in two dimensions", parts)
+    return render_page(HERE, SCRIPTS, "Word vectors in two dimensions", parts)
 
 
 def coordinates(points: NDArray[np.float64]) -> NDArray[np.int64]:
