@@ -84,10 +84,37 @@ KEYS = {
     **_same("model.gated model.d_word model.d_sentence model.d_attention masking.share noise.drop noise.mask"),
     **_same("noise.shuffle data.length data.documents data.isolated finetuning.frozen finetuning.layer_decay"),
     **_same("finetuning.class_weights data.windows.max_length data.windows.stride masking.span_words masking.span_end"),
-    **{},
+    **{
+        "optimization.decay_share": "optimization.decay_fraction",
+        "optimization.min_rate": "optimization.min_lr_ratio",
+        "optimization.accumulate": "optimization.gradient_accumulation_steps",
+        "optimization.max_tokens": "optimization.batch_tokens",
+        "noise.drop": "noise.word_dropout",
+        "noise.mask": "noise.mask_prob",
+        "noise.shuffle": "noise.shuffle_prob",
+        "masking.share": "masking.mask_prob",
+        "masking.span_end": "masking.span_geometric_p",
+        "masking.span_words": "masking.max_span_words",
+        "model.gated": "model.glu",
+        "model.tied": "model.tie_embeddings",
+        "model.start": "model.decoder_init",
+        "model.query": "model.attention_query",
+        "data.isolated": "data.isolate_documents",
+        "data.length": "data.sequence_length",
+        "data.documents": "data.document_format",
+        "finetuning.frozen": "finetuning.freeze_layers",
+        "finetuning.layer_decay": "finetuning.layerwise_lr_decay",
+        "evaluation.samples": "evaluation.n_samples",
+    },
 }
-TASKS = {**_same("translation autoencode classify mlm clm text-classify tag answer word2vec"), **{}}
-FINETUNE_TASKS = {**_same("classify tag answer"), **{}}
+TASKS = {
+    **_same("translation autoencode classify mlm clm text-classify tag answer word2vec"),
+    **{"text-classify": "text-classification", "tag": "token-classification", "answer": "question-answering"},
+}
+FINETUNE_TASKS = {
+    **_same("classify tag answer"),
+    **{"classify": "text-classification", "tag": "token-classification", "answer": "question-answering"},
+}
 CHOICES = {**_same("english-french reverse summary code reviews"), **{}}
 
 MASKED_KEYS = re.compile(r"minutes|seconds|per_second|speed|elapsed|^check$|version|mebibytes|megabytes|bytes$")

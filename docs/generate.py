@@ -18,7 +18,7 @@ from pydantic import BaseModel
 from typer.models import OptionInfo
 
 from attnkit.cli.main import COMMANDS, GROUPS
-from attnkit.engine.registry import KINDS as TASKS
+from attnkit.engine.registry import TASKS
 from attnkit.engine.run_config import RunConfig
 
 FOLDER = Path(__file__).parent / "reference"
