@@ -98,6 +98,19 @@ def test_generated_pages_are_as_the_sources_say(page: str) -> None:
     assert module.PAGES[page]() == read(f"docs/reference/{page}")
 
 
+@pytest.mark.parametrize("name", [name for name in DOCUMENTS if not name.endswith("reference/configuration.md")])
+def test_keys_exist(name: str) -> None:
+    """A dotted name whose first part is a section names one of its keys, or a part of one."""
+    known = set(re.findall(r"^\| `([\w.]+)` \|", read("docs/reference/configuration.md"), re.MULTILINE))
+    sections = {key.split(".")[0] for key in known if "." in key}
+    settings = re.findall(r"--set ([\w.]+)=", read(name))
+    named = [
+        key for key in re.findall(r"`([a-z_]+\.[a-z_.]+[a-z])(?:=[^`]*)?`", read(name)) if key.split(".")[0] in sections
+    ]
+    others = {"data.py", "model.safetensors", "KEY", "K"}
+    assert sorted({*settings, *named} - known - others) == []
+
+
 def test_every_command_is_in_the_guides() -> None:
     shown = {line.split()[1] for name in DOCUMENTS if "reference" not in name for line in commands_in(read(name))}
     assert sorted({*COMMANDS} - shown) == []
