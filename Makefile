@@ -1,11 +1,12 @@
 # Two commands: `make demo` shows the toolkit at work, `make test` checks it. Each makes its own environment.
-# `make durability` kills and stops a great many commands, `make browser` looks at pages: .ci/run does both too.
+# `make durability` kills and stops many commands, `make browser` opens pages in Chromium: .ci/run does both too.
+# `make docs` writes the reference pages of commands and configuration keys from the sources.
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 STAMP = $(VENV)/.installed
 
-.PHONY: demo test lint types unit durability browser clean
+.PHONY: demo test lint types unit durability browser docs clean
 
 $(STAMP): pyproject.toml constraints.txt
 	@test -d $(VENV) || $(PYTHON) -m venv $(VENV)
@@ -20,8 +21,8 @@ test: lint
 	@$(MAKE) --no-print-directory -j2 types unit
 
 lint: $(STAMP)
-	$(BIN)/ruff check src tests benchmarks examples
-	$(BIN)/ruff format --check src tests benchmarks examples
+	$(BIN)/ruff check src tests benchmarks examples docs
+	$(BIN)/ruff format --check src tests benchmarks examples docs
 
 types: $(STAMP)
 	$(BIN)/mypy
@@ -34,6 +35,9 @@ durability: $(STAMP)
 
 browser: $(STAMP)
 	$(BIN)/pytest -m 'browser and not slow' tests/browser
+
+docs: $(STAMP)
+	$(BIN)/python docs/generate.py
 
 clean:
 	rm -rf $(VENV) demo-run build dist .pytest_cache .mypy_cache .ruff_cache

@@ -1,6 +1,6 @@
 """Write the reference pages that follow from the sources: commands and configuration keys.
 
-Run ``python docs/generate.py`` after a flag, a help text or a key has changed; a test compares the pages.
+Run ``make docs`` after a flag, a help text or a key has changed; a test compares the pages.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from attnkit.engine.registry import TASKS
 from attnkit.engine.run_config import RunConfig
 
 FOLDER = Path(__file__).parent / "reference"
-NOTE = "<!-- written by docs/generate.py: change the sources, then run it -->"
+NOTE = "<!-- generated from the sources: make docs -->"
 
 
 def commands() -> str:

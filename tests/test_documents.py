@@ -90,7 +90,7 @@ def test_readme_is_short() -> None:
 
 @pytest.mark.parametrize("page", ["commands.md", "configuration.md"])
 def test_generated_pages_are_as_the_sources_say(page: str) -> None:
-    """Run ``python docs/generate.py`` where this fails."""
+    """If this fails, run ``make docs``."""
     spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
