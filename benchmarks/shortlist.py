@@ -44,7 +44,7 @@ class Row(NamedTuple):
 
 def lexicon_key(options: argparse.Namespace) -> str:
     """Return a short name of a run's vocabularies and the text that a lexicon is made of."""
-    from attnkit.engine.load import load_run
+    from attnkit.tasks.translation.loading import load_run
 
     text = [[str(path.resolve()), path.stat().st_size] for path in (options.train_src, options.train_tgt)]
     return digest([load_run(options.run, device="cpu").vocabularies, text])
@@ -70,8 +70,8 @@ class Translators:
     """One model in each precision, with each shortlist in turn or none."""
 
     def __init__(self, options: argparse.Namespace, lexicons: dict[int, Path]) -> None:
+        from attnkit.data.inference_batches import Batching
         from attnkit.runtime.devices import set_threads
-        from attnkit.tasks.translation.search_pool import Batching
         from attnkit.tasks.translation.shortlist import Shortlist
         from attnkit.tasks.translation.translator import load_translator
 

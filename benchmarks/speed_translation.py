@@ -69,7 +69,7 @@ class Systems:
     """The workers of all systems, and the lines they translate."""
 
     def __init__(self, options: argparse.Namespace, work: Path, python: Path) -> None:
-        from attnkit.engine.load import load_run
+        from attnkit.tasks.translation.loading import load_run
 
         source = json.loads((work / "source.json").read_text())
         self.lengths = [len(ids) for ids in source["ids"]]
@@ -125,9 +125,9 @@ def prepare_files(options: argparse.Namespace, work: Path, result: Message) -> N
     from safetensors.torch import save_file
 
     from attnkit.conversion.convert import export_ctranslate2
-    from attnkit.engine.load import load_run
+    from attnkit.engine.searching import pad_sources
     from attnkit.io import atomic
-    from attnkit.tasks.translation.search_pool import pad_sources
+    from attnkit.tasks.translation.loading import load_run
     from attnkit.text.lines import read_lines
 
     run = load_run(options.run, device="cpu")

@@ -41,9 +41,9 @@ from peers import WORK, Message, digest, read_rows, update_rows
 from transfer_report import plots, report
 
 from attnkit import Vectors
-from attnkit.checkpoints.metadata import read_run_config
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.data.language_sampling import sampling_probabilities
+from attnkit.engine.checkpoint_metadata import read_run_config
 from attnkit.tasks.language_modeling.config import MlmConfig
 from attnkit.tasks.language_modeling.data import open_text
 

@@ -29,9 +29,9 @@ class Attnkit:
 
     def answer(self, message: Message) -> Message:
         """Return the texts of the first lines."""
+        from attnkit.data.inference_batches import Batching
         from attnkit.decoding.config import SearchConfig
         from attnkit.runtime.devices import set_threads
-        from attnkit.tasks.translation.search_pool import Batching
         from attnkit.tasks.translation.translator import load_translator
 
         set_threads(message["threads"])

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 if TYPE_CHECKING:
-    from attnkit.engine.load import LoadedRun
     from attnkit.engine.run_config import RunConfig
     from attnkit.engine.trainer import TrainingFinished
     from attnkit.tasks.translation.config import TranslationConfig
+    from attnkit.tasks.translation.loading import LoadedRun
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # beside other tests, threads that spin while they wait cost dearly
 
@@ -272,9 +272,9 @@ class Workshop:
         """Return a run of random weights, strong enough that translations differ and end, with a trained vocabulary."""
         import torch
 
-        from attnkit.engine.load import load_run
         from attnkit.models.build import build_model
         from attnkit.models.linear import pack
+        from attnkit.tasks.translation.loading import load_run
         from attnkit.text.tokenizer import EOS_ID
 
         other = load_run(trained, device="cpu")

@@ -49,7 +49,7 @@ def test_tokens_of_a_run(call: Call, workshop: Any, trained: Path, tmp_path: Pat
     code, out, _ = call("align", src, tgt, "--run", trained, "-o", book)
     n_lines = src.read_bytes().count(b"\n")
     assert code == 0 and out.count("\n") == n_lines
-    from attnkit.engine.load import load_run
+    from attnkit.tasks.translation.loading import load_run
 
     tokenizer = load_run(trained, device="cpu").src_tokenizer
     sizes = (tokenizer.vocab_size, tokenizer.vocab_size)

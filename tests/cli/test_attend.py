@@ -18,10 +18,10 @@ import pytest
 import torch
 from rich.cells import cell_len
 
-from attnkit.engine.load import load_run
 from attnkit.engine.loading import load_model
 from attnkit.models.attention.config import ALIGNMENT_NAMES
 from attnkit.tasks.text_classification.predict import Classifier
+from attnkit.tasks.translation.loading import load_run
 from attnkit.tasks.translation.translator import load_translator
 from attnkit.text.tokenizer import BOS_ID, EOS_ID
 

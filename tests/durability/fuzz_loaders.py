@@ -32,13 +32,13 @@ from attnkit.checkpoints.checkpoint import open_checkpoint
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.config import load_yaml, validate
 from attnkit.engine.averaging import average_run
-from attnkit.engine.load import load_run, read_config
 from attnkit.engine.resolve import resolve
 from attnkit.errors import AttnkitError
 from attnkit.tasks.autoencoding.vectors import build_vectors, open_vectors
 from attnkit.tasks.text_classification.data import build_documents, open_documents
 from attnkit.tasks.translation.config import TranslationConfig
 from attnkit.tasks.translation.data import open_prepared, prepare
+from attnkit.tasks.translation.loading import load_run, read_config
 from attnkit.tasks.translation.score import score_pairs
 from attnkit.tasks.translation.task import TrainRequest, train
 from attnkit.tasks.translation.translator import load_translator

@@ -15,8 +15,8 @@ import pytest
 from mutations import resign, vouch
 from stage import Case, Stage, make, perform
 
-from attnkit.engine.load import load_run
 from attnkit.errors import UsageError
+from attnkit.tasks.translation.loading import load_run
 from attnkit.tasks.translation.task import TrainRequest, train
 
 if TYPE_CHECKING:

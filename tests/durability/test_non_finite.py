@@ -20,13 +20,13 @@ from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.cli._progress import follow
 from attnkit.config import dump_yaml, load_yaml, validate
 from attnkit.engine import checkpointing as keeping
+from attnkit.engine import seq2seq_loss as likelihood
 from attnkit.engine.averaging import average_run
-from attnkit.engine.load import load_run
 from attnkit.errors import RunError
 from attnkit.tasks.translation import evaluate
-from attnkit.tasks.translation import loss as likelihood
 from attnkit.tasks.translation import task as translation
 from attnkit.tasks.translation.config import TranslationConfig
+from attnkit.tasks.translation.loading import load_run
 from attnkit.tasks.translation.task import TrainRequest, train
 from attnkit.training.loop import StepRecord
 

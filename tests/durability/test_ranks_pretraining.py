@@ -11,8 +11,8 @@ import pytest
 import safetensors.torch
 from rank_server import start
 
-from attnkit.checkpoints.metadata import read_run_config
 from attnkit.checkpoints.run_folder import RunFolder
+from attnkit.engine.checkpoint_metadata import read_run_config
 
 # Adam would turn rounding into steps where the gradient is zero if eps did not drown it. How long the rate rises would
 # hang on the limit, which differs here.

@@ -17,10 +17,10 @@ import pytest
 
 import attnkit
 from attnkit.cli.main import COMMANDS
-from attnkit.engine.dry_run import plan
-from attnkit.engine.load import load_run
 from attnkit.models.build import build_model
 from attnkit.models.config import TransformerConfig
+from attnkit.tasks.translation.dry_run import plan
+from attnkit.tasks.translation.loading import load_run
 
 pytestmark = pytest.mark.durable
 

@@ -19,19 +19,19 @@ from attnkit.analysis.verify import verify_run
 from attnkit.conversion.export_huggingface import export_huggingface
 from attnkit.conversion.import_huggingface import import_huggingface
 from attnkit.conversion.import_vocabulary import read_vocabulary
+from attnkit.engine.checkpoint_metadata import read_labels
 from attnkit.engine.inheritance import init_layer
-from attnkit.engine.load import read_tokenizer
 from attnkit.engine.loading import load_model
 from attnkit.engine.resolve import resolve
 from attnkit.engine.task import task_of
 from attnkit.engine.trainer import TrainRequest, train
+from attnkit.engine.vocabularies import read_tokenizer
 from attnkit.errors import DataError
 from attnkit.formats.huggingface.vocabulary import separators
 from attnkit.tasks.finetuning.predict_question_answering import Answerer
 from attnkit.tasks.finetuning.predict_text_classification import TextClassifier
 from attnkit.tasks.finetuning.question_answering_data import QaExamples
 from attnkit.tasks.language_modeling.fill_mask import FillMaskPipeline
-from attnkit.tasks.text_classification.data import read_labels
 from attnkit.text.squad import Paragraph, Question
 
 TUNED: dict[str, tuple[str, Any]] = {

@@ -24,10 +24,10 @@ from attnkit.conversion.export_huggingface import export_huggingface
 from attnkit.conversion.import_huggingface import import_huggingface
 from attnkit.conversion.import_vocabulary import read_vocabulary
 from attnkit.engine.inheritance import inherited
-from attnkit.engine.load import read_tokenizer
 from attnkit.engine.loading import load_model
 from attnkit.engine.resolve import resolve
 from attnkit.engine.trainer import TrainingFinished, TrainRequest, train
+from attnkit.engine.vocabularies import read_tokenizer
 from attnkit.errors import AttnkitError, DataError, RunError, UsageError
 from attnkit.models.bert import Bert
 from attnkit.models.gpt import Gpt

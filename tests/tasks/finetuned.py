@@ -13,13 +13,14 @@ from attnkit.checkpoints.logs import Status
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.checkpoints.weights import tensors_of
 from attnkit.config import dump_yaml, validate
-from attnkit.engine.load import read_tokenizer, to_bytes
+from attnkit.data.labels import Labels
 from attnkit.engine.loading import load_model
 from attnkit.engine.registry import TASKS
+from attnkit.engine.vocabularies import read_tokenizer
+from attnkit.engine.weights import to_bytes
 from attnkit.models.heads import SequenceClassifier, SpanPredictor, TokenClassifier
 from attnkit.tasks.finetuning.predict import OpenPredictor, open_predictor
 from attnkit.tasks.finetuning.prediction import PredictRequest
-from attnkit.tasks.text_classification.data import Labels
 from attnkit.text.config import VocabularyConfig
 from attnkit.text.tokenizer import Tokenizer
 from attnkit.text.vocabulary import train_vocabulary

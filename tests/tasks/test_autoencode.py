@@ -107,7 +107,7 @@ def test_denoising_learns_what_belongs_together(tmp_path: Path) -> None:
     ]
     assert learn(flags, tmp_path / "run", *sets).metrics["exact"] == 100
     opened = load_model(tmp_path / "run", "autoencode", device="cpu")
-    from attnkit.engine.load import read_tokenizer
+    from attnkit.engine.vocabularies import read_tokenizer
     from attnkit.tasks.autoencoding.lines import reconstruct
 
     tokenizer = read_tokenizer(opened.checkpoint)
@@ -153,7 +153,7 @@ def test_a_run_is_whole_finished_and_of_its_kind(workshop: Any, tmp_path: Path, 
     with pytest.raises(UsageError, match=f"task: {config.task} -> translation"):
         workshop.train(workshop.configure(), run)
     with pytest.raises(RunError, match=f"of the kind '{config.task}', not a translation model"):
-        from attnkit.engine.load import load_run
+        from attnkit.tasks.translation.loading import load_run
 
         load_run(run)
     fresh = workshop.train(config, tmp_path / "second", init_from=run)

@@ -13,8 +13,9 @@ import torch
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.cli.average import command
 from attnkit.engine.averaging import average_run
-from attnkit.engine.load import load_run, tensors_of
+from attnkit.engine.weights import tensors_of
 from attnkit.errors import RunError, UsageError
+from attnkit.tasks.translation.loading import load_run
 
 
 @pytest.fixture(scope="module")

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from attnkit.data.config import DocumentsConfig
+from attnkit.data.labels import Labels
 from attnkit.engine.loading import load_model
 from attnkit.engine.resolve import resolve
 from attnkit.engine.trainer import TrainingStarted, TrainRequest, train
 from attnkit.errors import AttnkitError, DataError, RunError, UsageError
-from attnkit.tasks.text_classification.data import DocumentEncoder, Labels
+from attnkit.tasks.text_classification.data import DocumentEncoder
 from attnkit.tasks.text_classification.predict import Classifier
 from attnkit.tasks.text_classification.task import DocumentsEvaluation
 from attnkit.text.config import VocabularyConfig

@@ -10,9 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from attnkit.engine.dry_run import plan
 from attnkit.engine.inheritance import inherited
-from attnkit.engine.load import load_run
 from attnkit.engine.loading import load_model
 from attnkit.engine.resolve import resolve
 from attnkit.engine.trainer import TrainRequest, train
@@ -24,6 +22,8 @@ from attnkit.models.packing import PackedLayout
 from attnkit.models.transformer import Transformer
 from attnkit.tasks.translation.bert_encoder import copy_bert_encoder
 from attnkit.tasks.translation.bert_encoder_config import config_from_bert
+from attnkit.tasks.translation.dry_run import plan
+from attnkit.tasks.translation.loading import load_run
 
 V = 40
 SMALL: dict[str, Any] = {"d_model": 24, "n_heads": 4, "n_layers": 2, "d_ff": 32, "max_length": 32}

@@ -11,8 +11,8 @@ import pytest
 import torch
 from hub_runs import configure, save_run, shaken, vocabulary
 
-from attnkit.engine.load import read_tokenizer
 from attnkit.engine.loading import load_model
+from attnkit.engine.vocabularies import read_tokenizer
 from attnkit.errors import DataError, RunError
 from attnkit.models.bert import Bert
 from attnkit.models.gpt import Gpt

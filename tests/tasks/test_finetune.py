@@ -13,8 +13,10 @@ import torch
 from torch import Tensor
 
 from attnkit.checkpoints.run_folder import RunFolder
+from attnkit.data.labels import Labels
 from attnkit.data.prepared_dir import StatusEvent, WarningEvent
 from attnkit.data.text_classification import text_batch
+from attnkit.engine.checkpoint_metadata import read_labels
 from attnkit.engine.inheritance import init_layer
 from attnkit.engine.loading import load_model
 from attnkit.engine.resolve import resolve
@@ -27,7 +29,6 @@ from attnkit.tasks.finetuning.base import init_weights, lr_multipliers
 from attnkit.tasks.finetuning.config import TextClassifyConfig
 from attnkit.tasks.finetuning.text_classification import TextsEvaluation, texts_loss
 from attnkit.tasks.finetuning.text_classification_data import inherited_labels
-from attnkit.tasks.text_classification.data import Labels, read_labels
 
 STEADY = ["precision=float32", "device=cpu", "threads=1", "evaluation.n_samples=1", "optimization.batch_tokens=300"]
 

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from labeled import configure, tagged, write_asked, write_tagged
 
+from attnkit.data.labels import Labels
 from attnkit.data.prepared_dir import read_index, write_index
 from attnkit.data.store import write_store
 from attnkit.errors import RunError
 from attnkit.tasks.finetuning.question_answering_data import QaCorpus, load_questions, prepare_questions
 from attnkit.tasks.finetuning.token_classification_data import TaggedCorpus, load_tagged, prepare_tagged
-from attnkit.tasks.text_classification.data import Labels
 from attnkit.text.config import VocabularyConfig
 from attnkit.text.tokenizer import Tokenizer
 from attnkit.text.vocabulary import train_vocabulary

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from attnkit.cli.main import main
-from attnkit.engine.dry_run import plan
 from attnkit.engine.resolve import Resolved, resolve
 from attnkit.errors import UsageError
+from attnkit.tasks.translation.dry_run import plan
 from attnkit.tasks.translation.task import TrainRequest, train
 from attnkit.text.config import VocabularyConfig
 from attnkit.text.vocabulary import train_vocabulary

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import torch
 
+from attnkit.data.inference_batches import Batching
 from attnkit.decoding.search import Sources, search
-from attnkit.engine.load import LoadedRun, load_run
+from attnkit.tasks.translation.loading import LoadedRun, load_run
 from attnkit.tasks.translation.score import PairScore, Total, score_pairs
-from attnkit.tasks.translation.search_pool import Batching
 from attnkit.text.tokenizer import BOS_ID, EOS_ID
 
 PAIRS = [

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from attnkit.data.inference_batches import Batching
 from attnkit.decoding.config import SearchConfig
-from attnkit.tasks.translation.search_pool import Batching, LocalSearch, SearchJob
+from attnkit.engine.searching import LocalSearch, SearchJob
 from attnkit.tasks.translation.translator import Translation, Translator, load_translator
 
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from attnkit.data.inference_batches import Batching
+from attnkit.engine.searching import LocalSearch
 from attnkit.errors import RunError, UsageError
 from attnkit.tasks.translation.long_lines import split_line
-from attnkit.tasks.translation.search_pool import Batching, LocalSearch
 from attnkit.tasks.translation.shortlist import FREQUENT, Shortlist, load_unknowns, source_words
 from attnkit.tasks.translation.stream import TranslateRequest, translate_stream
 from attnkit.tasks.translation.translator import Translator, load_translator

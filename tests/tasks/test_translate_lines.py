@@ -19,8 +19,9 @@ import torch
 from attnkit.errors import DataError, RunError, UsageError
 from attnkit.tasks.translation import stream as stream_module
 from attnkit.tasks.translation.long_lines import split_line
-from attnkit.tasks.translation.stream import TranslateRequest, flush_interval, line_batches, translate_stream
+from attnkit.tasks.translation.stream import TranslateRequest, translate_stream
 from attnkit.tasks.translation.translator import Translator, load_translator
+from attnkit.text.line_stream import flush_interval, line_batches
 
 
 @pytest.fixture(scope="module")
@@ -259,7 +260,7 @@ def test_the_library_translates(trained: Path, translator: Translator) -> None:
 
 
 def test_lengths_beyond_learned_positions_are_refused(workshop: Any, trained: Path) -> None:
-    from attnkit.tasks.translation.search_pool import LocalSearch
+    from attnkit.engine.searching import LocalSearch
 
     run = workshop.random_run(trained, "transformer", model__positions="learned", model__max_length=300)
     translator = Translator([run], LocalSearch([run.model], run.device))

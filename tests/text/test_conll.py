@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from attnkit.errors import DataError
-from attnkit.metrics.spans import entities
+from attnkit.protocols import entities
 from attnkit.text import conll
 from attnkit.text.conll import (
     Scheme,

@@ -13,17 +13,17 @@ import torch
 
 from attnkit.analysis.attention_request import AttentionQuery, AttentionReport, pair_lines
 from attnkit.analysis.documents import look_at_documents
-from attnkit.checkpoints.metadata import read_tree
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.decoding.beam_trace import BeamTrace
 from attnkit.decoding.config import SearchConfig
 from attnkit.decoding.search import Hypothesis, Sources, search
-from attnkit.engine.load import LoadedRun, load_run
+from attnkit.engine.checkpoint_metadata import read_tree
+from attnkit.engine.searching import LocalSearch, pad_sources
 from attnkit.errors import DataError, RunError
 from attnkit.models.attention.config import AlignmentName, DistributionName, per_head
 from attnkit.plotting.attention_maps import AttentionExample, AttentionMap, BeamNode
+from attnkit.tasks.translation.loading import LoadedRun, load_run
 from attnkit.tasks.translation.score import refuse_too_long
-from attnkit.tasks.translation.search_pool import LocalSearch, pad_sources
 from attnkit.tasks.translation.translator import Translator
 from attnkit.text.tokenizer import BOS_ID, EOS_ID
 

@@ -22,13 +22,13 @@ from attnkit.analysis.attention import (
     written_lines,
 )
 from attnkit.analysis.attention_request import AttentionQuery, AttentionReport
-from attnkit.engine.load import LoadedRun
 from attnkit.errors import UsageError
 from attnkit.models.attention.alignment import make_alignment
 from attnkit.models.attention.base import AlignmentModule
 from attnkit.models.attention.config import ALIGNMENT_NAMES, AlignmentName, DistributionName, incompatibility
 from attnkit.models.attention.distribution import make_distribution
 from attnkit.plotting.attention_maps import AttentionExample, AttentionMap, Choice
+from attnkit.tasks.translation.loading import LoadedRun
 from attnkit.tasks.translation.translator import Translator
 
 

@@ -14,8 +14,8 @@ from attnkit.analysis.embed_output import EmbeddingBatch, Numbers, empty
 from attnkit.analysis.embed_transformer import What, line_vectors, open_reader, static_rows
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.data.arrays import Vectors, read_vectors
-from attnkit.engine.load import read_tokenizer
 from attnkit.engine.loading import LoadedModel, load_model
+from attnkit.engine.vocabularies import read_tokenizer
 from attnkit.errors import DataError, UsageError
 from attnkit.formats.word_vectors.formats import ENDINGS
 from attnkit.formats.word_vectors.table import VectorTable
@@ -24,8 +24,8 @@ from attnkit.tasks.autoencoding.config import VECTORS
 from attnkit.tasks.autoencoding.lines import encode_lines, reconstruct
 from attnkit.tasks.autoencoding.vectors import explained
 from attnkit.tasks.language_modeling.loading import holds_language
-from attnkit.tasks.translation.stream import encoding_warnings, flush_interval, line_batches
 from attnkit.tasks.word2vec.write_vectors import write_vectors
+from attnkit.text.line_stream import encoding_warnings, flush_interval, line_batches
 from attnkit.text.lines import LineReader
 
 _WINDOW = 4096

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from attnkit.errors import UsageError
 from attnkit.formats.matrix import write_matrix
-from attnkit.formats.npy import write_npy
+from attnkit.io.npy import write_npy
 
 Numbers = npt.NDArray[Any]
 BINARY = {".npy": write_npy, ".safetensors": write_matrix}

@@ -18,11 +18,11 @@ import torch
 from torch import Tensor
 
 from attnkit.analysis.embed_output import EmbeddingBatch
-from attnkit.checkpoints.metadata import read_run_config
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.data.question_answering import InMemoryTokens, Longs, Windows, cut_windows
-from attnkit.engine.load import read_tokenizer
+from attnkit.engine.checkpoint_metadata import read_run_config
 from attnkit.engine.loading import load_model
+from attnkit.engine.vocabularies import read_tokenizer
 from attnkit.errors import DataError, UsageError
 from attnkit.formats.ctranslate2 import unique_names
 from attnkit.models.bert import Bert

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import BinaryIO
 
 from attnkit.checkpoints import manifest as manifests
-from attnkit.checkpoints.dir_digest import digest
-from attnkit.checkpoints.manifest import Content, Entry, Manifest
+from attnkit.checkpoints.manifest import Content, Manifest
 from attnkit.errors import RunError, system_failure
 from attnkit.io import atomic
+from attnkit.io.dir_digest import Entry, digest
 from attnkit.io.safe_read import open_regular_file
 
 # These say that the file on disk is not what was saved. Any other cause (no permission, too many open files) says

@@ -13,6 +13,7 @@ from typing import Annotated, TypeAlias
 from pydantic import BaseModel, Field, StringConstraints, ValidationError
 
 from attnkit.io.atomic import Data
+from attnkit.io.dir_digest import Digest, Entry
 
 FORMAT = 1
 FILE_NAME = "manifest.json"
@@ -23,16 +24,6 @@ Content: TypeAlias = Data | Callable[[], Iterable[Data]]
 
 # A plain name: no folder, no "..", nothing hidden, not the manifest itself.
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}$")]
-Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
-
-
-class Entry(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
-    """What one file must look like."""
-
-    size: int = Field(ge=0)
-    """Bytes."""
-    sha256: Digest
-    """Of the whole file, in hexadecimal digits."""
 
 
 class Manifest(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):

@@ -72,9 +72,9 @@ def begin(flags: Mapping[str, Any], given: Given) -> None:
 
 def run(request: TrainRequest, json: bool) -> None:
     """Train, as the one process or as one of several of which the first alone speaks."""
-    from attnkit.distributed.processes import launched_rank
     from attnkit.engine.registry import TASKS
     from attnkit.engine.trainer import train
+    from attnkit.runtime.processes import launched_rank
     from attnkit.runtime.stops import StopRequests
 
     rank = launched_rank()

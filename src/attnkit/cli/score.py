@@ -35,9 +35,9 @@ def command(
     from attnkit.text.lines import check_not_overwriting
 
     check_not_overwriting(output, [src, tgt])  # before torch is loaded
-    from attnkit.engine.load import load_run
+    from attnkit.data.inference_batches import Batching
+    from attnkit.tasks.translation.loading import load_run
     from attnkit.tasks.translation.score import Total, score_pairs
-    from attnkit.tasks.translation.search_pool import Batching
     from attnkit.text.parallel import read_parallel
 
     total = Total()

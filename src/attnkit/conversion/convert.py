@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from attnkit.engine.load import LoadedRun, load_run
 from attnkit.errors import UsageError, system_failure
 from attnkit.formats.ctranslate2 import Names, make_spec, unique_names
 from attnkit.io import atomic
+from attnkit.tasks.translation.loading import LoadedRun, load_run
 from attnkit.text.tokenizer import Tokenizer
 
 Quantization = Literal["float32", "float16", "bfloat16", "int16", "int8"]

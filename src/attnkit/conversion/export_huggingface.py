@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 from attnkit.checkpoints.checkpoint import Checkpoint
-from attnkit.checkpoints.metadata import read_run_config
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.conversion.convert import Exported, check_empty
-from attnkit.engine.load import load_run, read_tokenizer
+from attnkit.engine.checkpoint_metadata import read_labels, read_run_config
 from attnkit.engine.loading import load_model
+from attnkit.engine.vocabularies import read_tokenizer
 from attnkit.errors import RunError
 from attnkit.formats.huggingface import config as configs
 from attnkit.formats.huggingface import layout
@@ -27,7 +27,7 @@ from attnkit.io import atomic
 from attnkit.models.language_config import BertConfig, LanguageConfig
 from attnkit.models.positions import rotations, sinusoids
 from attnkit.tasks.language_modeling.config import MASK
-from attnkit.tasks.text_classification.data import read_labels
+from attnkit.tasks.translation.loading import load_run
 from attnkit.text.tokenizer import Tokenizer
 
 Tree = dict[str, Any]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from attnkit.config import validate
+from attnkit.data.labels import Labels
 from attnkit.engine.registry import TASKS
 from attnkit.errors import RunError
 from attnkit.formats.huggingface import layout
@@ -16,7 +17,6 @@ from attnkit.formats.huggingface.config import ForeignModel
 from attnkit.models.heads import SequenceClassifier, SpanPredictor, TokenClassifier
 from attnkit.models.language_config import BertConfig
 from attnkit.tasks.finetuning.config import FinetuneConfig
-from attnkit.tasks.text_classification.data import Labels
 from attnkit.text.conll import holds_space
 
 _TASKS = {

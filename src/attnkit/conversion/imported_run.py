@@ -14,8 +14,8 @@ from attnkit.checkpoints.logs import Status
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.checkpoints.weights import MODEL, tensors_of
 from attnkit.config import dump_yaml
-from attnkit.engine.load import to_bytes
 from attnkit.engine.registry import TASKS
+from attnkit.engine.weights import to_bytes
 from attnkit.io import atomic
 from attnkit.tasks.finetuning.config import FinetuneConfig
 from attnkit.tasks.language_modeling.config import ClmConfig, MlmConfig

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attnkit.errors import DataError
-from attnkit.formats.npy import map_npy
+from attnkit.io.npy import map_npy
 from attnkit.text.lines import check_not_streams, open_binary, read_lines
 
 Vectors = npt.NDArray[np.float32]

@@ -16,9 +16,9 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from attnkit.checkpoints.dir_digest import Contents, describe_folder, find_mismatches, with_checksum
 from attnkit.errors import DataError, RunError, UsageError
 from attnkit.io import atomic
+from attnkit.io.dir_digest import Contents, describe_folder, find_mismatches, with_checksum
 from attnkit.io.safe_read import parse_json, read_regular_file
 from attnkit.text.check_report import CheckReport
 

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnkit.data.temp_id_file import TempIdFile
-from attnkit.distributed.processes import release_library
 from attnkit.errors import DataError
 from attnkit.kernels.words import LINE_END, TOO_LONG, NoTextError, Numberer, fastest
+from attnkit.runtime.processes import release_library
 from attnkit.text.byte_alphabet import CONTINUED
 from attnkit.text.lines import LineCounts, guess, is_utf16, opened
 from attnkit.text.long_lines import LineChunk, read_chunks

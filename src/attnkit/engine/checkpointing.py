@@ -14,19 +14,19 @@ import torch
 
 from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.checkpoints.logs import State, Status
-from attnkit.checkpoints.metadata import check_serializable, check_task
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.checkpoints.torchrun import failure_facts, is_of_this_launch, launch_facts
 from attnkit.checkpoints.weights import MODEL, OPTIMIZER, read_tensors
 from attnkit.config import dump_yaml
 from attnkit.distributed.process_group import ProcessGroup
 from attnkit.engine.averaging import mean_of
-from attnkit.engine.load import to_bytes
+from attnkit.engine.checkpoint_metadata import check_serializable, check_task
 from attnkit.engine.model_card import model_card
 from attnkit.engine.run_config import RunConfig
 from attnkit.engine.run_state import RunState, weights_fingerprint
 from attnkit.engine.stopping import is_launched_by_torchrun, signal_to_stop
 from attnkit.engine.task import task_of
+from attnkit.engine.weights import to_bytes
 from attnkit.errors import AttnkitError, RunError, exit_code
 from attnkit.io import atomic
 from attnkit.io.safe_read import file_equals

@@ -7,9 +7,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from attnkit.checkpoints.metadata import MAX_CONFIG_BYTES, read_tree
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.config import Layer, parse_yaml
+from attnkit.engine.checkpoint_metadata import MAX_CONFIG_BYTES, read_tree
 from attnkit.engine.presets import PRESETS
 from attnkit.errors import RunError, UsageError
 from attnkit.io.safe_read import read_regular_file

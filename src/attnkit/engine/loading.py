@@ -9,10 +9,10 @@ from typing import Any
 import torch
 
 from attnkit.checkpoints.checkpoint import Checkpoint
-from attnkit.checkpoints.metadata import read_run_config
 from attnkit.checkpoints.run_folder import RunFolder
-from attnkit.engine.load import load_state
+from attnkit.engine.checkpoint_metadata import read_run_config
 from attnkit.engine.task import task_of
+from attnkit.engine.weights import load_weights
 from attnkit.runtime.devices import choose_device
 
 
@@ -41,5 +41,5 @@ def load_model(path: Path, task: str, *, device: str = "auto", checkpoint: str |
     config = read_run_config(chosen, task)
     where = choose_device(device)
     model = task_of(task).model_for_checkpoint(chosen, config)
-    load_state(model, chosen)
+    load_weights(model, chosen)
     return LoadedModel(path, chosen, config, model.eval().to(where), where, tuple(warnings))

@@ -24,9 +24,11 @@ ModelName = Literal["transformer", "rnn", "mlp", "han", "bert", "gpt"]
 """The kinds of models of all tasks; each task's configuration says which are its own."""
 Tree = dict[str, Any]
 
-Auto = tuple[tuple[float, str], ...]
+PresetThresholds = tuple[tuple[float, str], ...]
 """Up to so many rows or lines, this preset."""
-AUTO: Auto = ((20_000, "tiny"), (300_000, "small"), (4_000_000, "base"), (math.inf, "big"))
+AUTO: PresetThresholds = ((20_000, "tiny"), (300_000, "small"), (4_000_000, "base"), (math.inf, "big"))
+LANGUAGE_AUTO: PresetThresholds = ((20_000, "tiny"), (2_000_000, "mini"), (20_000_000, "small"), (math.inf, "base"))
+"""Up to so many lines, this preset."""
 
 SCALES: dict[str, Tree] = {
     "tiny": {
@@ -84,9 +86,9 @@ SCALES: dict[str, Tree] = {
 PRESETS: tuple[str, ...] = get_args(Preset)
 
 
-def choose(n_rows: int, auto: Auto = AUTO) -> str:
+def choose(n_rows: int, thresholds: PresetThresholds = AUTO) -> str:
     """Return the preset for a number of sentence pairs, rows or lines."""
-    return next(name for most, name in auto if n_rows < most)
+    return next(name for most, name in thresholds if n_rows < most)
 
 
 def preset(name: str, kind: str) -> Tree:

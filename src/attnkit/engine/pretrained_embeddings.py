@@ -8,27 +8,55 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 
 from attnkit.data.prepared_dir import StatusEvent, WarningEvent
 from attnkit.engine.inheritance import VECTORS
+from attnkit.engine.registry import load_symbol
 from attnkit.engine.run_config import RunConfig
 from attnkit.errors import DataError, UsageError
 from attnkit.text.config import SPECIALS
 from attnkit.text.tokenizer import Tokenizer
 
-if TYPE_CHECKING:
-    from attnkit.tasks.word2vec.vectors import Vectors
-
+VECTORS_PATH = "tasks.word2vec.vectors:Vectors"
+"""What reads word vectors; a path of ``registry.load_symbol``."""
 KEYS = VECTORS
 """Of the model's configuration: the source's, or the only ones; the target's."""
 SPREAD_WARNING = 2
 """From which ratio of spreads on it is worth telling that vectors can be scaled."""
 COVERAGE_WARNING = 0.5
 """Share of the words below which it is worth a warning that no more of them have a vector."""
+
+
+class WordVectors(Protocol):
+    """Word vectors, looked up by word."""
+
+    @property
+    def vector_size(self) -> int:
+        """Width of a vector."""
+        ...
+
+    @property
+    def key_to_index(self) -> Mapping[str, int]:
+        """Word to row."""
+        ...
+
+    @property
+    def unseen(self) -> Any:
+        """Composes a vector from character n-grams; None for vectors without them."""
+        ...
+
+    @property
+    def warnings(self) -> Sequence[str]:
+        """Damaged checkpoints that were passed over."""
+        ...
+
+    def __getitem__(self, key: Any, /) -> Any:
+        """Return the vector of a word, or the vectors (n, width) of words."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -38,7 +66,7 @@ class EmbeddingSource:
     key: str
     """The key that names them."""
     name: str
-    vectors: Vectors
+    vectors: WordVectors
     scaled: bool = False
     """Whether they are scaled to the spread of the embeddings that were drawn."""
 
@@ -87,9 +115,7 @@ def _opened(config: RunConfig, key: str) -> EmbeddingSource | None:
     name = getattr(config.model, key, None)
     if name is None:
         return None
-    from attnkit.tasks.word2vec.vectors import Vectors
-
-    vectors, width = Vectors.load(Path(name)), config.model.d_model
+    vectors, width = load_symbol(VECTORS_PATH).load(Path(name)), config.model.d_model
     if vectors.vector_size != width:
         raise UsageError(
             f"the vectors of {name} have {vectors.vector_size:,} numbers, the model's embeddings {width:,}",

@@ -1,126 +1,136 @@
-"""The table of tasks: for each its configuration, where its code lies, and how its settings are completed. Torch-free.
+"""The table of tasks: a name, where its code is, and how its settings are completed. Torch-free.
 
-A new task is its configuration, its module with a ``TASK`` (``task.Task``), and its line here; its name goes to
-``presets.TaskName`` as well.
+Code is named as "module:symbol" below ``attnkit`` and imported on first use, so that a command loads its own task only.
+A new task is a package of ``tasks`` and one entry here; its name goes to ``presets.TaskName`` as well.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from importlib import import_module
+from typing import Any, cast
 
-from attnkit.engine.presets import AUTO, Auto, preset
+from attnkit.engine.presets import AUTO, LANGUAGE_AUTO, PresetThresholds
 from attnkit.engine.run_config import RunConfig
-from attnkit.tasks.autoencoding.config import AutoencodeConfig, autoencode_kind, autoencode_preset
-from attnkit.tasks.finetuning.config import (
-    EXCLUDED_INIT_KEYS,
-    AnswerConfig,
-    TagConfig,
-    TextClassifyConfig,
-    answer_preset,
-    classify_texts_preset,
-    finetune_kind,
-    fitting_preset,
-    tag_preset,
-)
-from attnkit.tasks.language_modeling.config import (
-    LANGUAGE_AUTO,
-    ClmConfig,
-    MlmConfig,
-    clm_kind,
-    clm_preset,
-    mlm_kind,
-    mlm_preset,
-)
-from attnkit.tasks.text_classification.config import ClassifyConfig, classify_kind, classify_preset
-from attnkit.tasks.translation.bert_encoder_config import config_from_bert
-from attnkit.tasks.translation.config import TranslationConfig
+
+
+def load_symbol(path: str) -> Any:
+    """Import "module:symbol", a path below ``attnkit``."""
+    module, symbol = path.split(":")
+    return getattr(import_module(f"attnkit.{module}"), symbol)
 
 
 @dataclass(frozen=True)
 class TaskSpec:
-    """What is known of a task without torch."""
+    """A task as it is known without torch."""
 
     description: str
-    """What its runs hold, for messages."""
+    """Its runs, for messages."""
     command: str
-    """The one that takes its runs."""
+    """The command that uses its runs."""
     unit: str
-    """What its data are made of, for messages."""
-    module: str
-    """Of ``attnkit.tasks``; it holds ``TASK``."""
-    config: type[RunConfig]
-    preset: Callable[[str, str], dict[str, Any]]
-    """(name, kind of model): the tree of a preset."""
-    default_model: Callable[[Mapping[str, Any]], str]
-    """(what was given): the kind of model where nobody said it."""
+    """Its examples, for messages."""
+    task_path: str
+    """The ``Task`` object."""
+    config_path: str
+    """The configuration class."""
+    preset_path: str
+    """A function (preset, kind of model) -> configuration tree."""
+    default_model_path: str
+    """A function (settings given) -> kind of model, for settings that name none."""
     required_keys: tuple[str, ...] = ("data.files",)
-    """Keys that somebody has to give."""
     example: str = "--data FILE"
-    """How they are given."""
+    """How ``required_keys`` are given."""
     input_keys: tuple[str, ...] = ("data.files", "data.valid_files")
-    """Keys that name files, which are read several times; the first one's lines choose the preset."""
-    preset_thresholds: Auto = AUTO
-    """Which preset they choose; all that the task has are here."""
+    """Keys of files that are read several times; the number of lines in the first one's files chooses the preset."""
+    preset_thresholds: PresetThresholds = AUTO
+    """All presets of the task, each with the number of lines it serves up to."""
     init_from_tasks: tuple[str, ...] = ()
-    """Other kinds of runs that one of this kind may begin with, besides its own."""
+    """Other tasks whose runs ``--init-from`` accepts."""
     excluded_init_keys: tuple[str, ...] = ()
-    """Keys of their models that it does not take over."""
-    adapt_init_config: Callable[[Mapping[str, Any], Any], dict[str, Any]] | None = None
-    """(configuration of a run of another kind, kind of model asked for): what it takes over, where its keys differ."""
-    preset_for_init: Callable[[Mapping[str, Any]], str] | None = None
-    """(model of the run begun with): the preset for it, in place of the one for a number of lines."""
+    """Model keys that are not inherited from them."""
+    adapt_init_path: str | None = None
+    """A function (configuration of a run of another task, kind of model) -> what is inherited, where keys differ."""
+    preset_for_init_path: str | None = None
+    """A function (model of the initial run) -> preset, in place of ``preset_thresholds``."""
 
     @property
     def presets(self) -> tuple[str, ...]:
-        """Return the names of the task's presets."""
+        """The names of the task's presets."""
         return tuple(name for _, name in self.preset_thresholds)
 
+    @cached_property
+    def config(self) -> type[RunConfig]:
+        """The configuration class."""
+        return cast(type[RunConfig], load_symbol(self.config_path))
+
+    def preset(self, name: str, kind: str) -> dict[str, Any]:
+        """Return the configuration tree of a preset for a kind of model."""
+        return cast(dict[str, Any], load_symbol(self.preset_path)(name, kind))
+
+    def default_model(self, given: Mapping[str, Any]) -> str:
+        """Return the kind of model for settings that name none."""
+        return cast(str, load_symbol(self.default_model_path)(given))
+
+    @property
+    def adapt_init_config(self) -> Callable[[Mapping[str, Any], Any], dict[str, Any]] | None:
+        """See ``adapt_init_path``."""
+        return None if self.adapt_init_path is None else load_symbol(self.adapt_init_path)
+
+    @property
+    def preset_for_init(self) -> Callable[[Mapping[str, Any]], str] | None:
+        """See ``preset_for_init_path``."""
+        return None if self.preset_for_init_path is None else load_symbol(self.preset_for_init_path)
+
+
+EXCLUDED_INIT_KEYS = ("dropout", "attention_dropout", "activation_dropout", "next_sentence", "tie_embeddings")
+"""Model keys that a fine-tuned run does not inherit from the pretrained one."""
 
 TASKS: dict[str, TaskSpec] = {
     "translation": TaskSpec(
         description="a translation model",
         command="translate",
         unit="pairs",
-        module="translation.task",
-        config=TranslationConfig,
-        preset=preset,
-        default_model=lambda given: "transformer",
+        task_path="tasks.translation.task:TASK",
+        config_path="tasks.translation.config:TranslationConfig",
+        preset_path="engine.presets:preset",
+        default_model_path="tasks.translation.config:translation_kind",
         required_keys=("data.src", "data.tgt"),
         example="two files: --src a.en --tgt a.de",
         input_keys=("data.src", "data.tgt", "data.valid_src", "data.valid_tgt"),
         init_from_tasks=("mlm",),
-        adapt_init_config=config_from_bert,
+        adapt_init_path="tasks.translation.bert_encoder_config:config_from_bert",
     ),
     "autoencode": TaskSpec(
         description="an auto-encoder",
         command="embed",
         unit="rows",
-        module="autoencoding.task",
-        config=AutoencodeConfig,
-        preset=autoencode_preset,
-        default_model=autoencode_kind,
+        task_path="tasks.autoencoding.task:TASK",
+        config_path="tasks.autoencoding.config:AutoencodeConfig",
+        preset_path="tasks.autoencoding.config:autoencode_preset",
+        default_model_path="tasks.autoencoding.config:autoencode_kind",
         example="text or vectors: --data FILE",
     ),
     "classify": TaskSpec(
         description="a document classifier",
         command="classify",
         unit="documents",
-        module="text_classification.task",
-        config=ClassifyConfig,
-        preset=classify_preset,
-        default_model=classify_kind,
+        task_path="tasks.text_classification.task:TASK",
+        config_path="tasks.text_classification.config:ClassifyConfig",
+        preset_path="tasks.text_classification.config:classify_preset",
+        default_model_path="tasks.text_classification.config:classify_kind",
         example="documents and labels: --data FILE.tsv",
     ),
     "mlm": TaskSpec(
         description="a masked language model",
         command="fill-mask",
         unit="documents",
-        module="language_modeling.task",
-        config=MlmConfig,
-        preset=mlm_preset,
-        default_model=mlm_kind,
+        task_path="tasks.language_modeling.task:TASK",
+        config_path="tasks.language_modeling.config:MlmConfig",
+        preset_path="tasks.language_modeling.config:mlm_preset",
+        default_model_path="tasks.language_modeling.config:mlm_kind",
         example="text: attnkit pretrain-mlm FILE",
         preset_thresholds=LANGUAGE_AUTO,
     ),
@@ -128,10 +138,10 @@ TASKS: dict[str, TaskSpec] = {
         description="a language model",
         command="generate",
         unit="documents",
-        module="language_modeling.task",
-        config=ClmConfig,
-        preset=clm_preset,
-        default_model=clm_kind,
+        task_path="tasks.language_modeling.task:TASK",
+        config_path="tasks.language_modeling.config:ClmConfig",
+        preset_path="tasks.language_modeling.config:clm_preset",
+        default_model_path="tasks.language_modeling.config:clm_kind",
         example="text: attnkit pretrain-clm FILE",
         preset_thresholds=LANGUAGE_AUTO,
     ),
@@ -139,43 +149,43 @@ TASKS: dict[str, TaskSpec] = {
         description="a classifier of texts",
         command="predict",
         unit="texts",
-        module="finetuning.text_classification",
-        config=TextClassifyConfig,
-        preset=classify_texts_preset,
-        default_model=finetune_kind,
+        task_path="tasks.finetuning.text_classification:TASK",
+        config_path="tasks.finetuning.config:TextClassifyConfig",
+        preset_path="tasks.finetuning.config:classify_texts_preset",
+        default_model_path="tasks.finetuning.config:finetune_kind",
         example="texts and labels: attnkit finetune RUN --task text-classification --train FILE.tsv",
         preset_thresholds=LANGUAGE_AUTO,
         init_from_tasks=("mlm",),
         excluded_init_keys=EXCLUDED_INIT_KEYS,
-        preset_for_init=fitting_preset,
+        preset_for_init_path="tasks.finetuning.config:fitting_preset",
     ),
     "token-classification": TaskSpec(
         description="a tagger",
         command="predict",
         unit="sentences",
-        module="finetuning.token_classification",
-        config=TagConfig,
-        preset=tag_preset,
-        default_model=finetune_kind,
+        task_path="tasks.finetuning.token_classification:TASK",
+        config_path="tasks.finetuning.config:TagConfig",
+        preset_path="tasks.finetuning.config:tag_preset",
+        default_model_path="tasks.finetuning.config:finetune_kind",
         example="tagged words: attnkit finetune RUN --task token-classification --train FILE",
         preset_thresholds=LANGUAGE_AUTO,
         init_from_tasks=("mlm",),
         excluded_init_keys=EXCLUDED_INIT_KEYS,
-        preset_for_init=fitting_preset,
+        preset_for_init_path="tasks.finetuning.config:fitting_preset",
     ),
     "question-answering": TaskSpec(
         description="a reader that answers questions",
         command="predict",
         unit="questions",
-        module="finetuning.question_answering",
-        config=AnswerConfig,
-        preset=answer_preset,
-        default_model=finetune_kind,
+        task_path="tasks.finetuning.question_answering:TASK",
+        config_path="tasks.finetuning.config:AnswerConfig",
+        preset_path="tasks.finetuning.config:answer_preset",
+        default_model_path="tasks.finetuning.config:finetune_kind",
         example="questions: attnkit finetune RUN --task question-answering --train FILE.json",
         preset_thresholds=LANGUAGE_AUTO,
         init_from_tasks=("mlm",),
         excluded_init_keys=EXCLUDED_INIT_KEYS,
-        preset_for_init=fitting_preset,
+        preset_for_init_path="tasks.finetuning.config:fitting_preset",
     ),
 }
 """Name -> task."""

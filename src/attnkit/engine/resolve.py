@@ -14,7 +14,6 @@ from attnkit.engine.presets import choose
 from attnkit.engine.registry import TASKS, TaskSpec
 from attnkit.engine.run_config import RESUMABLE_KEYS, RunConfig
 from attnkit.errors import RunError, UsageError
-from attnkit.tasks.translation.config import TranslationConfig
 from attnkit.text.lines import check_not_streams, count_lines
 
 LIST_KEYS = {*(key for kind in TASKS.values() for key in kind.input_keys), "vocabulary_files"}
@@ -74,7 +73,7 @@ def resolve(
         )
     check_not_streams(path for key in kind.input_keys for path in _paths(given, key))
     if (
-        kind.config is TranslationConfig
+        "joint_vocabulary" in kind.config.model_fields
         and len(_paths(given, "vocabulary_files")) == 2
         and _get(given, "joint_vocabulary") is None
     ):

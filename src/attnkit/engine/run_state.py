@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from attnkit.checkpoints.checkpoint import Checkpoint
-from attnkit.checkpoints.metadata import TEXT_FILES, read_averaged, read_bounded, read_run_config, read_state
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.engine.averaging import scheduled_steps
+from attnkit.engine.checkpoint_metadata import TEXT_FILES, read_averaged, read_bounded, read_run_config, read_state
 from attnkit.engine.resolve import differences
 from attnkit.engine.run_config import RunConfig
 from attnkit.errors import UsageError

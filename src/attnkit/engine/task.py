@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -18,9 +17,9 @@ from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.data.prepared_dir import DataCheckEvent, StatusEvent, WarningEvent
 from attnkit.distributed.process_group import ProcessGroup
 from attnkit.engine.dry_run import RunEstimate
-from attnkit.engine.load import load_state
 from attnkit.engine.model_card import ModelCardFields
-from attnkit.engine.registry import TASKS
+from attnkit.engine.registry import TASKS, load_symbol
+from attnkit.engine.weights import load_weights
 from attnkit.training.loop import TrainingJob
 
 Stop = Callable[[], bool]
@@ -81,7 +80,7 @@ class Evaluation(Protocol):
 
 def load_all_weights(config: Any, model: Any, source: Checkpoint) -> None:
     """Give a model all weights of a run of its own kind."""
-    load_state(model, source)
+    load_weights(model, source)
 
 
 def uniform_lr(config: Any, model: Any) -> Mapping[str, float]:
@@ -125,5 +124,5 @@ class Task:
 
 def task_of(name: str) -> Task:
     """Return the task of a name in ``TASKS``; its module is imported when it is asked for."""
-    task: Task = import_module(f"attnkit.tasks.{TASKS[name].module}").TASK
+    task: Task = load_symbol(TASKS[name].task_path)
     return task

@@ -18,7 +18,6 @@ from attnkit.data.permutation import Words
 from attnkit.data.prepared_dir import DataCheckEvent, StatusEvent, WarningEvent
 from attnkit.data.rows import BatchLoader, Dataset
 from attnkit.distributed.process_group import ProcessGroup, join_process_group
-from attnkit.distributed.processes import release_free_memory
 from attnkit.engine.checkpointing import RunWriter
 from attnkit.engine.compile import CompilerFailure, compile_errors, compile_layers, run_eager
 from attnkit.engine.parallel import broadcast_metrics, build_parameter_store, uses_fsdp
@@ -36,6 +35,7 @@ from attnkit.engine.tensorboard import TensorBoardLogger
 from attnkit.engine.vocabularies import check_init_conflicts
 from attnkit.errors import DivergedError, UsageError
 from attnkit.runtime.devices import choose_device, choose_precision, set_threads
+from attnkit.runtime.processes import release_free_memory
 from attnkit.training.flat_parameters import Precision
 from attnkit.training.loop import EvaluationRecord, StepRecord, TrainingJob, fit
 from attnkit.training.losses import LossTerm

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from attnkit.data.inference_batches import Batching, make_batches
 from attnkit.decoding.config import SearchConfig
+from attnkit.engine.searching import LineSegment, SearchBackend, SearchJob
 from attnkit.engine.task import Stop, until_stopped
-from attnkit.tasks.translation.search_pool import Batching, LineSegment, SearchBackend, SearchJob, make_batches
 
 
 def greedy_ids(

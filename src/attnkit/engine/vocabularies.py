@@ -6,8 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from attnkit.checkpoints.checkpoint import Checkpoint
+from attnkit.engine.checkpoint_metadata import read_bounded
+from attnkit.engine.run_config import RunConfig
 from attnkit.errors import UsageError
 from attnkit.text.tokenizer import Tokenizer, load
+from attnkit.text.tokenizer import load as load_tokenizer
+from attnkit.text.vocabulary_schema import MAX_BYTES
 
 
 @dataclass(frozen=True)
@@ -40,3 +45,23 @@ def check_init_conflicts(vocabulary_files: Sequence[str] | None, init_from: Path
             where="--vocab (vocabulary_files) beside --init-from",
             help="leave one of the two out",
         )
+
+
+def read_tokenizers(checkpoint: Checkpoint) -> tuple[Tokenizer, Tokenizer]:
+    """Return the source and the target tokenizer; the same object where they are joint."""
+    src = Tokenizer.from_json(read_bounded(checkpoint, "tokenizer.json", MAX_BYTES))
+    if "tokenizer.target.json" not in checkpoint.manifest.files:
+        return src, src
+    return src, Tokenizer.from_json(read_bounded(checkpoint, "tokenizer.target.json", MAX_BYTES))
+
+
+def provided_tokenizer(config: RunConfig, source: Checkpoint | None) -> Tokenizer | None:
+    """Return the one vocabulary to use instead of making a new one: a checkpoint's, or that of ``vocabulary_files``."""
+    if source is not None:
+        return read_tokenizer(source)
+    return None if config.vocabulary_files is None else load_tokenizer(Path(config.vocabulary_files[0]))
+
+
+def read_tokenizer(checkpoint: Checkpoint) -> Tokenizer:
+    """Return the one vocabulary of a checkpoint."""
+    return Tokenizer.from_json(read_bounded(checkpoint, "tokenizer.json", MAX_BYTES))

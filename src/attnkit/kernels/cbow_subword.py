@@ -7,6 +7,7 @@ seen to move through the other one before that one is left.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from attnkit.kernels.skip_gram import alpha_at, scratch
 from attnkit.kernels.subword import ROWS, STARTS, prefetch_input
 from attnkit.kernels.vector import add_to_row, add_to_rows, clear, item, sum_rows
 from attnkit.kernels.windows import windows
+from attnkit.kernels.word2vec import LoopSpec
 
 _ONE = np.float32(1.0)
 
@@ -77,7 +79,12 @@ def _move(lanes: Any, kept: Any, words: Any, i: Any, given: Any) -> None:
             add_to_row(lanes, place + size, scale, error)
 
 
-def loop(weights: Any, text: Any, work: Any, knobs: Any, tables: Any) -> Any:
+def loop(recipe: LoopSpec) -> Callable[..., Any]:
+    """Return the loop of a bag of words with subwords."""
+    return _loop
+
+
+def _loop(weights: Any, text: Any, work: Any, knobs: Any, tables: Any) -> Any:
     """Train on a piece (``word2vec.Loops``)."""
     window, negative, width = knobs[0], knobs[2], 16 * len(weights[2])
     found = windows(text, work, knobs, tables[0])

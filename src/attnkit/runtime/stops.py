@@ -7,7 +7,7 @@ import signal
 from types import FrameType, TracebackType
 from typing import Any
 
-from attnkit.distributed.processes import launched_rank
+from attnkit.runtime.processes import launched_rank
 
 
 class StopRequests:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from attnkit.errors import DataError
-from attnkit.metrics.spans import OUTSIDE, Entity, entities, names_entity, split_tag
+from attnkit.protocols import OUTSIDE, Entity, entities, names_entity, split_tag
 from attnkit.text.documents import label_fault
 from attnkit.text.lines import read_lines
 

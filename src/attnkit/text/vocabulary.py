@@ -24,7 +24,7 @@ from attnkit.text.config import SPECIALS, VocabularyConfig
 from attnkit.text.lines import read_lines
 from attnkit.text.tokenizer import Tokenizer, cut, symbol_pattern
 from attnkit.text.unigram import train_unigram
-from attnkit.text.vocabulary_subprocess import train_in_subprocess
+from attnkit.text.vocabulary_subprocess import serve, train_in_subprocess
 
 DISTINCT = 1_000_000
 """Distinct chunks that are counted before those seen once are forgotten, to bound memory."""
@@ -62,8 +62,13 @@ def train_vocabulary(text: Sequence[Path] | Iterable[str], config: VocabularyCon
             head.append(line)
             n_characters += len(line)
             if n_characters > AT_ONCE:
-                return Tokenizer.from_json(train_in_subprocess(chain(head, lines), config))
+                return Tokenizer.from_json(train_in_subprocess(chain(head, lines), config, __name__))
     return train_in_process(chain(head, lines), config)
+
+
+def worker_main(parent: int) -> None:
+    """Train in the process that ``train_in_subprocess`` starts."""
+    serve(parent, train_in_process)
 
 
 def train_in_process(lines: Iterator[str], config: VocabularyConfig) -> Tokenizer:

@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from io import BufferedReader
 from itertools import islice
@@ -22,6 +22,7 @@ from typing import IO, cast
 
 from attnkit.errors import AttnkitError, DataError, RunError, SystemFailure, UsageError
 from attnkit.text.config import VocabularyConfig
+from attnkit.text.tokenizer import Tokenizer
 
 STOPS = (signal.SIGTERM, signal.SIGINT)
 # UTF-8 has neither byte, so any line may come before them.
@@ -32,20 +33,19 @@ _ERRORS: dict[str, type[AttnkitError]] = {
     kind.__name__: kind for kind in (DataError, RunError, SystemFailure, UsageError)
 }
 # Without the folder that python puts before all others: a json.py that lies there is not the one that is meant.
-_PROGRAM = (
-    "import sys; parent, *sys.path = sys.argv[1:]; "
-    "from attnkit.text.vocabulary_subprocess import worker_main; worker_main(int(parent))"
-)
+_PROGRAM = "import sys; parent, *sys.path = sys.argv[1:]; from {module} import worker_main; worker_main(int(parent))"
 
 
-def train_in_subprocess(lines: Iterable[str], config: VocabularyConfig) -> str:
+def train_in_subprocess(lines: Iterable[str], config: VocabularyConfig, module: str) -> str:
     """Return the JSON form of the vocabulary that ``train_in_process`` makes of the same lines.
+
+    ``module`` is the dotted name of the module whose ``worker_main`` the new process calls.
 
     Raises:
         AttnkitError: what it raises there.
         SystemFailure: the process has been ended.
     """
-    with _process() as process:
+    with _process(module) as process:
         assert process.stdin is not None and process.stdout is not None
         with contextlib.suppress(BrokenPipeError):  # it has failed, and says why
             process.stdin.write(config.model_dump_json().encode() + b"\n")
@@ -84,9 +84,9 @@ def defer_signals() -> Iterator[None]:
 
 
 @contextmanager
-def _process() -> Iterator[subprocess.Popen[bytes]]:
+def _process(module: str) -> Iterator[subprocess.Popen[bytes]]:
     """Yield a process that waits for text, and end it with the block."""
-    command = [sys.executable, "-c", _PROGRAM, str(os.getpid()), *sys.path]
+    command = [sys.executable, "-c", _PROGRAM.format(module=module), str(os.getpid()), *sys.path]
     process: subprocess.Popen[bytes] | None = None
     try:
         with defer_signals():
@@ -136,16 +136,15 @@ def end_with_parent(parent: int) -> None:
         os._exit(1)
 
 
-def worker_main(parent: int) -> None:
-    """Be that process: read settings and text from standard input, write what came of them to standard output."""
+def serve(parent: int, train: Callable[[Iterator[str], VocabularyConfig], Tokenizer]) -> None:
+    """Be that process: read settings and text from standard input, write the vocabulary to standard output."""
     end_with_parent(parent)
-    from attnkit.text.vocabulary import train_in_process
 
     source = cast(BufferedReader, sys.stdin.buffer)
     config = VocabularyConfig.model_validate_json(source.readline())
     answer: dict[str, str | None]
     try:
-        answer = {"vocabulary": train_in_process(_receive(source), config).to_json()}
+        answer = {"vocabulary": train(_receive(source), config).to_json()}
     except tuple(_ERRORS.values()) as error:
         answer = {"error": type(error).__name__, "what": error.what, "where": error.where, "help": error.help}
     sys.stdout.buffer.write(json.dumps(answer).encode())

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from attnkit.data.config import NoiseConfig
+from attnkit.data.inference_batches import Batching, make_batches
 from attnkit.data.lines import LineDataset
 from attnkit.data.prepared_dir import (
     StatusEvent,
@@ -25,6 +26,8 @@ from attnkit.data.prepared_dir import (
 )
 from attnkit.data.store import Store, store_writer
 from attnkit.decoding.config import SearchConfig
+from attnkit.engine.searching import LineSegment, LocalSearch, exclude_padding_ids, pad_sources
+from attnkit.engine.seq2seq_loss import seq2seq_loss
 from attnkit.engine.task import EvaluationCancelled, Sample, Stop, until_stopped
 from attnkit.engine.validation import greedy_ids, sample_indices
 from attnkit.errors import DataError
@@ -33,15 +36,6 @@ from attnkit.models.autoencoder import SequenceAutoencoder
 from attnkit.models.dropout import without_dropout
 from attnkit.models.translation import TranslationModel
 from attnkit.tasks.autoencoding.config import AutoencodeConfig
-from attnkit.tasks.translation.loss import seq2seq_loss
-from attnkit.tasks.translation.search_pool import (
-    Batching,
-    LineSegment,
-    LocalSearch,
-    exclude_padding_ids,
-    make_batches,
-    pad_sources,
-)
 from attnkit.text import lines as text
 from attnkit.text.tokenizer import EOS_ID, Tokenizer
 from attnkit.text.tokenizer import load as load_tokenizer

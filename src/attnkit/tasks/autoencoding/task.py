@@ -17,10 +17,11 @@ from attnkit.data.arrays import count_rows, read_vectors
 from attnkit.data.prepared_dir import StatusEvent, is_prepared
 from attnkit.distributed.process_group import ProcessGroup
 from attnkit.engine.dry_run import SAMPLE, RunEstimate, estimate
-from attnkit.engine.load import provided_tokenizer, read_tokenizer
 from attnkit.engine.model_card import ModelCardFields
+from attnkit.engine.seq2seq_loss import seq2seq_loss
 from attnkit.engine.task import Evaluation, Stop, Task
 from attnkit.engine.trainer import TrainingInputs, build_training_job, make_loader
+from attnkit.engine.vocabularies import provided_tokenizer, read_tokenizer
 from attnkit.models.autoencoder import SequenceAutoencoder, VectorAutoencoder
 from attnkit.tasks.autoencoding.config import AutoencodeConfig
 from attnkit.tasks.autoencoding.lines import LinesEvaluation, PreparedLines, build_lines, open_lines
@@ -33,7 +34,6 @@ from attnkit.tasks.autoencoding.vectors import (
     read_width,
     vectors_loss,
 )
-from attnkit.tasks.translation.loss import seq2seq_loss
 from attnkit.text.lines import count_lines, read_lines
 from attnkit.text.vocabulary import train_vocabulary
 from attnkit.training.loop import TrainingJob

@@ -14,11 +14,11 @@ import torch
 from pydantic import BaseModel, Field, ValidationError
 
 from attnkit.checkpoints.checkpoint import Checkpoint
-from attnkit.checkpoints.metadata import read_bounded
 from attnkit.data.arrays import MAX_COLUMNS, Vectors, read_vectors
 from attnkit.data.config import NoiseConfig
 from attnkit.data.prepared_dir import StatusEvent, open_prepared_dir, sample_validation_indices, write_index
 from attnkit.data.vectors import VectorBatch, VectorDataset, write_vectors
+from attnkit.engine.checkpoint_metadata import read_bounded
 from attnkit.engine.task import EvaluationCancelled, Sample, Stop, until_stopped
 from attnkit.errors import RunError
 from attnkit.io import atomic

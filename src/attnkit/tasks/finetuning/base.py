@@ -14,16 +14,18 @@ import torch
 from torch import Tensor, nn
 
 from attnkit.checkpoints.checkpoint import Checkpoint
-from attnkit.checkpoints.metadata import read_run_config
 from attnkit.checkpoints.weights import MODEL, check_min_parameters, read_tensors, tensors_of
+from attnkit.engine.checkpoint_metadata import read_run_config
 from attnkit.engine.dry_run import SkipWeightInit
 from attnkit.engine.inheritance import EMBEDDING_KEYS
-from attnkit.engine.load import load_state, read_tokenizer
+from attnkit.engine.registry import EXCLUDED_INIT_KEYS
+from attnkit.engine.vocabularies import read_tokenizer
+from attnkit.engine.weights import load_weights
 from attnkit.errors import RunError
 from attnkit.metrics.labels import class_weights
 from attnkit.models.bert import Bert
 from attnkit.models.heads import freeze, layers_of
-from attnkit.tasks.finetuning.config import EXCLUDED_INIT_KEYS, FinetuneConfig, LabelingConfig
+from attnkit.tasks.finetuning.config import FinetuneConfig, LabelingConfig
 from attnkit.tasks.language_modeling.config import MlmConfig
 
 PREFIX = "encoder."
@@ -52,7 +54,7 @@ def init_weights(config: FinetuneConfig, model: nn.Module, source: Checkpoint) -
     if config.finetuning.from_scratch:
         return
     if continues_own_task(config, source):
-        load_state(model, source)
+        load_weights(model, source)
         return
     own = tensors_of(model)
     with torch.no_grad():

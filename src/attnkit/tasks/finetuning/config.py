@@ -15,9 +15,6 @@ from attnkit.tasks.language_modeling.config import SCALES
 
 LONGEST = 512
 """Tokens of a row at most, where nobody asks for more."""
-EXCLUDED_INIT_KEYS = ("dropout", "attention_dropout", "activation_dropout", "next_sentence", "tie_embeddings")
-"""Keys of a pretrained model that a fine-tuned one does not take over: long pretraining may go without dropout, few
-examples may not; the others are of the language-model head, which stays behind."""
 RATES = {"tiny": 5e-4, "mini": 3e-4, "small": 2e-4, "base": 5e-5}
 
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from attnkit.checkpoints.metadata import read_run_config
 from attnkit.checkpoints.run_folder import RunFolder
+from attnkit.engine.checkpoint_metadata import read_run_config
 from attnkit.engine.loading import LoadedModel, load_model
 from attnkit.engine.registry import TASKS
 from attnkit.errors import RunError, UsageError

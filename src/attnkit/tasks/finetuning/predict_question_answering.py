@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from attnkit.engine.load import read_tokenizer
 from attnkit.engine.loading import LoadedModel
+from attnkit.engine.vocabularies import read_tokenizer
 from attnkit.errors import DataError, UsageError
 from attnkit.io.safe_read import parse_json
 from attnkit.metrics.answers import AnswerScores, answer_scores, best_threshold
+from attnkit.metrics.probabilities import rounded
 from attnkit.tasks.finetuning.prediction import (
     Format,
     PredictRequest,
@@ -20,12 +21,11 @@ from attnkit.tasks.finetuning.prediction import (
     Totals,
     as_json,
     line_ref,
-    rounded,
     truncation_warning,
 )
 from attnkit.tasks.finetuning.question_answering_data import QaExamples
 from attnkit.tasks.finetuning.span_extraction import SpanPrediction, find_answers
-from attnkit.tasks.translation.stream import encoding_warnings, flush_interval, line_batches
+from attnkit.text.line_stream import encoding_warnings, flush_interval, line_batches
 from attnkit.text.lines import LineReader
 from attnkit.text.squad import Answer, Paragraph, Question, lone_surrogate, mend_surrogates, read_squad
 

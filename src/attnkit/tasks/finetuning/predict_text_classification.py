@@ -11,10 +11,12 @@ from typing import Any
 import torch
 
 from attnkit.data.text_classification import text_batch
-from attnkit.engine.load import read_tokenizer
+from attnkit.engine.checkpoint_metadata import read_labels
 from attnkit.engine.loading import LoadedModel
+from attnkit.engine.vocabularies import read_tokenizer
 from attnkit.errors import DataError, UsageError
 from attnkit.metrics.labels import confusion, label_scores
+from attnkit.metrics.probabilities import rounded
 from attnkit.tasks.finetuning.prediction import (
     WINDOW,
     Format,
@@ -26,14 +28,12 @@ from attnkit.tasks.finetuning.prediction import (
     in_batches,
     label_probabilities,
     line_ref,
-    rounded,
     truncation_warning,
     unknown_labels,
 )
 from attnkit.tasks.finetuning.text_classification_data import TextReader, n_characters
-from attnkit.tasks.text_classification.data import read_labels
-from attnkit.tasks.translation.stream import encoding_warnings, flush_interval, line_batches
 from attnkit.text.labeled_text import KINDS, LabeledTable, LabeledText
+from attnkit.text.line_stream import encoding_warnings, flush_interval, line_batches
 from attnkit.text.lines import LineReader
 
 Shares = list[float]

@@ -13,11 +13,14 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from attnkit.engine.load import read_tokenizer
+from attnkit.engine.checkpoint_metadata import read_labels
 from attnkit.engine.loading import LoadedModel
+from attnkit.engine.vocabularies import read_tokenizer
 from attnkit.errors import UsageError
 from attnkit.metrics.labels import confusion, label_scores
-from attnkit.metrics.spans import entities, span_scores
+from attnkit.metrics.probabilities import rounded
+from attnkit.metrics.spans import span_scores
+from attnkit.protocols import entities
 from attnkit.tasks.finetuning.prediction import (
     WINDOW,
     Format,
@@ -28,14 +31,12 @@ from attnkit.tasks.finetuning.prediction import (
     in_batches,
     label_probabilities,
     line_ref,
-    rounded,
     unknown_labels,
 )
 from attnkit.tasks.finetuning.tagging import tag_logits
 from attnkit.tasks.finetuning.token_classification_data import scheme_of, word_rows
-from attnkit.tasks.text_classification.data import read_labels
-from attnkit.tasks.translation.stream import encoding_warnings, flush_interval, line_batches
 from attnkit.text.conll import Block, convert, read_blocks, write_tags
+from attnkit.text.line_stream import encoding_warnings, flush_interval, line_batches
 from attnkit.text.lines import STDIN, LineReader
 
 Shares = npt.NDArray[np.float32]

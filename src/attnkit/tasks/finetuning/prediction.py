@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar
 
+from attnkit.data.inference_batches import Batching, make_batches
 from attnkit.metrics.labels import Confusion
-from attnkit.tasks.translation.search_pool import Batching, make_batches
+from attnkit.metrics.probabilities import rounded
 from attnkit.text.lines import STDIN
 
 Format = Literal["auto", "lines", "pairs", "table", "conll", "jsonl", "squad"]
@@ -22,7 +23,6 @@ Tell = Callable[[str], None]
 _T = TypeVar("_T")
 WINDOW = 1024
 """Texts that are read before they are sorted by length."""
-_DIGITS = 6  # of a probability: further ones change with the rows that happen to be computed together
 
 
 @dataclass(frozen=True)
@@ -97,11 +97,6 @@ def truncation_warning(n: int, noun: str, most: int) -> list[str]:
     return (
         [f"{n:,} {noun}{'s have' if n > 1 else ' has'} more than {most:,} tokens; the rest was not read"] if n else []
     )
-
-
-def rounded(probability: float) -> float:
-    """Return a probability with the digits that do not depend on which rows were computed together."""
-    return round(probability, _DIGITS)
 
 
 def label_probabilities(labels: Sequence[str], row: Sequence[float]) -> dict[str, float]:

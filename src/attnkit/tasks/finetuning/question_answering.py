@@ -13,11 +13,11 @@ from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.data.prepared_dir import StatusEvent, WarningEvent, is_prepared
 from attnkit.distributed.process_group import ProcessGroup
 from attnkit.engine.dry_run import RunEstimate, estimate
-from attnkit.engine.load import provided_tokenizer
 from attnkit.engine.model_card import ModelCardFields
 from attnkit.engine.task import EvaluationCancelled, Sample, Stop, Task
 from attnkit.engine.trainer import TrainingInputs, build_training_job, make_loader
 from attnkit.engine.validation import sample_indices
+from attnkit.engine.vocabularies import provided_tokenizer
 from attnkit.metrics.answers import AllScores, Version, answer_scores
 from attnkit.models.heads import SpanPredictor
 from attnkit.tasks.finetuning import base as finetune

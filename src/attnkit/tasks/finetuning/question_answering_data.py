@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from attnkit.data.documents_config import QuestionsConfig
+from attnkit.data.labels import Labels
 from attnkit.data.prepared_dir import (
     StatusEvent,
     WarningEvent,
@@ -25,7 +26,6 @@ from attnkit.errors import DataError
 from attnkit.io import atomic
 from attnkit.io.safe_read import read_regular_file
 from attnkit.tasks.finetuning.config import AnswerConfig
-from attnkit.tasks.text_classification.data import Labels
 from attnkit.text.offsets import Aligned, align
 from attnkit.text.squad import Paragraph, Question, read_squad, write_squad
 from attnkit.text.tokenizer import UNK_ID, Tokenizer

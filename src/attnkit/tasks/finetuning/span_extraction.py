@@ -13,11 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from attnkit.data.inference_batches import Batching, make_batches
 from attnkit.data.question_answering import StridedContextDataset, WindowBatch
 from attnkit.engine.task import Stop, until_stopped
 from attnkit.models.dropout import without_dropout
 from attnkit.models.heads import SpanPredictor, best_span
-from attnkit.tasks.translation.search_pool import Batching, make_batches
 from attnkit.training.losses import LossTerm
 
 _BATCH_TOKENS = 4096

@@ -14,15 +14,18 @@ from torch import Tensor
 
 from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.checkpoints.run_folder import RunFolder
+from attnkit.data.inference_batches import Batching, make_batches
+from attnkit.data.labels import Labels
 from attnkit.data.prepared_dir import StatusEvent, WarningEvent, is_prepared
 from attnkit.data.text_classification import TextBatch
 from attnkit.distributed.process_group import ProcessGroup
+from attnkit.engine.checkpoint_metadata import read_labels
 from attnkit.engine.dry_run import SAMPLE, RunEstimate, estimate
-from attnkit.engine.load import provided_tokenizer
 from attnkit.engine.model_card import ModelCardFields
 from attnkit.engine.task import EvaluationCancelled, Sample, Stop, Task, until_stopped
 from attnkit.engine.trainer import TrainingInputs, build_training_job, make_loader
 from attnkit.engine.validation import sample_indices
+from attnkit.engine.vocabularies import provided_tokenizer
 from attnkit.metrics.labels import label_scores
 from attnkit.models.dropout import without_dropout
 from attnkit.models.heads import SequenceClassifier
@@ -45,8 +48,6 @@ from attnkit.tasks.finetuning.text_classification_data import (
     prepare_texts,
     texts_of,
 )
-from attnkit.tasks.text_classification.data import Labels, read_labels
-from attnkit.tasks.translation.search_pool import Batching, make_batches
 from attnkit.text.labeled_text import LabeledTable
 from attnkit.text.lines import count_lines
 from attnkit.text.vocabulary import train_vocabulary

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from attnkit.data.documents_config import TextsConfig
+from attnkit.data.labels import MAX_LABELS_BYTES, Labels, abbreviate, check_known_labels, count_labels
 from attnkit.data.prepared_dir import (
     StatusEvent,
     WarningEvent,
@@ -23,15 +24,8 @@ from attnkit.errors import DataError
 from attnkit.io import atomic
 from attnkit.io.safe_read import read_regular_file
 from attnkit.tasks.finetuning.config import TextClassifyConfig
-from attnkit.tasks.text_classification.data import (
-    MAX_LABELS_BYTES,
-    Labels,
-    abbreviate,
-    check_known_labels,
-    count_labels,
-)
-from attnkit.tasks.translation.stream import line_batches
 from attnkit.text.labeled_text import KINDS, Columns, LabeledTable, LabeledText
+from attnkit.text.line_stream import line_batches
 from attnkit.text.tokenizer import UNK_ID, Tokenizer
 from attnkit.text.tokenizer import load as load_tokenizer
 from attnkit.text.truncated_encoding import encode_prefixes

@@ -13,14 +13,16 @@ from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.data.prepared_dir import StatusEvent, WarningEvent, is_prepared
 from attnkit.distributed.process_group import ProcessGroup
+from attnkit.engine.checkpoint_metadata import read_labels
 from attnkit.engine.dry_run import SAMPLE, RunEstimate, estimate
-from attnkit.engine.load import provided_tokenizer
 from attnkit.engine.model_card import ModelCardFields
 from attnkit.engine.task import EvaluationCancelled, Sample, Stop, Task
 from attnkit.engine.trainer import TrainingInputs, build_training_job, make_loader
 from attnkit.engine.validation import sample_indices
-from attnkit.metrics.spans import entities, span_scores
+from attnkit.engine.vocabularies import provided_tokenizer
+from attnkit.metrics.spans import span_scores
 from attnkit.models.heads import TokenClassifier
+from attnkit.protocols import entities
 from attnkit.tasks.finetuning import base as finetune
 from attnkit.tasks.finetuning.config import TagConfig
 from attnkit.tasks.finetuning.tagging import find_tags, tag_loss
@@ -33,7 +35,6 @@ from attnkit.tasks.finetuning.token_classification_data import (
     prepare_tagged,
     scheme_of,
 )
-from attnkit.tasks.text_classification.data import read_labels
 from attnkit.text.vocabulary import train_vocabulary
 from attnkit.training.loop import TrainingJob
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from attnkit.data.documents_config import TaggedConfig
+from attnkit.data.labels import MAX_LABELS, Labels, check_known_labels
 from attnkit.data.prepared_dir import (
     StatusEvent,
     WarningEvent,
@@ -36,9 +37,8 @@ from attnkit.data.token_classification import (
 from attnkit.errors import DataError
 from attnkit.io import atomic
 from attnkit.io.safe_read import read_regular_file
-from attnkit.metrics.spans import OUTSIDE, split_tag
+from attnkit.protocols import OUTSIDE, split_tag
 from attnkit.tasks.finetuning.config import TagConfig
-from attnkit.tasks.text_classification.data import MAX_LABELS, Labels, check_known_labels
 from attnkit.text.conll import LETTERS, Scheme, TagSummary, convert, label_scheme, read_sentences, summarize_tags
 from attnkit.text.offsets import EncodedWords, encode_words
 from attnkit.text.tokenizer import UNK_ID, Tokenizer

@@ -15,10 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attnkit.checkpoints.metadata import read_tree
 from attnkit.checkpoints.run_folder import RunFolder
-from attnkit.engine.load import read_tokenizer
+from attnkit.engine.checkpoint_metadata import read_tree
 from attnkit.engine.loading import LoadedModel, load_model
+from attnkit.engine.vocabularies import read_tokenizer
 from attnkit.errors import DataError
 from attnkit.models.packing import PackedLayout
 from attnkit.plotting.lm_comparison import Candidate, Position

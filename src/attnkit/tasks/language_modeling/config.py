@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -10,7 +9,6 @@ from pydantic import model_validator
 
 from attnkit.data.config import TextConfig
 from attnkit.data.masking_config import MaskingConfig
-from attnkit.engine.presets import Auto
 from attnkit.engine.run_config import RunConfig
 from attnkit.models.language_config import LANGUAGE_SIZES, BertConfig, GptConfig, LanguageConfig
 
@@ -18,8 +16,6 @@ MASK = "[MASK]"
 """What stands in the place of a hidden token; a symbol of the vocabulary."""
 LanguagePreset = Literal["tiny", "mini", "small", "base"]
 Direction = Literal["left-to-right", "right-to-left"]
-LANGUAGE_AUTO: Auto = ((20_000, "tiny"), (2_000_000, "mini"), (20_000_000, "small"), (math.inf, "base"))
-"""Up to so many lines, this preset."""
 SCALES: dict[str, dict[str, Any]] = {
     "tiny": {
         "vocabulary": {"size": 4000},

@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from attnkit.data.inference_batches import Batching, make_batches
 from attnkit.data.language_modeling import LanguageModelBatch
 from attnkit.engine.task import EvaluationCancelled, Sample, Stop, until_stopped
 from attnkit.engine.validation import sample_indices
@@ -24,7 +25,6 @@ from attnkit.models.gpt import Gpt
 from attnkit.models.packing import PackedLayout
 from attnkit.tasks.language_modeling.config import MASK, ClmConfig, MlmConfig, n_corpora
 from attnkit.tasks.language_modeling.data import PreparedText
-from attnkit.tasks.translation.search_pool import Batching, make_batches
 from attnkit.training.losses import LossTerm, linear_cross_entropy
 
 _BATCH_TOKENS = 4096

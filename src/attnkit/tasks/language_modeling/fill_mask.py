@@ -13,16 +13,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attnkit.engine.load import read_tokenizer
+from attnkit.data.inference_batches import Batching, make_batches
 from attnkit.engine.loading import LoadedModel, load_model
+from attnkit.engine.vocabularies import read_tokenizer
 from attnkit.errors import DataError
+from attnkit.metrics.probabilities import rounded
 from attnkit.models.bert import Bert
 from attnkit.models.packing import PackedLayout
 from attnkit.runtime.devices import set_threads
-from attnkit.tasks.finetuning.prediction import rounded
 from attnkit.tasks.language_modeling.config import MASK
-from attnkit.tasks.translation.search_pool import Batching, make_batches
-from attnkit.tasks.translation.stream import encoding_warnings, flush_interval, line_batches
+from attnkit.text.line_stream import encoding_warnings, flush_interval, line_batches
 from attnkit.text.lines import STDIN, LineReader
 from attnkit.text.mask_tokens import encode_masked, fill_masks
 from attnkit.text.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer

@@ -17,15 +17,15 @@ from torch import Tensor
 from attnkit.config import validate
 from attnkit.decoding.config import SearchConfig
 from attnkit.decoding.search import Hypothesis, Sources, search
-from attnkit.engine.load import read_tokenizer
 from attnkit.engine.loading import LoadedModel, load_model
+from attnkit.engine.searching import exclude_padding_ids
+from attnkit.engine.vocabularies import read_tokenizer
 from attnkit.errors import UsageError
 from attnkit.models.linear import pack
 from attnkit.models.sliding_window import SlidingWindowLM
 from attnkit.runtime.devices import set_threads
-from attnkit.tasks.translation.search_pool import exclude_padding_ids
-from attnkit.tasks.translation.stream import encoding_warnings, flush_interval, line_batches
 from attnkit.text.incremental_decoder import IncrementalDecoder
+from attnkit.text.line_stream import encoding_warnings, flush_interval, line_batches
 from attnkit.text.lines import STDIN, LineReader
 from attnkit.text.tokenizer import BOS_ID, EOS_ID
 

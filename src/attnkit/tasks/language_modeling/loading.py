@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from attnkit.checkpoints.checkpoint import Checkpoint
-from attnkit.checkpoints.metadata import read_tree
 from attnkit.checkpoints.run_folder import RunFolder
+from attnkit.engine.checkpoint_metadata import read_tree
 from attnkit.engine.registry import TASKS
 from attnkit.models.language_config import LanguageConfig
 

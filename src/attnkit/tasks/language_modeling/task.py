@@ -15,10 +15,10 @@ from attnkit.checkpoints.weights import check_min_parameters
 from attnkit.data.prepared_dir import StatusEvent, WarningEvent, is_prepared, sample_validation_indices
 from attnkit.distributed.process_group import ProcessGroup
 from attnkit.engine.dry_run import RunEstimate, estimate
-from attnkit.engine.load import provided_tokenizer, read_tokenizer
 from attnkit.engine.model_card import ModelCardFields
 from attnkit.engine.task import Stop, Task
 from attnkit.engine.trainer import TrainingInputs, build_training_job, make_loader
+from attnkit.engine.vocabularies import provided_tokenizer, read_tokenizer
 from attnkit.errors import DataError
 from attnkit.models.bert import Bert
 from attnkit.models.gpt import Gpt

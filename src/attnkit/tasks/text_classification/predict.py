@@ -11,15 +11,16 @@ from typing import Any
 import torch
 
 from attnkit.data.documents import Sentences, batch_of
-from attnkit.engine.load import read_tokenizer
+from attnkit.data.inference_batches import Batching, make_batches
+from attnkit.engine.checkpoint_metadata import read_labels
 from attnkit.engine.loading import LoadedModel, load_model
+from attnkit.engine.vocabularies import read_tokenizer
 from attnkit.errors import DataError
 from attnkit.metrics.labels import LabelScores, label_scores
 from attnkit.runtime.devices import set_threads
-from attnkit.tasks.text_classification.data import DocumentEncoder, read_labels
-from attnkit.tasks.translation.search_pool import Batching, make_batches
-from attnkit.tasks.translation.stream import encoding_warnings, flush_interval, line_batches
+from attnkit.tasks.text_classification.data import DocumentEncoder
 from attnkit.text.documents import read_labeled
+from attnkit.text.line_stream import encoding_warnings, flush_interval, line_batches
 from attnkit.text.lines import LineReader
 
 _WINDOW, _BATCH_TOKENS = 1024, 16384

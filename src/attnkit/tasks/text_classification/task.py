@@ -14,26 +14,21 @@ from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.checkpoints.weights import check_min_parameters
 from attnkit.data.documents import DocumentBatch
+from attnkit.data.inference_batches import Batching, make_batches
 from attnkit.data.prepared_dir import StatusEvent, is_prepared
 from attnkit.distributed.process_group import ProcessGroup
+from attnkit.engine.checkpoint_metadata import read_labels
 from attnkit.engine.dry_run import SAMPLE, RunEstimate, estimate
-from attnkit.engine.load import provided_tokenizer, read_tokenizer
 from attnkit.engine.model_card import ModelCardFields
 from attnkit.engine.task import EvaluationCancelled, Sample, Stop, Task, until_stopped
 from attnkit.engine.trainer import TrainingInputs, build_training_job, make_loader
 from attnkit.engine.validation import sample_indices
+from attnkit.engine.vocabularies import provided_tokenizer, read_tokenizer
 from attnkit.metrics.labels import label_scores
 from attnkit.models.dropout import without_dropout
 from attnkit.models.han import HierarchicalAttentionNetwork
 from attnkit.tasks.text_classification.config import ClassifyConfig
-from attnkit.tasks.text_classification.data import (
-    DocumentEncoder,
-    PreparedDocuments,
-    build_documents,
-    open_documents,
-    read_labels,
-)
-from attnkit.tasks.translation.search_pool import Batching, make_batches
+from attnkit.tasks.text_classification.data import DocumentEncoder, PreparedDocuments, build_documents, open_documents
 from attnkit.text.documents import read_labeled, space_words, split_sentences
 from attnkit.text.lines import count_lines
 from attnkit.text.vocabulary import train_vocabulary

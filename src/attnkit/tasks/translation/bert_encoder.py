@@ -5,9 +5,10 @@ from __future__ import annotations
 import torch
 
 from attnkit.checkpoints.checkpoint import Checkpoint
-from attnkit.checkpoints.metadata import read_run_config
 from attnkit.checkpoints.weights import check_min_parameters
-from attnkit.engine.load import load_state, read_tokenizer
+from attnkit.engine.checkpoint_metadata import read_run_config
+from attnkit.engine.vocabularies import read_tokenizer
+from attnkit.engine.weights import load_weights
 from attnkit.models.bert import Bert
 from attnkit.models.transformer import Encoder, Transformer
 from attnkit.tasks.language_modeling.config import MlmConfig
@@ -34,11 +35,11 @@ def take(config: TranslationConfig, model: torch.nn.Module, source: Checkpoint) 
     """Give a fresh model a BERT's encoder, or all weights of a run of its own kind (``Task.take``)."""
     stored = read_run_config(source)
     if not isinstance(stored, MlmConfig):
-        load_state(model, source)
+        load_weights(model, source)
         return
     assert isinstance(model, Transformer)
     bert = Bert(stored.model, read_tokenizer(source).vocab_size)
-    load_state(bert, source)
+    load_weights(bert, source)
     copy_bert_encoder(model.encoder, bert)
 
 

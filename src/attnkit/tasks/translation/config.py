@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -71,3 +72,8 @@ class TranslationConfig(RunConfig, frozen=True, extra="forbid", strict=True, use
                 "use model.tie_embeddings=target with two vocabularies"
             )
         return self
+
+
+def translation_kind(given: Mapping[str, Any]) -> str:
+    """Return the kind of model for settings that name none."""
+    return "transformer"

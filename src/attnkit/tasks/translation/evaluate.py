@@ -10,8 +10,10 @@ from typing import cast
 import numpy as np
 import torch
 
+from attnkit.data.inference_batches import Batching, make_batches
 from attnkit.data.pairs import Pairs
 from attnkit.decoding.config import SearchConfig
+from attnkit.engine.searching import LineSegment, LocalSearch, exclude_padding_ids
 from attnkit.engine.task import EvaluationCancelled, until_stopped
 from attnkit.engine.validation import greedy_ids, sample_indices
 from attnkit.metrics.bleu import corpus_bleu, corpus_chrf
@@ -20,7 +22,6 @@ from attnkit.models.linear import pack
 from attnkit.models.translation import TranslationModel
 from attnkit.tasks.translation.data import Prepared
 from attnkit.tasks.translation.long_lines import split_ids
-from attnkit.tasks.translation.search_pool import Batching, LineSegment, LocalSearch, exclude_padding_ids, make_batches
 from attnkit.training.losses import linear_cross_entropy
 
 _BATCH_TOKENS = 4096

@@ -9,9 +9,10 @@ from itertools import islice
 
 import torch
 
-from attnkit.engine.load import LoadedRun
+from attnkit.data.inference_batches import Batching, make_batches
+from attnkit.engine.searching import pad_sources
 from attnkit.errors import DataError
-from attnkit.tasks.translation.search_pool import Batching, make_batches, pad_sources
+from attnkit.tasks.translation.loading import LoadedRun
 from attnkit.text.tokenizer import BOS_ID, EOS_ID, PAD_ID
 
 _WINDOW = 4096  # pairs sorted by length together

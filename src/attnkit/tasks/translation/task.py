@@ -13,16 +13,9 @@ from attnkit.data.feed import PairLoader
 from attnkit.data.prepared_dir import DataCheckEvent, StatusEvent, WarningEvent
 from attnkit.distributed.process_group import ProcessGroup
 from attnkit.engine import trainer as course
-from attnkit.engine.dry_run import plan
-from attnkit.engine.load import (
-    build_for_checkpoint,
-    check_weights_fit,
-    provided_source_vocabulary,
-    provided_vocabularies,
-    read_tokenizers,
-)
 from attnkit.engine.model_card import ModelCardFields
 from attnkit.engine.parallel import uses_fsdp
+from attnkit.engine.seq2seq_loss import seq2seq_loss
 from attnkit.engine.task import Stop, Task
 from attnkit.engine.trainer import (
     Event,
@@ -33,14 +26,20 @@ from attnkit.engine.trainer import (
     Validated,
     train,
 )
-from attnkit.engine.vocabularies import Vocabularies
+from attnkit.engine.vocabularies import Vocabularies, read_tokenizers
 from attnkit.models.build import build_model
 from attnkit.models.translation import TranslationModel
 from attnkit.tasks.translation import bert_encoder as encoder_taken
 from attnkit.tasks.translation.config import TranslationConfig
 from attnkit.tasks.translation.data import Prepared, open_prepared, prepare
+from attnkit.tasks.translation.dry_run import plan
 from attnkit.tasks.translation.evaluate import Evaluation
-from attnkit.tasks.translation.loss import seq2seq_loss
+from attnkit.tasks.translation.loading import (
+    build_for_checkpoint,
+    check_weights_fit,
+    provided_source_vocabulary,
+    provided_vocabularies,
+)
 from attnkit.training.loop import TrainingJob
 
 __all__ = ["TASK", "Event", "TrainRequest", "TrainingFinished", "TrainingStarted", "Validated", "make_job", "train"]

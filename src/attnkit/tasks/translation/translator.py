@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
 from attnkit.config import validate
+from attnkit.data.inference_batches import Batching, make_batches
 from attnkit.decoding.config import SearchConfig
 from attnkit.decoding.search import Hypothesis
-from attnkit.engine.load import LoadedRun, load_run
-from attnkit.errors import DataError, RunError, UsageError
-from attnkit.tasks.translation.long_lines import split_ids, split_text
-from attnkit.tasks.translation.score import score_pairs
-from attnkit.tasks.translation.search_pool import (
-    Batching,
+from attnkit.engine.searching import (
     LineSegment,
     LocalSearch,
     ProcessPoolSearch,
     SearchBackend,
     SearchJob,
     exclude_padding_ids,
-    make_batches,
 )
+from attnkit.errors import DataError, RunError, UsageError
+from attnkit.tasks.translation.loading import LoadedRun, load_model_on_cpu, load_run
+from attnkit.tasks.translation.long_lines import split_ids, split_text
+from attnkit.tasks.translation.score import score_pairs
 from attnkit.tasks.translation.shortlist import Shortlist, Unknowns
 from attnkit.text.tokenizer import UNK_ID, Tokenizer
 
@@ -70,7 +70,8 @@ def load_translator(
     if workers > 1 and device not in ("auto", "cpu"):
         raise UsageError(f"several workers compute on the CPU, not on {device}", where="--workers")
     # Workers load while this process does.
-    pool = ProcessPoolSearch(runs, precision, workers, checkpoint) if workers > 1 else None
+    load = partial(load_model_on_cpu, precision=precision, checkpoint=checkpoint)
+    pool = ProcessPoolSearch(load, runs, workers) if workers > 1 else None
     try:
         loaded = [load_run(path, device=device, precision=precision, checkpoint=checkpoint) for path in runs]
         for other in loaded[1:]:

@@ -14,8 +14,8 @@ from pydantic import BaseModel, Field, ValidationError
 
 from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.checkpoints.manifest import Content
-from attnkit.checkpoints.metadata import MAX_STATE_BYTES, read_bounded, read_tree
 from attnkit.config import dump_yaml, validate
+from attnkit.engine.checkpoint_metadata import MAX_STATE_BYTES, read_bounded, read_tree
 from attnkit.errors import RunError, UsageError
 from attnkit.tasks.word2vec import matrices as mats
 from attnkit.tasks.word2vec.config import Word2VecConfig

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import log2
 from pathlib import Path
 
-from attnkit.distributed.processes import usable_cpus
+from attnkit.runtime.processes import usable_cpus
 from attnkit.tasks.word2vec.config import Word2VecConfig
 from attnkit.tasks.word2vec.initial import refuse_unfit
 from attnkit.tasks.word2vec.matrices import shapes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,10 +12,41 @@ from numpy.typing import NDArray
 from attnkit.formats.word_vectors.table import Floats
 from attnkit.metrics.similarity import pearson, spearman
 from attnkit.tasks.word2vec.benchmark_files import Pair, Section
-from attnkit.tasks.word2vec.search import unit_vector
+from attnkit.tasks.word2vec.load_vectors import Unseen
+from attnkit.tasks.word2vec.search import Index, unit_vector
 
-if TYPE_CHECKING:
-    from attnkit.tasks.word2vec.vectors import Vectors
+
+class WordVectors(Protocol):
+    """Word vectors with an index of cosines."""
+
+    @property
+    def index_to_key(self) -> Sequence[str]:
+        """Words by row."""
+        ...
+
+    @property
+    def vector_size(self) -> int:
+        """Width of a vector."""
+        ...
+
+    @property
+    def index(self) -> Index:
+        """Cosines of queries with all rows."""
+        ...
+
+    @property
+    def unseen(self) -> Unseen | None:
+        """Composes the vector of a word from character n-grams; None for vectors without them."""
+        ...
+
+    def __contains__(self, word: object) -> bool:
+        """Return whether a word has a vector."""
+        ...
+
+    def __getitem__(self, key: str, /) -> Floats:
+        """Return the vector of a word."""
+        ...
+
 
 Method = Literal["add", "mul"]
 _BATCH = 256  # questions at a time
@@ -77,7 +108,7 @@ class Known:
     """Others too, by their n-grams, where the vectors have such."""
 
 
-def score_pairs(vectors: Vectors, pairs: Sequence[Pair], known: Known = Known()) -> PairScores:
+def score_pairs(vectors: WordVectors, pairs: Sequence[Pair], known: Known = Known()) -> PairScores:
     """Score pairs of words that have vectors; errors as ``Index.norms``."""
     rows = VocabularyView(vectors, known)
     found = [(a, b, pair.score) for pair in pairs if (a := rows[pair.a]) >= 0 and (b := rows[pair.b]) >= 0]
@@ -94,7 +125,7 @@ def score_pairs(vectors: Vectors, pairs: Sequence[Pair], known: Known = Known())
 
 
 def score_analogies(
-    vectors: Vectors, sections: Sequence[Section], known: Known = Known(), method: Method = "add"
+    vectors: WordVectors, sections: Sequence[Section], known: Known = Known(), method: Method = "add"
 ) -> AnalogyScores:
     """Answer analogies by 3CosAdd or 3CosMul, by words that have a row; errors as ``Index.norms``."""
     rows = VocabularyView(vectors, known)
@@ -123,7 +154,7 @@ class VocabularyView:
     Words whose vectors are composed have the numbers behind.
     """
 
-    def __init__(self, vectors: Vectors, known: Known) -> None:
+    def __init__(self, vectors: WordVectors, known: Known) -> None:
         words = vectors.index_to_key[: known.top or None]
         self._vectors, self._fold = vectors, known.fold
         self._composes = known.compose and vectors.unseen is not None

@@ -18,11 +18,11 @@ from attnkit.checkpoints.checkpoint import Checkpoint, open_checkpoint
 from attnkit.checkpoints.manifest import FILE_NAME as MANIFEST
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.errors import DataError, RunError
-from attnkit.formats.npy import map_npy
 from attnkit.formats.word_vectors import projector, tensors, text
 from attnkit.formats.word_vectors.binary import read_binary
 from attnkit.formats.word_vectors.formats import LOOKED_AT, Format, recognised
 from attnkit.formats.word_vectors.table import Floats, VectorTable
+from attnkit.io.npy import map_npy
 from attnkit.text.lines import LineCounts, check_not_streams, opened
 
 Unseen: TypeAlias = Callable[[str], "Floats | None"]

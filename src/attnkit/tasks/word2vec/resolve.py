@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from attnkit.config import Layer, flatten, load_yaml, merge, nest, parse_assignment, validate
-from attnkit.distributed.processes import usable_cpus
 from attnkit.errors import UsageError
+from attnkit.runtime.processes import usable_cpus
 from attnkit.tasks.word2vec.config import RESUMABLE_KEYS, Word2VecConfig, chosen
 
 

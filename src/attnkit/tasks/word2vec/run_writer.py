@@ -14,10 +14,10 @@ from types import TracebackType
 from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.checkpoints.logs import State as Word
 from attnkit.checkpoints.logs import Status
-from attnkit.checkpoints.metadata import check_serializable
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.config import dump_yaml
 from attnkit.data.words import Encoded
+from attnkit.engine.checkpoint_metadata import check_serializable
 from attnkit.engine.stopping import signal_to_stop
 from attnkit.errors import AttnkitError, RunError, StoppedError, UsageError, exit_code
 from attnkit.io import atomic

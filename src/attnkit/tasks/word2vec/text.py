@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from attnkit.checkpoints.metadata import read_bounded
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.data.prepared_dir import is_prepared, open_prepared_dir, write_index
 from attnkit.data.words import Encoded, encode_words, open_words
+from attnkit.engine.checkpoint_metadata import read_bounded
 from attnkit.errors import RunError
 from attnkit.io import atomic
 from attnkit.tasks.word2vec.config import WordTextConfig

@@ -21,8 +21,8 @@ from attnkit.kernels.word2vec import PieceStats, Text, Weights
 from attnkit.models.word2vec import Word2Vec
 from attnkit.runtime.devices import choose_device, set_threads
 from attnkit.tasks.word2vec.config import Word2VecConfig
+from attnkit.tasks.word2vec.lookup_tables import FEW, tables
 from attnkit.tasks.word2vec.torch_steps import BLOCK, Batch, Lookups, Steps
-from attnkit.tasks.word2vec.workload import FEW, tables
 
 _MOST = {"cpu": 256, "cuda": 4096}
 """Places that are worked on together."""

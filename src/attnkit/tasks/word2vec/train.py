@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from attnkit.data.prepared_dir import StatusEvent, WarningEvent
-from attnkit.distributed.processes import release_free_memory, release_library
 from attnkit.engine.stopping import stop_error
 from attnkit.errors import UsageError
+from attnkit.runtime.processes import release_free_memory, release_library
 from attnkit.tasks.word2vec import matrices as mats
 from attnkit.tasks.word2vec.checkpoint import State
 from attnkit.tasks.word2vec.config import Word2VecConfig

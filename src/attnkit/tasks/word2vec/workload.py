@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -12,18 +11,13 @@ from numpy.typing import NDArray
 
 from attnkit.data.words import Encoded
 from attnkit.errors import UsageError
-from attnkit.kernels.huffman import huffman
 from attnkit.kernels.jit import has_numba
-from attnkit.kernels.sampling import alias_table, keep_thresholds, key_of
-from attnkit.kernels.word2vec import LookupTables, Loops, LoopSpec, PieceStats, Text, Weights
+from attnkit.kernels.sampling import key_of
+from attnkit.kernels.word2vec import Loops, LoopSpec, PieceStats, Text, Weights
 from attnkit.tasks.word2vec.config import Word2VecConfig
+from attnkit.tasks.word2vec.lookup_tables import FEW, tables, threads
 from attnkit.tasks.word2vec.matrices import INPUTS, OUTPUTS, Matrices, Shape, draw, shapes
 from attnkit.tasks.word2vec.plan import LinearDecay, chunk_boundaries, piece_size
-from attnkit.text.subwords import Subwords
-
-FEW = 2000
-"""Words of a vocabulary below which skip-gram shares no negatives: a block of words would train the few rows there are
-many times at once, under weights that none of its steps has seen."""
 
 
 class Workload(Protocol):
@@ -163,12 +157,6 @@ def refuse_unavailable(config: Word2VecConfig) -> None:
         choose_device(config.device)
 
 
-def threads(config: Word2VecConfig) -> str:
-    """Return the threads of a configuration in words."""
-    several = "s that share the weights" if not config.deterministic else "s with a copy each"
-    return "1 thread" if config.threads == 1 else f"{config.threads} thread{several}"
-
-
 def refuse_few(config: Word2VecConfig, n_words: int) -> None:
     """Raise ``UsageError`` where there are fewer words than random ones are to be drawn for each neighbour."""
     n_others = n_words - 1
@@ -197,19 +185,3 @@ def _compiled(config: Word2VecConfig, encoded: Encoded) -> Loops:
         subwords=config.subwords is not None,
     )
     return Loops(recipe, tables(config, encoded), encoded.store.ids.dtype)
-
-
-def tables(config: Word2VecConfig, encoded: Encoded) -> LookupTables:
-    """Return what loops look up by word."""
-    counts = encoded.words.counts
-    found = LookupTables(keep_thresholds(counts, config.sample))
-    if config.loss == "negative":
-        prob, alias = alias_table(counts, config.ns_exponent)
-        found = replace(found, prob=prob, alias=alias)
-    elif config.loss == "hierarchical":
-        paths = huffman(counts)
-        found = replace(found, path_starts=paths.starts, nodes=paths.nodes, codes=paths.codes)
-    if (sub := config.subwords) is not None:
-        starts, rows = Subwords(sub.min_n, sub.max_n, sub.buckets).tables(encoded.words.words)
-        found = replace(found, subword_starts=starts, subword_rows=rows)
-    return found

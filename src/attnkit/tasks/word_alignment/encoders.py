@@ -73,7 +73,7 @@ def units_of(run: Path | None, vocab: Path | None, tgt_vocab: Path | None) -> tu
     """
     if run is not None:
         from attnkit.checkpoints.run_folder import RunFolder
-        from attnkit.engine.load import read_tokenizers  # which loads torch
+        from attnkit.engine.vocabularies import read_tokenizers
 
         src, tgt = read_tokenizers(RunFolder(run).checkpoint(None)[0])
         return TokenEncoder(src), TokenEncoder(tgt)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import multiprocessing
 import os
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -26,6 +26,8 @@ from attnkit.text.tokenizer import EOS_ID, PAD_ID, Tokenizer
 from attnkit.text.vocabulary_subprocess import defer_signals
 
 Found = list[list[Hypothesis]]
+LoadModel = Callable[[Path], TranslationModel]
+"""Loads the model of a run on the CPU."""
 _NOTICE = 0.05  # seconds
 _PATIENCE = 5.0  # seconds
 
@@ -50,16 +52,6 @@ class SearchJob:
 
     config: SearchConfig
     record: bool = False
-
-
-@dataclass(frozen=True)
-class Batching:
-    """How lines are put together: never what comes out in float32, only how fast."""
-
-    size: int = 64
-    unit: Literal["sentences", "tokens"] = "sentences"
-    window: int = 4096
-    """Lines that are read before they are sorted by length."""
 
 
 class SearchBackend(Protocol):
@@ -93,7 +85,8 @@ class LocalSearch:
 class ProcessPoolSearch:
     """Searches in several processes of one thread each, which load the runs themselves. Close it after use."""
 
-    def __init__(self, runs: Sequence[Path], precision: str, workers: int, checkpoint: str | None = None) -> None:
+    def __init__(self, load: LoadModel, runs: Sequence[Path], workers: int) -> None:
+        """Start ``workers`` processes; each calls ``load``, a function of a module, for every run."""
         context = multiprocessing.get_context("spawn")  # a forked torch would inherit threads that no longer run
         others = set(multiprocessing.active_children())
         self._pool: ProcessPoolExecutor | None = None
@@ -101,7 +94,7 @@ class ProcessPoolSearch:
         try:
             # A signal is for the process that asks, which then ends these.
             with defer_signals():
-                self._pool = ProcessPoolExecutor(workers, context, _begin, (list(runs), precision, checkpoint))
+                self._pool = ProcessPoolExecutor(workers, context, _begin, (load, list(runs)))
                 for _ in range(workers):  # a process starts with its first job: all start now, side by side
                     self._pool.submit(int)
                 self._processes = [child for child in multiprocessing.active_children() if child not in others]
@@ -136,14 +129,11 @@ class ProcessPoolSearch:
 _in_worker: list[LocalSearch | Exception] = []
 
 
-def _begin(runs: list[Path], precision: str, checkpoint: str | None) -> None:
-    from attnkit.engine.load import load_run
-
+def _begin(load: LoadModel, runs: list[Path]) -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(1)
     try:
-        loaded = [load_run(path, device="cpu", precision=precision, checkpoint=checkpoint) for path in runs]
-        _in_worker.append(LocalSearch([run.model for run in loaded], torch.device("cpu")))
+        _in_worker.append(LocalSearch([load(path) for path in runs], torch.device("cpu")))
     except Exception as error:  # told by the process that asks, if it does not say the same of itself
         _in_worker.append(error)
 
@@ -166,22 +156,6 @@ def _search(work: tuple[list[LineSegment], SearchJob]) -> Found:
 def exclude_padding_ids(config: SearchConfig, tokenizer: Tokenizer) -> SearchConfig:
     """Return the settings with the vocabulary's unused last entries, which round its size up, never generated."""
     return config.model_copy(update={"n_words": tokenizer.vocab_size - tokenizer.n_unused})
-
-
-def make_batches(lengths: Sequence[int], batching: Batching) -> list[list[int]]:
-    """Group indices by length, longest first, so that padding is rare and the greatest need of memory comes first."""
-    order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
-    batches: list[list[int]] = []
-    for i in order:
-        full = not batches or (
-            len(batches[-1]) >= batching.size
-            if batching.unit == "sentences"
-            else (lengths[batches[-1][0]] + 1) * (len(batches[-1]) + 1) > batching.size
-        )
-        if full:
-            batches.append([])
-        batches[-1].append(i)
-    return batches
 
 
 def pad_sources(rows: Sequence[list[int]], device: torch.device) -> tuple[Tensor, Tensor | None]:

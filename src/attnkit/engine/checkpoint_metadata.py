@@ -13,6 +13,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.config import dump_yaml, parse_yaml, validate
+from attnkit.data.labels import MAX_LABELS_BYTES, Labels
 from attnkit.engine.registry import EXTERNAL_TASKS, TASKS
 from attnkit.engine.run_config import RunConfig
 from attnkit.errors import RunError, UsageError
@@ -176,3 +177,8 @@ def _read_json(checkpoint: Checkpoint, model: type[BaseModel]) -> dict[str, Any]
 
 def _invalid(checkpoint: Checkpoint, file: str, why: str) -> RunError:
     return RunError(f"{file} of checkpoint {checkpoint.name} makes no sense: {why}", where=str(checkpoint.path / file))
+
+
+def read_labels(checkpoint: Checkpoint) -> Labels:
+    """Return the labels of a checkpoint."""
+    return Labels.parse(read_bounded(checkpoint, "labels.json", MAX_LABELS_BYTES), str(checkpoint.path))

@@ -1,21 +1,19 @@
-"""Open a trained run for use: configuration, vocabularies, and the model with its weights."""
+"""Load a translation run: configuration, vocabularies, and the model with its weights."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-import safetensors.torch
 import torch
 
 from attnkit.checkpoints.checkpoint import Checkpoint
-from attnkit.checkpoints.metadata import read_bounded, read_run_config, read_tree
 from attnkit.checkpoints.run_folder import RunFolder
-from attnkit.checkpoints.weights import MODEL, check_file_holds_weights, read_tensors, tensors_of
-from attnkit.engine.run_config import RunConfig
-from attnkit.engine.vocabularies import Vocabularies
+from attnkit.checkpoints.weights import check_file_holds_weights
+from attnkit.engine.checkpoint_metadata import read_run_config, read_tree
+from attnkit.engine.vocabularies import Vocabularies, read_tokenizer, read_tokenizers
+from attnkit.engine.weights import load_weights
 from attnkit.models.build import build_model
 from attnkit.models.config import ModelConfig
 from attnkit.models.linear import pack
@@ -24,7 +22,6 @@ from attnkit.runtime.devices import DTYPES, choose_device
 from attnkit.tasks.translation.config import TranslationConfig
 from attnkit.text.tokenizer import Tokenizer
 from attnkit.text.tokenizer import load as load_tokenizer
-from attnkit.text.vocabulary_schema import MAX_BYTES
 
 
 @dataclass(frozen=True)
@@ -77,19 +74,16 @@ def load_run(
     return LoadedRun(path, chosen.name, config, packed, src, tgt, where, tuple(warnings))
 
 
+def load_model_on_cpu(path: Path, *, precision: str, checkpoint: str | None) -> TranslationModel:
+    """Return the model of a run, for a process that searches."""
+    return load_run(path, device="cpu", precision=precision, checkpoint=checkpoint).model
+
+
 def read_config(checkpoint: Checkpoint) -> TranslationConfig:
     """Return the configuration stored in a checkpoint. Raises ``RunError`` for a run of another kind."""
     config = read_run_config(checkpoint, "translation")
     assert isinstance(config, TranslationConfig)
     return config
-
-
-def read_tokenizers(checkpoint: Checkpoint) -> tuple[Tokenizer, Tokenizer]:
-    """Return the source and the target tokenizer; the same object where they are joint."""
-    src = Tokenizer.from_json(read_bounded(checkpoint, "tokenizer.json", MAX_BYTES))
-    if "tokenizer.target.json" not in checkpoint.manifest.files:
-        return src, src
-    return src, Tokenizer.from_json(read_bounded(checkpoint, "tokenizer.target.json", MAX_BYTES))
 
 
 def provided_vocabularies(config: TranslationConfig, source: Checkpoint | None) -> Vocabularies | None:
@@ -115,18 +109,6 @@ def provided_source_vocabulary(config: TranslationConfig, source: Checkpoint | N
     return read_tokenizer(source)
 
 
-def provided_tokenizer(config: RunConfig, source: Checkpoint | None) -> Tokenizer | None:
-    """Return the one vocabulary to use instead of making a new one: a checkpoint's, or that of ``vocabulary_files``."""
-    if source is not None:
-        return read_tokenizer(source)
-    return None if config.vocabulary_files is None else load_tokenizer(Path(config.vocabulary_files[0]))
-
-
-def read_tokenizer(checkpoint: Checkpoint) -> Tokenizer:
-    """Return the one vocabulary of a checkpoint."""
-    return Tokenizer.from_json(read_bounded(checkpoint, "tokenizer.json", MAX_BYTES))
-
-
 def check_weights_fit(checkpoint: Checkpoint, config: ModelConfig, vocabularies: Vocabularies) -> None:
     """Raise ``RunError`` where a checkpoint has too few weights for a model, which need not be built for that."""
     check_file_holds_weights(checkpoint, config, (vocabularies.src.vocab_size, vocabularies.tgt.vocab_size))
@@ -136,22 +118,3 @@ def build_for_checkpoint(checkpoint: Checkpoint, config: ModelConfig, vocabulari
     """Build a model for a checkpoint's weights. Raises ``RunError`` before, where they are too few for it."""
     check_weights_fit(checkpoint, config, vocabularies)
     return build_model(config, vocabularies.src.vocab_size, vocabularies.tgt.vocab_size)
-
-
-def load_weights(model: TranslationModel, checkpoint: Checkpoint) -> None:
-    """Copy a checkpoint's weights into a model. Raises ``RunError`` if they do not fit or are not finite."""
-    own = tensors_of(model)
-    tensors = read_tensors(checkpoint, MODEL, own)
-    with torch.no_grad():
-        for name, tensor in own.items():
-            tensor.copy_(tensors[name])
-
-
-def load_state(model: torch.nn.Module, checkpoint: Checkpoint) -> None:
-    """Copy a checkpoint's weights into any model. Raises ``RunError`` if they do not fit or are not finite."""
-    load_weights(cast(TranslationModel, model), checkpoint)
-
-
-def to_bytes(tensors: Mapping[str, torch.Tensor]) -> bytes:
-    """Return tensors as safetensors bytes, as ``load_weights`` reads them; views become whole tensors on the CPU."""
-    return safetensors.torch.save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})

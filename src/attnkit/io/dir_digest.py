@@ -9,15 +9,26 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, BinaryIO, TypeAlias
 
-from pydantic import StringConstraints
+from pydantic import BaseModel, Field, StringConstraints
 
-from attnkit.checkpoints.manifest import Entry
 from attnkit.io.safe_read import open_regular_file
 
 _CHUNK = 1 << 20
 _PART = "[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}"
 # A path below the folder: nothing hidden, no "..".
 Below = Annotated[str, StringConstraints(pattern=f"^{_PART}(/{_PART}){{0,3}}$")]
+Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+
+
+class Entry(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
+    """What one file must look like."""
+
+    size: int = Field(ge=0)
+    """Bytes."""
+    sha256: Digest
+    """Of the whole file, in hexadecimal digits."""
+
+
 Contents: TypeAlias = dict[Below, Entry]
 """What every file must look like, by its path."""
 

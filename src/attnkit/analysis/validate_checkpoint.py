@@ -9,9 +9,9 @@ import torch
 from pydantic import BaseModel
 
 from attnkit.checkpoints.checkpoint import Checkpoint
-from attnkit.checkpoints.metadata import TEXT_FILES, read_averaged, read_run_config, read_state, read_tree
 from attnkit.checkpoints.weights import MODEL, OPTIMIZER, read_tensors, tensors_of
 from attnkit.engine import resolve
+from attnkit.engine.checkpoint_metadata import TEXT_FILES, read_averaged, read_run_config, read_state, read_tree
 from attnkit.engine.task import task_of
 from attnkit.errors import DataError, RunError, UsageError
 from attnkit.tasks.word2vec import checkpoint as vectors
