@@ -15,7 +15,7 @@ from safetensors.numpy import save_file
 
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.data.language_modeling import LanguageModelBatch, MlmDataset
-from attnkit.data.rows import BatchLoader
+from attnkit.data.loader import BatchLoader
 from attnkit.engine.checkpoint_metadata import read_run_config
 from attnkit.engine.loading import load_model
 from attnkit.tasks.language_modeling.config import MlmConfig

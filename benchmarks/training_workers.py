@@ -65,7 +65,7 @@ def attnkit_worker(work: Path, options: argparse.Namespace, turn: Turn) -> None:
     import torch
     from safetensors.torch import load_file
 
-    from attnkit.data.feed import Position
+    from attnkit.data.loader import Position
     from attnkit.distributed.process_group import ProcessGroup
     from attnkit.models.build import build_model
     from attnkit.runtime.devices import choose_precision

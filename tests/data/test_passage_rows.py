@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from attnkit.data.feed import Position
 from attnkit.data.language_modeling import ClmDataset, MlmDataset
+from attnkit.data.loader import BatchLoader, Position
 from attnkit.data.masking import MaskVocabulary
 from attnkit.data.masking_config import MaskingConfig
 from attnkit.data.packed_batches import PackedCorpora
-from attnkit.data.rows import BatchLoader
 from attnkit.data.store import Store, write_store
 from attnkit.text.word_boundaries import WordBoundaries
 
@@ -146,7 +145,7 @@ def test_an_epoch_holds_the_rows_that_were_drawn(store: Store) -> None:
     rows = ClmDataset(PackedCorpora(store, 12, (2, 5), alpha=0.0))
     drawn = rows.draw(3, 1)
     assert drawn is not None and len(set(drawn.tolist())) == len(drawn) != len(rows)
-    feed = BatchLoader(rows, 3, 24, examples=rows.draw)
+    feed = BatchLoader(rows, 3, 24, sampler=rows.draw)
     found = [
         number
         for i in range(feed.plan(1).n_batches)

@@ -98,7 +98,7 @@ def train_in_float64(folder: Path) -> None:
     import torch
 
     from attnkit.config import load_yaml, validate
-    from attnkit.data.feed import Position
+    from attnkit.data.loader import Position
     from attnkit.distributed.process_group import join_process_group
     from attnkit.models.build import build_model
     from attnkit.tasks.translation.config import TranslationConfig

@@ -60,7 +60,7 @@ def test_words_move_their_vectors_only_where_there_are_positions(seed: int) -> N
 def test_a_learned_width_is_sharper_and_nearer_to_the_truth(seed: int) -> None:
     mean, fixed, learned = pooling_lesson(seed).fits
     assert learned.error < fixed.error < mean.error
-    assert learned.effective_points < fixed.points_that_count < mean.points_that_count == 50
+    assert learned.effective_points < fixed.effective_points < mean.effective_points == 50
     assert fixed.w == 1.0 and learned.w is not None and learned.w > 1.2
 
 

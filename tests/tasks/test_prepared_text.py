@@ -128,7 +128,7 @@ def test_a_vocabulary_that_does_not_know_the_text_is_told(tmp_path: Path) -> Non
 
 
 def test_several_files_keep_their_order_and_their_weights(tmp_path: Path) -> None:
-    from attnkit.data.feed import PairLoader, Position
+    from attnkit.data.loader import BatchLoader, Position
 
     src = [write(tmp_path / "a.src", SRC[:60]), write(tmp_path / "b.src", SRC[60:100])]
     tgt = [write(tmp_path / "a.tgt", TGT[:60]), write(tmp_path / "b.tgt", TGT[60:100])]
@@ -136,7 +136,7 @@ def test_several_files_keep_their_order_and_their_weights(tmp_path: Path) -> Non
     config = configure(src, tgt, data__weights=[2.0, 0.5], data__valid_src=valid[0], data__valid_tgt=valid[1])
     prepared = run(config, tmp_path / "data")
     assert texts(prepared) == list(zip(SRC[:100], TGT[:100], strict=True))
-    feed = PairLoader(prepared.pairs, 1, 10**6, weights=config.data.weights)
+    feed = BatchLoader(prepared.pairs, 1, 10**6, sampler=prepared.pairs.sampler(config.data.weights))
     step, _ = feed.batch_at(Position())
     drawn = prepared.vocabularies.src.decode([row[row > 0].tolist() for row in step.micro_batches[0].src])
     assert len(drawn) == 2 * 60 + 40 // 2

@@ -13,8 +13,7 @@ import torch
 import torch.nn.functional as F
 from language import configure, prepare, write
 
-from attnkit.data.feed import Position
-from attnkit.data.rows import BatchLoader
+from attnkit.data.loader import BatchLoader, Position
 from attnkit.engine.loading import load_model
 from attnkit.engine.trainer import TrainRequest, train
 from attnkit.models.packing import PackedLayout

@@ -51,7 +51,7 @@ class DocumentBatch:
 
 
 class DocumentDataset:
-    """Documents and their labels; satisfies ``rows.Dataset``."""
+    """Documents and their labels; satisfies ``loader.Dataset``."""
 
     def __init__(self, documents: Store, labels: Store) -> None:
         if len(documents) != len(labels):

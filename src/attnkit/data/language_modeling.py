@@ -55,7 +55,7 @@ class LanguageModelBatch:
 
 
 class MlmDataset(PackedDataset):
-    """Rows of ``[CLS] … [SEP]`` with hidden tokens; satisfies ``rows.Dataset``."""
+    """Rows of ``[CLS] … [SEP]`` with hidden tokens; satisfies ``loader.Dataset``."""
 
     def __init__(
         self, corpora: PackedCorpora, masking: MaskingConfig, words: MaskVocabulary, joints: WordBoundaries
@@ -95,7 +95,7 @@ class MlmDataset(PackedDataset):
 
 
 class ClmDataset(PackedDataset):
-    """Rows whose every token is predicted from those before it in its document; satisfies ``rows.Dataset``.
+    """Rows whose every token is predicted from those before it in its document; satisfies ``loader.Dataset``.
 
     Documents hold their end symbol. A piece reads the begin symbol first, or, where it goes on with a document, the
     token before it.

@@ -16,7 +16,7 @@ from attnkit.text.tokenizer import UNK_ID
 
 
 class LineDataset:
-    """Rows of a store as an auto-encoder sees them; satisfies ``rows.Dataset``."""
+    """Rows of a store as an auto-encoder sees them; satisfies ``loader.Dataset``."""
 
     def __init__(self, store: Store, noise: NoiseConfig) -> None:
         self.store = store

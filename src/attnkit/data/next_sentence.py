@@ -78,7 +78,7 @@ class _Drawn:
 
 
 class NspDataset:
-    """Rows of two segments with hidden tokens; satisfies ``rows.Dataset``. Rows go by the numbers of their comings."""
+    """Rows of two segments, drawn anew in each epoch, with masked tokens; satisfies ``loader.Dataset``."""
 
     def __init__(
         self,

@@ -6,7 +6,7 @@ import functools
 import hashlib
 import itertools
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -17,7 +17,9 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
+from attnkit.data.batch_plan import draw
 from attnkit.data.config import DataConfig
+from attnkit.data.loader import Sampler
 from attnkit.data.store import FORMAT, Store, StoreWriter, read_index, store_writer
 from attnkit.errors import RunError
 from attnkit.io import atomic
@@ -114,6 +116,22 @@ class Pairs:
         """Changes with any id, any border between lines and any border between corpora."""
         named = json.dumps([self.src.fingerprint, self.tgt.fingerprint, self.corpora])
         return hashlib.sha256(named.encode()).hexdigest()
+
+    def batch(self, indices: npt.NDArray[np.int64], seed: int, epoch: int) -> PairBatch:
+        """Return the padded batch of the pairs at ``indices``; neither seed nor epoch changes it."""
+        return self.collate(indices)
+
+    def counts(self, indices: npt.NDArray[np.int64], seed: int, epoch: int) -> Mapping[str, int]:
+        """Return the number of target tokens at ``indices``, end symbols included."""
+        return {"nll": int(self.lengths[1][indices].sum())}
+
+    def sampler(self, weights: Sequence[float] | None) -> Sampler | None:
+        """Return how often an epoch uses the pairs of each corpus (``batch_plan.draw``); None: every pair once."""
+        if weights is not None and len(weights) != len(self.corpora):
+            raise ValueError(f"{len(weights)} weights for {len(self.corpora)} corpora")
+        if weights is None or set(weights) == {1.0}:
+            return None
+        return lambda seed, epoch: draw(self.corpora, weights, seed=seed, epoch=epoch)
 
     def collate(self, indices: npt.NDArray[np.int64]) -> PairBatch:
         """Return the batch of the pairs at ``indices``, in their order. Raises ``ValueError`` if there are none."""

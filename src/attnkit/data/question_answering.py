@@ -118,7 +118,7 @@ class WindowBatch:
 
 
 class StridedContextDataset:
-    """Windows with their questions; satisfies ``rows.Dataset``."""
+    """Windows with their questions; satisfies ``loader.Dataset``."""
 
     def __init__(
         self, questions: Texts, contexts: Texts, context_of: Longs, sizes: WindowSizes, answers: Longs | None = None

@@ -51,7 +51,7 @@ class TextBatch:
 
 
 class TextClassificationDataset:
-    """Texts and their labels; satisfies ``rows.Dataset``."""
+    """Texts and their labels; satisfies ``loader.Dataset``."""
 
     def __init__(self, texts: Store, labels: Store, separators: int = 1) -> None:
         if len(texts) != len(labels):

@@ -49,7 +49,7 @@ class TagBatch:
 
 
 class TokenClassificationDataset:
-    """Pieces of sentences with the tags of their words; satisfies ``rows.Dataset``."""
+    """Pieces of sentences with the tags of their words; satisfies ``loader.Dataset``."""
 
     def __init__(self, texts: Texts, marks: Texts, longest: int) -> None:
         """Take n sentences.

@@ -52,7 +52,7 @@ class VectorBatch:
 
 
 class VectorDataset:
-    """Rows of a folder that ``write_vectors`` made; satisfies ``rows.Dataset``."""
+    """Rows of a folder that ``write_vectors`` made; satisfies ``loader.Dataset``."""
 
     def __init__(self, vectors: Vectors, digest: str, noise: NoiseConfig) -> None:
         self.vectors = vectors

@@ -13,10 +13,8 @@ from typing import Any, cast
 import torch
 
 from attnkit.checkpoints.run_folder import RunFolder
-from attnkit.data.feed import Position
-from attnkit.data.permutation import Words
+from attnkit.data.loader import BatchLoader, Dataset, Position, Sampler
 from attnkit.data.prepared_dir import DataCheckEvent, StatusEvent, WarningEvent
-from attnkit.data.rows import BatchLoader, Dataset
 from attnkit.distributed.process_group import ProcessGroup, join_process_group
 from attnkit.engine.checkpointing import RunWriter
 from attnkit.engine.compile import CompilerFailure, compile_errors, compile_layers, run_eager
@@ -264,17 +262,17 @@ class TrainingInputs:
 
 
 def make_loader(
-    config: RunConfig, rows: Dataset, ranks: ProcessGroup, examples: Callable[[int, int], Words | None] | None = None
+    config: RunConfig, dataset: Dataset, ranks: ProcessGroup, sampler: Sampler | None = None
 ) -> BatchLoader:
-    """Return the stream of this rank's training steps over rows, of which an epoch may use ``examples`` only."""
+    """Return the training steps of this rank over a dataset, of which an epoch uses what ``sampler`` gives."""
     return BatchLoader(
-        rows,
+        dataset,
         config.seed,
         config.optimization.batch_tokens,
         config.optimization.gradient_accumulation_steps,
         ranks.rank,
         ranks.world,
-        examples,
+        sampler,
         uses_fsdp(config, ranks),
     )
 

@@ -9,12 +9,10 @@ from typing import cast
 import torch
 
 from attnkit.checkpoints.checkpoint import Checkpoint
-from attnkit.data.feed import PairLoader
 from attnkit.data.prepared_dir import DataCheckEvent, StatusEvent, WarningEvent
 from attnkit.distributed.process_group import ProcessGroup
 from attnkit.engine import trainer as course
 from attnkit.engine.model_card import ModelCardFields
-from attnkit.engine.parallel import uses_fsdp
 from attnkit.engine.seq2seq_loss import seq2seq_loss
 from attnkit.engine.task import Stop, Task
 from attnkit.engine.trainer import (
@@ -55,16 +53,7 @@ def make_job(
 ) -> TrainingJob:
     """Return the training job of a configuration: what the loop needs to know, and no more."""
     loss = seq2seq_loss(model, evaluation.device, config.optimization.label_smoothing)
-    feed = PairLoader(
-        prepared.pairs,
-        config.seed,
-        config.optimization.batch_tokens,
-        config.optimization.gradient_accumulation_steps,
-        ranks.rank,
-        ranks.world,
-        config.data.weights,
-        uses_fsdp(config, ranks),
-    )
+    feed = course.make_loader(config, prepared.pairs, ranks, prepared.pairs.sampler(config.data.weights))
     return course.build_training_job(config, TrainingInputs(model, feed, loss), evaluation, ranks, stop)
 
 

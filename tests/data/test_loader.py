@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from attnkit.data.config import DataConfig
-from attnkit.data.feed import PairLoader, Position, StepBatches
+from attnkit.data.loader import BatchLoader, Position, StepBatches
 from attnkit.data.pairs import PairBatch, Pairs, write_pairs
 from attnkit.errors import DataError
 
@@ -33,7 +33,7 @@ def members(step: StepBatches) -> list[int]:
     return [i - 10 for batch in step.micro_batches for i in batch.src[:, 0].tolist()]
 
 
-def epoch_of(feed: PairLoader, epoch: int) -> list[StepBatches]:
+def epoch_of(feed: BatchLoader, epoch: int) -> list[StepBatches]:
     steps, position = [], Position(epoch, 0)
     while position.epoch == epoch:
         step, position = feed.batch_at(position)
@@ -43,7 +43,7 @@ def epoch_of(feed: PairLoader, epoch: int) -> list[StepBatches]:
 
 
 def test_an_epoch_uses_each_pair_once(pairs: Pairs) -> None:
-    feed = PairLoader(pairs, seed=1, max_tokens=300)
+    feed = BatchLoader(pairs, seed=1, max_tokens=300)
     orders = []
     for epoch in (0, 1):
         steps = epoch_of(feed, epoch)
@@ -55,10 +55,10 @@ def test_an_epoch_uses_each_pair_once(pairs: Pairs) -> None:
 
 
 def test_steps_depend_on_the_position_alone(pairs: Pairs) -> None:
-    feed = PairLoader(pairs, seed=1, max_tokens=300)
+    feed = BatchLoader(pairs, seed=1, max_tokens=300)
     straight = {(epoch, i): step for epoch in (0, 1, 2) for i, step in enumerate(epoch_of(feed, epoch))}
     for epoch, index in [(2, 1), (0, 3), (2, 0), (1, 2), (0, 0)]:
-        for other in (feed, PairLoader(pairs, seed=1, max_tokens=300)):
+        for other in (feed, BatchLoader(pairs, seed=1, max_tokens=300)):
             step, _ = other.batch_at(Position(epoch, index))
             same = straight[epoch, index]
             assert members(step) == members(same)
@@ -67,8 +67,8 @@ def test_steps_depend_on_the_position_alone(pairs: Pairs) -> None:
 
 @pytest.mark.parametrize(("world", "accumulate"), [(1, 2), (1, 4), (2, 1), (2, 2), (3, 1), (4, 1)])
 def test_the_global_batch_is_the_same_however_it_is_shared(pairs: Pairs, world: int, accumulate: int) -> None:
-    alone = PairLoader(pairs, seed=1, max_tokens=300)
-    ranks = [PairLoader(pairs, 1, 300, accumulate, rank, world) for rank in range(world)]
+    alone = BatchLoader(pairs, seed=1, max_tokens=300)
+    ranks = [BatchLoader(pairs, 1, 300, accumulate, rank, world) for rank in range(world)]
     for index in range(alone.plan(0).n_batches):
         whole, after = alone.batch_at(Position(0, index))
         shares = [feed.batch_at(Position(0, index)) for feed in ranks]
@@ -87,14 +87,14 @@ def test_the_global_batch_is_the_same_however_it_is_shared(pairs: Pairs, world: 
 
 
 def test_more_slices_than_pairs_leave_some_ranks_without(pairs: Pairs) -> None:
-    feeds = [PairLoader(pairs, seed=1, max_tokens=1, rank=rank, world=4) for rank in range(4)]
+    feeds = [BatchLoader(pairs, seed=1, max_tokens=1, rank=rank, world=4) for rank in range(4)]
     shares = [feed.batch_at(Position())[0] for feed in feeds]
     assert sorted(len(share.micro_batches) for share in shares) == [0, 0, 0, 1]
     assert len({(share.counts["nll"], share.n_tokens) for share in shares}) == 1
 
 
 def test_weights_say_how_often(pairs: Pairs) -> None:
-    feed = PairLoader(pairs, seed=1, max_tokens=300, weights=(0.5, 2.0))
+    feed = BatchLoader(pairs, seed=1, max_tokens=300, sampler=pairs.sampler((0.5, 2.0)))
     used = [Counter(i for step in epoch_of(feed, epoch) for i in members(step)) for epoch in (0, 1)]
     for counts in used:
         assert sum(counts[i] for i in range(300)) == 150
@@ -103,12 +103,11 @@ def test_weights_say_how_often(pairs: Pairs) -> None:
 
 
 def test_weights_of_one_are_none(pairs: Pairs) -> None:
-    plain, weighted = (PairLoader(pairs, seed=1, max_tokens=300, weights=weights) for weights in (None, (1.0, 1.0)))
-    assert members(plain.batch_at(Position(0, 2))[0]) == members(weighted.batch_at(Position(0, 2))[0])
+    assert pairs.sampler(None) is pairs.sampler((1.0, 1.0)) is None
 
 
 def test_one_plan_is_kept(pairs: Pairs) -> None:
-    feed = PairLoader(pairs, seed=1, max_tokens=300)
+    feed = BatchLoader(pairs, seed=1, max_tokens=300)
     assert feed.plan(0) is feed.plan(0)
     kept = feed.plan(1)
     feed.plan(0)
@@ -117,9 +116,9 @@ def test_one_plan_is_kept(pairs: Pairs) -> None:
 
 def test_misuse_is_refused(pairs: Pairs, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="rank 2 of 2"):
-        PairLoader(pairs, seed=1, max_tokens=300, rank=2, world=2)
+        BatchLoader(pairs, seed=1, max_tokens=300, rank=2, world=2)
     with pytest.raises(ValueError, match="1 weights for 2 corpora"):
-        PairLoader(pairs, seed=1, max_tokens=300, weights=(1.0,))
+        pairs.sampler((1.0,))
     empty = write_pairs(tmp_path / "p", [[]], (10, 10), DataConfig(src=("a",), tgt=("b",)))
-    with pytest.raises(DataError, match="without pairs"):
-        PairLoader(empty, seed=1, max_tokens=300).batch_at(Position())
+    with pytest.raises(DataError, match="has no examples"):
+        BatchLoader(empty, seed=1, max_tokens=300).batch_at(Position())

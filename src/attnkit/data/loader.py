@@ -1,0 +1,136 @@
+"""The stream of training steps: which examples a step holds, as a pure function of the position."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from attnkit.data.batch_plan import EpochPlan, plan_epoch, split_for_rank
+from attnkit.data.permutation import Words
+from attnkit.errors import DataError, RunError
+
+Indices = npt.NDArray[np.int64]
+Lengths = npt.NDArray[np.integer[Any]]
+Sampler = Callable[[int, int], Words | None]
+"""(seed, epoch) -> the indices of an epoch, repeats allowed; None: every example once."""
+
+
+class Dataset(Protocol):
+    """Examples of a task."""
+
+    @property
+    def lengths(self) -> tuple[Lengths, Lengths]:
+        """(n,) input tokens and (n,) target tokens of each example."""
+        ...
+
+    def batch(self, indices: Indices, seed: int, epoch: int) -> Any:
+        """Return the examples at ``indices``, at least one, as the task's loss takes them."""
+        ...
+
+    def counts(self, indices: Indices, seed: int, epoch: int) -> Mapping[str, int]:
+        """Return the count that each loss term is divided by, over these examples."""
+        ...
+
+
+@dataclass(frozen=True)
+class Position:
+    """A place in the stream: all that a resumed run needs besides seed and data."""
+
+    epoch: int = 0
+    index: int = 0
+    """Number of the batch within the epoch."""
+
+
+@dataclass(frozen=True)
+class StepBatches:
+    """One global batch: this rank's share of it, and the counts of the whole."""
+
+    micro_batches: tuple[Any, ...]
+    """This rank's slices, at most ``accumulate``; empty slices are dropped, so there may be none."""
+    n_padding_batches: int
+    """The last slices that only keep the number of forward passes equal on all ranks; they count for nothing."""
+    counts: Mapping[str, int]
+    """For each loss term, the count that its sum is divided by, over the whole global batch."""
+    n_tokens: int
+    """Real input and target tokens of the whole global batch, end symbols included."""
+    epoch: float
+    """Epochs done after this step."""
+
+
+@dataclass
+class BatchLoader:
+    """The training steps of one rank over a dataset.
+
+    The global batch depends on data, seed, ``max_tokens`` and ``sampler`` only. It is cut into ``world * accumulate``
+    slices of near-equal token counts; rank r gets ``accumulate`` neighbouring slices.
+    """
+
+    dataset: Dataset
+    seed: int
+    max_tokens: int
+    """Maximum padded tokens, input and target together, of the global batch."""
+    accumulate: int = 1
+    rank: int = 0
+    world: int = 1
+    sampler: Sampler | None = None
+    """Which examples an epoch uses; None: every example once."""
+    equalize_ranks: bool = False
+    """Give every rank the same number of micro-batches, padding batches included, as FSDP needs."""
+    _planned: tuple[int, EpochPlan] | None = field(default=None, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.rank < self.world or self.accumulate < 1:
+            raise ValueError(f"no share for rank {self.rank} of {self.world} with {self.accumulate} slices each")
+
+    def batch_at(self, position: Position) -> tuple[StepBatches, Position]:
+        """Return the step at a position and the position after it. Calls may come in any order.
+
+        Raises:
+            RunError: the epoch has no batch of that number.
+        """
+        epoch, plan = position.epoch, self.plan(position.epoch)
+        if position.index >= plan.n_batches:
+            raise RunError(f"an epoch of this data has {plan.n_batches:,} batches, none of number {position.index:,}")
+        batch = plan.batch(position.index)  # (n,) indices
+        n_inputs, n_targets = (lengths[batch].astype(np.int64) for lengths in self.dataset.lengths)
+        costs = n_inputs + n_targets
+        mine, n_padding = self._slices(batch, costs)
+        done = position.index + 1
+        step = StepBatches(
+            micro_batches=tuple(self.dataset.batch(indices, self.seed, epoch) for indices in mine),
+            n_padding_batches=n_padding,
+            counts=self.dataset.counts(batch, self.seed, epoch),
+            n_tokens=int(costs.sum()),
+            epoch=epoch + done / plan.n_batches,
+        )
+        return step, Position(epoch, done) if done < plan.n_batches else Position(epoch + 1)
+
+    def plan(self, epoch: int) -> EpochPlan:
+        """Return the plan of an epoch; the latest is kept. Raises ``DataError`` for an epoch without examples."""
+        if self._planned is None or self._planned[0] != epoch:
+            self._planned = None  # free the old plan before the new one is made
+            examples = None if self.sampler is None else self.sampler(self.seed, epoch)
+            n_inputs, n_targets = self.dataset.lengths
+            plan = plan_epoch(
+                n_inputs, n_targets, seed=self.seed, epoch=epoch, max_tokens=self.max_tokens, examples=examples
+            )
+            if not plan.n_batches:
+                what = "an epoch has no examples"
+                raise DataError(what, where="data", help="add training data, or raise --weight")
+            self._planned = (epoch, plan)
+        return self._planned[1]
+
+    def _slices(self, batch: Indices, costs: Indices) -> tuple[list[npt.NDArray[Any]], int]:
+        """Return this rank's slices of a global batch, none empty, and how many of them are padding."""
+        ranks = range(self.world) if self.equalize_ranks else [self.rank]
+        each = [
+            [part for part in split_for_rank(batch, costs, rank, self.world, self.accumulate) if len(part)]
+            for rank in ranks
+        ]
+        mine = each[self.rank] if self.equalize_ranks else each[0]
+        n_padding = max(map(len, each)) - len(mine)
+        return mine + [batch[:1]] * n_padding, n_padding
