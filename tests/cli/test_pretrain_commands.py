@@ -125,7 +125,7 @@ def test_errors_are_short_and_say_what_to_do(
 def test_further_pretraining_begins_with_weights_and_vocabulary(call: Call, workshop: Any, tmp_path: Path) -> None:
     text = workshop.file("text.txt")
     assert call(*arguments("pretrain-mlm", text, tmp_path / "first"))[0] == 0
-    more = ["pretrain-mlm", str(text), "-o", str(tmp_path / "second"), *STEADY, "--set", "data.sequence_length=24"]
+    more = ["pretrain-mlm", str(text), "-o", str(tmp_path / "second"), *STEADY]
     code, _, err = call(*more, "--set", "data.language_sampling_alpha=0.5", "--init-from", tmp_path / "first")
     assert code == 0, err
     own, other = ((tmp_path / name / "tokenizer.json").read_bytes() for name in ("first", "second"))
@@ -142,11 +142,13 @@ def test_further_pretraining_keeps_the_direction(call: Call, workshop: Any, tmp_
     text, first = workshop.file("text.txt"), tmp_path / "first"
     assert call(*arguments("pretrain-clm", text, first, "--direction", "right-to-left"))[0] == 0
     more = ["pretrain-clm", text, "-o", tmp_path / "second", "--init-from", first, "--dry-run", "--json"]
-    more += ["--set", "data.sequence_length=24"]
     for way, expected in ([], "right-to-left"), (["--direction", "left-to-right"], "left-to-right"):
         code, out, err = call(*more, *way)
         assert code == 0, err
-        assert json.loads(out)["configuration"]["direction"]["value"] == expected
+        values = json.loads(out)["configuration"]
+        assert values["direction"]["value"] == expected
+        # The rows are as long as those of the first run, which its positions are made for, not as the preset's.
+        assert values["data.sequence_length"] == {"value": 24, "origin": f"--init-from {first}"}
 
 
 @pytest.mark.parametrize("module", [pretrain_mlm, pretrain_clm])

@@ -35,16 +35,25 @@ def init_layer(run: Path) -> Layer:
     if isinstance(kept.get("model"), dict):  # its weights have taken in the vectors that it began with
         kept["model"] = {key: value for key, value in kept["model"].items() if key not in EMBEDDING_KEYS}
         kept["model"] |= _learned_from(kept["model"], tree.get("data"))
+    if (length := _row_length(tree)) is not None:
+        kept["data"] = {"sequence_length": length}
     return Layer(f"--init-from {run}", kept)
 
 
 def _learned_from(model: Mapping[str, Any], data: Any) -> dict[str, Any]:
     """Return how long the rows of a language model were, where its positions have no table that says it."""
-    length = data.get("length") if isinstance(data, dict) else None
+    length = data.get("sequence_length") if isinstance(data, dict) else None
     known = model.get("max_length")
     if model.get("positions") == "learned" or not isinstance(length, int) or not isinstance(known, int):
         return {}
     return {"max_length": max(known, length)}
+
+
+def _row_length(tree: Mapping[str, Any]) -> int | None:
+    """Return ``data.sequence_length`` of a language model's run, which its positions are made for."""
+    data = tree.get("data")
+    length = data.get("sequence_length") if isinstance(data, dict) else None
+    return length if isinstance(length, int) else None
 
 
 def inherited(init_from: Path, run: Path | None) -> Layer:

@@ -149,7 +149,7 @@ def _adapted_init(fixed: Layer | None, kind: TaskSpec, given: Tree) -> Layer | N
         return fixed
     if kind.adapt_init_config is not None:
         return Layer(fixed.origin, kind.adapt_init_config(fixed.tree, _get(given, "model.kind")))
-    tree = {key: value for key, value in fixed.tree.items() if key != "task"}
+    tree = {key: value for key, value in fixed.tree.items() if key not in ("task", "data")}
     if isinstance(tree.get("model"), dict):
         tree["model"] = {key: value for key, value in tree["model"].items() if key not in kind.excluded_init_keys}
     return Layer(fixed.origin, tree)
