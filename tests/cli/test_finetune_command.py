@@ -80,7 +80,7 @@ def test_a_configuration_may_name_the_task(call: Call, workshop: Any, pretrained
     assert shown["task"]["value"] == "text-classification" and shown["finetuning.freeze_layers"]["value"] == 1
     assert shown["task"]["origin"] == str(tmp_path / "own.yaml")
     for text, said in (
-        ("task: classify\n", "names the task 'classify', and finetune knows text-classification"),
+        ("task: classify\n", "names the task 'classify'; expected one of text-classification"),
         ("", "no task"),
     ):
         (tmp_path / "own.yaml").write_text(text)

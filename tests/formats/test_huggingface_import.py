@@ -34,6 +34,7 @@ from attnkit.models.gpt import Gpt
 from attnkit.models.packing import PackedLayout
 from attnkit.tasks.language_modeling import compare as compare_lm
 from attnkit.tasks.language_modeling.compare import compare
+from attnkit.tasks.language_modeling.fill_mask import FillMaskPipeline
 
 NEAR: dict[str, Any] = {"rtol": 0, "atol": 1e-5}
 SHAPE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
@@ -399,6 +400,38 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
 }
 V = len(WORDS) + 3
+
+
+@pytest.mark.parametrize("value", [{}, {"[PAD]": 0, "[UNK]": 2}, None, [], 0, {"a": 6}, {"[MASK]": 5, "a": 700}])
+def test_a_mutated_vocabulary_fills_masks_or_is_refused(value: Any, tmp_path: Path) -> None:
+    """Entries that are missing end in an ``AttnkitError``: of importing, or of filling masks where no text is left."""
+    bert_folder(tmp_path / "hub")
+    path = tmp_path / "hub/tokenizer.json"
+    tree = json.loads(path.read_text())
+    tree["model"]["vocab"] = value
+    path.write_text(json.dumps(tree))
+    try:
+        import_huggingface(tmp_path / "hub", tmp_path / "run")
+    except RunError as error:
+        assert "the tokenizer cannot be imported" in str(error)
+        return
+    opened = load_model(tmp_path / "run", "mlm", device="cpu")
+    if not value or set(value) <= {"[PAD]", "[UNK]"}:
+        with pytest.raises(RunError, match="no token of text"):
+            FillMaskPipeline(opened)
+    else:
+        assert FillMaskPipeline(opened).fill(["a [MASK]"])[0].masks[0]
+
+
+@pytest.mark.parametrize("value", [1, None, {}, "a b", [1], [["a"]]])
+def test_mutated_merges_are_refused(value: Any, tmp_path: Path) -> None:
+    roberta_folder(tmp_path / "hub")
+    path = tmp_path / "hub/tokenizer.json"
+    tree = json.loads(path.read_text())
+    tree["model"]["merges"] = value
+    path.write_text(json.dumps(tree))
+    with pytest.raises(RunError, match="the tokenizer cannot be imported: .* merge"):
+        import_huggingface(tmp_path / "hub", tmp_path / "run")
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""``attnkit compare-lm``: what BERT and GPT make of the same text."""
+"""``attnkit compare-lm``: the predictions of BERT and GPT for the same text."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ import typer
 
 
 def command(
-    bert: Annotated[Path, typer.Argument(help="Run of pretrain-mlm.", metavar="BERT")],
-    gpt: Annotated[Path, typer.Argument(help="Run of pretrain-clm.", metavar="GPT")],
-    text: Annotated[str, typer.Argument(help="A sentence.", metavar="TEXT")],
-    top: Annotated[int, typer.Option(min=1, max=1000, help="Guesses for each place; as many are shown as fit.")] = 3,
-    json: Annotated[bool, typer.Option("--json", help="Report as JSON.")] = False,
-    checkpoint: Annotated[str | None, typer.Option(help="best, last, averaged or step-N. [default: best]")] = None,
-    device: Annotated[Literal["auto", "cpu", "cuda", "mps"], typer.Option(help="Where to compute.")] = "auto",
-    threads: Annotated[int | None, typer.Option(min=1, max=1024, help="Threads of one operation.")] = None,
+    bert: Annotated[Path, typer.Argument(help="Masked language model.", metavar="BERT")],
+    gpt: Annotated[Path, typer.Argument(help="Language model.", metavar="GPT")],
+    text: Annotated[str, typer.Argument(help="Sentence to compare on.", metavar="TEXT")],
+    top: Annotated[int, typer.Option(min=1, max=1000, help="Predictions per position; as many are shown as fit.")] = 3,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    checkpoint: Annotated[
+        str | None, typer.Option(help="Checkpoint: best, last, averaged or step-N. [default: best]")
+    ] = None,
+    device: Annotated[Literal["auto", "cpu", "cuda", "mps"], typer.Option(help="Device.")] = "auto",
+    threads: Annotated[int | None, typer.Option(min=1, max=1024, help="CPU threads per operation.")] = None,
 ) -> None:
     """Show what BERT and GPT see at each place of a sentence, and what they guess there.
 

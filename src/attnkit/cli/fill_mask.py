@@ -1,4 +1,4 @@
-"""``attnkit fill-mask``: what stands where [MASK] does."""
+"""``attnkit fill-mask``: predictions for [MASK]."""
 
 from __future__ import annotations
 
@@ -13,24 +13,26 @@ if TYPE_CHECKING:
 
 
 def command(
-    run: Annotated[Path, typer.Argument(help="Run of pretrain-mlm.", metavar="RUN")],
+    run: Annotated[Path, typer.Argument(help="Masked language model: run of pretrain-mlm or import.", metavar="RUN")],
     texts: Annotated[
-        list[str] | None, typer.Argument(help="Text with [MASK]; lines of standard input if none.", metavar="TEXT")
+        list[str] | None, typer.Argument(help="Text with [MASK]; default: lines of standard input.", metavar="TEXT")
     ] = None,
-    top: Annotated[int, typer.Option(min=1, max=100_000, help="Guesses for each [MASK].")] = 5,
+    top: Annotated[int, typer.Option(min=1, max=100_000, help="Predictions per [MASK].")] = 5,
     fill: Annotated[
-        bool, typer.Option("--fill", help="Only the text, with the likeliest token in the place of each [MASK].")
+        bool, typer.Option("--fill", help="Print only the text, each [MASK] replaced by its most probable token.")
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="One JSON object a text.")] = False,
-    checkpoint: Annotated[str | None, typer.Option(help="best, last, averaged or step-N. [default: best]")] = None,
-    device: Annotated[Literal["auto", "cpu", "cuda", "mps"], typer.Option(help="Where to compute.")] = "auto",
-    threads: Annotated[int | None, typer.Option(min=1, max=1024, help="Threads of one operation.")] = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Stop at bytes that are not UTF-8.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object per text.")] = False,
+    checkpoint: Annotated[
+        str | None, typer.Option(help="Checkpoint: best, last, averaged or step-N. [default: best]")
+    ] = None,
+    device: Annotated[Literal["auto", "cpu", "cuda", "mps"], typer.Option(help="Device.")] = "auto",
+    threads: Annotated[int | None, typer.Option(min=1, max=1024, help="CPU threads per operation.")] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Reject bytes that are not UTF-8.")] = False,
 ) -> None:
-    """Guess with BERT what stands where [MASK] does, from both sides; each guess with its probability.
+    """Predict the masked tokens of a text with BERT; print each prediction with its probability.
 
-    A [MASK] is one token. Of several each is guessed while the others are hidden. --fill and --json: N lines in,
-    N lines out; lines of standard input that have none stay as they are.
+    Each [MASK] is one token. Several masks are predicted independently, all others masked. With --fill and --json:
+    N lines in, N lines out; lines of standard input without [MASK] stay unchanged.
 
     \b
     Examples:
@@ -43,12 +45,16 @@ def command(
     from attnkit.io import atomic
 
     if fill and json:
-        raise UsageError("JSON holds the filled text as well", where="--fill", help="leave out --fill or --json")
+        raise UsageError(
+            "--fill and --json exclude each other: JSON contains the filled text",
+            where="--fill",
+            help="leave out --fill or --json",
+        )
     from attnkit.tasks.language_modeling.fill_mask import FillMaskRequest, fill_stream
 
     request = FillMaskRequest(run, texts or None, top, device, threads, checkpoint, strict)
     with (
-        console.prompting(not texts, "type a line with [MASK] in it; Ctrl-D ends") as ask,
+        console.prompting(not texts, "type a line with [MASK]; Ctrl-D ends") as ask,
         atomic.open_output(None) as out,
     ):
         for found in fill_stream(request, console.warn):
@@ -60,7 +66,7 @@ def command(
 
 
 def _report(filled: FilledText) -> str:
-    """Return the text and its guesses, of each mask a block."""
+    """Return the text and a table of predictions per mask."""
     from attnkit.cli import console
 
     lines = [console.printable(filled.text)]

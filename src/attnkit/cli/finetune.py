@@ -1,4 +1,4 @@
-"""``attnkit finetune``: a pretrained encoder and examples in, a classifier, tagger or reader out."""
+"""``attnkit finetune``: a pretrained encoder and examples in, a fine-tuned model out."""
 
 from __future__ import annotations
 
@@ -16,45 +16,55 @@ TASKS = ("text-classification", "token-classification", "question-answering")
 
 
 def command(
-    run: Annotated[Path, typer.Argument(help="Run of pretrain-mlm, or of import.", metavar="RUN")],
+    run: Annotated[Path, typer.Argument(help="Pretrained run, of pretrain-mlm or import.", metavar="RUN")],
     task: Annotated[
         Literal["text-classification", "token-classification", "question-answering"] | None,
         typer.Option(help="Task to fine-tune for."),
     ] = None,
-    train: Annotated[list[str] | None, typer.Option(help="Examples; repeatable.", metavar="FILE")] = None,
+    train: Annotated[list[str] | None, typer.Option(help="Training examples; repeatable.", metavar="FILE")] = None,
     dev: Annotated[
-        list[str] | None, typer.Option(help="Examples for validation. [default: held out]", metavar="FILE")
+        list[str] | None, typer.Option(help="Validation examples. [default: held out]", metavar="FILE")
     ] = None,
-    output: Annotated[Path, typer.Option("-o", "--output", help="Run folder.", metavar="RUN")] = Path("finetuned"),
+    output: Annotated[Path, typer.Option("-o", "--output", help="Run folder to write.", metavar="RUN")] = Path(
+        "finetuned"
+    ),
     config: Annotated[Path | None, typer.Option(help="YAML configuration.", metavar="FILE")] = None,
     preset: Annotated[
-        Literal["auto", LanguagePreset], typer.Option(help="Chooses the rest; auto goes by the encoder's width.")
+        Literal["auto", LanguagePreset],
+        typer.Option(help="Preset of all other keys; auto chooses it by the encoder's width."),
     ] = "auto",
     from_scratch: Annotated[
-        bool | None, typer.Option("--from-scratch", help="Its architecture and vocabulary, but fresh weights.")
+        bool | None,
+        typer.Option("--from-scratch", help="Keep architecture and vocabulary; initialize the weights anew."),
     ] = None,
     sets: Annotated[
-        list[str] | None, typer.Option("--set", help="Any key, as finetuning.freeze_layers=2.", metavar="KEY=VALUE")
+        list[str] | None,
+        typer.Option("--set", help="Configuration key, e.g. finetuning.freeze_layers=2.", metavar="KEY=VALUE"),
     ] = None,
     patience: Annotated[
-        int | None, typer.Option(min=1, help="Stop after so many evaluations without a better one.")
+        int | None, typer.Option(min=1, help="Evaluations without improvement before training stops.")
     ] = None,
-    max_steps: Annotated[int | None, typer.Option(min=1, help="Stop after so many steps.")] = None,
-    max_epochs: Annotated[float | None, typer.Option(help="Stop after so many passes over the examples.")] = None,
-    max_minutes: Annotated[float | None, typer.Option(help="Stop after so much wall time.")] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Of the head's weights, order, dropout.")] = None,
-    device: Annotated[Literal["auto", "cpu", "cuda", "mps"] | None, typer.Option(help="Where to compute.")] = None,
-    precision: Annotated[Literal["auto", "float32", "bfloat16"] | None, typer.Option(help="Of the arithmetic.")] = None,
-    threads: Annotated[int | None, typer.Option(min=1, help="Of one operation.")] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Move an old run of this name aside.")] = False,
-    tensorboard: Annotated[bool | None, typer.Option("--tensorboard", help="Write event files.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and stop.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Report as JSON.")] = False,
+    max_steps: Annotated[int | None, typer.Option(min=1, help="Maximum number of steps.")] = None,
+    max_epochs: Annotated[float | None, typer.Option(help="Maximum number of epochs.")] = None,
+    max_minutes: Annotated[float | None, typer.Option(help="Maximum wall time in minutes.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed of the head's weights, order and dropout.")] = None,
+    device: Annotated[Literal["auto", "cpu", "cuda", "mps"] | None, typer.Option(help="Device.")] = None,
+    precision: Annotated[
+        Literal["auto", "float32", "bfloat16"] | None, typer.Option(help="Floating-point precision.")
+    ] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads per operation.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Move an existing run of this name aside.")] = False,
+    tensorboard: Annotated[bool | None, typer.Option("--tensorboard", help="Write TensorBoard event files.")] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show the resolved configuration and an estimate; do not train.")
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Fine-tune a pretrained encoder for a task; run it again to go on.
+    """Fine-tune a pretrained encoder for a task; run it again to resume.
 
-    To classify, a file is a table: a first line that names its columns, label, text and perhaps text2, and tabs between
-    them. To tag, a word and its tag a line, a blank line after each sentence. To answer, JSON as SQuAD has it.
+    File formats: for text-classification, tab-separated tables with a header (columns label, text and optionally
+    text2); for token-classification, CoNLL (one word and its tag per line, a blank line after each sentence); for
+    question-answering, SQuAD JSON.
 
     \b
     Examples:
@@ -66,7 +76,7 @@ def command(
         --set finetuning.freeze_layers=1 --set finetuning.class_weights=balanced
     """
     if task is None:
-        _refuse_untold(config)
+        _check_task_given(config)
     flags = {
         "task": task,
         "data.files": train or None,
@@ -85,13 +95,13 @@ def command(
     begin(flags, Given(output, config, preset, sets, run, overwrite, dry_run, json))
 
 
-def _refuse_untold(config: Path | None) -> None:
-    """Raise ``UsageError`` where no file says what kind of run is wanted, or one of another command."""
-    help = "give one of text-classification, token-classification and question-answering"
+def _check_task_given(config: Path | None) -> None:
+    """Raise ``UsageError`` unless the configuration file names a fine-tuning task."""
+    help = "choose text-classification, token-classification or question-answering"
     if config is None or not config.is_file():  # a pipe can be read once, and is read by others
-        raise UsageError("it is not said what to fine-tune for", where="--task", help=help)
+        raise UsageError("no task given", where="--task", help=help)
     name = load_yaml(config).get("task")
     if name not in TASKS:
-        said = "names no task" if name is None else f"names the task '{str(name)[:40]}'"
-        what = f"{config} {said}, and finetune knows {', '.join(TASKS)}"
+        found = "names no task" if name is None else f"names the task '{str(name)[:40]}'"
+        what = f"{config} {found}; expected one of {', '.join(TASKS)}"
         raise UsageError(what, where="--task", help=help)

@@ -1,4 +1,4 @@
-"""``attnkit generate``: texts that go on from prompts."""
+"""``attnkit generate``: text generated from prompts."""
 
 from __future__ import annotations
 
@@ -14,39 +14,47 @@ if TYPE_CHECKING:
 
 
 def command(
-    run: Annotated[Path, typer.Argument(help="Run of pretrain-clm.", metavar="RUN")],
+    run: Annotated[Path, typer.Argument(help="Language model: run of pretrain-clm or import.", metavar="RUN")],
     prompt: Annotated[
         str | None,
-        typer.Argument(help='How the text begins, "" for anyhow; lines of standard input if none.', metavar="PROMPT"),
+        typer.Argument(help='Prompt, may be empty (""); default: lines of standard input.', metavar="PROMPT"),
     ] = None,
-    max_new_tokens: Annotated[int, typer.Option(min=1, max=1 << 20, help="Most tokens to add.")] = 100,
+    max_new_tokens: Annotated[
+        int, typer.Option(min=1, max=1 << 20, help="Maximum number of tokens to generate.")
+    ] = 100,
     temperature: Annotated[
-        float | None, typer.Option(min=0, help="Draw at random: below 1 bolder, above 1 more varied; 0: do not draw.")
+        float | None,
+        typer.Option(min=0, help="Sampling temperature: below 1 more conservative, above 1 more varied; 0: greedy."),
     ] = None,
-    top_k: Annotated[int | None, typer.Option(min=0, help="Draw among the k likeliest tokens; 0: all.")] = None,
-    top_p: Annotated[float | None, typer.Option(help="Draw among the tokens that hold this probability.")] = None,
+    top_k: Annotated[int | None, typer.Option(min=0, help="Sample among the k most probable tokens; 0: all.")] = None,
+    top_p: Annotated[
+        float | None, typer.Option(help="Sample among the most probable tokens whose probabilities sum to p.")
+    ] = None,
     repetition_penalty: Annotated[
-        float | None, typer.Option(help="Above 1: tokens of prompt and text become less likely.")
+        float | None, typer.Option(help="Above 1: lower the probability of tokens that occurred before.")
     ] = None,
-    n: Annotated[int, typer.Option("--n", min=1, max=1024, help="Texts of each prompt, drawn at random.")] = 1,
-    seed: Annotated[int | None, typer.Option(min=0, help="Draw at random; another one draws others. [1]")] = None,
+    n: Annotated[int, typer.Option("--n", min=1, max=1024, help="Samples per prompt.")] = 1,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed of sampling; implies sampling. [default: 1]")] = None,
     window: Annotated[
-        int | None, typer.Option(min=2, help="Most tokens the model sees at once. [default: what it learned from]")
+        int | None, typer.Option(min=2, help="Context window in tokens. [default: the training length]")
     ] = None,
     stream: Annotated[
-        bool | None, typer.Option("--stream/--no-stream", help="Show text as it comes. [default: on a terminal]")
+        bool | None,
+        typer.Option("--stream/--no-stream", help="Print tokens as they are generated. [default: on a terminal]"),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="One JSON object a prompt.")] = False,
-    checkpoint: Annotated[str | None, typer.Option(help="best, last, averaged or step-N. [default: best]")] = None,
-    device: Annotated[Literal["auto", "cpu", "cuda", "mps"], typer.Option(help="Where to compute.")] = "auto",
-    threads: Annotated[int | None, typer.Option(min=1, max=1024, help="Threads of one operation.")] = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Stop at bytes that are not UTF-8.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object per prompt.")] = False,
+    checkpoint: Annotated[
+        str | None, typer.Option(help="Checkpoint: best, last, averaged or step-N. [default: best]")
+    ] = None,
+    device: Annotated[Literal["auto", "cpu", "cuda", "mps"], typer.Option(help="Device.")] = "auto",
+    threads: Annotated[int | None, typer.Option(min=1, max=1024, help="CPU threads per operation.")] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Reject bytes that are not UTF-8.")] = False,
 ) -> None:
-    """Write on from a prompt with GPT: N lines in, N lines out, or --n times as many.
+    """Generate text from a prompt with GPT: N lines in, N lines out, or --n times as many.
 
-    Each token is the likeliest one, unless --temperature, --top-k, --top-p, --n or --seed ask for chance. Of a run
-    with direction right-to-left the prompt is the end, and what comes before it is made. A text that outgrows the
-    window goes on: the newer half of the window is read anew.
+    Decoding is greedy; --temperature, --top-k, --top-p, --n and --seed switch to sampling. A right-to-left model takes
+    the prompt as the end of the text and generates what precedes it. Text longer than the window is continued from the
+    newer half of the window.
 
     \b
     Examples:
@@ -59,7 +67,11 @@ def command(
     from attnkit.errors import UsageError
 
     if stream and json:
-        raise UsageError("JSON is shown when it is complete", where="--stream", help="leave out --json or --stream")
+        raise UsageError(
+            "--stream and --json exclude each other: JSON is printed when complete",
+            where="--stream",
+            help="leave out --json or --stream",
+        )
     from attnkit.tasks.language_modeling.generate import GenerateRequest, open_generator
 
     search = {
@@ -73,7 +85,7 @@ def command(
     request = GenerateRequest(run, prompt, n, search, window, device, threads, checkpoint, strict)
     generator = open_generator(request, console.warn)
     if stream and generator.backwards:
-        what = "this model writes from right to left: the beginning of its text comes last"
+        what = "a right-to-left model cannot stream: it generates the beginning of the text last"
         raise UsageError(what, where="--stream", help="leave it out")
     live = sys.stdout is not None and sys.stdout.isatty() and not json and not generator.backwards
     _answer(generator, request, live if stream is None else stream, json)
@@ -88,7 +100,7 @@ def _answer(generator: Generator, request: GenerateRequest, stream: bool, json: 
 
     n_lines = 0
     with (
-        console.prompting(request.prompt is None, "type the beginning of a text; Ctrl-D ends") as ask,
+        console.prompting(request.prompt is None, "type a prompt; Ctrl-D ends") as ask,
         atomic.open_output(None) as out,
     ):
         ask()
@@ -112,7 +124,7 @@ def _lines(answer: Answer, json: bool, request: GenerateRequest) -> list[str]:
 
 
 def _is_alone(request: GenerateRequest) -> bool:
-    """Return whether there is one text, which may have lines of its own."""
+    """Return whether one text is printed, which may span several lines."""
     return request.prompt is not None and request.n == 1
 
 

@@ -1,4 +1,4 @@
-"""``attnkit predict``: what a fine-tuned run says of texts, words and questions."""
+"""``attnkit predict``: predictions of a fine-tuned model or document classifier."""
 
 from __future__ import annotations
 
@@ -13,46 +13,52 @@ if TYPE_CHECKING:
 
 
 def command(
-    run: Annotated[Path, typer.Argument(help="Run that finetune made.", metavar="RUN")],
+    run: Annotated[Path, typer.Argument(help="Fine-tuned run.", metavar="RUN")],
     inputs: Annotated[
-        list[Path] | None, typer.Argument(help="Plain or compressed; standard input if none.", metavar="FILE")
+        list[Path] | None, typer.Argument(help="Input, plain or compressed; default: standard input.", metavar="FILE")
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Where to write; standard output if not given.")
+        Path | None, typer.Option("-o", "--output", help="Output file; default: standard output.")
     ] = None,
     format: Annotated[
         Literal["auto", "lines", "pairs", "table", "conll", "jsonl", "squad"],
-        typer.Option(help="How files are read; see above."),
+        typer.Option(help="Input format; see above."),
     ] = "auto",
-    gold: Annotated[bool, typer.Option("--gold", help="Files say what is right: tell how much is found.")] = False,
-    summary: Annotated[bool, typer.Option("--summary", help="With --gold: only these totals.")] = False,
+    gold: Annotated[bool, typer.Option("--gold", help="The input has gold labels: report scores.")] = False,
+    summary: Annotated[bool, typer.Option("--summary", help="With --gold: print the scores only.")] = False,
     confusion: Annotated[
-        Path | None, typer.Option(help="With --gold: a page that shows what was taken for what.", metavar="FILE.html")
+        Path | None, typer.Option(help="With --gold: confusion matrix as a page.", metavar="FILE.html")
     ] = None,
-    every: Annotated[bool, typer.Option("--all", help="The probability of every label.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Print the probability of every label.")] = False,
     no_answer_threshold: Annotated[
-        float | None, typer.Option(help="How much likelier than the best answer it has to be that there is none.")
+        float | None, typer.Option(help="Margin of logits by which no answer must beat the best answer.")
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="One JSON object a result, and one for totals.")] = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="One JSON object per prediction, and one for the scores.")
+    ] = False,
     batch_tokens: Annotated[
-        int, typer.Option(min=1, max=1 << 24, help="Tokens computed together; never what comes out.")
+        int, typer.Option(min=1, max=1 << 24, help="Tokens per batch; does not change the result.")
     ] = 16384,
-    checkpoint: Annotated[str | None, typer.Option(help="best, last, averaged or step-N. [default: best]")] = None,
-    device: Annotated[Literal["auto", "cpu", "cuda", "mps"], typer.Option(help="Where to compute.")] = "auto",
-    threads: Annotated[int | None, typer.Option(min=1, max=1024, help="Threads of one operation.")] = None,
+    checkpoint: Annotated[
+        str | None, typer.Option(help="Checkpoint: best, last, averaged or step-N. [default: best]")
+    ] = None,
+    device: Annotated[Literal["auto", "cpu", "cuda", "mps"], typer.Option(help="Device.")] = "auto",
+    threads: Annotated[int | None, typer.Option(min=1, max=1024, help="CPU threads per operation.")] = None,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Stop at bytes that are not UTF-8, as tables, CoNLL and SQuAD do.")
+        bool, typer.Option("--strict", help="Reject bytes that are not UTF-8, as tables, CoNLL and SQuAD always do.")
     ] = False,
 ) -> None:
-    """Print what a fine-tuned model finds: N lines in, N lines out; totals go to stderr.
+    """Predict labels, tags or answers: N lines in, N lines out; scores go to stderr.
 
-    A classifier gives label and probability. It reads lines, or if it was taught pairs two texts with a tab between;
-    with --gold a table, whose first line names its columns: text, text2, label. A tagger turns lines of words into
-    lines of tags, and adds a column to CoNLL's, which it reads with --gold and of names as FILE.conll or FILE.iob;
-    --json gives the probability of each tag. A reader gives answer, probability, and where the answer begins and ends;
-    it reads JSON lines with question and context, and of the name FILE.json SQuAD. If it has learned that some have
-    none, --no-answer-threshold, a difference of logits, says how sure of that it has to be; with --gold the best one
-    is told. With a threshold an imported reader finds that too.
+    text-classification prints label and probability. Input: lines; tab-separated pairs if trained on pairs; with
+    --gold a table with the columns text, text2, label.
+
+    token-classification prints one tag per word. Input: lines of words; CoNLL with --gold or for FILE.conll and
+    FILE.iob, to which a column is appended. --json adds the probability of each tag.
+
+    question-answering prints answer, probability, start and end. Input: JSON lines with question and context; SQuAD
+    for FILE.json. A model trained with unanswerable questions gives no answer where its margin exceeds
+    --no-answer-threshold; --gold reports the best threshold. Imported models need the threshold to give no answer.
 
     \b
     Examples:
@@ -68,9 +74,9 @@ def command(
 
     for wrong, flag in ((summary and not gold, "--summary"), (confusion is not None and not gold, "--confusion")):
         if wrong:
-            raise UsageError("without knowing what is right there are no totals", where=flag, help="add --gold")
+            raise UsageError("scores need gold labels", where=flag, help="add --gold")
     if summary and output is not None and not json:
-        raise UsageError("totals are for people to read", where=f"-o {output}", help="add --json, or leave out -o")
+        raise UsageError("--summary with -o needs --json", where=f"-o {output}", help="add --json, or omit -o")
     sources = inputs or [STDIN]
     for path in (output, confusion):
         check_not_overwriting(path, sources)  # before torch is loaded
@@ -83,11 +89,13 @@ def command(
     )
     predicting = open_predictor(request, console.warn)
     if confusion is not None and predicting.task == "question-answering":
-        raise UsageError("answers are not taken for each other", where="--confusion", help="leave it out")
+        raise UsageError("question-answering has no confusion matrix", where="--confusion", help="leave it out")
     if no_answer_threshold is not None and (
         predicting.task != "question-answering" or no_answer_threshold != no_answer_threshold
     ):
-        raise UsageError("a number is for readers, nothing else", where="--no-answer-threshold", help="leave it out")
+        raise UsageError(
+            "a finite number, for question-answering only", where="--no-answer-threshold", help="leave it out"
+        )
     with atomic.open_output(output) as stream:
         for lines in predicting:
             stream.writelines(line + "\n" for line in (() if summary else lines))
@@ -97,11 +105,11 @@ def command(
     for text in predicting.predictor.complaints():
         console.warn(text)
     if gold:
-        tell(predicting.predictor.totals(), run, confusion, summary and not json)
+        report(predicting.predictor.totals(), run, confusion, summary and not json)
 
 
-def tell(totals: Totals, run: Path, page: Path | None, as_result: bool) -> None:
-    """Print totals for people, and write the page of who was taken for whom."""
+def report(totals: Totals, run: Path, page: Path | None, as_result: bool) -> None:
+    """Print the scores for people, and write the page of the confusion matrix."""
     from attnkit.cli import console
     from attnkit.io import atomic
     from attnkit.plotting.confusion import confusion_page, confusion_table

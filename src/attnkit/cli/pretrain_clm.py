@@ -13,35 +13,37 @@ from attnkit.tasks.language_modeling.config import Direction, LanguagePreset
 
 def command(
     files: Annotated[list[str] | None, typer.Argument(metavar="FILE...", help="Text, plain or compressed.")] = None,
-    output: Annotated[Path, typer.Option("-o", "--output", help="Run folder.", metavar="RUN")] = Path("run"),
-    direction: Annotated[
-        Direction | None, typer.Option(help="In which order text is read. [default: left-to-right]")
-    ] = None,
-    valid: Annotated[list[str] | None, typer.Option(help="Text for validation; repeatable.", metavar="FILE")] = None,
+    output: Annotated[Path, typer.Option("-o", "--output", help="Run folder to write.", metavar="RUN")] = Path("run"),
+    direction: Annotated[Direction | None, typer.Option(help="Reading direction. [default: left-to-right]")] = None,
+    valid: Annotated[list[str] | None, typer.Option(help="Validation text; repeatable.", metavar="FILE")] = None,
     config: Annotated[Path | None, typer.Option(help="YAML configuration.", metavar="FILE")] = None,
-    preset: Annotated[Literal["auto", LanguagePreset], typer.Option(help="Chooses the rest.")] = "auto",
-    vocab: Annotated[str | None, typer.Option(help="Vocabulary made before.", metavar="FILE")] = None,
+    preset: Annotated[Literal["auto", LanguagePreset], typer.Option(help="Preset of all other keys.")] = "auto",
+    vocab: Annotated[str | None, typer.Option(help="Existing vocabulary.", metavar="FILE")] = None,
     sets: Annotated[
-        list[str] | None, typer.Option("--set", help="Any key, as model.n_layers=6.", metavar="KEY=VALUE")
+        list[str] | None, typer.Option("--set", help="Configuration key, e.g. model.n_layers=6.", metavar="KEY=VALUE")
     ] = None,
-    max_steps: Annotated[int | None, typer.Option(min=1, help="Stop after so many steps.")] = None,
-    max_epochs: Annotated[float | None, typer.Option(help="Stop after so many passes over the text.")] = None,
-    max_minutes: Annotated[float | None, typer.Option(help="Stop after so much wall time.")] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Of weights, order, dropout.")] = None,
-    device: Annotated[Literal["auto", "cpu", "cuda", "mps"] | None, typer.Option(help="Where to compute.")] = None,
-    precision: Annotated[Literal["auto", "float32", "bfloat16"] | None, typer.Option(help="Of the arithmetic.")] = None,
-    threads: Annotated[int | None, typer.Option(min=1, help="Of one operation.")] = None,
+    max_steps: Annotated[int | None, typer.Option(min=1, help="Maximum number of steps.")] = None,
+    max_epochs: Annotated[float | None, typer.Option(help="Maximum number of epochs.")] = None,
+    max_minutes: Annotated[float | None, typer.Option(help="Maximum wall time in minutes.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed of weights, order and dropout.")] = None,
+    device: Annotated[Literal["auto", "cpu", "cuda", "mps"] | None, typer.Option(help="Device.")] = None,
+    precision: Annotated[
+        Literal["auto", "float32", "bfloat16"] | None, typer.Option(help="Floating-point precision.")
+    ] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads per operation.")] = None,
     init_from: Annotated[
-        Path | None, typer.Option(help="Begin with another run's weights and vocabulary.", metavar="RUN")
+        Path | None, typer.Option(help="Run to initialize weights and vocabulary from.", metavar="RUN")
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Move an old run of this name aside.")] = False,
-    tensorboard: Annotated[bool | None, typer.Option("--tensorboard", help="Write event files.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and stop.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Report as JSON.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Move an existing run of this name aside.")] = False,
+    tensorboard: Annotated[bool | None, typer.Option("--tensorboard", help="Write TensorBoard event files.")] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show the resolved configuration and an estimate; do not train.")
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Pretrain GPT: read raw text and learn to guess each next word; run it again to go on.
+    """Pretrain GPT by predicting the next token of raw text; run it again to resume.
 
-    Documents are lines, or the lines between blank ones.
+    A document is a line, or a block of lines between blank ones.
 
     \b
     Examples:

@@ -13,36 +13,43 @@ from attnkit.tasks.language_modeling.config import LanguagePreset
 
 def command(
     files: Annotated[list[str] | None, typer.Argument(metavar="FILE...", help="Text, plain or compressed.")] = None,
-    output: Annotated[Path, typer.Option("-o", "--output", help="Run folder.", metavar="RUN")] = Path("run"),
-    valid: Annotated[list[str] | None, typer.Option(help="Text for validation; repeatable.", metavar="FILE")] = None,
+    output: Annotated[Path, typer.Option("-o", "--output", help="Run folder to write.", metavar="RUN")] = Path("run"),
+    valid: Annotated[list[str] | None, typer.Option(help="Validation text; repeatable.", metavar="FILE")] = None,
     config: Annotated[Path | None, typer.Option(help="YAML configuration.", metavar="FILE")] = None,
-    preset: Annotated[Literal["auto", LanguagePreset], typer.Option(help="Chooses the rest.")] = "auto",
-    vocab: Annotated[str | None, typer.Option(help="Vocabulary made before, with [MASK].", metavar="FILE")] = None,
+    preset: Annotated[Literal["auto", LanguagePreset], typer.Option(help="Preset of all other keys.")] = "auto",
+    vocab: Annotated[
+        str | None, typer.Option(help="Existing vocabulary that has the symbol [MASK].", metavar="FILE")
+    ] = None,
     units: Annotated[
-        Literal["tokens", "words", "spans"] | None, typer.Option(help="What is hidden at once. [default: tokens]")
+        Literal["tokens", "words", "spans"] | None, typer.Option(help="Unit of masking. [default: tokens]")
     ] = None,
     sets: Annotated[
-        list[str] | None, typer.Option("--set", help="Any key, as masking.mask_prob=0.3.", metavar="KEY=VALUE")
+        list[str] | None,
+        typer.Option("--set", help="Configuration key, e.g. masking.mask_prob=0.3.", metavar="KEY=VALUE"),
     ] = None,
-    max_steps: Annotated[int | None, typer.Option(min=1, help="Stop after so many steps.")] = None,
-    max_epochs: Annotated[float | None, typer.Option(help="Stop after so many passes over the text.")] = None,
-    max_minutes: Annotated[float | None, typer.Option(help="Stop after so much wall time.")] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Of weights, order, hidden words, dropout.")] = None,
-    device: Annotated[Literal["auto", "cpu", "cuda", "mps"] | None, typer.Option(help="Where to compute.")] = None,
-    precision: Annotated[Literal["auto", "float32", "bfloat16"] | None, typer.Option(help="Of the arithmetic.")] = None,
-    threads: Annotated[int | None, typer.Option(min=1, help="Of one operation.")] = None,
+    max_steps: Annotated[int | None, typer.Option(min=1, help="Maximum number of steps.")] = None,
+    max_epochs: Annotated[float | None, typer.Option(help="Maximum number of epochs.")] = None,
+    max_minutes: Annotated[float | None, typer.Option(help="Maximum wall time in minutes.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed of weights, order, masking and dropout.")] = None,
+    device: Annotated[Literal["auto", "cpu", "cuda", "mps"] | None, typer.Option(help="Device.")] = None,
+    precision: Annotated[
+        Literal["auto", "float32", "bfloat16"] | None, typer.Option(help="Floating-point precision.")
+    ] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads per operation.")] = None,
     init_from: Annotated[
-        Path | None, typer.Option(help="Begin with another run's weights and vocabulary.", metavar="RUN")
+        Path | None, typer.Option(help="Run to initialize weights and vocabulary from.", metavar="RUN")
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Move an old run of this name aside.")] = False,
-    tensorboard: Annotated[bool | None, typer.Option("--tensorboard", help="Write event files.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and stop.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Report as JSON.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Move an existing run of this name aside.")] = False,
+    tensorboard: Annotated[bool | None, typer.Option("--tensorboard", help="Write TensorBoard event files.")] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show the resolved configuration and an estimate; do not train.")
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Pretrain BERT: hide words of raw text and learn to guess them; run it again to go on.
+    """Pretrain BERT by predicting masked tokens of raw text; run it again to resume.
 
-    Documents are lines, or the lines between blank ones. Several files are several corpora, of which
-    data.language_sampling_alpha below 1 lets the small ones count for more.
+    A document is a line, or a block of lines between blank ones. Each file is a corpus;
+    data.language_sampling_alpha below 1 samples small corpora more often.
 
     \b
     Examples:

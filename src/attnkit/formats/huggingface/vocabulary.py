@@ -100,7 +100,7 @@ def foreign(tree: Tree, model: str, names: Mapping[str, str], n_rows: int, mask:
     order = [*fixed, *masked, *others]
     rest = sorted(set(range(n_rows)).difference(order))
     own = [*SPECIALS, *(f"<symbol{i}>" for i in range(len(symbols)))]
-    merges = [_pair(merge) for merge in tree["model"].get("merges", [])] if kind == "gpt2" else []
+    merges = _merges(tree["model"].get("merges", [])) if kind == "gpt2" else []
     listed = [*own, *(entries.get(id, f"<unused{id}>") for id in rest)]
     return ForeignVocabulary(kind, lowercase, symbols, listed, merges, [*order, *rest])
 
@@ -193,6 +193,12 @@ def added_tokens(tree: Tree) -> list[Mapping[str, Any]]:
     ):
         raise ValueError("its added tokens have no numbers or no names")
     return list(tokens)
+
+
+def _merges(merges: Any) -> list[list[str]]:
+    if not isinstance(merges, list):
+        raise ValueError("its merges are not a list")
+    return [_pair(merge) for merge in merges]
 
 
 def _pair(merge: Any) -> list[str]:

@@ -16,7 +16,7 @@ from torch import Tensor
 from attnkit.data.inference_batches import Batching, make_batches
 from attnkit.engine.loading import LoadedModel, load_model
 from attnkit.engine.vocabularies import read_tokenizer
-from attnkit.errors import DataError
+from attnkit.errors import DataError, RunError
 from attnkit.metrics.probabilities import rounded
 from attnkit.models.bert import Bert
 from attnkit.models.packing import PackedLayout
@@ -86,11 +86,15 @@ class FillMaskPipeline:
 
         Raises:
             DataError: its vocabulary has no mask.
+            RunError: its vocabulary has nothing to fill a mask with.
         """
         self.tokenizer, self.top = read_tokenizer(opened.checkpoint), top
         self.predictor = Predictor(opened.model, self.tokenizer, opened.device)
         self.longest: int = opened.config.model.max_text_length
         self._places = torch.from_numpy(ordinary_tokens(self.tokenizer)).to(opened.device)
+        if not len(self._places):  # an imported tokenizer.json may have lost all of its entries
+            what = "the vocabulary has special entries only, no token of text"
+            raise RunError(what, where=str(opened.path), help="import the run again from a complete tokenizer.json")
 
     def fill(self, lines: Sequence[str], first: int = 1, source: str = "texts") -> list[FilledText]:
         """Return the guesses for lines, which are those from number ``first`` on of a source.
