@@ -430,7 +430,7 @@ def test_mutated_merges_are_refused(value: Any, tmp_path: Path) -> None:
     tree = json.loads(path.read_text())
     tree["model"]["merges"] = value
     path.write_text(json.dumps(tree))
-    with pytest.raises(RunError, match="the tokenizer cannot be imported: .* merge"):
+    with pytest.raises(RunError, match=r"the tokenizer cannot be imported: .* merge"):
         import_huggingface(tmp_path / "hub", tmp_path / "run")
 
 
