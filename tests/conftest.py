@@ -274,8 +274,8 @@ class Workshop:
 
         from attnkit.models.build import build_model
         from attnkit.models.linear import pack
+        from attnkit.protocols import EOS_ID
         from attnkit.tasks.translation.loading import load_run
-        from attnkit.text.tokenizer import EOS_ID
 
         other = load_run(trained, device="cpu")
         torch.manual_seed(3)

@@ -16,7 +16,7 @@ import pytest
 SOURCES = Path(__file__).parents[1] / "src" / "attnkit"
 FLOORS = [
     {"errors"},
-    {"io", "protocols"},
+    {"io", "protocols", "onednn"},
     {"text", "models", "decoding", "training", "kernels", "metrics", "plotting", "config", "distributed", "runtime"},
     {"data", "formats", "checkpoints"},
     {"engine"},

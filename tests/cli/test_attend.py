@@ -20,10 +20,10 @@ from rich.cells import cell_len
 
 from attnkit.engine.loading import load_model
 from attnkit.models.attention.config import ALIGNMENT_NAMES
+from attnkit.protocols import BOS_ID, EOS_ID
 from attnkit.tasks.text_classification.predict import Classifier
 from attnkit.tasks.translation.loading import load_run
 from attnkit.tasks.translation.translator import load_translator
-from attnkit.text.tokenizer import BOS_ID, EOS_ID
 
 Call = Callable[..., tuple[int, str, str]]
 LINE = "1 2 3 4"

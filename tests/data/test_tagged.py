@@ -18,8 +18,8 @@ from attnkit.data.token_classification import (
     n_marks,
     with_tokens,
 )
+from attnkit.protocols import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from attnkit.text.offsets import NONE, EncodedWords
-from attnkit.text.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 
 Word = tuple[list[int], int]
 """Tokens and tag."""

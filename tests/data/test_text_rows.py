@@ -10,7 +10,7 @@ import pytest
 
 from attnkit.data.text_classification import TextClassificationDataset, join, text_batch, write_texts
 from attnkit.errors import RunError
-from attnkit.text.tokenizer import BOS_ID, EOS_ID, PAD_ID
+from attnkit.protocols import BOS_ID, EOS_ID, PAD_ID
 
 
 def shortened(text: list[int], text2: list[int], room: int) -> tuple[list[int], list[int]]:

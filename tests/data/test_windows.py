@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from attnkit.data.question_answering import NO_ANSWER, InMemoryTokens, StridedContextDataset, cut_windows
 from attnkit.data.question_answering_config import WindowsConfig, WindowSizes
 from attnkit.data.store import write_store
-from attnkit.text.tokenizer import BOS_ID, EOS_ID, PAD_ID
+from attnkit.protocols import BOS_ID, EOS_ID, PAD_ID
 
 
 @settings(deadline=None, max_examples=150)

@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from attnkit.decoding.config import SearchConfig
-from attnkit.decoding.constraints import EOS, Constraints, Sources, make_batch
+from attnkit.decoding.constraints import Constraints, Sources, make_batch
 from attnkit.decoding.search import search
+from attnkit.protocols import EOS_ID
 
 BEFORE = torch.tensor([[5, 6, 7], [8, 8, 5]])
 
@@ -67,7 +68,7 @@ def test_what_is_told_is_what_is_found(make_model: Any, make_sources: Any, pad: 
         for number, hypothesis in enumerate(hypotheses):
             words = [step[number] for step in heard[sentence]]
             assert words[: len(hypothesis.ids)] == hypothesis.ids
-            assert set(words[len(hypothesis.ids) :]) <= {EOS}
+            assert set(words[len(hypothesis.ids) :]) <= {EOS_ID}
 
 
 def test_beams_tell_nothing(make_model: Any) -> None:

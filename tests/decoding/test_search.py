@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from attnkit.decoding.config import SearchConfig
 from attnkit.decoding.search import Sources, search
+from attnkit.protocols import BOS_ID, EOS_ID, PAD_ID, SPECIALS, UNK_ID
 
 WAYS = {
     "beam": {"beam_size": 5, "num_hypotheses": 3},
@@ -175,8 +176,5 @@ def test_settings_that_cannot_be_are_refused(options, message):
         SearchConfig(**options)
 
 
-def test_the_fixed_ids_are_the_vocabularys():
-    tokenizer = pytest.importorskip("attnkit.text.tokenizer")
-    from attnkit.decoding import constraints as rules
-
-    assert (rules.PAD, rules.BOS, rules.EOS) == (tokenizer.PAD_ID, tokenizer.BOS_ID, tokenizer.EOS_ID)
+def test_the_special_ids_are_the_tokenizers_first():
+    assert [SPECIALS[i] for i in (PAD_ID, BOS_ID, EOS_ID, UNK_ID)] == ["<pad>", "<s>", "</s>", "<unk>"]

@@ -12,7 +12,7 @@ from attnkit.models.build import build_model
 from attnkit.models.config import RnnConfig, TransformerConfig
 from attnkit.models.linear import Linear, PackedLinear, pack
 
-needs_onednn = pytest.mark.skipif(not linear.ONEDNN, reason="no oneDNN products here")
+needs_onednn = pytest.mark.skipif(not linear.HAS_PACKING, reason="no oneDNN products here")
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -33,8 +33,8 @@ def test_product_and_gradients_equal_torch(shape: tuple[int, ...], bias: bool) -
 @needs_onednn
 def test_single_and_half_precision_go_to_onednn_and_nothing_else_does(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[torch.dtype] = []
-    real = linear._product
-    monkeypatch.setattr(linear, "_product", lambda x, *rest: calls.append(x.dtype) or real(x, *rest))
+    real = linear.linear_product
+    monkeypatch.setattr(linear, "linear_product", lambda x, *rest: calls.append(x.dtype) or real(x, *rest))
     for dtype in (torch.float32, torch.float64, torch.bfloat16):
         Linear(24, 40).to(dtype)(torch.randn(16, 24, dtype=dtype))
     Linear(24, 40)(torch.randn(linear.FEW_ROWS - 1, 24))
@@ -64,7 +64,7 @@ def test_a_packed_model_says_the_same(config: TransformerConfig | RnnConfig, dty
     torch.manual_seed(0)
     model = build_model(config, 50, 50).to(dtype).eval()
     packed = pack(model)
-    assert not linear.ONEDNN or any(isinstance(module, PackedLinear) for module in packed.modules())
+    assert not linear.HAS_PACKING or any(isinstance(module, PackedLinear) for module in packed.modules())
     assert not any(isinstance(module, PackedLinear) for module in model.modules())
     src, prev = torch.randint(4, 50, (4, 6)), torch.ones(4, 1, dtype=torch.int64)
     logits = []
@@ -93,7 +93,7 @@ def test_packing_copies_and_keeps_ties() -> None:
     packed = pack(model)
     assert packed.output.weight is packed.decoder.embedding.words.weight
     assert model.output.weight.requires_grad and model.training
-    if linear.ONEDNN:
+    if linear.HAS_PACKING:
         assert packed.output.weight is not model.output.weight and not packed.output.weight.requires_grad
         assert set(packed.state_dict()) == set(model.state_dict())
 

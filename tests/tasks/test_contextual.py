@@ -14,7 +14,8 @@ from attnkit.analysis.contextual import compare_contexts, encoder_of
 from attnkit.engine.loading import load_model
 from attnkit.errors import DataError
 from attnkit.models.packing import PackedLayout
-from attnkit.text.tokenizer import BOS_ID, EOS_ID, Tokenizer
+from attnkit.protocols import BOS_ID, EOS_ID
+from attnkit.text.tokenizer import Tokenizer
 
 SENTENCES = ["some people came home", "then (People) came"]
 

@@ -14,7 +14,7 @@ from attnkit.analysis.embed_transformer import Reader, line_vectors, names, open
 from attnkit.errors import UsageError
 from attnkit.models.bert import Bert
 from attnkit.models.packing import PackedLayout
-from attnkit.text.tokenizer import BOS_ID, EOS_ID
+from attnkit.protocols import BOS_ID, EOS_ID
 
 LINES = [
     "the film was superb",

@@ -11,9 +11,9 @@ import torch
 
 from attnkit.data.inference_batches import Batching
 from attnkit.decoding.search import Sources, search
+from attnkit.protocols import BOS_ID, EOS_ID
 from attnkit.tasks.translation.loading import LoadedRun, load_run
 from attnkit.tasks.translation.score import PairScore, Total, score_pairs
-from attnkit.text.tokenizer import BOS_ID, EOS_ID
 
 PAIRS = [
     ("1 2 3", "3 2 1"),

@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 from attnkit.errors import DataError
+from attnkit.protocols import SPECIALS, UNK_ID
 from attnkit.text import hf_pipelines as engine
 from attnkit.text import offsets as alignment
 from attnkit.text import tokenizer
 from attnkit.text.byte_alphabet import CHARACTERS
-from attnkit.text.config import SPECIALS, TrainedKind, VocabularyConfig
+from attnkit.text.config import TrainedKind, VocabularyConfig
 from attnkit.text.offsets import NONE, align, encode_words
-from attnkit.text.tokenizer import UNK_ID, Tokenizer
+from attnkit.text.tokenizer import Tokenizer
 from attnkit.text.vocabulary import train_vocabulary
 
 KINDS: tuple[TrainedKind, ...] = ("bpe", "unigram", "wordpiece", "word", "char")

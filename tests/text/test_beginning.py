@@ -7,11 +7,12 @@ from collections.abc import Sequence
 
 import pytest
 
+from attnkit.protocols import SPECIALS
 from attnkit.text import hf_pipelines as engine
 from attnkit.text import tokenizer as tokenizers
 from attnkit.text import truncated_encoding as module
 from attnkit.text.byte_alphabet import CHARACTERS
-from attnkit.text.config import SPECIALS, VocabularyConfig
+from attnkit.text.config import VocabularyConfig
 from attnkit.text.tokenizer import Tokenizer
 from attnkit.text.truncated_encoding import encode_prefixes, text_prefix
 from attnkit.text.vocabulary import train_vocabulary

@@ -14,11 +14,12 @@ from attnkit.data.word_ids import encodable, token_words_to_ids
 from attnkit.errors import DataError
 from attnkit.io.atomic import anonymous_tempfile
 from attnkit.kernels.words import LINE_END, TOO_LONG
+from attnkit.protocols import UNK_ID
 from attnkit.text import long_lines as module
 from attnkit.text.config import VocabularyConfig
 from attnkit.text.lines import read_lines
 from attnkit.text.long_lines import read_chunks
-from attnkit.text.tokenizer import UNK_ID, Tokenizer
+from attnkit.text.tokenizer import Tokenizer
 from attnkit.text.vocabulary import train_vocabulary
 
 WORDS = ["das", "größte", "Haus", "x", "日本", "a\tb", "c\u00a0", "\u00a0d", "[X]", "...", "\u2003", "ΟΔΟΣ"]

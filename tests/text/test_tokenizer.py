@@ -12,8 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from attnkit.errors import DataError, RunError
+from attnkit.protocols import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from attnkit.text.config import VocabularyConfig
-from attnkit.text.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Tokenizer, cut, load
+from attnkit.text.tokenizer import Tokenizer, cut, load
 from attnkit.text.vocabulary import train_vocabulary
 
 KINDS = ("bpe", "unigram", "wordpiece", "word", "char")

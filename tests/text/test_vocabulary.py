@@ -15,11 +15,12 @@ import numpy as np
 import pytest
 
 from attnkit.errors import DataError, UsageError
+from attnkit.protocols import UNK_ID
 from attnkit.text import unigram
 from attnkit.text.byte_alphabet import CHARACTERS
 from attnkit.text.config import VocabularyConfig
 from attnkit.text.statistics import statistics
-from attnkit.text.tokenizer import UNK_ID, Tokenizer
+from attnkit.text.tokenizer import Tokenizer
 from attnkit.text.vocabulary import train_vocabulary
 
 KINDS = ("bpe", "unigram", "wordpiece", "word", "char")

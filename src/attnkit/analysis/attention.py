@@ -22,10 +22,10 @@ from attnkit.engine.searching import LocalSearch, pad_sources
 from attnkit.errors import DataError, RunError
 from attnkit.models.attention.config import AlignmentName, DistributionName, per_head
 from attnkit.plotting.attention_maps import AttentionExample, AttentionMap, BeamNode
+from attnkit.protocols import BOS_ID, EOS_ID
 from attnkit.tasks.translation.loading import LoadedRun, load_run
 from attnkit.tasks.translation.score import refuse_too_long
 from attnkit.tasks.translation.translator import Translator
-from attnkit.text.tokenizer import BOS_ID, EOS_ID
 
 
 def extract_attention(question: AttentionQuery) -> AttentionReport:

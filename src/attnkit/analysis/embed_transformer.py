@@ -28,9 +28,10 @@ from attnkit.formats.ctranslate2 import unique_names
 from attnkit.models.bert import Bert
 from attnkit.models.gpt import Gpt
 from attnkit.models.packing import PackedLayout
+from attnkit.protocols import BOS_ID, EOS_ID
 from attnkit.tasks.language_modeling.loading import LANGUAGES
 from attnkit.text.offsets import align
-from attnkit.text.tokenizer import BOS_ID, EOS_ID, Tokenizer
+from attnkit.text.tokenizer import Tokenizer
 
 What = Literal["mean", "cls", "static"]
 Floats = npt.NDArray[np.float32]

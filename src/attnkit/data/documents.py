@@ -19,7 +19,7 @@ from torch import Tensor
 from attnkit.data.store import Store, store_writer
 from attnkit.errors import RunError
 from attnkit.io import atomic
-from attnkit.text.tokenizer import EOS_ID, PAD_ID
+from attnkit.protocols import EOS_ID, PAD_ID
 
 Integers = npt.NDArray[np.int64]
 Sentences = Sequence[Sequence[int]]

@@ -17,7 +17,7 @@ from torch import Tensor
 from attnkit.data.masking import Masking, MaskVocabulary
 from attnkit.data.masking_config import MaskingConfig
 from attnkit.data.packed_batches import Bools, Ids, PackedBatch, PackedCorpora, PackedDataset
-from attnkit.text.tokenizer import BOS_ID, PAD_ID
+from attnkit.protocols import BOS_ID, PAD_ID
 from attnkit.text.word_boundaries import WordBoundaries
 
 

@@ -12,7 +12,7 @@ from attnkit.data.config import NoiseConfig
 from attnkit.data.noise import Noise
 from attnkit.data.pairs import PairBatch, make_batch
 from attnkit.data.store import Store
-from attnkit.text.tokenizer import UNK_ID
+from attnkit.protocols import UNK_ID
 
 
 class LineDataset:

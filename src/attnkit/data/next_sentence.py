@@ -25,7 +25,7 @@ from attnkit.data.masking_config import MaskingConfig
 from attnkit.data.packed_batches import Bools, Ids, PackedBatch, PackedCorpora, Sizes, ranges
 from attnkit.data.permutation import FeistelPermutation
 from attnkit.data.permutation import Words as Numbers
-from attnkit.text.tokenizer import BOS_ID, EOS_ID, PAD_ID
+from attnkit.protocols import BOS_ID, EOS_ID, PAD_ID
 from attnkit.text.word_boundaries import WordBoundaries
 
 ENDS = 3

@@ -17,7 +17,7 @@ from attnkit.data.best_fit import Packing, pack
 from attnkit.data.language_sampling import CorpusMixture, sampling_probabilities
 from attnkit.data.permutation import Words as Numbers
 from attnkit.data.store import Store
-from attnkit.text.tokenizer import BOS_ID, EOS_ID, PAD_ID
+from attnkit.protocols import BOS_ID, EOS_ID, PAD_ID
 
 Ids = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]

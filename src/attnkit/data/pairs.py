@@ -23,7 +23,7 @@ from attnkit.data.loader import Sampler
 from attnkit.data.store import FORMAT, Store, StoreWriter, read_index, store_writer
 from attnkit.errors import RunError
 from attnkit.io import atomic
-from attnkit.text.tokenizer import BOS_ID, EOS_ID, PAD_ID
+from attnkit.protocols import BOS_ID, EOS_ID, PAD_ID
 
 Rows = Sequence[Sequence[int]]
 Ragged = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from attnkit.data.question_answering_config import WindowSizes
-from attnkit.text.tokenizer import BOS_ID, EOS_ID, PAD_ID
+from attnkit.protocols import BOS_ID, EOS_ID, PAD_ID
 
 Longs = npt.NDArray[np.int64]
 NO_ANSWER = (-1, -1)

@@ -21,7 +21,7 @@ from torch import Tensor
 from attnkit.data.store import Store, store_writer
 from attnkit.errors import RunError
 from attnkit.io import atomic
-from attnkit.text.tokenizer import BOS_ID, EOS_ID, PAD_ID
+from attnkit.protocols import BOS_ID, EOS_ID, PAD_ID
 
 Integers = npt.NDArray[np.int64]
 Row = tuple[list[int], int]

@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 
 from attnkit.data.question_answering import Longs, Texts, cut_windows
+from attnkit.protocols import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from attnkit.text.offsets import NONE, EncodedWords
-from attnkit.text.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 
 Said = TypeVar("Said")
 """Of a word, whatever it is."""

@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 from attnkit.data.temp_id_file import TempIdFile
 from attnkit.errors import DataError
 from attnkit.kernels.words import LINE_END, TOO_LONG, NoTextError, Numberer, fastest
+from attnkit.protocols import UNK_ID
 from attnkit.runtime.processes import release_library
 from attnkit.text.byte_alphabet import CONTINUED
 from attnkit.text.lines import LineCounts, guess, is_utf16, opened
 from attnkit.text.long_lines import LineChunk, read_chunks
-from attnkit.text.tokenizer import UNK_ID, Tokenizer
+from attnkit.text.tokenizer import Tokenizer
 
 _BLOCK = 1 << 18
 _LINES = 1024

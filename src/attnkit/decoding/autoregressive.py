@@ -11,14 +11,15 @@ import torch
 from torch import Tensor
 
 from attnkit.decoding.config import SearchConfig
-from attnkit.decoding.constraints import BOS, EOS, Constraints, SourceBatch
+from attnkit.decoding.constraints import Constraints, SourceBatch
 from attnkit.decoding.ensemble import Ensemble
 from attnkit.decoding.hypotheses import SearchHistory, active_rows
+from attnkit.protocols import BOS_ID, EOS_ID
 
 Pick = Callable[[Tensor, int, Tensor], Tensor]
 """Chooses words (B, N) from logits (B, N, V), given the step and the places (B,) of the sentences in the batch."""
 TokenCallback = Callable[[Tensor, Tensor], None]
-"""Is told each step's words (B, N) of the sentences at these places (B,) of the batch; EOS where a walk is over."""
+"""Is told each step's words (B, N) of the sentences at these places (B,) of the batch; EOS_ID where a walk is over."""
 
 
 def decode_step_by_step(
@@ -36,7 +37,7 @@ def decode_step_by_step(
     numbers = torch.arange(n_walks, device=batch.device)
     over = torch.zeros(n_sentences, n_walks, dtype=torch.bool, device=batch.device)
     totals = torch.zeros(n_sentences, n_walks, device=batch.device)
-    prev = torch.full((n_sentences, 1), BOS, device=batch.device)
+    prev = torch.full((n_sentences, 1), BOS_ID, device=batch.device)
     for step in range(max(batch.limits)):
         logits = ensemble.logits(prev, rules)
         history.record_attention(ensemble.attention, n_walks)
@@ -45,7 +46,7 @@ def decode_step_by_step(
         log_probs = ensemble.log_probs(logits) if config.scores or config.sampling else None
         rules.mask_scores(logits, step)
         words = pick(logits, step, history.alive)
-        words = rules.force(words, step).masked_fill_(over, EOS)
+        words = rules.force(words, step).masked_fill_(over, EOS_ID)
         if told is not None:
             told(history.alive, words)
         if log_probs is None:
@@ -53,11 +54,11 @@ def decode_step_by_step(
         else:
             totals += log_probs.gather(-1, words[..., None])[..., 0].masked_fill_(over, 0)
         flat = numbers * logits.shape[-1] + words
-        ending = (words == EOS) & ~over
+        ending = (words == EOS_ID) & ~over
         if step + 1 in last_steps:
             ending |= (limits == step + 1)[:, None] & ~over
         if bool(ending.any()):
-            history.finish(ending, flat, totals, words == EOS)
+            history.finish(ending, flat, totals, words == EOS_ID)
             over |= ending
             rows = active_rows(over.all(1))
             if rows is not None:

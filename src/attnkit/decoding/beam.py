@@ -13,10 +13,11 @@ from torch import Tensor
 
 from attnkit.decoding.beam_trace import BeamTrace
 from attnkit.decoding.config import SearchConfig
-from attnkit.decoding.constraints import BOS, EOS, Constraints, SourceBatch
+from attnkit.decoding.constraints import Constraints, SourceBatch
 from attnkit.decoding.ensemble import Ensemble
 from attnkit.decoding.hypotheses import SearchHistory, active_rows
 from attnkit.decoding.selection import topk_continuations
+from attnkit.protocols import BOS_ID, EOS_ID
 
 
 def beam_search(
@@ -25,7 +26,7 @@ def beam_search(
     """Search with K beams into the history, and into a tree where there is one. Returns the vocabulary's size."""
     rules = Constraints(config, batch)
     limits, last_steps = torch.tensor(batch.limits, device=batch.device), set(batch.limits)
-    prev = torch.full((len(limits), 1), BOS, device=batch.device)
+    prev = torch.full((len(limits), 1), BOS_ID, device=batch.device)
     scores = torch.zeros(len(limits), 1, device=batch.device)
     n_ended = torch.zeros(len(limits), dtype=torch.long, device=batch.device)
     for step in range(max(batch.limits)):
@@ -33,9 +34,9 @@ def beam_search(
         history.record_attention(ensemble.attention)
         rules.mask_logits(log_probs, step)
         vocab_size = log_probs.shape[-1]
-        end_scores = log_probs[..., EOS] + scores
+        end_scores = log_probs[..., EOS_ID] + scores
         # At most K of the 2K best end, so the best K that go on are found without the ends.
-        log_probs[..., EOS] = -torch.inf
+        log_probs[..., EOS_ID] = -torch.inf
         # One beam is enough as long as every sentence's next word is forced.
         widen = step >= batch.shortest_prefix
         n_beams = config.beam_size if widen else 1
@@ -74,7 +75,7 @@ def _ranked(end_scores: Tensor, scores: Tensor, flat: Tensor, vocab_size: int) -
     They are in the order of their scores; the lower beam * V + word comes first among equals.
     """
     n_ends = end_scores.shape[1]
-    ends = torch.arange(n_ends, device=flat.device) * vocab_size + EOS
+    ends = torch.arange(n_ends, device=flat.device) * vocab_size + EOS_ID
     both, flats = torch.cat([end_scores, scores], 1), torch.cat([ends.expand(len(flat), -1), flat], 1)
     order = flats.argsort(-1)
     order = order.gather(1, both.gather(1, order).sort(dim=-1, descending=True, stable=True).indices)

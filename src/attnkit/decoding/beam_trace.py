@@ -12,12 +12,12 @@ from typing import Literal
 
 from torch import Tensor
 
-from attnkit.decoding.constraints import EOS
 from attnkit.decoding.hypotheses import Hypothesis
 from attnkit.decoding.selection import topk_continuations
+from attnkit.protocols import EOS_ID
 
 NodeStatus = Literal["open", "pruned", "ended", "cut"]
-"""Kept among the best K; looked at and dropped at once; ended by EOS; ended by the greatest length."""
+"""Kept among the best K; looked at and dropped at once; ended by EOS_ID; ended by the greatest length."""
 
 
 @dataclass
@@ -73,7 +73,7 @@ class BeamTrace:
         for sentence, place, log_prob in ended:
             beam, word = divmod(place, vocab_size)
             nodes, parent = self.nodes[sentence], self._before[sentence][beam]
-            if word == EOS:
+            if word == EOS_ID:
                 step = 0 if parent is None else nodes[parent].step + 1
                 nodes.append(Node(step, parent, word, log_prob, "ended"))
             else:
@@ -88,10 +88,10 @@ class BeamTrace:
                     self.nodes[sentence][path[-1]].score = hypothesis.score
 
     def path(self, sentence: int, hypothesis: Hypothesis) -> list[int]:
-        """Return the nodes of a hypothesis from its first word to its end, its EOS included."""
+        """Return the nodes of a hypothesis from its first word to its end, its EOS_ID included."""
         nodes, parent = self.nodes[sentence], None
         path: list[int] = []
-        for word in hypothesis.ids + [EOS] * hypothesis.finished:
+        for word in hypothesis.ids + [EOS_ID] * hypothesis.finished:
             parent = _child(nodes, parent, word)
             path.append(parent)
         return path

@@ -16,9 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from attnkit.decoding.config import SearchConfig
-
-PAD, BOS, EOS = 0, 1, 2
-"""The first ids of every vocabulary (``text.tokenizer`` fixes them)."""
+from attnkit.protocols import BOS_ID, EOS_ID, PAD_ID
 
 
 @dataclass(frozen=True)
@@ -61,7 +59,7 @@ def make_batch(sources: Sources, config: SearchConfig) -> SourceBatch:
     """Check the inputs and decide every sentence's limit: at least one step after the prefix and the minimum.
 
     Raises:
-        ValueError: shapes do not fit, or a prefix has padding before its end, or holds BOS or EOS.
+        ValueError: shapes do not fit, or a prefix has padding before its end, or holds BOS_ID or EOS_ID.
     """
     n_sentences, n_tokens = sources.ids.shape
     prefix, keys = sources.prefix, sources.keys
@@ -71,8 +69,8 @@ def make_batch(sources: Sources, config: SearchConfig) -> SourceBatch:
     if prefix is not None:
         if prefix.ndim != 2 or prefix.shape[0] != n_sentences:
             raise ValueError("prefix must be (B, P), one row a sentence")
-        given = prefix != PAD
-        if bool((given[:, 1:] & ~given[:, :-1]).any()) or bool(((prefix == BOS) | (prefix == EOS)).any()):
+        given = prefix != PAD_ID
+        if bool((given[:, 1:] & ~given[:, :-1]).any()) or bool(((prefix == BOS_ID) | (prefix == EOS_ID)).any()):
             raise ValueError("a prefix holds words only, and padding only at its end")
     if sources.context_ids is not None and (len(sources.context_ids) != n_sentences or sources.allowed is not None):
         raise ValueError("what stands before is one row a sentence, and goes with no shortlist")
@@ -116,7 +114,7 @@ class Constraints:
         if self.prefix is None or step >= self.prefix.shape[1]:
             return None
         words = self.prefix[:, step : step + 1]
-        return words, words != PAD
+        return words, words != PAD_ID
 
     def force(self, words: Tensor, step: int) -> Tensor:
         """Return the words (B, K) chosen for a step with the forced ones in their places."""
@@ -137,17 +135,17 @@ class Constraints:
 
     def mask_scores(self, scores: Tensor, step: int) -> None:
         """Set to -inf, in place, what may not come next in logits or log-probabilities (B, K, V)."""
-        end = scores[..., EOS].clone() if step < self.config.min_length else None
-        scores[..., :EOS] = -torch.inf
+        end = scores[..., EOS_ID].clone() if step < self.config.min_length else None
+        scores[..., :EOS_ID] = -torch.inf
         if self.config.n_words is not None:
             scores[..., self.config.n_words :] = -torch.inf
         if self.config.no_repeat_ngram_size:
             self._mask_repeated_ngrams(scores)
         if end is not None:
-            scores[..., EOS] = -torch.inf
+            scores[..., EOS_ID] = -torch.inf
             # Every word may be forbidden by now, or be in no shortlist; then the sentence ends, however short.
             stuck = scores.amax(-1) == -torch.inf
-            scores[..., EOS] = torch.where(stuck, end, -torch.inf)
+            scores[..., EOS_ID] = torch.where(stuck, end, -torch.inf)
 
     def _mask_repeated_ngrams(self, scores: Tensor) -> None:
         size = self.config.no_repeat_ngram_size
@@ -160,7 +158,7 @@ class Constraints:
         recent = self.words[..., None, n_words - size + 1 :]
         repeats = (grams[..., :-1] == recent).all(-1)
         # Where nothing repeats, padding is forbidden once more.
-        last = torch.where(repeats, grams[..., -1], PAD)
+        last = torch.where(repeats, grams[..., -1], PAD_ID)
         scores.scatter_(-1, last, -torch.inf)
 
     def advance(self, parents: Tensor | None, words: Tensor) -> None:

@@ -1,49 +1,19 @@
-"""One model or several, stepped together as one. Knows of a model only what its Protocol says."""
+"""Ensemble of models that are decoded together (Sutskever et al. 2014).
+
+Letters: B batch, K beam, S source length, V vocabulary, D model width.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from attnkit.decoding.constraints import Constraints
 from attnkit.decoding.shortlist import Shortlist
-
-
-class SteppedState(Protocol):
-    """What a model remembers between steps."""
-
-    @property
-    def attention(self) -> Tensor | None:
-        """Return the last step's attention weights (B, K, S), if they are recorded."""
-        ...
-
-    def reorder_beams(self, parents: Tensor) -> SteppedState:
-        """Let beam k of sentence b go on from its old beam parents[b, k]."""
-        ...
-
-    def select_rows(self, sentences: Tensor) -> SteppedState:
-        """Keep only the given rows of the batch."""
-        ...
-
-
-class SteppedModel(Protocol):
-    """A model that is asked for one target word at a time. ``head`` returns a fresh tensor: it is overwritten."""
-
-    def start(self, src: Tensor, src_mask: Tensor | None, n_beams: int, max_length: int, record: bool = False) -> Any:
-        """Encode sources (B, S) and return the state before the first word."""
-        ...
-
-    def step(self, prev: Tensor, state: Any) -> tuple[Tensor, Any]:
-        """Return the features (B, K, D) after the words prev (B, K), and the new state."""
-        ...
-
-    def head(self, hidden: Tensor, ids: Tensor | None = None) -> Tensor:
-        """Return the logits (..., V) of features (..., D)."""
-        ...
+from attnkit.protocols import Decodable, DecoderState
 
 
 class Ensemble:
@@ -51,8 +21,8 @@ class Ensemble:
 
     def __init__(
         self,
-        models: Sequence[SteppedModel],
-        states: Sequence[SteppedState],
+        models: Sequence[Decodable],
+        states: Sequence[DecoderState],
         *,
         normalised: bool = True,
         shortlist: Shortlist | None = None,

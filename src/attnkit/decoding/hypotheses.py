@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from attnkit.decoding.config import SearchConfig
-from attnkit.decoding.constraints import EOS, SourceBatch
+from attnkit.decoding.constraints import SourceBatch
+from attnkit.protocols import EOS_ID
 
 ENOUGH_ALIVE = 0.8
 """Finished sentences are dropped once fewer than this share is alive: dropping copies what the model remembers."""
@@ -26,11 +27,11 @@ class Hypothesis:
     """One translation of one sentence."""
 
     ids: list[int]
-    """Target words with neither BOS nor EOS; a forced prefix is part of them."""
+    """Target words with neither BOS_ID nor EOS_ID; a forced prefix is part of them."""
     score: float
-    """Log-probability / length**alpha plus the coverage term; length counts EOS."""
+    """Log-probability / length**alpha plus the coverage term; length counts EOS_ID."""
     log_prob: float
-    """Natural logarithm of its probability, EOS and a forced prefix included."""
+    """Natural logarithm of its probability, EOS_ID and a forced prefix included."""
     attention: NDArray[np.float32] | None
     """Weights (len(ids), S) over the sentence's own source tokens, where recorded."""
     finished: bool
@@ -102,7 +103,7 @@ class SearchHistory:
         weights = self._gather(found, beams).numpy() if record else None
         results: list[list[Hypothesis]] = [[] for _ in self.batch.limits]
         for i, sentence in enumerate(found.sentences.tolist()):
-            n_words = int(found.steps[i]) + int(found.words[i] != EOS)
+            n_words = int(found.steps[i]) + int(found.words[i] != EOS_ID)
             results[sentence].append(
                 Hypothesis(
                     ids=words[i, :n_words].tolist(),
@@ -168,7 +169,7 @@ class _Endings:
     vocab_size: int
     sentences: NDArray[np.int64]
     steps: NDArray[np.int64]
-    """The step of the last token: one less than the length with EOS."""
+    """The step of the last token: one less than the length with EOS_ID."""
     beams: NDArray[np.int64]
     """The old beam that the last token follows on."""
     words: NDArray[np.int64]

@@ -1,6 +1,6 @@
 """The one search for every model: greedy, beam or sampling, as the settings say.
 
-Knows target words as ids, and models by what they promise (``SteppedModel``).
+Knows target words as ids, and models by what they promise (``Decodable``).
 """
 
 from __future__ import annotations
@@ -14,18 +14,19 @@ from attnkit.decoding.beam import beam_search
 from attnkit.decoding.beam_trace import BeamTrace
 from attnkit.decoding.config import SearchConfig
 from attnkit.decoding.constraints import Sources, make_batch
-from attnkit.decoding.ensemble import Ensemble, SteppedModel
+from attnkit.decoding.ensemble import Ensemble
 from attnkit.decoding.greedy import greedy_search
 from attnkit.decoding.hypotheses import Hypothesis, SearchHistory
 from attnkit.decoding.sampling import sample
 from attnkit.decoding.shortlist import apply_shortlist
+from attnkit.protocols import Decodable
 
 __all__ = ["Hypothesis", "Sources", "search"]
 
 
 @torch.inference_mode()
 def search(
-    models: Sequence[SteppedModel],
+    models: Sequence[Decodable],
     sources: Sources,
     config: SearchConfig,
     *,
@@ -75,7 +76,7 @@ def search(
 
 
 def _check(
-    models: Sequence[SteppedModel],
+    models: Sequence[Decodable],
     config: SearchConfig,
     sources: Sources,
     tree: BeamTrace | None,

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from attnkit.decoding.config import SearchConfig
-from attnkit.decoding.constraints import BOS, EOS, PAD, SourceBatch, Sources
+from attnkit.decoding.constraints import SourceBatch, Sources
 from attnkit.decoding.hypotheses import Hypothesis
+from attnkit.protocols import BOS_ID, EOS_ID, PAD_ID
 
 ROUND = 512
 """What the number of words of a batch is rounded up to."""
@@ -28,7 +29,7 @@ class Shortlist:
 
     def __init__(self, own: Sequence[NDArray[np.int64]], device: torch.device) -> None:
         """Take the ids that each sentence may use, ascending, one at least."""
-        usable = np.zeros((len(own), 1 + max([EOS, *(int(ids[-1]) for ids in own)])), bool)
+        usable = np.zeros((len(own), 1 + max([EOS_ID, *(int(ids[-1]) for ids in own)])), bool)
         for row, ids in zip(usable, own, strict=True):
             row[ids] = True
         union = _rounded(usable)
@@ -57,7 +58,7 @@ def _rounded(usable: NDArray[np.bool_]) -> NDArray[np.int64]:
     A product of new widths is compiled first, which costs as much as many products.
     """
     inside: NDArray[np.bool_] = np.any(usable, 0)
-    inside[[PAD, BOS, EOS]] = True
+    inside[[PAD_ID, BOS_ID, EOS_ID]] = True
     missing = -int(inside.sum()) % ROUND
     inside[np.flatnonzero(~inside)[:missing]] = True
     return np.flatnonzero(inside)
@@ -80,7 +81,7 @@ def apply_shortlist(
     for ids, prefix in zip(sources.allowed, prefixes, strict=True):
         if len(ids) and int(min(ids)) < 0:
             raise ValueError("a shortlist holds ids from 0 on")
-        forced = np.array([EOS, *(id for id in prefix if id != PAD)], np.int64)
+        forced = np.array([EOS_ID, *(id for id in prefix if id != PAD_ID)], np.int64)
         own.append(np.unique(np.concatenate([ids, forced])).astype(np.int64))
     shortlist = Shortlist(own, batch.device)
     if batch.prefix is not None:

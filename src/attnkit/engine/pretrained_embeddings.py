@@ -18,7 +18,7 @@ from attnkit.engine.inheritance import VECTORS
 from attnkit.engine.registry import load_symbol
 from attnkit.engine.run_config import RunConfig
 from attnkit.errors import DataError, UsageError
-from attnkit.text.config import SPECIALS
+from attnkit.protocols import SPECIALS
 from attnkit.text.tokenizer import Tokenizer
 
 VECTORS_PATH = "tasks.word2vec.vectors:Vectors"

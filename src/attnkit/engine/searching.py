@@ -22,7 +22,8 @@ from attnkit.decoding.config import SearchConfig
 from attnkit.decoding.search import Hypothesis, Sources, search
 from attnkit.errors import SystemFailure
 from attnkit.models.translation import TranslationModel
-from attnkit.text.tokenizer import EOS_ID, PAD_ID, Tokenizer
+from attnkit.protocols import EOS_ID, PAD_ID
+from attnkit.text.tokenizer import Tokenizer
 from attnkit.text.vocabulary_subprocess import defer_signals
 
 Found = list[list[Hypothesis]]

@@ -17,11 +17,10 @@ from numpy.typing import NDArray
 from attnkit.errors import RunError, UsageError
 from attnkit.models.config import ModelConfig, TransformerConfig
 from attnkit.models.positions import sinusoids
+from attnkit.protocols import BOS_ID, EOS_ID, SPECIALS, UNK_ID
 
 Arrays = Mapping[str, NDArray[np.float32]]
 
-PAD, BOS, EOS, UNK = 0, 1, 2, 3
-SPECIALS = ("<pad>", "<s>", "</s>", "<unk>")
 N_POSITIONS = 2048
 """Rows of a written position table: the longest source or target, in tokens."""
 NORM_EPS = 1e-5
@@ -82,8 +81,8 @@ def make_spec(config: ModelConfig, arrays: Arrays, names: Names, quantization: s
         _fill_cross(layer.attention, i, config, arrays)
     _fill_linear(spec.decoder.projection, "output", arrays)
     spec.config.add_source_eos = True
-    spec.config.decoder_start_token = spec.config.bos_token = SPECIALS[BOS]
-    spec.config.eos_token, spec.config.unk_token = SPECIALS[EOS], SPECIALS[UNK]
+    spec.config.decoder_start_token = spec.config.bos_token = SPECIALS[BOS_ID]
+    spec.config.eos_token, spec.config.unk_token = SPECIALS[EOS_ID], SPECIALS[UNK_ID]
     spec.register_source_vocabulary(list(names.src))
     spec.register_target_vocabulary(list(names.tgt))
     spec.validate()

@@ -20,7 +20,7 @@ from attnkit.models.autoencoder_config import MlpAutoencoderConfig, RnnAutoencod
 from attnkit.models.dropout import Dropout
 from attnkit.models.linear import Linear
 from attnkit.models.recurrent import STEPS, CellState, RecurrentEncoder, make_layer, run_layer, weights_of
-from attnkit.models.translation import DecoderState
+from attnkit.protocols import DecoderState
 
 
 @dataclass(frozen=True)

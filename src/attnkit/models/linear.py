@@ -9,19 +9,14 @@ the product (5-15 %), and packing gains 10-100 %.
 from __future__ import annotations
 
 import copy
-import platform
 from typing import Any, TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-ONEDNN = (
-    platform.machine() in ("x86_64", "AMD64")
-    and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
-    and hasattr(torch.ops.mkldnn, "_linear_pointwise")
-    and hasattr(torch.ops.mkldnn, "_reorder_linear_weight")
-)
+from attnkit.onednn import HAS_PACKING, linear_product
+
 DTYPES = (torch.float32, torch.bfloat16)
 FEW_ROWS = 8
 """Below this many rows laying the weights out for oneDNN costs more than it gains."""
@@ -37,10 +32,10 @@ class Linear(nn.Linear):
         if torch.compiler.is_compiling():  # it does not take these operations, and has a choice of its own
             return F.linear(input, self.weight, self.bias)
         rows = input.numel() // self.in_features
-        if rows < FEW_ROWS or not ONEDNN or input.dtype not in DTYPES or input.device.type != "cpu":
+        if rows < FEW_ROWS or not HAS_PACKING or input.dtype not in DTYPES or input.device.type != "cpu":
             return F.linear(input, self.weight, self.bias)
         if not torch.is_grad_enabled():
-            return _product(input, self.weight, self.bias)
+            return linear_product(input, self.weight, self.bias)
         y: Tensor = _OneDnnLinear.apply(input, self.weight, self.bias)  # type: ignore[no-untyped-call]
         return y
 
@@ -52,7 +47,7 @@ class _OneDnnLinear(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         ctx.save_for_backward(x, weight)
         ctx.has_bias = bias is not None
-        y = _product(x.reshape(-1, x.shape[-1]), weight, bias)
+        y = linear_product(x.reshape(-1, x.shape[-1]), weight, bias)
         # Not a view to autograd's eye: an activation may then overwrite it.
         shaped: Tensor = torch.ops.aten._unsafe_view(y, (*x.shape[:-1], weight.shape[0]))
         return shaped
@@ -86,7 +81,7 @@ class PackedLinear(nn.Linear):
         """Return input (..., in_features) mapped to (..., out_features)."""
         if self._one_row_is_plain and input.numel() == self.in_features:
             return F.linear(input, self.weight, self.bias)
-        return _product(input, self._packed, self.bias)
+        return linear_product(input, self._packed, self.bias)
 
     def narrowed(self, ids: Tensor) -> PackedLinear:
         """Return the map onto some outputs alone; it is kept while the same tensor asks, as in a search."""
@@ -112,7 +107,7 @@ def pack(model: Model) -> Model:
     The copy takes the weights as they are now: it does not follow later training, and has no gradients.
     """
     weights = [module.weight for module in model.modules() if isinstance(module, nn.Linear)]
-    if not ONEDNN or any(w.device.type != "cpu" or w.dtype not in DTYPES for w in weights):
+    if not HAS_PACKING or any(w.device.type != "cpu" or w.dtype not in DTYPES for w in weights):
         return model
     with torch.inference_mode(False), torch.no_grad():
         packed = copy.deepcopy(model).requires_grad_(False).eval()
@@ -124,9 +119,4 @@ def pack(model: Model) -> Model:
 
 
 def _times(left: Tensor, right: Tensor) -> Tensor:
-    return _product(left, right.t(), None) if left.dtype == torch.float32 else left @ right
-
-
-def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    y: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
-    return y
+    return linear_product(left, right.t(), None) if left.dtype == torch.float32 else left @ right

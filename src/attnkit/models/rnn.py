@@ -18,7 +18,7 @@ from attnkit.models.dropout import Dropout, without_dropout
 from attnkit.models.linear import Linear, some_outputs
 from attnkit.models.recurrent import CellState, RecurrentEncoder
 from attnkit.models.rnn_decoder import DecoderCarry, EncodedSource, RecurrentDecoder
-from attnkit.models.translation import DecoderState
+from attnkit.protocols import DecoderState
 
 
 @dataclass(frozen=True)

@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
+from attnkit.protocols import UNK_ID
 from attnkit.text.check_report import CheckReport, FindingCounter, Side, known_findings
 from attnkit.text.config import CheckConfig
 from attnkit.text.duplicates import DuplicateFinder
 from attnkit.text.length_filter import Pair, fit_length_filter
 from attnkit.text.lines import LineReader, check_not_streams, open_binary, read_lines
 from attnkit.text.parallel import first_suspicious_line, read_parallel, to_the_end
-from attnkit.text.tokenizer import UNK_ID, Tokenizer
+from attnkit.text.tokenizer import Tokenizer
 
 BATCH = 4096
 """Pairs that are looked at, and encoded, together."""

@@ -6,12 +6,12 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import BaseModel, Field, field_validator, model_validator
 
+from attnkit.protocols import SPECIALS
+
 TrainedKind = Literal["bpe", "unigram", "wordpiece", "word", "char"]
 """What ``attnkit vocab`` makes."""
 ImportedKind = Literal["bert", "gpt2"]
 """What ``attnkit import`` brings."""
-SPECIALS = ("<pad>", "<s>", "</s>", "<unk>")
-"""Names of ids 0 to 3 of every vocabulary: padding, begin and end of sentence, unknown."""
 MAX_ENTRIES = 1 << 20
 """Of a vocabulary. Ten times the largest in use; as embeddings of 512 numbers they would take 2 GB."""
 

@@ -12,8 +12,9 @@ from typing import Any
 
 from tokenizers import Tokenizer as Engine
 
+from attnkit.protocols import SPECIALS
 from attnkit.text.byte_alphabet import BERT_CONTINUED, CONTINUED
-from attnkit.text.config import SPECIALS, VocabularyConfig
+from attnkit.text.config import VocabularyConfig
 
 Tree = dict[str, Any]
 

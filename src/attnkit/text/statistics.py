@@ -9,8 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
+from attnkit.protocols import UNK_ID
 from attnkit.text.lines import read_lines
-from attnkit.text.tokenizer import UNK_ID, Tokenizer
+from attnkit.text.tokenizer import Tokenizer
 
 BATCH = 4096
 """Lines that are encoded at once."""

@@ -21,13 +21,12 @@ from typing import Any
 
 from attnkit.errors import DataError, RunError, SystemFailure
 from attnkit.io.safe_read import parse_json, read_regular_file
+from attnkit.protocols import SPECIALS, UNK_ID
 from attnkit.text import vocabulary_schema as schema
 from attnkit.text.byte_alphabet import BERT_CONTINUED, CONTINUED, display
-from attnkit.text.config import SPECIALS, VocabularyConfig
+from attnkit.text.config import VocabularyConfig
 from attnkit.text.hf_pipelines import build
 from attnkit.text.vocabulary_schema import UNUSED
-
-PAD_ID, BOS_ID, EOS_ID, UNK_ID = 0, 1, 2, 3
 
 FORMAT = "attnkit vocabulary"
 VERSION = 1

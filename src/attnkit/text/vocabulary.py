@@ -18,9 +18,10 @@ from typing import Any
 from tokenizers import trainers
 
 from attnkit.errors import DataError, UsageError
+from attnkit.protocols import SPECIALS
 from attnkit.text import hf_pipelines as engine
 from attnkit.text.byte_alphabet import BYTE_OF, CHARACTERS, CONTINUED
-from attnkit.text.config import SPECIALS, VocabularyConfig
+from attnkit.text.config import VocabularyConfig
 from attnkit.text.lines import read_lines
 from attnkit.text.tokenizer import Tokenizer, cut, symbol_pattern
 from attnkit.text.unigram import train_unigram

@@ -13,9 +13,10 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from attnkit.protocols import SPECIALS
 from attnkit.text import hf_pipelines as engine
 from attnkit.text.byte_alphabet import BERT_CONTINUED, BYTE_OF, CONTINUED
-from attnkit.text.config import MAX_ENTRIES, SPECIALS, VocabularyConfig
+from attnkit.text.config import MAX_ENTRIES, VocabularyConfig
 
 MAX_BYTES = 1 << 25
 """Of a vocabulary file; 250,000 entries with their merges take 10 MB."""

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from attnkit.text.config import SPECIALS
+from attnkit.protocols import SPECIALS
 from attnkit.text.tokenizer import Tokenizer
 
 Kinds = npt.NDArray[np.uint8]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -11,14 +10,10 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from attnkit.onednn import HAS_PRODUCT, linear_product
+
 _BUFFER_BYTES_ON_CPU = 16 << 20  # stays in the caches; the curve is flat from 8 to 32 MiB
 _BUFFER_BYTES_ELSEWHERE = 256 << 20  # an accelerator wants fewer and larger products
-
-_ONEDNN = (
-    platform.machine() in ("x86_64", "AMD64")
-    and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
-    and hasattr(torch.ops.mkldnn, "_linear_pointwise")
-)
 
 
 @dataclass(frozen=True)
@@ -150,10 +145,9 @@ class _AttachGradients(torch.autograd.Function):
 
 def _product(x: Tensor, weight: Tensor, bias: Tensor | None = None, out: Tensor | None = None) -> Tensor:
     """Return x (n, k) times weight (m, k) transposed, plus bias (m,); in ``out`` or in memory of its own."""
-    if _ONEDNN and x.dtype == torch.float32 and x.device.type == "cpu" and x.numel():
+    if HAS_PRODUCT and x.dtype == torch.float32 and x.device.type == "cpu" and x.numel():
         # In float32 torch.mm means MKL, which is half as fast as oneDNN on processors not made by Intel.
-        found: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
-        return found
+        return linear_product(x, weight, bias)
     return torch.mm(x, weight.t(), out=out) if bias is None else torch.addmm(bias, x, weight.t(), out=out)
 
 

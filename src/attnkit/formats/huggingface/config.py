@@ -12,6 +12,7 @@ from attnkit.errors import RunError
 from attnkit.models.config import ModelConfig, TransformerConfig
 from attnkit.models.config_parts import MOST_LAYERS, MOST_POSITIONS, MOST_WIDTH
 from attnkit.models.language_config import BertConfig, GptConfig, LanguageConfig, UnitName
+from attnkit.protocols import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 
 Tree = dict[str, Any]
 ACTIVATIONS: dict[str, str] = {"relu": "relu", "gelu": "gelu", "gelu_tanh": "gelu_new", "silu": "silu"}
@@ -26,7 +27,6 @@ UNITS: dict[str, UnitName] = {
     "swish": "silu",
 }
 """Their name -> ours."""
-PAD, BOS, EOS, UNK = 0, 1, 2, 3
 Kind = Literal["bert", "roberta", "roformer", "gpt2"]
 """The types of models that can be imported."""
 
@@ -90,7 +90,7 @@ def bert_json(config: BertConfig, kind: str, vocab_size: int, architecture: str,
         "type_vocab_size": config.n_segments,
         "layer_norm_eps": config.norm_eps,
         "tie_word_embeddings": config.tie_embeddings,
-        "pad_token_id": PAD,
+        "pad_token_id": PAD_ID,
         **({"embedding_size": config.d_model, "rotary_value": False} if kind == "roformer" else {}),
         **_labelled(labels),
     }
@@ -113,9 +113,9 @@ def gpt_json(config: GptConfig, vocab_size: int) -> Tree:
         "attn_pdrop": config.attention_dropout,
         "layer_norm_epsilon": config.norm_eps,
         "tie_word_embeddings": config.tie_embeddings,
-        "pad_token_id": PAD,
-        "bos_token_id": BOS,
-        "eos_token_id": EOS,
+        "pad_token_id": PAD_ID,
+        "bos_token_id": BOS_ID,
+        "eos_token_id": EOS_ID,
     }
 
 
@@ -152,17 +152,17 @@ def generation_json(longest: int | None = None) -> Tree:
     Args:
         longest: most tokens of a translation; None for a text that only goes on.
     """
-    own = {"pad_token_id": PAD, "bos_token_id": BOS, "eos_token_id": EOS}
+    own = {"pad_token_id": PAD_ID, "bos_token_id": BOS_ID, "eos_token_id": EOS_ID}
     own = own if longest is None else {**_generation(), "max_length": longest}
-    return {**own, "suppress_tokens": [PAD, BOS, UNK]}
+    return {**own, "suppress_tokens": [PAD_ID, BOS_ID, UNK_ID]}
 
 
 def _generation() -> Tree:
     return {
-        "pad_token_id": PAD,
-        "bos_token_id": BOS,
-        "eos_token_id": EOS,
-        "decoder_start_token_id": BOS,
+        "pad_token_id": PAD_ID,
+        "bos_token_id": BOS_ID,
+        "eos_token_id": EOS_ID,
+        "decoder_start_token_id": BOS_ID,
         "forced_eos_token_id": None,
     }
 

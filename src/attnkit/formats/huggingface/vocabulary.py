@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from attnkit.errors import RunError
+from attnkit.protocols import SPECIALS
 
 Tree = Mapping[str, Any]
-SPECIALS = ("<pad>", "<s>", "</s>", "<unk>")
 _BERT = {"pad": "[PAD]", "cls": "[CLS]", "sep": "[SEP]", "unk": "[UNK]", "mask": "[MASK]"}
 DEFAULTS: dict[str, dict[str, str]] = {
     "bert": _BERT,

@@ -35,9 +35,10 @@ from attnkit.io import atomic
 from attnkit.models.autoencoder import SequenceAutoencoder
 from attnkit.models.dropout import without_dropout
 from attnkit.models.translation import TranslationModel
+from attnkit.protocols import EOS_ID
 from attnkit.tasks.autoencoding.config import AutoencodeConfig
 from attnkit.text import lines as text
-from attnkit.text.tokenizer import EOS_ID, Tokenizer
+from attnkit.text.tokenizer import Tokenizer
 from attnkit.text.tokenizer import load as load_tokenizer
 from attnkit.text.vocabulary import train_vocabulary
 

@@ -25,10 +25,11 @@ from attnkit.data.store import Store, store_writer
 from attnkit.errors import DataError
 from attnkit.io import atomic
 from attnkit.io.safe_read import read_regular_file
+from attnkit.protocols import UNK_ID
 from attnkit.tasks.finetuning.config import AnswerConfig
 from attnkit.text.offsets import Aligned, align
 from attnkit.text.squad import Paragraph, Question, read_squad, write_squad
-from attnkit.text.tokenizer import UNK_ID, Tokenizer
+from attnkit.text.tokenizer import Tokenizer
 from attnkit.text.tokenizer import load as load_tokenizer
 
 ANSWERABILITY_LABELS = Labels(labels=["answer", "no answer"])

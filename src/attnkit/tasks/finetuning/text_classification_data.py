@@ -23,10 +23,11 @@ from attnkit.data.text_classification import Row, TextClassificationDataset, joi
 from attnkit.errors import DataError
 from attnkit.io import atomic
 from attnkit.io.safe_read import read_regular_file
+from attnkit.protocols import UNK_ID
 from attnkit.tasks.finetuning.config import TextClassifyConfig
 from attnkit.text.labeled_text import KINDS, Columns, LabeledTable, LabeledText
 from attnkit.text.line_stream import line_batches
-from attnkit.text.tokenizer import UNK_ID, Tokenizer
+from attnkit.text.tokenizer import Tokenizer
 from attnkit.text.tokenizer import load as load_tokenizer
 from attnkit.text.truncated_encoding import encode_prefixes
 from attnkit.text.vocabulary import train_vocabulary

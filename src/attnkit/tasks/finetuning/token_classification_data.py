@@ -37,11 +37,11 @@ from attnkit.data.token_classification import (
 from attnkit.errors import DataError
 from attnkit.io import atomic
 from attnkit.io.safe_read import read_regular_file
-from attnkit.protocols import OUTSIDE, split_tag
+from attnkit.protocols import OUTSIDE, UNK_ID, split_tag
 from attnkit.tasks.finetuning.config import TagConfig
 from attnkit.text.conll import LETTERS, Scheme, TagSummary, convert, label_scheme, read_sentences, summarize_tags
 from attnkit.text.offsets import EncodedWords, encode_words
-from attnkit.text.tokenizer import UNK_ID, Tokenizer
+from attnkit.text.tokenizer import Tokenizer
 from attnkit.text.tokenizer import load as load_tokenizer
 
 Sentence = tuple[tuple[str, ...], tuple[str, ...]]

@@ -22,10 +22,11 @@ from attnkit.engine.vocabularies import read_tokenizer
 from attnkit.errors import DataError
 from attnkit.models.packing import PackedLayout
 from attnkit.plotting.lm_comparison import Candidate, Position
+from attnkit.protocols import BOS_ID, EOS_ID
 from attnkit.runtime.devices import set_threads
 from attnkit.tasks.language_modeling.config import MASK
 from attnkit.tasks.language_modeling.fill_mask import Predictor, refuse_longer
-from attnkit.text.tokenizer import BOS_ID, EOS_ID, Tokenizer
+from attnkit.text.tokenizer import Tokenizer
 
 _BATCH_TOKENS = 4096
 

@@ -20,12 +20,13 @@ from attnkit.errors import DataError, RunError
 from attnkit.metrics.probabilities import rounded
 from attnkit.models.bert import Bert
 from attnkit.models.packing import PackedLayout
+from attnkit.protocols import BOS_ID, EOS_ID, PAD_ID
 from attnkit.runtime.devices import set_threads
 from attnkit.tasks.language_modeling.config import MASK
 from attnkit.text.line_stream import encoding_warnings, flush_interval, line_batches
 from attnkit.text.lines import STDIN, LineReader
 from attnkit.text.mask_tokens import encode_masked, fill_masks
-from attnkit.text.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer
+from attnkit.text.tokenizer import Tokenizer
 from attnkit.text.word_boundaries import ordinary_tokens
 
 _AT_ONCE, _BATCH_TOKENS = 256, 2048

@@ -23,11 +23,11 @@ from attnkit.engine.vocabularies import read_tokenizer
 from attnkit.errors import UsageError
 from attnkit.models.linear import pack
 from attnkit.models.sliding_window import SlidingWindowLM
+from attnkit.protocols import BOS_ID, EOS_ID
 from attnkit.runtime.devices import set_threads
 from attnkit.text.incremental_decoder import IncrementalDecoder
 from attnkit.text.line_stream import encoding_warnings, flush_interval, line_batches
 from attnkit.text.lines import STDIN, LineReader
-from attnkit.text.tokenizer import BOS_ID, EOS_ID
 
 _AT_ONCE, _BATCH = 256, 64
 _DIGITS = 4  # of a log-probability: further ones change with what is generated beside it

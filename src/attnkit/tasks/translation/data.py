@@ -22,12 +22,13 @@ from attnkit.data.prepared_dir import (
 from attnkit.engine.vocabularies import Vocabularies, load_vocabularies
 from attnkit.errors import DataError
 from attnkit.io import atomic
+from attnkit.protocols import UNK_ID
 from attnkit.tasks.translation.config import TranslationConfig
 from attnkit.tasks.translation.parallel_data import ParallelData
 from attnkit.text.check import check_pair
 from attnkit.text.config import CheckConfig
 from attnkit.text.parallel import mismatch
-from attnkit.text.tokenizer import UNK_ID, Tokenizer
+from attnkit.text.tokenizer import Tokenizer
 from attnkit.text.vocabulary import train_vocabulary
 
 _CHUNK = 4096  # lines encoded at a time

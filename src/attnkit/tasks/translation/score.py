@@ -12,8 +12,8 @@ import torch
 from attnkit.data.inference_batches import Batching, make_batches
 from attnkit.engine.searching import pad_sources
 from attnkit.errors import DataError
+from attnkit.protocols import BOS_ID, EOS_ID, PAD_ID
 from attnkit.tasks.translation.loading import LoadedRun
-from attnkit.text.tokenizer import BOS_ID, EOS_ID, PAD_ID
 
 _WINDOW = 4096  # pairs sorted by length together
 _ROWS = 512  # logits held at a time

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnkit.errors import UsageError
-from attnkit.text.tokenizer import UNK_ID, Tokenizer, cut
+from attnkit.protocols import UNK_ID
+from attnkit.text.tokenizer import Tokenizer, cut
 from attnkit.text.translation_lexicon import load_dictionary, load_tokens
 
 FREQUENT = 200

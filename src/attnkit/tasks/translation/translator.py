@@ -21,11 +21,12 @@ from attnkit.engine.searching import (
     exclude_padding_ids,
 )
 from attnkit.errors import DataError, RunError, UsageError
+from attnkit.protocols import UNK_ID
 from attnkit.tasks.translation.loading import LoadedRun, load_model_on_cpu, load_run
 from attnkit.tasks.translation.long_lines import split_ids, split_text
 from attnkit.tasks.translation.score import score_pairs
 from attnkit.tasks.translation.shortlist import Shortlist, Unknowns
-from attnkit.text.tokenizer import UNK_ID, Tokenizer
+from attnkit.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)

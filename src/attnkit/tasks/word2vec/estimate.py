@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from math import log2
 from pathlib import Path
 
+from attnkit.protocols import UNK_ID
 from attnkit.runtime.processes import usable_cpus
 from attnkit.tasks.word2vec.config import Word2VecConfig
 from attnkit.tasks.word2vec.initial import refuse_unfit
@@ -16,7 +17,7 @@ from attnkit.tasks.word2vec.text import open_tokenizer
 from attnkit.tasks.word2vec.workload import copies, refuse_few, refuse_unavailable
 from attnkit.text.file_head import read_head
 from attnkit.text.lines import only_once
-from attnkit.text.tokenizer import UNK_ID, Tokenizer
+from attnkit.text.tokenizer import Tokenizer
 
 SAMPLE, _TOKENS = 1 << 24, 1 << 21
 """Bytes of text that are looked at, and where a vocabulary has to cut them first."""
