@@ -67,12 +67,13 @@ def attnkit_worker(work: Path, options: argparse.Namespace, turn: Turn) -> None:
 
     from attnkit.data.loader import Position
     from attnkit.distributed.process_group import ProcessGroup
+    from attnkit.engine.job import build_job
     from attnkit.models.build import build_model
     from attnkit.runtime.devices import choose_precision
     from attnkit.tasks.translation.config import TranslationConfig
     from attnkit.tasks.translation.data import open_prepared
-    from attnkit.tasks.translation.evaluate import Evaluation, development_loss
-    from attnkit.tasks.translation.task import make_job
+    from attnkit.tasks.translation.evaluate import TranslationEvaluation, development_loss
+    from attnkit.tasks.translation.task import TASK
     from attnkit.training.flat_weights import FlatParameterStore
     from attnkit.training.loop import StepRecord, fit
     from attnkit.training.state import TrainState
@@ -86,7 +87,9 @@ def attnkit_worker(work: Path, options: argparse.Namespace, turn: Turn) -> None:
     device = torch.device("cpu")
     precision = str(choose_precision("auto", device)).removeprefix("torch.")
     state = TrainState(FlatParameterStore(model, config.optimization, precision), Position())  # type: ignore[arg-type]
-    job = make_job(config, model, prepared, Evaluation(prepared, config.decoding, device, 0), ProcessGroup())
+    job = build_job(
+        TASK, config, model, prepared, TranslationEvaluation(prepared, config.decoding, device, 0), ProcessGroup()
+    )
 
     def validation() -> float:
         model.eval()

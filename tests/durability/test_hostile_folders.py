@@ -215,7 +215,7 @@ RUNS: dict[str, tuple[Change, str, int, tuple[str, ...]]] = {
     "export into a file": (touch, "export run out --to ctranslate2", 2, ("something here", "at out")),
     "corpus into a file": (touch, "toy-corpus reverse -o out", 5, ("out", "help: ")),
     "two of a kind": (nothing, "average run --last 1", 2, ("--last",)),
-    "begins from itself": (nothing, "{train} -o run --init-from run", 2, ("cannot begin with its own weights",)),
+    "begins from itself": (nothing, "{train} -o run --init-from run", 2, ("cannot be initialized from itself",)),
     "other settings": (nothing, "{train} -o run --seed 5", 2, ("other settings: seed: 1 -> 5", "at run")),
 }
 

@@ -100,11 +100,12 @@ def train_in_float64(folder: Path) -> None:
     from attnkit.config import load_yaml, validate
     from attnkit.data.loader import Position
     from attnkit.distributed.process_group import join_process_group
+    from attnkit.engine.job import build_job
     from attnkit.models.build import build_model
     from attnkit.tasks.translation.config import TranslationConfig
     from attnkit.tasks.translation.data import open_prepared
-    from attnkit.tasks.translation.evaluate import Evaluation
-    from attnkit.tasks.translation.task import make_job
+    from attnkit.tasks.translation.evaluate import TranslationEvaluation
+    from attnkit.tasks.translation.task import TASK
     from attnkit.training.flat_weights import FlatParameterStore
     from attnkit.training.loop import fit
     from attnkit.training.state import TrainState
@@ -121,8 +122,8 @@ def train_in_float64(folder: Path) -> None:
         tensors = (safetensors.torch.load_file(saved / f"{name}.safetensors") for name in ("model", "optimizer"))
         state.restore(*tensors, json.loads((saved / "counters.json").read_text()))
     with join_process_group("cpu") as ranks:
-        evaluation = Evaluation(prepared, config.decoding, torch.device("cpu"), 0)
-        job = dataclasses.replace(make_job(config, model, prepared, evaluation, ranks), evaluate=None)
+        evaluation = TranslationEvaluation(prepared, config.decoding, torch.device("cpu"), 0)
+        job = dataclasses.replace(build_job(TASK, config, model, prepared, evaluation, ranks), evaluate=None)
         losses = []
         for record in fit(job, state):
             losses.append(record.loss)

@@ -105,8 +105,12 @@ def test_threads_may_share() -> None:
     pairs = Pairs(low[order].astype(np.uint32), high[order].astype(np.uint32), counts[order])
     parameters, n, found = begun(40), len(low), []
 
+    together = threading.Barrier(2)  # on a busy machine one thread could else be done before the other begins
+
     def work(span: tuple[int, int]) -> None:
-        found.extend([train_pairs(parameters, pairs, span, GloveSettings(0.3, 2.0, 0.75))[0] for _ in range(150)])
+        for _ in range(150):
+            together.wait()
+            found.append(train_pairs(parameters, pairs, span, GloveSettings(0.3, 2.0, 0.75))[0])
 
     threads = [threading.Thread(target=work, args=(span,)) for span in ((0, n // 2), (n // 2, n))]
     for thread in threads:

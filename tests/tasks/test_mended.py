@@ -47,7 +47,7 @@ def test_learned_positions_must_hold_what_may_come(workshop: Any) -> None:
 def test_a_run_cannot_begin_with_itself(workshop: Any, tmp_path: Path) -> None:
     config, run = workshop.configure(limits__max_steps=2), tmp_path / "run"
     workshop.train(config, run)
-    with pytest.raises(UsageError, match="own weights"):
+    with pytest.raises(UsageError, match="initialized from itself"):
         events_of(config, run, overwrite=True, init_from=run)
     assert not (tmp_path / "run.old-1").exists()
 

@@ -11,10 +11,10 @@ if TYPE_CHECKING:
     from attnkit.text.check_report import CheckReport
 
 
-def follow(events: Iterator[Any], begin: Callable[[], None]) -> Iterator[Any]:
-    """Show the events that are progress and hand on the others, what came out. ``begin`` is called as training starts.
+def follow(events: Iterator[Any], begin: Callable[[], None], handle: Callable[[Any], None]) -> None:
+    """Show the events that are progress and pass the others, the outcomes, to ``handle``.
 
-    Nothing of the status line is left on the screen when an event is handed on.
+    ``begin`` is called when training starts. The status line is cleared before ``handle`` is called.
     """
     from attnkit.data.prepared_dir import DataCheckEvent, StatusEvent, WarningEvent
     from attnkit.engine.trainer import TrainingStarted, Validated
@@ -47,7 +47,7 @@ def follow(events: Iterator[Any], begin: Callable[[], None]) -> Iterator[Any]:
                 clock.skip()
             else:
                 line.clear()
-                yield event
+                handle(event)
 
 
 def show_findings(report: CheckReport, line: console.StatusLine) -> None:

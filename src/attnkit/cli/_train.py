@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ from attnkit.errors import StoppedError, UsageError
 
 if TYPE_CHECKING:
     from attnkit.engine.resolve import Resolved
-    from attnkit.engine.trainer import TrainingFinished, TrainRequest
+    from attnkit.engine.trainer import TrainingFinished
 
 
 @dataclass(frozen=True)
@@ -65,27 +65,20 @@ def begin(flags: Mapping[str, Any], given: Given) -> None:
     from attnkit.checkpoints.torchrun import fail_fast_on_repeat
 
     fail_fast_on_repeat(output)  # before torch is loaded
-    from attnkit.engine.trainer import TrainRequest
-
-    run(TrainRequest(resolved.config, output, given.overwrite, init_from), given.json)
-
-
-def run(request: TrainRequest, json: bool) -> None:
-    """Train, as the one process or as one of several of which the first alone speaks."""
     from attnkit.engine.registry import TASKS
-    from attnkit.engine.trainer import train
+    from attnkit.engine.trainer import TrainRequest, train
     from attnkit.runtime.processes import launched_rank
     from attnkit.runtime.stops import StopRequests
 
-    rank = launched_rank()
+    rank = launched_rank()  # of several processes the first alone prints
     with StopRequests() as stop, console.quiet(bool(rank)):
-        events = train(replace(request, stop=stop))
+        events = train(TrainRequest(resolved.config, output, given.overwrite, init_from, stop))
+        use = TASKS[resolved.config.task].command
         try:
             try:
-                for outcome in follow(events, stop.defer):
-                    show(outcome, request.path, TASKS[request.config.task].command, json)
+                follow(events, stop.defer, lambda done: show(done, output, use, given.json))
             except (KeyboardInterrupt, SystemExit) as asked:
-                events.throw(asked)  # where it was not training that was interrupted, but the telling of it
+                events.throw(asked)  # the interrupt came while an event was shown, not while training
         except StoppedError as stopped:
             if rank is None:
                 raise

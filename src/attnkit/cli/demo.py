@@ -30,11 +30,14 @@ def command(
     from attnkit.runtime.stops import StopRequests
 
     with StopRequests() as stop:
-        for outcome in follow(demo(output, seed, stop), stop.defer):
+
+        def handle(outcome: object) -> None:
             if isinstance(outcome, TrainingFinished):
                 stop.release()
             elif isinstance(outcome, Shown):
                 show(outcome, output)
+
+        follow(demo(output, seed, stop), stop.defer, handle)
 
 
 def show(found: Shown, folder: Path) -> None:

@@ -6,21 +6,22 @@ provides the methods below and nothing else.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 import torch
 
 from attnkit.checkpoints.checkpoint import Checkpoint
+from attnkit.data.loader import Dataset, Sampler
 from attnkit.data.prepared_dir import DataCheckEvent, StatusEvent, WarningEvent
-from attnkit.distributed.process_group import ProcessGroup
 from attnkit.engine.dry_run import RunEstimate
 from attnkit.engine.model_card import ModelCardFields
 from attnkit.engine.registry import TASKS, load_symbol
+from attnkit.engine.run_config import RunConfig
 from attnkit.engine.weights import load_weights
-from attnkit.training.loop import TrainingJob
+from attnkit.training.losses import LossTerm
 
 Stop = Callable[[], bool]
 """Says whether a stop was asked for."""
@@ -78,51 +79,80 @@ class Evaluation(Protocol):
         ...
 
 
-def load_all_weights(config: Any, model: Any, source: Checkpoint) -> None:
-    """Give a model all weights of a run of its own kind."""
-    load_weights(model, source)
+PrepareEvent = StatusEvent | DataCheckEvent | WarningEvent
+VocabularySource = Callable[[], Checkpoint | None]
+"""Returns the checkpoint that provides the vocabularies, if any."""
+LossFunction = Callable[[Any], Mapping[str, LossTerm]]
+"""From a batch of the task's dataset to its loss terms."""
+ConfigT = TypeVar("ConfigT", bound=RunConfig)
+DataT = TypeVar("DataT", bound=Prepared)
+ModelT = TypeVar("ModelT")
 
 
-def uniform_lr(config: Any, model: Any) -> Mapping[str, float]:
-    """Let all parameters learn at the same rate."""
-    return {}
+class Task(ABC, Generic[ConfigT, DataT, ModelT]):
+    """What a task provides; everything else about its runs is the engine's."""
+
+    @abstractmethod
+    def prepare(
+        self, config: ConfigT, folder: Path, vocabulary_source: VocabularySource, origin: str | None
+    ) -> Iterator[PrepareEvent]:
+        """Encode the text into RUN/data (``folder``), unless ``is_prepared``.
+
+        ``origin`` is the fingerprint of the initial weights.
+        """
+
+    @abstractmethod
+    def load_data(self, config: ConfigT, folder: Path) -> DataT:
+        """Open what ``prepare`` wrote."""
+
+    @abstractmethod
+    def build_model(self, config: ConfigT, data: DataT) -> ModelT:
+        """Build a model with fresh weights; torch is seeded."""
+
+    @abstractmethod
+    def dataset(self, data: DataT) -> Dataset:
+        """Return the training examples."""
+
+    def sampler(self, config: ConfigT, data: DataT) -> Sampler | None:
+        """Return which examples an epoch uses; None: every example once."""
+        return None
+
+    @abstractmethod
+    def loss(self, config: ConfigT, model: ModelT, data: DataT, device: torch.device) -> LossFunction:
+        """Return the training loss."""
+
+    @abstractmethod
+    def evaluation(self, config: ConfigT, data: DataT, device: torch.device, stop: Stop | None) -> Evaluation:
+        """Return the evaluation on the development set."""
+
+    @abstractmethod
+    def model_for_checkpoint(self, checkpoint: Checkpoint, config: ConfigT) -> ModelT:
+        """Build a model for a checkpoint's weights, after the check of ``check_compatible``."""
+
+    @abstractmethod
+    def check_compatible(self, checkpoint: Checkpoint, config: ConfigT) -> None:
+        """Raise ``RunError`` where a checkpoint's weights cannot be those of the model."""
+
+    def init_weights(self, config: ConfigT, model: ModelT, source: Checkpoint) -> None:
+        """Copy initial weights from a run of this task or of one in ``TaskSpec.init_from_tasks``."""
+        load_weights(cast(torch.nn.Module, model), source)
+
+    def lr_multipliers(self, config: ConfigT, model: ModelT) -> Mapping[str, float]:
+        """Return the learning-rate multipliers that are not 1, by parameter name."""
+        return {}
+
+    @abstractmethod
+    def model_card(self, config: ConfigT, name: str) -> ModelCardFields:
+        """Return what the model card of the run ``name`` says."""
+
+    @abstractmethod
+    def dry_run(self, config: ConfigT, init_from: Path | None = None) -> RunEstimate:
+        """Estimate a run without training."""
 
 
-@dataclass(frozen=True)
-class Task:
-    """The functions of one kind of job. Each takes the run's configuration, which is of that kind."""
-
-    prepare: Callable[
-        [Any, Path, Callable[[], Checkpoint | None], str | None], Iterator[StatusEvent | DataCheckEvent | WarningEvent]
-    ]
-    """(config, RUN/data, vocabulary_source, origin): prepare the data folder unless ``is_prepared``.
-    ``vocabulary_source`` returns the checkpoint that provides the vocabularies, if any. ``origin`` is the fingerprint
-    of the initial weights."""
-    load_data: Callable[[Any, Path], Prepared]
-    """(config, RUN/data): open what ``prepare`` made."""
-    build_model: Callable[[Any, Any], Any]
-    """(config, prepared): return a fresh model; torch is seeded."""
-    evaluation: Callable[[Any, Any, torch.device, Stop | None], Evaluation]
-    """(config, prepared, device, stop)."""
-    build_job: Callable[[Any, Any, Any, Any, ProcessGroup, Stop | None], TrainingJob]
-    """(config, model, prepared, evaluation, ranks, stop): the job of the training loop."""
-    model_for_checkpoint: Callable[[Checkpoint, Any], Any]
-    """(checkpoint, config): return a model for a checkpoint's weights, refusing before it is built (``RunError``) where
-    they are too few bytes for it."""
-    check_compatible: Callable[[Checkpoint, Any], None]
-    """(checkpoint, config): the refusal of ``fitting`` alone."""
-    model_card: Callable[[Any, str], ModelCardFields]
-    """(config, name of the run): what the model card says."""
-    dry_run: Callable[[Any, Path | None], RunEstimate]
-    """(config, init_from): estimate a run without running it."""
-    init_weights: Callable[[Any, Any, Checkpoint], None] = load_all_weights
-    """(config, model, source): give a fresh model the weights that its run begins with; ``source`` is of its own kind
-    or of one that ``TaskSpec.init_from_tasks`` names, and ``refuse_misfit`` has let it pass."""
-    lr_multipliers: Callable[[Any, Any], Mapping[str, float]] = uniform_lr
-    """(config, model): name of a parameter -> what the learning rate is multiplied by, where that is not 1."""
+AnyTask = Task[Any, Any, Any]
 
 
-def task_of(name: str) -> Task:
-    """Return the task of a name in ``TASKS``; its module is imported when it is asked for."""
-    task: Task = load_symbol(TASKS[name].task_path)
-    return task
+def task_of(name: str) -> AnyTask:
+    """Return the task of a name in ``TASKS``; its module is imported on the first call."""
+    return cast(AnyTask, load_symbol(TASKS[name].task_path))

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from attnkit.errors import DivergedError, UsageError
 from attnkit.training.config import LimitsConfig, TrainingConfig
 from attnkit.training.losses import LossTerm
-from attnkit.training.prefetch import BatchSource, GlobalBatch, Prefetcher
+from attnkit.training.prefetch import BatchSource, Prefetcher
 from attnkit.training.schedules import lr_factor
 from attnkit.training.state import TrainState
 
@@ -122,7 +122,7 @@ def fit(job: TrainingJob, state: TrainState) -> Iterator[StepRecord | Evaluation
                 yield record
         if state.finished:
             return
-        yield _train(job, state, started, feed)
+        yield _train_step(job, state, started, feed)
 
 
 def progress(limits: LimitsConfig, state: TrainState) -> float:
@@ -165,15 +165,32 @@ def _check(job: TrainingJob, state: TrainState) -> None:
             raise UsageError(f"{what} needs validation data")
 
 
-def _train(job: TrainingJob, state: TrainState, started: float, feed: Prefetcher) -> StepRecord:
+def _train_step(job: TrainingJob, state: TrainState, started: float, feed: Prefetcher) -> StepRecord:
     step, after = feed.batch_at(state.position)
     optimization = job.config.optimization
     before = progress(job.config.limits, state)
     rate = optimization.learning_rate * state.lr_scale * lr_factor(optimization, state.step + 1, before)
-    local = _backward(job, state, step)
+    # Gradients of this rank's micro-batches; a term's sum is divided by its count over the whole global batch.
+    device = state.weights.device
+    sums = [torch.zeros((), device=device), torch.zeros((), device=device)]  # objective, reported loss
+    job.model.train()
+    n_counted = len(step.micro_batches) - step.n_padding_batches
+    for i, batch in enumerate(step.micro_batches):
+        # Dropout is keyed by where it happens, so that no random state needs saving.
+        torch.manual_seed(int(np.random.SeedSequence([job.seed, state.step, i, job.rank]).generate_state(1)[0]))
+        objective: Tensor | None = None
+        for name, term in job.loss(batch).items():
+            share = term.weight / max(1, step.counts[name]) if i < n_counted else 0.0
+            part = term.total * share
+            reported = term.total if term.reported is None else term.reported
+            sums[0], sums[1] = sums[0] + part.detach(), sums[1] + reported.detach() * share
+            objective = part if objective is None else objective + part
+        if objective is not None:
+            objective.backward()  # type: ignore[no-untyped-call]
+        state.weights.accumulate_grads()
     state.weights.all_reduce_grads(job.reduce)
     feed.prefetch(after)
-    totals = _all_reduce_stats(job, state, local, started)
+    totals = _all_reduce_stats(job, state, sums, started)
     applied = math.isfinite(totals.objective) and math.isfinite(totals.norm)
     if applied:
         state.weights.update(rate, totals.norm)
@@ -200,28 +217,6 @@ def _train(job: TrainingJob, state: TrainState, started: float, feed: Prefetcher
         progress=progress(job.config.limits, state),
         skipped=not applied,
     )
-
-
-def _backward(job: TrainingJob, state: TrainState, step: GlobalBatch) -> list[Tensor]:
-    """Accumulate the gradient of this rank's micro-batches; return the sums of objective and reported loss."""
-    device = state.weights.device
-    sums = [torch.zeros((), device=device), torch.zeros((), device=device)]
-    job.model.train()
-    n_counted = len(step.micro_batches) - step.n_padding_batches
-    for i, batch in enumerate(step.micro_batches):
-        # Dropout is keyed by where it happens, so that nothing about random state needs saving.
-        torch.manual_seed(int(np.random.SeedSequence([job.seed, state.step, i, job.rank]).generate_state(1)[0]))
-        objective: Tensor | None = None
-        for name, term in job.loss(batch).items():
-            share = term.weight / max(1, step.counts[name]) if i < n_counted else 0.0
-            part = term.total * share
-            reported = term.total if term.reported is None else term.reported
-            sums[0], sums[1] = sums[0] + part.detach(), sums[1] + reported.detach() * share
-            objective = part if objective is None else objective + part
-        if objective is not None:
-            objective.backward()  # type: ignore[no-untyped-call]
-        state.weights.accumulate_grads()
-    return sums
 
 
 def _all_reduce_stats(job: TrainingJob, state: TrainState, local: list[Tensor], started: float) -> _StepTotals:

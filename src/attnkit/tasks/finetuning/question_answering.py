@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -10,12 +10,20 @@ import torch
 
 from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.checkpoints.run_folder import RunFolder
+from attnkit.data.loader import Dataset
 from attnkit.data.prepared_dir import StatusEvent, WarningEvent, is_prepared
-from attnkit.distributed.process_group import ProcessGroup
 from attnkit.engine.dry_run import RunEstimate, estimate
 from attnkit.engine.model_card import ModelCardFields
-from attnkit.engine.task import EvaluationCancelled, Sample, Stop, Task
-from attnkit.engine.trainer import TrainingInputs, build_training_job, make_loader
+from attnkit.engine.task import (
+    Evaluation,
+    EvaluationCancelled,
+    LossFunction,
+    PrepareEvent,
+    Sample,
+    Stop,
+    Task,
+    VocabularySource,
+)
 from attnkit.engine.validation import sample_indices
 from attnkit.engine.vocabularies import provided_tokenizer
 from attnkit.metrics.answers import AllScores, Version, answer_scores
@@ -34,7 +42,6 @@ from attnkit.tasks.finetuning.span_extraction import SpanPrediction, answer_loss
 from attnkit.text.squad import Paragraph, Question
 from attnkit.text.tokenizer import Tokenizer
 from attnkit.text.vocabulary import train_vocabulary
-from attnkit.training.loop import TrainingJob
 
 _SAMPLE = 500  # paragraphs
 
@@ -96,94 +103,87 @@ def score_answers(texts: Sequence[str], questions: Sequence[Question]) -> AllSco
     return answer_scores(texts, [references(question) for question in questions], version)
 
 
-def _prepare(
-    config: AnswerConfig, folder: Path, giver: Callable[[], Checkpoint | None], origin: str | None
-) -> Iterator[StatusEvent | WarningEvent]:
-    if is_prepared(folder, [*config.data.files, *(config.data.valid_files or ())], origin):
-        return
-    tokenizer = provided_tokenizer(config, giver())
-    yield StatusEvent("reading the questions")
-    corpus = QaCorpus(config.data)
-    n_without = sum(question.impossible for paragraph in corpus.valid for question in paragraph.questions)
-    if n_without and not corpus.refuses:
-        yield WarningEvent(
-            f"{n_without:,} of the questions to validate on have no answer, and none to train on: all get one"
-        )
-    if tokenizer is None:
-        yield StatusEvent("building the vocabulary")
-        tokenizer = train_vocabulary(_texts(corpus.train), config.vocabulary)
-    yield from prepare_questions(config, corpus, folder, tokenizer, origin)
-
-
 def _texts(paragraphs: Sequence[Paragraph]) -> Iterator[str]:
     for paragraph in paragraphs:
         yield paragraph.context
         yield from (question.text for question in paragraph.questions)
 
 
-def _build(config: AnswerConfig, prepared: PreparedQuestions) -> SpanPredictor:
-    model = SpanPredictor(config.model, prepared.tokenizer.vocab_size)
-    finetune.freeze_layers(config, model)
-    return model
+class QuestionAnsweringTask(Task[AnswerConfig, PreparedQuestions, SpanPredictor]):
+    """Extractive question answering by a pretrained encoder."""
+
+    def prepare(
+        self, config: AnswerConfig, folder: Path, vocabulary_source: VocabularySource, origin: str | None
+    ) -> Iterator[PrepareEvent]:
+        if is_prepared(folder, [*config.data.files, *(config.data.valid_files or ())], origin):
+            return
+        tokenizer = provided_tokenizer(config, vocabulary_source())
+        yield StatusEvent("reading the questions")
+        corpus = QaCorpus(config.data)
+        n_without = sum(question.impossible for paragraph in corpus.valid for question in paragraph.questions)
+        if n_without and not corpus.refuses:
+            yield WarningEvent(
+                f"{n_without:,} of the questions to validate on have no answer, and none to train on: all get one"
+            )
+        if tokenizer is None:
+            yield StatusEvent("building the vocabulary")
+            tokenizer = train_vocabulary(_texts(corpus.train), config.vocabulary)
+        yield from prepare_questions(config, corpus, folder, tokenizer, origin)
+
+    def load_data(self, config: AnswerConfig, folder: Path) -> PreparedQuestions:
+        return load_questions(config, folder)
+
+    def build_model(self, config: AnswerConfig, data: PreparedQuestions) -> SpanPredictor:
+        model = SpanPredictor(config.model, data.tokenizer.vocab_size)
+        finetune.freeze_layers(config, model)
+        return model
+
+    def evaluation(
+        self, config: AnswerConfig, data: PreparedQuestions, device: torch.device, stop: Stop | None
+    ) -> Evaluation:
+        return AnswersEvaluation(data, device, config.windows.max_answer_length, config.evaluation.n_samples, stop)
+
+    def model_for_checkpoint(self, checkpoint: Checkpoint, config: AnswerConfig) -> SpanPredictor:
+        return SpanPredictor(config.model, finetune.build_for_checkpoint(checkpoint, config, 2 * config.model.d_model))
+
+    def check_compatible(self, checkpoint: Checkpoint, config: AnswerConfig) -> None:
+        finetune.refuse_misfit(checkpoint, config)
+
+    def init_weights(self, config: AnswerConfig, model: SpanPredictor, source: Checkpoint) -> None:
+        finetune.init_weights(config, model, source)
+
+    def lr_multipliers(self, config: AnswerConfig, model: SpanPredictor) -> Mapping[str, float]:
+        return finetune.lr_multipliers(config, model)
+
+    def model_card(self, config: AnswerConfig, name: str) -> ModelCardFields:
+        return ModelCardFields(
+            what="A reader that answers questions on paragraphs (bert)",
+            data=[f"`{path}`" for path in config.data.files],
+            scored="; exact answers and F1 of their words, as SQuAD's script counts them, in percent.",
+            use=f"attnkit predict {name} questions.json",
+        )
+
+    def dry_run(self, config: AnswerConfig, init_from: Path | None = None) -> RunEstimate:
+        source = None if init_from is None else RunFolder(init_from).checkpoint()[0]
+        if source is not None:
+            finetune.refuse_misfit(source, config)
+        paragraphs = QaCorpus(config.data).train
+        sample = paragraphs[:_SAMPLE]
+        given = provided_tokenizer(config, source)
+        tokenizer: Tokenizer = given or train_vocabulary(_texts(sample), config.vocabulary)
+        size = tokenizer.vocab_size if given or sample == paragraphs else config.vocabulary.size
+        tokens = int(QaExamples(sample, tokenizer, config.windows).rows.lengths[0].sum())
+        n = n_questions(paragraphs)
+        total = tokens * n / max(1, n_questions(sample))
+        return estimate(config, n, total, lambda: SpanPredictor(config.model, size), 2, "questions")
+
+    def dataset(self, data: PreparedQuestions) -> Dataset:
+        return data.train
+
+    def loss(
+        self, config: AnswerConfig, model: SpanPredictor, data: PreparedQuestions, device: torch.device
+    ) -> LossFunction:
+        return answer_loss(model, device, config.optimization.label_smoothing)
 
 
-def _evaluation(
-    config: AnswerConfig, prepared: PreparedQuestions, device: torch.device, stop: Stop | None
-) -> AnswersEvaluation:
-    return AnswersEvaluation(prepared, device, config.windows.max_answer_length, config.evaluation.n_samples, stop)
-
-
-def _job(
-    config: AnswerConfig,
-    model: SpanPredictor,
-    prepared: PreparedQuestions,
-    evaluation: AnswersEvaluation,
-    ranks: ProcessGroup,
-    stop: Stop | None = None,
-) -> TrainingJob:
-    feed = make_loader(config, prepared.train, ranks)
-    loss = answer_loss(model, evaluation.device, config.optimization.label_smoothing)
-    return build_training_job(config, TrainingInputs(model, feed, loss), evaluation, ranks, stop)
-
-
-def _fitting(checkpoint: Checkpoint, config: AnswerConfig) -> SpanPredictor:
-    return SpanPredictor(config.model, finetune.build_for_checkpoint(checkpoint, config, 2 * config.model.d_model))
-
-
-def _about(config: AnswerConfig, name: str) -> ModelCardFields:
-    return ModelCardFields(
-        what="A reader that answers questions on paragraphs (bert)",
-        data=[f"`{path}`" for path in config.data.files],
-        scored="; exact answers and F1 of their words, as SQuAD's script counts them, in percent.",
-        use=f"attnkit predict {name} questions.json",
-    )
-
-
-def _plan(config: AnswerConfig, init_from: Path | None = None) -> RunEstimate:
-    source = None if init_from is None else RunFolder(init_from).checkpoint()[0]
-    if source is not None:
-        finetune.refuse_misfit(source, config)
-    paragraphs = QaCorpus(config.data).train
-    sample = paragraphs[:_SAMPLE]
-    given = provided_tokenizer(config, source)
-    tokenizer: Tokenizer = given or train_vocabulary(_texts(sample), config.vocabulary)
-    size = tokenizer.vocab_size if given or sample == paragraphs else config.vocabulary.size
-    tokens = int(QaExamples(sample, tokenizer, config.windows).rows.lengths[0].sum())
-    n = n_questions(paragraphs)
-    total = tokens * n / max(1, n_questions(sample))
-    return estimate(config, n, total, lambda: SpanPredictor(config.model, size), 2, "questions")
-
-
-TASK = Task(
-    prepare=_prepare,
-    load_data=load_questions,
-    build_model=_build,
-    evaluation=_evaluation,
-    build_job=_job,
-    model_for_checkpoint=_fitting,
-    check_compatible=finetune.refuse_misfit,
-    model_card=_about,
-    dry_run=_plan,
-    init_weights=finetune.init_weights,
-    lr_multipliers=finetune.lr_multipliers,
-)
+TASK = QuestionAnsweringTask()

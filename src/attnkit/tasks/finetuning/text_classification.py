@@ -16,14 +16,23 @@ from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.data.inference_batches import Batching, make_batches
 from attnkit.data.labels import Labels
-from attnkit.data.prepared_dir import StatusEvent, WarningEvent, is_prepared
+from attnkit.data.loader import Dataset
+from attnkit.data.prepared_dir import is_prepared
 from attnkit.data.text_classification import TextBatch
-from attnkit.distributed.process_group import ProcessGroup
 from attnkit.engine.checkpoint_metadata import read_labels
 from attnkit.engine.dry_run import SAMPLE, RunEstimate, estimate
 from attnkit.engine.model_card import ModelCardFields
-from attnkit.engine.task import EvaluationCancelled, Sample, Stop, Task, until_stopped
-from attnkit.engine.trainer import TrainingInputs, build_training_job, make_loader
+from attnkit.engine.task import (
+    Evaluation,
+    EvaluationCancelled,
+    LossFunction,
+    PrepareEvent,
+    Sample,
+    Stop,
+    Task,
+    VocabularySource,
+    until_stopped,
+)
 from attnkit.engine.validation import sample_indices
 from attnkit.engine.vocabularies import provided_tokenizer
 from attnkit.metrics.labels import label_scores
@@ -51,7 +60,6 @@ from attnkit.tasks.finetuning.text_classification_data import (
 from attnkit.text.labeled_text import LabeledTable
 from attnkit.text.lines import count_lines
 from attnkit.text.vocabulary import train_vocabulary
-from attnkit.training.loop import TrainingJob
 from attnkit.training.losses import LossTerm
 
 _BATCH_TOKENS = 16384
@@ -114,94 +122,89 @@ class TextsEvaluation:
         return {"accuracy": scores.accuracy, "loss": total / len(valid), "macro_f1": scores.macro_f1}
 
 
-def _prepare(
-    config: TextClassifyConfig, folder: Path, giver: Callable[[], Checkpoint | None], origin: str | None
-) -> Iterator[StatusEvent | WarningEvent]:
-    if is_prepared(folder, [*config.data.files, *(config.data.valid_files or ())], origin):
-        return
-    source = giver()
-    yield from prepare_texts(config, folder, provided_tokenizer(config, source), origin, _given_labels(config, source))
-
-
 def _given_labels(config: TextClassifyConfig, source: Checkpoint | None) -> Labels | None:
     """Return the labels of the weights that the run begins with, if these know any."""
     return read_labels(source) if source is not None and continues_own_task(config, source) else None
 
 
-def _build(config: TextClassifyConfig, prepared: PreparedTexts) -> SequenceClassifier:
-    model = SequenceClassifier(config.model, prepared.tokenizer.vocab_size, len(prepared.labels.labels))
-    freeze_layers(config, model)
-    return model
+class TextClassificationTask(Task[TextClassifyConfig, PreparedTexts, SequenceClassifier]):
+    """Classification of texts and pairs of texts by a pretrained encoder."""
+
+    def prepare(
+        self, config: TextClassifyConfig, folder: Path, vocabulary_source: VocabularySource, origin: str | None
+    ) -> Iterator[PrepareEvent]:
+        if is_prepared(folder, [*config.data.files, *(config.data.valid_files or ())], origin):
+            return
+        source = vocabulary_source()
+        yield from prepare_texts(
+            config, folder, provided_tokenizer(config, source), origin, _given_labels(config, source)
+        )
+
+    def load_data(self, config: TextClassifyConfig, folder: Path) -> PreparedTexts:
+        return load_texts(config, folder)
+
+    def build_model(self, config: TextClassifyConfig, data: PreparedTexts) -> SequenceClassifier:
+        model = SequenceClassifier(config.model, data.tokenizer.vocab_size, len(data.labels.labels))
+        freeze_layers(config, model)
+        return model
+
+    def evaluation(
+        self, config: TextClassifyConfig, data: PreparedTexts, device: torch.device, stop: Stop | None
+    ) -> Evaluation:
+        return TextsEvaluation(data, device, config.evaluation.n_samples, stop)
+
+    def model_for_checkpoint(self, checkpoint: Checkpoint, config: TextClassifyConfig) -> SequenceClassifier:
+        n_labels = len(read_labels(checkpoint).labels)
+        vocab_size = build_for_checkpoint(checkpoint, config, config.model.d_model * (config.model.d_model + n_labels))
+        return SequenceClassifier(config.model, vocab_size, n_labels)
+
+    def check_compatible(self, checkpoint: Checkpoint, config: TextClassifyConfig) -> None:
+        refuse_misfit(checkpoint, config)
+
+    def init_weights(self, config: TextClassifyConfig, model: SequenceClassifier, source: Checkpoint) -> None:
+        init_weights(config, model, source)
+
+    def lr_multipliers(self, config: TextClassifyConfig, model: SequenceClassifier) -> Mapping[str, float]:
+        return lr_multipliers(config, model)
+
+    def model_card(self, config: TextClassifyConfig, name: str) -> ModelCardFields:
+        return ModelCardFields(
+            what="A classifier of texts (bert)",
+            data=[f"`{path}`" for path in config.data.files],
+            scored="; accuracy and macro-averaged F1 in percent.",
+            use=f"attnkit predict {name} texts.txt",
+        )
+
+    def dry_run(self, config: TextClassifyConfig, init_from: Path | None = None) -> RunEstimate:
+        source = None if init_from is None else RunFolder(init_from).checkpoint()[0]
+        if source is not None:
+            refuse_misfit(source, config)
+        paths = [Path(name) for name in config.data.files]
+        tables, known = LabeledTables(config.data), _given_labels(config, source)
+        labels = tables.labels if known is None else inherited_labels(known, tables.labels, config.data.files[0])
+        samples = [list(islice(LabeledTable(path), SAMPLE)) for path in paths]
+        counts = [count_lines(path) - 1 for path in paths]
+        lines = [line for sample in samples for line in sample]
+        given = provided_tokenizer(config, source)
+        tokenizer = given or train_vocabulary(texts_of(lines), config.vocabulary)
+        size = tokenizer.vocab_size if given or max(counts) <= SAMPLE else config.vocabulary.size
+        n_labels = len(labels.labels)
+        reader, tokens = TextReader(tokenizer, config.max_row_length, config.model.separators), 0.0
+        for sample, n_lines in zip(samples, counts, strict=True):
+            rows = reader.encode([line.text for line in sample], [line.text2 for line in sample])
+            tokens += sum(map(len, rows)) * n_lines / max(1, len(sample))
+        return estimate(
+            config, sum(counts), tokens, lambda: SequenceClassifier(config.model, size, n_labels), n_labels, "texts"
+        )
+
+    def dataset(self, data: PreparedTexts) -> Dataset:
+        return data.train
+
+    def loss(
+        self, config: TextClassifyConfig, model: SequenceClassifier, data: PreparedTexts, device: torch.device
+    ) -> LossFunction:
+        weights = label_weights(config.finetuning, data.train.label_counts(len(data.labels.labels)))
+        return texts_loss(model, device, config.optimization.label_smoothing, weights)
 
 
-def _evaluation(
-    config: TextClassifyConfig, prepared: PreparedTexts, device: torch.device, stop: Stop | None
-) -> TextsEvaluation:
-    return TextsEvaluation(prepared, device, config.evaluation.n_samples, stop)
-
-
-def _job(
-    config: TextClassifyConfig,
-    model: SequenceClassifier,
-    prepared: PreparedTexts,
-    evaluation: TextsEvaluation,
-    ranks: ProcessGroup,
-    stop: Stop | None = None,
-) -> TrainingJob:
-    feed = make_loader(config, prepared.train, ranks)
-    weights = label_weights(config.finetuning, prepared.train.label_counts(len(prepared.labels.labels)))
-    loss = texts_loss(model, evaluation.device, config.optimization.label_smoothing, weights)
-    return build_training_job(config, TrainingInputs(model, feed, loss), evaluation, ranks, stop)
-
-
-def _fitting(checkpoint: Checkpoint, config: TextClassifyConfig) -> SequenceClassifier:
-    n_labels = len(read_labels(checkpoint).labels)
-    vocab_size = build_for_checkpoint(checkpoint, config, config.model.d_model * (config.model.d_model + n_labels))
-    return SequenceClassifier(config.model, vocab_size, n_labels)
-
-
-def _about(config: TextClassifyConfig, name: str) -> ModelCardFields:
-    return ModelCardFields(
-        what="A classifier of texts (bert)",
-        data=[f"`{path}`" for path in config.data.files],
-        scored="; accuracy and macro-averaged F1 in percent.",
-        use=f"attnkit predict {name} texts.txt",
-    )
-
-
-def _plan(config: TextClassifyConfig, init_from: Path | None = None) -> RunEstimate:
-    source = None if init_from is None else RunFolder(init_from).checkpoint()[0]
-    if source is not None:
-        refuse_misfit(source, config)
-    paths = [Path(name) for name in config.data.files]
-    tables, known = LabeledTables(config.data), _given_labels(config, source)
-    labels = tables.labels if known is None else inherited_labels(known, tables.labels, config.data.files[0])
-    samples = [list(islice(LabeledTable(path), SAMPLE)) for path in paths]
-    counts = [count_lines(path) - 1 for path in paths]
-    lines = [line for sample in samples for line in sample]
-    given = provided_tokenizer(config, source)
-    tokenizer = given or train_vocabulary(texts_of(lines), config.vocabulary)
-    size = tokenizer.vocab_size if given or max(counts) <= SAMPLE else config.vocabulary.size
-    n_labels = len(labels.labels)
-    reader, tokens = TextReader(tokenizer, config.max_row_length, config.model.separators), 0.0
-    for sample, n_lines in zip(samples, counts, strict=True):
-        rows = reader.encode([line.text for line in sample], [line.text2 for line in sample])
-        tokens += sum(map(len, rows)) * n_lines / max(1, len(sample))
-    return estimate(
-        config, sum(counts), tokens, lambda: SequenceClassifier(config.model, size, n_labels), n_labels, "texts"
-    )
-
-
-TASK = Task(
-    prepare=_prepare,
-    load_data=load_texts,
-    build_model=_build,
-    evaluation=_evaluation,
-    build_job=_job,
-    model_for_checkpoint=_fitting,
-    check_compatible=refuse_misfit,
-    model_card=_about,
-    dry_run=_plan,
-    init_weights=init_weights,
-    lr_multipliers=lr_multipliers,
-)
+TASK = TextClassificationTask()

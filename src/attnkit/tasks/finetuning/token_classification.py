@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -11,13 +11,21 @@ import torch
 
 from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.checkpoints.run_folder import RunFolder
-from attnkit.data.prepared_dir import StatusEvent, WarningEvent, is_prepared
-from attnkit.distributed.process_group import ProcessGroup
+from attnkit.data.loader import Dataset
+from attnkit.data.prepared_dir import StatusEvent, is_prepared
 from attnkit.engine.checkpoint_metadata import read_labels
 from attnkit.engine.dry_run import SAMPLE, RunEstimate, estimate
 from attnkit.engine.model_card import ModelCardFields
-from attnkit.engine.task import EvaluationCancelled, Sample, Stop, Task
-from attnkit.engine.trainer import TrainingInputs, build_training_job, make_loader
+from attnkit.engine.task import (
+    Evaluation,
+    EvaluationCancelled,
+    LossFunction,
+    PrepareEvent,
+    Sample,
+    Stop,
+    Task,
+    VocabularySource,
+)
 from attnkit.engine.validation import sample_indices
 from attnkit.engine.vocabularies import provided_tokenizer
 from attnkit.metrics.spans import span_scores
@@ -36,7 +44,6 @@ from attnkit.tasks.finetuning.token_classification_data import (
     scheme_of,
 )
 from attnkit.text.vocabulary import train_vocabulary
-from attnkit.training.loop import TrainingJob
 
 
 @dataclass
@@ -80,99 +87,90 @@ def _sample(sentence: Sentence, found: Sequence[str], plain: bool) -> Sample:
     return " ".join(words), shown(tags), shown(found)
 
 
-def _prepare(
-    config: TagConfig, folder: Path, giver: Callable[[], Checkpoint | None], origin: str | None
-) -> Iterator[StatusEvent | WarningEvent]:
-    if is_prepared(folder, [*config.data.files, *(config.data.valid_files or ())], origin):
-        return
-    source = giver()
-    tokenizer = provided_tokenizer(config, source)
-    yield StatusEvent("reading the sentences")
-    corpus = _corpus(config, source)
-    if tokenizer is None:
-        yield StatusEvent("building the vocabulary")
-        tokenizer = train_vocabulary((" ".join(words) for words, _ in corpus.sentences()), config.vocabulary)
-    yield from prepare_tagged(corpus, folder, tokenizer, origin)
-
-
 def _corpus(config: TagConfig, source: Checkpoint | None) -> TaggedCorpus:
     """Return the files, with the tags of the weights that the run begins with, if these know any."""
     begun = source is not None and finetune.continues_own_task(config, source)
     return TaggedCorpus(config.data, read_labels(source) if begun and source is not None else None)
 
 
-def _build(config: TagConfig, prepared: PreparedTags) -> TokenClassifier:
-    model = TokenClassifier(config.model, prepared.tokenizer.vocab_size, len(prepared.labels.labels))
-    finetune.freeze_layers(config, model)
-    return model
+class TokenClassificationTask(Task[TagConfig, PreparedTags, TokenClassifier]):
+    """Tagging of words by a pretrained encoder."""
+
+    def prepare(
+        self, config: TagConfig, folder: Path, vocabulary_source: VocabularySource, origin: str | None
+    ) -> Iterator[PrepareEvent]:
+        if is_prepared(folder, [*config.data.files, *(config.data.valid_files or ())], origin):
+            return
+        source = vocabulary_source()
+        tokenizer = provided_tokenizer(config, source)
+        yield StatusEvent("reading the sentences")
+        corpus = _corpus(config, source)
+        if tokenizer is None:
+            yield StatusEvent("building the vocabulary")
+            tokenizer = train_vocabulary((" ".join(words) for words, _ in corpus.sentences()), config.vocabulary)
+        yield from prepare_tagged(corpus, folder, tokenizer, origin)
+
+    def load_data(self, config: TagConfig, folder: Path) -> PreparedTags:
+        return load_tagged(config, folder)
+
+    def build_model(self, config: TagConfig, data: PreparedTags) -> TokenClassifier:
+        model = TokenClassifier(config.model, data.tokenizer.vocab_size, len(data.labels.labels))
+        finetune.freeze_layers(config, model)
+        return model
+
+    def evaluation(self, config: TagConfig, data: PreparedTags, device: torch.device, stop: Stop | None) -> Evaluation:
+        return TagsEvaluation(data, device, config.evaluation.n_samples, stop)
+
+    def model_for_checkpoint(self, checkpoint: Checkpoint, config: TagConfig) -> TokenClassifier:
+        n_tags = len(read_labels(checkpoint).labels)
+        return TokenClassifier(
+            config.model, finetune.build_for_checkpoint(checkpoint, config, n_tags * config.model.d_model), n_tags
+        )
+
+    def check_compatible(self, checkpoint: Checkpoint, config: TagConfig) -> None:
+        finetune.refuse_misfit(checkpoint, config)
+
+    def init_weights(self, config: TagConfig, model: TokenClassifier, source: Checkpoint) -> None:
+        finetune.init_weights(config, model, source)
+
+    def lr_multipliers(self, config: TagConfig, model: TokenClassifier) -> Mapping[str, float]:
+        return finetune.lr_multipliers(config, model)
+
+    def model_card(self, config: TagConfig, name: str) -> ModelCardFields:
+        return ModelCardFields(
+            what="A tagger of words (bert)",
+            data=[f"`{path}`" for path in config.data.files],
+            scored="; accuracy of words, and precision, recall and F1 of entities, in percent.",
+            use=f"attnkit predict {name} words.txt",
+        )
+
+    def dry_run(self, config: TagConfig, init_from: Path | None = None) -> RunEstimate:
+        source = None if init_from is None else RunFolder(init_from).checkpoint()[0]
+        if source is not None:
+            finetune.refuse_misfit(source, config)
+        corpus = _corpus(config, source)
+        sample = [words for words, _ in islice(corpus.sentences(), SAMPLE)]
+        n_sentences = sum(1 for _ in corpus.sentences())
+        given = provided_tokenizer(config, source)
+        tokenizer = given or train_vocabulary((" ".join(words) for words in sample), config.vocabulary)
+        size = tokenizer.vocab_size if given or n_sentences <= SAMPLE else config.vocabulary.size
+        tokens = sum(2 + len(words.ids) for words in encode_sentences(tokenizer, sample))
+        n_tags = len(corpus.labels.labels)
+        return estimate(
+            config,
+            n_sentences,
+            tokens * n_sentences / max(1, len(sample)),
+            lambda: TokenClassifier(config.model, size, n_tags),
+            n_tags,
+            "sentences",
+        )
+
+    def dataset(self, data: PreparedTags) -> Dataset:
+        return data.train
+
+    def loss(self, config: TagConfig, model: TokenClassifier, data: PreparedTags, device: torch.device) -> LossFunction:
+        weights = finetune.label_weights(config.finetuning, data.train.count_tags(len(data.labels.labels)))
+        return tag_loss(model, device, config.optimization.label_smoothing, weights)
 
 
-def _evaluation(config: TagConfig, prepared: PreparedTags, device: torch.device, stop: Stop | None) -> TagsEvaluation:
-    return TagsEvaluation(prepared, device, config.evaluation.n_samples, stop)
-
-
-def _job(
-    config: TagConfig,
-    model: TokenClassifier,
-    prepared: PreparedTags,
-    evaluation: TagsEvaluation,
-    ranks: ProcessGroup,
-    stop: Stop | None = None,
-) -> TrainingJob:
-    feed = make_loader(config, prepared.train, ranks)
-    weights = finetune.label_weights(config.finetuning, prepared.train.count_tags(len(prepared.labels.labels)))
-    loss = tag_loss(model, evaluation.device, config.optimization.label_smoothing, weights)
-    return build_training_job(config, TrainingInputs(model, feed, loss), evaluation, ranks, stop)
-
-
-def _fitting(checkpoint: Checkpoint, config: TagConfig) -> TokenClassifier:
-    n_tags = len(read_labels(checkpoint).labels)
-    return TokenClassifier(
-        config.model, finetune.build_for_checkpoint(checkpoint, config, n_tags * config.model.d_model), n_tags
-    )
-
-
-def _about(config: TagConfig, name: str) -> ModelCardFields:
-    return ModelCardFields(
-        what="A tagger of words (bert)",
-        data=[f"`{path}`" for path in config.data.files],
-        scored="; accuracy of words, and precision, recall and F1 of entities, in percent.",
-        use=f"attnkit predict {name} words.txt",
-    )
-
-
-def _plan(config: TagConfig, init_from: Path | None = None) -> RunEstimate:
-    source = None if init_from is None else RunFolder(init_from).checkpoint()[0]
-    if source is not None:
-        finetune.refuse_misfit(source, config)
-    corpus = _corpus(config, source)
-    sample = [words for words, _ in islice(corpus.sentences(), SAMPLE)]
-    n_sentences = sum(1 for _ in corpus.sentences())
-    given = provided_tokenizer(config, source)
-    tokenizer = given or train_vocabulary((" ".join(words) for words in sample), config.vocabulary)
-    size = tokenizer.vocab_size if given or n_sentences <= SAMPLE else config.vocabulary.size
-    tokens = sum(2 + len(words.ids) for words in encode_sentences(tokenizer, sample))
-    n_tags = len(corpus.labels.labels)
-    return estimate(
-        config,
-        n_sentences,
-        tokens * n_sentences / max(1, len(sample)),
-        lambda: TokenClassifier(config.model, size, n_tags),
-        n_tags,
-        "sentences",
-    )
-
-
-TASK = Task(
-    prepare=_prepare,
-    load_data=load_tagged,
-    build_model=_build,
-    evaluation=_evaluation,
-    build_job=_job,
-    model_for_checkpoint=_fitting,
-    check_compatible=finetune.refuse_misfit,
-    model_card=_about,
-    dry_run=_plan,
-    init_weights=finetune.init_weights,
-    lr_multipliers=finetune.lr_multipliers,
-)
+TASK = TokenClassificationTask()

@@ -15,13 +15,22 @@ from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.checkpoints.weights import check_min_parameters
 from attnkit.data.documents import DocumentBatch
 from attnkit.data.inference_batches import Batching, make_batches
-from attnkit.data.prepared_dir import StatusEvent, is_prepared
-from attnkit.distributed.process_group import ProcessGroup
+from attnkit.data.loader import Dataset
+from attnkit.data.prepared_dir import is_prepared
 from attnkit.engine.checkpoint_metadata import read_labels
 from attnkit.engine.dry_run import SAMPLE, RunEstimate, estimate
 from attnkit.engine.model_card import ModelCardFields
-from attnkit.engine.task import EvaluationCancelled, Sample, Stop, Task, until_stopped
-from attnkit.engine.trainer import TrainingInputs, build_training_job, make_loader
+from attnkit.engine.task import (
+    Evaluation,
+    EvaluationCancelled,
+    LossFunction,
+    PrepareEvent,
+    Sample,
+    Stop,
+    Task,
+    VocabularySource,
+    until_stopped,
+)
 from attnkit.engine.validation import sample_indices
 from attnkit.engine.vocabularies import provided_tokenizer, read_tokenizer
 from attnkit.metrics.labels import label_scores
@@ -32,7 +41,6 @@ from attnkit.tasks.text_classification.data import DocumentEncoder, PreparedDocu
 from attnkit.text.documents import read_labeled, space_words, split_sentences
 from attnkit.text.lines import count_lines
 from attnkit.text.vocabulary import train_vocabulary
-from attnkit.training.loop import TrainingJob
 from attnkit.training.losses import LossTerm, linear_cross_entropy
 
 _BATCH_TOKENS = 16384
@@ -86,95 +94,80 @@ class DocumentsEvaluation:
         return {"accuracy": scores.accuracy, "loss": total / len(valid), "macro_f1": scores.macro_f1}
 
 
-def _prepare(
-    config: ClassifyConfig, folder: Path, giver: Callable[[], Checkpoint | None], origin: str | None
-) -> Iterator[StatusEvent]:
-    if is_prepared(folder, [*config.data.files, *(config.data.valid_files or ())], origin):
-        return
-    source = giver()
-    labels = None if source is None else read_labels(source)
-    yield from build_documents(config, folder, provided_tokenizer(config, source), origin, labels)
-
-
-def _build(config: ClassifyConfig, prepared: PreparedDocuments) -> HierarchicalAttentionNetwork:
-    return HierarchicalAttentionNetwork(config.model, prepared.tokenizer.vocab_size, len(prepared.labels.labels))
-
-
-def _evaluation(
-    config: ClassifyConfig, prepared: PreparedDocuments, device: torch.device, stop: Stop | None
-) -> DocumentsEvaluation:
-    return DocumentsEvaluation(prepared, device, config.evaluation.n_samples, stop)
-
-
-def _job(
-    config: ClassifyConfig,
-    model: HierarchicalAttentionNetwork,
-    prepared: PreparedDocuments,
-    evaluation: DocumentsEvaluation,
-    ranks: ProcessGroup,
-    stop: Stop | None = None,
-) -> TrainingJob:
-    feed = make_loader(config, prepared.train, ranks)
-    loss = documents_loss(model, evaluation.device, config.optimization.label_smoothing)
-    return build_training_job(config, TrainingInputs(model, feed, loss), evaluation, ranks, stop)
-
-
 def _sizes(checkpoint: Checkpoint) -> tuple[int, int]:
     return read_tokenizer(checkpoint).vocab_size, len(read_labels(checkpoint).labels)
 
 
-def _refuse_misfit(checkpoint: Checkpoint, config: ClassifyConfig) -> None:
-    check_min_parameters(checkpoint, config.model.min_parameters(*_sizes(checkpoint)))
+class HanTask(Task[ClassifyConfig, PreparedDocuments, HierarchicalAttentionNetwork]):
+    """Document classification by a hierarchical attention network."""
+
+    def prepare(
+        self, config: ClassifyConfig, folder: Path, vocabulary_source: VocabularySource, origin: str | None
+    ) -> Iterator[PrepareEvent]:
+        if is_prepared(folder, [*config.data.files, *(config.data.valid_files or ())], origin):
+            return
+        source = vocabulary_source()
+        labels = None if source is None else read_labels(source)
+        yield from build_documents(config, folder, provided_tokenizer(config, source), origin, labels)
+
+    def load_data(self, config: ClassifyConfig, folder: Path) -> PreparedDocuments:
+        return open_documents(config, folder)
+
+    def build_model(self, config: ClassifyConfig, data: PreparedDocuments) -> HierarchicalAttentionNetwork:
+        return HierarchicalAttentionNetwork(config.model, data.tokenizer.vocab_size, len(data.labels.labels))
+
+    def evaluation(
+        self, config: ClassifyConfig, data: PreparedDocuments, device: torch.device, stop: Stop | None
+    ) -> Evaluation:
+        return DocumentsEvaluation(data, device, config.evaluation.n_samples, stop)
+
+    def model_for_checkpoint(self, checkpoint: Checkpoint, config: ClassifyConfig) -> HierarchicalAttentionNetwork:
+        self.check_compatible(checkpoint, config)
+        return HierarchicalAttentionNetwork(config.model, *_sizes(checkpoint))
+
+    def check_compatible(self, checkpoint: Checkpoint, config: ClassifyConfig) -> None:
+        check_min_parameters(checkpoint, config.model.min_parameters(*_sizes(checkpoint)))
+
+    def model_card(self, config: ClassifyConfig, name: str) -> ModelCardFields:
+        return ModelCardFields(
+            what=f"A document classifier ({config.model.kind})",
+            data=[f"`{path}`" for path in config.data.files],
+            scored="; accuracy and macro-averaged F1 in percent.",
+            use=f"attnkit classify {name} documents.txt",
+        )
+
+    def dry_run(self, config: ClassifyConfig, init_from: Path | None = None) -> RunEstimate:
+        source = None if init_from is None else RunFolder(init_from).checkpoint()[0]
+        paths = [Path(name) for name in config.data.files]
+        samples = [list(islice(read_labeled(path), SAMPLE)) for path in paths]
+        counts = [count_lines(path) for path in paths]
+        texts = [part for sample in samples for document, _ in sample for part in split_sentences(document)]
+        if config.vocabulary.kind == "word":
+            texts = list(map(space_words, texts))
+        tokenizer = provided_tokenizer(config, source) or train_vocabulary(texts, config.vocabulary)
+        size = tokenizer.vocab_size if source or max(counts) <= SAMPLE else config.vocabulary.size
+        n_labels = len({label for sample in samples for _, label in sample})
+        reader, tokens = DocumentEncoder(tokenizer, config.data), 0.0
+        for sample, n_lines in zip(samples, counts, strict=True):
+            documents = reader.encode([document for document, _ in sample])
+            n_tokens = sum(1 + sum(len(ids) + 1 for ids in sentences) for sentences in documents)
+            tokens += n_tokens * n_lines / max(1, len(sample))
+        return estimate(
+            config,
+            sum(counts),
+            tokens,
+            lambda: HierarchicalAttentionNetwork(config.model, size, n_labels),
+            n_labels,
+            "documents",
+        )
+
+    def dataset(self, data: PreparedDocuments) -> Dataset:
+        return data.train
+
+    def loss(
+        self, config: ClassifyConfig, model: HierarchicalAttentionNetwork, data: PreparedDocuments, device: torch.device
+    ) -> LossFunction:
+        return documents_loss(model, device, config.optimization.label_smoothing)
 
 
-def _fitting(checkpoint: Checkpoint, config: ClassifyConfig) -> HierarchicalAttentionNetwork:
-    _refuse_misfit(checkpoint, config)
-    return HierarchicalAttentionNetwork(config.model, *_sizes(checkpoint))
-
-
-def _about(config: ClassifyConfig, name: str) -> ModelCardFields:
-    return ModelCardFields(
-        what=f"A document classifier ({config.model.kind})",
-        data=[f"`{path}`" for path in config.data.files],
-        scored="; accuracy and macro-averaged F1 in percent.",
-        use=f"attnkit classify {name} documents.txt",
-    )
-
-
-def _plan(config: ClassifyConfig, init_from: Path | None = None) -> RunEstimate:
-    source = None if init_from is None else RunFolder(init_from).checkpoint()[0]
-    paths = [Path(name) for name in config.data.files]
-    samples = [list(islice(read_labeled(path), SAMPLE)) for path in paths]
-    counts = [count_lines(path) for path in paths]
-    texts = [part for sample in samples for document, _ in sample for part in split_sentences(document)]
-    if config.vocabulary.kind == "word":
-        texts = list(map(space_words, texts))
-    tokenizer = provided_tokenizer(config, source) or train_vocabulary(texts, config.vocabulary)
-    size = tokenizer.vocab_size if source or max(counts) <= SAMPLE else config.vocabulary.size
-    n_labels = len({label for sample in samples for _, label in sample})
-    reader, tokens = DocumentEncoder(tokenizer, config.data), 0.0
-    for sample, n_lines in zip(samples, counts, strict=True):
-        documents = reader.encode([document for document, _ in sample])
-        n_tokens = sum(1 + sum(len(ids) + 1 for ids in sentences) for sentences in documents)
-        tokens += n_tokens * n_lines / max(1, len(sample))
-    return estimate(
-        config,
-        sum(counts),
-        tokens,
-        lambda: HierarchicalAttentionNetwork(config.model, size, n_labels),
-        n_labels,
-        "documents",
-    )
-
-
-TASK = Task(
-    prepare=_prepare,
-    load_data=open_documents,
-    build_model=_build,
-    evaluation=_evaluation,
-    build_job=_job,
-    model_for_checkpoint=_fitting,
-    check_compatible=_refuse_misfit,
-    model_card=_about,
-    dry_run=_plan,
-)
+TASK = HanTask()

@@ -28,7 +28,7 @@ _BATCH_TOKENS = 4096
 
 
 @dataclass
-class Evaluation:
+class TranslationEvaluation:
     """Scores a model on the development set whenever the loop asks; remembers the samples of the last time."""
 
     prepared: Prepared
