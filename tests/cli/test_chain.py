@@ -159,7 +159,7 @@ def test_a_signal_saves_and_the_same_command_goes_on(
     assert (code, out) == (75, "")
     assert err.splitlines()[-2:] == [
         "error: stopped at step 8; everything is saved",
-        "help: the same command again goes on",
+        "help: run the same command again to resume",
     ]
     assert json.loads((tmp_path / "run/status.json").read_text())["state"] == "stopped"
     monkeypatch.undo()

@@ -133,7 +133,7 @@ def test_further_pretraining_begins_with_weights_and_vocabulary(call: Call, work
     words = [*more, "--init-from", tmp_path / "first", "--vocab", tmp_path / "first/tokenizer.json"]
     for way in ([], ["--dry-run"]):
         code, _, err = call(*words, *way)
-        assert code == 2 and "fit no vocabulary but that run's own" in err
+        assert code == 2 and "need that run's vocabulary" in err
     code, _, err = call("pretrain-clm", text, "-o", tmp_path / "third", "--init-from", tmp_path / "first")
     assert code == 4 and "'mlm', not a language model" in err
 

@@ -74,7 +74,7 @@ GIVEN: dict[str, tuple[str, int, tuple[str, ...]]] = {
     ),
     "swapped": ("--vocab {v}/letters --vocab {v}/digits", 0, ("of the source tokens are unknown",)),
     "of other text": ("--vocab {v}/letters", 0, ("of the source tokens are unknown", "of the target tokens")),
-    "beside weights": ("--vocab {v}/digits --init-from {run}", 2, ("fit no vocabulary but that run's own", "--vocab")),
+    "beside weights": ("--vocab {v}/digits --init-from {run}", 2, ("need that run's vocabulary", "--vocab")),
     "a run": ("--vocab {run}", 4, ("there is no vocabulary file", "help: ")),
 }
 

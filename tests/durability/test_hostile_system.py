@@ -130,7 +130,7 @@ mount -t tmpfs -o ro none /dev/shm && exec "$0" -m attnkit translate "$1" -i a -
 def test_no_semaphores_for_workers(attnkit: Any, trained: Path, tmp_path: Path) -> None:
     (tmp_path / "a").write_text(LINES)
     ended = attnkit(["translate", trained, "-i", "a", "--workers", "2"], tmp_path, before=NO_SEMAPHORES)
-    ended.check(5, "cannot start worker processes", "leave out --workers")
+    ended.check(5, "cannot start worker processes", "remove --workers")
     train = [*TRAIN.split(), "-o", "run"]
     attnkit(train, tmp_path, before=NO_SEMAPHORES).check(0, "done: 2 steps")
 
@@ -141,7 +141,7 @@ def test_a_shared_memory_that_cannot_be_written(attnkit: Any, trained: Path, tmp
     if real("unshare -rm mount -t tmpfs none /dev/shm", tmp_path).code:
         pytest.skip("no name space of its own for mounts here")
     ended = real(NO_SHM, tmp_path, trained, env={"PYTHON": sys.executable})
-    ended.check(5, "cannot start worker processes", "leave out --workers")
+    ended.check(5, "cannot start worker processes", "remove --workers")
 
 
 def test_a_worker_that_dies(attnkit: Any, trained: Path, tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ def check(ended: Any, number: int, run: Path, before: list[int]) -> None:
     if ended.code == 75:
         assert newest is not None
         said = f"error: stopped at step {newest.step}; everything is saved"
-        assert ended.err.splitlines()[-2:] == [said, "help: the same command again goes on"]
+        assert ended.err.splitlines()[-2:] == [said, "help: run the same command again to resume"]
         status = folder.read_status()
         assert status is not None and (status.state, status.step, status.exit_code) == ("stopped", newest.step, 75)
     elif ended.code:

@@ -115,7 +115,7 @@ def test_a_stop_saves_and_the_same_command_goes_on(
     process.send_signal(number)
     code, said = end(process)
     assert code == 75, said
-    assert "everything is saved" in said and "the same command again goes on" in said
+    assert "everything is saved" in said and "run the same command again to resume" in said
     status = json.loads((run / "status.json").read_text())
     assert (status["state"], status["exit_code"]) == ("stopped", 75)
     process = begin(text, run)

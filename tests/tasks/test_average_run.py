@@ -57,14 +57,14 @@ def test_the_average_is_the_mean(run: Path, tmp_path: Path, n: int | None, names
 
 
 def test_too_few_checkpoints_are_refused(run: Path) -> None:
-    with pytest.raises(RunError, match="there are 3 checkpoints, fewer than 4") as caught:
+    with pytest.raises(RunError, match="3 scheduled checkpoints, fewer than 4") as caught:
         average_run(run, 4, [])
     assert caught.value.help is not None and "checkpoints.keep_last" in caught.value.help
     with pytest.raises(RunError, match="two checkpoints or more"):
         average_run(run, None, ["step-4"])
     with pytest.raises(RunError, match="no checkpoint step-5"):
         average_run(run, None, ["step-4", "step-5"])
-    with pytest.raises(UsageError, match="not both"):
+    with pytest.raises(UsageError, match="cannot be combined"):
         average_run(run, 2, ["step-4"])
     assert not (run / "averaged").exists()
 
@@ -76,7 +76,7 @@ def test_what_a_stop_saved_counts_only_where_it_is_named(workshop: Any, tmp_path
     assert RunFolder(path).steps() == [4, 6, 8, 12]
     assert average_run(path, None, []).names == ["step-4", "step-8", "step-12"]
     assert average_run(path, 2, []).names == ["step-8", "step-12"]
-    with pytest.raises(RunError, match="there are 3 checkpoints, fewer than 4"):
+    with pytest.raises(RunError, match="3 scheduled checkpoints, fewer than 4"):
         average_run(path, 4, [])
     assert average_run(path, None, ["step-6", "step-8"]).names == ["step-6", "step-8"]
 

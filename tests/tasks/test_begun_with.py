@@ -77,7 +77,7 @@ def test_a_run_begun_without_another_never_takes_weights(workshop: Any, trained:
 
 def test_two_vocabularies_are_refused(workshop: Any, trained: Path, other: Path, tmp_path: Path) -> None:
     config = workshop.configure(vocabulary_files=[str(trained / "tokenizer.json")])
-    with pytest.raises(UsageError, match="fit no vocabulary but that run's own") as caught:
+    with pytest.raises(UsageError, match="need that run's vocabulary") as caught:
         list(train(TrainRequest(config, tmp_path / "run", init_from=other)))
     assert caught.value.where is not None and "--vocab" in caught.value.where
     assert not (tmp_path / "run").exists()

@@ -1,4 +1,4 @@
-"""Average the weights of a run's checkpoints into a checkpoint of its own."""
+"""Average the weights of several checkpoints of a run into one further checkpoint."""
 
 from __future__ import annotations
 
@@ -21,18 +21,24 @@ from attnkit.training.averaging import average
 
 @dataclass(frozen=True)
 class AverageResult:
-    """What was averaged, and where it lies."""
+    """The averaged checkpoints and the folder of their average."""
 
     names: list[str]
     path: Path
     warnings: tuple[str, ...] = ()
-    """What was wrong with newer checkpoints that were passed over."""
+    """Damage of newer checkpoints that were skipped."""
 
 
 def average_run(path: Path, n: int | None, names: list[str]) -> AverageResult:
-    """Write RUN/averaged: the mean of the newest ``n`` checkpoints, or of the named ones. ``best`` then names it.
+    """Write RUN/averaged, the mean of some checkpoints, and let ``best`` name it.
 
-    Without names or a number all are taken. What a stop saved between two planned ones counts only where it is named.
+    Without names and number, all scheduled checkpoints are averaged. A checkpoint that a requested stop saved between
+    two scheduled ones takes part only by name.
+
+    Args:
+        path: The run folder.
+        n: Number of newest checkpoints.
+        names: Names of checkpoints, instead of ``n``.
 
     Raises:
         RunError: too few checkpoints, or checkpoints of different models.
@@ -42,7 +48,7 @@ def average_run(path: Path, n: int | None, names: list[str]) -> AverageResult:
     chosen = _choose(folder, newest, n, names)
     config = read_run_config(newest)
     expected = tensors_of(task_of(config.task).model_for_checkpoint(newest, config))
-    with folder.lock():
+    with folder.lock():  # a running training could delete a checkpoint while it is read
         try:
             mean = mean_of(chosen, expected)
         except ValueError as error:
@@ -62,34 +68,41 @@ def average_run(path: Path, n: int | None, names: list[str]) -> AverageResult:
 
 
 def scheduled_steps(steps: Sequence[int], scored: Collection[int], every: int | None) -> list[int]:
-    """Return the steps at which an uninterrupted run saves too: what a stop saved must not change any result.
+    """Return the steps at which an uninterrupted run saves, too.
 
-    >>> planned([4, 6, 7, 8], scored={4, 8}, every=3)
+    A checkpoint that a requested stop saved must not change any result.
+
+    >>> scheduled_steps([4, 6, 7, 8], scored={4, 8}, every=3)
     [4, 6, 8]
 
     Args:
-        steps: those that have a checkpoint.
-        scored: those that were evaluated; each is followed by a save.
+        steps: Steps with a checkpoint.
+        scored: Evaluated steps; each evaluation is followed by a save.
         every: ``checkpoints.save_every``.
     """
     return [step for step in steps if step in scored or (every is not None and step % every == 0)]
 
 
 def mean_of(checkpoints: Iterable[Checkpoint], expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the mean weights of checkpoints, read one at a time. Raises ``RunError`` if some are not as expected."""
+    """Return the mean weights of checkpoints.
+
+    Raises:
+        RunError: A checkpoint lacks an expected tensor or has another shape.
+    """
+    # A generator: one checkpoint at a time is in memory, whatever their number.
     return average(read_tensors(checkpoint, MODEL, expected) for checkpoint in checkpoints)
 
 
 def _choose(folder: RunFolder, newest: Checkpoint, n: int | None, names: list[str]) -> list[Checkpoint]:
     if names and n is not None:
-        raise UsageError("name checkpoints or a number of them, not both")
+        raise UsageError("checkpoint names and a number of checkpoints cannot be combined")
     scored = {int(step) for step in read_state(newest)["scores"]}
     steps = scheduled_steps(folder.steps(), scored, read_run_config(newest).checkpoints.save_every)
     if n is not None and n > len(steps):
         raise RunError(
-            f"there are {len(steps)} checkpoints, fewer than {n}",
+            f"the run has {len(steps)} scheduled checkpoints, fewer than {n}",
             where=str(folder.path),
-            help="train with --set checkpoints.keep_last=N to keep more; what a stop saved, --checkpoint names",
+            help="train with --set checkpoints.keep_last=N to keep more, or name checkpoints with --checkpoint",
         )
     wanted = names or [f"step-{step}" for step in (steps[-n:] if n is not None else steps)]
     if len(wanted) < 2:

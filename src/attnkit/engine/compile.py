@@ -1,4 +1,4 @@
-"""A model's layers compiled by torch: fewer and larger kernels on a GPU; on CPUs it has gained nothing so far."""
+"""Compile a model's layers with ``torch.compile``: fewer kernels on a GPU, no measured gain on a CPU."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from attnkit.errors import SystemFailure
 from attnkit.models.layers import transformer_layers
 
 _MAX_VARIANTS = 64
-"""Of the code of a layer: by what batches hold, training and precision there are a dozen at most."""
+"""Compiled variants per layer: batch contents, mode and precision give at most a dozen."""
 _Found = TypeVar("_Found")
 
 
 class CompilerFailure(SystemFailure):
-    """What torch compiles with is missing or failed, or was ended by a signal that came to all processes."""
+    """The compiler that torch needs is missing, failed, or was ended by a signal to the process group."""
 
 
 def compile_layers(module: nn.Module, config: RunConfig, device: torch.device) -> None:
-    """Let the layers of a model be compiled when they first compute, if the configuration says so.
+    """Mark each layer for compilation at its first call, if ``torch_compile`` is set.
 
-    Each by itself: they are alike, so that one compilation serves them all, for sizes of any kind from the beginning.
-    So what a step computes does not depend on the steps before it. Names and weights stay as they are.
+    Layers are compiled one by one: they are alike, so one compilation serves them all. Sizes are dynamic from the
+    start, so a step's result does not depend on the steps before it. Parameter names do not change.
     """
     if not config.torch_compile:
         return
-    import torch._dynamo  # takes its time to import
+    import torch._dynamo  # slow to import
 
-    if device.type != "cpu":  # where it compiles in threads of this process
+    if device.type != "cpu":  # on a CPU torch compiles in threads of this process
         _start_workers()
     torch._dynamo.config.recompile_limit = max(_MAX_VARIANTS, torch._dynamo.config.recompile_limit)
     for block in transformer_layers(module):
@@ -41,14 +41,14 @@ def compile_layers(module: nn.Module, config: RunConfig, device: torch.device) -
 
 
 def _start_workers() -> None:
-    """Start the processes that torch compiles in so that they do not hear SIGTERM.
+    """Start torch's compiler processes with SIGTERM blocked.
 
-    It often goes to a whole group of processes. Without them the training would wait forever for what they compile,
-    rather than stop after its step. They end when their parent does.
+    SIGTERM often goes to a whole process group. If it ended the compiler processes, the training would wait for them
+    forever instead of stopping after its step. They end with their parent.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM}) if hasattr(signal, "pthread_sigmask") else None
     try:
-        with suppress(ImportError, AttributeError):  # torch's own names; without them it starts the processes later
+        with suppress(ImportError, AttributeError):  # private names of torch; without them the processes start later
             from torch._inductor.async_compile import AsyncCompile
 
             AsyncCompile.warm_pool()
@@ -58,7 +58,7 @@ def _start_workers() -> None:
 
 
 def run_eager(call: Callable[[nn.Module], _Found], config: RunConfig) -> Callable[[nn.Module], _Found]:
-    """Return a function of a model that computes without what was compiled: for scores, of batches of all sizes."""
+    """Return ``call`` without compiled code: evaluation has batches of many sizes, each a new compilation."""
     if not config.torch_compile:
         return call
 
@@ -71,22 +71,18 @@ def run_eager(call: Callable[[nn.Module], _Found], config: RunConfig) -> Callabl
 
 @contextmanager
 def compile_errors(config: RunConfig) -> Iterator[None]:
-    """Tell of a compiler that is missing or fails in the words of a user.
-
-    Raises:
-        CompilerFailure: in place of what the compiler raises.
-    """
+    """Turn errors of torch's compiler into a ``CompilerFailure`` with a help line."""
     if not config.torch_compile:
         yield
         return
-    from torch._dynamo.exc import TorchDynamoException  # takes its time to import
+    from torch._dynamo.exc import TorchDynamoException  # slow to import
 
     try:
         yield
     except TorchDynamoException as error:
-        said = [line.strip() for line in str(error).splitlines() if line.strip()]  # which system, then what it says
+        message = [line.strip() for line in str(error).splitlines() if line.strip()]  # the backend, then its message
         raise CompilerFailure(
-            f"torch could not compile the model: {' '.join(said[:2])[:200]}",
+            f"torch could not compile the model: {' '.join(message[:2])[:200]}",
             where="torch_compile",
-            help="set torch_compile to false, or install what torch compiles with (a C++ compiler; Triton on a GPU)",
+            help="set torch_compile to false, or install torch's compiler (a C++ compiler; Triton on a GPU)",
         ) from error

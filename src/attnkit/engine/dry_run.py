@@ -1,4 +1,4 @@
-"""What a training run would be, without running it: parameters, memory, tokens an epoch."""
+"""Estimate a training run without running it: parameters, memory, tokens per epoch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _INITIALIZERS = (torch.Tensor.normal_, torch.Tensor.uniform_)
 
 @dataclass(frozen=True)
 class RunEstimate:
-    """Figures of a run to be."""
+    """Estimated figures of a training run."""
 
     n_examples: int
     n_parameters: int
@@ -25,15 +25,18 @@ class RunEstimate:
     """Source and target tokens, estimated from the first lines of each file."""
     steps_per_epoch: int
     memory: int
-    """Bytes that training takes at its height, estimated."""
+    """Estimated peak memory, in bytes."""
     device: str
     precision: str
     unit: str = "pairs"
-    """What an example is, for people."""
+    """Plural noun of the examples, for messages."""
 
 
 class SkipWeightInit(TorchFunctionMode):
-    """Leaves out the drawing of weights: without memory it does nothing but import torch's compiler, for a second."""
+    """Skips the random initialization of weights.
+
+    On the meta device initialization has no effect, but it imports torch's compiler, which takes a second.
+    """
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -46,7 +49,7 @@ class SkipWeightInit(TorchFunctionMode):
 def estimate(
     config: RunConfig, n_examples: int, tokens: float, build: Callable[[], Any], n_classes: int, unit: str = "pairs"
 ) -> RunEstimate:
-    """Return the figures of a run over so many tokens an epoch, for a model that chooses among ``n_classes``."""
+    """Return the figures of a run of ``tokens`` per epoch, for a model with ``n_classes`` outputs."""
     with torch.device("meta"), SkipWeightInit():
         model = build()
     n_parameters = sum(parameter.numel() for parameter in model.parameters())
@@ -66,9 +69,11 @@ def estimate(
 
 def memory(config: RunConfig, n_parameters: int, vocab_size: int, itemsize: int) -> int:
     """Estimate the bytes of weights, optimizer, gradients and activations of one micro-batch."""
+    # float32 weight, gradient and two Adam moments: 16 bytes per parameter.
     state = 16 + (2 * itemsize if itemsize < 4 else 0) + (4 if config.optimization.ema_decay else 0)
     tokens = config.optimization.batch_tokens / config.optimization.gradient_accumulation_steps
     activations: float = tokens * config.model.activation_floats_per_token * itemsize
+    # Cross-entropy is computed in chunks over a reused buffer, hence the bound.
     logits = min(tokens * vocab_size * 4, 64e6)
     return round(n_parameters * state + activations + logits + 350e6)
 

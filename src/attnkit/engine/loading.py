@@ -1,4 +1,4 @@
-"""Open a run of any task for use: its configuration, and its model with the weights of a checkpoint."""
+"""Load the model of a checkpoint, whatever its task: the one place that does."""
 
 from __future__ import annotations
 
@@ -18,28 +18,35 @@ from attnkit.runtime.devices import choose_device
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A model ready for use, with what it was trained with."""
+    """A model with its weights, in evaluation mode, beside its checkpoint and configuration."""
 
     path: Path
     checkpoint: Checkpoint
-    """Whatever else of it a task needs is read from here."""
+    """Source of vocabularies and labels, which a task reads itself."""
     config: Any
-    """Of the task that was asked for."""
+    """The configuration, of the task's own class."""
     model: Any
     device: torch.device
     warnings: tuple[str, ...] = ()
-    """What was wrong with newer checkpoints that were passed over."""
+    """Damage of newer checkpoints that were skipped."""
 
 
 def load_model(path: Path, task: str, *, device: str = "auto", checkpoint: str | None = None) -> LoadedModel:
-    """Open a checkpoint of a run: ``best``, ``last``, ``averaged`` or ``step-N``; without a name the best there is.
+    """Load a checkpoint of a run: ``best``, ``last``, ``averaged`` or ``step-N``.
+
+    Args:
+        path: The run folder.
+        task: The expected task.
+        device: ``auto`` or a device of torch.
+        checkpoint: Name of the checkpoint; the best one by default.
 
     Raises:
-        RunError: no run, no such checkpoint, damaged, or of another task.
+        RunError: The run or the checkpoint is missing, damaged, or of another task.
     """
     chosen, warnings = RunFolder(path).checkpoint(checkpoint)
     config = read_run_config(chosen, task)
     where = choose_device(device)
+    # Checks the number of weights before the model is built: a crafted configuration cannot fill the memory.
     model = task_of(task).model_for_checkpoint(chosen, config)
     load_weights(model, chosen)
     return LoadedModel(path, chosen, config, model.eval().to(where), where, tuple(warnings))

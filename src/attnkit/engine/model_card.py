@@ -1,4 +1,4 @@
-"""The model card of a finished run. Knows no torch."""
+"""The model card of a finished run, its README.md."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol
 
 
 class Progress(Protocol):
-    """What the card says about the training."""
+    """Counters of a training, as ``TrainState`` has them."""
 
     step: int
     epoch: float
@@ -18,22 +18,22 @@ class Progress(Protocol):
 
 @dataclass(frozen=True)
 class ModelCardFields:
-    """What a task says of its models, in Markdown."""
+    """The parts of a model card that depend on the task, in Markdown."""
 
     what: str
-    """"A translation model (rnn)"."""
+    """Kind of model, as "A translation model (rnn)"."""
     data: Sequence[str]
-    """The files, one item a line."""
+    """Training files, one list item each."""
     scored: str
-    """How the development set is scored, after "Of the checkpoint `step-40`"."""
+    """Description of the metrics, which follows "Of the checkpoint `step-40`"."""
     use: str
-    """The command that uses it."""
+    """Command that uses the model."""
 
 
 def model_card(
     about: ModelCardFields, name: str, seed: int, best: str, scores: Mapping[str, float], progress: Progress
 ) -> str:
-    """Return Markdown: what the model is, how it was trained, how it scores, how it is used."""
+    """Return the model card in Markdown: model, data, training, scores and use."""
     score_rows = "\n".join(f"| {metric} | {value:.4f} |" for metric, value in scores.items())
     sources = "\n".join(f"- {item}" for item in about.data)
     return f"""# {name}

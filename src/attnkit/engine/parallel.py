@@ -1,4 +1,4 @@
-"""What the ranks of a run share: the weights, where each holds a part of them, and one rank's scores."""
+"""Distribute a run over ranks: replicated or sharded weights, and the scores of rank 0."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from attnkit.training.parameter_store import ParameterStore
 
 
 def uses_fsdp(config: RunConfig, ranks: ProcessGroup) -> bool:
-    """Return whether each rank holds a share of the weights, so that all must compute equally often."""
+    """Return whether the weights are sharded, so that all ranks must compute equally many micro-batches."""
     return config.fsdp and ranks.world > 1
 
 
@@ -29,25 +29,35 @@ def build_parameter_store(
     ranks: ProcessGroup,
     rates: Mapping[str, float] | None,
 ) -> ParameterStore:
-    """Return the weights as they lie on the ranks: all on each, or a share on each. ``rates``: see ``FlatParameters``.
+    """Return the weights with their optimizer: replicated on each rank, or sharded over the ranks.
+
+    Args:
+        module: The model, on its device.
+        config: The run's configuration.
+        precision: Precision of the working copy of the weights.
+        ranks: The process group.
+        rates: Factor of the learning rate per parameter name; see ``FlatParameters``.
 
     Raises:
-        UsageError: shares are asked for, and this kind of model has none.
+        UsageError: ``fsdp`` is set for a model that does not support it.
     """
     if not uses_fsdp(config, ranks):
         return FlatParameterStore(module, config.optimization, precision, rates)
-    from attnkit.training.fsdp import FsdpParameterStore, has_entry  # takes its time to import
+    from attnkit.training.fsdp import FsdpParameterStore, has_entry  # slow to import
 
     if not has_entry(module):
-        raise UsageError("this kind of model cannot be shared out", where="fsdp", help="set fsdp to false")
+        raise UsageError("this model does not support FSDP", where="fsdp", help="set fsdp to false")
     return FsdpParameterStore(module, transformer_layers(module), config.optimization, precision, rates)
 
 
 def broadcast_metrics(
     evaluation: Evaluation, ranks: ProcessGroup, metrics: tuple[str, ...]
 ) -> Callable[[Any], Mapping[str, float] | None]:
-    """Let rank 0 score and tell the others: one answer, whatever machine they run on; None if it was given up."""
-    names = sorted(metrics)  # the order in which a run that goes on reads them from its checkpoint
+    """Return an evaluation that rank 0 computes and broadcasts; it gives None if a stop cancelled it.
+
+    Ranks on different machines may round differently. Decisions on the best checkpoint need one answer.
+    """
+    names = sorted(metrics)  # a resumed run reads them from its checkpoint in this order
 
     def scores(model: Any) -> Mapping[str, float] | None:
         found: Mapping[str, float] | None = None
@@ -56,8 +66,9 @@ def broadcast_metrics(
                 found = evaluation(model)
         if ranks.world == 1:
             return found
-        # As Ranks itself does: gloo, which all devices but CUDA's go by, sums on the CPU.
+        # Gloo, the backend of all devices but CUDA, reduces on the CPU.
         where = evaluation.device if evaluation.device.type == "cuda" else torch.device("cpu")
+        # The first element says whether the evaluation was completed; ranks other than 0 add zeros.
         mine = [0.0] * (len(names) + 1) if found is None else [1.0, *(found[name] for name in names)]
         values = torch.tensor(mine, dtype=torch.float64, device=where)
         ranks.reduce(values)

@@ -1,4 +1,4 @@
-"""Batches of encoded lines to hypotheses, in this process or in several of one thread each. Knows no text."""
+"""Search batches of encoded lines, in this process or in several single-threaded ones."""
 
 from __future__ import annotations
 
@@ -28,38 +28,38 @@ from attnkit.text.vocabulary_subprocess import defer_signals
 
 Found = list[list[Hypothesis]]
 LoadModel = Callable[[Path], TranslationModel]
-"""Loads the model of a run on the CPU."""
-_NOTICE = 0.05  # seconds
-_PATIENCE = 5.0  # seconds
+"""Load the model of a run folder on the CPU."""
+_FIRST_JOIN = 0.05  # seconds
+_LAST_JOIN = 5.0  # seconds
 
 
 @dataclass(frozen=True)
 class LineSegment:
-    """A line, or the part of an over-long one, as the search takes it."""
+    """An encoded line, or one segment of a line that is too long for the model."""
 
     line: int
-    """Number of the line in the whole input; with ``number`` it keys the sampling."""
+    """Line number in the whole input; (``line``, ``number``) keys the random generator of sampling."""
     number: int
-    """Place among the parts of the line."""
+    """Index of the segment within its line."""
     ids: list[int]
     prefix: list[int]
     allowed: NDArray[np.int32] | None = None
-    """The only target ids that may come besides the end and the prefix; None: all."""
+    """Target ids allowed besides EOS and the prefix; None allows all."""
 
 
 @dataclass(frozen=True)
 class SearchJob:
-    """What is asked of the search."""
+    """Settings of a search."""
 
     config: SearchConfig
     record: bool = False
 
 
 class SearchBackend(Protocol):
-    """Searches batches, giving their results in the order of the batches."""
+    """Searches batches and yields their results in order."""
 
     def search_all(self, batches: Iterable[Sequence[LineSegment]], job: SearchJob) -> Iterator[Found]:
-        """Yield, for each batch, the hypotheses of each part, best first."""
+        """Yield the hypotheses of each segment, best first, batch by batch."""
         ...
 
 
@@ -75,33 +75,34 @@ class LocalSearch:
             yield self.search_batch(parts, job)
 
     def search_batch(self, parts: Sequence[LineSegment], job: SearchJob) -> Found:
-        """Return the hypotheses of each part, best first."""
-        src, mask = pad_sources([part.ids for part in parts], self.device)
+        """Return the hypotheses of each segment, best first."""
+        src, mask = pad_sources([part.ids for part in parts], self.device)  # (B, S)
         prefix = pad_prefixes([part.prefix for part in parts], self.device)
+        # 4096 exceeds the number of segments per line: one random stream per segment, whatever the batch.
         keys = [part.line * 4096 + part.number for part in parts]
         allowed = [part.allowed for part in parts if part.allowed is not None] or None
         return search(self.models, Sources(src, mask, prefix, keys, allowed), job.config, record=job.record)
 
 
 class ProcessPoolSearch:
-    """Searches in several processes of one thread each, which load the runs themselves. Close it after use."""
+    """Searches in several single-threaded processes, which load the runs themselves. Close it after use."""
 
     def __init__(self, load: LoadModel, runs: Sequence[Path], workers: int) -> None:
-        """Start ``workers`` processes; each calls ``load``, a function of a module, for every run."""
-        context = multiprocessing.get_context("spawn")  # a forked torch would inherit threads that no longer run
+        """Start ``workers`` processes; each calls ``load``, a picklable function, for every run."""
+        context = multiprocessing.get_context("spawn")  # a forked torch has thread pools without threads
         others = set(multiprocessing.active_children())
         self._pool: ProcessPoolExecutor | None = None
         self._processes: list[BaseProcess] = []
         try:
-            # A signal is for the process that asks, which then ends these.
+            # Signals are handled by the parent process alone, which then ends its workers.
             with defer_signals():
                 self._pool = ProcessPoolExecutor(workers, context, _begin, (load, list(runs)))
-                for _ in range(workers):  # a process starts with its first job: all start now, side by side
+                for _ in range(workers):  # a process starts with its first job: start all at once
                     self._pool.submit(int)
                 self._processes = [child for child in multiprocessing.active_children() if child not in others]
         except (OSError, ImportError) as error:  # no semaphores without /dev/shm, too many processes or files
             self.close()
-            raise SystemFailure(f"cannot start worker processes: {error}", help="leave out --workers") from error
+            raise SystemFailure(f"cannot start worker processes: {error}", help="remove --workers") from error
         except BaseException:
             self.close()
             raise
@@ -111,20 +112,20 @@ class ProcessPoolSearch:
         try:
             yield from self._pool.map(_search, ((list(parts), job) for parts in batches))
         except BrokenProcessPool as error:
-            help = "was there too little memory? fewer --workers or a smaller --batch-size takes less"
+            help = "if memory ran out, lower --workers or --batch-size"
             raise SystemFailure("a worker process has died", help=help) from error
 
     def close(self) -> None:
-        """End the processes, whatever they are doing."""
+        """Kill the processes."""
         if self._pool is not None:
-            # One that was killed in the middle of an answer leaves its reader, a thread of the pool, waiting for ever.
+            # A process killed while it sends a result blocks the pool's reading thread forever, hence the limits.
             end = threading.Thread(target=self._pool.shutdown, kwargs={"cancel_futures": True}, daemon=True)
             end.start()
-            end.join(_NOTICE)  # that thread stumbles over a death that it meets before it knows of the end
+            end.join(_FIRST_JOIN)  # the pool must know of the shutdown before a process dies, or its thread raises
             for process in self._processes:
                 process.kill()
-            end.join(_PATIENCE)
-            self._pool = None  # and with it its semaphores
+            end.join(_LAST_JOIN)
+            self._pool = None  # frees its semaphores
 
 
 _in_worker: list[LocalSearch | Exception] = []
@@ -135,12 +136,12 @@ def _begin(load: LoadModel, runs: list[Path]) -> None:
     torch.set_num_threads(1)
     try:
         _in_worker.append(LocalSearch([load(path) for path in runs], torch.device("cpu")))
-    except Exception as error:  # told by the process that asks, if it does not say the same of itself
+    except Exception as error:  # raised by the first search, in the parent process
         _in_worker.append(error)
 
 
 def _end_with_parent() -> None:
-    """Wait for the process that asks: if it is killed, nobody ends this one."""
+    """End this process when its parent ends, even if the parent was killed."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
@@ -155,12 +156,12 @@ def _search(work: tuple[list[LineSegment], SearchJob]) -> Found:
 
 
 def exclude_padding_ids(config: SearchConfig, tokenizer: Tokenizer) -> SearchConfig:
-    """Return the settings with the vocabulary's unused last entries, which round its size up, never generated."""
+    """Return settings that never generate the unused ids which pad the vocabulary to a round size."""
     return config.model_copy(update={"n_words": tokenizer.vocab_size - tokenizer.n_unused})
 
 
 def pad_sources(rows: Sequence[list[int]], device: torch.device) -> tuple[Tensor, Tensor | None]:
-    """Return ids (B, S) that end with EOS, and their mask (B, S), or None where nothing is padded."""
+    """Return ids (B, S) with EOS appended, and their mask (B, S); no mask if all lengths are equal."""
     length = max(len(row) for row in rows) + 1
     src = torch.tensor([[*row, EOS_ID, *[PAD_ID] * (length - 1 - len(row))] for row in rows], device=device)
     if all(len(row) == length - 1 for row in rows):
@@ -169,7 +170,7 @@ def pad_sources(rows: Sequence[list[int]], device: torch.device) -> tuple[Tensor
 
 
 def pad_prefixes(rows: Sequence[list[int]], device: torch.device) -> Tensor | None:
-    """Return forced target ids (B, P), padded, or None where there are none."""
+    """Return the padded target prefixes (B, P); None if all are empty."""
     length = max(len(row) for row in rows)
     if length == 0:
         return None

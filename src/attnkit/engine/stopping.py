@@ -1,4 +1,4 @@
-"""What it means to be asked to stop: by a signal, before training listens for one, or while it does."""
+"""Turn requests and signals to stop into errors with an exit code."""
 
 from __future__ import annotations
 
@@ -7,24 +7,25 @@ from attnkit.errors import StoppedError, exit_code
 
 
 def stop_error(step: int) -> StoppedError:
-    """Return the error that tells of a stop with a checkpoint."""
-    return StoppedError(f"stopped at step {step}; everything is saved", help="the same command again goes on")
+    """Return the error of a requested stop after a saved checkpoint."""
+    return StoppedError(f"stopped at step {step}; everything is saved", help="run the same command again to resume")
 
 
 def is_launched_by_torchrun(world: int) -> bool:
-    """Return whether something other than a person started this process: one of several, or torchrun's."""
+    """Return whether this process is one of several ranks or was started by torchrun."""
     return world > 1 or bool(launch_facts())
 
 
 def signal_to_stop(error: BaseException | None, step: int, world: int) -> StoppedError | None:
-    """Return the stop that a signal's exception amounts to; None where it is none, and ends a command as any other.
+    """Return the requested stop that a signal's exception stands for, or None.
 
-    It is one where nothing is lost, since ``step`` is saved, or where a launcher would undo it by starting anew.
+    A signal is a requested stop if ``step`` is saved. Under a launcher it always is: torchrun restarts processes that a
+    signal ended.
     """
     if exit_code(error) not in (130, 143):
         return None
     if step:
         return stop_error(step)
     if is_launched_by_torchrun(world):
-        return StoppedError("stopped before anything was saved", help="the same command again starts afresh")
+        return StoppedError("stopped before anything was saved", help="run the same command again to start over")
     return None

@@ -1,4 +1,4 @@
-"""Event files for TensorBoard, for those who want them (``tensorboard: true``, the extra of that name)."""
+"""Write TensorBoard event files (``tensorboard: true``; needs the extra ``tensorboard``)."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _EVERY = 10  # steps
 
 
 class TensorBoardLogger:
-    """Writes scalars below a folder; a closed board (``None``) writes nothing."""
+    """Writes scalars to a folder; without a folder it writes nothing."""
 
     def __init__(self, folder: Path | None, step: int = 0) -> None:
-        """``step`` is where training goes on: what was written of later ones is forgotten."""
+        """Open the event files; scalars of steps after ``step``, at which training resumes, are purged."""
         self._writer: Any = None
         if folder is None:
             return
@@ -31,7 +31,7 @@ class TensorBoardLogger:
         self._writer = SummaryWriter(str(folder), purge_step=step + 1 if step else None)
 
     def add(self, record: StepRecord | EvaluationRecord) -> None:
-        """Write what a record says."""
+        """Write the scalars of a record."""
         if self._writer is None:
             return
         if isinstance(record, EvaluationRecord):

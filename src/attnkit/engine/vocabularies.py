@@ -1,4 +1,4 @@
-"""The tokenizers of a run: one for both sides, or one a side. Knows no torch."""
+"""The tokenizers of a run: one for both sides, or one per side."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.engine.checkpoint_metadata import read_bounded
 from attnkit.engine.run_config import RunConfig
 from attnkit.errors import UsageError
-from attnkit.text.tokenizer import Tokenizer, load
+from attnkit.text.tokenizer import Tokenizer
 from attnkit.text.tokenizer import load as load_tokenizer
 from attnkit.text.vocabulary_schema import MAX_BYTES
 
 
 @dataclass(frozen=True)
 class Vocabularies:
-    """One tokenizer for both sides, or one a side."""
+    """The source and the target tokenizer; one object where both sides share it."""
 
     src: Tokenizer
     tgt: Tokenizer
 
     def files(self) -> dict[str, bytes]:
-        """Return what a checkpoint holds of them: file name -> content."""
+        """Return the checkpoint's tokenizer files, name -> content."""
         named = {"tokenizer.json": self.src.to_json().encode()}
         if self.tgt is not self.src:
             named["tokenizer.target.json"] = self.tgt.to_json().encode()
@@ -32,23 +32,23 @@ class Vocabularies:
 
 def load_vocabularies(folder: Path) -> Vocabularies:
     """Read the tokenizer files of a folder."""
-    src = load(folder / "tokenizer.json")
+    src = load_tokenizer(folder / "tokenizer.json")
     target = folder / "tokenizer.target.json"
-    return Vocabularies(src, load(target) if target.exists() else src)
+    return Vocabularies(src, load_tokenizer(target) if target.exists() else src)
 
 
 def check_init_conflicts(vocabulary_files: Sequence[str] | None, init_from: Path | None) -> None:
-    """Raise ``UsageError`` where files name vocabularies for weights that come with their own."""
+    """Raise ``UsageError`` if vocabulary files are given for weights that need their own vocabulary."""
     if vocabulary_files is not None and init_from is not None:
         raise UsageError(
-            f"the weights of {init_from} fit no vocabulary but that run's own",
-            where="--vocab (vocabulary_files) beside --init-from",
-            help="leave one of the two out",
+            f"--vocab and --init-from cannot be combined: the weights of {init_from} need that run's vocabulary",
+            where="--vocab (vocabulary_files)",
+            help="remove --vocab",
         )
 
 
 def read_tokenizers(checkpoint: Checkpoint) -> tuple[Tokenizer, Tokenizer]:
-    """Return the source and the target tokenizer; the same object where they are joint."""
+    """Return the source and the target tokenizer of a checkpoint; one object where both sides share it."""
     src = Tokenizer.from_json(read_bounded(checkpoint, "tokenizer.json", MAX_BYTES))
     if "tokenizer.target.json" not in checkpoint.manifest.files:
         return src, src
@@ -56,12 +56,12 @@ def read_tokenizers(checkpoint: Checkpoint) -> tuple[Tokenizer, Tokenizer]:
 
 
 def provided_tokenizer(config: RunConfig, source: Checkpoint | None) -> Tokenizer | None:
-    """Return the one vocabulary to use instead of making a new one: a checkpoint's, or that of ``vocabulary_files``."""
+    """Return the vocabulary of a checkpoint or of ``vocabulary_files``; None if a new one is to be trained."""
     if source is not None:
         return read_tokenizer(source)
     return None if config.vocabulary_files is None else load_tokenizer(Path(config.vocabulary_files[0]))
 
 
 def read_tokenizer(checkpoint: Checkpoint) -> Tokenizer:
-    """Return the one vocabulary of a checkpoint."""
+    """Return the tokenizer of a checkpoint with a single vocabulary."""
     return Tokenizer.from_json(read_bounded(checkpoint, "tokenizer.json", MAX_BYTES))

@@ -1,4 +1,4 @@
-"""The weights of a checkpoint: into a model, and to bytes."""
+"""Copy the weights of a checkpoint into a model, and serialize tensors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,11 @@ from attnkit.models.translation import TranslationModel
 
 
 def load_weights(model: torch.nn.Module | TranslationModel, checkpoint: Checkpoint) -> None:
-    """Copy a checkpoint's weights into a model. Raises ``RunError`` if they do not fit or are not finite."""
+    """Copy a checkpoint's weights into a model.
+
+    Raises:
+        RunError: The weights do not fit the model or are not finite.
+    """
     own = tensors_of(model)
     tensors = read_tensors(checkpoint, MODEL, own)
     with torch.no_grad():
@@ -22,5 +26,6 @@ def load_weights(model: torch.nn.Module | TranslationModel, checkpoint: Checkpoi
 
 
 def to_bytes(tensors: Mapping[str, torch.Tensor]) -> bytes:
-    """Return tensors as safetensors bytes, as ``load_weights`` reads them; views become whole tensors on the CPU."""
+    """Return tensors as safetensors bytes."""
+    # safetensors refuses views; tied or flat parameters are views of one buffer.
     return safetensors.torch.save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})
