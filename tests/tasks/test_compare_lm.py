@@ -48,9 +48,12 @@ def test_each_place_is_a_pass_over_what_may_be_seen(runs: dict[str, Path], gpt: 
         tokenizer = read_tokenizer(opened.checkpoint)
         ids = tokenizer.encode([TEXT])[0]
         assert [place.piece for place in one.places] == tokenizer.tokens(ids)
+        starts = [i for i, piece in enumerate(tokenizer.tokens(ids)) if piece.startswith("▁") or piece == ","]
         for i, place in enumerate(one.places):
-            if name == "bert":
-                row, at = [1, *ids[:i], 4, *ids[i + 1 :], 2], i + 1
+            if name == "bert":  # all tokens of the word are masked
+                a = max(start for start in starts if start <= i)
+                b = min([start for start in starts if start > i], default=len(ids))
+                row, at = [1, *ids[:a], *[4] * (b - a), *ids[b:], 2], i + 1
             else:
                 row, at = ([1, *ids[:i]], -1) if name == "gpt" else ([1, *ids[:i:-1]], -1)
             with torch.no_grad():
@@ -61,13 +64,21 @@ def test_each_place_is_a_pass_over_what_may_be_seen(runs: dict[str, Path], gpt: 
             assert place.rank == order.index(ids[i]) + 1
             assert [guess.piece for guess in place.guesses] == tokenizer.tokens(order[:4])
             assert [g.probability for g in place.guesses] == pytest.approx(probs[order[:4]].tolist(), rel=1e-4)
-            sees = (place.before if name != "back" else "") + place.piece.replace("▁", "")
-            assert TEXT.startswith(sees) if name != "back" else place.before == ""
-            assert TEXT.endswith(place.after) and (place.after == "") == (name == "gpt" or i == len(ids) - 1)
+            if name == "bert":
+                word = tokenizer.decode([ids[a:b]])[0]
+                assert place.before + word + place.after == TEXT
+            else:
+                assert (
+                    TEXT.startswith(place.before + place.piece.replace("▁", "")) if name == "gpt" else not place.before
+                )
+                assert TEXT.endswith(place.after) and (place.after == "") == (name == "gpt" or i == len(ids) - 1)
         log_probs = [math.log(place.probability) for place in one.places]
         assert one.perplexity == pytest.approx(math.exp(-sum(log_probs) / len(log_probs)))
         assert one.n_right == sum(place.guesses[0].piece == place.piece for place in one.places)
-    assert [one.sees for one in guessed] == ["all others", "those after it" if gpt == "back" else "those before it"]
+    assert [one.sees for one in guessed] == [
+        "all other words",
+        "those after it" if gpt == "back" else "those before it",
+    ]
 
 
 @pytest.mark.parametrize(

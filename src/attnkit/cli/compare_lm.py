@@ -21,10 +21,11 @@ def command(
     device: Annotated[Literal["auto", "cpu", "cuda", "mps"], typer.Option(help="Device.")] = "auto",
     threads: Annotated[int | None, typer.Option(min=1, max=1024, help="CPU threads per operation.")] = None,
 ) -> None:
-    """Show what BERT and GPT see at each place of a sentence, and what they guess there.
+    """Compare the predictions of BERT and GPT at each position of a sentence.
 
-    BERT guesses a hidden token from all others, GPT the next one from those before it. With each token that is there
-    stands its probability, and beside it the model's own guesses. The runs may have different vocabularies.
+    BERT predicts each word, all of its tokens masked, from the words on both sides; GPT predicts the next token from
+    the previous ones. Each line gives the context, the token with its probability, and the most probable predictions.
+    The runs may have different vocabularies.
 
     \b
     Examples:
@@ -45,6 +46,6 @@ def command(
         n, pseudo = len(guessed.places), "pseudo-" if guessed.model == "BERT" else ""
         if number:
             console.result()
-        console.result(f"{guessed.model} ({guessed.run}) guesses each token from {guessed.sees}; in percent")
+        console.result(f"{guessed.model} ({guessed.run}) predicts each token from {guessed.sees}; in percent")
         console.result(console.printable(render(guessed.places, width)))
         console.result(f"  {guessed.n_right} of {n} right, {pseudo}perplexity {guessed.perplexity:.2f}")

@@ -1,7 +1,7 @@
-"""BERT and GPT on one text: what each sees at each place, and what it guesses there.
+"""BERT and GPT on one text: the context of each position, and the predictions there.
 
-BERT is asked once for each token, which is hidden alone; GPT once for the whole text, in its direction. Letters:
-T tokens of the text, V vocabulary.
+BERT takes one pass per word, all tokens of which are masked, so that no part of a word gives its rest away; GPT takes
+one pass over the text in its direction. Letters: T tokens of the text, V vocabulary.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -27,6 +28,7 @@ from attnkit.runtime.devices import set_threads
 from attnkit.tasks.language_modeling.config import MASK
 from attnkit.tasks.language_modeling.fill_mask import Predictor, refuse_longer
 from attnkit.text.tokenizer import Tokenizer
+from attnkit.text.word_boundaries import word_boundaries
 
 _BATCH_TOKENS = 4096
 
@@ -115,16 +117,23 @@ def _by_bert(opened: LoadedModel, request: CompareRequest) -> PositionPrediction
     ids = _encode(tokenizer, request, opened)
     refuse_longer(len(ids) + 2, opened.config.model.max_text_length, str(opened.path))
     predictor = Predictor(opened.model, tokenizer, opened.device)
-    rows = [[BOS_ID, *ids[:place], predictor.mask, *ids[place + 1 :], EOS_ID] for place in range(len(ids))]
+    words = _word_spans(tokenizer, ids)
+    rows = [[BOS_ID, *ids[:a], *[predictor.mask] * (b - a), *ids[b:], EOS_ID] for a, b in words]
+    masks = [list(range(a + 1, b + 1)) for a, b in words]  # after the begin token
     size = max(1, _BATCH_TOKENS // (len(ids) + 2))
     parts = [
-        predictor.probabilities(
-            rows[begin : begin + size], [[i + 1] for i in range(begin, min(begin + size, len(ids)))]
-        )
-        for begin in range(0, len(ids), size)
+        predictor.probabilities(rows[first : first + size], masks[first : first + size])
+        for first in range(0, len(words), size)
     ]
-    places = _places(tokenizer, ids, torch.cat(parts), request.top, (True, True))
-    return PositionPrediction(str(opened.path), "BERT", "all others", list(places))
+    spans = [word for word in words for _ in range(*word)]
+    places = _places(tokenizer, ids, torch.cat(parts), request.top, [(ids[:a], ids[b:]) for a, b in spans])
+    return PositionPrediction(str(opened.path), "BERT", "all other words", list(places))
+
+
+def _word_spans(tokenizer: Tokenizer, ids: list[int]) -> list[tuple[int, int]]:
+    """Return first token and end of each word."""
+    starts = np.flatnonzero(word_boundaries(tokenizer).word_starts(np.array([ids]))[0]).tolist()
+    return list(zip(starts, [*starts[1:], len(ids)], strict=True))
 
 
 @torch.inference_mode()
@@ -137,23 +146,27 @@ def _by_gpt(opened: LoadedModel, request: CompareRequest) -> PositionPrediction:
     probabilities = opened.model.head(hidden).double().softmax(-1)
     if backwards:
         probabilities = probabilities.flip(0)
-    places = _places(tokenizer, ids, probabilities, request.top, (not backwards, backwards))
+    seen = [([], ids[i + 1 :]) if backwards else (ids[:i], []) for i in range(len(ids))]
+    places = _places(tokenizer, ids, probabilities, request.top, seen)
     return PositionPrediction(str(opened.path), "GPT", f"those {'after' if backwards else 'before'} it", list(places))
 
 
 def _places(
-    tokenizer: Tokenizer, ids: list[int], probabilities: Tensor, top: int, sides: tuple[bool, bool]
+    tokenizer: Tokenizer, ids: list[int], probabilities: Tensor, top: int, seen: list[tuple[list[int], list[int]]]
 ) -> Iterator[Position]:
-    """Yield the places of a text from the probabilities (T, V) of a model that sees the sides before and after."""
+    """Yield the positions of a text from probabilities (T, V) and the ids seen before and after each of them."""
     right = probabilities.gather(1, torch.tensor(ids, device=probabilities.device)[:, None])
     ranks = ((probabilities > right).sum(1) + 1).tolist()
     best = probabilities.topk(min(top, probabilities.shape[1]), sorted=True)
     pieces = tokenizer.tokens(ids)
     for i, (own, values) in enumerate(zip(best.indices.tolist(), best.values.tolist(), strict=True)):
         guesses = [Candidate(*pair) for pair in zip(tokenizer.tokens(own), values, strict=True)]
-        space = " " if i and tokenizer.bytes_of(ids[i]).startswith(b" ") and tokenizer.config.kind != "char" else ""
-        before = tokenizer.decode([ids[:i]])[0] + space if sides[0] else ""
-        after = _raw(tokenizer, ids[i + 1 :]) if sides[1] else ""
+        left, right_ids = seen[i]
+        masked = ids[len(left)] if left else None  # the first token of the word: does it bring a space?
+        spaced = masked is not None and tokenizer.bytes_of(masked).startswith(b" ")
+        space = " " if spaced and tokenizer.config.kind != "char" else ""
+        before = tokenizer.decode([left])[0] + space if left else ""
+        after = _raw(tokenizer, right_ids)
         yield Position(before, after, pieces[i], float(right[i]), ranks[i], guesses)
 
 
