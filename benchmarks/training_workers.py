@@ -74,7 +74,7 @@ def attnkit_worker(work: Path, options: argparse.Namespace, turn: Turn) -> None:
     from attnkit.tasks.translation.data import open_prepared
     from attnkit.tasks.translation.evaluate import TranslationEvaluation, development_loss
     from attnkit.tasks.translation.task import TASK
-    from attnkit.training.flat_weights import FlatParameterStore
+    from attnkit.training.flat_optimizer import FlatParameterStore
     from attnkit.training.loop import StepRecord, fit
     from attnkit.training.state import TrainState
 

@@ -106,7 +106,7 @@ def train_in_float64(folder: Path) -> None:
     from attnkit.tasks.translation.data import open_prepared
     from attnkit.tasks.translation.evaluate import TranslationEvaluation
     from attnkit.tasks.translation.task import TASK
-    from attnkit.training.flat_weights import FlatParameterStore
+    from attnkit.training.flat_optimizer import FlatParameterStore
     from attnkit.training.loop import fit
     from attnkit.training.state import TrainState
 

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from attnkit.training.config import TrainingConfig
+from attnkit.training.flat_optimizer import FlatParameterStore
 from attnkit.training.flat_parameters import Precision
-from attnkit.training.flat_weights import FlatParameterStore
 from attnkit.training.loop import EvaluationRecord, StepRecord, TrainingJob, fit
 from attnkit.training.losses import LossTerm, linear_cross_entropy
 from attnkit.training.state import TrainState

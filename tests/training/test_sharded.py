@@ -26,7 +26,7 @@ RATES = {"embedding.weight": 0.5, "norm.bias": 0.25}
 
 def train(toy: ModuleType, ranks: ProcessGroup, folder: Path, first: int, last: int) -> dict[str, Any]:
     """Train from step ``first``, where ``folder`` has what an earlier call has left, to ``last``; leave it there."""
-    from attnkit.training.flat_weights import FlatParameterStore
+    from attnkit.training.flat_optimizer import FlatParameterStore
     from attnkit.training.fsdp import FsdpParameterStore
     from attnkit.training.state import TrainState
 

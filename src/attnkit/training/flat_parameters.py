@@ -133,7 +133,7 @@ class FlatParameters:
         return {slot.name: slot.view(flat) for slot in self._slots if slot.start < len(flat)}
 
     @contextmanager
-    def use_weights(self, flat: Tensor) -> Iterator[nn.Module]:
+    def use_buffer(self, flat: Tensor) -> Iterator[nn.Module]:
         """Let the module compute with the weights ``flat`` (laid out like ``master``); nothing is copied.
 
         For evaluation only: gradients must not be taken meanwhile.

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from attnkit.training.config import OptimizationConfig
+from attnkit.training.flat_optimizer import AdamW
 from attnkit.training.flat_parameters import FlatParameters
-from attnkit.training.optimizer import AdamW
 
 CLIP_NORM = 2.2
 CONFIG = OptimizationConfig(learning_rate=0.03, weight_decay=0.3, clip_norm=CLIP_NORM, betas=(0.8, 0.95))
@@ -154,7 +154,7 @@ def test_showing_swaps_and_restores_exactly(toy: ModuleType, precision: str) -> 
     flat = FlatParameters(model, precision)
     other = torch.randn_like(flat.master)
     before = [(p.data_ptr(), p.dtype, p.detach().clone()) for p in model.parameters()]
-    with flat.use_weights(other) as shown:
+    with flat.use_buffer(other) as shown:
         assert shown.embedding.weight.dtype == torch.float32
         assert torch.equal(shown.embedding.weight, flat.views(other)["embedding.weight"])
         assert shown.output.weight is shown.embedding.weight
