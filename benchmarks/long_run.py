@@ -51,7 +51,7 @@ SETTINGS = {
 def configure(n_steps: int) -> Any:
     """Write the corpus where it is missing, and return the configuration."""
     from attnkit.engine.resolve import resolve
-    from attnkit.text.toy.kinds import make_files
+    from attnkit.text.toy.corpus import make_files
 
     FOLDER.mkdir(parents=True, exist_ok=True)
     for name, lines in make_files("reverse", 2000, 1, n_valid=8, n_test=1).items():

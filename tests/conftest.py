@@ -303,7 +303,7 @@ def write_lines(path: Path, lines: Iterable[str]) -> Path:
 
 @pytest.fixture(scope="session")
 def workshop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
-    from attnkit.text.toy.kinds import make_files
+    from attnkit.text.toy.corpus import make_files
 
     folder = tmp_path_factory.mktemp("corpus")
     for name, lines in make_files("reverse", 160, 1, n_valid=8, n_test=40).items():

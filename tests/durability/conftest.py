@@ -124,7 +124,7 @@ SIZES: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(scope="session")
 def commands(workshop: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
-    from attnkit.text.toy.kinds import make_files
+    from attnkit.text.toy.corpus import make_files
 
     corpus = tmp_path_factory.mktemp("small-corpus")
     for name, lines in make_files("reverse", 40, 1, n_valid=2, n_test=8).items():

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from attnkit.text.toy import conjugation, english, french, phrases
-from attnkit.text.toy.adjectives import ADJECTIVES, Adjective
-from attnkit.text.toy.clauses import Clause, render_english, render_french
-from attnkit.text.toy.nouns import noun
-from attnkit.text.toy.verbs import BE, GO, INTRANSITIVE, MODALS, TRANSITIVE, Verb
+from attnkit.text.toy import morphology
+from attnkit.text.toy.agreement import Clause, Phrase, noun_phrase
+from attnkit.text.toy.english_french import PRONOUNS, you_as
+from attnkit.text.toy.lexicon import ADJECTIVES, NOUNS, VERBS, Adjective, Noun, Verb, conjugate
 
 
 @pytest.mark.parametrize(
@@ -24,11 +23,11 @@ from attnkit.text.toy.verbs import BE, GO, INTRANSITIVE, MODALS, TRANSITIVE, Ver
         ("comprendre", "comprends comprends comprend comprenons comprenez comprennent", "compris"),
         ("revenir", "reviens reviens revient revenons revenez reviennent", "revenu"),
         ("éteindre", "éteins éteins éteint éteignons éteignez éteignent", "éteint"),
-        ("poursuivre", "poursuis poursuis poursuit poursuivons poursuivez poursuivent", "poursuivi"),
+        ("suivre", "suis suis suit suivons suivez suivent", "suivi"),
     ],
 )
 def test_present_and_participle(infinitive: str, present: str, participle: str) -> None:
-    forms = conjugation.conjugate(infinitive)
+    forms = conjugate(infinitive)
     assert (" ".join(forms.present), forms.participle) == (present, participle)
 
 
@@ -47,24 +46,23 @@ def test_present_and_participle(infinitive: str, present: str, participle: str) 
         ("voir", "voyais voyais voyait voyions voyiez voyaient", "verrai verras verra verrons verrez verront"),
         ("répondre", "répondais répondais répondait répondions répondiez répondaient",
          "répondrai répondras répondra répondrons répondrez répondront"),
-        ("pleuvoir", "pleuvais pleuvais pleuvait pleuvions pleuviez pleuvaient",
-         "pleuvrai pleuvras pleuvra pleuvrons pleuvrez pleuvront"),
+        ("finir", "finissais finissais finissait finissions finissiez finissaient",
+         "finirai finiras finira finirons finirez finiront"),
     ],
 )  # fmt: skip
 def test_imperfect_and_future(infinitive: str, imperfect: str, future: str) -> None:
-    forms = conjugation.conjugate(infinitive)
+    forms = conjugate(infinitive)
     assert (" ".join(forms.imperfect), " ".join(forms.future)) == (imperfect, future)
 
 
 def test_every_verb_of_the_lexicon_conjugates() -> None:
-    for verb in (*TRANSITIVE, *INTRANSITIVE):
-        if "state" not in verb.flags:
-            assert len(conjugation.conjugate(verb.fr.split()[0]).present) == 6
+    for verb in VERBS:
+        assert len(conjugate(verb.fr.split()[0]).present) == 6
 
 
 def test_unknown_ending_is_refused() -> None:
     with pytest.raises(ValueError, match="no rule"):
-        conjugation.conjugate("xyz")
+        conjugate("xyz")
 
 
 @pytest.mark.parametrize(
@@ -73,7 +71,7 @@ def test_unknown_ending_is_refused() -> None:
      ("lire", 4, "lisez")],
 )  # fmt: skip
 def test_imperative(infinitive: str, person: int, form: str) -> None:
-    assert conjugation.imperative(infinitive, person) == form
+    assert conjugate(infinitive).imperative(person) == form
 
 
 @pytest.mark.parametrize(
@@ -89,7 +87,7 @@ def test_imperative(infinitive: str, person: int, form: str) -> None:
     ],
 )
 def test_elision_and_contraction(words: str, written: str) -> None:
-    assert french.write(words) == written
+    assert morphology.write_french(words) == written
 
 
 @pytest.mark.parametrize(
@@ -98,7 +96,22 @@ def test_elision_and_contraction(words: str, written: str) -> None:
      ("bleu", "bleus"), ("voix", "voix")],
 )  # fmt: skip
 def test_french_plural(singular: str, plural: str) -> None:
-    assert french.plural_of(singular) == plural
+    assert morphology.french_plural(singular) == plural
+
+
+@pytest.mark.parametrize(
+    ("base", "third", "past", "ing"),
+    [("look at", "looks at", "looked at", "looking at"), ("study", "studies", "studied", "studying"),
+     ("have", "has", "haved", "having"), ("watch", "watches", "watched", "watching"), ("see", "sees", "seed", "seeing"),
+     ("play", "plays", "played", "playing"), ("go", "goes", "goed", "going")],
+)  # fmt: skip
+def test_regular_english_verbs(base: str, third: str, past: str, ing: str) -> None:
+    found = morphology.third_person(base), morphology.regular_past(base), morphology.regular_ing(base)
+    assert found == (third, past, ing)
+
+
+def noun(en: str) -> Noun:
+    return next(one for one in NOUNS if one.en == en)
 
 
 def adjective(en: str, kind: str) -> Adjective:
@@ -120,50 +133,75 @@ def adjective(en: str, kind: str) -> Adjective:
         ("dress", "two", ["light blue"], True, "deux robes bleu clair"),
         ("dog", "a", ["big"], False, "un gros chien"),
         ("house", "a", ["big"], False, "une grande maison"),
-        ("horse", "all the", [], True, "tous les chevaux"),
+        ("horse", "several", [], True, "plusieurs chevaux"),
+        ("water", "some", [], False, "de la eau"),
+        ("cat", "", [], True, "les chats"),
     ],
 )
 def test_noun_phrases(en: str, determiner: str, adjectives: list[str], plural: bool, expected: str) -> None:
     chosen = noun(en)
-    found = phrases.noun_phrase(
-        chosen, determiner, plural=plural, adjectives=tuple(adjective(one, chosen.kinds[0]) for one in adjectives)
+    found = noun_phrase(
+        chosen, determiner, plural=plural, adjectives=tuple(adjective(one, chosen.kind) for one in adjectives)
     )
     assert found.fr == expected
 
 
 def verb(en: str, fr: str) -> Verb:
-    return next(one for one in (*TRANSITIVE, *INTRANSITIVE) if (one.en, one.fr) == (en, fr))
+    return next(one for one in VERBS if (one.en, one.fr) == (en, fr))
 
 
-SHE, ME, THEY = phrases.subject_pronoun(2, feminine=True), phrases.subject_pronoun(0), phrases.subject_pronoun(5)
-HER, LETTERS = phrases.object_pronoun(2, feminine=True), phrases.noun_phrase(noun("letter"), "the", plural=True)
+def pronoun(fr: str, form: str = "") -> Phrase:
+    return next(one for one in PRONOUNS if one.fr == fr and "person" in one.kinds).form(form)
+
+
+SHE, ME, THEY, LADIES = pronoun("elle"), pronoun("je"), pronoun("ils"), pronoun("elles")
+HER, THEM = pronoun("elle", "object"), pronoun("ils", "indirect")
+LETTERS = noun_phrase(noun("letter"), "the", plural=True)
+MADAM = you_as(pronoun("vous"), feminine=True, plural=False)
 
 
 @pytest.mark.parametrize(
     ("clause", "en", "fr"),
     [
-        (Clause(SHE, GO, "past"), "She went.", "Elle est allée."),
+        (Clause(SHE, verb("go", "aller"), "past"), "She went.", "Elle est allée."),
+        (Clause(LADIES, verb("leave", "partir"), "past"), "They left.", "Elles sont parties."),
+        (Clause(MADAM, verb("arrive", "arriver"), "past"), "You arrived.", "Vous êtes arrivée."),
         (Clause(ME, verb("see", "voir"), "past", "not", HER), "I did not see her.", "Je ne l'ai pas vue."),
-        (Clause(ME, verb("write", "écrire"), "past", preceding=LETTERS), "I wrote.", "J'ai écrites."),
+        (Clause(ME, verb("answer", "répondre"), "past", "not", THEM),
+         "I did not answer them.", "Je ne leur ai pas répondu."),
+        (Clause(ME, verb("write", "écrire"), "past", gap=LETTERS), "I wrote.", "J'ai écrites."),
         (Clause(SHE, verb("get up", "lever"), "past"), "She got up.", "Elle s'est levée."),
-        (Clause(THEY, verb("sit", "assis"), "past"), "They sat.", "Ils étaient assis."),
-        (Clause(SHE, verb("swim", "nager"), modal=MODALS[0], middle="not"),
-         "She cannot swim.", "Elle ne peut pas nager."),
-        (Clause(SHE, verb("eat", "manger"), "present",
-         "never", phrases.noun_phrase(noun("apple"), "some", plural=True)),
+        (Clause(THEY, verb("sit", "être assis"), "past"), "They sat.", "Ils étaient assis."),
+        (Clause(LADIES, verb("lie", "être couché"), "progressive"), "They are lying.", "Elles sont couchées."),
+        (Clause(SHE, verb("swim", "nager"), "can", "not"), "She cannot swim.", "Elle ne peut pas nager."),
+        (Clause(SHE, verb("help", "aider"), "want", "", HER), "She wants to help her.", "Elle veut l'aider."),
+        (Clause(SHE, verb("eat", "manger"), "present", "never", noun_phrase(noun("apple"), "some", plural=True)),
          "She never eats any apples.", "Elle ne mange jamais de pommes."),
-        (Clause(SHE, verb("need", "avoir besoin"), "past", "", phrases.noun_phrase(noun("bread"), "some")),
+        (Clause(SHE, verb("need", "avoir besoin"), "past", "", noun_phrase(noun("bread"), "some")),
          "She needed some bread.", "Elle avait besoin de pain."),
-        (Clause(ME, next(one for one in TRANSITIVE if one.en == "play"), "progressive",
-         "", phrases.noun_phrase(noun("piano"), "the")),
+        (Clause(ME, verb("play", "jouer"), "progressive", "", noun_phrase(noun("piano"), "the")),
          "I am playing the piano.", "Je joue du piano."),
-        (Clause(SHE, BE, "future", "", phrases.noun_phrase(noun("queen"), "a")),
+        (Clause(SHE, verb("be", "être"), "future", "", noun_phrase(noun("queen"), "a")),
          "She will be a queen.", "Elle sera une reine."),
     ],
 )  # fmt: skip
 def test_clauses(clause: Clause, en: str, fr: str) -> None:
-    assert english.write(render_english(clause) + " .") == en
-    assert french.write(render_french(clause) + " .") == fr
+    phrase = clause.phrase()
+    assert morphology.write_english(phrase.en + " .") == en
+    assert morphology.write_french(phrase.fr + " .") == fr
+
+
+@pytest.mark.parametrize(
+    ("clause", "asked"),
+    [
+        (Clause(SHE, verb("go", "aller"), "past"), "did she go"),
+        (Clause(SHE, verb("swim", "nager"), "present", "often"), "does she often swim"),
+        (Clause(THEY, verb("be", "être"), "past"), "were they"),
+        (Clause(ME, verb("sleep", "dormir"), "going"), "am I going to sleep"),
+    ],
+)
+def test_questions(clause: Clause, asked: str) -> None:
+    assert clause.phrase().form("ask").en == asked
 
 
 @pytest.mark.parametrize(
@@ -172,4 +210,4 @@ def test_clauses(clause: Clause, en: str, fr: str) -> None:
      ("where is she", "where is she"), ("I am not old", "I'm not old"), ("we cannot", "we can't")],
 )  # fmt: skip
 def test_contractions(text: str, short: str) -> None:
-    assert english.contract(text) == short
+    assert morphology.contract_english(text) == short

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from attnkit.text.toy.corpus import Kind, make_files
 from attnkit.text.toy.expressions import make_expressions
-from attnkit.text.toy.kinds import Kind, make_files
 from attnkit.text.toy.reversal import make_reversal
 from attnkit.text.toy.reviews import make_reviews
 from attnkit.text.toy.summaries import make_summaries

@@ -13,7 +13,7 @@ from attnkit.cli import console
 from attnkit.errors import UsageError
 from attnkit.io import atomic
 from attnkit.io.safe_read import file_equals
-from attnkit.text.toy.kinds import Kind, make_files
+from attnkit.text.toy.corpus import Kind, make_files
 
 
 def command(

@@ -1,89 +1,104 @@
-"""An English-French corpus from one seed, whose held-out sentences are new and half of them truly new combinations."""
+"""The toy corpora by name, as files of lines; English–French with sentences held out whose combinations are new."""
 
 from __future__ import annotations
 
 import random
 import zlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
+from typing import Literal
 
-from attnkit.text.toy.grammar import Sentence, draw
-
-# The lecture notes' examples: never in any part of the corpus, so that translating them shows something.
-NOTES_SENTENCES = ("I am a student.", "The cat sat on the mat.")
-_NOTES_KEYS = frozenset(["i am a student", "the cat sat on the mat"])
-# Their words may meet in training: the sentences are new, not their combinations.
-_NEVER_RESERVED = frozenset(["noun:cat", "noun:mat", "verb:sit", "noun:student"])
-_RESERVED_SHARE = 40  # one pair of content words in so many is kept out of training
+from attnkit.text.toy.english_french import Sampler, Sentence
+from attnkit.text.toy.expressions import make_expressions
+from attnkit.text.toy.reversal import make_reversal
+from attnkit.text.toy.reviews import make_reviews
+from attnkit.text.toy.summaries import make_summaries
 
 Pair = tuple[str, str]
+Kind = Literal["english-french", "reverse", "summary", "code", "reviews"]
+_MAKERS = {"reverse": make_reversal, "summary": make_summaries, "code": make_expressions}
+
+# The lecture notes' examples are in no part of the corpus, so that their translations are news.
+NOTES_SENTENCES = ("I am a student.", "The cat sat on the mat.")
+_NOTES_KEYS = frozenset(["i am a student", "the cat sat on the mat"])
+# The notes' words may meet in training: the sentences are new, their combinations of words are not.
+_NEVER_RESERVED = frozenset(["noun:cat", "noun:mat", "verb:sit", "noun:student"])
+_RESERVED_SHARE = 40  # one pair of content words in 40 is kept out of training
+_NOVEL_TENTHS = 6  # tenths of the held-out sentences that have a reserved pair
+
+
+def make_files(kind: Kind, n_train: int, seed: int, *, n_valid: int = 500, n_test: int = 1000) -> dict[str, list[str]]:
+    """Return the lines of each file by name: ``train.en`` and ``train.fr``, ``train.src`` and ``train.tgt``, ….
+
+    A pure function of its arguments. ``reverse`` has ``test-long`` too, longer than the training strings. ``reviews``
+    are documents and labels with a tab between them, in ``train.tsv`` and so on.
+    """
+    if kind == "reviews":
+        parts = make_reviews(seed, n_train, n_valid, n_test)
+        return {f"{name}.tsv": [f"{text}\t{label}" for text, label in rows] for name, rows in parts.items()}
+    if kind == "english-french":
+        return as_files(make_corpus(seed, n_train, n_valid, n_test).parts, ("en", "fr"))
+    return as_files(_MAKERS[kind](seed, n_train, n_valid, n_test), ("src", "tgt"))
+
+
+def as_files(parts: Mapping[str, Sequence[Pair]], endings: tuple[str, str]) -> dict[str, list[str]]:
+    """Return the lines of each file by name, one file for each side of a part.
+
+    >>> as_files({"train": [("a", "b"), ("c", "d")]}, ("en", "fr"))
+    {'train.en': ['a', 'c'], 'train.fr': ['b', 'd']}
+    """
+    return {
+        f"{name}.{ending}": [pair[side] for pair in pairs]
+        for name, pairs in parts.items()
+        for side, ending in enumerate(endings)
+    }
 
 
 @dataclass
 class Corpus:
-    """English-French pairs; ``novel`` holds the sources with two content words never together in training."""
+    """English–French pairs; ``novel`` holds the sources with a pair of content words that no training source has."""
 
-    train: list[Pair] = field(default_factory=list)
-    valid: list[Pair] = field(default_factory=list)
     test: list[Pair] = field(default_factory=list)
+    valid: list[Pair] = field(default_factory=list)
+    train: list[Pair] = field(default_factory=list)
     novel: set[str] = field(default_factory=set)
 
     @property
     def parts(self) -> dict[str, list[Pair]]:
         """The pairs by the names of their files."""
-        return {"train": self.train, "valid": self.valid, "test": self.test}
+        return {"test": self.test, "valid": self.valid, "train": self.train}
 
 
 def make_corpus(seed: int, n_train: int, n_valid: int, n_test: int) -> Corpus:
-    """Make a corpus that is a pure function of its arguments; no source occurs twice in it.
+    """Make an English–French corpus, a pure function of the arguments in which no source occurs twice.
 
-    Six held-out sentences in ten contain a reserved combination: a pair of content words, chosen by the seed, that is
-    kept out of every training sentence.
+    Six held-out sentences in ten have a reserved pair of content words: one that the seed keeps out of training.
     """
     rng = random.Random(f"english-french {seed}")
-    corpus = Corpus()
-    seen = set(_NOTES_KEYS)
-    open_parts = [_Part(corpus.test, n_test), _Part(corpus.valid, n_valid)]
-    while len(corpus.train) < n_train or any(not part.full for part in open_parts):
-        sentence = draw(rng)
+    sampler, corpus, seen = Sampler(rng), Corpus(), set(_NOTES_KEYS)
+    room: dict[tuple[str, bool], int] = {}
+    for name, size in (("test", n_test), ("valid", n_valid), ("train", n_train)):
+        n_novel = 0 if name == "train" else -(-size * _NOVEL_TENTHS // 10)
+        room |= {(name, True): n_novel, (name, False): size - n_novel}
+    while any(room.values()):
+        sentence = sampler.sentence()
         if sentence.key in seen:
             continue
         novel = has_reserved_pair(sentence, seed)
-        part = next((part for part in open_parts if part.wants(novel=novel)), None)
-        if part is not None:
-            part.take(sentence, novel=novel)
+        part = next((name for name in corpus.parts if room[name, novel]), None)
+        if part:
+            seen.add(sentence.key)
+            room[part, novel] -= 1
+            corpus.parts[part].append((sentence.en, sentence.fr))
             if novel:
                 corpus.novel.add(sentence.en)
-        elif not novel and len(corpus.train) < n_train:
-            corpus.train.append((sentence.en, sentence.fr))
-        else:
-            continue
-        seen.add(sentence.key)
     for pairs in (corpus.test, corpus.valid):
         rng.shuffle(pairs)
     return corpus
 
 
 def has_reserved_pair(sentence: Sentence, seed: int) -> bool:
-    """Tell whether two content words of a sentence form a combination that training must not see."""
+    """Tell whether two content words of a sentence form a pair that training must not see."""
     words = sorted(sentence.content - _NEVER_RESERVED)
     return any(zlib.crc32(f"{seed} {a} {b}".encode()) % _RESERVED_SHARE == 0 for a, b in combinations(words, 2))
-
-
-class _Part:
-    """A held-out part being filled: 60 % with a reserved combination, the rest without."""
-
-    def __init__(self, pairs: list[Pair], size: int) -> None:
-        self._pairs = pairs
-        self._room = {True: -(-size * 6 // 10), False: size - -(-size * 6 // 10)}
-
-    @property
-    def full(self) -> bool:
-        return not any(self._room.values())
-
-    def wants(self, *, novel: bool) -> bool:
-        return self._room[novel] > 0
-
-    def take(self, sentence: Sentence, *, novel: bool) -> None:
-        self._pairs.append((sentence.en, sentence.fr))
-        self._room[novel] -= 1

@@ -1,0 +1,171 @@
+"""Noun phrases and clauses in both languages at once, with the agreement each language asks for.
+
+Persons are numbered je 0, tu 1, il 2, nous 3, vous 4, ils 5. French is kept without elision ("le homme") until written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from attnkit.text.toy.lexicon import DETERMINERS, NUMBERS, TENSES, WORDS, Adjective, Noun, Verb, conjugate
+from attnkit.text.toy.morphology import agree, starts_with_vowel, third_person
+
+_BEFORE_VOWEL = dict(entry.split() for entry in WORDS["before vowel"])
+_FRENCH_MIDDLE = {"": "", "not": "pas", "never": "jamais", "often": "souvent", "always": "toujours"}
+_REFLEXIVES = ("me", "te", "se", "nous", "vous", "se")
+_YOUR_TU = ("ton", "ta", "tes")
+
+
+@dataclass(frozen=True)
+class Phrase:
+    """A stretch of a sentence in both languages, its content words (``noun:cat``), and what agreement asks for.
+
+    ``clitics`` are the pronouns that French puts before the verb; ``direct``: its participle agrees with them.
+    ``forms`` are other forms of the phrase (``negated``, ``bare``, ``ask``) and its parts (``subject``, ``object``).
+    """
+
+    en: str
+    fr: str
+    content: tuple[str, ...] = ()
+    person: int = 2
+    feminine: bool = False
+    plural: bool = False
+    kinds: frozenset[str] = frozenset()
+    clitics: tuple[str, ...] = ()
+    direct: bool = False
+    forms: Mapping[str, Phrase] = field(default_factory=dict)
+
+    def form(self, path: str) -> Phrase:
+        """Return a form by its dotted path (``gap.bare``), the phrase itself for an empty path."""
+        found = self
+        for name in path.split(".") if path else ():
+            found = found.forms[name]
+        return found
+
+
+def noun_phrase(
+    noun: Noun, determiner: str, *, plural: bool = False, adjectives: Sequence[Adjective] = (), you: int = 4
+) -> Phrase:
+    """Build a noun phrase: ``the``, ``old``, ``man`` → "the old man" / "le vieil homme".
+
+    An empty determiner is the English generic ("I like cats" / "J'aime les chats"). ``you`` is the person of "your":
+    1 (tu) or 4 (vous).
+    """
+    before = [_agreed(adjective, noun, plural) for adjective in adjectives if adjective.before]
+    after = [_agreed(adjective, noun, plural) for adjective in adjectives if not adjective.before]
+    fr = " ".join([*before, noun.fr_plural if plural else noun.fr, *after])
+    en = " ".join([*(adjective.en for adjective in adjectives), noun.en_plural if plural else noun.en])
+    article = _french_determiner(determiner, noun, fr, plural, you)
+    if article == "des" and before:
+        article = "de"
+    forms = {"bare": Phrase(en, fr)}
+    if determiner in ("a", "some"):
+        forms["negated"] = Phrase(f"{'any' if determiner == 'some' else 'a'} {en}", f"de {fr}")
+    if determiner == "some":
+        forms["after_de"] = Phrase(f"some {en}", fr)  # "besoin de pain": "de" swallows "du" and "des"
+    content = (f"noun:{noun.en}", *(f"adjective:{adjective.en}" for adjective in adjectives))
+    return Phrase(
+        f"{determiner} {en}".strip(), f"{article} {fr}", content, 5 if plural else 2, noun.feminine, plural, noun.kinds,
+        forms=forms,
+    )  # fmt: skip
+
+
+def _agreed(adjective: Adjective, noun: Noun, plural: bool) -> str:
+    if adjective.liaison and not noun.feminine and not plural and starts_with_vowel(noun.fr):
+        return adjective.liaison
+    return adjective.agree(feminine=noun.feminine, plural=plural)
+
+
+def _french_determiner(determiner: str, noun: Noun, fr: str, plural: bool, you: int) -> str:
+    """Return the determiner before ``fr``, whose first sound decides between ``ce`` and ``cet``, ``ma`` and ``mon``."""
+    if determiner in NUMBERS:
+        return NUMBERS[determiner]
+    mass = determiner == "some" and not plural
+    row = next(row for row in DETERMINERS if row.en[plural] == (determiner or "the") and ("mass" in row.fits) == mass)
+    forms = _YOUR_TU if (determiner, you) == ("your", 1) else row.fr
+    chosen = forms[2 if plural else noun.feminine]
+    return _BEFORE_VOWEL.get(chosen, chosen) if starts_with_vowel(fr) else chosen
+
+
+@dataclass(frozen=True)
+class Clause:
+    """A subject, a verb and what goes with them, rendered twice so that both sides say the same.
+
+    ``middle`` is "", "not", "never", "often" or "always". ``gap`` is what a relative or interrogative "que" stands for:
+    the French participle agrees with it.
+    """
+
+    subject: Phrase
+    verb: Verb
+    tense: str
+    middle: str = ""
+    after: Phrase = Phrase("", "")
+    tail: tuple[Phrase, ...] = ()
+    gap: Phrase | None = None
+
+    def phrase(self) -> Phrase:
+        """Return the clause with its forms ``ask`` and ``bare`` (no subject), and its subject, object and gap."""
+        negative = self.middle in ("not", "never")
+        after = self.after.forms.get("negated", self.after) if negative and not self.verb.preposition else self.after
+        if self.verb.preposition:
+            fr = self.after.forms.get("after_de", after).fr if self.verb.preposition == "de" else after.fr
+            after = replace(after, fr=f"{self.verb.preposition} {fr}" if fr else "")
+        ends = (after, *self.tail)
+        french = [*self.french_verb(), *(part.fr for part in ends)]
+        subject, middle = self.subject.en, self.middle
+
+        def written(english: Sequence[str], subject_fr: str) -> Phrase:
+            return Phrase(_joined([*english, *(part.en for part in ends)]), _joined([subject_fr, *french]))
+
+        asked, asked_main = self.english_verb(question=True)
+        auxiliary, main = self.english_verb()
+        whole = written([subject, auxiliary, middle, main], self.subject.fr)
+        forms = {
+            "ask": written([asked, subject, middle, asked_main], self.subject.fr),
+            "bare": written([auxiliary, middle, main], ""),
+            "subject": self.subject,
+            "object": self.after,
+        } | ({"gap": self.gap} if self.gap else {})
+        parts = (self.subject, self.after, *self.tail, *([self.gap] if self.gap else []))
+        lemma = () if self.verb.en == "be" else (f"verb:{self.verb.en}",)
+        return replace(whole, content=lemma + tuple(word for part in parts for word in part.content), forms=forms)
+
+    def english_verb(self, *, question: bool = False) -> tuple[str, str]:
+        """Return the auxiliary (maybe empty) and the main verb: ``("", "ate")``, ``("is", "eating")``."""
+        verb, person = self.verb, self.subject.person
+        if verb.en == "be" and self.tense in ("present", "past"):
+            return TENSES["progressive" if self.tense == "present" else "was_ing"].auxiliaries[person], ""
+        tense = TENSES[self.tense]
+        auxiliary = tense.auxiliaries[person]
+        main = {"base": verb.en, "ing": verb.ing}.get(tense.en, f"{tense.en} {verb.en}")
+        if auxiliary not in ("do", "does", "did") or question or self.middle == "not":
+            return auxiliary, main
+        return "", {"did": verb.past, "does": third_person(main), "do": main}[auxiliary]
+
+    def french_verb(self) -> list[str]:
+        """Return the words from "ne" to the end of the verb: ``["ne", "la", "ai", "pas", "vue", ""]``."""
+        verb, person, form = self.verb, self.subject.person, TENSES[self.tense].fr
+        head, _, rest = verb.fr.partition(" ")
+        forms = conjugate(head)
+        if "agrees" in verb.flags:
+            rest = agree(rest, feminine=self.subject.feminine, plural=self.subject.plural)
+        ne, middle = "ne" if self.middle in ("not", "never") else "", _FRENCH_MIDDLE[self.middle]
+        clitics = [*([_REFLEXIVES[person]] if verb.reflexive else []), *self.after.clitics]
+        if form == "perfect" and "stative" in verb.flags:
+            form = "imperfect"
+        if form == "perfect":
+            moved = verb.reflexive or "movement" in verb.flags
+            # After être the participle agrees with the subject, after avoir with a direct object before the verb.
+            agrees = self.subject if moved else self.gap or (self.after if self.after.direct else Phrase("", ""))
+            participle = agree(forms.participle, feminine=agrees.feminine, plural=agrees.plural)
+            finite = conjugate("être" if moved else "avoir").present[person]
+            return [ne, *clitics, finite, middle, participle, rest]
+        tables = {"present": forms.present, "imperfect": forms.imperfect, "future": forms.future}
+        if form in tables:
+            return [ne, *clitics, tables[form][person], middle, rest]
+        return [ne, conjugate(form).present[person], middle, *clitics, head, rest]
+
+
+def _joined(words: Sequence[str]) -> str:
+    return " ".join(word for word in words if word).replace("can not", "cannot")

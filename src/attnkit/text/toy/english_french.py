@@ -1,0 +1,397 @@
+"""English–French sentences: a sampler of the synchronous grammar in ``english_french.txt``."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import TypeVar
+
+from attnkit.text.toy.agreement import Clause, Phrase, noun_phrase
+from attnkit.text.toy.lexicon import (
+    DETERMINERS,
+    GRAMMAR,
+    NOUNS,
+    NUMBERS,
+    TENSES,
+    WORDS,
+    Noun,
+    Verb,
+    adjectives_for,
+    conjugate,
+    nouns_of,
+    verbs_of,
+)
+from attnkit.text.toy.morphology import contract_english, english_plural, french_plural, write_english, write_french
+from attnkit.text.toy.rules import Side, Slot, alternatives, clause_parts
+
+T = TypeVar("T")
+Words = frozenset[str]
+MIN_TOKENS, MAX_TOKENS = 3, 20
+_TOKEN = re.compile(r"\w+(?:-\w+)*'?|[^\w\s]")
+_KINDS = frozenset[str]().union(*(noun.kinds for noun in NOUNS))
+_OWNED = frozenset(WORDS["owned"])
+_COLORS = ("white", "black", "brown", "gray", "red", "blue", "green", "yellow")
+_MIDDLES = ("", "not", "never", "often", "always")
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """A sentence in both languages and its content words (``noun:cat``).
+
+    ``key`` is the English without contractions, capitals and final mark: sentences with one key are the same.
+    """
+
+    en: str
+    fr: str
+    content: frozenset[str]
+    key: str
+
+
+def _read_pronouns() -> tuple[Phrase, ...]:
+    found = []
+    for line in WORDS["pronouns"]:
+        en, en_object, fr, direct, indirect, stressed, person, *features = line.split()
+        kinds = frozenset(["pronoun", "thing" if "thing" in features else "person"])
+        plain = Phrase(en, fr, (), int(person), "feminine" in features, "plural" in features, kinds)
+        forms = {
+            "object": replace(plain, en=en_object, fr="", clitics=(direct,), direct=True),
+            "indirect": replace(plain, en=en_object, fr="", clitics=(indirect,)),
+            "stressed": replace(plain, en=en_object, fr=stressed),
+            "please": Phrase("please", "s'il te plaît" if fr == "tu" else "s'il vous plaît"),
+        }
+        found.append(replace(plain, forms=forms))
+    return tuple(found)
+
+
+PRONOUNS = _read_pronouns()
+_TU, _VOUS = (pronoun for pronoun in PRONOUNS if pronoun.en == "you")
+
+
+class Sampler:
+    """Draws the sentences of the grammar; every choice comes from one generator."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
+        self._you = self._subject = _VOUS
+        self._verb = verbs_of("does")[0]
+        self._builders: dict[str, Callable[[Words, Phrase | None], Phrase]] = {
+            "noun": lambda words, _: self.describe(self.pick(_nouns(words)), words),
+            "name": lambda *_: self._name(),
+            "you": lambda *_: self._you,
+            "pronoun": self._pronoun,
+            "couple": self._couple,
+            "object": self._object,
+            "adjective": self._adjective,
+            "peer": self._peer,
+            "profession": self._profession,
+            "number": self._number,
+            "imperative": self._imperative,
+            "infinitive": self._infinitive,
+            "vocative": self._vocative,
+        }
+
+    def sentence(self) -> Sentence:
+        """Draw a sentence of 3 to 20 tokens on either side."""
+        while True:
+            self._you = _VOUS
+            phrase = self.expand("sentence")
+            en = contract_english(phrase.en) if self.chance(0.3) else phrase.en
+            key = write_english(phrase.en).lower().rstrip(".!?")
+            found = Sentence(write_english(en), write_french(phrase.fr), frozenset(phrase.content), key)
+            if all(MIN_TOKENS <= len(_TOKEN.findall(text)) <= MAX_TOKENS for text in (found.en, found.fr)):
+                return found
+
+    def chance(self, probability: float) -> bool:
+        """Return True with the given probability."""
+        return self.rng.random() < probability
+
+    def pick(self, options: Sequence[T], weights: Sequence[float] | None = None) -> T:
+        """Return one of the options, by weight if weights are given."""
+        return self.rng.choices(options, weights)[0] if weights else self.rng.choice(options)
+
+    def expand(
+        self, symbol: str, words: Words = frozenset(), of: Phrase | None = None, thing: Phrase | None = None
+    ) -> Phrase:
+        """Draw a phrase for a symbol: a builder of this class, a clause, or one of the alternatives of a rule."""
+        if symbol in self._builders:
+            return self._builders[symbol](words, of)
+        if symbol in GRAMMAR["clauses"]:
+            return self._clause(symbol, words, of, thing)
+        sides = self.pick(*alternatives(symbol))
+        given = {"of": of, "object": thing}
+        return self._write(sides, words, {name: phrase for name, phrase in given.items() if phrase})
+
+    def _write(self, sides: tuple[Side, Side], words: Words, drawn: dict[str, Phrase]) -> Phrase:
+        """Fill the slots of a rule; a rule of one slot stands for that slot, and the words narrow it too."""
+        alone = sides[0] == sides[1] and len(sides[0]) == 1
+        content: tuple[str, ...] = ()
+        for slot in (part for half in sides for part in half if isinstance(part, Slot)):
+            if slot.label not in drawn:
+                found: dict[str, Phrase] = {name: drawn[name] for name in ("of", "object") if name in drawn}
+                found |= {name: _at(drawn, path) for name, path in slot.references.items()}
+                wanted = slot.words | words if alone else slot.words
+                drawn[slot.label] = self.expand(slot.symbol, wanted, found.get("of"), found.get("object"))
+                content += drawn[slot.label].content
+            if alone:
+                return drawn[slot.label].form(slot.path)
+
+        def half_of(half: Side, name: str) -> list[Phrase]:
+            found = [
+                drawn[part.label].form(part.path) if isinstance(part, Slot) else Phrase(part, part) for part in half
+            ]
+            return [phrase.forms.get(name, phrase) for phrase in found]
+
+        def filled(name: str) -> Phrase:
+            english, french = (half_of(half, name) for half in sides)
+            base = next((phrase for phrase in english if phrase.clitics), Phrase("", ""))
+            texts = "".join(phrase.en for phrase in english), "".join(phrase.fr for phrase in french)
+            return replace(base, en=texts[0], fr=texts[1], content=content, forms={})
+
+        whole = filled("")
+        changed = any("negated" in drawn[part.label].forms for part in sides[0] if isinstance(part, Slot))
+        return replace(whole, forms={"negated": filled("negated")}) if changed else whole
+
+    def _clause(self, name: str, words: Words, of: Phrase | None, thing: Phrase | None) -> Phrase:
+        who, group, complement = clause_parts(name)
+        verb = self.pick([verb for verb in verbs_of(group) if _fits(verb, words, of, thing)])
+        subject = self._draw_subject(who, verb, words, of)
+        tense = self._tense(verb, words)
+        middle = "" if "positive" in words else self._middle(verb, tense)
+        self._verb, self._subject = verb, subject
+        after, gap = Phrase("", ""), None
+        if thing:
+            after = pronoun_for(thing).form("object")
+        elif words & {"gap", "many"}:
+            nouns = [n for n in nouns_of(verb.objects) if n.en_plural or "gap" in words]
+            gap = self.describe(self.pick(nouns), frozenset(["the", "plain", "plural" if "many" in words else ""]))
+        elif complement and not words & {"what", "whom", "open"}:
+            after = self._write(complement, words, {"s": subject})
+        self._subject = subject
+        tail = () if "plain" in words else self._tail(verb, tense, middle)
+        return Clause(subject, verb, tense, middle, after, tail, gap).phrase()
+
+    def _draw_subject(self, who: str, verb: Verb, words: Words, of: Phrase | None) -> Phrase:
+        """Draw a subject: that of the clause ``of`` itself ("same"), a pronoun for it, or a new one."""
+        if of:
+            whose = of.forms.get("subject", of)
+            return whose if "same" in words else pronoun_for(whose)
+        if who != "agent":
+            return self.expand(who)
+        if "person" in verb.subjects and (len(verb.subjects) == 1 or self.chance(0.75)):
+            return self.expand("someone")
+        noun = self.pick(_nouns(verb.subjects - {"person"}))
+        return self.describe(noun, frozenset(["definite"] if self.chance(0.8) else []))
+
+    def _tense(self, verb: Verb, words: Words) -> str:
+        weights = {name: tense.weight for name, tense in TENSES.items()}
+        if "stative" in verb.flags:
+            weights = {name: tense.stative_weight for name, tense in TENSES.items()}
+            if "ing" in verb.flags:
+                weights |= {"progressive": 3, "was_ing": 1}
+        allowed = [tense for tense in weights if tense in words] or [
+            tense
+            for tense in weights
+            if not (tense in ("progressive", "was_ing") and "instant" in verb.flags)
+            and not (tense == "present" and "same" in verb.flags)
+        ]
+        return self.pick(allowed, [weights[tense] for tense in allowed])
+
+    def _middle(self, verb: Verb, tense: str) -> str:
+        if tense == "present" and "stative" not in verb.flags:
+            return self.pick(_MIDDLES, (4, 2, 2, 3, 2))
+        never = 3 if tense in ("past", "future") and "stative" not in verb.flags else 0
+        return self.pick(_MIDDLES[:3], (82, 15, never))
+
+    def _tail(self, verb: Verb, tense: str, middle: str) -> tuple[Phrase, ...]:
+        """Close a clause with place, company or manner, and time: always when the present is a habit."""
+        tail = [self.expand(self.pick(verb.adverbials))] if verb.adverbials and self.chance(0.45) else []
+        habit = tense == "present" and middle in ("", "not")
+        time = TENSES[tense].times
+        if time and "stative" not in verb.flags and (habit or (middle != "never" and self.chance(0.35))):
+            tail.append(self.expand(f"time_{time}"))
+        return tuple(tail)
+
+    def describe(self, noun: Noun, words: Words = frozenset()) -> Phrase:
+        """Give a noun a number, a determiner and, one time in three, adjectives.
+
+        ``words``: "the", "definite" (no "a", "some", numbers), "new" (only those), "singular", "plural", "plain" (no
+        adjective).
+        """
+        rarely = not noun.kinds.isdisjoint(("kin", "place", "surface"))
+        plural = bool(noun.en_plural) and "singular" not in words
+        plural = plural and ("plural" in words or self.chance(0.1 if rarely else 0.28))
+        determiner = "the" if "the" in words else self._determiner(noun, words, plural)
+        adjectives = [
+            adjective
+            for adjective in adjectives_for(noun.kinds)
+            # "mon beau père" is the father-in-law, "grand grand-père" a mistake.
+            if adjective.masculine not in noun.fr and ("kin" not in noun.kinds or adjective.masculine != "beau")
+        ]
+        described = bool(adjectives) and "plain" not in words and self.chance(0.3)
+        chosen = [self.pick(adjectives)] if described else []
+        colors = [adjective for adjective in adjectives if adjective.en in _COLORS]
+        if colors and chosen and chosen[0].before and self.chance(0.4):
+            chosen.append(self.pick(colors))
+        found = noun_phrase(noun, determiner, plural=plural, adjectives=chosen, you=self._you.person)
+        if determiner == "the" and "thing" in noun.kinds and "the" not in words and self.chance(0.15):
+            owner, bare = self._name(), found.form("bare").en
+            found = replace(found, en=f"{owner.en} 's {bare}", fr=f"{found.fr} de {owner.fr}")
+        return found
+
+    def _determiner(self, noun: Noun, words: Words, plural: bool) -> str:
+        owned = not noun.kinds.isdisjoint(_OWNED)
+        mass = not noun.en_plural and "kin" not in noun.kinds
+        weights: dict[str, float] = {}
+        for row in DETERMINERS:
+            en, indefinite = row.en[plural], "indefinite" in row.fits
+            fitting = en and (owned if row.fits == "owned" else "kin" not in noun.kinds)
+            if fitting and (mass if "mass" in row.fits else not (mass and indefinite)):
+                weights[en] = 0 if ("definite" if indefinite else "new") in words else row.weight
+        if plural and "kin" not in noun.kinds and "definite" not in words:
+            weights |= dict.fromkeys(NUMBERS, 0.25)
+        return self.pick(tuple(weights), tuple(weights.values()))
+
+    def _name(self) -> Phrase:
+        text, gender = self.pick(WORDS["names"]).split()
+        return Phrase(text, text, feminine=gender == "f", kinds=frozenset(["person"]))
+
+    def _pronoun(self, words: Words, of: Phrase | None) -> Phrase:
+        """Draw I, he, she, we, you or they; "other": not the person of the clause's subject."""
+        options = [p for p in PRONOUNS if "person" in p.kinds and p.en != "you" and (p.fr != "elles")] + [self._you]
+        if "other" in words:
+            here = self._subject.person
+            options = [p for p in options if p.person % 3 != here % 3 or {p.person, here} in ({2, 5}, {5, 2})]
+        return self.pick(options)
+
+    def _couple(self, words: Words, of: Phrase | None) -> Phrase:
+        first = self._name()
+        second = self.expand("host")
+        return self._joined([first, second])
+
+    def _joined(self, parts: Sequence[Phrase]) -> Phrase:
+        """Join phrases into a list; it is feminine only when every member is."""
+        en, fr = (" , ".join(texts[:-1]) for texts in ([p.en for p in parts], [p.fr for p in parts]))
+        content = tuple(word for part in parts for word in part.content)
+        return Phrase(f"{en} and {parts[-1].en}", f"{fr} et {parts[-1].fr}", content, 5, all(p.feminine for p in parts),
+                      True, parts[0].kinds)  # fmt: skip
+
+    def _object(self, words: Words, of: Phrase | None) -> Phrase:
+        """Draw what the verb is done to: a noun, a pronoun for a person, a list, or a kind of thing ("I like cats")."""
+        verb, nouns = self._verb, _nouns(self._verb.objects)
+        modes = words & {"definite"}
+        if "person" in verb.objects and not words & {"thing", "take"}:
+            if self.chance(0.35):
+                return self._pronoun(frozenset(["other"]), None).form("indirect" if verb.preposition else "object")
+            if self.chance(0.25):
+                return self._name()
+        noun = self.pick(nouns)
+        if "generic" in verb.flags:
+            if self.chance(0.5):
+                return noun_phrase(noun, "", plural=bool(noun.en_plural))
+            return self.describe(noun, frozenset(["definite"]))
+        if verb.en in ("buy", "sell", "find", "eat", "lose", "see") and not words and self.chance(0.15):
+            sample = self.rng.sample([noun for noun in nouns if "kin" not in noun.kinds], self.pick((2, 3), (3, 1)))
+            return self._joined([noun_phrase(item, "a" if item.en_plural else "some") for item in sample])
+        return self.describe(noun, modes | (frozenset(["definite"]) if "thing" in words else frozenset()))
+
+    def _adjective(self, words: Words, of: Phrase | None) -> Phrase:
+        """Draw an adjective for the noun ``of``; "graded": one that can be compared."""
+        assert of is not None
+        fitting = adjectives_for(of.kinds)
+        adjective = self.pick([a for a in fitting if a.comparative or "graded" not in words])
+        fr = adjective.agree(feminine=of.feminine, plural=of.plural)
+        content = (f"adjective:{adjective.en}",)
+        return Phrase(adjective.en, fr, content, forms={"comparative": Phrase(adjective.comparative, fr, content)})
+
+    def _peer(self, words: Words, of: Phrase | None) -> Phrase:
+        """Draw what ``of`` can be compared with: another of its class."""
+        assert of is not None
+        if "person" in of.kinds:
+            return self.expand("host")
+        own = {content.removeprefix("noun:") for content in of.content}
+        group = next(noun.kind for noun in nouns_of(of.kinds) if noun.en in own)
+        others = [noun for noun in NOUNS if noun.kind == group and noun.en not in own]
+        return self.describe(self.pick(others), frozenset(["definite"]))
+
+    def _profession(self, words: Words, of: Phrase | None) -> Phrase:
+        assert of is not None
+        en, masculine, feminine = self.pick(WORDS["professions"]).split()
+        fr = feminine if of.feminine else masculine
+        return Phrase(
+            english_plural(en) if of.plural else f"a {en}", french_plural(fr) if of.plural else fr, (f"noun:{en}",)
+        )
+
+    def _number(self, words: Words, of: Phrase | None) -> Phrase:
+        return Phrase(*self.pick(tuple(NUMBERS.items())))
+
+    def _imperative(self, words: Words, of: Phrase | None) -> Phrase:
+        """Draw a command to the one addressed, or to us ("we")."""
+        verbs = verbs_of("gives" if "gives" in words else "does")
+        self._verb = self.pick([v for v in verbs if not v.flags - {"take", "same"} and not v.preposition])
+        fr = conjugate(self._verb.fr).imperative(3 if "we" in words else self._you.person)
+        return Phrase(self._verb.en, fr, (f"verb:{self._verb.en}",))
+
+    def _infinitive(self, words: Words, of: Phrase | None) -> Phrase:
+        self._verb = self.pick([v for v in verbs_of("does") if not v.flags - {"take", "same"} and not v.preposition])
+        return Phrase(self._verb.en, self._verb.fr, (f"verb:{self._verb.en}",))
+
+    def _vocative(self, words: Words, of: Phrase | None) -> Phrase:
+        """Draw whom the sentence addresses, which decides between tu and vous and what agrees with them."""
+        en, _, right = self.pick(WORDS["vocatives"]).partition(" = ")
+        words_fr = right.split()
+        features = {word for word in words_fr if word in ("tu", "vous", "feminine", "plural")}
+        self._you = you_as(_TU if "tu" in features else _VOUS, "feminine" in features, "plural" in features)
+        return Phrase(en, " ".join(word for word in words_fr if word not in features))
+
+
+def you_as(pronoun: Phrase, feminine: bool, plural: bool) -> Phrase:
+    """Give "you" the gender and number of whom it addresses, in all forms of the pronoun."""
+    forms = {name: replace(form, feminine=feminine, plural=plural) for name, form in pronoun.forms.items()}
+    return replace(pronoun, feminine=feminine, plural=plural, forms=forms)
+
+
+def pronoun_for(phrase: Phrase) -> Phrase:
+    """Return the pronoun that stands for a phrase: it, le or la for a thing, they, ils or elles for several."""
+    if "pronoun" in phrase.kinds:
+        return phrase
+    thing = "person" not in phrase.kinds and not phrase.plural
+    features = (phrase.person, phrase.feminine, phrase.plural, thing)
+    found = next(p for p in PRONOUNS if (p.person, p.feminine, p.plural, "thing" in p.kinds) == features)
+    return replace(found, kinds=phrase.kinds | {"pronoun"})
+
+
+def _at(drawn: dict[str, Phrase], path: str) -> Phrase:
+    label, _, rest = path.partition(".")
+    return drawn[label].form(rest)
+
+
+@cache
+def _nouns(words: Words) -> tuple[Noun, ...]:
+    """Return the nouns of the kinds among the words: counted ones for "plural", no "my brother" for "new" and "the"."""
+    found = nouns_of(words & _KINDS)
+    return tuple(
+        noun
+        for noun in found
+        if (noun.en_plural or "plural" not in words) and ("kin" not in noun.kinds or not words & {"new", "the"})
+    )
+
+
+def _fits(verb: Verb, words: Words, of: Phrase | None, thing: Phrase | None) -> bool:
+    """Tell whether a verb can have the subject and the object that a rule wants."""
+    subject = of.forms.get("subject", of).kinds if of else frozenset[str]()
+    if subject and "any" not in verb.subjects and subject.isdisjoint(verb.subjects):
+        return False
+    if "dated" in words and "stative" in verb.flags:
+        return False
+    if words & {"progressive", "was_ing"} and verb.flags & {"stative", "instant"}:
+        return False
+    if thing:
+        return not (thing.kinds.isdisjoint(verb.objects) or verb.preposition or verb.flags & {"stative", "take"})
+    if words & {"thing", "gap", "what", "many", "take"}:
+        plain = "person" not in verb.objects and not verb.preposition and not verb.flags & {"stative", "movement"}
+        counted = "many" not in words or any(noun.en_plural for noun in nouns_of(verb.objects))
+        return plain and counted and ("take" not in words or "take" in verb.flags)
+    return "whom" not in words or ("person" in verb.objects and not verb.preposition)
