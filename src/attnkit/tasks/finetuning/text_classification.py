@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -57,8 +56,6 @@ from attnkit.tasks.finetuning.text_classification_data import (
     prepare_texts,
     texts_of,
 )
-from attnkit.text.labeled_text import LabeledTable
-from attnkit.text.lines import count_lines
 from attnkit.text.vocabulary import train_vocabulary
 from attnkit.training.losses import LossTerm
 
@@ -179,11 +176,9 @@ class TextClassificationTask(Task[TextClassifyConfig, PreparedTexts, SequenceCla
         source = None if init_from is None else RunFolder(init_from).checkpoint()[0]
         if source is not None:
             refuse_misfit(source, config)
-        paths = [Path(name) for name in config.data.files]
-        tables, known = LabeledTables(config.data), _given_labels(config, source)
+        tables, known = LabeledTables(config.data, SAMPLE), _given_labels(config, source)
         labels = tables.labels if known is None else inherited_labels(known, tables.labels, config.data.files[0])
-        samples = [list(islice(LabeledTable(path), SAMPLE)) for path in paths]
-        counts = [count_lines(path) - 1 for path in paths]
+        samples, counts = list(tables.samples.values()), list(tables.n_lines.values())
         lines = [line for sample in samples for line in sample]
         given = provided_tokenizer(config, source)
         tokenizer = given or train_vocabulary(texts_of(lines), config.vocabulary)

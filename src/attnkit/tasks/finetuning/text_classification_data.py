@@ -91,13 +91,16 @@ class PreparedTexts:
 class LabeledTables:
     """The lines of a run's files, read as often as they are asked for, and all labels that they have."""
 
-    def __init__(self, data: TextsConfig) -> None:
+    def __init__(self, data: TextsConfig, n_sampled: int = 0) -> None:
+        """Read all labels; keep the first ``n_sampled`` training lines of each file in ``samples``."""
         self.paths = [Path(name) for name in data.files]
         self.valid_paths = [Path(name) for name in data.valid_files or ()]
         self.counts = {"blank": 0, "held_out": 0, "repeats_of_held_out": 0}
         self.columns: dict[Path, Columns] = {}
         """Of each file, as it is read."""
-        labels, total = count_labels((line.label or "" for _, line in self._read(self.paths)), "text", data.files[0])
+        self.n_lines = dict.fromkeys(self.paths, 0)
+        self.samples: dict[Path, list[LabeledText]] = {path: [] for path in self.paths}
+        labels, total = count_labels(self._first_pass(n_sampled), "text", data.files[0])
         self.labels = Labels(labels=sorted(labels), columns=list(self.columns[self.paths[0]].taken))
         self._held_out: set[int] = set()
         if not self.valid_paths:
@@ -106,6 +109,14 @@ class LabeledTables:
         if not self.valid:
             where = str(self.valid_paths[0]) if self.valid_paths else None
             raise DataError("no text is left to validate on", where=where, help="give --dev a file that has some")
+
+    def _first_pass(self, n_sampled: int) -> Iterator[str]:
+        """Yield the labels of all training lines, counting these."""
+        for path, line in self._read(self.paths):
+            self.n_lines[path] += 1
+            if self.n_lines[path] <= n_sampled:
+                self.samples[path].append(line)
+            yield line.label or ""
 
     def lines(self) -> Iterator[LabeledText]:
         """Yield the lines to train on, counting what is left out."""
