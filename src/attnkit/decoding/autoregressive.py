@@ -1,6 +1,6 @@
-"""Independent walks through the vocabulary: what greedy search and sampling have in common.
+"""Token-by-token decoding without competition between hypotheses: greedy search and sampling.
 
-Letters: B sentences, N walks per sentence, V words.
+Letters: B sentences, N hypotheses per sentence, V vocabulary.
 """
 
 from __future__ import annotations
@@ -39,10 +39,11 @@ def decode_step_by_step(
     totals = torch.zeros(n_sentences, n_walks, device=batch.device)
     prev = torch.full((n_sentences, 1), BOS_ID, device=batch.device)
     for step in range(max(batch.limits)):
-        logits = ensemble.logits(prev, rules)
+        logits = ensemble.logits(prev, rules)  # (B, N, V); N is 1 at the first step
         history.record_attention(ensemble.attention, n_walks)
         if logits.shape[1] < n_walks:
             logits = logits.expand(-1, n_walks, -1).contiguous()
+        # Before masking: a score is the model's own log-probability. Greedy search without scores skips the softmax.
         log_probs = ensemble.log_probs(logits) if config.scores or config.sampling else None
         rules.mask_scores(logits, step)
         words = pick(logits, step, history.alive)
@@ -53,7 +54,7 @@ def decode_step_by_step(
             totals.fill_(torch.nan)
         else:
             totals += log_probs.gather(-1, words[..., None])[..., 0].masked_fill_(over, 0)
-        flat = numbers * logits.shape[-1] + words
+        flat = numbers * logits.shape[-1] + words  # (B, N): hypothesis · V + token
         ending = (words == EOS_ID) & ~over
         if step + 1 in last_steps:
             ending |= (limits == step + 1)[:, None] & ~over
@@ -69,6 +70,7 @@ def decode_step_by_step(
                 words, flat, limits, over, totals = words[rows], flat[rows], limits[rows], over[rows], totals[rows]
         history.append(flat)
         if step == 0 and n_walks > 1:
+            # The first step ran one row per sentence: every hypothesis starts from it.
             ensemble.reorder_beams(torch.zeros_like(words))
         rules.advance(torch.zeros_like(words) if step == 0 else None, words)
         prev = words

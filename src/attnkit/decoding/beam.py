@@ -26,15 +26,15 @@ def beam_search(
     """Search with K beams into the history, and into a tree where there is one. Returns the vocabulary's size."""
     rules = Constraints(config, batch)
     limits, last_steps = torch.tensor(batch.limits, device=batch.device), set(batch.limits)
-    prev = torch.full((len(limits), 1), BOS_ID, device=batch.device)
+    prev = torch.full((len(limits), 1), BOS_ID, device=batch.device)  # (B, 1): all beams are equal at first
     scores = torch.zeros(len(limits), 1, device=batch.device)
     n_ended = torch.zeros(len(limits), dtype=torch.long, device=batch.device)
     for step in range(max(batch.limits)):
-        log_probs = ensemble.log_probs(ensemble.logits(prev, rules))
+        log_probs = ensemble.log_probs(ensemble.logits(prev, rules))  # (B, K, V)
         history.record_attention(ensemble.attention)
         rules.mask_logits(log_probs, step)
         vocab_size = log_probs.shape[-1]
-        end_scores = log_probs[..., EOS_ID] + scores
+        end_scores = log_probs[..., EOS_ID] + scores  # (B, K)
         # At most K of the 2K best end, so the best K that go on are found without the ends.
         log_probs[..., EOS_ID] = -torch.inf
         # One beam is enough as long as every sentence's next word is forced.
@@ -43,7 +43,8 @@ def beam_search(
         if tree is not None:
             going = n_ended < config.beam_size
             tree.expand(history.alive[going], log_probs[going], scores[going], n_beams)
-        scores, flat = topk_continuations(log_probs, scores, n_beams)
+        scores, flat = topk_continuations(log_probs, scores, n_beams)  # both (B, K); flat is beam · V + token
+        # Most steps end nothing: one comparison spares them the ranking.
         if step + 1 in last_steps or bool((end_scores >= scores[:, -1:]).any()):
             last = limits == step + 1
             totals, endings, ends = _ranked(end_scores, scores, flat, vocab_size)
@@ -53,6 +54,7 @@ def beam_search(
                 tree.finish_rows(history.alive, chosen, endings, totals, vocab_size)
             # Where no beam goes on there is nothing left to wait for.
             n_ended += chosen.sum(1) + config.beam_size * (last | (scores[:, 0] == -torch.inf))
+            # Finished sentences leave the batch, rounded so that shapes seldom change.
             rows = active_rows(n_ended >= config.beam_size)
             if rows is not None:
                 if not len(rows):
@@ -61,7 +63,7 @@ def beam_search(
                     part.select_rows(rows)
                 scores, flat, limits, n_ended = scores[rows], flat[rows], limits[rows], n_ended[rows]
         history.append(flat)
-        parents = flat // vocab_size
+        parents = flat // vocab_size  # (B, K)
         prev = flat - parents * vocab_size
         if widen:
             ensemble.reorder_beams(parents)
@@ -77,6 +79,7 @@ def _ranked(end_scores: Tensor, scores: Tensor, flat: Tensor, vocab_size: int) -
     n_ends = end_scores.shape[1]
     ends = torch.arange(n_ends, device=flat.device) * vocab_size + EOS_ID
     both, flats = torch.cat([end_scores, scores], 1), torch.cat([ends.expand(len(flat), -1), flat], 1)
+    # Sorted by index first: the stable sort by score then keeps ties in that order.
     order = flats.argsort(-1)
     order = order.gather(1, both.gather(1, order).sort(dim=-1, descending=True, stable=True).indices)
     order = order[:, : scores.shape[1]]

@@ -48,7 +48,7 @@ class Ensemble:
         found, short = [], self.shortlist
         words = prev if short is None else short.words[prev]
         for i, model in enumerate(self.models):
-            hidden, self.states[i] = model.step(words, self.states[i])
+            hidden, self.states[i] = model.step(words, self.states[i])  # (B, K, D)
             logits = model.head(hidden) if short is None else short.mask_unlisted(model.head(hidden, short.words))
             if self._widens and logits.dtype != torch.float32:
                 logits = self._scratch(f"logits {i}", logits).copy_(logits)
@@ -57,7 +57,8 @@ class Ensemble:
             return found[0]
         if len({logits.shape for logits in found}) > 1:
             raise ValueError("the models of an ensemble must share their target vocabulary")
-        log_probs = torch.stack([logits.log_softmax(-1) for logits in found])
+        log_probs = torch.stack([logits.log_softmax(-1) for logits in found])  # (models, B, K, V)
+        # log of the mean of probabilities, not the mean of logs
         return log_probs.logsumexp(0).sub_(math.log(len(found)))
 
     def log_probs(self, logits: Tensor) -> Tensor:

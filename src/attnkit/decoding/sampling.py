@@ -75,9 +75,9 @@ def draw(logits: Tensor, noise: Tensor, top_k: int, top_p: float) -> Tensor:
     vocab_size = logits.shape[-1]
     if top_k:
         values, words = topk(logits, min(top_k, vocab_size))
-        probs = values.softmax(-1, dtype=torch.float64)
+        probs = values.softmax(-1, dtype=torch.float64)  # (N, top_k), descending
     else:
-        norm = logits.double().logsumexp(-1, keepdim=True)
+        norm = logits.double().logsumexp(-1, keepdim=True)  # (N, 1)
         n_sorted = min(_FIRST_GUESS, vocab_size)
         while True:
             values, words = topk(logits, n_sorted)
@@ -93,7 +93,7 @@ def draw(logits: Tensor, noise: Tensor, top_k: int, top_p: float) -> Tensor:
 
 def _invert(probs: Tensor, noise: Tensor) -> Tensor:
     """Return the index per row of probs (N, M), of any positive sum, at which its running sum passes the noise (N,)."""
-    sums = probs.cumsum(-1, dtype=torch.float64)
+    sums = probs.cumsum(-1, dtype=torch.float64)  # (N, M)
     # Noise stays 2**-52 below 1, so the product stays below the total, and a word without probability is never met.
     index = torch.searchsorted(sums, noise[:, None] * sums[:, -1:], right=True)[:, 0]
     return index.clamp_(max=probs.shape[-1] - 1)  # reached only by numbers that are none

@@ -40,7 +40,7 @@ def topk_continuations(log_probs: Tensor, scores: Tensor, n: int) -> tuple[Tenso
     n_sentences, _, vocab_size = log_probs.shape
     if vocab_size <= 2 * GROUP:
         return topk((log_probs + scores[..., None]).flatten(1), n)
-    peaks = _group_maxima(log_probs)
+    peaks = _group_maxima(log_probs)  # (B, K, groups)
     n_groups = peaks.shape[-1]
     n_chosen = min(n, n_groups * scores.shape[1])
     groups = topk((peaks + scores[..., None]).flatten(1), n_chosen)[1]
@@ -65,7 +65,7 @@ def argmax(logits: Tensor) -> Tensor:
     """Return the index of the highest of each row of logits (..., V), the lowest index among equals."""
     if logits.shape[-1] <= 2 * GROUP:
         return logits.argmax(-1)
-    group = _group_maxima(logits).argmax(-1, keepdim=True)
+    group = _group_maxima(logits).argmax(-1, keepdim=True)  # (..., 1)
     words = group * GROUP + torch.arange(GROUP, device=logits.device)
     # A short last group repeats its last word, which then never is the first of the equals.
     words = words.clamp_(max=logits.shape[-1] - 1)

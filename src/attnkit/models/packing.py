@@ -66,10 +66,10 @@ class PackedLayout:
         if n_whole == n_rows:
             return PackedLayout.unpacked(n_rows)
         mixed = passages[n_whole:]
-        mask = (mixed[:, :, None] == mixed[:, None, :])[:, None]
+        mask = (mixed[:, :, None] == mixed[:, None, :])[:, None]  # (rows, 1, T, T): block diagonal
         at = torch.arange(length, device=passages.device)
         begins = F.pad(passages[:, 1:] != passages[:, :-1], (1, 0), value=True)
-        first = torch.where(begins, at, 0).cummax(dim=1).values
+        first = torch.where(begins, at, 0).cummax(dim=1).values  # (rows, T): where each token's passage starts
         return PackedLayout(n_rows, n_whole, mask, at - first, bounds)
 
     def to(self, device: torch.device | str) -> PackedLayout:
@@ -101,6 +101,7 @@ class PositionEmbedding(nn.Module):
         """Return x (B, T, D) with its positions: 0, 1, ..., or places (B, T)."""
         if not self.sinusoidal and self.table is None:
             return x
+        # The table is read once and indexed: sinusoids are never computed per packed row.
         n = x.shape[1]
         rows = sinusoids(0, n, like=x) if self.table is None else self.table(0, n)
         return x + (rows if places is None else F.embedding(places, rows))
@@ -137,6 +138,7 @@ class SelfAttentionContext(nn.Module):
         else:
             together = AttentionScope(layout.mask, self.causal, bias)
         alone = AttentionScope(None, self.causal, bias)
+        # Positions restart with every passage, so packed and unpacked rows give equal scores.
         turn = self.rotation(0, x.shape[1], x, layout.positions) if self.rotary else None
 
         def mix(heads: HeadGroups, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
@@ -158,7 +160,7 @@ class SelfAttentionContext(nn.Module):
     def _as_bias(self, x: Tensor, layout: PackedLayout, bias: Tensor | None) -> Tensor | None:
         """Return causality, mask and bias as one bias, -inf where nothing is seen; None where all of it is nothing."""
         if layout.mask is not None:
-            shut = x.new_zeros(layout.n_rows, 1, *layout.mask.shape[2:])
+            shut = x.new_zeros(layout.n_rows, 1, *layout.mask.shape[2:])  # (B, 1, T, T); unmixed rows stay 0
             shut[layout.n_unmixed :].masked_fill_(~layout.mask, -math.inf)
         elif self.causal:
             shut = x.new_zeros(x.shape[1], x.shape[1])

@@ -96,7 +96,7 @@ class RecurrentDecoder(nn.Module):
 
     def prepare(self, outputs: Tensor, mask: Tensor | None, summary: Tensor) -> EncodedSource:
         """Return the source for encoder outputs (B, S, d), their mask (B, S) and a summary (B, d)."""
-        values = outputs.unsqueeze(1)
+        values = outputs.unsqueeze(1)  # (B, 1, S, d): attention expects a head dimension
         keys = values if self.align is None else self.align.prepare(values)
         return EncodedSource(values, keys, None if mask is None else mask[:, None, None, :], summary.unsqueeze(1))
 
@@ -110,8 +110,8 @@ class RecurrentDecoder(nn.Module):
         """Return features (B, T, D) of all steps, for embedded words (B, T, D) and the layers' first states (B, d)."""
         if self.looks_first or self.feeds:
             return self._unroll(words, source, self.begin(layers))
-        summary = source.summary.expand(-1, words.shape[1], -1)
-        hidden = torch.cat([words, summary], dim=-1) if self.gives_context else words
+        summary = source.summary.expand(-1, words.shape[1], -1)  # (B, T, d)
+        hidden = torch.cat([words, summary], dim=-1) if self.gives_context else words  # (B, T, D + d) or (B, T, D)
         for index, (layer, state) in enumerate(zip(self.layers, layers, strict=True)):
             assert isinstance(layer, nn.RNNBase)
             hidden, _ = run_layer(layer, self.dropout(hidden) if index else hidden, state)
@@ -129,9 +129,10 @@ class RecurrentDecoder(nn.Module):
 
     def _unroll(self, words: Tensor, source: EncodedSource, memory: DecoderCarry) -> Tensor:
         """Return features (B, T, D) step by step; what no step waits for is computed before or after the loop."""
+        # W [y; c; f] is a sum of products: the tokens' part of all steps is one product outside the loop.
         gates, given_weights = self._share_of_words(words)
         tops, contexts, features = [], [], []
-        for gate in torch.split(gates, 1, dim=1):
+        for gate in torch.split(gates, 1, dim=1):  # each (B, 1, G · d)
             top, context, memory, _ = self._advance(gate, given_weights, source, memory)
             if self.feeds:
                 features.append(self._read(None, top, context))
@@ -145,6 +146,7 @@ class RecurrentDecoder(nn.Module):
 
     def _share_of_words(self, words: Tensor) -> tuple[Tensor, list[Tensor]]:
         """Return the words' part of the first layer's input product (B, T, G*d), and the weights of its other parts."""
+        # G gates per cell: 1 for Elman's, 3 for the GRU, 4 for the LSTM.
         weights = weights_of(self.layers[0])
         word_weight, *given_weights = torch.split(weights.input, [self.d_model, *self.d_given], dim=1)
         return F.linear(words, word_weight, weights.input_bias), given_weights
@@ -156,12 +158,13 @@ class RecurrentDecoder(nn.Module):
 
         Returns the top h (B, K, d), the context (B, K, d), the memory after the step and attention weights (B, K, S).
         """
-        context, alignment = source.summary, None
+        context, alignment = source.summary, None  # (B, 1, d)
         if self.looks_first:
+            # Bahdanau et al. 2015: the query is the top state before this step.
             context, alignment = self._attend(memory.layers[-1][0], source)
         given = ([context] if self.gives_context else []) + ([] if memory.fed is None else [memory.fed])
         for part, weight in zip(given, given_weights, strict=True):
-            gates = gates + F.linear(part, weight)
+            gates = gates + F.linear(part, weight)  # (B, K, G · d)
         states: list[CellState] = []
         for layer, state in zip(self.layers, memory.layers, strict=True):
             weights = weights_of(layer)
@@ -170,6 +173,7 @@ class RecurrentDecoder(nn.Module):
             states.append(self.step_cell(gates, F.linear(state[0], weights.hidden, weights.hidden_bias), state))
         top = states[-1][0]
         if self.looks_last:
+            # Luong et al. 2015: the query is the top state after this step.
             context, alignment = self._attend(top, source)
         return top, context.expand_as(top), DecoderCarry(tuple(states), memory.fed), alignment
 
@@ -177,7 +181,13 @@ class RecurrentDecoder(nn.Module):
         """Return context (B, T, d) and weights (B, T, S) for queries (B, T, d)."""
         assert self.align is not None
         context, weights = attend_prepared(
-            query.unsqueeze(1), source.keys, source.values, self.align, self.distribute, source.mask
+            # (B, 1, T, d) queries against (B, 1, S, d) keys
+            query.unsqueeze(1),
+            source.keys,
+            source.values,
+            self.align,
+            self.distribute,
+            source.mask,
         )
         return context.squeeze(1), weights.squeeze(1)
 

@@ -52,9 +52,9 @@ class Embedding(nn.Module):
 
     def embed_at(self, ids: Tensor, start: int, stop: int) -> Tensor:
         """Return (B, K, D) for ids (B, K) at positions start..stop; one position serves all K beams."""
-        x = F.embedding(ids, self.words.weight) * self.scale
+        x = F.embedding(ids, self.words.weight) * self.scale  # (B, T, D), times √D: Vaswani et al. 2017, 3.4
         if self.sinusoidal:
-            x = x + sinusoids(start, stop, like=x)
+            x = x + sinusoids(start, stop, like=x)  # (T, D), the same for the whole batch
         elif self.positions is not None:
             x = x + self.positions(start, stop)
         return x
@@ -68,6 +68,7 @@ class TransformerSelfAttention(nn.Module):
         self.causal, self.dropout = causal, config.attention_dropout
         self.rotary = config.positions == "rotary"
         self.d_head = config.d_model // config.n_heads
+        # One bias serves all layers of a stack, as in T5 (Raffel et al. 2020) and ALiBi (Press et al. 2022).
         self.bias: AlibiBias | RelativeBias | None = None
         if config.positions == "alibi":
             self.bias = AlibiBias(config.n_heads)
@@ -82,6 +83,7 @@ class TransformerSelfAttention(nn.Module):
         mix = self._mix(x, None if mask is None else mask[:, None, None, :], seen)
         if not self.rotary:
             return mix
+        # Rotation acts on queries and keys, never on values (Su et al. 2021).
         turn = self.rotation(0, x.shape[1], x)
         return lambda heads, query, keys, values: mix(heads, turn(query), turn(keys), values)
 
@@ -91,6 +93,7 @@ class TransformerSelfAttention(nn.Module):
             return lambda heads, query, keys, values: sparse_attention(query, keys, values, pattern, mask, own_bias)
         if pattern is not None:
             at = torch.arange(x.shape[1], device=x.device)
+            # Recorded weights need the dense form: the pattern becomes a mask (T, T).
             visible = pattern.sees(at[:, None], at[None, :])
             mask = visible if mask is None else visible & mask
         bias = None if own_bias is None else own_bias(distances(x.shape[1], x.device))
@@ -102,10 +105,11 @@ class TransformerSelfAttention(nn.Module):
 
     def step(self, x: Tensor, state: TransformerState) -> list[Mix]:
         """Return each layer's mix for one step over x (B, K, D), and open the state's slots for it."""
-        distance = state.begin_step(x.shape[1])
+        distance = state.begin_step(x.shape[1])  # (n_slots,): how far back each cached key is
         if self.bias is not None:
             state.add_bias(self.bias(distance))
         if self.pattern is not None:
+            # Distances are 0 or negative: a key's position is the query's plus its distance.
             visible = self.pattern.sees(state.n_steps, state.n_steps + distance)
             state.add_bias(torch.zeros_like(distance, dtype=torch.float32).masked_fill_(~visible, -math.inf)[None])
         mixes: list[Mix] = [partial(state.self_attend, layer) for layer in range(state.n_layers)]
@@ -135,6 +139,7 @@ class Encoder(nn.Module):
         own = self.own(x, src_mask, seen)
         for layer in self.layers:
             x = layer(x, own)
+        # Pre-norm leaves the residual stream unnormalised; post-norm layers end with a norm of their own.
         memory: Tensor = self.norm(x)
         return memory
 
@@ -171,9 +176,9 @@ class Decoder(nn.Module):
         own_seen, cross_seen = seen or (None, None)
         x: Tensor = self.embedding(tgt_in)
         own = self.own(x, None, own_seen)
-        scope = AttentionScope(None if src_mask is None else src_mask[:, None, None, :])
+        scope = AttentionScope(None if src_mask is None else src_mask[:, None, None, :])  # (B, 1, 1, S)
         mix = attend_within(scope, self.dropout if self.training else 0.0, cross_seen)
-        parts = self.project(memory).unbind(0)
+        parts = self.project(memory).unbind(0)  # 2 L tensors (B, H, S, d)
         for i, layer in enumerate(self.layers):
             x = layer(x, own, partial(mix, keys=parts[2 * i], values=parts[2 * i + 1]))
         features: Tensor = self.norm(x)
@@ -181,7 +186,7 @@ class Decoder(nn.Module):
 
     def step(self, prev: Tensor, state: TransformerState) -> Tensor:
         """Return features (B, K, D) after the words prev (B, K)."""
-        x = self.embedding.embed_at(prev, state.n_steps, state.n_steps + 1)
+        x = self.embedding.embed_at(prev, state.n_steps, state.n_steps + 1)  # (B, K, D)
         for i, (layer, own) in enumerate(zip(self.layers, self.own.step(x, state), strict=True)):
             x = layer(x, own, partial(state.cross_attend, i))
         state.end_step()
@@ -242,9 +247,10 @@ class Transformer(nn.Module):
         self, src: Tensor, src_mask: Tensor | None, n_beams: int, max_length: int, record: bool = False
     ) -> TransformerState:
         """Encode the sources once and project their keys and values for all layers."""
+        # Without a mask the fused kernel takes its faster path; the check waits for the device once per batch.
         if src_mask is not None and bool(src_mask.all()):
             src_mask = None
-        memory = self.decoder.project(self.encoder(src, src_mask))
+        memory = self.decoder.project(self.encoder(src, src_mask))  # (2 L, B, H, S, d), per sentence, not per beam
         if self.fused:
             return DecodingState(memory, src_mask, n_beams, max_length, record)
         beams = BeamSlots(len(src), n_beams, max_length, torch.float32, memory.device)

@@ -26,6 +26,7 @@ class AdamW:
         self._config = config
         self.exp_avg = torch.zeros_like(flat.gradient)
         self.exp_avg_sq = torch.zeros_like(flat.gradient)
+        # On the device, so that a step never waits for the host.
         self._steps = [torch.zeros((), device=flat.gradient.device) for _ in flat.parts]
         self.n_updates = 0
 
@@ -37,6 +38,7 @@ class AdamW:
 
     def clip(self, norm: float) -> None:
         """Scale the gradient, whose norm is ``norm``, down to ``clip_norm`` if it is larger (Pascanu et al. 2013)."""
+        # The norm comes from outside: rank 0's serves all, so that rounding cannot part the ranks.
         limit = self._config.clip_norm
         if limit is not None and norm > limit:
             self._flat.gradient.mul_(limit / norm)
@@ -53,6 +55,7 @@ class AdamW:
                 [self.exp_avg[span]],
                 [self.exp_avg_sq[span]],
                 [],
+                # one tensor per group: the fused kernel reads the step for its bias correction
                 [step],
                 fused=True,
                 amsgrad=False,
@@ -105,6 +108,7 @@ class FlatParameterStore(FlatParameters):
     @contextmanager
     def use_weights(self, tensors: Mapping[str, Tensor]) -> Iterator[nn.Module]:
         """Let the model compute with other weights."""
+        # The whole model once more: only evaluation with other weights pays for it.
         flat = torch.zeros_like(self.master)
         for name, view in self.views(flat).items():
             view.copy_(tensors[name])

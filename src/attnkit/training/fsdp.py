@@ -28,7 +28,7 @@ ENTRIES = ("hidden", "hidden_at")
 
 
 class FsdpParameterStore:
-    """Weights and moments as ``Weights`` has it. The process group must be there; building it shards the model.
+    """``ParameterStore`` with a shard per rank. The process group must exist; building the store shards the model.
 
     Every rank must compute equally often: the ranks gather what each of them needs together.
 

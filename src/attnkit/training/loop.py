@@ -180,6 +180,7 @@ def _train_step(job: TrainingJob, state: TrainState, started: float, feed: Prefe
         torch.manual_seed(int(np.random.SeedSequence([job.seed, state.step, i, job.rank]).generate_state(1)[0]))
         objective: Tensor | None = None
         for name, term in job.loss(batch).items():
+            # Padding batches only equalize the number of passes over ranks: their gradient is multiplied by 0.
             share = term.weight / max(1, step.counts[name]) if i < n_counted else 0.0
             part = term.total * share
             reported = term.total if term.reported is None else term.reported
@@ -189,8 +190,10 @@ def _train_step(job: TrainingJob, state: TrainState, started: float, feed: Prefe
             objective.backward()  # type: ignore[no-untyped-call]
         state.weights.accumulate_grads()
     state.weights.all_reduce_grads(job.reduce)
+    # The device still computes: reading the next batch now hides its cost.
     feed.prefetch(after)
     totals = _all_reduce_stats(job, state, sums, started)
+    # All ranks see the same totals, so all of them skip or none does.
     applied = math.isfinite(totals.objective) and math.isfinite(totals.norm)
     if applied:
         state.weights.update(rate, totals.norm)
@@ -224,7 +227,8 @@ def _all_reduce_stats(job: TrainingJob, state: TrainState, local: list[Tensor], 
     device = state.weights.device
     norm = state.weights.grad_norm()  # rank 0's is taken
     norm = norm if job.rank == 0 else torch.zeros_like(norm)
-    dtype = torch.float32 if device.type == "mps" else torch.float64
+    dtype = torch.float32 if device.type == "mps" else torch.float64  # Apple GPUs have no float64
+    # A sum over ranks: more than 0 if any rank wants to stop.
     stop = float(job.stop is not None and job.stop())
     minutes = (job.clock() - started) / 60 if job.rank == 0 else 0.0
     mine = torch.tensor([stop, minutes], dtype=dtype).to(device)

@@ -107,6 +107,7 @@ class _ChunkedGradients:
     def smooth(self, label_smoothing: float) -> None:
         """Subtract smoothing / V from the gradient of every logit: an outer product, so no pass over (N, V)."""
         hidden, weight, _ = self.inputs
+        # Softmax and target are in the chunked pass already: only -smoothing / V per logit is left.
         share = label_smoothing / len(weight)
         if self.hidden is not None:
             self.hidden.sub_((share * weight.sum(0, dtype=self.wide)).to(self.dtype))
@@ -175,7 +176,7 @@ def _softmax_pass(gradients: _ChunkedGradients, targets: Tensor, on_target: floa
     for span in _chunks(len(hidden), rows):
         n = span.stop - span.start
         logits = gradients.logits(span, narrow[:n])
-        column = targets[span, None]
+        column = targets[span, None]  # (n, 1)
         chosen[span] = logits.gather(1, column).squeeze(1)
         highest = logits.amax(1)
         in_place = logits.dtype == gradients.wide

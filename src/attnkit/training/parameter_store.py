@@ -1,4 +1,4 @@
-"""What the training loop asks of the weights, however they lie: all on each rank, or a share on each."""
+"""Protocol between the training loop and the parameters: replicated on each rank, or sharded over ranks."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ class ParameterStore(Protocol):
 
     @property
     def model(self) -> nn.Module:
-        """What is trained."""
+        """The trained model."""
         ...
 
     @property
     def device(self) -> torch.device:
-        """Where it is."""
+        """Device of parameters and gradient."""
         ...
 
     @property
     def n_updates(self) -> int:
-        """Updates taken, on which the correction of moments depends."""
+        """Optimizer updates taken; the bias correction depends on it."""
         ...
 
     def accumulate_grads(self) -> None:
@@ -75,7 +75,7 @@ class ParameterStore(Protocol):
         ...
 
     def restore(self, model: Mapping[str, Tensor], optimizer: Mapping[str, Tensor], n_updates: int) -> None:
-        """Take what ``tensors`` returned, whose shapes fit, when a checkpoint was made."""
+        """Copy in what ``tensors`` returned when the checkpoint was saved; shapes fit already."""
         ...
 
 

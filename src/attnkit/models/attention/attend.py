@@ -38,7 +38,7 @@ def attend_prepared(
     mask: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Return context and weights for keys that align.prepare has seen: a decoder prepares them once per sentence."""
-    weights = AttentionFunction(align, distribute).weights(query, prepared, AttentionScope(mask))
+    weights = AttentionFunction(align, distribute).weights(query, prepared, AttentionScope(mask))  # (B, H, T, S)
     return weights @ values, weights
 
 
@@ -63,9 +63,10 @@ class AttentionFunction(NamedTuple):
     def weights(self, query: Tensor, prepared: Tensor, scope: AttentionScope) -> Tensor:
         """Return the weights (B, H, T, S) within a scope, the scores having been shifted by its bias."""
         if self.distribute is normalize and scope.bias is None and isinstance(self.align, AlignmentModule):
+            # Sums of tiny scores underflow: numerators relative to the largest give the same weights.
             allowed = scope.allowed(query.shape[-2], prepared.shape[-2], query.device)
             return normalize(self.align.relative(query, prepared, allowed), query, allowed).to(query.dtype)
-        scores = self.align.score(query, prepared)
+        scores = self.align.score(query, prepared)  # (B, H, T, S)
         if scope.bias is not None:
             scores = scores + scope.bias
         weights = self.distribute(scores, query, scope.allowed(query.shape[-2], scores.shape[-1], query.device))
@@ -81,6 +82,7 @@ class AttentionFunction(NamedTuple):
         """
         if self.distribute is softmax and isinstance(self.align, ScaledDot):
             return scaled_dot(query, keys, values, scope, dropout)
+        # Associativity: φ(q)ᵀ(Σ φ(k) vᵀ) needs no T × S weights (Katharopoulos et al. 2020, eq. 5).
         if self.distribute is normalize and isinstance(self.align, Kernel) and not dropout and _is_linear(scope):
             return linear_attention(query, keys, values, self.align.feature_map, scope.mask, scope.causal)
         weights = self.weights(query, self.align.prepare(keys), scope)

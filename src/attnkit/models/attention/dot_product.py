@@ -34,15 +34,16 @@ class Similarity(AlignmentModule):
         if self.kind in ("euclidean", "gaussian"):
             scores = self._by_distance(query, prepared)
         else:
-            scores = self._turned(query) @ prepared.transpose(-1, -2)
+            scores = self._turned(query) @ prepared.transpose(-1, -2)  # (B, H, T, S)
         return scores if self.strength == 1.0 else scores * self.strength
 
     def relative(self, query: Tensor, prepared: Tensor, mask: Tensor | None) -> Tensor:
         """Return the gaussian over that of the nearest key in sight, so that keys far away are not all 0."""
         if self.kind != "gaussian" or not prepared.shape[-2]:
             return self.score(query, prepared)
-        squares = _distances(query, prepared).square()
+        squares = _distances(query, prepared).square()  # (B, H, T, S)
         seen = squares.detach() if mask is None else squares.detach().masked_fill(~mask, math.inf)
+        # Detached: normalisation cancels the shift, and its gradient with it.
         nearest = seen.amin(-1, keepdim=True)
         nearest = nearest.masked_fill(nearest == math.inf, 0.0)
         # A hidden key may be nearer, and its exponential infinite.
@@ -56,6 +57,7 @@ class Similarity(AlignmentModule):
 
     def _turned(self, x: Tensor) -> Tensor:
         if self.kind == "pearson":
+            # Pearson's correlation is the cosine of centred vectors.
             x = x - x.mean(-1, keepdim=True)
         return F.normalize(x, dim=-1) if self.kind in ("cosine", "pearson") else x
 
@@ -166,7 +168,7 @@ class Kernel(AlignmentModule):
 
     def score(self, query: Tensor, prepared: Tensor) -> Tensor:
         """Return φ(q)·φ(k); it may underflow to zeros for long vectors, where ``relative`` does not."""
-        features, scale = self.feature_map.scaled(query)
+        features, scale = self.feature_map.scaled(query)  # (B, H, T, m), (B, H, T, 1)
         key_features, key_scale = prepared[..., :-1], prepared[..., -1:]
         scores = (features @ key_features.transpose(-1, -2)) * (scale + key_scale.transpose(-1, -2)).exp()
         return scores.to(query.dtype)
@@ -182,6 +184,7 @@ class Kernel(AlignmentModule):
         key_features, scale = prepared[..., :-1], prepared[..., -1:].transpose(-1, -2)
         if mask is not None:
             scale = scale.masked_fill(~mask, -math.inf)
-        top = scale.amax(-1, keepdim=True)
+        top = scale.amax(-1, keepdim=True)  # (B, H, T or 1, 1)
+        # -inf - -inf would be NaN where every key is masked.
         finite = top.masked_fill(top == -math.inf, 0.0)
         return (features @ key_features.transpose(-1, -2)) * (scale - finite).exp()

@@ -62,7 +62,7 @@ class Concat(AlignmentModule):
     def score(self, query: Tensor, prepared: Tensor) -> Tensor:
         """Return w·act(W[q; k] + b); builds (B, H, T, S, d_hidden)."""
         asked = map_heads(query, self.both.weight[..., : self.d_query])
-        inner = asked.unsqueeze(-2) + prepared.unsqueeze(-3)
+        inner = asked.unsqueeze(-2) + prepared.unsqueeze(-3)  # (B, H, T, 1, d') + (B, H, 1, S, d')
         return weighted_sum(self.activation(inner), self.weight, self.n_heads)
 
 
@@ -89,7 +89,7 @@ class Deep(AlignmentModule):
 
     def score(self, query: Tensor, prepared: Tensor) -> Tensor:
         """Return w·E⁽ᴸ⁻¹⁾ + bᴸ; builds (B, H, T, S, d_hidden) for every layer."""
-        inner = self.query(query).unsqueeze(-2) + prepared.unsqueeze(-3)
+        inner = self.query(query).unsqueeze(-2) + prepared.unsqueeze(-3)  # (B, H, T, S, d_hidden)
         inner = self.activation(inner) + per_head(self.first_bias, self.n_heads, 5)
         for layer in self.layers:
             inner = self.activation(layer(inner))
@@ -109,7 +109,7 @@ class Location(AlignmentModule):
         last = n_keys if at is None else at + 1
         if last > n_rows:
             raise ValueError(f"location attention knows {n_rows} positions; the sentence needs {last}")
-        rows = self.table[:, :n_keys] if at is None else self.table[:, at : at + 1]
+        rows = self.table[:, :n_keys] if at is None else self.table[:, at : at + 1]  # (H, S, d_query)
         return rows.expand(*keys.shape[:-1], -1)
 
     def score(self, query: Tensor, prepared: Tensor) -> Tensor:
@@ -132,12 +132,12 @@ class Feature(AlignmentModule):
     def prepare(self, keys: Tensor, at: int | None = None) -> Tensor:
         """Return the scores of the keys, (B, H, S, 1)."""
         first, second = (function(keys, at) for function in self.features)
-        inner = self.first(first) + self.second(second)
+        inner = self.first(first) + self.second(second)  # (B, H, S, d_hidden): no query, so no T
         return weighted_sum(self.activation(inner), self.weight, self.n_heads).unsqueeze(-1)
 
     def score(self, query: Tensor, prepared: Tensor) -> Tensor:
         """Return the keys' scores, the same for every query."""
-        return prepared.transpose(-1, -2).expand(*query.shape[:-1], -1)
+        return prepared.transpose(-1, -2).expand(*query.shape[:-1], -1)  # a view (B, H, T, S)
 
 
 def _identity(keys: Tensor, at: int | None) -> Tensor:

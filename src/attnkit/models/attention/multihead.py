@@ -26,7 +26,7 @@ class MultiHeadAttention(nn.Module):
     values of the memory are computed once for all layers, elsewhere.
 
     >>> attention = MultiHeadAttention(32, 4, alignment=["scaled_dot", "scaled_dot", "additive", "general"])
-    >>> attention(torch.randn(2, 7, 32), looking(Scope(causal=True))).shape
+    >>> attention(torch.randn(2, 7, 32), attend_within(AttentionScope(causal=True))).shape
     torch.Size([2, 7, 32])
     """
 
@@ -56,11 +56,11 @@ class MultiHeadAttention(nn.Module):
         With places (N,) of the flattened rows, only what stands there is projected back: (N, D).
         """
         batch, length, width = x.shape
-        parts = split_heads(self.projection(x), self.n_parts, self.n_heads)
+        parts = split_heads(self.projection(x), self.n_parts, self.n_heads)  # (n_parts, B, H, T, d)
         context = mix(self.heads, *parts.unbind(0))  # (B, H, T, d)
         # One copy mends order and precision.
         merged = context.transpose(1, 2).to(x.dtype, memory_format=torch.contiguous_format)
-        merged = merged.reshape(batch, length, width)
+        merged = merged.reshape(batch, length, width)  # (B, T, D)
         y: Tensor = self.output(merged if places is None else take(merged, places))
         return y
 
@@ -83,6 +83,6 @@ def initialise_parts(projection: nn.Linear) -> None:
     """
     width = projection.in_features
     for first in range(0, projection.out_features, width):
-        block = projection.weight.data[first : first + width]
+        block = projection.weight.data[first : first + width]  # (D, D)
         nn.init.xavier_uniform_(block, gain=2**-0.5)
     nn.init.zeros_(projection.bias)
