@@ -105,7 +105,7 @@ class TransformerSelfAttention(nn.Module):
 
     def step(self, x: Tensor, state: TransformerState) -> list[Mix]:
         """Return each layer's mix for one step over x (B, K, D), and open the state's slots for it."""
-        distance = state.begin_step(x.shape[1])  # (n_slots,): how far back each cached key is
+        distance = state.begin_step(x.shape[1])  # (1, C): key step minus query step, for C cache slots
         if self.bias is not None:
             state.add_bias(self.bias(distance))
         if self.pattern is not None:
