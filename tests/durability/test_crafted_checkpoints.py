@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from attnkit.tasks.translation.config import TranslationConfig
 
 NEWEST = "run/checkpoints/step-12/"
-UNFIT, SENSELESS, UNUSABLE = "weights do not fit the configuration", "makes no sense", "cannot be used"
+UNFIT, SENSELESS, UNUSABLE = "weights do not fit the configuration", "invalid ", "cannot be used"
 BOMB = "a: &a [x, x, x, x, x, x, x, x]\n" + "".join(
     f"{chr(98 + i)}: &{chr(98 + i)} [{', '.join([f'*{chr(97 + i)}'] * 8)}]\n" for i in range(12)
 )
@@ -118,7 +118,9 @@ CASES = [
     ),
     Case("aliases without end", lambda s: s.sign("config.yaml", BOMB), "translate last", 4, SENSELESS),
     Case("5,000 brackets", lambda s: s.sign("config.yaml", "[" * 5000), "score 12", 4, SENSELESS),
-    Case("a configuration that is a list", lambda s: s.sign("config.yaml", "- 1"), "translate last", 4, "no mapping"),
+    Case(
+        "a configuration that is a list", lambda s: s.sign("config.yaml", "- 1"), "translate last", 4, "not a mapping"
+    ),
     Case("an empty configuration", lambda s: (s.sign("config.yaml", ""), s.remove("run/best")), "init", 4, "mapping"),
     Case("a configuration in Latin-1", lambda s: s.sign("config.yaml", b"a: \xe9"), "translate last", 4, "not UTF-8"),
     Case("a configuration of 2 MB", lambda s: s.sign("config.yaml", "#" * (2 << 20)), "translate last", 4, "more than"),
@@ -216,7 +218,7 @@ def test_a_configuration_that_no_checkpoint_could_hold_is_refused_at_the_start(
         list(train(TrainRequest(shards(config, 1300, "x" * 900, "y" * 900), run)))
     assert "joining the text files" in str(caught.value.help)
     monkeypatch.setattr("attnkit.config.plain.MAX_NODES", 20)
-    with pytest.raises(UsageError, match=r"could not be read again: .* more than 20 values"):
+    with pytest.raises(UsageError, match=r"could not be read back: .* more than 20 values"):
         list(train(TrainRequest(workshop.configure(seed=211), run)))  # whose text nobody has parsed before
     assert not run.exists()
 

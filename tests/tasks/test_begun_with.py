@@ -65,7 +65,7 @@ def test_other_weights_are_another_run(workshop: Any, trained: Path, other: Path
         list(train(TrainRequest(workshop.configure(limits__max_steps=5), run, init_from=other)))
     events = list(train(TrainRequest(workshop.configure(limits__max_steps=5), run, init_from=source)))
     assert [event.text for event in events if isinstance(event, WarningEvent)] == [
-        f"there is no run {source}; this one goes on with what it holds"
+        f"no such run: {source}; resuming without it"
     ]
 
 

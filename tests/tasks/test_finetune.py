@@ -229,7 +229,7 @@ def test_a_classifier_of_which_no_columns_are_known_takes_both_kinds() -> None:
         assert inherited_labels(older, found, "here") == found
     with pytest.raises(DataError, match="does not know the label 'c'"):
         inherited_labels(older, Labels(labels=["a", "c"]), "here")
-    with pytest.raises(RunError, match=r"labels.json makes no sense"):
+    with pytest.raises(RunError, match=r"invalid labels.json"):
         Labels.parse(b'{"format": "attnkit labels", "labels": ["a", "b"], "columns": ["label"]}', "here")
 
 

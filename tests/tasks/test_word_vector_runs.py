@@ -174,7 +174,7 @@ def test_text_that_changed_and_text_that_is_gone(text: Path, tmp_path: Path) -> 
 
     shutil.rmtree(shorter.path / "data")
     own.write_bytes(text.read_bytes())
-    with pytest.raises(RunError, match="not the one this run was trained on"):
+    with pytest.raises(RunError, match="differs from the text that this run was trained on"):
         work_off(shorter)
 
 

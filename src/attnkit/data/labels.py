@@ -49,7 +49,7 @@ class Labels(BaseModel, extra="forbid", strict=True):
                 raise ValueError("a label stands twice")
             return found
         except (ValidationError, ValueError) as error:
-            raise RunError("labels.json makes no sense", where=where) from error
+            raise RunError("invalid labels.json", where=where) from error
 
 
 def check_known_labels(known: Labels, found: Iterable[str], where: str, noun: str = "label") -> None:

@@ -1,6 +1,6 @@
-"""What the text files of a checkpoint say, checked: its configuration and its state. Knows no torch.
+"""Read and validate the text files of a checkpoint: configuration, state and labels. Torch-free.
 
-A manifest proves that a file is what was saved, not that it makes sense: a run folder may come from anywhere.
+The manifest proves that a file is unchanged, not that its content is valid. A run folder may come from a stranger.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from attnkit.errors import RunError, UsageError
 
 MAX_CONFIG_BYTES = 1 << 20
 MAX_STATE_BYTES = 1 << 24
-"""Bytes; some 100,000 evaluations."""
+"""Bytes: room for some 100,000 evaluations."""
 TEXT_FILES = ("tokenizer.json", "tokenizer.target.json", "labels.json", "vectors.json")
-"""What a checkpoint may hold besides configuration, state and weights."""
+"""Files of a checkpoint besides configuration, state and weights."""
 
 Count = Annotated[int, Field(ge=0, le=2**53)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
@@ -65,14 +65,14 @@ class _State(BaseModel, extra="forbid", strict=True):
 class _Averaged(BaseModel, extra="forbid", strict=True):
     averaged: list[Count]
     metrics: Scores
-    """None where nobody took them."""
+    """Empty if the average was not evaluated."""
 
 
 def check_serializable(config: BaseModel) -> None:
-    """Refuse a configuration that no checkpoint may hold, before there is one that nobody could read again.
+    """Check that a configuration can be read back from a checkpoint.
 
     Raises:
-        UsageError: it is too long, or has too many values.
+        UsageError: The configuration is too long or has too many values.
     """
     text, help = dump_yaml(config), "name fewer or shorter paths, for example by joining the text files"
     size = len(text.encode())
@@ -81,11 +81,11 @@ def check_serializable(config: BaseModel) -> None:
     try:
         parse_yaml(text, "config.yaml")
     except UsageError as error:
-        raise UsageError(f"the configuration could not be read again: {error.what}", help=help) from error
+        raise UsageError(f"the configuration could not be read back: {error.what}", help=help) from error
 
 
 def read_state(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Return what ``state.json`` of a checkpoint of training says. Raises ``RunError`` where it makes no sense."""
+    """Return the ``state.json`` of a training checkpoint. Raises ``RunError`` if it is invalid."""
     state = _read_json(checkpoint, _State)
     names = _metrics(checkpoint)
     for step, scores in state["scores"].items():
@@ -97,7 +97,7 @@ def read_state(checkpoint: Checkpoint) -> dict[str, Any]:
 
 
 def read_averaged(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Return what ``state.json`` of an averaged checkpoint says. Raises ``RunError`` where it makes no sense."""
+    """Return the ``state.json`` of an averaged checkpoint. Raises ``RunError`` if it is invalid."""
     state = _read_json(checkpoint, _Averaged)
     if state["metrics"] and state["metrics"].keys() != (names := _metrics(checkpoint)):
         raise _invalid(checkpoint, "state.json", f"metrics are not {', '.join(sorted(names))}")
@@ -105,10 +105,14 @@ def read_averaged(checkpoint: Checkpoint) -> dict[str, Any]:
 
 
 def read_run_config(checkpoint: Checkpoint, *tasks: str) -> RunConfig:
-    """Return the configuration stored in a checkpoint, of one of the ``tasks`` where any is asked for.
+    """Return the configuration of a checkpoint.
+
+    Args:
+        checkpoint: The checkpoint.
+        tasks: Expected tasks; none accepts any.
 
     Raises:
-        RunError: it is of another kind, or makes no sense.
+        RunError: The task is not expected, or the configuration is invalid.
     """
     tree = read_tree(checkpoint)
     found = str(tree.get("task"))[:40]
@@ -126,7 +130,7 @@ def read_run_config(checkpoint: Checkpoint, *tasks: str) -> RunConfig:
 
 
 def check_task(checkpoint: Checkpoint, task: str) -> None:
-    """Raise ``RunError`` where no run of a task may begin with what a checkpoint holds."""
+    """Raise ``RunError`` if a run of a task cannot be initialized from a checkpoint."""
     read_run_config(checkpoint, task, *TASKS[task].init_from_tasks)
 
 
@@ -135,29 +139,29 @@ def _metrics(checkpoint: Checkpoint) -> Set[str]:
 
 
 def read_tree(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Return the configuration of a checkpoint as it is written. Raises ``RunError`` where it is none."""
+    """Return the configuration of a checkpoint as a tree. Raises ``RunError`` if it is not a mapping."""
     try:
         tree = parse_yaml(read_text(checkpoint, "config.yaml", MAX_CONFIG_BYTES), "config.yaml")
     except UsageError as error:
         raise _invalid(checkpoint, "config.yaml", error.what) from error
     if not isinstance(tree, dict):
-        raise _invalid(checkpoint, "config.yaml", "it is no mapping of keys to values")
+        raise _invalid(checkpoint, "config.yaml", "not a mapping of keys to values")
     return tree
 
 
 def read_text(checkpoint: Checkpoint, file: str, most: int) -> str:
-    """Return the text of a file. Raises ``RunError`` where it is longer than ``most`` bytes, or not UTF-8."""
+    """Return the text of a file. Raises ``RunError`` if it is longer than ``most`` bytes or not UTF-8."""
     try:
         return read_bounded(checkpoint, file, most).decode("utf-8")
     except UnicodeDecodeError as error:
-        raise _invalid(checkpoint, file, "it is not UTF-8") from error
+        raise _invalid(checkpoint, file, "not UTF-8") from error
 
 
 def read_bounded(checkpoint: Checkpoint, file: str, most: int) -> bytes:
-    """Return a file's content. Raises ``RunError`` where it is longer than ``most`` bytes, before it is read."""
+    """Return the content of a file. Raises ``RunError``, before reading, if it is longer than ``most`` bytes."""
     size = checkpoint.entry(file).size
     if size > most:
-        raise _invalid(checkpoint, file, f"it has {size:,} bytes, more than the {most:,} that it may have")
+        raise _invalid(checkpoint, file, f"{size:,} bytes, more than the {most:,} allowed")
     return checkpoint.read(file)
 
 
@@ -176,7 +180,7 @@ def _read_json(checkpoint: Checkpoint, model: type[BaseModel]) -> dict[str, Any]
 
 
 def _invalid(checkpoint: Checkpoint, file: str, why: str) -> RunError:
-    return RunError(f"{file} of checkpoint {checkpoint.name} makes no sense: {why}", where=str(checkpoint.path / file))
+    return RunError(f"invalid {file} in checkpoint {checkpoint.name}: {why}", where=str(checkpoint.path / file))
 
 
 def read_labels(checkpoint: Checkpoint) -> Labels:

@@ -1,4 +1,4 @@
-"""The run folder's side of training: what a run is compared with, restored from, and what it leaves on disk."""
+"""Write a training run to its folder: lock, checkpoints, logs, status and model card; restore from it."""
 
 from __future__ import annotations
 
@@ -38,20 +38,24 @@ _LOG_EVERY = 10  # steps
 
 
 class RunWriter:
-    """Holds the folder's lock while it is entered. Every rank reads; rank 0 alone writes. All fail together."""
+    """Owns a run folder during training, as a context manager that holds its lock.
+
+    Every rank reads the folder and rank 0 alone writes it. Each write is a ``synchronized`` block: if rank 0 fails, all
+    ranks fail.
+    """
 
     def __init__(
         self, path: Path, config: RunConfig, ranks: ProcessGroup, overwrite: bool, init_from: Path | None, stops: bool
     ) -> None:
-        """Take a folder; ``stops`` says that signals are to be stops, see ``signal_to_stop``."""
+        """Store the parts; ``stops`` turns signals into requested stops, see ``signal_to_stop``."""
         self.folder = RunFolder(path)
         self.config, self.ranks, self.task = config, ranks, task_of(config.task)
         self.overwrite, self.init_from, self.handles_signals = overwrite, init_from, stops
         self.run_state = RunState(self.folder, config)
         self.source: Checkpoint | None = None
-        """What a run that begins takes weights and vocabularies from, if from anything."""
+        """Checkpoint of ``--init-from``, for a new run."""
         self.origin: str | None = ""
-        """Fingerprint of the weights it began with; "" where they were drawn at random, None where no file says."""
+        """Fingerprint of the initial weights; "" for random ones, None if unknown."""
         self._resources = ExitStack()
         self._saved: int | None = None
         self._locked, self._complete, self._fingerprint = False, False, ""
@@ -59,12 +63,12 @@ class RunWriter:
 
     @property
     def is_writer(self) -> bool:
-        """Whether this rank is the one that writes."""
+        """Whether this rank writes the folder."""
         return self.ranks.rank == 0
 
     @property
     def warnings(self) -> list[str]:
-        """What was not as it should be so far."""
+        """Warnings so far."""
         return self.run_state.warnings
 
     def __enter__(self) -> RunWriter:
@@ -101,14 +105,15 @@ class RunWriter:
         return self._saved or self.run_state.step or max(self.folder.steps(), default=0)
 
     def _lock(self) -> None:
-        """Lock the folder. What is to be overwritten goes aside, unless an earlier attempt of this launch began it."""
+        """Lock the folder; with ``overwrite``, move an old run aside first."""
         check_serializable(self.config)
+        # A restart by torchrun repeats --overwrite: it must not move aside what this launch has trained.
         if self.overwrite and self.folder.exists() and not is_of_this_launch(self.folder.read_status()):
             self.folder.move_aside()
         self._resources.enter_context(self.folder.lock())
 
     def _load_state(self) -> None:
-        """Find out where the run stands; refuse one that was begun otherwise, or open what a new one begins with."""
+        """Load the state of the run; check that it fits the request, or open the source of a new run's weights."""
         self.run_state = RunState.load(self.folder, self.config)
         if self.run_state.checkpoint is not None:
             self.run_state.check_compatible(self.init_from)
@@ -121,7 +126,7 @@ class RunWriter:
             self.origin = weights_fingerprint(self.source)
 
     def _write_config(self) -> None:
-        """Write the configuration down; text encoded under another one, of a run that never got to train, goes."""
+        """Write the configuration; delete data that was encoded under another one."""
         path, text = self.folder.path / "config.yaml", dump_yaml(self.config).encode()
         if self.run_state.checkpoint is None and os.path.lexists(path) and not file_equals(path, text):
             atomic.remove_tree(self.folder.data_path)
@@ -130,11 +135,15 @@ class RunWriter:
             self._write_status("running", self.run_state.step)
 
     def vocabulary_source(self) -> Checkpoint | None:
-        """Return the checkpoint whose vocabularies the run has or begins with; None where it has yet to make them."""
+        """Return the checkpoint that provides the vocabularies; None if they are still to be trained."""
         return self.run_state.checkpoint or self.source
 
     def restore(self, state: TrainState, fingerprint: str, texts: Mapping[str, bytes]) -> None:
-        """Bring a fresh state to where the newest checkpoint was. Raises ``RunError`` if the data is not the same."""
+        """Restore a fresh state from the newest checkpoint, if any.
+
+        Raises:
+            RunError: The data differs from that of the checkpoint.
+        """
         self._fingerprint, self._texts = fingerprint, texts
         checkpoint, stored = self.run_state.checkpoint, self.run_state.stored
         if checkpoint is None:
@@ -143,9 +152,9 @@ class RunWriter:
             return
         if stored["fingerprint"] != fingerprint:
             raise RunError(
-                "the encoded text is not the one this run was trained on",
+                "the encoded text differs from the text that this run was trained on",
                 where=str(self.folder.data_path),
-                help="put the old text back, or start anew with --overwrite",
+                help="restore the old text, or start over with --overwrite",
             )
         shapes = state.weights.shapes()
         model, optimizer = map(read_tensors, [checkpoint] * 2, (MODEL, OPTIMIZER), shapes)
@@ -153,14 +162,15 @@ class RunWriter:
         self._saved = state.step
         if self.is_writer:
             self.warnings.extend(self.folder.truncate_metrics(stored["metrics_size"]))
-            # A kill between a save and the naming of the best, or an older average, must not decide what is best.
+            # A kill between the save and the update of ``best`` must not decide which checkpoint is the best.
             if state.best_step in self.folder.steps():
                 self.folder.set_best(f"step-{state.best_step}")
 
     def log_and_save(self, record: StepRecord | EvaluationRecord, state: TrainState) -> None:
-        """Log a record; save where the configuration says so."""
+        """Log a record and save a checkpoint if one is due."""
         every = self.config.checkpoints.save_every
         if isinstance(record, EvaluationRecord):
+            # Outside the block: gathering sharded tensors is a collective of all ranks.
             tensors, self.run_state.scores[record.step] = state.tensors(), record.metrics
             with self.ranks.synchronized():
                 if self.is_writer:
@@ -168,10 +178,11 @@ class RunWriter:
             return
         logs = record.step % _LOG_EVERY == 0 or record.skipped
         saves = every is not None and record.step % every == 0
-        if logs or saves:  # on every rank or on none
+        if logs or saves:  # depends on the step alone: all ranks enter the block, or none
             saved = state.tensors() if saves else None
             with self.ranks.synchronized():
                 if logs and self.is_writer:
+                    # Progress may depend on the clock; metrics.jsonl holds deterministic fields only.
                     kept = {key: value for key, value in record._asdict().items() if key != "progress"}
                     self.folder.append_metrics({"kind": "step", **kept})
                 if saved is not None and self.is_writer:
@@ -185,7 +196,7 @@ class RunWriter:
             self.folder.set_best(f"step-{record.step}")
 
     def save(self, state: TrainState) -> None:
-        """Write a checkpoint of this moment, then drop what retention lets go."""
+        """Write a checkpoint and apply retention."""
         tensors = state.tensors()
         with self.ranks.synchronized():
             if self.is_writer:
@@ -193,6 +204,7 @@ class RunWriter:
 
     def _save(self, state: TrainState, tensors: Tensors) -> None:
         scores = self.run_state.scores
+        # Saved already, unless an evaluation or the end of the run changed the state since.
         if self._saved == state.step and state.finished in (None, "stopped") and not scores.get(state.step):
             return
         model, optimizer = tensors
@@ -215,7 +227,7 @@ class RunWriter:
         self._rotate()
 
     def _rotate(self) -> None:
-        """Drop what retention lets go: the newest are counted among the planned, so that a stop costs none of them."""
+        """Delete old checkpoints; one that a stop saved does not displace a scheduled one."""
         limits, kept = self.config.limits, self.config.checkpoints
         present = self.folder.steps()
         oldest = (self.run_state.scheduled_steps() or present)[-max(kept.keep_last, kept.average) :][0]
@@ -227,7 +239,7 @@ class RunWriter:
         )
 
     def average(self, state: TrainState, evaluate: Callable[[torch.nn.Module], Mapping[str, float]]) -> None:
-        """Save the mean of the newest checkpoints, and make it the best if its metric is."""
+        """Save the mean of the newest checkpoints; name it ``best`` if its metric is at least as good."""
         with self.ranks.synchronized():
             steps = self.run_state.scheduled_steps()[-self.config.checkpoints.average :]
             checkpoints = (self.folder.checkpoint(f"step-{step}")[0] for step in steps)
@@ -264,13 +276,16 @@ class RunWriter:
                 self._write_summary(SimpleNamespace(**self.run_state.stored["counters"]))
 
     def _write_summary(self, state: Any) -> None:
-        """Write card and status, which tells of all by coming last; ``state`` is a ``TrainState`` or its counters.
+        """Write the model card, then the status; ``state`` is a ``TrainState`` or its counters.
 
-        A kill within the last save may have kept the copies from being written and old checkpoints from being dropped.
+        The status comes last: it says that all else is written. Copies and retention are repeated, since a kill during
+        the last save may have prevented them.
         """
         standing = self.run_state
         self._write_copies()
-        if self.folder.steps()[-1:] == [state.step]:  # a newer one would be damaged
+        if self.folder.steps()[-1:] == [
+            state.step
+        ]:  # a newer checkpoint would be a damaged one: keep it for inspection
             self._rotate()
         name = self.folder.path.name
         about = self.task.model_card(self.config, name)
@@ -291,10 +306,10 @@ class RunWriter:
                 self.folder.write_copy(name, content)
 
     def _record_exit(self, error: BaseException) -> None:
-        """Leave word of a failure or a stop for launchers; what cannot be written is not worth another error."""
+        """Write a failure or a stop to status.json; a failure to do so is ignored."""
         with suppress(AttnkitError):
             state: State = "stopped" if (code := exit_code(error)) in (75, 130, 143) else "failed"
-            reason = str(error).encode("utf-8", "backslashreplace").decode()  # a path may hold half a character
+            reason = str(error).encode("utf-8", "backslashreplace").decode()  # a path may hold lone surrogates
             step, facts = self._saved_step(), failure_facts(error)
             self.folder.write_status(Status(state=state, step=step, reason=reason, exit_code=code, facts=facts))
 

@@ -1,4 +1,4 @@
-"""What ``--preset`` chooses for a corpus of a size; every value can be set by hand on top. Knows no torch."""
+"""Presets: default settings by corpus size, each of which can be overridden. Torch-free."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 from attnkit.models.config import SIZES
 
 Preset = Literal["tiny", "mini", "small", "base", "big"]
-"""Of all tasks; ``registry.TASKS`` says which are a task's own."""
+"""Presets of all tasks; ``registry.TASKS`` lists those of each task."""
 TaskName = Literal[
     "translation",
     "autoencode",
@@ -19,16 +19,16 @@ TaskName = Literal[
     "token-classification",
     "question-answering",
 ]
-"""What can be trained; ``registry.TASKS`` says how."""
+"""Tasks, described in ``registry.TASKS``."""
 ModelName = Literal["transformer", "rnn", "mlp", "han", "bert", "gpt"]
-"""The kinds of models of all tasks; each task's configuration says which are its own."""
+"""Kinds of models of all tasks; each task's configuration accepts some of them."""
 Tree = dict[str, Any]
 
 PresetThresholds = tuple[tuple[float, str], ...]
-"""Up to so many rows or lines, this preset."""
+"""(number of lines, exclusive; preset), ascending."""
 AUTO: PresetThresholds = ((20_000, "tiny"), (300_000, "small"), (4_000_000, "base"), (math.inf, "big"))
 LANGUAGE_AUTO: PresetThresholds = ((20_000, "tiny"), (2_000_000, "mini"), (20_000_000, "small"), (math.inf, "base"))
-"""Up to so many lines, this preset."""
+"""Thresholds of language models and of fine-tuning."""
 
 SCALES: dict[str, Tree] = {
     "tiny": {

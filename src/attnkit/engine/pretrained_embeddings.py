@@ -1,6 +1,6 @@
-"""Word vectors as what a model's embeddings begin with (``model.embeddings``, ``model.target_embeddings``).
+"""Initialize embeddings from word vectors (``model.embeddings``, ``model.target_embeddings``).
 
-They are read once, when a run begins: a run that goes on has them in its weights, and the file may be gone by then.
+The vectors are read once, at the start of a run. A resumed run has them in its weights and does not need the file.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from attnkit.protocols import SPECIALS
 from attnkit.text.tokenizer import Tokenizer
 
 VECTORS_PATH = "tasks.word2vec.vectors:Vectors"
-"""What reads word vectors; a path of ``registry.load_symbol``."""
+"""The class that reads word vectors, as ``registry.load_symbol`` takes it."""
 KEYS = VECTORS
-"""Of the model's configuration: the source's, or the only ones; the target's."""
+"""Keys of the model's configuration: source (or only) embeddings, target embeddings."""
 SPREAD_WARNING = 2
-"""From which ratio of spreads on it is worth telling that vectors can be scaled."""
+"""Ratio of standard deviations from which ``model.scale_embeddings`` is suggested."""
 COVERAGE_WARNING = 0.5
-"""Share of the words below which it is worth a warning that no more of them have a vector."""
+"""Share of words with a vector below which the message is a warning."""
 
 
 class WordVectors(Protocol):
@@ -51,7 +51,7 @@ class WordVectors(Protocol):
 
     @property
     def warnings(self) -> Sequence[str]:
-        """Damaged checkpoints that were passed over."""
+        """Damage of newer checkpoints that were skipped."""
         ...
 
     def __getitem__(self, key: Any, /) -> Any:
@@ -61,53 +61,53 @@ class WordVectors(Protocol):
 
 @dataclass(frozen=True)
 class EmbeddingSource:
-    """Vectors that fit a model's width."""
+    """Word vectors of the model's width, for one embedding matrix."""
 
     key: str
-    """The key that names them."""
+    """Configuration key that names the vectors."""
     name: str
     vectors: WordVectors
     scaled: bool = False
-    """Whether they are scaled to the spread of the embeddings that were drawn."""
+    """Whether to scale the vectors to the standard deviation of the random embeddings."""
 
 
 @dataclass(frozen=True)
 class EmbeddingMatch:
-    """Which entries of a vocabulary have a vector."""
+    """Vocabulary entries with a vector."""
 
     words: Mapping[int, str]
-    """Id -> the word whose vector it gets."""
+    """Id -> word whose vector initializes it."""
     n_words: int
-    """Entries that could have one."""
+    """Entries that are words."""
     n_lowered: int
-    """Those found as lower-cased words alone."""
+    """Entries found only in lower case."""
     n_composed: int
-    """Those that have no vector of their own, and get one of their n-grams."""
+    """Entries with a vector composed of n-grams."""
     n_parts: int
-    """Entries that go on with a word, of which vectors of words know nothing."""
+    """Entries that continue a word, which word vectors do not have."""
 
 
 def check_embeddings_conflict(config: RunConfig, init_from: Path | None) -> None:
-    """Raise ``UsageError`` where the embeddings would come from two places."""
+    """Raise ``UsageError`` if embeddings are given both by a key and by ``--init-from``."""
     for key in KEYS:
         if init_from is not None and getattr(config.model, key, None) is not None:
             raise UsageError(
-                f"the weights of {init_from} hold embeddings of their own",
-                where=f"model.{key} beside --init-from",
-                help="leave one of the two out",
+                f"model.{key} and --init-from cannot be combined: the weights of {init_from} include embeddings",
+                where=f"model.{key}",
+                help=f"remove model.{key}",
             )
 
 
 def open_embeddings(config: RunConfig) -> list[EmbeddingSource | None]:
-    """Open the vectors that a model begins with, as ``KEYS`` has them; None where none are asked for.
+    """Open the configured word vectors, one item per key of ``KEYS``; None for a key that is not set.
 
     Raises:
-        UsageError: they are not as wide as the model's embeddings, or are to be scaled and not there.
+        UsageError: The width differs from the model's, or ``scale_embeddings`` is set without vectors.
     """
     model = config.model
     if getattr(model, "scale_embeddings", False) and all(getattr(model, key, None) is None for key in KEYS):
-        help = "name them by model.embeddings, or leave this out"
-        raise UsageError("there are no vectors to scale", where="model.scale_embeddings", help=help)
+        help = "set model.embeddings, or remove model.scale_embeddings"
+        raise UsageError("scale_embeddings needs word vectors", where="model.scale_embeddings", help=help)
     return [_opened(config, key) for key in KEYS]
 
 
@@ -120,7 +120,7 @@ def _opened(config: RunConfig, key: str) -> EmbeddingSource | None:
         raise UsageError(
             f"the vectors of {name} have {vectors.vector_size:,} numbers, the model's embeddings {width:,}",
             where=f"model.{key}",
-            help=f"--set model.d_model={vectors.vector_size}, or vectors of the model's width",
+            help=f"add --set model.d_model={vectors.vector_size}, or give vectors of the model's width",
         )
     return EmbeddingSource(f"model.{key}", name, vectors, config.model.scale_embeddings)
 
@@ -128,16 +128,16 @@ def _opened(config: RunConfig, key: str) -> EmbeddingSource | None:
 def init_embeddings(
     model: Any, opened: Sequence[EmbeddingSource | None], texts: Mapping[str, bytes]
 ) -> Iterator[StatusEvent | WarningEvent]:
-    """Put vectors in the place of a fresh model's embeddings, row by row, and say how many words have one.
+    """Initialize rows of a fresh model's embeddings from word vectors and report the coverage.
 
     Args:
-        model: any that has ``word_vectors``; other rows stay as they were drawn.
-        opened: what ``open_embeddings`` gave.
-        texts: the vocabularies, by the names that they have in a checkpoint.
+        model: A model with ``word_vectors``; rows without a vector keep their random values.
+        opened: The result of ``open_embeddings``.
+        texts: Vocabulary files of the checkpoint, name -> content.
 
     Raises:
-        UsageError: none of the words has a vector.
-        DataError: a vector is not finite.
+        UsageError: No word of the vocabulary has a vector.
+        DataError: A vector is not finite.
     """
     names = ("tokenizer.json", "tokenizer.target.json")
     for given, place, name in zip(opened, (0, -1), names, strict=True):
@@ -149,20 +149,20 @@ def init_embeddings(
             raise UsageError(
                 f"none of the {found.n_words:,} words of the vocabulary has a vector in {given.name}",
                 where=given.key,
-                help="vectors of another language or of other pieces; attnkit word2vec train makes some of this text",
+                help="check language and tokenization of the vectors, or train some: attnkit word2vec train TEXT",
             )
         drawn, spread = _fill(model.word_vectors()[place], found.words, given)
         text = coverage_message(found, given)
         yield from map(WarningEvent, given.vectors.warnings)
         yield WarningEvent(text) if len(found.words) < COVERAGE_WARNING * found.n_words else StatusEvent(text)
         if not given.scaled and not drawn / SPREAD_WARNING <= spread <= drawn * SPREAD_WARNING:
-            what = f"{given.key}: their numbers spread by {spread:.2g}, and those that are drawn by {drawn:.2g}"
+            what = f"{given.key}: standard deviation {spread:.2g}, that of random embeddings {drawn:.2g}"
             yield StatusEvent(f"{what}; --set model.scale_embeddings=true scales them")
 
 
 def _fill(weight: torch.Tensor, words: Mapping[int, str], given: EmbeddingSource) -> tuple[float, float]:
-    """Fill rows, and return how far the numbers that were drawn and the given ones spread: standard deviations."""
-    rows = np.stack([np.asarray(given.vectors[word], np.float32) for word in words.values()])
+    """Fill rows; return the standard deviations of the random and of the given values."""
+    rows = np.stack([np.asarray(given.vectors[word], np.float32) for word in words.values()])  # (n, D)
     finite = np.isfinite(rows).all(1)
     if not finite.all():
         word = list(words.values())[int(np.argmin(finite))]
@@ -178,15 +178,19 @@ def _fill(weight: torch.Tensor, words: Mapping[int, str], given: EmbeddingSource
 def find_words(
     tokenizer: Tokenizer, known: Container[str], unseen: Callable[[str], object | None] | None = None
 ) -> EmbeddingMatch:
-    """Return which entries of a vocabulary have a vector.
+    """Return the vocabulary entries with a vector.
 
-    Where the vectors are of the pieces of such a vocabulary (``word2vec train --tokenizer``) an entry is looked up as
-    it is shown, with ``▁`` for a space. Else they are of words: an entry that begins with a space is a word, and is
-    looked up without it, then lower-cased; one of signs alone is looked up as it stands; any other goes on with a word.
-    ``unseen`` says what n-grams give for a word that has no vector of its own, None where they give nothing.
+    Vectors of subwords (``word2vec train --tokenizer``) are recognized by the ``▁`` of a known entry. Entries are then
+    looked up as displayed. Otherwise the vectors are those of words. An entry with a leading space is a word, looked up
+    as spelled, then in lower case. An entry of punctuation is looked up as spelled. Any other entry continues a word.
+
+    Args:
+        tokenizer: The vocabulary.
+        known: Words with a vector.
+        unseen: Composes a vector of n-grams for another word; None if it cannot.
     """
     ids = [id for id in range(len(SPECIALS), tokenizer.vocab_size) if tokenizer.bytes_of(id).strip()]
-    if alone := tokenizer.config.kind == "char":  # its bytes stand for what is no character of its own
+    if alone := tokenizer.config.kind == "char":  # entries of single bytes encode unknown characters only
         ids = [id for id in ids if tokenizer.encode([tokenizer.bytes_of(id).decode("utf-8", "replace")]) == [[id]]]
     pieces = dict(zip(ids, tokenizer.tokens(ids), strict=True))
     if any(len(piece) > 1 and piece.startswith("▁") and piece in known for piece in pieces.values()):
@@ -209,10 +213,10 @@ def find_words(
 
 
 def _word(raw: bytes, alone: bool) -> str | None:
-    """Return the word that an entry is; None for a part of one. ``alone``: every entry stands for itself."""
+    """Return the word of an entry; None if it continues a word. ``alone``: every entry is a word."""
     try:
         text = raw.decode("utf-8")
-    except UnicodeDecodeError:  # a byte of a character
+    except UnicodeDecodeError:  # part of a character
         return None
     if text.startswith(" ") or alone or not any(sign.isalnum() for sign in text):
         return text.strip() or None
@@ -220,14 +224,14 @@ def _word(raw: bytes, alone: bool) -> str | None:
 
 
 def coverage_message(found: EmbeddingMatch, given: EmbeddingSource) -> str:
-    """Return how many words have a vector, in words."""
+    """Return a sentence on how many words have a vector."""
     share = 100 * len(found.words) / found.n_words
-    text = f"{given.key}: {len(found.words):,} of {found.n_words:,} words ({share:.1f} %) begin with a vector of "
+    text = f"{given.key}: {len(found.words):,} of {found.n_words:,} words ({share:.1f} %) initialized from "
     text += given.name
     if found.n_lowered:
-        text += f", {found.n_lowered:,} of them with that of the lower-cased word"
+        text += f", {found.n_lowered:,} of them in lower case"
     if found.n_composed:
-        text += f", {found.n_composed:,} with one made of n-grams"
+        text += f", {found.n_composed:,} composed of n-grams"
     if found.n_parts:
-        text += f"; {found.n_parts:,} entries that go on with a word have none"
+        text += f"; {found.n_parts:,} entries continue a word and have no vector"
     return text

@@ -113,7 +113,7 @@ def read_width(checkpoint: Checkpoint) -> int:
     try:
         return Shape.model_validate_json(read_bounded(checkpoint, "vectors.json", _MOST_SHAPE)).width
     except ValidationError as error:
-        raise RunError("vectors.json makes no sense", where=str(checkpoint.path)) from error
+        raise RunError("invalid vectors.json", where=str(checkpoint.path)) from error
 
 
 def vectors_loss(model: VectorAutoencoder, device: torch.device) -> Callable[[VectorBatch], Mapping[str, LossTerm]]:

@@ -122,4 +122,4 @@ def check(checkpoint: Checkpoint) -> None:
 
 
 def _invalid(checkpoint: Checkpoint, file: str, why: str) -> RunError:
-    return RunError(f"{file} of checkpoint {checkpoint.name} makes no sense: {why}", where=str(checkpoint.path / file))
+    return RunError(f"invalid {file} in checkpoint {checkpoint.name}: {why}", where=str(checkpoint.path / file))

@@ -86,7 +86,7 @@ class Word2VecRunWriter:
             self.state = read_state(self.checkpoint)
             if changed := differences(read_config(self.checkpoint), self.config):
                 raise UsageError(
-                    f"this run was begun with other settings: {'; '.join(changed)}",
+                    f"this run was started with other settings: {'; '.join(changed)}",
                     where=str(self.folder.path),
                     help="use the same settings to go on, another -o, or --overwrite to start anew",
                 )
@@ -103,7 +103,7 @@ class Word2VecRunWriter:
             return self.state
         if (self.state.fingerprint, self.state.n_steps) != (encoded.store.fingerprint, n_steps):
             raise RunError(
-                "the encoded text is not the one this run was trained on",
+                "the encoded text differs from the text that this run was trained on",
                 where=str(self.folder.data_path),
                 help="put the old text back, or start anew with --overwrite",
             )
