@@ -87,7 +87,7 @@ def test_rows_equal_the_vectors_and_others_stay_as_they_were_drawn(workshop: Any
     for name in names:  # of one matrix there may be one name
         assert np.array_equal(found[name], expected)
     (line,) = told
-    assert line.text.startswith(f"model.embeddings: {len(whole)} of ") and f"a vector of {path}" in line.text
+    assert line.text.startswith(f"model.embeddings: {len(whole)} of ") and f"initialized from {path}" in line.text
 
 
 @pytest.mark.parametrize("kind", ["transformer", "rnn"])
