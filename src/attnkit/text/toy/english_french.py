@@ -82,14 +82,12 @@ class Sampler:
             "name": lambda *_: self._name(),
             "you": lambda *_: self._you,
             "pronoun": self._pronoun,
-            "couple": self._couple,
+            "couple": lambda *_: _joined([self._name(), self.expand("host")]),
             "object": self._object,
             "adjective": self._adjective,
             "peer": self._peer,
             "profession": self._profession,
-            "number": self._number,
-            "imperative": self._imperative,
-            "infinitive": self._infinitive,
+            "verb": self._bare_verb,
             "vocative": self._vocative,
         }
 
@@ -128,33 +126,39 @@ class Sampler:
         """Fill the slots of a rule; a rule of one slot stands for that slot, and the words narrow it too."""
         alone = sides[0] == sides[1] and len(sides[0]) == 1
         content: tuple[str, ...] = ()
-        for slot in (part for half in sides for part in half if isinstance(part, Slot)):
+        for slot in (part for side in sides for part in side if isinstance(part, Slot)):
             if slot.label not in drawn:
-                found: dict[str, Phrase] = {name: drawn[name] for name in ("of", "object") if name in drawn}
-                found |= {name: _at(drawn, path) for name, path in slot.references.items()}
+                given: dict[str, Phrase] = {name: drawn[name] for name in ("of", "object") if name in drawn}
+                for name, reference in slot.references.items():
+                    label, _, path = reference.partition(".")
+                    given[name] = drawn[label].form(path)
                 wanted = slot.words | words if alone else slot.words
-                drawn[slot.label] = self.expand(slot.symbol, wanted, found.get("of"), found.get("object"))
+                drawn[slot.label] = self.expand(slot.symbol, wanted, given.get("of"), given.get("object"))
                 content += drawn[slot.label].content
             if alone:
                 return drawn[slot.label].form(slot.path)
 
-        def half_of(half: Side, name: str) -> list[Phrase]:
-            found = [
-                drawn[part.label].form(part.path) if isinstance(part, Slot) else Phrase(part, part) for part in half
-            ]
-            return [phrase.forms.get(name, phrase) for phrase in found]
+        english, french = (
+            [drawn[part.label].form(part.path) if isinstance(part, Slot) else Phrase(part, part) for part in side]
+            for side in sides
+        )
+        # A clitic inside goes before the verb of the clause, and its gender and number with it.
+        base = next((phrase for phrase in english if phrase.clitics), Phrase("", ""))
 
         def filled(name: str) -> Phrase:
-            english, french = (half_of(half, name) for half in sides)
-            base = next((phrase for phrase in english if phrase.clitics), Phrase("", ""))
-            texts = "".join(phrase.en for phrase in english), "".join(phrase.fr for phrase in french)
-            return replace(base, en=texts[0], fr=texts[1], content=content, forms={})
+            en = "".join(phrase.forms.get(name, phrase).en for phrase in english)
+            fr = "".join(phrase.forms.get(name, phrase).fr for phrase in french)
+            return replace(base, en=en, fr=fr, content=content, forms={})
 
-        whole = filled("")
-        changed = any("negated" in drawn[part.label].forms for part in sides[0] if isinstance(part, Slot))
-        return replace(whole, forms={"negated": filled("negated")}) if changed else whole
+        if any("negated" in phrase.forms for phrase in english):
+            return replace(filled(""), forms={"negated": filled("negated")})
+        return filled("")
 
     def _clause(self, name: str, words: Words, of: Phrase | None, thing: Phrase | None) -> Phrase:
+        """Draw a clause: its verb, subject, tense, negation, what follows the verb, and adverbials.
+
+        ``of`` gives the subject and ``thing`` the object, by a pronoun each.
+        """
         who, group, complement = clause_parts(name)
         verb = self.pick([verb for verb in verbs_of(group) if _fits(verb, words, of, thing)])
         subject = self._draw_subject(who, verb, words, of)
@@ -186,11 +190,11 @@ class Sampler:
         return self.describe(noun, frozenset(["definite"] if self.chance(0.8) else []))
 
     def _tense(self, verb: Verb, words: Words) -> str:
-        weights = {name: tense.weight for name, tense in TENSES.items()}
-        if "stative" in verb.flags:
-            weights = {name: tense.stative_weight for name, tense in TENSES.items()}
-            if "ing" in verb.flags:
-                weights |= {"progressive": 3, "was_ing": 1}
+        """Draw one of the tenses among the words, else one that the verb has."""
+        stative = "stative" in verb.flags
+        weights = {name: tense.stative_weight if stative else tense.weight for name, tense in TENSES.items()}
+        if "ing" in verb.flags:
+            weights |= {"progressive": 3, "was_ing": 1}
         allowed = [tense for tense in weights if tense in words] or [
             tense
             for tense in weights
@@ -200,6 +204,7 @@ class Sampler:
         return self.pick(allowed, [weights[tense] for tense in allowed])
 
     def _middle(self, verb: Verb, tense: str) -> str:
+        """Draw a negation or, in the simple present, a frequency."""
         if tense == "present" and "stative" not in verb.flags:
             return self.pick(_MIDDLES, (4, 2, 2, 3, 2))
         never = 3 if tense in ("past", "future") and "stative" not in verb.flags else 0
@@ -242,6 +247,7 @@ class Sampler:
         return found
 
     def _determiner(self, noun: Noun, words: Words, plural: bool) -> str:
+        """Draw a determiner: somebody's for kin, "some" for what is not counted."""
         owned = not noun.kinds.isdisjoint(_OWNED)
         mass = not noun.en_plural and "kin" not in noun.kinds
         weights: dict[str, float] = {}
@@ -260,29 +266,17 @@ class Sampler:
 
     def _pronoun(self, words: Words, of: Phrase | None) -> Phrase:
         """Draw I, he, she, we, you or they; "other": not the person of the clause's subject."""
-        options = [p for p in PRONOUNS if "person" in p.kinds and p.en != "you" and (p.fr != "elles")] + [self._you]
+        # Without a noun before it, "they" is "ils": one English sentence has one translation.
+        options = [p for p in PRONOUNS if "person" in p.kinds and p.en != "you" and p.fr != "elles"] + [self._you]
         if "other" in words:
-            here = self._subject.person
-            options = [p for p in options if p.person % 3 != here % 3 or {p.person, here} in ({2, 5}, {5, 2})]
+            here = self._subject.person  # neither "I see us" nor "they see them", but "he sees them"
+            options = [p for p in options if p.person != here and (p.person % 3 != here % 3 or here % 3 == 2)]
         return self.pick(options)
-
-    def _couple(self, words: Words, of: Phrase | None) -> Phrase:
-        first = self._name()
-        second = self.expand("host")
-        return self._joined([first, second])
-
-    def _joined(self, parts: Sequence[Phrase]) -> Phrase:
-        """Join phrases into a list; it is feminine only when every member is."""
-        en, fr = (" , ".join(texts[:-1]) for texts in ([p.en for p in parts], [p.fr for p in parts]))
-        content = tuple(word for part in parts for word in part.content)
-        return Phrase(f"{en} and {parts[-1].en}", f"{fr} et {parts[-1].fr}", content, 5, all(p.feminine for p in parts),
-                      True, parts[0].kinds)  # fmt: skip
 
     def _object(self, words: Words, of: Phrase | None) -> Phrase:
         """Draw what the verb is done to: a noun, a pronoun for a person, a list, or a kind of thing ("I like cats")."""
         verb, nouns = self._verb, _nouns(self._verb.objects)
-        modes = words & {"definite"}
-        if "person" in verb.objects and not words & {"thing", "take"}:
+        if "person" in verb.objects and words.isdisjoint(("thing", "take", "definite")):
             if self.chance(0.35):
                 return self._pronoun(frozenset(["other"]), None).form("indirect" if verb.preposition else "object")
             if self.chance(0.25):
@@ -294,14 +288,13 @@ class Sampler:
             return self.describe(noun, frozenset(["definite"]))
         if verb.en in ("buy", "sell", "find", "eat", "lose", "see") and not words and self.chance(0.15):
             sample = self.rng.sample([noun for noun in nouns if "kin" not in noun.kinds], self.pick((2, 3), (3, 1)))
-            return self._joined([noun_phrase(item, "a" if item.en_plural else "some") for item in sample])
-        return self.describe(noun, modes | (frozenset(["definite"]) if "thing" in words else frozenset()))
+            return _joined([noun_phrase(item, "a" if item.en_plural else "some") for item in sample])
+        return self.describe(noun, frozenset(["definite"] if words & {"thing", "definite"} else []))
 
     def _adjective(self, words: Words, of: Phrase | None) -> Phrase:
         """Draw an adjective for the noun ``of``; "graded": one that can be compared."""
         assert of is not None
-        fitting = adjectives_for(of.kinds)
-        adjective = self.pick([a for a in fitting if a.comparative or "graded" not in words])
+        adjective = self.pick([a for a in adjectives_for(of.kinds) if a.comparative or "graded" not in words])
         fr = adjective.agree(feminine=of.feminine, plural=of.plural)
         content = (f"adjective:{adjective.en}",)
         return Phrase(adjective.en, fr, content, forms={"comparative": Phrase(adjective.comparative, fr, content)})
@@ -320,23 +313,15 @@ class Sampler:
         assert of is not None
         en, masculine, feminine = self.pick(WORDS["professions"]).split()
         fr = feminine if of.feminine else masculine
-        return Phrase(
-            english_plural(en) if of.plural else f"a {en}", french_plural(fr) if of.plural else fr, (f"noun:{en}",)
-        )
+        content = (f"noun:{en}",)
+        return Phrase(english_plural(en), french_plural(fr), content) if of.plural else Phrase(f"a {en}", fr, content)
 
-    def _number(self, words: Words, of: Phrase | None) -> Phrase:
-        return Phrase(*self.pick(tuple(NUMBERS.items())))
-
-    def _imperative(self, words: Words, of: Phrase | None) -> Phrase:
-        """Draw a command to the one addressed, or to us ("we")."""
+    def _bare_verb(self, words: Words, of: Phrase | None) -> Phrase:
+        """Draw a verb for a command to the one addressed, or to us ("we"); or "infinitive"."""
         verbs = verbs_of("gives" if "gives" in words else "does")
-        self._verb = self.pick([v for v in verbs if not v.flags - {"take", "same"} and not v.preposition])
-        fr = conjugate(self._verb.fr).imperative(3 if "we" in words else self._you.person)
-        return Phrase(self._verb.en, fr, (f"verb:{self._verb.en}",))
-
-    def _infinitive(self, words: Words, of: Phrase | None) -> Phrase:
-        self._verb = self.pick([v for v in verbs_of("does") if not v.flags - {"take", "same"} and not v.preposition])
-        return Phrase(self._verb.en, self._verb.fr, (f"verb:{self._verb.en}",))
+        verb = self._verb = self.pick([v for v in verbs if not v.flags - {"take", "same"} and not v.preposition])
+        command = conjugate(verb.fr).imperative(3 if "we" in words else self._you.person)
+        return Phrase(verb.en, verb.fr if "infinitive" in words else command, (f"verb:{verb.en}",))
 
     def _vocative(self, words: Words, of: Phrase | None) -> Phrase:
         """Draw whom the sentence addresses, which decides between tu and vous and what agrees with them."""
@@ -363,9 +348,12 @@ def pronoun_for(phrase: Phrase) -> Phrase:
     return replace(found, kinds=phrase.kinds | {"pronoun"})
 
 
-def _at(drawn: dict[str, Phrase], path: str) -> Phrase:
-    label, _, rest = path.partition(".")
-    return drawn[label].form(rest)
+def _joined(parts: Sequence[Phrase]) -> Phrase:
+    """Join phrases into a list; it is feminine only when every member is."""
+    en, fr = (" , ".join(texts) for texts in zip(*((part.en, part.fr) for part in parts[:-1]), strict=True))
+    content = tuple(word for part in parts for word in part.content)
+    feminine = all(part.feminine for part in parts)
+    return Phrase(f"{en} and {parts[-1].en}", f"{fr} et {parts[-1].fr}", content, 5, feminine, True, parts[0].kinds)
 
 
 @cache

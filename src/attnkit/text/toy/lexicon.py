@@ -30,6 +30,7 @@ def read_tables(text: str) -> dict[str, dict[str, list[str]]]:
 
 GRAMMAR = read_tables((files(__package__) / "english_french.txt").read_text(encoding="utf-8"))
 WORDS = GRAMMAR["words"]
+_IRREGULAR = dict(entry.split(" = ") for entry in WORDS["irregular"])
 
 
 @dataclass(frozen=True)
@@ -118,8 +119,7 @@ class Determiner:
 @cache
 def conjugate(infinitive: str) -> Conjugation:
     """Conjugate a French verb, with the irregular ones of the lexicon."""
-    entry = GRAMMAR["irregular"].get(infinitive, [""])[0]
-    return morphology.conjugate(infinitive, entry)
+    return morphology.conjugate(infinitive, _IRREGULAR.get(infinitive, ""))
 
 
 def _noun(entry: str, kinds: str) -> Noun:
@@ -171,7 +171,7 @@ def _determiner(entry: str) -> Determiner:
 NOUNS = tuple(_noun(entry, header) for header, entries in GRAMMAR["nouns"].items() for entry in entries)
 ADJECTIVES = tuple(_adjective(entry, key) for key, entries in GRAMMAR["adjectives"].items() for entry in entries)
 VERBS = tuple(_verb(entry, header) for header, entries in GRAMMAR["verbs"].items() for entry in entries)
-NUMBERS: dict[str, str] = dict(entry.split() for entry in WORDS["numbers"])
+NUMBERS: dict[str, str] = dict(entry.split(" | ") for entry in GRAMMAR["rules"]["number"])
 TENSES = {name: _tense(entry, name) for name, (entry,) in GRAMMAR["tenses"].items()}
 DETERMINERS = tuple(_determiner(entry) for entry in WORDS["determiners"])
 
