@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import os
+import signal
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else []))
+"""Signals that ask a command to stop; SIGHUP comes when a terminal or a connection is lost."""
 
 
 def launched_rank() -> int | None:

@@ -9,11 +9,13 @@ import threading
 from types import FrameType, TracebackType
 from typing import Any
 
+from attnkit.runtime.processes import STOP_SIGNALS
+
 INTERRUPTED, TERMINATED = 130, 143
 
 
 class Signals:
-    """While entered, SIGTERM and SIGINT end the command as an error does: what it has begun is cleared away.
+    """While entered, SIGTERM, SIGINT and SIGHUP end the command as an error does: what it has begun is cleared away.
 
     Any further one ends the process at once, but under ``torchrun``, which hands on what the whole job has got anyway.
     """
@@ -28,7 +30,7 @@ class Signals:
 
     def __enter__(self) -> Signals:
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGTERM, signal.SIGINT):
+            for number in STOP_SIGNALS:
                 if signal.getsignal(number) != signal.SIG_IGN:  # as in a job that a shell has put in the background
                     self._previous[number] = signal.signal(number, self._interrupt)
         sys.unraisablehook = self._raise_again
@@ -49,10 +51,10 @@ class Signals:
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
         if self.armed:
-            self.armed, self.code = False, 128 + number
+            self.armed, self.code = False, INTERRUPTED if number == signal.SIGINT else TERMINATED
             raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(TERMINATED)
-        if "TORCHELASTIC_RUN_ID" not in os.environ:
-            os._exit(128 + number)
+        if "TORCHELASTIC_RUN_ID" not in os.environ and number in (signal.SIGTERM, signal.SIGINT):
+            os._exit(128 + number)  # not for SIGHUP, which a lost terminal sends twice
 
     def _raise_again(self, lost: Any) -> None:
         """Let a signal come again that came where nothing can be raised, as in ``__del__``, and would be lost."""

@@ -7,11 +7,11 @@ import signal
 from types import FrameType, TracebackType
 from typing import Any
 
-from attnkit.runtime.processes import launched_rank
+from attnkit.runtime.processes import STOP_SIGNALS, launched_rank
 
 
 class StopRequests:
-    """Turns SIGTERM and SIGINT into a wish that a loop asks for; a second signal ends the process at once.
+    """Turns SIGTERM, SIGINT and SIGHUP into a wish that a loop asks for; a second signal ends the process at once.
 
     Under ``torchrun`` it does not: a signal to the whole job comes to a rank twice, the second time handed on by
     torchrun, which itself ends at once what has not ended in its time.
@@ -38,7 +38,7 @@ class StopRequests:
 
     def defer(self) -> None:
         """From now on a signal is only noted."""
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in STOP_SIGNALS:
             if signal.getsignal(number) != signal.SIG_IGN:  # as in a job that a shell has put in the background
                 self._previous[number] = signal.signal(number, self._note)
 
@@ -54,5 +54,7 @@ class StopRequests:
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if self.signal is not None and launched_rank() is None:
+            if number not in (signal.SIGTERM, signal.SIGINT):
+                return  # a lost terminal sends SIGHUP twice: from the kernel and from the shell
             os._exit(128 + number)
         self.signal = number
