@@ -32,6 +32,7 @@ Words = frozenset[str]
 MIN_TOKENS, MAX_TOKENS = 3, 20
 _TOKEN = re.compile(r"\w+(?:-\w+)*'?|[^\w\s]")
 _KINDS = frozenset[str]().union(*(noun.kinds for noun in NOUNS))
+_KIN = frozenset(["kin"])
 _OWNED = frozenset(WORDS["owned"])
 _COLORS = ("white", "black", "brown", "gray", "red", "blue", "green", "yellow")
 _MIDDLES = ("", "not", "never", "often", "always")
@@ -82,7 +83,7 @@ class Sampler:
             "name": lambda *_: self._name(),
             "you": lambda *_: self._you,
             "pronoun": self._pronoun,
-            "couple": lambda *_: _joined([self._name(), self.expand("host")]),
+            "couple": lambda *_: _joined([self._name(), self.describe(self.pick(nouns_of(_KIN)))]),
             "object": self._object,
             "adjective": self._adjective,
             "peer": self._peer,
@@ -289,7 +290,7 @@ class Sampler:
         if verb.en in ("buy", "sell", "find", "eat", "lose", "see") and not words and self.chance(0.15):
             sample = self.rng.sample([noun for noun in nouns if "kin" not in noun.kinds], self.pick((2, 3), (3, 1)))
             return _joined([noun_phrase(item, "a" if item.en_plural else "some") for item in sample])
-        return self.describe(noun, frozenset(["definite"] if words & {"thing", "definite"} else []))
+        return self.describe(noun, frozenset(["definite"] if (words | verb.flags) & {"thing", "definite"} else []))
 
     def _adjective(self, words: Words, of: Phrase | None) -> Phrase:
         """Draw an adjective for the noun ``of``; "graded": one that can be compared."""

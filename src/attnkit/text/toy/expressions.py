@@ -1,4 +1,4 @@
-"""Plain English instructions and the small Python-like expressions they ask for: code as another line-aligned pair."""
+"""English instructions and the Python statements they ask for: code generation as sequence-to-sequence training."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class _Value:
 
 
 def make_expressions(seed: int, n_train: int, n_valid: int, n_test: int) -> dict[str, list[Pair]]:
-    """Make instructions and expressions, nested up to two deep; no instruction occurs twice."""
+    """Make instructions and statements whose expressions nest up to two deep; no instruction occurs twice."""
     rng = random.Random(f"code {seed}")
     seen: set[str] = set()
     parts: dict[str, list[Pair]] = {}

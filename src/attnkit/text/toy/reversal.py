@@ -10,10 +10,10 @@ MAX_TRAIN_LENGTH, MAX_LONG_LENGTH = 25, 30
 
 
 def make_reversal(seed: int, n_train: int, n_valid: int, n_test: int) -> dict[str, list[Pair]]:
-    """Make train, valid and test strings of 1-25 digits and test-long of 26-30, never trained on.
+    """Make train, valid and test strings of 1-25 digits, and test-long of 26-30.
 
-    Lengths are drawn evenly. Held-out strings are new to training, so they are as long as it takes for one to be left
-    over: of 10 strings of one digit none is held out. Strings of up to 3 digits may come back within training.
+    Lengths are drawn evenly. No held-out string is in training; at most a fifth of all strings of a length are held
+    out, so that training keeps short ones. Short strings may occur more than once in training.
     """
     rng = random.Random(f"reversal {seed}")
     held_out: set[str] = set()
@@ -29,7 +29,7 @@ def make_reversal(seed: int, n_train: int, n_valid: int, n_test: int) -> dict[st
 
 
 def _new_strings(rng: random.Random, size: int, shortest: int, seen: set[str]) -> list[Pair]:
-    """Draw strings nobody has drawn; at most a fifth of the strings of 1 to 3 digits, or training would have none."""
+    """Draw strings that are not in ``seen`` and add them to it; at most a fifth of the strings of a length."""
     longest = MAX_TRAIN_LENGTH if shortest == 1 else MAX_LONG_LENGTH
     found: list[Pair] = []
     n_seen = Counter(map(len, seen))

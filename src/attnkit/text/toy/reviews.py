@@ -1,7 +1,7 @@
-"""Short reviews with a verdict: documents of which one sentence, the writer's own opinion, decides the label.
+"""Short reviews labeled by sentiment: one sentence of each, the writer's own opinion, decides the label.
 
-Other people's opinions stand in them too, in the same words, and the rest is chatter: whoever counts words is right
-little more often than by chance, whoever finds the sentence always.
+Other people's opinions use the same words, and the rest is filler. Counting words is little better than chance; a model
+must find the sentence.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _OTHERS = (
     "Some people in the row behind us thought it {}.",
     "The poster says it is {}!",
 )
-_CHATTER = (
+_FILLER = (
     "We saw it on a {day}.",
     "It runs for two hours and a half.",
     "The {place} was half empty.",
@@ -29,7 +29,7 @@ _CHATTER = (
     "There was {thing} before it began.",
     "We went home by bus.",
 )
-_FILL = {
+_BLANKS = {
     "day": ("Monday", "rainy Tuesday", "Friday night", "Sunday"),
     "place": ("cinema", "hall", "small theatre"),
     "kin": ("son", "daughter", "cousin"),
@@ -38,7 +38,7 @@ _FILL = {
 
 
 def make_reviews(seed: int, n_train: int, n_valid: int, n_test: int) -> dict[str, list[Review]]:
-    """Make train, valid and test reviews with their labels, "bad" or "good"; no review stands in two parts."""
+    """Make train, valid and test reviews with their labels, "bad" or "good"; no review is in two parts."""
     rng = random.Random(f"reviews {seed}")
     seen: set[str] = set()
     parts: dict[str, list[Review]] = {}
@@ -56,10 +56,10 @@ def _review(rng: random.Random) -> Review:
     label = rng.choice(sorted(_WORDS))
     opinions = [rng.choice(_WORDS[rng.choice(sorted(_WORDS))]) for _ in range(rng.randint(1, 3))]
     others = [rng.choice(_OTHERS).format(opinion) for opinion in opinions]
-    chatter = [
-        text.format(**{name: rng.choice(words) for name, words in _FILL.items()})
-        for text in rng.sample(_CHATTER, rng.randint(2, 4))
+    filler = [
+        text.format(**{name: rng.choice(words) for name, words in _BLANKS.items()})
+        for text in rng.sample(_FILLER, rng.randint(2, 4))
     ]
-    sentences = [rng.choice(_OWN).format(rng.choice(_WORDS[label])), *others, *chatter]
+    sentences = [rng.choice(_OWN).format(rng.choice(_WORDS[label])), *others, *filler]
     rng.shuffle(sentences)
     return " ".join(sentences), label

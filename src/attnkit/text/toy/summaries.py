@@ -1,4 +1,4 @@
-"""Short reports and their one-line headlines: a pair of files that is no translation, trained by the same command."""
+"""Short reports and their one-line headlines: summarization as sequence-to-sequence training."""
 
 from __future__ import annotations
 
@@ -34,10 +34,12 @@ _OPINIONS = ("Residents said they were surprised.", "Nobody could say why it too
              "The mayor thanked everybody.",
              "Local people had waited for it for years.",
              "A spokesman gave no further details.", "It was the talk of the town all day.")  # fmt: skip
+_CANDIDATES = ("Anna Hill", "John Marsh", "Clara Stone", "Peter Lake", "Ruth Wells", "Simon Ford", "Mary Field",
+               "Tom Banks")  # fmt: skip
 
 
 def make_summaries(seed: int, n_train: int, n_valid: int, n_test: int) -> dict[str, list[Pair]]:
-    """Make reports of three or four sentences and the headline that keeps what matters; no report occurs twice."""
+    """Make reports of four sentences and their headlines; no report occurs twice."""
     rng = random.Random(f"summary {seed}")
     seen: set[str] = set()
     parts: dict[str, list[Pair]] = {}
@@ -52,7 +54,7 @@ def make_summaries(seed: int, n_train: int, n_valid: int, n_test: int) -> dict[s
 
 
 def _report(rng: random.Random, facts: list[str]) -> str:
-    """Put the facts in order with a sentence among them that says nothing."""
+    """Join the facts, in order, with an irrelevant sentence among them."""
     facts.insert(rng.randint(1, len(facts)), rng.choice(_OPINIONS))
     return " ".join(facts)
 
@@ -102,17 +104,7 @@ def _opening(rng: random.Random) -> Pair:
 
 
 def _election(rng: random.Random) -> Pair:
-    names = (
-        "Anna Hill",
-        "John Marsh",
-        "Clara Stone",
-        "Peter Lake",
-        "Ruth Wells",
-        "Simon Ford",
-        "Mary Field",
-        "Tom Banks",
-    )
-    winner, loser = rng.sample(names, 2)
+    winner, loser = rng.sample(_CANDIDATES, 2)
     place, share = rng.choice(_PLACES), rng.randint(51, 79)
     facts = [
         f"Voters in {place} chose a mayor on {rng.choice(_DAYS)}.",

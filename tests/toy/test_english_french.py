@@ -135,7 +135,7 @@ def test_looking_words_up_is_not_enough(corpus: Corpus) -> None:
         ("with (a|the|my|his|her) bat", "batte"), ("light blue", "bleu clair"), ("the light ", "lumière|lég|clair"),
         ("years old", r" ans\b"), (r"\bold (man|actor|hotel|artist|tree)\b", "vieil "),
         (r"^(Mom|Dad|Paul|Marie|My love), (are|do|did|will) you\b", r"\btu "),
-        (r"^Madam, (are|do|did|will|can) you\b", "vous"),
+        (r"^(Madam|Sir|Doctor), (are|do|did|will|can) you\b", "vous"),
         (r"plays? the piano\b", "du piano"), ("played tennis", "au tennis"), (r"\bleft the \w+\.$", "quitté"),
         (r"\bleft the \w+ (on|under) ", "laissé"), (r"visited (Paul|Marie|him|her|them|us)\b", "rendu visite"),
         ("(like|hate)s? (rice|soup|wine|milk|tea|juice)", "(le (riz|vin|lait|thé|jus)|la soupe)"),
