@@ -46,50 +46,19 @@ LONGEST = (
 """Files that a worker takes first: whoever got one last would leave the others without work meanwhile."""
 
 
-SAMPLED = {
-    "test_bytes_that_are_no_utf8": 3,
-    "test_files_that_are_no_text": 2,
-    "test_odd_text_is_told_and_kept": 2,
-    "test_configuration_files": 2,
-    "test_vocabularies": 2,
-    "test_runs": 2,
-    "test_terminals": 2,
-    "test_a_crafted_checkpoint_is_harmless": 2,
-    "test_a_crafted_run_is_harmless": 2,
-    "test_a_crafted_text_is_harmless": 2,
-    "test_a_crafted_vocabulary_never_reaches_the_library": 2,
-    "test_every_choice_trains": 3,
-    "test_every_schedule_trains": 2,
-    "test_stopping_changes_nothing": 2,
-    "test_greedy_search_ignores_how_lines_are_batched": 3,
-    "test_samples_are_keyed_by_line_and_seed": 3,
-    "test_equals_the_reference": 2,
-    "test_tokenizers_and_lowercase_equal_the_command": 2,
-    "test_sentence_scores_equal_the_command": 2,
-    "test_a_kill_after_the_last_save_leaves_nothing_undone": 2,
-    "test_few_words_stay_few": 2,
-    "test_real_widths_on_two_threads": 2,
-    "test_every_step_of_a_noisy_epoch_can_be_the_last": 2,
-    "test_memory_stays_below_16_bytes_an_example": 2,
-    "test_operations_grow_linearly_to_16k_tokens": 2,
-    "test_a_stopped_command_leaves_all_or_nothing": 2,
-    "test_ties_break_fairly": 2,
-    "test_batch_size_and_order_change_nothing": 2,
-}
-"""Of these each so-many-th case is tested by default; the mark ``slow`` has the others."""
-
-
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what is tested by samples, and put the longest files first."""
+    """Leave the first of every n cases of ``sample(n)`` to the default run; put the longest files first."""
     rank = {name: place for place, name in enumerate(LONGEST)}
     folder = Path(__file__).parent
-    seen: Counter[str] = Counter()
+    seen: Counter[tuple[Path, str]] = Counter()
     for item in items:
-        name = item.originalname if isinstance(item, pytest.Function) else item.name
-        if seen[name] % SAMPLED.get(name, 1):
-            item.add_marker(pytest.mark.slow)
-        seen[name] += 1
+        mark = item.get_closest_marker("sample")
+        if mark is not None:
+            case = item.path, item.originalname if isinstance(item, pytest.Function) else item.name
+            if seen[case] % mark.args[0]:
+                item.add_marker(pytest.mark.slow)
+            seen[case] += 1
     items.sort(key=lambda item: rank.get(item.path.relative_to(folder).as_posix(), len(rank)))
 
 

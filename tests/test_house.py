@@ -9,6 +9,7 @@ import pkgutil
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -107,6 +108,11 @@ def test_there_is_no_import_cycle() -> None:
         return found
 
     assert [cycle for name in sorted(arrows) for cycle in visit(name, ())] == []
+
+
+def test_names_of_test_files_are_unique() -> None:
+    names = Counter(path.name for path in Path(__file__).parent.rglob("test_*.py"))
+    assert [name for name, count in names.items() if count > 1] == []
 
 
 def test_what_benchmarks_import_is_there() -> None:

@@ -99,6 +99,7 @@ def test_batches_come_in_no_order_of_length() -> None:
     assert abs(np.corrcoef(means, np.arange(len(means)))[0, 1]) < 4 / np.sqrt(len(means))
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("varied", ["seed", "epoch"])
 def test_ties_break_fairly(varied: str) -> None:
     """Example 0 of 40 equal ones meets each of the others equally often, over seeds as over epochs."""
@@ -122,6 +123,7 @@ def test_rare_lengths_get_new_neighbours() -> None:
     assert len(mates) > 20  # with bands of one width 5, with a full first batch 17
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("max_tokens", [20, 4096])
 def test_memory_stays_below_16_bytes_an_example(max_tokens: int) -> None:
     """Measured on the second half, so that temporaries of a fixed size do not count."""

@@ -96,6 +96,7 @@ SETTINGS = [
 ]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("options", SETTINGS, ids=str)
 @pytest.mark.parametrize(("n_models", "coarse"), [(1, False), (1, True), (3, False)])
 def test_equals_the_reference(make_model, make_sources, pad, options, n_models, coarse):

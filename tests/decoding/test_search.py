@@ -27,6 +27,7 @@ def plain(found):
     return [[(h.ids, h.score, h.log_prob, h.finished) for h in hypotheses] for hypotheses in found]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("way", WAYS)
 def test_batch_size_and_order_change_nothing(make_model, make_sources, pad, way):
     config = SearchConfig(**WAYS[way])

@@ -93,6 +93,7 @@ def test_equals_a_model_that_knows_no_other_words(make_model, make_sources, pad,
     assert len({tuple(each[0].ids) for each in found}) > 10
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("way", WAYS)
 def test_batch_size_and_order_change_nothing(make_model, make_sources, pad, way):
     config = SearchConfig(**WAYS[way])

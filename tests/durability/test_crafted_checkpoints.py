@@ -196,6 +196,7 @@ CASES = [
 ]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_a_crafted_checkpoint_is_harmless(
     case: Case, attnkit: Any, workshop: Workshop, trained: Path, tmp_path: Path

@@ -185,6 +185,7 @@ def stage(tmp_path: Path, trained: Path, workshop: Workshop) -> Stage:
     return make(tmp_path, trained, workshop.arguments("transformer", tmp_path / "run", limits__max_steps=13))
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", [*CHANGES, *TEXTS])
 def test_a_crafted_vocabulary_never_reaches_the_library(
     good: dict[str, str], attnkit: Any, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
@@ -252,6 +253,7 @@ OTHERS = [
 ]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("case", OTHERS, ids=lambda case: case.name)
 def test_a_crafted_text_is_harmless(case: Case, attnkit: Any, stage: Stage) -> None:
     perform(case, attnkit, stage)

@@ -142,6 +142,7 @@ CASES = [
 ]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_a_crafted_run_is_harmless(case: Case, attnkit: Any, workshop: Workshop, trained: Path, tmp_path: Path) -> None:
     go_on = workshop.arguments("transformer", tmp_path / "run", limits__max_steps=13)

@@ -46,6 +46,7 @@ VOCABULARIES: dict[str, tuple[Callable[[str], str | bytes | None], int, str]] = 
 }
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("command", ["check {src} {tgt} --vocab v", "train --src {src} --tgt {tgt} --vocab v -o run"])
 @pytest.mark.parametrize("name", VOCABULARIES)
 def test_vocabularies(attnkit: Any, workshop: Any, words: Path, tmp_path: Path, name: str, command: str) -> None:
@@ -220,6 +221,7 @@ RUNS: dict[str, tuple[Change, str, int, tuple[str, ...]]] = {
 }
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", RUNS)
 def test_runs(attnkit: Any, workshop: Any, trained: Path, tmp_path: Path, name: str) -> None:
     change, command, code, said = RUNS[name]

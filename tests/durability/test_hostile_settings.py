@@ -122,6 +122,7 @@ FILES: dict[str, tuple[str | bytes, int, tuple[str, ...]]] = {
 DATA = re.compile(r"^data: \{", re.MULTILINE)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", FILES)
 def test_configuration_files(attnkit: Any, workshop: Any, tmp_path: Path, name: str) -> None:
     text, code, words = FILES[name]

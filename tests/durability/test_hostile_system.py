@@ -155,6 +155,7 @@ TERMINALS: list[dict[str, str | None]] = [{"COLUMNS": n} for n in ("20", "1", "0
 TERMINALS += [{"TERM": "dumb"}, {"TERM": None}, {"LINES": "x"}, {"NO_COLOR": "", "TERM": "\x1b"}]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("terminal", TERMINALS, ids=str)
 def test_terminals(attnkit: Any, tmp_path: Path, terminal: dict[str, str | None]) -> None:
     (tmp_path / "a").write_text(LINES)

@@ -61,6 +61,7 @@ RARELY = ("translate strictly", "score", "train")
 """Commands that meet every fourth form only, but under the mark."""
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("form", "at", "name"),
     [
@@ -137,6 +138,7 @@ ODD: dict[str, tuple[bytes, str]] = {
 }
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", ODD)
 def test_odd_text_is_told_and_kept(attnkit: Any, trained: Path, tmp_path: Path, name: str) -> None:
     r"""Checked, made a vocabulary of that spells it, translated line by line: lines end at \n and nowhere else."""
@@ -215,6 +217,7 @@ SOURCES: dict[str, tuple[str, int, tuple[str, ...], str]] = {
 CUT = "cut = lambda name, n: open(name, 'wb').write(b'\\n'.join(open({src!r}, 'rb').read().split(b'\\n')[:160][:n]))\n"
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", SOURCES)
 def test_files_that_are_no_text(attnkit: Any, workshop: Any, trained: Path, tmp_path: Path, name: str) -> None:
     command, code, words, make = SOURCES[name]

@@ -140,6 +140,7 @@ def kill_after_the_last_save(commands: Any, folder: Path, case: str, some: int |
         assert commands.outcome(folder / str(k) / "run") == expected, f"call {k}: {ended.calls[k - 1]}"
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("case", TAILS)
 def test_a_kill_after_the_last_save_leaves_nothing_undone(commands: Any, tmp_path: Path, case: str) -> None:
     kill_after_the_last_save(commands, tmp_path, case, some=1)

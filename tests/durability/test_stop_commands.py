@@ -168,6 +168,7 @@ def stop(signals: Any, place: Place, case: Case, folder: Path, seeds: range) -> 
     return codes
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", [name for name in CASES if name != SLOW])
 def test_a_stopped_command_leaves_all_or_nothing(signals: Any, place: Place, tmp_path: Path, name: str) -> None:
     for first in range(0, 16, 2):  # a busy machine may let both signals come too late

@@ -61,6 +61,7 @@ def test_all_metrics_equal_the_command(lines: dict[str, Path], n_refs: int) -> N
     assert [line.strip() for line in theirs.splitlines()] == ours.stdout.splitlines()
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("tokenize", ["13a", "intl", "zh", "char", "none"])
 def test_tokenizers_and_lowercase_equal_the_command(lines: dict[str, Path], tokenize: str) -> None:
     theirs = json.loads(sacrebleu(lines["ref"], "-i", lines["hyp"], "--tokenize", tokenize, "-lc", "-w", "9"))
@@ -69,6 +70,7 @@ def test_tokenizers_and_lowercase_equal_the_command(lines: dict[str, Path], toke
     assert ours[0]["signature"] == f"BLEU|{theirs['signature']}"
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("metric", ["bleu", "chrf", "ter"])
 def test_sentence_scores_equal_the_command(lines: dict[str, Path], metric: str) -> None:
     theirs = sacrebleu(lines["ref"], "-i", lines["hyp"], "-m", metric, "-sl", "-f", "text", "-w", "2")

@@ -293,6 +293,7 @@ def counted(name: str, causal: bool, length: int) -> tuple[int, int, int]:
     return elements.total, elements.largest, flops.get_total_flops()
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("name", MAPS)
 def test_operations_grow_linearly_to_16k_tokens(name: str, causal: bool) -> None:

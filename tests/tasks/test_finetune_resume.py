@@ -23,6 +23,7 @@ CASES: dict[str, tuple[str, tuple[str, ...]]] = {
 }
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("case", CASES)
 def test_stopping_changes_nothing(workshop: Any, tmp_path: Path, case: str) -> None:
     task, sets = CASES[case]

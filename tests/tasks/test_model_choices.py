@@ -49,6 +49,7 @@ def test_the_choices_are_found() -> None:
     }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("kind", "name", "option"), choices())
 def test_every_choice_trains(workshop: Any, tmp_path: Path, kind: str, name: str, option: Any) -> None:
     if name == "input_feeding":
@@ -68,6 +69,7 @@ def test_every_choice_trains(workshop: Any, tmp_path: Path, kind: str, name: str
     assert 0 < records[-1]["loss"] < 10
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("schedule", ["constant", "inverse_sqrt", "noam", "linear", "wsd", "plateau"])
 def test_every_schedule_trains(workshop: Any, tmp_path: Path, schedule: str) -> None:
     changes = {"optimization__schedule": schedule, "evaluation": {"every_steps": 1, "n_samples": 0}}

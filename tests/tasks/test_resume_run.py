@@ -44,6 +44,7 @@ def outcome(run: Path, step: int) -> dict[str, bytes]:
     return {name: (run / name).read_bytes() for name in names if (run / name).exists()}
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("case", CASES)
 def test_stopping_changes_nothing(workshop: Any, tmp_path: Path, case: str) -> None:
     kind, changes = CASES[case]
@@ -90,6 +91,7 @@ def test_stopping_another_task_changes_nothing(workshop: Any, tmp_path: Path, ca
     assert [name for name in expected if expected[name] != found[name]] == []
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("stop", [1, 3, 4, 6])
 def test_every_step_of_a_noisy_epoch_can_be_the_last(workshop: Any, tmp_path: Path, stop: int) -> None:
     """Six steps with an evaluation after three, across the end of an epoch: a stop at any question."""

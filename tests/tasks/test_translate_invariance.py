@@ -88,6 +88,7 @@ def test_beam_search_ignores_how_lines_are_batched(model: tuple[str, Translator]
     assert_batches_change_nothing(translator, lines, 20, translator.search)
 
 
+@pytest.mark.sample(3)
 def test_greedy_search_ignores_how_lines_are_batched(model: tuple[str, Translator]) -> None:
     name, translator = model
     n = 150 if name in MORE else 45
@@ -101,6 +102,7 @@ def test_a_thousand_lines_of_every_model(model: tuple[str, Translator], beam_siz
     assert_batches_change_nothing(translator, make_lines(1000), 1000, translator.configure({"beam_size": beam_size}))
 
 
+@pytest.mark.sample(3)
 def test_samples_are_keyed_by_line_and_seed(model: tuple[str, Translator]) -> None:
     _, translator = model
     lines = make_lines(60)

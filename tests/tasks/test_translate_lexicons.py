@@ -78,6 +78,7 @@ def test_what_a_sentence_may_use(trained: Path, tmp_path: Path) -> None:
     assert shortlist.of([9]).tolist() == sorted({3, 9, *many[:FREQUENT]})
 
 
+@pytest.mark.sample(2)
 def test_few_words_stay_few(random_translator: Translator, tmp_path: Path) -> None:
     """Every token of a translation is one that its own line allows; another lexicon gives other text."""
     translator, lines = random_translator, digits(40)
