@@ -268,7 +268,8 @@ class Sampler:
     def _pronoun(self, words: Words, of: Phrase | None) -> Phrase:
         """Draw I, he, she, we, you or they; "other": not the person of the clause's subject."""
         # Without a noun before it, "they" is "ils": one English sentence has one translation.
-        options = [p for p in PRONOUNS if "person" in p.kinds and p.en != "you" and p.fr != "elles"] + [self._you]
+        options = [p for p in PRONOUNS if "person" in p.kinds and p.en != "you" and p.fr != "elles"]
+        options += [self._you] * (1 if self._you is _VOUS else 4)  # whoever is addressed is often the subject
         if "other" in words:
             here = self._subject.person  # neither "I see us" nor "they see them", but "he sees them"
             options = [p for p in options if p.person != here and (p.person % 3 != here % 3 or here % 3 == 2)]
