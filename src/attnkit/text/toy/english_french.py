@@ -83,7 +83,7 @@ class Sampler:
             "name": lambda *_: self._name(),
             "you": lambda *_: self._you,
             "pronoun": self._pronoun,
-            "couple": lambda *_: _joined([self._name(), self.describe(self.pick(nouns_of(_KIN)))]),
+            "couple": lambda *_: _listed([self._name(), self.describe(self.pick(nouns_of(_KIN)))]),
             "object": self._object,
             "adjective": self._adjective,
             "peer": self._peer,
@@ -290,7 +290,7 @@ class Sampler:
             return self.describe(noun, frozenset(["definite"]))
         if verb.en in ("buy", "sell", "find", "eat", "lose", "see") and not words and self.chance(0.15):
             sample = self.rng.sample([noun for noun in nouns if "kin" not in noun.kinds], self.pick((2, 3), (3, 1)))
-            return _joined([noun_phrase(item, "a" if item.en_plural else "some") for item in sample])
+            return _listed([noun_phrase(item, "a" if item.en_plural else "some") for item in sample])
         return self.describe(noun, frozenset(["definite"] if (words | verb.flags) & {"thing", "definite"} else []))
 
     def _adjective(self, words: Words, of: Phrase | None) -> Phrase:
@@ -350,7 +350,7 @@ def pronoun_for(phrase: Phrase) -> Phrase:
     return replace(found, kinds=phrase.kinds | {"pronoun"})
 
 
-def _joined(parts: Sequence[Phrase]) -> Phrase:
+def _listed(parts: Sequence[Phrase]) -> Phrase:
     """Join phrases into a list; it is feminine only when every member is."""
     en, fr = (" , ".join(texts) for texts in zip(*((part.en, part.fr) for part in parts[:-1]), strict=True))
     content = tuple(word for part in parts for word in part.content)

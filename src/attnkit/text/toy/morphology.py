@@ -69,6 +69,7 @@ _VOWEL = re.compile(rf"{_ASPIRATED}[aàâæeéèêëhiîïoôœuùûy]", re.IGNO
 _ELIDED = re.compile(rf"\b(la|(?:[jlnmtsdc]|qu|jusqu|lorsqu)e) (?={_VOWEL.pattern})", re.IGNORECASE)
 _ELIDED_SI = re.compile(r"\b([sS])i (?=ils?\b)")
 _CONTRACTIONS = {"de le ": "du ", "de les ": "des ", "à le ": "au ", "à les ": "aux "}
+_APART = re.compile(r"\b(?:de|à) les? ")
 _FUTURE = ("ai", "as", "a", "ons", "ez", "ont")
 _IMPERFECT = ("ais", "ais", "ait", "ions", "iez", "aient")
 
@@ -103,8 +104,7 @@ def write_french(words: str) -> str:
     """
     text = _ELIDED.sub(lambda found: found[1][:-1] + "'", " ".join(words.split()))
     text = _ELIDED_SI.sub(r"\1'", text)
-    for apart, contracted in _CONTRACTIONS.items():
-        text = re.sub(rf"\b{apart}", contracted, text)
+    text = _APART.sub(lambda found: _CONTRACTIONS[found[0]], text)
     text = re.sub(r" ([,.])", r"\1", text)
     return text[:1].upper() + text[1:]
 
