@@ -19,7 +19,7 @@ from attnkit.protocols import BOS_ID, EOS_ID
 Pick = Callable[[Tensor, int, Tensor], Tensor]
 """Chooses words (B, N) from logits (B, N, V), given the step and the places (B,) of the sentences in the batch."""
 TokenCallback = Callable[[Tensor, Tensor], None]
-"""Is told each step's words (B, N) of the sentences at these places (B,) of the batch; EOS_ID where a walk is over."""
+"""Receives the places (B,) of sentences and each step's words (B, N); EOS_ID after the end."""
 
 
 def decode_step_by_step(
@@ -32,12 +32,12 @@ def decode_step_by_step(
 ) -> int:
     """Take ``num_hypotheses`` walks per sentence into the history. Return the size of the vocabulary."""
     rules = Constraints(config, batch)
-    limits = torch.tensor(batch.limits, device=batch.device)
+    limits = torch.tensor(batch.limits, device=batch.device)  # (B,), most steps of each sentence
     n_sentences, n_walks, last_steps = len(limits), config.num_hypotheses, set(batch.limits)
     numbers = torch.arange(n_walks, device=batch.device)
-    over = torch.zeros(n_sentences, n_walks, dtype=torch.bool, device=batch.device)
-    totals = torch.zeros(n_sentences, n_walks, device=batch.device)
-    prev = torch.full((n_sentences, 1), BOS_ID, device=batch.device)
+    over = torch.zeros(n_sentences, n_walks, dtype=torch.bool, device=batch.device)  # (B, N)
+    totals = torch.zeros(n_sentences, n_walks, device=batch.device)  # (B, N), log-probabilities
+    prev = torch.full((n_sentences, 1), BOS_ID, device=batch.device)  # (B, 1): all hypotheses are equal at first
     for step in range(max(batch.limits)):
         logits = ensemble.logits(prev, rules)  # (B, N, V); N is 1 at the first step
         history.record_attention(ensemble.attention, n_walks)
@@ -47,6 +47,7 @@ def decode_step_by_step(
         log_probs = ensemble.log_probs(logits) if config.scores or config.sampling else None
         rules.mask_scores(logits, step)
         words = pick(logits, step, history.alive)
+        # A hypothesis that has ended repeats EOS until all of its sentence have.
         words = rules.force(words, step).masked_fill_(over, EOS_ID)
         if told is not None:
             told(history.alive, words)
@@ -56,6 +57,7 @@ def decode_step_by_step(
             totals += log_probs.gather(-1, words[..., None])[..., 0].masked_fill_(over, 0)
         flat = numbers * logits.shape[-1] + words  # (B, N): hypothesis · V + token
         ending = (words == EOS_ID) & ~over
+        # limits is on the device, last_steps on the host: most steps are spared the comparison.
         if step + 1 in last_steps:
             ending |= (limits == step + 1)[:, None] & ~over
         if bool(ending.any()):

@@ -23,12 +23,12 @@ from attnkit.protocols import BOS_ID, EOS_ID
 def beam_search(
     ensemble: Ensemble, batch: SourceBatch, config: SearchConfig, history: SearchHistory, tree: BeamTrace | None = None
 ) -> int:
-    """Search with K beams into the history, and into a tree where there is one. Returns the vocabulary's size."""
+    """Run beam search into the history and the optional tree; return the vocabulary size."""
     rules = Constraints(config, batch)
     limits, last_steps = torch.tensor(batch.limits, device=batch.device), set(batch.limits)
     prev = torch.full((len(limits), 1), BOS_ID, device=batch.device)  # (B, 1): all beams are equal at first
-    scores = torch.zeros(len(limits), 1, device=batch.device)
-    n_ended = torch.zeros(len(limits), dtype=torch.long, device=batch.device)
+    scores = torch.zeros(len(limits), 1, device=batch.device)  # (B, 1), later (B, K)
+    n_ended = torch.zeros(len(limits), dtype=torch.long, device=batch.device)  # (B,)
     for step in range(max(batch.limits)):
         log_probs = ensemble.log_probs(ensemble.logits(prev, rules))  # (B, K, V)
         history.record_attention(ensemble.attention)
@@ -64,6 +64,7 @@ def beam_search(
                 scores, flat, limits, n_ended = scores[rows], flat[rows], limits[rows], n_ended[rows]
         history.append(flat)
         parents = flat // vocab_size  # (B, K)
+        # flat mod V, without a second division.
         prev = flat - parents * vocab_size
         if widen:
             ensemble.reorder_beams(parents)
@@ -76,9 +77,10 @@ def _ranked(end_scores: Tensor, scores: Tensor, flat: Tensor, vocab_size: int) -
 
     They are in the order of their scores; the lower beam * V + word comes first among equals.
     """
+    # One row of candidates: the ends of all beams, then the continuations.
     n_ends = end_scores.shape[1]
     ends = torch.arange(n_ends, device=flat.device) * vocab_size + EOS_ID
-    both, flats = torch.cat([end_scores, scores], 1), torch.cat([ends.expand(len(flat), -1), flat], 1)
+    both, flats = torch.cat([end_scores, scores], 1), torch.cat([ends.expand(len(flat), -1), flat], 1)  # (B, 2 K) each
     # Sorted by index first: the stable sort by score then keeps ties in that order.
     order = flats.argsort(-1)
     order = order.gather(1, both.gather(1, order).sort(dim=-1, descending=True, stable=True).indices)

@@ -34,6 +34,7 @@ class Ensemble:
         self.models = list(models)
         self.states = list(states)
         self.shortlist = shortlist
+        # A softmax in half precision would lose the differences between beams.
         self._widens = normalised or len(self.models) > 1
         self._rooms: dict[str, Tensor] = {}
 
@@ -46,7 +47,7 @@ class Ensemble:
             ValueError: the models have target vocabularies of different sizes.
         """
         found, short = [], self.shortlist
-        words = prev if short is None else short.words[prev]
+        words = prev if short is None else short.words[prev]  # (B, K), ids of the full vocabulary
         for i, model in enumerate(self.models):
             hidden, self.states[i] = model.step(words, self.states[i])  # (B, K, D)
             logits = model.head(hidden) if short is None else short.mask_unlisted(model.head(hidden, short.words))
@@ -69,8 +70,9 @@ class Ensemble:
     def _scratch(self, name: str, like: Tensor) -> Tensor:
         """Return float32 memory of the shape of another tensor, the same at every step.
 
-        Fresh tensors of megabytes go back to the system when freed, and half of a step would be spent on page faults.
+        Freed tensors of megabytes go back to the system: page faults would take half of each step.
         """
+        # The batch only shrinks during a search, so the first step's memory fits all later ones.
         room = self._rooms.get(name)
         if room is None or room.numel() < like.numel():
             room = self._rooms[name] = torch.empty(like.numel(), device=like.device)
@@ -83,6 +85,7 @@ class Ensemble:
         present = [each.float() for each in weights if each is not None]
         if not present or len(present) < len(weights):
             return None
+        # (models, B, K, S) to (B, K, S)
         return present[0] if len(present) == 1 else torch.stack(present).mean(0)
 
     def reorder_beams(self, parents: Tensor) -> None:

@@ -19,9 +19,10 @@ def greedy_search(
     history: SearchHistory,
     told: TokenCallback | None = None,
 ) -> int:
-    """Walk along the likeliest words into the history. Returns the vocabulary's size."""
+    """Run greedy search into the history; return the vocabulary size."""
 
     def pick(logits: Tensor, step: int, places: Tensor) -> Tensor:
+        # The lowest id among equals, on every device: torch.argmax does not promise it.
         return argmax(logits)
 
     return decode_step_by_step(ensemble, batch, config, history, pick, told)

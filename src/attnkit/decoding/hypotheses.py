@@ -1,4 +1,4 @@
-"""What a search has found. Steps are kept as they come and results traced back once, so that nothing is moved per step.
+"""History and results of a search. Steps are kept as they come and results traced back once, so that nothing is moved per step.
 
 Letters: B sentences of the batch, K beams, V words, S source length, N ended translations.
 """
@@ -124,11 +124,13 @@ class SearchHistory:
         at = found.beams.copy()
         for step in reversed(range(n_steps)):
             ends = found.steps == step
+            # The last word is not in the steps: an ending may be dropped from the beams as it ends.
             words[ends, step] = found.words[ends]
             goes_on = (found.steps > step).nonzero()[0]
             if len(goes_on):
                 flat, places = (part.cpu().numpy() for part in self._steps[step])
-                came = flat[places[found.sentences[goes_on]], at[goes_on]]
+                # flat is beam * V + word; places maps a sentence to its row, which changes as others finish.
+                came = flat[places[found.sentences[goes_on]], at[goes_on]]  # (n,)
                 words[goes_on, step] = came % found.vocab_size
                 at[goes_on] = came // found.vocab_size
             beams[:, step] = at
@@ -136,7 +138,7 @@ class SearchHistory:
 
     def _gather(self, found: _Endings, beams: NDArray[np.int64]) -> Tensor:
         """Return the attention weights (N, steps, S) of N endings that took these beams, zero behind the end."""
-        weights = torch.zeros(*beams.shape, self._attention[0][0].shape[-1])
+        weights = torch.zeros(*beams.shape, self._attention[0][0].shape[-1])  # (N, steps, S)
         for step, (seen, places) in enumerate(self._attention[: beams.shape[1]]):
             there = torch.from_numpy((found.steps >= step).nonzero()[0])
             rows = places.cpu()[torch.from_numpy(found.sentences)[there]]
@@ -145,6 +147,7 @@ class SearchHistory:
 
     def _coverage(self, found: _Endings) -> NDArray[np.float64]:
         """Return the sum over the source of log(min(all its attention, 1)): Wu et al. 2016, eq. 14, without beta."""
+        # (N, S), clamped from below so that an unattended word costs a finite penalty.
         got = self._gather(found, self._trace(found)[1]).double().sum(1).clamp_(1e-9, 1.0)
         lengths = torch.tensor(self.batch.lengths)[torch.from_numpy(found.sentences)]
         padded = torch.arange(got.shape[1]) >= lengths[:, None]
@@ -191,8 +194,9 @@ class _Endings:
 
     def first(self, keys: NDArray[np.float64], n: int) -> NDArray[np.int64]:
         """Return the indices of each sentence's n lowest keys, in that order, what ended first among equals."""
-        order = np.lexsort((keys, self.sentences))
+        order = np.lexsort((keys, self.sentences))  # by sentence, then key; stable
         sentences = self.sentences[order]
+        # The place within its own sentence: searchsorted finds where the sentence starts.
         rank = np.arange(len(order)) - np.searchsorted(sentences, sentences)
         return np.asarray(order[rank < n])
 
@@ -200,7 +204,7 @@ class _Endings:
 def _join(ended: list[_FinishedRows], vocab_size: int) -> _Endings:
     """Bring the endings of all steps to the host."""
     none = torch.empty(0, dtype=torch.long)
-    flat = torch.cat([none, *(each.flat.cpu() for each in ended)]).numpy()
+    flat = torch.cat([none, *(each.flat.cpu() for each in ended)]).numpy()  # (N,), beam * V + word
     return _Endings(
         vocab_size,
         sentences=torch.cat([none, *(each.sentences.cpu() for each in ended)]).numpy(),

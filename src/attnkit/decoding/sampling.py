@@ -31,14 +31,14 @@ def sample(
     history: SearchHistory,
     told: TokenCallback | None = None,
 ) -> int:
-    """Draw ``num_hypotheses`` translations per sentence into the history. Returns the vocabulary's size."""
-    noise = torch.from_numpy(uniform(config.seed, batch.keys, config.num_hypotheses, max(batch.limits)))
+    """Sample ``num_hypotheses`` translations per sentence; return the vocabulary size."""
+    noise = torch.from_numpy(uniform(config.seed, batch.keys, config.num_hypotheses, max(batch.limits)))  # (T, B, N)
     # An Apple GPU has no float64, in which the distribution is inverted: there the processor draws.
     where = torch.device("cpu") if batch.device.type == "mps" else batch.device
     noise = noise.to(where)
 
     def pick(logits: Tensor, step: int, places: Tensor) -> Tensor:
-        rows = logits.flatten(0, 1).to(where) / config.temperature
+        rows = logits.flatten(0, 1).to(where) / config.temperature  # (B * N, V)
         words = draw(rows, noise[step, places.to(where)].view(-1), config.top_k, config.top_p)
         return words.view(logits.shape[:2]).to(logits.device)
 
@@ -50,10 +50,12 @@ def uniform(seed: int, keys: Sequence[int], n_samples: int, n_steps: int) -> NDA
 
     The hash is splitmix64's finaliser (Steele et al. 2014), applied to one ingredient after the other.
     """
+    # Negative keys wrap around: numpy would refuse them as unsigned.
     rows = np.array([key & (2**64 - 1) for key in keys], np.uint64)
-    state = _mix(_mix(np.array([seed], np.uint64)) ^ rows)
-    state = _mix(state[:, None] ^ np.arange(n_samples, dtype=np.uint64))
-    state = _mix(state ^ np.arange(n_steps, dtype=np.uint64)[:, None, None])
+    state = _mix(_mix(np.array([seed], np.uint64)) ^ rows)  # (B,)
+    state = _mix(state[:, None] ^ np.arange(n_samples, dtype=np.uint64))  # (B, N)
+    state = _mix(state ^ np.arange(n_steps, dtype=np.uint64)[:, None, None])  # (T, B, N)
+    # The top 52 bits: fewer than float64 holds exactly, so 1.0 cannot come of rounding.
     return (state >> np.uint64(12)).astype(np.float64) * 2.0**-52
 
 
@@ -77,10 +79,11 @@ def draw(logits: Tensor, noise: Tensor, top_k: int, top_p: float) -> Tensor:
         values, words = topk(logits, min(top_k, vocab_size))
         probs = values.softmax(-1, dtype=torch.float64)  # (N, top_k), descending
     else:
+        # Over all words, so that the sorted ones hold their true share of probability.
         norm = logits.double().logsumexp(-1, keepdim=True)  # (N, 1)
         n_sorted = min(_FIRST_GUESS, vocab_size)
         while True:
-            values, words = topk(logits, n_sorted)
+            values, words = topk(logits, n_sorted)  # (N, n_sorted), descending
             probs = (values - norm).exp()
             if n_sorted == vocab_size or bool((probs.sum(-1) >= top_p).all()):
                 break

@@ -1,4 +1,4 @@
-"""The one search for every model: greedy, beam or sampling, as the settings say.
+"""Search for every model: greedy, beam search or sampling.
 
 Knows target words as ids, and models by what they promise (``Decodable``).
 """
@@ -58,8 +58,10 @@ def search(
     if not len(sources.ids):
         return []
     shortlist, batch, config = apply_shortlist(sources, make_batch(sources, config), config)
+    # The coverage penalty is computed from the weights, even where they are not returned.
     look = record or config.coverage_penalty > 0
     width = config.num_hypotheses if config.sampling else config.beam_size
+    # Sources (B, S) are encoded once, however many beams follow.
     states = [model.start(sources.ids, sources.mask, width, max(batch.limits), look) for model in models]
     # Greedy search without scores only compares logits: those of a half-precision model are compared as they are.
     normalised = config.scores or config.sampling or config.beam_size > 1 or config.repetition_penalty != 1

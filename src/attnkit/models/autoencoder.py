@@ -30,10 +30,11 @@ class CodeState:
     code: Tensor
     layers: tuple[CellState, ...]
     attention: Tensor | None = None
-    """None always: nothing is attended to."""
+    """Always None: the model has no attention."""
 
     def reorder_beams(self, parents: Tensor) -> CodeState:
         """Let beam k of sentence b go on from its old beam parents[b, k] (B, K); the first call may widen 1 to K."""
+        # each part (B, K, width); without a copy per beam the first gather widens K from 1
         return self._change(lambda part: part.gather(1, parents.unsqueeze(-1).expand(-1, -1, part.shape[-1])))
 
     def select_rows(self, sentences: Tensor) -> CodeState:
@@ -46,7 +47,7 @@ class CodeState:
 
 
 class CodeDecoder(nn.Module):
-    """Layers of one cell that know a code: it makes their first states and enters every step (Cho et al. 2014)."""
+    """Recurrent layers that read a code at every step, and start from it (Cho et al. 2014)."""
 
     def __init__(self, config: RnnAutoencoderConfig) -> None:
         super().__init__()
@@ -55,7 +56,9 @@ class CodeDecoder(nn.Module):
         self.step_cell = STEPS[config.cell]
         widths = [config.d_model + config.d_code] + [config.d_hidden] * (config.decoder_layers - 1)
         self.layers = nn.ModuleList(make_layer(config.cell, width, config.d_hidden) for width in widths)
+        # every layer's first state at once, sliced in begin
         self.first = Linear(config.d_code, config.decoder_layers * self.n_parts * config.d_hidden)
+        # The code enters the readout again: the recurrent state need not carry it to the last step.
         self.readout = Linear(config.d_hidden + config.d_code, config.d_model)
         for linear in (self.first, self.readout):
             nn.init.xavier_uniform_(linear.weight)
@@ -64,30 +67,32 @@ class CodeDecoder(nn.Module):
 
     def begin(self, code: Tensor) -> tuple[CellState, ...]:
         """Return each layer's first state, tensors (B, d), of codes (B, C)."""
-        parts = torch.split(torch.tanh(self.first(code)), self.d_hidden, dim=-1)
+        parts = torch.split(torch.tanh(self.first(code)), self.d_hidden, dim=-1)  # layers * parts times (B, d)
         return tuple(tuple(parts[i : i + self.n_parts]) for i in range(0, len(parts), self.n_parts))
 
     def forward(self, words: Tensor, code: Tensor) -> Tensor:
         """Return features (B, T, D) of all steps, for embedded words (B, T, D) and codes (B, C)."""
-        codes = code.unsqueeze(1).expand(-1, words.shape[1], -1)
-        hidden = torch.cat([words, codes], dim=-1)
+        codes = code.unsqueeze(1).expand(-1, words.shape[1], -1)  # (B, T, C), a view
+        hidden = torch.cat([words, codes], dim=-1)  # (B, T, D + C)
         for index, (layer, state) in enumerate(zip(self.layers, self.begin(code), strict=True)):
             assert isinstance(layer, nn.RNNBase)
+            # The embeddings have their dropout already: only between layers here.
             hidden, _ = run_layer(layer, self.dropout(hidden) if index else hidden, state)
         return self._read(hidden, codes)
 
     def step(self, words: Tensor, state: CodeState) -> tuple[Tensor, CodeState]:
         """Return features (B, K, D) after the embedded words (B, K, D), and the state after them."""
-        hidden, layers = torch.cat([words, state.code], dim=-1), []
+        hidden, layers = torch.cat([words, state.code], dim=-1), []  # (B, K, D + C)
         for index, (layer, cell) in enumerate(zip(self.layers, state.layers, strict=True)):
             weights = weights_of(layer)
+            # (B, K, G * d)
             inputs = F.linear(self.dropout(hidden) if index else hidden, weights.input, weights.input_bias)
             layers.append(self.step_cell(inputs, F.linear(cell[0], weights.hidden, weights.hidden_bias), cell))
-            hidden = layers[-1][0]
+            hidden = layers[-1][0]  # (B, K, d): h, the first part of GRU and LSTM states alike
         return self._read(hidden, state.code), replace(state, layers=tuple(layers))
 
     def _read(self, hidden: Tensor, codes: Tensor) -> Tensor:
-        features = torch.tanh(self.readout(torch.cat([hidden, codes], dim=-1)))
+        features = torch.tanh(self.readout(torch.cat([hidden, codes], dim=-1)))  # (..., D)
         return torch.as_tensor(self.dropout(features))
 
 
@@ -125,7 +130,8 @@ class SequenceAutoencoder(nn.Module):
 
     def encode(self, src: Tensor, src_mask: Tensor | None) -> Tensor:
         """Return the codes (B, C), each number between -1 and 1, of src (B, S) with its mask (B, S)."""
-        _, finals = self.encoder(self._embed(src), src_mask)
+        _, finals = self.encoder(self._embed(src), src_mask)  # finals: per layer (B, d)
+        # The outputs of the single steps are dropped: nothing but the code may pass.
         return torch.tanh(self.to_code(finals[-1][0]))
 
     def decode(self, code: Tensor, tgt_in: Tensor) -> Tensor:
@@ -140,10 +146,10 @@ class SequenceAutoencoder(nn.Module):
         """Return logits (..., V) of features (..., D), or only those of the given words (..., len(ids))."""
         if ids is None:
             return torch.as_tensor(self.output(hidden))
-        return F.linear(hidden, self.output.weight[ids], self.output.bias[ids])
+        return F.linear(hidden, self.output.weight[ids], self.output.bias[ids])  # (..., len(ids))
 
     def attention_weights(self, src: Tensor, src_mask: Tensor | None, tgt_in: Tensor) -> Mapping[str, Tensor]:
-        """Return no weights: nothing is attended to."""
+        """Return no weights: the model has no attention."""
         return {}
 
     def start(
@@ -151,8 +157,8 @@ class SequenceAutoencoder(nn.Module):
     ) -> CodeState:
         """Encode the sources once and return a state; it grows with the beams and needs no room for max_length."""
         code = self.encode(src, src_mask)
-        layers = tuple(tuple(part.unsqueeze(1) for part in state) for state in self.decoder.begin(code))
-        return CodeState(code.unsqueeze(1), layers)
+        layers = tuple(tuple(part.unsqueeze(1) for part in state) for state in self.decoder.begin(code))  # (B, 1, d)
+        return CodeState(code.unsqueeze(1), layers)  # code: (B, 1, C), one beam until reordered
 
     def step(self, prev: Tensor, state: DecoderState) -> tuple[Tensor, CodeState]:
         """Return the features (B, K, D) after the words prev (B, K): K is 1 until reorder has widened the state."""
@@ -181,6 +187,7 @@ class VectorAutoencoder(nn.Module):
         widths = config.widths(d_input)
         self.encoder = _mlp(widths, config)
         self.decoder = _mlp(widths[::-1], config)
+        # Buffers, not parameters: they are saved with the weights and never trained.
         self.register_buffer("mean", torch.zeros(d_input))
         self.register_buffer("scale", torch.ones(()))
 
@@ -191,12 +198,13 @@ class VectorAutoencoder(nn.Module):
 
     def encode(self, vectors: Tensor) -> Tensor:
         """Return the codes (B, C) of vectors (B, d)."""
-        inputs = (vectors - self.mean) / self.scale
+        inputs = (vectors - self.mean) / self.scale  # (B, d), in the data's precision
         return torch.as_tensor(self.encoder(inputs.to(self._dtype)))
 
     def decode(self, codes: Tensor) -> Tensor:
         """Return the vectors (B, d), of float32 at least, of codes (B, C)."""
         vectors: Tensor = self.decoder(codes.to(self._dtype))
+        # Scaled back in float32: a large mean would swallow what half precision resolves.
         return vectors.to(self.mean.dtype) * self.scale + self.mean
 
     def forward(self, vectors: Tensor) -> Tensor:
@@ -213,6 +221,7 @@ def _mlp(widths: Sequence[int], config: MlpAutoencoderConfig) -> nn.Sequential:
     layers: list[nn.Module] = []
     for index, (left, right) in enumerate(pairwise(widths)):
         if index:
+            # None after the last map: codes and reconstructions may take any value.
             layers += [ACTIVATIONS[config.activation](), Dropout(config.dropout)]
         linear = Linear(left, right)
         nn.init.xavier_uniform_(linear.weight)

@@ -16,7 +16,7 @@ from attnkit.models.linear import Linear, some_outputs
 from attnkit.models.packing import AttentionWeights, PackedLayout, PositionEmbedding, SelfAttentionContext
 
 STD = 0.02
-"""Of the first word vectors, as published."""
+"""Standard deviation of initial embeddings (Devlin et al. 2019)."""
 
 
 class Bert(nn.Module):
@@ -32,6 +32,7 @@ class Bert(nn.Module):
         self.embedding = nn.Embedding(vocab_size, width)
         self.places = PositionEmbedding(config)
         self.segments = nn.Embedding(config.n_segments, width) if config.n_segments > 1 else None
+        # Post-norm layers end in a norm, so only the embeddings need one; pre-norm layers need one at the top.
         post = config.norm == "post"
         self.embedding_norm = nn.LayerNorm(width, eps=config.norm_eps) if post else nn.Identity()
         self.dropout = Dropout(config.dropout)
@@ -55,7 +56,7 @@ class Bert(nn.Module):
 
     def embed(self, ids: Tensor, layout: PackedLayout, segments: Tensor | None = None) -> Tensor:
         """Return what the first layer reads (B, T, D); segments (B, T) int64, None where all are the first one."""
-        x = self.places(F.embedding(ids, self.embedding.weight), layout.positions)
+        x = self.places(F.embedding(ids, self.embedding.weight), layout.positions)  # (B, T, D)
         if self.segments is not None:
             # The first segment's vector is added even where nobody speaks of segments: it was trained with it.
             x = x + (self.segments.weight[0] if segments is None else self.segments(segments))
@@ -98,6 +99,7 @@ class Bert(nn.Module):
         mix = self.sight(x, layout)
         for layer in list(self.layers)[:-1]:
             x = layer(x, mix)
+        # (N, D): queries at places only, keys and values everywhere.
         features: Tensor = self.norm(self.layers[-1](x, mix, places))
         return features
 
@@ -108,10 +110,10 @@ class Bert(nn.Module):
 
     def head(self, hidden: Tensor, ids: Tensor | None = None) -> Tensor:
         """Return the logits (..., V) of features (..., D), or only the columns of the given words."""
-        features = self.predict(hidden)
+        features = self.predict(hidden)  # (..., D)
         if ids is not None:
             return some_outputs(self.output, features, ids)
-        logits: Tensor = self.output(features)
+        logits: Tensor = self.output(features)  # (..., V)
         return logits
 
     @torch.no_grad()
@@ -120,11 +122,11 @@ class Bert(nn.Module):
         seen: AttentionWeights = []
         with without_dropout(self):
             self.hidden(ids, layout, segments, seen)
-        return {"encoder": torch.stack(seen, dim=1)}
+        return {"encoder": torch.stack(seen, dim=1)}  # (B, L, H, T, T)
 
 
 class MlmHead(nn.Module):
-    """What stands between the last layer and the words: a linear map, the activation, a norm."""
+    """MLM head below the output layer: a linear map, an activation and a norm."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
@@ -155,12 +157,12 @@ class Pooler(nn.Module):
 
     def forward(self, hidden: Tensor) -> Tensor:
         """Return (B, D) of features (B, T, D)."""
-        pooled: Tensor = self.activation(self.linear(hidden[:, 0]))
+        pooled: Tensor = self.activation(self.linear(hidden[:, 0]))  # (B, D), from [CLS]
         return pooled
 
 
 class NextSentenceHead(nn.Module):
-    """Says of a pair of segments whether the second one follows the first in its text."""
+    """Next-sentence head: whether the second segment follows the first."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
@@ -171,5 +173,5 @@ class NextSentenceHead(nn.Module):
 
     def forward(self, hidden: Tensor) -> Tensor:
         """Return logits (B, 2) of features (B, T, D): follows, does not follow."""
-        logits: Tensor = self.output(self.pooler(hidden))
+        logits: Tensor = self.output(self.pooler(hidden))  # (B, 2)
         return logits

@@ -1,4 +1,4 @@
-"""Dropout that costs little on a CPU. Knows no model."""
+"""Dropout that costs little on a CPU."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from torch import Tensor, nn
 
 @contextmanager
 def without_dropout(module: nn.Module) -> Iterator[None]:
-    """Switch dropout off within a module for as long as the context lasts, then put the module back as it was."""
+    """Switch dropout off in a module within the context, then restore its mode."""
     was_training = module.training
+    # eval() reaches every submodule; dropout is the only one of ours that behaves differently in it.
     module.eval()
     try:
         yield
@@ -39,9 +40,12 @@ class Dropout(nn.Module):
         if x.device.type != "cpu" or torch.compiler.is_compiling():
             return F.dropout(x, self.rate)
         n = x.numel()
+        # None as the upper end means all 64 bits: from -2^63 up to 2^63 - 1.
         draws = torch.empty((n + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
+        # At least 1 and at most 65535 of 65536: a tiny rate still drops, a large one still keeps.
         dropped = min(max(round(self.rate * 65536), 1), 65535)
         kept = torch.empty(x.shape, dtype=x.dtype)  # written as 0.0 or 1.0: a bool tensor would be converted slowly
+        # int16 runs from -32768, hence the shift of the threshold.
         torch.ge(draws.view(torch.int16)[:n].view(x.shape), dropped - 32768, out=kept)
         return x * kept.mul_(65536 / (65536 - dropped))
 

@@ -1,7 +1,7 @@
-"""What a Transformer of any alignment and distribution functions remembers while it decodes.
+"""Key-value cache for decoding with any alignment and distribution functions.
 
-As `cache`, but slots and memory hold what each group of heads has prepared of its keys, and the weights are computed as
-they are written.
+As `kv_cache`, but slots and memory hold keys as each group of heads has prepared them, and the weights follow the
+formulas as they are written.
 
 Letters: B batch, K beams, C slots, S source length, H heads, d head width, L layers.
 """
@@ -27,9 +27,10 @@ class GenericDecodingState(BeamState):
         """Take the layers' heads, the memory's keys and values (2 L, B, H, S, d) for them, and its mask (B, S)."""
         super().__init__(beams, None if memory_mask is None else memory_mask[:, None, None, :], record)
         self.heads = layers
+        # memory alternates keys and values: even rows are a layer's keys, odd ones its values.
         pairs = zip(layers, memory[0::2].unbind(0), strict=True)
         self.prepared = [[part.contiguous() for part in heads.prepare(keys)] for heads, keys in pairs]
-        self.values = memory[1::2].contiguous()
+        self.values = memory[1::2].contiguous()  # (L, B, H, S, d)
         self.slots: list[Prepared] = [[] for _ in layers]  # a layer, a group: (B, H of the group, C, its width)
         self.slot_values = self.values[..., :0, :]  # (L, B, H, C, d)
         self.scope = AttentionScope()
@@ -52,7 +53,7 @@ class GenericDecodingState(BeamState):
         self.slots = [
             [part.contiguous() for part in heads.prepare(k)] for heads, k in zip(self.heads, keys, strict=True)
         ]
-        self.slot_values = torch.stack(list(values))
+        self.slot_values = torch.stack(list(values))  # (L, B, H, T, d)
         self.beams.begin(self.slot_values.shape[-2])
 
     def begin_step(self, n_queries: int) -> Tensor:
@@ -72,17 +73,19 @@ class GenericDecodingState(BeamState):
     def self_attend(self, layer: int, heads: HeadGroups, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         """Write this step's keys and values (B, H, K, d) and return the context (B, H, K, d) over each beam's past."""
         new, slot_values = heads.prepare(keys, self.n_steps), self.slot_values[layer]
+        # The widths of what a function prepares are known only when it has prepared the first keys.
         if not self.slots[layer]:
             n_slots = slot_values.shape[-2]
             self.slots[layer] = [part.new_zeros(*part.shape[:2], n_slots, part.shape[-1]) for part in new]
         for part, slots in zip(new, self.slots[layer], strict=True):
             slots[:, :, self.beams.current] = part
         slot_values[:, :, self.beams.current] = values
-        return heads.weights(query, self.slots[layer], self.scope) @ slot_values
+        return heads.weights(query, self.slots[layer], self.scope) @ slot_values  # (B, H, K, C) @ (B, H, C, d)
 
     def cross_attend(self, layer: int, heads: HeadGroups, query: Tensor) -> Tensor:
         """Return the context (B, H, K, d) of the memory for the queries of all beams."""
+        # (B, H, K, S)
         weights = heads.weights(query, self.prepared[layer], AttentionScope(self.memory_mask))
         if self.record and layer + 1 == self.n_layers:
-            self.attention = weights.mean(dim=1)
+            self.attention = weights.mean(dim=1)  # (B, K, S): heads averaged
         return weights @ self.values[layer]

@@ -25,7 +25,7 @@ from attnkit.models.packing import AttentionWeights, PackedLayout, PositionEmbed
 
 @dataclass
 class PromptState:
-    """What is remembered of texts that go on: keys and values of what has been read, and the word to read next."""
+    """Decoding state of prompts: the key-value cache and the token to read next."""
 
     cache: DecodingState | GenericDecodingState
     last: Tensor | None
@@ -33,7 +33,7 @@ class PromptState:
 
     @property
     def attention(self) -> Tensor | None:
-        """Return None: there is no source to look at."""
+        """Return None: a language model has no source."""
         return None
 
     def reorder_beams(self, parents: Tensor) -> PromptState:
@@ -63,6 +63,7 @@ class Gpt(nn.Module):
         self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.n_layers))
         pre = config.norm == "pre"
         self.norm = nn.LayerNorm(config.d_model, eps=config.norm_eps) if pre else nn.Identity()
+        # No bias, as in GPT-2: weights convert to and from its checkpoints one to one.
         self.output = Linear(config.d_model, vocab_size, bias=False)
         nn.init.normal_(self.embedding.weight, std=STD)
         nn.init.normal_(self.output.weight, std=STD)
@@ -100,7 +101,7 @@ class Gpt(nn.Module):
         seen: AttentionWeights = []
         with without_dropout(self):
             self.hidden(ids, layout, seen)
-        return {"decoder": torch.stack(seen, dim=1)}
+        return {"decoder": torch.stack(seen, dim=1)}  # (B, L, H, T, T)
 
     def start(
         self, src: Tensor, src_mask: Tensor | None, n_beams: int, max_length: int, record: bool = False

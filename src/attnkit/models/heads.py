@@ -1,4 +1,4 @@
-"""What stands on a pretrained encoder: a classifier of rows, a tagger of tokens, a reader that finds answers.
+"""Task heads on a pretrained encoder: sequence and token classification, answer spans.
 
 Devlin et al. 2019, section 4: one linear map each, on the first token's pooled feature or on every token's. Knows no
 text and no losses. Letters: B rows, T tokens of a row, D model width, L labels.
@@ -27,6 +27,7 @@ def _output(d_model: int, n_labels: int) -> Linear:
 
 def encoder_without_mlm_head(config: BertConfig, vocab_size: int) -> Bert:
     """Return an encoder without what only pretraining uses: the predictors of words and of next sentences."""
+    # Tied, so that no output matrix of V * D is allocated and drawn only to be deleted.
     encoder = Bert(config.model_copy(update={"next_sentence": False, "tie_embeddings": True}), vocab_size)
     del encoder.predictor, encoder.output
     return encoder
@@ -48,9 +49,10 @@ class SequenceClassifier(nn.Module):
 
     def forward(self, ids: Tensor, real: Tensor, segments: Tensor | None = None) -> Tensor:
         """Return logits (B, L) of ids (B, T), of which real (B, T) are no padding."""
-        firsts = torch.arange(len(ids), device=ids.device) * ids.shape[1]  # what nobody reads is not made
+        firsts = torch.arange(len(ids), device=ids.device) * ids.shape[1]  # (B,), flattened places of [CLS]
+        # (B, D): the last layer computes [CLS] alone
         hidden = self.encoder.hidden_at(firsts, ids, PackedLayout.padded(real), segments)
-        logits: Tensor = self.output(self.dropout(self.pooler(hidden[:, None])))
+        logits: Tensor = self.output(self.dropout(self.pooler(hidden[:, None])))  # (B, 1, D) to (B, L)
         return logits
 
 
@@ -75,7 +77,7 @@ class TokenClassifier(nn.Module):
 
 
 class SpanPredictor(nn.Module):
-    """How likely each token begins and ends the answer to a question."""
+    """Extractive question answering: start and end logits of each token."""
 
     def __init__(self, config: BertConfig, vocab_size: int) -> None:
         super().__init__()
@@ -97,7 +99,7 @@ class SpanPredictor(nn.Module):
             allowed: (B, T) bool, True at tokens of the context and where the first token stands for no answer.
         """
         hidden = self.encoder.hidden(ids, PackedLayout.padded(real), segments)
-        logits: Tensor = self.output(self.dropout(hidden)).movedim(-1, 0)
+        logits: Tensor = self.output(self.dropout(hidden)).movedim(-1, 0)  # (B, T, 2) to (2, B, T)
         return logits.masked_fill(~allowed, -math.inf)
 
 
@@ -123,6 +125,7 @@ def freeze(encoder: Bert, n_layers: int) -> None:
     """
     if not 0 <= n_layers <= len(encoder.layers):
         raise ValueError(f"the encoder has {len(encoder.layers)} layers, of which {n_layers} cannot be frozen")
+    # The embeddings are the first group, hence + 1.
     for group in layers_of(encoder)[: n_layers + 1 if n_layers else 0]:
         for parameter in group:
             parameter.requires_grad_(False)
@@ -137,7 +140,9 @@ def best_span(starts: Tensor, ends: Tensor, longest: int) -> tuple[Tensor, Tenso
         longest: most tokens of a span.
     """
     length = starts.shape[1]
-    scores = starts[:, :, None] + ends[:, None, :]
+    scores = starts[:, :, None] + ends[:, None, :]  # (B, T, T): start i, end j
+    # Ends not before their start (triu), and less than `longest` after it (tril).
     inside = torch.ones(length, length, dtype=torch.bool, device=starts.device).triu().tril(longest - 1)
     best, place = scores.masked_fill(~inside, -math.inf).flatten(1).max(1)
+    # A flat index of (T, T) is start * T + end.
     return place // length, place % length, best

@@ -1,7 +1,7 @@
-"""What a Transformer remembers while it decodes: keys and values in slots that stay put, and who descends from whom.
+"""Key-value cache for decoding: keys and values in fixed slots, and each beam's ancestry.
 
 DecodingState serves scaled dot x softmax alone, in the fewest operations; models with other functions take
-`prepared_cache`'s. BeamState is the part that both have.
+`generic_kv_cache`'s. BeamState is the part that both have.
 
 Each step writes one slot per beam and never moves it. A beam sees the slots of its own ancestors only, through a mask;
 reordering beams gathers that small mask, not the keys and values, which are d times larger. The beams of a sentence are
@@ -44,6 +44,7 @@ class BeamSlots:
     def reorder_beams(self, parents: Tensor) -> None:
         """Let beam k of sentence b go on from its old beam parents[b, k]; any number of beams may follow."""
         if self.ancestry.shape[1] > 1 or parents.shape[1] > 1:
+            # (B, K', C): a child inherits its parent's row of the mask; keys and values stay where they are.
             chosen = parents[:, :, None].expand(-1, -1, self.ancestry.shape[2])
             self.ancestry = self.ancestry.gather(1, chosen)
 
@@ -57,11 +58,12 @@ class BeamSlots:
             raise ValueError(f"the state holds {self.ancestry.shape[1]} beams, not {n_queries}: reorder changes them")
         if self.n_slots + n_queries <= self.ancestry.shape[2]:
             return 0
+        # Never beyond max_length: products run over free slots too.
         return max(1, min(GROWTH, self.max_length - self.n_steps)) * max(n_queries, self.n_beams)
 
     def grow(self, more: int) -> None:
         """Add free slots, which nobody descends from."""
-        free = self.ancestry.new_full((*self.ancestry.shape[:2], more), -math.inf)
+        free = self.ancestry.new_full((*self.ancestry.shape[:2], more), -math.inf)  # (B, K, more)
         self.ancestry = torch.cat((self.ancestry, free), dim=2)
         self.steps = torch.cat((self.steps, self.steps.new_zeros(more)))
 
@@ -71,6 +73,7 @@ class BeamSlots:
         if n_queries == 1:
             self.ancestry[:, :, first] = 0.0
         else:
+            # Beam k sees its own new slot only, not those of the sentence's other beams.
             self.ancestry[:, :, first:last].diagonal(dim1=1, dim2=2).fill_(0.0)
         self.steps[first:last] = self.n_steps
         self.n_queries = n_queries
@@ -133,6 +136,7 @@ class DecodingState(BeamState):
         kept = self.exact if memory.device.type == "cpu" and n_beams == 1 else memory.dtype
         # One copy now, or every step's products copy it anew: ``to`` alone keeps the projection's strides.
         self.memory = memory.to(kept).contiguous()
+        # Keys are scaled once here, which saves scaling the queries at every step.
         self.memory[0::2].mul_(self.scale)
         added = None
         if memory_mask is not None and not bool(memory_mask.all()):
@@ -157,7 +161,7 @@ class DecodingState(BeamState):
     def begin(self, keys: Sequence[Tensor], values: Sequence[Tensor]) -> None:
         """Take keys and values (B, H, T, d) of each layer as a past of T steps, before the first step."""
         parts = [part for pair in zip(keys, values, strict=True) for part in pair]
-        self.slots = torch.stack(parts).to(self.slots.dtype)
+        self.slots = torch.stack(parts).to(self.slots.dtype)  # (2 L, B, H, T, d)
         self.beams.begin(self.slots.shape[-2])
 
     def begin_step(self, n_queries: int) -> Tensor:
@@ -190,9 +194,11 @@ class DecodingState(BeamState):
         return weights.to(self.memory.dtype) @ self.memory[2 * layer + 1]
 
     def _weigh(self, query: Tensor, keys: Tensor, mask: Tensor | None) -> Tensor:
+        # (B, H, K, d) @ (B, H, d, C or S)
         scores = query.to(keys.dtype) @ keys.transpose(-1, -2)
         if mask is None:
             return scores.softmax(-1, dtype=self.exact)
+        # In place where dtypes agree; otherwise the addition itself widens to float32.
         return (scores.add_(mask) if scores.dtype == self.exact else scores + mask).softmax(-1)
 
     def _grow(self, more: int) -> None:

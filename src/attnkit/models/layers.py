@@ -1,4 +1,4 @@
-"""The layers of a Transformer. They compute sublayers; what attention may look at comes in as a function.
+"""Transformer layers; masking and caching come in as functions.
 
 Letters: B batch, T positions, D model width. So one layer serves the training pass and stepwise decoding alike.
 """
@@ -33,7 +33,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 class LayerConfig(Protocol):
-    """What layers are built from, whichever model has them."""
+    """Settings of a layer, common to all models."""
 
     @property
     def d_model(self) -> int: ...
@@ -62,7 +62,10 @@ class LayerConfig(Protocol):
 
 
 class Residual(nn.Module):
-    """What stands around a sublayer f: LayerNorm(x + f(x)) (post), or x + f(LayerNorm(x)) (pre); dropout on f(x)."""
+    """Residual connection and norm around a sublayer f, with dropout on f(x).
+
+    Post-norm: LayerNorm(x + f(x)); pre-norm: x + f(LayerNorm(x)).
+    """
 
     def __init__(self, config: LayerConfig) -> None:
         super().__init__()
@@ -106,10 +109,10 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return (B, T, D)."""
-        inner = self.activation(self.up(x))
+        inner = self.activation(self.up(x))  # (B, T, d_ff)
         if self.gate is not None:
             inner = inner * self.gate(x)
-        y: Tensor = self.down(self.dropout(inner))
+        y: Tensor = self.down(self.dropout(inner))  # (B, T, D)
         return y
 
 
@@ -134,6 +137,7 @@ class EncoderLayer(nn.Module):
 
         With places (N,) of the flattened rows, only what stands there is made: (N, D).
         """
+        # (B, T, D), or (N, D) with places.
         mixed = self.attention(self.around_attention.pre_norm(x), own, places)
         x = self.around_attention.add_and_norm(x if places is None else take(x, places), mixed)
         return self.around_feed_forward.add_and_norm(x, self.feed_forward(self.around_feed_forward.pre_norm(x)))
@@ -145,6 +149,7 @@ class DecoderLayer(nn.Module):
     def __init__(self, config: LayerConfig) -> None:
         super().__init__()
         self.attention = build_attention(config)
+        # One part, the query: the memory's keys and values are projected for all layers at once.
         self.cross = build_attention(config, n_parts=1)
         self.feed_forward = FeedForward(config)
         self.around_attention = Residual(config)
@@ -154,6 +159,7 @@ class DecoderLayer(nn.Module):
     def forward(self, x: Tensor, own: Mix, cross: Mix) -> Tensor:
         """Return (B, T, D); own(heads, query, keys, values) mixes target positions, cross(heads, query) a memory's."""
         x = self.around_attention.add_and_norm(x, self.attention(self.around_attention.pre_norm(x), own))
+        # Keys and values of the memory do not change with the target: `cross` holds them ready.
         x = self.around_cross.add_and_norm(x, self.cross(self.around_cross.pre_norm(x), cross))
         return self.around_feed_forward.add_and_norm(x, self.feed_forward(self.around_feed_forward.pre_norm(x)))
 

@@ -1,4 +1,4 @@
-"""Linear maps through oneDNN, PyTorch's other matrix library on x86 CPUs. Knows no model.
+"""Linear maps through oneDNN, PyTorch's second matrix library on x86 CPUs.
 
 F.linear in float32 goes to MKL, which uses less than half of a processor that Intel has not made. One thread of an AMD
 EPYC (Zen 5), 2,240 rows: 100 GF/s against oneDNN's 220. With weights laid out beforehand (packed) oneDNN is also quick
@@ -55,12 +55,12 @@ class _OneDnnLinear(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         x, weight = ctx.saved_tensors
-        gradient = gradients[0].reshape(-1, weight.shape[0])
+        gradient = gradients[0].reshape(-1, weight.shape[0])  # (rows, out)
         to_x = to_weight = to_bias = None
         if ctx.needs_input_grad[0]:
-            to_x = _times(gradient, weight).view(x.shape)
+            to_x = _times(gradient, weight).view(x.shape)  # (rows, out) @ (out, in)
         if ctx.needs_input_grad[1]:
-            to_weight = _times(gradient.t(), x.reshape(-1, x.shape[-1]))
+            to_weight = _times(gradient.t(), x.reshape(-1, x.shape[-1]))  # (out, rows) @ (rows, in)
         if ctx.has_bias and ctx.needs_input_grad[2]:
             to_bias = gradient.sum(0)
         return to_x, to_weight, to_bias
@@ -70,15 +70,18 @@ class PackedLinear(nn.Linear):
     """A linear map for inference whose weight is also kept in the blocked layout that oneDNN multiplies fastest."""
 
     def __init__(self, linear: nn.Linear) -> None:
+        # On "meta" no memory is taken: both parameters are replaced by the given ones.
         super().__init__(linear.in_features, linear.out_features, linear.bias is not None, device="meta")
         self.weight, self.bias = linear.weight, linear.bias
         weight = linear.weight.detach().contiguous()
+        # The 64 is the number of rows that the layout is tuned for; any number of rows may be multiplied.
         self._packed = torch.ops.mkldnn._reorder_linear_weight(weight, 64)
         self._one_row_is_plain = weight.dtype == torch.float32
         self._narrowed: tuple[Tensor, PackedLinear] | None = None
 
     def forward(self, input: Tensor) -> Tensor:
         """Return input (..., in_features) mapped to (..., out_features)."""
+        # A single float32 row is a matrix-vector product: memory-bound, and quicker in MKL.
         if self._one_row_is_plain and input.numel() == self.in_features:
             return F.linear(input, self.weight, self.bias)
         return linear_product(input, self._packed, self.bias)
@@ -109,8 +112,10 @@ def pack(model: Model) -> Model:
     weights = [module.weight for module in model.modules() if isinstance(module, nn.Linear)]
     if not HAS_PACKING or any(w.device.type != "cpu" or w.dtype not in DTYPES for w in weights):
         return model
+    # Tensors made in inference mode could not be used outside of it later.
     with torch.inference_mode(False), torch.no_grad():
         packed = copy.deepcopy(model).requires_grad_(False).eval()
+        # A list: the loop replaces children of what it walks.
         for module in list(packed.modules()):
             for name, child in module.named_children():
                 if isinstance(child, nn.Linear):
@@ -119,4 +124,5 @@ def pack(model: Model) -> Model:
 
 
 def _times(left: Tensor, right: Tensor) -> Tensor:
+    # bfloat16 products go to oneDNN by themselves.
     return linear_product(left, right.t(), None) if left.dtype == torch.float32 else left @ right

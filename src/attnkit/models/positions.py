@@ -1,4 +1,4 @@
-"""How a Transformer knows the order of words. Tables and biases of positions; knows no words and no layers.
+"""Position encodings: sinusoidal, learned and rotary positions, ALiBi and relative biases.
 
 Letters: T queries or positions, S keys, H heads, d head width. Tables are computed once per size and kept.
 """
@@ -16,16 +16,17 @@ from torch import Tensor, nn
 def _angles(n: int, width: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
     """Return sine and cosine (n, width / 2) of pos / 10000^(2i / width), the paper's wavelengths."""
     with torch.inference_mode(False):  # a table made while translating must serve training too
-        rates = 10000.0 ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)
-        angles = torch.arange(n, dtype=torch.float64)[:, None] * rates
+        rates = 10000.0 ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)  # (width / 2,)
+        angles = torch.arange(n, dtype=torch.float64)[:, None] * rates  # (n, width / 2)
         return angles.sin().to(device, dtype), angles.cos().to(device, dtype)
 
 
 @lru_cache(maxsize=16)
 def _interleaved(n: int, width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    # In float64 on the CPU: float32 angles of late positions lose decimals.
     sine, cosine = _angles(n, width, torch.float64, torch.device("cpu"))
     with torch.inference_mode(False):
-        return torch.stack((sine, cosine), dim=-1).flatten(1).to(device, dtype)
+        return torch.stack((sine, cosine), dim=-1).flatten(1).to(device, dtype)  # (n, width / 2, 2) to (n, width)
 
 
 def _rounded(n: int) -> int:
@@ -75,7 +76,8 @@ class Rotation:
 
     def __call__(self, x: Tensor) -> Tensor:
         """Return x (..., T, d) turned by its positions."""
-        first, second = x.chunk(2, dim=-1)
+        first, second = x.chunk(2, dim=-1)  # (..., T, d / 2) each
+        # real and imaginary part of a rotation
         turned = (first * self.cosine - second * self.sine, second * self.cosine + first * self.sine)
         return torch.cat(turned, dim=-1)
 
@@ -91,13 +93,15 @@ class AlibiBias(nn.Module):
 
     def forward(self, distance: Tensor) -> Tensor:
         """Return the bias (H, T, S) of distances j - i (T, S) int64."""
-        return -self.slopes[:, None, None] * distance.abs().to(self.slopes.dtype)
+        return -self.slopes[:, None, None] * distance.abs().to(self.slopes.dtype)  # (H, 1, 1) * (T, S)
 
 
 def alibi_slopes(n_heads: int) -> list[float]:
     """Return the heads' slopes: 2^(-8/n), 2^(-16/n), … for n a power of two; otherwise filled up as in the paper."""
     power = 1 << (n_heads.bit_length() - 1)
     slopes = [2.0 ** (-8.0 * (i + 1) / power) for i in range(power)]
+    # Every second slope of the next power of two, which lie between the first ones (Press 2021, footnote 2 of their
+    # code).
     between = [2.0 ** (-4.0 * (i + 1) / power) for i in range(0, 2 * power, 2)]
     return slopes + between[: n_heads - power]
 
@@ -116,17 +120,19 @@ class RelativeBias(nn.Module):
 
     def forward(self, distance: Tensor) -> Tensor:
         """Return the bias (H, T, S) of distances j - i (T, S) int64."""
-        return self.table[self.buckets(distance)].permute(2, 0, 1)
+        return self.table[self.buckets(distance)].permute(2, 0, 1)  # (T, S, H) to (H, T, S)
 
     def buckets(self, distance: Tensor) -> Tensor:
         """Return the bucket (T, S) int64 of each distance."""
         if self.both_ways:
             half = self.n_buckets // 2
             return (distance > 0) * half + self._bucket(distance.abs(), half)
+        # A causal decoder never sees keys ahead: all of them share bucket 0.
         return self._bucket((-distance).clamp(min=0), self.n_buckets)
 
     def _bucket(self, distance: Tensor, n: int) -> Tensor:
         exact = n // 2
+        # Chosen so that max_distance falls on the end of the last bucket.
         growth = (n - exact) / math.log(self.max_distance / exact)
         steps = torch.log(distance.clamp(min=1).float() / exact) * growth
         far = exact + (steps + 1e-5).long()  # a whole number must not be rounded to just below itself
@@ -136,4 +142,4 @@ class RelativeBias(nn.Module):
 def distances(n: int, device: torch.device) -> Tensor:
     """Return j - i for queries i and keys j of one sequence, (n, n) int64."""
     at = torch.arange(n, device=device)
-    return at[None, :] - at[:, None]
+    return at[None, :] - at[:, None]  # (n, n)

@@ -25,16 +25,19 @@ CELLS: dict[str, Callable[..., nn.RNNBase]] = {"gru": nn.GRU, "lstm": nn.LSTM, "
 
 def step_gru(inputs: Tensor, hidden: Tensor, state: CellState) -> CellState:
     """Return the next state of a GRU (Cho et al. 2014, in cuDNN's form: the reset gate acts after the product)."""
+    # torch.nn's order of gates: reset, update, new.
     reset_in, update_in, new_in = inputs.chunk(3, dim=-1)
     reset_hidden, update_hidden, new_hidden = hidden.chunk(3, dim=-1)
     reset = torch.sigmoid(reset_in + reset_hidden)
     update = torch.sigmoid(update_in + update_hidden)
     new = torch.tanh(torch.addcmul(new_in, reset, new_hidden))
+    # (1 - z) n + z h with one product less.
     return (new + update * (state[0] - new),)
 
 
 def step_lstm(inputs: Tensor, hidden: Tensor, state: CellState) -> CellState:
     """Return the next state of an LSTM (Hochreiter and Schmidhuber 1997, with forget gates)."""
+    # torch.nn's order of gates: input, forget, cell, output.
     write, forget, new, output = (inputs + hidden).chunk(4, dim=-1)
     cell = torch.addcmul(torch.sigmoid(forget) * state[1], torch.sigmoid(write), torch.tanh(new))
     return torch.sigmoid(output) * torch.tanh(cell), cell
@@ -73,6 +76,7 @@ def make_layer(cell: str, d_input: int, d_hidden: int) -> nn.RNNBase:
     layer = CELLS[cell](d_input, d_hidden, batch_first=True)
     weights = weights_of(layer)
     with torch.no_grad():
+        # Gate by gate: the fan-out of all gates at once would make Xavier's range too narrow.
         for gate in torch.split(weights.input, d_hidden):
             nn.init.xavier_uniform_(gate)
         for gate in torch.split(weights.hidden, d_hidden):
@@ -95,6 +99,7 @@ def unroll(layer: nn.RNNBase, inputs: Tensor, state: CellState) -> tuple[Tensor,
     step = STEPS[layer.mode.lower().removesuffix("_tanh")]
     weights = weights_of(layer)
     states = []
+    # One product for the inputs of all steps: (B, T, G * d); only the recurrent one must wait.
     for gates in F.linear(inputs, weights.input, weights.input_bias).unbind(1):
         state = step(gates, F.linear(state[0], weights.hidden, weights.hidden_bias), state)
         states.append(state)
@@ -112,6 +117,7 @@ def run_layer(
     """
     if isinstance(layer, nn.LSTM):
         return _run_lstm(layer, inputs, state, lengths)
+    # The last state is read from the outputs: torch.nn's is that of the padding.
     outputs, _ = layer(inputs, _whole(state[0]))
     return outputs, (take_last(outputs, lengths),)
 
@@ -133,6 +139,7 @@ def _run_lstm(layer: nn.LSTM, inputs: Tensor, state: CellState, lengths: Tensor 
 
 def run_packed_lstm(layer: nn.LSTM, inputs: Tensor, state: CellState, lengths: Tensor) -> tuple[Tensor, CellState]:
     """Run torch.nn's LSTM on ragged rows; packed, it gives c at the end of every row. The way taken on a GPU."""
+    # pack_padded_sequence takes lengths on the CPU only: this waits for the GPU.
     packed = nn.utils.rnn.pack_padded_sequence(inputs, lengths.cpu(), batch_first=True, enforce_sorted=False)
     packed_outputs, (h, c) = layer(packed, (_whole(state[0]), _whole(state[1])))
     outputs, _ = nn.utils.rnn.pad_packed_sequence(packed_outputs, batch_first=True, total_length=inputs.shape[1])
@@ -155,8 +162,8 @@ def reverse(sequence: Tensor, lengths: Tensor | None) -> Tensor:
     """Reverse the real steps of each row of (B, T, d); padding stays on the right. Its own inverse."""
     if lengths is None:
         return sequence.flip(1)
-    places = torch.arange(sequence.shape[1], device=sequence.device).expand(sequence.shape[:2])
-    ends = lengths[:, None]
+    places = torch.arange(sequence.shape[1], device=sequence.device).expand(sequence.shape[:2])  # (B, T)
+    ends = lengths[:, None]  # (B, 1)
     order = torch.where(places < ends, ends - 1 - places, places)
     return sequence.gather(1, order[:, :, None].expand_as(sequence))
 
@@ -187,6 +194,7 @@ class RecurrentEncoder(nn.Module):
         Returns outputs (B, S, d_hidden) and each layer's final state, its tensors (B, d_hidden): after the last real
         word and, for the backward direction, after the first.
         """
+        # At least 1: an empty row would have no last step to take the state from.
         lengths = None if mask is None else mask.sum(dim=1).clamp(min=1)
         finals: list[CellState] = []
         for index in range(len(self.forwards)):
@@ -203,6 +211,7 @@ class RecurrentEncoder(nn.Module):
             return outputs, final
         back = self.backwards[index]
         assert isinstance(back, nn.RNNBase)
+        # After reversing, padding is on the right again, so both directions skip it alike.
         reversed_outputs, first = run_layer(back, reverse(inputs, lengths), zero_state(back, inputs), lengths)
-        both = torch.cat([outputs, reverse(reversed_outputs, lengths)], dim=-1)
+        both = torch.cat([outputs, reverse(reversed_outputs, lengths)], dim=-1)  # (B, S, d)
         return both, tuple(torch.cat(parts, dim=-1) for parts in zip(final, first, strict=True))

@@ -23,13 +23,13 @@ from attnkit.protocols import DecoderState
 
 @dataclass(frozen=True)
 class RecurrentState:
-    """Sentences in the middle of decoding: what is kept once a sentence, and once a beam."""
+    """Decoding state: what is stored once per sentence, and once per beam."""
 
     source: EncodedSource
     memory: DecoderCarry
     record: bool
     attention: Tensor | None = None
-    """(B, K, S): the last step's weights, where start was told to record and the model has attention."""
+    """(B, K, S): the last step's weights, if recording was requested and the model has attention."""
 
     def reorder_beams(self, parents: Tensor) -> RecurrentState:
         """Let beam k of sentence b go on from its old beam parents[b, k] (B, K); the first call may widen 1 to K."""
@@ -60,8 +60,9 @@ class Bridge(nn.Module):
         """Return one state a decoder layer, tensors (B, d), for one final state an encoder layer."""
         parts = []
         for index, linear in enumerate(self.maps):
-            joined = torch.cat([state[index] for state in finals], dim=-1)
-            parts.append(torch.split(torch.tanh(linear(joined)), self.d_hidden, dim=-1))
+            joined = torch.cat([state[index] for state in finals], dim=-1)  # (B, layers * d)
+            parts.append(torch.split(torch.tanh(linear(joined)), self.d_hidden, dim=-1))  # one (B, d) per decoder layer
+        # From one list per part (h, c) to one state per layer.
         return list(zip(*parts, strict=True))
 
 
@@ -123,13 +124,14 @@ class RnnTranslator(nn.Module):
     def attention_weights(self, src: Tensor, src_mask: Tensor | None, tgt_in: Tensor) -> dict[str, Tensor]:
         """Return cross: the weights (B, 1, 1, T, S) over the source, of one layer and one head; nothing without."""
         with without_dropout(self):
+            # Step by step, as in decoding: the pass over all steps at once keeps no weights.
             state = self.start(src, src_mask, 1, tgt_in.shape[1], record=True)
             seen = []
             for at in range(tgt_in.shape[1]):
                 _, state = self.step(tgt_in[:, at : at + 1], state)
                 if state.attention is not None:
                     seen.append(state.attention)
-        return {"cross": torch.cat(seen, dim=1)[:, None, None]} if seen else {}
+        return {"cross": torch.cat(seen, dim=1)[:, None, None]} if seen else {}  # (B, 1, 1, T, S)
 
     def start(
         self, src: Tensor, src_mask: Tensor | None, n_beams: int, max_length: int, record: bool = False
@@ -141,7 +143,7 @@ class RnnTranslator(nn.Module):
     def step(self, prev: Tensor, state: DecoderState) -> tuple[Tensor, RecurrentState]:
         """Return the features (B, K, D) after the words prev (B, K): K is 1 until reorder has widened the state."""
         assert isinstance(state, RecurrentState)
-        words = self._embed(self.tgt_embedding, prev)
+        words = self._embed(self.tgt_embedding, prev)  # (B, K, D)
         features, memory, weights = self.decoder.step(words, state.source, state.memory)
         return features, replace(state, memory=memory, attention=weights if state.record else None)
 
@@ -150,7 +152,7 @@ class RnnTranslator(nn.Module):
 
     def _encode(self, src: Tensor, src_mask: Tensor | None) -> tuple[EncodedSource, list[CellState]]:
         """Return what the decoder sees of the sources, and its layers' first states (B, d)."""
-        outputs, finals = self.encoder(self._embed(self.src_embedding, src), src_mask)
+        outputs, finals = self.encoder(self._embed(self.src_embedding, src), src_mask)  # outputs (B, S, d)
         source = self.decoder.prepare(self.dropout(outputs), src_mask, finals[-1][0])
         if self.bridge is not None:
             return source, self.bridge(finals)
