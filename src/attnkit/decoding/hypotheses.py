@@ -1,4 +1,6 @@
-"""History and results of a search. Steps are kept as they come and results traced back once, so that nothing is moved per step.
+"""History and results of a search.
+
+Steps are kept as they come and results traced back once, so that nothing is moved per step.
 
 Letters: B sentences of the batch, K beams, V words, S source length, N ended translations.
 """

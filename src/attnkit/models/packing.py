@@ -95,6 +95,7 @@ class PositionEmbedding(nn.Module):
         learned = config.positions == "learned"
         self.table = LearnedPositions(config.max_length, config.d_model) if learned else None
         if self.table is not None:
+            # BERT's and GPT-2's standard deviation, not that of translation models.
             nn.init.normal_(self.table.table, std=0.02)
 
     def forward(self, x: Tensor, places: Tensor | None) -> Tensor:
@@ -126,7 +127,7 @@ class SelfAttentionContext(nn.Module):
 
     def forward(self, x: Tensor, layout: PackedLayout, seen: AttentionWeights | None = None) -> Mix:
         """Return the mix of one pass over x (B, T, D); with a list, each layer's weights are added to it."""
-        bias = None if self.bias is None else self.bias(distances(x.shape[1], x.device))
+        bias = None if self.bias is None else self.bias(distances(x.shape[1], x.device))  # (H, T, T)
         dropout = self.dropout if self.training else 0.0
         n_whole = layout.n_unmixed
         ragged = self.plain and self.bias is None and seen is None and supports_varlen(x, self.d_head, dropout)
@@ -167,6 +168,7 @@ class SelfAttentionContext(nn.Module):
         else:
             return bias
         if self.causal:
+            # triu(1): keys after the query.
             shut.masked_fill_(torch.ones(shut.shape[-2:], dtype=torch.bool, device=x.device).triu(1), -math.inf)
         return shut if bias is None else shut + bias
 

@@ -100,8 +100,8 @@ def alibi_slopes(n_heads: int) -> list[float]:
     """Return the heads' slopes: 2^(-8/n), 2^(-16/n), … for n a power of two; otherwise filled up as in the paper."""
     power = 1 << (n_heads.bit_length() - 1)
     slopes = [2.0 ** (-8.0 * (i + 1) / power) for i in range(power)]
-    # Every second slope of the next power of two, which lie between the first ones (Press 2021, footnote 2 of their
-    # code).
+    # Every second slope of the next power of two, which lie between the first ones
+    # (Press 2021).
     between = [2.0 ** (-4.0 * (i + 1) / power) for i in range(0, 2 * power, 2)]
     return slopes + between[: n_heads - power]
 

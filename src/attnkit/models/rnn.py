@@ -73,7 +73,7 @@ class RnnTranslator(nn.Module):
         super().__init__()
         if config.tie_embeddings == "all" and src_vocab_size != tgt_vocab_size:
             raise ValueError(
-                f"tied: all needs one vocabulary for both sides, not {src_vocab_size} and {tgt_vocab_size} words"
+                f"tie_embeddings all needs one joint vocabulary, not {src_vocab_size} and {tgt_vocab_size} words"
             )
         self.start_from = config.decoder_init
         self.decoder_layers = config.decoder_layers

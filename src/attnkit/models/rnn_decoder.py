@@ -88,6 +88,7 @@ class RecurrentDecoder(nn.Module):
         if config.alignment != "none":
             self.align = make_alignment(config.alignment, d_hidden, d_hidden, config.attention_options)
             self.distribute = make_distribution(config.distribution, d_hidden, config.attention_options)
+        # Widths of [s; c; y], each left out where the readout does not see it.
         d_read = d_hidden + (0 if self.blind else d_hidden) + (0 if self.looks_last else d_model)
         self.readout = Linear(d_read, d_model)
         nn.init.xavier_uniform_(self.readout.weight)
@@ -102,6 +103,7 @@ class RecurrentDecoder(nn.Module):
 
     def begin(self, layers: Sequence[CellState]) -> DecoderCarry:
         """Return the memory before the first step, for the layers' first states (B, d)."""
+        # (B, 1, d): one beam until reordered.
         states = tuple(tuple(part.unsqueeze(1) for part in state) for state in layers)
         h = states[0][0]
         return DecoderCarry(states, h.new_zeros(h.shape[0], 1, self.d_model) if self.feeds else None)
@@ -170,6 +172,7 @@ class RecurrentDecoder(nn.Module):
             weights = weights_of(layer)
             if states:
                 gates = F.linear(self.dropout(states[-1][0]), weights.input, weights.input_bias)
+            # (B, K, d) per part
             states.append(self.step_cell(gates, F.linear(state[0], weights.hidden, weights.hidden_bias), state))
         top = states[-1][0]
         if self.looks_last:
@@ -189,7 +192,7 @@ class RecurrentDecoder(nn.Module):
             self.distribute,
             source.mask,
         )
-        return context.squeeze(1), weights.squeeze(1)
+        return context.squeeze(1), weights.squeeze(1)  # without the head dimension
 
     def _read(self, words: Tensor | None, top: Tensor, context: Tensor) -> Tensor:
         """Return features (B, T, D): g(y, s, c), or g(s, c) where the query is the current state, or g(y, s)."""

@@ -57,14 +57,16 @@ class SlidingWindowLM:
             ValueError: more beams than one are asked for, or there is padding.
         """
         if n_beams != 1:
-            raise ValueError("a window slides over one beam a text: give a text several rows instead")
+            raise ValueError("a sliding window takes one beam per text: repeat the text in several rows")
         words = src[:, -self.window :]
+        # Room for as many steps as the window has left.
         return WindowState(self.model.start(words, src_mask, 1, self.window - words.shape[1]), words)
 
     def step(self, prev: Tensor, state: WindowState) -> tuple[Tensor, WindowState]:
         """Return features (B, 1, D) after the words prev (B, 1), and the state that has taken them in."""
         if state.inner.last is None:
             state.words = torch.cat((state.words, prev), dim=1)
+            # Positions are absolute, so cached keys cannot be shifted: the newer half is read again.
             if state.words.shape[1] > self.window:
                 state.words = state.words[:, -(self.window // 2) :]
                 state.inner = self.model.start(state.words, None, 1, self.window - state.words.shape[1])

@@ -84,7 +84,7 @@ class TransformerSelfAttention(nn.Module):
         if not self.rotary:
             return mix
         # Rotation acts on queries and keys, never on values (Su et al. 2021).
-        turn = self.rotation(0, x.shape[1], x)
+        turn = self.rotation(0, x.shape[1], x)  # T positions from 0
         return lambda heads, query, keys, values: mix(heads, turn(query), turn(keys), values)
 
     def _mix(self, x: Tensor, mask: Tensor | None, seen: Seen | None) -> Mix:
@@ -201,7 +201,7 @@ class Transformer(nn.Module):
         super().__init__()
         if config.tie_embeddings == "all" and src_vocab_size != tgt_vocab_size:
             raise ValueError(
-                f"tied: all needs one joint vocabulary, not {src_vocab_size} source and {tgt_vocab_size} target words"
+                f"tie_embeddings all needs one joint vocabulary, not {src_vocab_size} and {tgt_vocab_size} words"
             )
         self.fused = config.plain_attention
         self.encoder = Encoder(config, src_vocab_size)
@@ -252,7 +252,9 @@ class Transformer(nn.Module):
             src_mask = None
         memory = self.decoder.project(self.encoder(src, src_mask))  # (2 L, B, H, S, d), per sentence, not per beam
         if self.fused:
+            # Scaled dot x softmax has a cache of its own with fewer operations.
             return DecodingState(memory, src_mask, n_beams, max_length, record)
+        # Any other pair of functions computes its weights as written.
         beams = BeamSlots(len(src), n_beams, max_length, torch.float32, memory.device)
         return GenericDecodingState(self.decoder.cross_heads(), memory, src_mask, beams, record)
 

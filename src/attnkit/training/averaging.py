@@ -1,4 +1,4 @@
-"""Means of weights: over the latest steps (EMA) and over checkpoints. Knows tensors only."""
+"""Average weights over the latest steps (EMA) and over checkpoints."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ class MovingAverage:
     @torch.no_grad()
     def update(self, weights: Tensor, n_updates: int) -> None:
         """Move towards ``weights`` after optimizer step number ``n_updates`` (from 1)."""
+        # w <- d w + (1 - d) new, in one kernel.
         self.weights.lerp_(weights, 1 - decay_at(self._decay, n_updates))
 
 
@@ -43,14 +44,16 @@ def average(checkpoints: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]:
     n = 0
     for n, tensors in enumerate(checkpoints, start=1):
         if n == 1:
+            # Only names, shapes and dtypes of the first one are needed later: its values are in the sums.
             first = {name: torch.empty_like(t) if t.is_floating_point() else t for name, t in tensors.items()}
+            # float64: the mean of equal checkpoints is that checkpoint, to the last bit.
             sums = {name: t.to(torch.float64, copy=True) for name, t in tensors.items() if t.is_floating_point()}
             continue
         _check_alike(first, tensors, n)
         for name, total in sums.items():
             total += tensors[name]
     if n == 0:
-        raise ValueError("there are no checkpoints to average")
+        raise ValueError("no checkpoints to average")
     return {name: (sums[name] / n).to(t.dtype) if name in sums else t.clone() for name, t in first.items()}
 
 

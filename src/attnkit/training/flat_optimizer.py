@@ -24,6 +24,7 @@ class AdamW:
     def __init__(self, flat: FlatParameters, config: OptimizationConfig) -> None:
         self._flat = flat
         self._config = config
+        # Of the gradient's length: frozen parameters lie behind it and have no moments.
         self.exp_avg = torch.zeros_like(flat.gradient)
         self.exp_avg_sq = torch.zeros_like(flat.gradient)
         # On the device, so that a step never waits for the host.
@@ -41,11 +42,13 @@ class AdamW:
         # The norm comes from outside: rank 0's serves all, so that rounding cannot part the ranks.
         limit = self._config.clip_norm
         if limit is not None and norm > limit:
+            # In place: the gradient is one buffer, so clipping is one kernel.
             self._flat.gradient.mul_(limit / norm)
 
     @torch.no_grad()
     def step(self, learning_rate: float) -> None:
         """Update the master weights from the flat gradient and hand them to the module."""
+        # One call per group, not per parameter: groups differ in weight decay or learning rate only.
         beta1, beta2 = self._config.betas
         for part, step in zip(self._flat.parts, self._steps, strict=True):
             span = part.span
@@ -97,6 +100,7 @@ class FlatParameterStore(FlatParameters):
     def update(self, learning_rate: float, norm: float) -> None:
         """Clip, step, and move the average."""
         self.optimizer.clip(norm)
+        # The average follows the master weights, which are never rounded to bfloat16.
         self.optimizer.step(learning_rate)
         if self.average is not None:
             self.average.update(self.master, self.optimizer.n_updates)
@@ -119,6 +123,7 @@ class FlatParameterStore(FlatParameters):
         """Return all that is saved, as views that hold until the next step."""
         model = self.views(self._saved()) | buffers_of(self.model)
         optimizer: dict[str, Tensor] = {}
+        # With a moving average the model file holds the average, so the weights in training are saved apart.
         buffers = {"exp_avg": self.optimizer.exp_avg, "exp_avg_sq": self.optimizer.exp_avg_sq}
         for kind, flat in (buffers if self.average is None else buffers | {"weights": self.master}).items():
             optimizer |= {f"{kind}.{name}": view for name, view in self.views(flat).items()}
@@ -136,6 +141,7 @@ class FlatParameterStore(FlatParameters):
                 tensor.copy_(model[name])
             for name, tensor in own_optimizer.items():
                 tensor.copy_(optimizer[name])
+        # The copies above went to the master weights; the module computes with the working copy.
         self.sync_working_copy()
         self.zero_grad()
         self.optimizer.set_updates(n_updates)

@@ -65,6 +65,7 @@ class FlatParameters:
         if not named:
             raise ValueError("the model has no parameters")
         trainable = [(n, p) for n, p in named if p.requires_grad]
+        # Decayed groups first, in the order in which rates occur: the layout depends on the model alone.
         rate_of = {n: 1.0 if rates is None else rates.get(n, 1.0) for n, _ in trainable}
         kinds = [(decayed, rate) for decayed in (True, False) for rate in dict.fromkeys(rate_of.values())]
         groups = [[(n, p) for n, p in trainable if (p.dim() > 1, rate_of[n]) == kind] for kind in kinds]
@@ -79,6 +80,7 @@ class FlatParameters:
         dtype = torch.float64 if any(p.dtype == torch.float64 for _, p in named) else torch.float32
         self.master = torch.zeros(ends[-1], dtype=dtype, device=device)
         for slot in self._slots:
+            # Padding between parameters stays zero, which keeps norms over the whole buffer right.
             slot.view(self.master).copy_(slot.parameter.detach())
         self.gradient = torch.zeros(self.n_trainable, dtype=dtype, device=device)
         if precision == "bfloat16":
@@ -88,6 +90,7 @@ class FlatParameters:
         self._show(self.working)
         self._gradients = [(slot, slot.view(self._local)) for slot in self._slots if slot.parameter.requires_grad]
         for slot, view in self._gradients:
+            # Autograd adds to an existing .grad in place; a None would be replaced by a fresh tensor.
             slot.parameter.grad = view
         self._n_accumulated = 0
 
@@ -98,6 +101,7 @@ class FlatParameters:
                 raise RuntimeError(f"the gradient of '{slot.name}' was replaced: zero gradients in place, if at all")
         if self._local is not self.gradient:
             # Sums over micro-batches in bfloat16 would lose what is below 1/256 of the sum.
+            # A copy for the first micro-batch saves zeroing and adding.
             if self._n_accumulated == 0:
                 self.gradient.copy_(self._local)
             else:
@@ -146,6 +150,7 @@ class FlatParameters:
 
     def _show(self, flat: Tensor) -> None:
         for slot in self._slots:
+            # Through .data: the parameter object stays the same for autograd and for tied modules.
             slot.parameter.data = slot.view(flat)
 
 
@@ -155,7 +160,7 @@ def _assign_offsets(groups: list[list[tuple[str, nn.Parameter]]]) -> tuple[list[
     for group in groups:
         for name, parameter in group:
             slots.append(_Slot(name, parameter, place))
-            place += -(-parameter.numel() // _ALIGNMENT) * _ALIGNMENT
+            place += -(-parameter.numel() // _ALIGNMENT) * _ALIGNMENT  # rounded up
         # Groups end on a block of the norm. What lies between is zero and stays zero under AdamW.
         place = -(-place // _NORM_BLOCK) * _NORM_BLOCK
         ends.append(place)

@@ -1,4 +1,4 @@
-"""A share of the weights on each rank: torch's FSDP2 (``fully_shard``) instead of flat buffers.
+"""Sharded weights: torch's FSDP2 (``fully_shard``) in place of flat buffers.
 
 Parameters, gradients, moments and moving average lie in equal shares along their first dimension; a block's weights are
 whole on a rank only while it computes. What is saved is whole: the same files as of a run that does not share.
@@ -55,10 +55,13 @@ class FsdpParameterStore:
             raise ValueError(f"{type(model).__name__} has none of the methods {', '.join(ENTRIES)}")
         self.model, self.n_updates, self._config = model, 0, config
         self._device = next(model.parameters()).device
+        # An unsharded skeleton for evaluation: torch's hooks on the sharded model would gather on all ranks.
         self._plain = _emptied(copy.deepcopy(model))
         low = precision == "bfloat16"
         policy = MixedPrecisionPolicy(torch.bfloat16, torch.float32) if low else MixedPrecisionPolicy()
+        # One dimension: parameters are sharded over all ranks.
         self._mesh = init_device_mesh(self._device.type, (torch.distributed.get_world_size(),))
+        # Blocks before the model: what remains outside of them becomes a group of its own.
         for part in [*blocks, model]:
             fully_shard(part, mesh=self._mesh, mp_policy=policy)
         for part in model.modules():
@@ -68,11 +71,13 @@ class FsdpParameterStore:
         for name in ENTRIES:
             if hasattr(model, name):
                 register_fsdp_forward_method(model, name)
+        # After sharding: the names are the same, the parameters are DTensors now.
         self._named = dict(model.named_parameters())
         self._trained = {name: p for name, p in self._named.items() if p.requires_grad}
         self._rates = {name: 1.0 if rates is None else rates.get(name, 1.0) for name in self._trained}
         self._optimizer = torch.optim.AdamW(self._groups(), betas=config.betas, eps=config.eps, foreach=True)
         for p in self._trained.values():
+            # Made at once, not at the first step: a checkpoint has them to restore into from the start.
             moments = {name: torch.zeros_like(p) for name in ("exp_avg", "exp_avg_sq")}
             self._optimizer.state[p] = {"step": torch.zeros(()), **moments}
         averaged = config.ema_decay is not None
@@ -91,6 +96,7 @@ class FsdpParameterStore:
 
     def grad_norm(self) -> Tensor:
         """Return the norm of the gradient of all shares."""
+        # Squares add up over shards; roots do not.
         squares = torch.zeros((), dtype=torch.float64, device=self._device)
         for p in self._trained.values():
             if p.grad is not None:
@@ -194,11 +200,13 @@ class FsdpParameterStore:
         for name, share in shares.items():
             tensor = share.full_tensor() if isinstance(share, DTensor) else share
             if first:
+                # Moved before the next one is gathered: the device holds one whole tensor at a time.
                 whole[name] = tensor.cpu()
         return whole
 
     def _lay(self, share: Tensor, whole: Tensor) -> None:
         assert isinstance(share, DTensor)
+        # src_data_rank=None: every rank has read the checkpoint, so nothing is broadcast.
         laid = distribute_tensor(whole.to(self._device), self._mesh, share.placements, src_data_rank=None)
         share.to_local().copy_(laid.to_local())
 

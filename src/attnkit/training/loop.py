@@ -1,4 +1,4 @@
-"""The training loop: a generator of records. Prints nothing, writes nothing, knows no files and no meaning of a batch.
+"""Training loop: a generator of step and evaluation records.
 
 At every yield the state is consistent: the caller may render, save it, or stop asking for more.
 """
@@ -114,6 +114,7 @@ def fit(job: TrainingJob, state: TrainState) -> Iterator[StepRecord | Evaluation
                 f"the loss or its gradient was not finite in {_MAX_SKIPPED} steps in a row, the last one {state.step}",
                 help="lower optimization.learning_rate or lengthen optimization.warmup_steps",
             )
+        # Before the next step, also after a restart: an evaluation that a stop cut short is made up for.
         if state.eval_pending and state.finished != "stopped":
             record = _evaluate(job, state)
             if record is None:
@@ -127,11 +128,13 @@ def fit(job: TrainingJob, state: TrainState) -> Iterator[StepRecord | Evaluation
 
 def progress(limits: LimitsConfig, state: TrainState) -> float:
     """Return the share of the run that is done, in [0, 1]: the largest over the limits that are set."""
+    # Limits may be passed by the last step: tokens and minutes do not come in whole steps.
     return min(1.0, max(share for _, share in _shares(limits, state)))
 
 
 def _shares(limits: LimitsConfig, state: TrainState) -> list[tuple[str, float]]:
     done: dict[str, float] = {
+        # The keys complete the names of the settings: limits.max_steps and so on.
         "steps": state.step,
         "epochs": state.epoch + _ROUNDING,
         "tokens": state.tokens,
@@ -168,11 +171,13 @@ def _check(job: TrainingJob, state: TrainState) -> None:
 def _train_step(job: TrainingJob, state: TrainState, started: float, feed: Prefetcher) -> StepRecord:
     step, after = feed.batch_at(state.position)
     optimization = job.config.optimization
+    # Progress before the step, so that the last step has a learning rate above the end of the schedule.
     before = progress(job.config.limits, state)
     rate = optimization.learning_rate * state.lr_scale * lr_factor(optimization, state.step + 1, before)
     # Gradients of this rank's micro-batches; a term's sum is divided by its count over the whole global batch.
     device = state.weights.device
     sums = [torch.zeros((), device=device), torch.zeros((), device=device)]  # objective, reported loss
+    # An evaluation between two steps has left the model in evaluation mode.
     job.model.train()
     n_counted = len(step.micro_batches) - step.n_padding_batches
     for i, batch in enumerate(step.micro_batches):
@@ -203,6 +208,7 @@ def _train_step(job: TrainingJob, state: TrainState, started: float, feed: Prefe
     state.position, state.epoch = after, step.epoch
     state.tokens += step.n_tokens
     state.minutes = totals.minutes
+    # A skipped step counts as a step: otherwise a resumed run would read the batch again and skip forever.
     state.skipped += not applied
     state.skipped_in_row = 0 if applied else state.skipped_in_row + 1
     reached = _limit_reached(job.config.limits, state)
@@ -231,6 +237,7 @@ def _all_reduce_stats(job: TrainingJob, state: TrainState, local: list[Tensor], 
     # A sum over ranks: more than 0 if any rank wants to stop.
     stop = float(job.stop is not None and job.stop())
     minutes = (job.clock() - started) / 60 if job.rank == 0 else 0.0
+    # One tensor, one reduction, one transfer to the host per step.
     mine = torch.tensor([stop, minutes], dtype=dtype).to(device)
     shared = torch.cat([torch.stack(local).to(dtype), mine, norm.to(dtype)[None]])
     if job.reduce is not None:
@@ -243,6 +250,7 @@ def _evaluations_until(job: TrainingJob, state: TrainState) -> int:
     evaluation = job.config.evaluation
     if evaluation.every_steps is not None:
         return state.step // evaluation.every_steps
+    # epoch is a sum of fractions: 0.1 + 0.2 must count as 0.3.
     return math.floor((state.epoch + _ROUNDING) / (evaluation.every_epochs or 1))
 
 
@@ -257,11 +265,12 @@ def _evaluate(job: TrainingJob, state: TrainState) -> EvaluationRecord | None:
     metrics = dict(found)
     if limits.metric not in metrics:
         raise UsageError(
-            f"there is no metric '{limits.metric}' to choose the best model by",
+            f"unknown metric '{limits.metric}'",
             where="limits.metric",
-            help=f"evaluation gives {', '.join(sorted(metrics))}",
+            help=f"choose {', '.join(sorted(metrics))}",
         )
     optimization = job.config.optimization
+    # The loss decides between equal values of a coarse metric such as BLEU 0.0.
     value, loss = metrics[limits.metric], metrics.get("loss")
     improved = state.note_metric(value, limits.higher_is_better, optimization, loss)
     state.eval_pending = False

@@ -1,4 +1,4 @@
-"""Losses as sums, so that counts can be global. Knows tensors, nothing of batches or models."""
+"""Losses as sums, which the loop divides by global counts."""
 
 from __future__ import annotations
 
@@ -58,6 +58,7 @@ def linear_cross_entropy(
     with torch.no_grad():
         rows = chunk_rows or _rows_that_fit(hidden, len(weight))
         log_norms, chosen = _softmax_pass(gradients, targets, 1 - label_smoothing, rows)
+        # -log p = log Σ exp(logits) - logit of the target, (N,) each.
         nll = log_norms.sum() - chosen.sum()
         total = nll
         if label_smoothing:
@@ -76,6 +77,7 @@ class _ChunkedGradients:
     def __init__(self, hidden: Tensor, weight: Tensor, bias: Tensor | None) -> None:
         self.inputs = hidden.detach(), weight.detach(), None if bias is None else bias.detach()
         self.dtype = hidden.dtype
+        # float32 at least, float64 for float64 features.
         self.wide = torch.promote_types(hidden.dtype, torch.float32)
         grad = torch.is_grad_enabled()
         # bf16 sums over many chunks would lose their low bits: sums over rows are held wide.

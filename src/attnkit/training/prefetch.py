@@ -1,4 +1,4 @@
-"""What the training loop reads its batches from: a pure function of a position. Knows nothing of what they hold."""
+"""Sources of training batches, read by position and one step ahead."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class BatchSource(Protocol):
 
 
 class Prefetcher:
-    """A feed that may be read one step ahead."""
+    """Batch source that may be read one step ahead."""
 
     def __init__(self, feed: BatchSource, ahead: bool) -> None:
         self._feed, self._ahead = feed, ahead
@@ -46,6 +46,7 @@ class Prefetcher:
 
     def batch_at(self, position: Any) -> tuple[GlobalBatch, Any]:
         """Return the step at a position and the position after it."""
+        # Compared by position: a restored state may ask for another step than the one that was prefetched.
         held, self._held = self._held, None
         return held[1] if held is not None and held[0] == position else self._feed.batch_at(position)
 

@@ -17,6 +17,7 @@ Schedule = Callable[[OptimizationConfig, int, float], float]
 def _warmup(config: OptimizationConfig, step: int, progress: float) -> float:
     if not config.warmup_steps:
         return 1.0
+    # The larger share of the two wins: in a short run the warmup ends after warmup_fraction, not after warmup_steps.
     by_share = progress / config.warmup_fraction if config.warmup_fraction < 1 else 0.0
     return min(1.0, max(step / config.warmup_steps, by_share))
 
@@ -33,11 +34,13 @@ def constant(config: OptimizationConfig, step: int, progress: float) -> float:
 
 def inverse_sqrt(config: OptimizationConfig, step: int, progress: float) -> float:
     """Fall as sqrt(warmup / step) after the warmup, where the factor is 1."""
+    # Both branches are 1 at step == warmup_steps.
     return min(step / config.warmup_steps, math.sqrt(config.warmup_steps / step))
 
 
 def noam(config: OptimizationConfig, step: int, progress: float) -> float:
     """Return min(step^-0.5, step * warmup^-1.5): equation 3 of Vaswani et al. 2017 without its d_model^-0.5."""
+    # Written with a square root: warmup^1.5 as a power rounds otherwise.
     return min(1 / math.sqrt(step), step / math.sqrt(config.warmup_steps) ** 3)
 
 
@@ -53,6 +56,7 @@ def linear(config: OptimizationConfig, step: int, progress: float) -> float:
 
 def wsd(config: OptimizationConfig, step: int, progress: float) -> float:
     """Warm up, stay, and fall as 1 - sqrt over the last ``decay_share`` (Hägele et al. 2024, equation 1)."""
+    # 0 before the decay starts, 1 at the end of the run.
     into_decay = max(0.0, (progress - (1 - config.decay_fraction)) / config.decay_fraction)
     return _bounded(config, _warmup(config, step, progress), 1 - math.sqrt(min(1.0, into_decay)))
 

@@ -1,4 +1,4 @@
-"""Everything that training changes: weights, moments and counters, as tensors and JSON. Knows no files and no data."""
+"""State of a training run: weights, moments and counters, as tensors and JSON."""
 
 from __future__ import annotations
 
@@ -70,6 +70,7 @@ class TrainState:
 
         Of equal values, as BLEU 0.0 early on, the one with the lower ``loss`` is the better.
         """
+        # NaN compares false with everything: the first evaluation must not become the best with it.
         better = math.isfinite(value) and (
             self.best is None or (value > self.best if higher_is_better else value < self.best)
         )
@@ -111,12 +112,14 @@ class TrainState:
         missing = [name for name in (*_COUNTERS, "updates", "position") if name not in counters]
         if missing:
             raise RunError(f"the checkpoint's state lacks '{missing[0]}'")
+        # All is checked before anything is copied: a state is restored whole or not at all.
         own_model, own_optimizer = self.weights.shapes()
         _check(own_model, model, "model")
         _check(own_optimizer, optimizer, "optimizer")
         self.weights.restore(model, optimizer, counters["updates"])
         for name in _COUNTERS:
             setattr(self, name, counters[name])
+        # The fresh state brings the type of its position; counters hold plain values.
         self.position = type(self.position)(**counters["position"])
 
 

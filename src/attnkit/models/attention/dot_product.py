@@ -59,6 +59,7 @@ class Similarity(AlignmentModule):
         if self.kind == "pearson":
             # Pearson's correlation is the cosine of centred vectors.
             x = x - x.mean(-1, keepdim=True)
+        # Unit vectors turn the dot product into the cosine.
         return F.normalize(x, dim=-1) if self.kind in ("cosine", "pearson") else x
 
 

@@ -41,6 +41,7 @@ class HeadGroup(nn.Module):
         """Return the group's heads of (..., H, T, d)."""
         if self.all:
             return x
+        # Neighbouring heads are a view; others are copied.
         if self.together:
             return x.narrow(-3, self.places[0], len(self.places))
         return x.index_select(-3, torch.tensor(self.places, device=x.device))
@@ -71,6 +72,7 @@ class HeadGroups(nn.Module):
         options = options or AttentionOptions()
         names = list(zip(per_head(alignment, n_heads), per_head(distribution, n_heads), strict=True))
         self.groups = nn.ModuleList()
+        # dict.fromkeys keeps the order of first occurrence: state-dict names depend on it.
         for align, distribute in dict.fromkeys(names):
             places = [place for place, name in enumerate(names) if name == (align, distribute)]
             functions = (
@@ -109,7 +111,7 @@ class HeadGroups(nn.Module):
 
     def _join(self, parts: list[Tensor]) -> Tensor:
         """Return the groups' heads (B, H of the group, ...) in their order, (B, H, ...)."""
-        joined = parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
+        joined = parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)  # (B, H, T, ...), group by group
         return joined if self.order is None else joined.index_select(1, torch.tensor(self.order, device=joined.device))
 
 

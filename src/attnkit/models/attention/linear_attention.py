@@ -72,6 +72,7 @@ class LinearAttentionState:
     def read(self, query: Tensor) -> Tensor:
         """Return the context (B, H, T, d_v) of queries (B, H, T, d) over all keys so far."""
         assert self.sums is not None
+        # (B, H, T, m)
         features, _ = self.feature_map.scaled(query)  # a query's scale cancels
         return _divided(features @ self.sums).to(query.dtype)
 
@@ -88,9 +89,10 @@ class LinearAttentionState:
             tops = torch.maximum(tops, self.top)
         finite = _finite(tops)
         future = torch.ones(scale.shape[-2], scale.shape[-2], dtype=torch.bool, device=scale.device).triu(1)
-        shrunk = (scale.transpose(-1, -2) - finite).masked_fill_(future, -math.inf).exp_()
-        totals = (features @ key_features.transpose(-1, -2) * shrunk) @ ones
+        shrunk = (scale.transpose(-1, -2) - finite).masked_fill_(future, -math.inf).exp_()  # (B, H, T, T)
+        totals = (features @ key_features.transpose(-1, -2) * shrunk) @ ones  # (B, H, T, d_v + 1)
         if self.sums is not None and self.top is not None:
+            # Earlier chunks come in through their sums alone, brought to the new scale.
             totals = totals + features @ self.sums * (self.top - finite).exp()
         self._add(key_features, scale, ones)
         return _divided(totals).to(query.dtype)
@@ -125,6 +127,7 @@ def _with_ones(values: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _divided(totals: Tensor) -> Tensor:
+    # The last column is the sum of weights; a row that sees nothing has 0 there and stays 0.
     above, below = totals[..., :-1], totals[..., -1:]
     return above / below.masked_fill(below == 0, 1.0)
 

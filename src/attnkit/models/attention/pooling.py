@@ -34,7 +34,7 @@ class Gaussian(nn.Module):
 
     def score(self, query: Tensor, prepared: Tensor) -> Tensor:
         """Return scores (..., T, S); builds (..., T, S, d), so d is best small."""
-        apart = (query.unsqueeze(-2) - prepared.unsqueeze(-3)) * self.w
+        apart = (query.unsqueeze(-2) - prepared.unsqueeze(-3)) * self.w  # (..., T, S, d)
         return apart.square().sum(-1) / -2
 
     def forward(self, query: Tensor, keys: Tensor) -> Tensor:
@@ -48,7 +48,7 @@ def pool(at: Tensor, x: Tensor, y: Tensor, kernel: Gaussian, mask: Tensor | None
     The mask (T, S) is True where a point may be used.
     """
     mask = None if mask is None else mask[None, None]
-    query, keys, values = (numbers[None, None, :, None] for numbers in (at, x, y))
+    query, keys, values = (numbers[None, None, :, None] for numbers in (at, x, y))  # (1, 1, T or S, 1)
     context, weights = attend(query, keys, values, kernel, softmax, mask)
     return context[0, 0, :, 0], weights[0, 0]
 

@@ -69,15 +69,16 @@ def scaled_dot(query: Tensor, keys: Tensor, values: Tensor, scope: AttentionScop
 def _fused(query: Tensor, keys: Tensor, values: Tensor, scope: AttentionScope, dropout: float) -> Tensor:
     mask, causal = scope.mask, scope.causal
     if scope.bias is not None or (causal and mask is not None):
+        # The kernel takes is_causal or a mask, not both.
         mask, causal = scope.allowed(query.shape[-2], keys.shape[-2], query.device), False
     if scope.bias is not None:
         bias = scope.bias.to(query.dtype)
-        mask = bias if mask is None else torch.where(mask, bias, -math.inf)
+        mask = bias if mask is None else torch.where(mask, bias, -math.inf)  # additive: -inf where masked
     return F.scaled_dot_product_attention(query, keys, values, attn_mask=mask, is_causal=causal, dropout_p=dropout)
 
 
 def _plain(query: Tensor, keys: Tensor, values: Tensor, scope: AttentionScope, dropout: float) -> Tensor:
-    scores = (query * query.shape[-1] ** -0.5) @ keys.transpose(-1, -2)
+    scores = (query * query.shape[-1] ** -0.5) @ keys.transpose(-1, -2)  # (B, H, T, S)
     if scope.bias is not None:
         same = scope.bias.dtype == scores.dtype
         scores = scores.add_(scope.bias) if same else scores + scope.bias  # nobody else reads the product

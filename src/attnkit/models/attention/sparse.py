@@ -43,6 +43,7 @@ def sparse_attention(
     tables = [table for table in bias.parameters() if table.requires_grad] if isinstance(bias, nn.Module) else []
     plan = _Plan(pattern, mask, bias, query.shape[-1] ** -0.5)
     if query.dtype in (torch.bfloat16, torch.float16):
+        # Running sums over tiles would lose their low bits in half precision.
         parts = (part.float() for part in (query, keys, values))
         return _Sparse.apply(plan, *parts, *tables).to(query.dtype)  # type: ignore[no-any-return,no-untyped-call]
     context: Tensor = _Sparse.apply(plan, query, keys, values, *tables)  # type: ignore[no-untyped-call]
@@ -76,7 +77,7 @@ class _Plan:
         assert self.bias is not None
         with torch.enable_grad():
             bias = self.bias(distances(tile, gradient.device))
-        over = gradient.sum_to_size(gradient.shape[-3:]).to(bias.dtype)
+        over = gradient.sum_to_size(gradient.shape[-3:]).to(bias.dtype)  # summed over the batch
         found = torch.autograd.grad(bias, tables, over.expand_as(bias))
         for total, part in zip(sums, found, strict=True):
             total += part
@@ -87,6 +88,7 @@ class _Sparse(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, plan: _Plan, query: Tensor, keys: Tensor, values: Tensor, *tables: Tensor) -> Tensor:
+        # Per row: weighted sum of values, sum of weights, and the largest score so far.
         context = query.new_zeros((*query.shape[:-1], values.shape[-1]))
         sums = query.new_zeros((*query.shape[:-1], 1))
         tops = torch.full_like(sums, -math.inf)
@@ -96,7 +98,7 @@ class _Sparse(torch.autograd.Function):
             top = torch.maximum(tops[..., rows, :], scores.amax(-1, keepdim=True))
             finite = top.masked_fill(top == -math.inf, 0.0)  # -inf less -inf would not be a number
             weights = scores.sub_(finite).exp_()
-            shrunk = (tops[..., rows, :] - finite).exp_()
+            shrunk = (tops[..., rows, :] - finite).exp_()  # earlier sums, brought to the new maximum
             sums[..., rows, :] = sums[..., rows, :] * shrunk + weights.sum(-1, keepdim=True)
             context[..., rows, :] = context[..., rows, :] * shrunk + weights @ values[..., _slice(tile.keys), :]
             tops[..., rows, :] = top
@@ -114,13 +116,14 @@ class _Sparse(torch.autograd.Function):
         plan: _Plan = ctx.plan
         to_query, to_keys, to_values = (torch.zeros_like(part) for part in (query, keys, values))
         to_tables = [torch.zeros_like(table) for table in tables]
+        # Softmax's gradient is w (g - Σ w g), and Σ w g is gradient · context (Dao 2022, algorithm 4).
         shared = (gradient * context).sum(-1, keepdim=True)
         for tile in plan.pattern.tiles(query.shape[-2], keys.shape[-2]):
             rows, columns = _slice(tile.queries), _slice(tile.keys)
             weights = plan.scores(tile, query, keys).sub_(tops[..., rows, :]).exp_()
             from_context = gradient[..., rows, :]
             to_values[..., columns, :] += weights.transpose(-1, -2) @ from_context
-            to_scores = from_context @ values[..., columns, :].transpose(-1, -2)
+            to_scores = from_context @ values[..., columns, :].transpose(-1, -2)  # (B, H, rows, columns)
             to_scores = to_scores.sub_(shared[..., rows, :]).mul_(weights)
             if tables:
                 plan.add_to_tables(tile, to_scores, tables, to_tables)

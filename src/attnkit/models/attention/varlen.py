@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 
 _WIDEST = 256
-"""What a head may be wide at most."""
+"""Largest head width of the kernel."""
 _MULTIPLE = 8
-"""What its width is a multiple of."""
+"""Head widths are multiples of this."""
 _CAUSAL = (-1, 0)
 _FREE = (-1, -1)
 
@@ -59,6 +59,7 @@ def varlen_attention(query: Tensor, keys: Tensor, values: Tensor, bounds: Tensor
         causal: a token sees none behind it.
     """
     batch, n_heads, length, width = query.shape
+    # The kernel takes (tokens, H, d), rows end to end.
     q, k, v = (part.transpose(1, 2).reshape(batch * length, n_heads, width) for part in (query, keys, values))
     context: Tensor = _kernel()(q, k, v, bounds, bounds, length, length, window_size=_CAUSAL if causal else _FREE)
-    return context.view(batch, length, n_heads, width).transpose(1, 2)
+    return context.view(batch, length, n_heads, width).transpose(1, 2)  # back to (B, H, T, d)
