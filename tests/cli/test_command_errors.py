@@ -63,7 +63,7 @@ def test_commands_and_flags(call: Call, trained: Path) -> None:
     refused(call("translate", trained, "--beam-size", "many"), 2, "--beam-size", "valid int")
     refused(call("translate", trained, "--beam-size", 2, "--num-hypotheses", 3, "-i", "/dev/null"), 2, "beam_size")
     refused(call("translate"), 2, "RUN")
-    refused(call("train"), 2, "nothing to train on", "--src a.en --tgt a.de")
+    refused(call("train"), 2, "no training data given", "--src a.en --tgt a.de")
     (said, _) = refused(call("train", "--preset", "huge"), 2, "'huge' is not one of")
     assert "Value error" not in said
 

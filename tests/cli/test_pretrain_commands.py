@@ -90,10 +90,10 @@ def test_the_plan_counts_the_tokens_that_training_reads(call: Call, workshop: An
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (["pretrain-mlm"], 2, "nothing to train on"),
+        (["pretrain-mlm"], 2, "no training data given"),
         (["pretrain-mlm", "none.txt"], 2, "none.txt"),
         (["pretrain-mlm", "text.txt", "--preset", "big"], 2, "big"),
-        (["pretrain-mlm", "text.txt", "--set", "preset=big"], 2, "there is no preset 'big'"),
+        (["pretrain-mlm", "text.txt", "--set", "preset=big"], 2, "unknown preset 'big'"),
         (["pretrain-mlm", "text.txt", "--set", "model.n_hads=2"], 2, "n_heads"),
         (["pretrain-mlm", "text.txt", "--set", "masking.mask_replace_prob=1.5"], 2, "masking.mask_replace_prob"),
         (["pretrain-mlm", "text.txt", "--set", "masking.random_replace_prob=0.5"], 2, "shares of one whole"),

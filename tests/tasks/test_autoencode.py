@@ -216,7 +216,7 @@ def setting(tmp_path: Path, text: str = "a b\nc d\n" * 20) -> dict[str, list[str
         (["noise.word_dropout=1.0"], "noise.word_dropout"),
         (["limits.metric=bleu"], "limits.metric cannot be 'bleu'; choose one of loss"),
         (["data.src=x"], "unknown key 'data.src'"),
-        (["task=tagging"], "there is no task 'tagging'"),
+        (["task=tagging"], "unknown task 'tagging'"),
         (["joint_vocabulary=false"], "unknown key 'joint_vocabulary'"),
     ],
 )

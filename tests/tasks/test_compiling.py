@@ -84,7 +84,7 @@ def test_what_was_compiled_is_not_computed_with(workshop: Any) -> None:
 
 
 def test_a_model_without_layers_is_refused(workshop: Any) -> None:
-    with pytest.raises(UsageError, match="compiled is for models with layers"):
+    with pytest.raises(UsageError, match="torch_compile supports the models"):
         workshop.configure("rnn", torch_compile=True)
 
 

@@ -46,6 +46,7 @@ def average_run(path: Path, n: int | None, names: list[str]) -> AverageResult:
     folder = RunFolder(path)
     newest, warnings = folder.checkpoint("last")
     chosen = _choose(folder, newest, n, names)
+    # The newest configuration: limits may have been raised when the run was resumed.
     config = read_run_config(newest)
     expected = tensors_of(task_of(config.task).model_for_checkpoint(newest, config))
     with folder.lock():  # a running training could delete a checkpoint while it is read
@@ -56,6 +57,7 @@ def average_run(path: Path, n: int | None, names: list[str]) -> AverageResult:
         texts: dict[str, bytes] = {
             file: newest.read(file) for file in ("config.yaml", *TEXT_FILES) if file in newest.manifest.files
         }
+        # No metrics: the average is not evaluated here.
         stored: dict[str, object] = {"averaged": [checkpoint.step for checkpoint in chosen], "metrics": {}}
         contents: dict[str, bytes] = {
             **texts,

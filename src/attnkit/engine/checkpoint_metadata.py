@@ -79,6 +79,7 @@ def check_serializable(config: BaseModel) -> None:
     if size > MAX_CONFIG_BYTES:
         raise UsageError(f"the configuration takes {size:,} bytes, more than {MAX_CONFIG_BYTES:,}", help=help)
     try:
+        # The reader's limits on size and nodes apply to what is written, too.
         parse_yaml(text, "config.yaml")
     except UsageError as error:
         raise UsageError(f"the configuration could not be read back: {error.what}", help=help) from error
@@ -91,6 +92,7 @@ def read_state(checkpoint: Checkpoint) -> dict[str, Any]:
     for step, scores in state["scores"].items():
         if scores.keys() != names:
             raise _invalid(checkpoint, "state.json", f"scores.{step} are not {', '.join(sorted(names))}")
+    # The folder's name and its content could disagree in a crafted run.
     if state["counters"]["step"] != checkpoint.step:
         raise _invalid(checkpoint, "state.json", f"counters.step is not {checkpoint.step}")
     return state
@@ -115,6 +117,7 @@ def read_run_config(checkpoint: Checkpoint, *tasks: str) -> RunConfig:
         RunError: The task is not expected, or the configuration is invalid.
     """
     tree = read_tree(checkpoint)
+    # Cut: the file may come from a stranger, and this goes into a message.
     found = str(tree.get("task"))[:40]
     if found not in TASKS or (tasks and found not in tasks):
         expected = " or ".join(TASKS[task].description for task in tasks) or f"one of {', '.join(TASKS)}"
@@ -159,6 +162,7 @@ def read_text(checkpoint: Checkpoint, file: str, most: int) -> str:
 
 def read_bounded(checkpoint: Checkpoint, file: str, most: int) -> bytes:
     """Return the content of a file. Raises ``RunError``, before reading, if it is longer than ``most`` bytes."""
+    # From the manifest: an oversized file is refused unread.
     size = checkpoint.entry(file).size
     if size > most:
         raise _invalid(checkpoint, file, f"{size:,} bytes, more than the {most:,} allowed")
@@ -168,12 +172,14 @@ def read_bounded(checkpoint: Checkpoint, file: str, most: int) -> bytes:
 def _read_json(checkpoint: Checkpoint, model: type[BaseModel]) -> dict[str, Any]:
     raw = read_bounded(checkpoint, "state.json", MAX_STATE_BYTES)
     try:
+        # Validated in strict mode, then read plainly: numbers stay what JSON says.
         model.model_validate_json(raw)
         found: dict[str, Any] = json.loads(raw)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ".".join(map(str, first["loc"]))[:80]
         raise _invalid(checkpoint, "state.json", f"{place}: {first['msg']}" if place else first["msg"]) from error
+    # json raises RecursionError for thousands of nested brackets.
     except (ValueError, RecursionError) as error:
         raise _invalid(checkpoint, "state.json", str(error)) from error
     return found

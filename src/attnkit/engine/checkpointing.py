@@ -38,7 +38,7 @@ _LOG_EVERY = 10  # steps
 
 
 class RunWriter:
-    """Owns a run folder during training, as a context manager that holds its lock.
+    """Writer of a run folder during training; a context manager that holds its lock.
 
     Every rank reads the folder and rank 0 alone writes it. Each write is a ``synchronized`` block: if rank 0 fails, all
     ranks fail.
@@ -56,6 +56,7 @@ class RunWriter:
         """Checkpoint of ``--init-from``, for a new run."""
         self.origin: str | None = ""
         """Fingerprint of the initial weights; "" for random ones, None if unknown."""
+        # Released in reverse order; the lock comes off last.
         self._resources = ExitStack()
         self._saved: int | None = None
         self._locked, self._complete, self._fingerprint = False, False, ""
@@ -95,6 +96,7 @@ class RunWriter:
     def _leave(self, error: BaseException | None, noted: bool) -> None:
         told = self.handles_signals and self._locked and not self._complete
         stop = signal_to_stop(error, self._saved_step(), self.ranks.world) if told else None
+        # status.json is written while the lock is still held: the next run must not be overwritten.
         if self.is_writer and error is not None and noted and not self._complete:
             self._record_exit(stop or error)
         self._resources.close()
@@ -129,6 +131,7 @@ class RunWriter:
         """Write the configuration; delete data that was encoded under another one."""
         path, text = self.folder.path / "config.yaml", dump_yaml(self.config).encode()
         if self.run_state.checkpoint is None and os.path.lexists(path) and not file_equals(path, text):
+            # Without a checkpoint nothing depends on the data yet.
             atomic.remove_tree(self.folder.data_path)
         self.folder.write_copy(path.name, text)
         if launch_facts() and self.run_state.finished is None:
@@ -148,8 +151,10 @@ class RunWriter:
         checkpoint, stored = self.run_state.checkpoint, self.run_state.stored
         if checkpoint is None:
             if self.is_writer:
+                # A run that was killed before its first checkpoint starts over, and so does its log.
                 self.folder.truncate_metrics(0)
             return
+        # The position counts rows of the encoded text: other text, other rows.
         if stored["fingerprint"] != fingerprint:
             raise RunError(
                 "the encoded text differs from the text that this run was trained on",
@@ -212,6 +217,7 @@ class RunWriter:
             "counters": state.counters(),
             "fingerprint": self._fingerprint,
             "init_from": self.origin,
+            # Lines logged after this checkpoint are cut off when it is restored: they will be logged again.
             "metrics_size": self.folder.metrics_size,
             "scores": scores,
         }
@@ -242,6 +248,7 @@ class RunWriter:
         """Save the mean of the newest checkpoints; name it ``best`` if its metric is at least as good."""
         with self.ranks.synchronized():
             steps = self.run_state.scheduled_steps()[-self.config.checkpoints.average :]
+            # A generator: one checkpoint at a time is in memory.
             checkpoints = (self.folder.checkpoint(f"step-{step}")[0] for step in steps)
             mean = mean_of(checkpoints, state.weights.shapes()[0])
         with torch.no_grad(), state.weights.use_weights(mean) as model:
@@ -251,6 +258,7 @@ class RunWriter:
                 return
             stored = {"averaged": steps, "metrics": metrics}
             self.folder.save_averaged(state.step, {**self._text_files(stored), "model.safetensors": to_bytes(mean)})
+            # Ties go to the average.
             if self.run_state.is_as_good(metrics, state.best):
                 self.folder.set_best("averaged")
 
@@ -296,6 +304,7 @@ class RunWriter:
     def _text_files(self, stored: Mapping[str, Any]) -> dict[str, bytes]:
         return {
             "config.yaml": dump_yaml(self.config).encode(),
+            # Sorted keys: equal states give equal bytes.
             "state.json": json.dumps(stored, sort_keys=True).encode(),
             **self._texts,
         }
@@ -307,6 +316,7 @@ class RunWriter:
 
     def _record_exit(self, error: BaseException) -> None:
         """Write a failure or a stop to status.json; a failure to do so is ignored."""
+        # The first error is the one to report, not that the disk is full as well.
         with suppress(AttnkitError):
             state: State = "stopped" if (code := exit_code(error)) in (75, 130, 143) else "failed"
             reason = str(error).encode("utf-8", "backslashreplace").decode()  # a path may hold lone surrogates

@@ -35,6 +35,7 @@ def compile_layers(module: nn.Module, config: RunConfig, device: torch.device) -
 
     if device.type != "cpu":  # on a CPU torch compiles in threads of this process
         _start_workers()
+    # Beyond the limit torch falls back to eager code silently.
     torch._dynamo.config.recompile_limit = max(_MAX_VARIANTS, torch._dynamo.config.recompile_limit)
     for block in transformer_layers(module):
         block.compile(dynamic=True)
@@ -63,6 +64,7 @@ def run_eager(call: Callable[[nn.Module], _Found], config: RunConfig) -> Callabl
         return call
 
     def plain(model: nn.Module) -> _Found:
+        # A stance, not a copy: the compiled layers stay ready for the next step.
         with torch.compiler.set_stance("force_eager"):
             return call(model)
 

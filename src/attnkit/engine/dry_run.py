@@ -50,6 +50,7 @@ def estimate(
     config: RunConfig, n_examples: int, tokens: float, build: Callable[[], Any], n_classes: int, unit: str = "pairs"
 ) -> RunEstimate:
     """Return the figures of a run of ``tokens`` per epoch, for a model with ``n_classes`` outputs."""
+    # Shapes without memory: parameters are counted, never allocated.
     with torch.device("meta"), SkipWeightInit():
         model = build()
     n_parameters = sum(parameter.numel() for parameter in model.parameters())
@@ -59,6 +60,7 @@ def estimate(
         n_examples=n_examples,
         n_parameters=n_parameters,
         tokens_per_epoch=round(tokens),
+        # 0.93: batches of whole sentences fill about that much of batch_tokens.
         steps_per_epoch=max(1, round(tokens / (0.93 * config.optimization.batch_tokens))),
         memory=memory(config, n_parameters, n_classes, precision.itemsize),
         device=device.type,

@@ -1,4 +1,4 @@
-"""What a run takes over from one before it: from another run, or from itself when it goes on. Knows no torch."""
+"""Settings that a run inherits from another run, or from itself when resumed."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from attnkit.errors import RunError, UsageError
 from attnkit.io.safe_read import read_regular_file
 
 RESUMED_PREFIX = "-o "
-"""How the origin begins of what a run has from itself."""
+"""Prefix of the origin of values that a resumed run takes from itself."""
 VECTORS = ("embeddings", "target_embeddings")
 """Keys of a model that name word vectors."""
 EMBEDDING_KEYS = (*VECTORS, "scale_embeddings")
-"""Those that speak of the vectors that a model has begun with."""
+"""Keys of initial embeddings; the weights contain them, so they are not inherited."""
 
 
 def init_layer(run: Path) -> Layer:
@@ -87,6 +87,7 @@ def preset_of(run: Path) -> str | None:
     folder = RunFolder(run)
     if not folder.exists():
         return None
+    # The newest readable checkpoint decides; a damaged one is reported when the run is opened.
     for step in reversed(folder.steps()):
         with suppress(RunError):
             return _preset_in(read_tree(folder.checkpoint(f"step-{step}")[0]))

@@ -70,6 +70,7 @@ def broadcast_metrics(
         where = evaluation.device if evaluation.device.type == "cuda" else torch.device("cpu")
         # The first element says whether the evaluation was completed; ranks other than 0 add zeros.
         mine = [0.0] * (len(names) + 1) if found is None else [1.0, *(found[name] for name in names)]
+        # A sum in which all but one are zero is a broadcast, and the process group needs one operation only.
         values = torch.tensor(mine, dtype=torch.float64, device=where)
         ranks.reduce(values)
         done, *shared = values.tolist()

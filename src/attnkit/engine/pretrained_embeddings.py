@@ -140,6 +140,7 @@ def init_embeddings(
         DataError: A vector is not finite.
     """
     names = ("tokenizer.json", "tokenizer.target.json")
+    # With one matrix for both sides index -1 is the same as 0.
     for given, place, name in zip(opened, (0, -1), names, strict=True):
         if given is None:
             continue
@@ -169,9 +170,10 @@ def _fill(weight: torch.Tensor, words: Mapping[int, str], given: EmbeddingSource
         raise DataError(f"the vector of '{word}' is not finite", where=given.name)
     drawn, spread = float(weight.detach().std()), float(rows.std())
     if given.scaled and spread:
+        # One factor for all rows: directions and relative lengths stay.
         rows *= np.float32(drawn / spread)
     with torch.no_grad():
-        weight[torch.tensor(list(words))] = torch.from_numpy(rows).to(weight)
+        weight[torch.tensor(list(words))] = torch.from_numpy(rows).to(weight)  # one indexed write
     return drawn, spread
 
 
@@ -189,6 +191,7 @@ def find_words(
         known: Words with a vector.
         unseen: Composes a vector of n-grams for another word; None if it cannot.
     """
+    # Entries of white space alone are not words.
     ids = [id for id in range(len(SPECIALS), tokenizer.vocab_size) if tokenizer.bytes_of(id).strip()]
     if alone := tokenizer.config.kind == "char":  # entries of single bytes encode unknown characters only
         ids = [id for id in ids if tokenizer.encode([tokenizer.bytes_of(id).decode("utf-8", "replace")]) == [[id]]]
@@ -200,6 +203,7 @@ def find_words(
     for id, word in spelled.items():
         if word is None:
             continue
+        # As spelled first: "Apple" and "apple" may both have vectors.
         if word in known:
             words[id] = word
         elif word.lower() in known:

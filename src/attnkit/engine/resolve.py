@@ -1,4 +1,4 @@
-"""Flags, ``--set``, a file and a preset to one configuration, each value with its origin. Knows no torch."""
+"""Resolve flags, ``--set``, a file and a preset into one configuration with origins."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ EVAL_INTERVAL_KEYS = {"every_steps", "every_epochs"}
 
 @dataclass(frozen=True)
 class Resolved:
-    """A checked configuration."""
+    """Validated configuration and the origin of each value."""
 
     config: RunConfig
     origins: Mapping[str, str]
@@ -64,15 +64,15 @@ def resolve(
     layers = _layers(file, sets, {"preset": None if preset_name == "auto" else preset_name, **flags})
     given, _ = merge(layers)
     kind = _task_spec(given, fixed)
+    # From the lowest layer up: preset, inherited values, file, --set, flags.
     fixed = _adapted_init(fixed, kind, given)
     if not all(_get(given, key) for key in kind.required_keys):
         others = " or ".join(f"--task {name}" for name, other in TASKS.items() if "data.files" in other.required_keys)
         stray = _get(given, "data.files") and "data.files" not in kind.required_keys
-        raise UsageError(
-            "there is nothing to train on", help=f"--data needs {others}" if stray else f"give {kind.example}"
-        )
+        raise UsageError("no training data given", help=f"--data needs {others}" if stray else f"give {kind.example}")
     check_not_streams(path for key in kind.input_keys for path in _paths(given, key))
     if (
+        # Two vocabulary files can only mean one per side.
         "joint_vocabulary" in kind.config.model_fields
         and len(_paths(given, "vocabulary_files")) == 2
         and _get(given, "joint_vocabulary") is None
@@ -81,14 +81,16 @@ def resolve(
         given, _ = merge(layers)
     name = _get(given, "preset")
     if name in (None, "auto"):
+        # A resumed run keeps its preset, even if its text has grown since.
         earlier = earlier if earlier in kind.presets else None
         name, origin = (earlier, "the run") if earlier is not None else _preset_name(given, fixed, kind)
         layers.append(Layer(origin, {"preset": name}))
     elif name not in kind.presets:
-        help = f"choose one of auto, {', '.join(kind.presets)}"
-        raise UsageError(f"there is no preset '{name}' for {kind.description}", help=help)
+        help = f"choose auto, {', '.join(kind.presets)}"
+        raise UsageError(f"unknown preset '{name}' for {kind.description}", help=help)
     below = Layer(f"preset {name}", _preset(name, given, fixed, kind))
     written, by_hand = (layers[:1], layers[1:]) if file is not None else ([], layers)
+    # Otherwise the preset's max_epochs could end a run before the max_steps that was given.
     below = _without(below, "limits", LIMIT_KEYS, layers)
     below = _without(below, "evaluation", EVAL_INTERVAL_KEYS, layers)
     written = [_without(layer, "evaluation", EVAL_INTERVAL_KEYS, by_hand) for layer in written]
@@ -103,6 +105,7 @@ def differences(old: RunConfig, new: RunConfig) -> list[str]:
     before, after = (flatten(config.model_dump(mode="json")) for config in (old, new))
     return [
         f"{key}: {before.get(key)} -> {after.get(key)}"
+        # dict.fromkeys: a union in a stable order.
         for key in dict.fromkeys([*before, *after])
         if before.get(key) != after.get(key) and not key.startswith(RESUMABLE_KEYS)
     ]
@@ -132,7 +135,7 @@ def _task_spec(given: Tree, fixed: Layer | None) -> TaskSpec:
     """Return the task asked for, translation if none is; one that begins with another run has to be of its kind."""
     name = _get(given, "task") or "translation"
     if not isinstance(name, str) or name not in TASKS:
-        raise UsageError(f"there is no task '{str(name)[:40]}'", help=f"choose one of {', '.join(TASKS)}")
+        raise UsageError(f"unknown task '{str(name)[:40]}'", help=f"choose one of {', '.join(TASKS)}")
     begun = _get(fixed.tree, "task") if fixed else name
     allowed = (*TASKS[name].init_from_tasks, name)
     if fixed is not None and begun not in allowed:
@@ -172,6 +175,7 @@ def _preset(name: str, given: Tree, fixed: Layer | None, kind: TaskSpec) -> Tree
     )
     tree = kind.preset(name, str(model))
     if _get(given, "joint_vocabulary") is False:
+        # Two vocabularies cannot share one matrix.
         tree["model"]["tie_embeddings"] = "target"
     return tree
 

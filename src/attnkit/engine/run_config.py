@@ -83,9 +83,7 @@ class RunConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribu
     @model_validator(mode="after")
     def _compiled_model_has_layers(self) -> RunConfig:
         if self.torch_compile and self.model.kind not in COMPILABLE_MODELS:
-            raise ValueError(
-                f"compiled is for models with layers ({', '.join(COMPILABLE_MODELS)}), not for {self.model.kind}"
-            )
+            raise ValueError(f"torch_compile supports the models {', '.join(COMPILABLE_MODELS)}, not {self.model.kind}")
         return self
 
     @model_validator(mode="after")

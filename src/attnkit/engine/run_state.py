@@ -72,6 +72,7 @@ class RunState:
     def _init_from_difference(self, init_from: Path | None) -> list[str]:
         """Return ``--init-from: old -> new`` if the run it names has other weights than this run's initial ones."""
         began: str | None = self.stored.get("init_from")
+        # None: an unknown origin, or a run resumed without the option.
         if init_from is None or began is None:
             return []
         if not init_from.exists():
@@ -107,6 +108,7 @@ class RunState:
             return None
         counters = self.stored["counters"]
         reason: str | None = counters["finished"]
+        # Raised limits reopen a finished run.
         same = read_run_config(self.checkpoint).limits == self.config.limits
         # A kill may have come between the save of the last step and its evaluation.
         done = reason != "stopped" and not counters["eval_pending"] and same
@@ -124,6 +126,7 @@ class RunState:
     def is_as_good(self, metrics: Mapping[str, float], best: float | None) -> bool:
         """Return whether the metrics of an average are at least as good as ``best``, by ``limits.metric``."""
         limits = self.config.limits
+        # One comparison for both directions.
         sign = 1 if limits.higher_is_better else -1
         return best is None or sign * metrics[limits.metric] >= sign * best
 

@@ -110,6 +110,7 @@ class ProcessPoolSearch:
     def search_all(self, batches: Iterable[Sequence[LineSegment]], job: SearchJob) -> Iterator[Found]:
         assert self._pool is not None
         try:
+            # map keeps the order of batches, whichever process is done first.
             yield from self._pool.map(_search, ((list(parts), job) for parts in batches))
         except BrokenProcessPool as error:
             help = "if memory ran out, lower --workers or --batch-size"
@@ -144,6 +145,7 @@ def _end_with_parent() -> None:
     """End this process when its parent ends, even if the parent was killed."""
     parent = multiprocessing.parent_process()
     if parent is not None:
+        # Returns when the parent's end of a pipe closes, also after SIGKILL.
         parent.join()
         os._exit(1)
 
@@ -166,6 +168,7 @@ def pad_sources(rows: Sequence[list[int]], device: torch.device) -> tuple[Tensor
     src = torch.tensor([[*row, EOS_ID, *[PAD_ID] * (length - 1 - len(row))] for row in rows], device=device)
     if all(len(row) == length - 1 for row in rows):
         return src, None
+    # (S,) < (B, 1)
     return src, torch.arange(length, device=device) < torch.tensor([[len(row) + 1] for row in rows], device=device)
 
 

@@ -1,4 +1,4 @@
-"""What one kind of job hands in, so that everything else about its runs is the same code for all of them.
+"""Interface of a task; all tasks share the code of the engine.
 
 The trainer handles the lock, checkpoints, resuming, stop requests, ranks, non-finite steps, status and averages. A task
 provides the methods below and nothing else.
@@ -26,12 +26,12 @@ from attnkit.training.losses import LossTerm
 Stop = Callable[[], bool]
 """Says whether a stop was asked for."""
 Sample = tuple[str, str, str]
-"""What went in, what should have come out, what came out."""
+"""Input, reference and prediction."""
 _T = TypeVar("_T")
 
 
 class EvaluationCancelled(Exception):
-    """A stop was asked for before an evaluation was done."""
+    """A stop was requested during an evaluation."""
 
 
 def until_stopped(stop: Stop | None, items: Iterable[_T]) -> Iterator[_T]:
@@ -43,11 +43,11 @@ def until_stopped(stop: Stop | None, items: Iterable[_T]) -> Iterator[_T]:
 
 
 class Prepared(Protocol):
-    """What a training job reads, opened."""
+    """Prepared training data, opened."""
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """What became of the lines, for people."""
+        """Numbers of examples, for messages."""
         ...
 
     @property

@@ -148,6 +148,7 @@ def train(request: TrainRequest) -> Generator[Event, None, None]:
                 while True:
                     record = None
                     with _loop_errors(config, job, state, ranks):
+                        # The loop computes inside next(): errors surface here, not where the record is used.
                         record = next(records, None)
                     if record is None:
                         break
@@ -176,6 +177,7 @@ def _initial_state(
 ) -> tuple[list[StatusEvent | WarningEvent], TrainState]:
     """Return the state that training starts from, and messages about pretrained embeddings."""
     config = writer.config
+    # The same on all ranks: each builds the same initial weights, so none is sent.
     torch.manual_seed(config.seed)
     model: torch.nn.Module = task.build_model(config, data)
     messages: list[StatusEvent | WarningEvent] = []
@@ -183,11 +185,13 @@ def _initial_state(
         task.init_weights(config, model, writer.source)
     elif writer.run_state.checkpoint is None and any(embeddings):
         messages += init_embeddings(model, embeddings, data.texts)
+    # Before the flat buffers: parameters must not move once they are views.
     module = model.to(device)
     precision = choose_precision(config.precision, device)
     working: Precision = "bfloat16" if precision == torch.bfloat16 else "float32"
     multipliers = task.lr_multipliers(config, module)
     state = TrainState(build_parameter_store(module, config, working, writer.ranks, multipliers), Position())
+    # Before compiling: compiled layers hold on to the parameters.
     writer.restore(state, data.fingerprint, data.texts)
     compile_layers(module, config, device)
     return messages, state
@@ -214,6 +218,7 @@ def _loop_errors(config: RunConfig, job: TrainingJob, state: TrainState, ranks: 
         with compile_errors(config):
             yield
     except CompilerFailure:
+        # With several ranks the others wait in a collective: only a failure ends them.
         if ranks.world > 1 or job.stop is None or not job.stop():
             raise
         state.weights.zero_grad()

@@ -45,6 +45,7 @@ class AlignmentCorpus:
         """Return the numbers of words S and T (end - begin,) of some pairs; both 0 where one of them is."""
         n_src = np.diff(self.src_starts[begin : end + 1])
         n_tgt = np.diff(self.tgt_starts[begin : end + 1])
+        # A pair with an empty side has no cells, not even NULL's.
         both = (n_src > 0) & (n_tgt > 0)
         return n_src * both, n_tgt * both
 
@@ -78,12 +79,14 @@ def link_candidates(corpus: AlignmentCorpus, begin: int, end: int) -> LinkCandid
     """Return the cells of some pairs of lines."""
     n_src, n_tgt = corpus.sizes(begin, end)
     n_cells = (n_src + 1) * n_tgt
-    pair = np.repeat(np.arange(end - begin), n_cells)
+    pair = np.repeat(np.arange(end - begin), n_cells)  # (cells,), which pair of lines
+    # Within its pair: target word by target word, S + 1 cells each.
     offset = np.arange(len(pair)) - (np.cumsum(n_cells) - n_cells)[pair]
     lengths = n_src[pair]
     place = offset // (lengths + 1)
     source = offset - place * (lengths + 1)
     target = place + corpus.tgt_starts[begin:end][pair]
+    # NULL has no word: maximum() keeps its index valid, where() puts row 0.
     rows = corpus.src[corpus.src_starts[begin:end][pair] + np.maximum(source - 1, 0)].astype(np.int64) + 1
     keys = np.where(source == 0, np.int64(0), rows) * corpus.n_tgt + corpus.tgt[target]
     return LinkCandidates(source, target, lengths, keys)
@@ -100,6 +103,7 @@ def cooccurring_pairs(corpus: AlignmentCorpus, most: int) -> tuple[Ints, int]:
     n_waiting = 0
     for begin, end in spans(corpus):
         keys = link_candidates(corpus, begin, end).keys
+        # Keys below n_tgt are NULL's row, which is complete anyway.
         waiting.append(np.unique(keys[keys >= corpus.n_tgt], return_counts=True))
         n_waiting += len(waiting[-1][0])
         if n_waiting > max(CELLS, len(known)):  # so that each is sorted a few times at most
@@ -120,5 +124,6 @@ def _merge(parts: list[tuple[Ints, Ints]], most: int) -> tuple[Ints, Ints, int]:
     keys, counts = keys[first], np.add.reduceat(counts, first)
     if len(keys) <= most:
         return keys, counts, 0
+    # Half of `most`, so that pruning is rare; stable: the lower key among equals.
     kept = np.sort(np.argsort(-counts, kind="stable")[: -(-most // 2)])
     return keys[kept], counts[kept], len(keys) - len(kept)

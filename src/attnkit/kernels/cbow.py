@@ -1,4 +1,4 @@
-"""Continuous bag of words with negative sampling: a word is told from ``negative`` drawn ones by the words around it.
+"""Continuous bag of words with negative sampling: a word against ``negative`` noise words.
 
 As gensim has it: the context's mean (or sum) x is held against the word (1) and fresh negatives (0), of which those
 equal to the word are left out; the error goes whole to every row of the context, for a sum divided by how many they
@@ -23,21 +23,22 @@ if TYPE_CHECKING:
     from attnkit.kernels.word2vec import LoopSpec
 
 AHEAD = 2
-"""Negatives are drawn, and their rows asked for, so many words before they are needed."""
+"""Words of lead with which negatives are drawn and their rows prefetched."""
 AHEAD_AROUND = 4
-"""Words are asked for so many words before the widest window reaches them."""
+"""Words of lead with which rows of the context are prefetched, beyond the window."""
 FARTHEST = np.float32(6.0)
 _ONE, _MINUS = np.float32(1.0), np.float32(-1.0)
 
 
 def loop(recipe: LoopSpec) -> Callable[..., Any]:
-    """Return the loop of a recipe; a mean and a sum differ only in what it is told."""
+    """Return the training loop; mean and sum differ by a knob only."""
     return _loop
 
 
 @inline
 def prefetch_outputs(lanes: Any, outputs: Any, word: Any, negatives: Any, given: Any) -> None:
     """Draw a word's negatives and ask for all rows it needs. ``given`` is (the epoch's key, its position, tables)."""
+    # XOR with NOISE: negatives never share random numbers with window sizes.
     key, position, tables = given
     noise, size = number(np.uint64(key) ^ NOISE, np.uint64(position)), 64 * len(lanes)
     for k in range(len(negatives)):
@@ -54,6 +55,7 @@ def train_outputs(lanes: Any, outputs: Any, word: Any, negatives: Any, given: An
     ``given`` is (the input's address, the error's, alpha, room for the rows, room for the scores, costs).
     """
     x, error, alpha, rows, scores, costs = given
+    # The target first, then negatives; one equal to the target is overwritten by the next (no branch).
     rows[0], n = word, np.uint64(1)
     for k in range(len(negatives)):
         row = item(negatives, k)
@@ -62,6 +64,7 @@ def train_outputs(lanes: Any, outputs: Any, word: Any, negatives: Any, given: An
     count = np.int64(n)
     dots(lanes, outputs, rows, count, x, scores)
     scores[0] = -scores[0]  # σ(f) is 1 - σ(-f): so the word is of one kind with the negatives
+    # 16 scores at a time, the lanes of one vector.
     for k in range(0, count, 16):
         got = slopes(scores.ctypes.data + 4 * k, min(16, count - k), _MINUS, alpha, FARTHEST)
         add_nll(costs, np.uint64(0), got)
@@ -72,6 +75,7 @@ def train_outputs(lanes: Any, outputs: Any, word: Any, negatives: Any, given: An
 
 
 def _loop(weights: Any, text: Any, work: Any, knobs: Any, tables: Any) -> Any:
+    # Buffers are made here, outside of the function without reference counts, which cannot allocate.
     window, negative, width = knobs[0], knobs[2], 16 * len(weights[2])
     found = windows(text, work, knobs, tables[0])
     pool, costs = (scratch(2, width), scratch(1, negative + 32)), np.ones((1, 2))
@@ -91,6 +95,7 @@ def _train(weights: Any, given: Any, tables: Any, room: Any) -> Any:
     size, x_of, o_of, scores, n_terms = 64 * len(lanes), inputs.ctypes.data, outputs.ctypes.data, pool[1][0], 0
     hidden, error = pool[0].ctypes.data, pool[0].ctypes.data + size
     for i in range(first - AHEAD, last):
+        # A ring of AHEAD + 1 slots holds the negatives of the coming words.
         soon = i + AHEAD
         if soon < last:
             place = negative * (soon % (AHEAD + 1))
@@ -101,8 +106,10 @@ def _train(weights: Any, given: Any, tables: Any, room: Any) -> Any:
         if i + window + AHEAD_AROUND < last:
             prefetch(lanes, x_of + size * item(words, i + window + AHEAD_AROUND))
         m = context(words, i, (item(left, i), item(right, i)), rows)
+        # A line of one word, or a window that subsampling left empty.
         if m == 0:
             continue
+        # Mean: input scaled by 1/m, error whole to each row; sum: the other way round (gensim).
         share, place = _ONE / np.float32(m), negative * (i % (AHEAD + 1))
         order = (hidden, error, alpha_at(work, item(at, i)), targets, scores, costs)
         sum_rows(lanes, x_of, rows, m, share if mean else _ONE, hidden)

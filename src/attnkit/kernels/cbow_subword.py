@@ -53,6 +53,7 @@ def _around(words: Any, i: Any, reach: Any, tables: Any, slots: Any) -> Any:
     m, n_rows, n_slots = np.uint64(0), 0, len(slots)
     for j in range(i - reach[0], i + reach[1] + 1):
         if j != i:
+            # Two rows per place: the sum, and what the word was moved by.
             slots[m] = 2 * (j % n_slots)
             m += np.uint64(1)
             n_rows += _n_rows(item(words, j), tables)
@@ -75,6 +76,7 @@ def _move(lanes: Any, kept: Any, words: Any, i: Any, given: Any) -> None:
     for j in range(i - reach[0], i + reach[1] + 1):
         if j != i:
             place = kept + 2 * size * (j % n_slots)
+            # Each of the n rows moves by the error, so their sum moves by n times it.
             add_to_row(lanes, place, scale * np.float32(_n_rows(item(words, j), tables)), error)
             add_to_row(lanes, place + size, scale, error)
 
@@ -105,6 +107,7 @@ def _train(weights: Any, given: Any, tables: Any, room: Any) -> Any:
     size, x_of, o_of, scores, n_terms = 64 * len(lanes), inputs.ctypes.data, outputs.ctypes.data, pool[1][0], 0
     kept, n_slots = pool[0].ctypes.data, 2 * window + 1
     hidden, error = kept + 2 * size * n_slots, kept + 2 * size * n_slots + size
+    # Words at the edges of the piece are reached by windows but are not centres.
     low, high = _reached(left, right, first, last)
     entered = low
     for i in range(first - AHEAD, last):
@@ -116,6 +119,7 @@ def _train(weights: Any, given: Any, tables: Any, room: Any) -> Any:
             continue
         while entered < min(high, i + window + 1):
             slot = kept + 2 * size * (entered % n_slots)
+            # A ring of 2 window + 1 places: a word is written back when another needs its place.
             if entered - n_slots >= low:
                 _store_input(lanes, x_of, item(words, entered - n_slots), tables, slot)
             _load_input(lanes, x_of, item(words, entered), tables, slot)
@@ -130,6 +134,7 @@ def _train(weights: Any, given: Any, tables: Any, room: Any) -> Any:
         sum_rows(lanes, kept, slots, reach[0] + reach[1], share if mean else _ONE, hidden)
         n_terms += train_outputs(lanes, o_of, item(words, i), negatives[place : place + negative], order)
         _move(lanes, kept, words, i, (reach, tables, error, _ONE if mean else share, n_slots))
+    # Words that are still in the ring at the end of the piece.
     for j in range(max(low, entered - n_slots), entered):
         _store_input(lanes, x_of, item(words, j), tables, kept + 2 * size * (j % n_slots))
     return n_terms

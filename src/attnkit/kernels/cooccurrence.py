@@ -1,4 +1,4 @@
-"""How often words stand near each other: a pair at distance d adds 1 / d (Pennington et al. 2014, section 4.2).
+"""Co-occurrence counts: a pair at distance d adds 1 / d (Pennington et al. 2014, section 4.2).
 
 Sums are of integers, 2^32 to a whole, so they are the same in whatever order and in however many parts they are added
 up; one that passes 2^32 is wrong. A pair's key is scrambled by a function that can be undone, and all is sorted by
@@ -52,6 +52,7 @@ def scramble(keys: Hashes) -> Hashes:
 
 def unscramble(hashes: Hashes) -> Hashes:
     """Return the keys whose hashes these are."""
+    # Odd factors have an inverse modulo 2^64, and a shift by s is undone by XOR with shifts by s, 2 s, ...
     back = [_U(pow(factor, -1, 1 << 64)) for factor in _FACTORS]
     z = (hashes ^ (hashes >> _U(31)) ^ (hashes >> _U(62))) * back[1]
     z = (z ^ (z >> _U(27)) ^ (z >> _U(54))) * back[0]
@@ -71,6 +72,7 @@ def combine(runs: Sequence[Run]) -> Run:
     units = np.concatenate([run.units for run in runs])
     order = np.argsort(hashes, kind="stable")
     hashes, units = hashes[order], units[order]
+    # Where a new hash starts in the sorted order; reduceat adds from one start to the next.
     first = np.flatnonzero(np.concatenate([[True], hashes[1:] != hashes[:-1]])[: len(hashes)])
     return Run(hashes[first], np.add.reduceat(units, first) if len(first) else units)
 
@@ -98,6 +100,7 @@ class Counter:
         """Count pairs of ``n_words`` words in about ``memory`` bytes."""
         self.n_words = n_words
         n_slots = min(max(_MIN_SLOTS, memory // _SLOT_BYTES), _MAX_SLOTS)
+        # 70 % full at most: linear probing slows down steeply beyond.
         self.most = n_slots * 7 // 10
         self._loop = _compiled_loop()
         self._used = 0
@@ -140,6 +143,7 @@ class Counter:
             yield self.rest()
 
     def _add_by_sorting(self, words: NDArray[np.uint32], reach: NDArray[np.int32]) -> Iterator[Run]:
+        # Bounded by pairs, not words: a wide window makes many pairs per word.
         step = max(1, _STRETCH // max(1, int(reach.max(initial=0))))
         for start in range(0, len(words), step):
             run = combine([_pairs(words, reach, (start, min(start + step, len(words))), self.n_words)])
@@ -147,6 +151,7 @@ class Counter:
             self._used += len(run.hashes)
             if self._used > self.most:
                 full = self.rest()
+                # Merging duplicates may have freed enough room: then go on with what is left.
                 if len(full.hashes) > self.most // 2:
                     yield full
                 else:
@@ -159,6 +164,7 @@ def _pairs(words: NDArray[np.uint32], reach: NDArray[np.int32], span: tuple[int,
     begin, end = span
     for d in range(1, int(reach[begin:end].max(initial=0)) + 1):
         at = begin + np.flatnonzero(reach[begin:end] >= d)
+        # (n,) each; the pair is unordered, so the lower number goes first.
         here, there = words[at], words[at - d]
         low, high = np.minimum(here, there).astype(np.uint64), np.maximum(here, there).astype(np.uint64)
         hashes.append(scramble(low * _U(n_words) + high))
@@ -171,6 +177,7 @@ def _count_loop(words: Any, reach: Any, begin: int, n_words: int, table: Any, ro
     used, most = room
     n_slots = np.uint64(len(table))
     for t in range(begin, len(words)):
+        # Checked once per word: its whole window fits, so the inner loop needs no check.
         if used + reach[t] > most:
             return t, used
         for d in range(1, reach[t] + 1):
@@ -181,6 +188,7 @@ def _count_loop(words: Any, reach: Any, begin: int, n_words: int, table: Any, ro
             z = z ^ (z >> np.uint64(31))
             # By the upper bits: slots are in the order of hashes, nearly.
             slot: Any = np.int64(((z >> np.uint64(32)) * n_slots) >> np.uint64(32))
+            # Linear probing. A sum is never 0, so 0 marks a free slot, and hash 0 needs no care.
             while table[slot, 1] != 0 and table[slot, 0] != z:
                 slot = slot + 1 if slot + 1 < len(table) else 0
             if table[slot, 1] == 0:

@@ -24,7 +24,7 @@ _TOGETHER = 1 << 14  # pairs that numpy puts into an order
 
 
 class Parameters(NamedTuple):
-    """What is trained; all of it can begin at 0 but for the vectors."""
+    """Trained parameters and AdaGrad sums; all but the vectors may start at 0."""
 
     words: Floats
     """(V, P) w."""
@@ -41,7 +41,7 @@ class Parameters(NamedTuple):
 
 
 class Pairs(NamedTuple):
-    """Pairs of words that met, each once; may be mapped."""
+    """Co-occurring pairs of words, each once; arrays may be memory-mapped."""
 
     low: NDArray[np.uint32]
     """(N,) the smaller number of the two."""
@@ -51,7 +51,7 @@ class Pairs(NamedTuple):
 
 
 class GloveSettings(NamedTuple):
-    """What decides a step."""
+    """Hyperparameters of a step."""
 
     alpha: float
     """Learning rate."""
@@ -86,7 +86,9 @@ def _descend_loop(parameters: Any, pairs: Any, span: Any, knobs: Any) -> Any:
     loss, terms = 0.0, 0
     for n in range(span[0], span[1]):
         x = np.float64(counts[n])
+        # f(X) of their equation 9.
         target, weight = np.log(x), 1.0 if x >= x_max else (x / x_max) ** exponent
+        # (i, j) and (j, i): the matrix is symmetric and stored once.
         for side in range(2):
             i, j = np.int64(low[n]), np.int64(high[n])
             if side == 1:
@@ -100,6 +102,7 @@ def _descend_loop(parameters: Any, pairs: Any, span: Any, knobs: Any) -> Any:
             terms += 1
             step = np.float32(alpha * weight * difference)
             for d in range(len(w)):
+                # Both gradients before either vector moves; AdaGrad divides by the sum before this step.
                 of_word, of_context = step * v[d], step * w[d]
                 w[d] -= of_word / np.sqrt(np.float32(1.0) + ww[d])
                 v[d] -= of_context / np.sqrt(np.float32(1.0) + vv[d])
@@ -109,6 +112,7 @@ def _descend_loop(parameters: Any, pairs: Any, span: Any, knobs: Any) -> Any:
             c[j, 0] -= step / np.sqrt(np.float32(1.0) + c_squares[j, 0])
             b_squares[i, 0] += step * step
             c_squares[j, 0] += step * step
+            # On the diagonal both sides are the same pair.
             if i == j:
                 break
     return loss, terms
@@ -136,6 +140,7 @@ def in_numpy(parameters: Parameters, pairs: Pairs, span: tuple[int, int], knobs:
     for begin in range(span[0], span[1], _TOGETHER):
         part = slice(begin, min(begin + _TOGETHER, span[1]))
         low, high = pairs.low[part].astype(np.int64), pairs.high[part].astype(np.int64)
+        # (n, 2), one column per side; a word with itself counts once.
         both = np.stack([low, high], 1)
         kept = np.stack([np.ones(len(low), bool), low != high], 1)
         i, j = both[kept], both[:, ::-1][kept]
@@ -152,6 +157,7 @@ def _apart(i: NDArray[np.int64], j: NDArray[np.int64]) -> list[NDArray[np.int64]
     next_context: dict[int, int] = {}
     levels = []
     for word, context in zip(i.tolist(), j.tolist(), strict=True):
+        # A pair waits for the last earlier pair with its word row or its context row.
         level = max(next_word.get(word, 0), next_context.get(context, 0))
         next_word[word] = next_context[context] = level + 1
         levels.append(level)
@@ -168,8 +174,8 @@ def _step_together(
 ) -> float:
     """Take one step for each pair (i, j); no i and no j stands twice."""
     (i, j), p = rows, parameters
-    w, v = p.words[i], p.contexts[j]
-    product = np.einsum("nd,nd->n", w, v)
+    w, v = p.words[i], p.contexts[j]  # (n, P) each
+    product = np.einsum("nd,nd->n", w, v)  # (n,)
     difference = product.astype(np.float64) + p.word_bias[i, 0] + p.context_bias[j, 0] - np.log(x)
     weight = np.minimum(1.0, (x / knobs.x_max) ** knobs.exponent)
     step = (knobs.alpha * weight * difference).astype(np.float32)

@@ -43,6 +43,7 @@ def _descend(lanes: Any, outputs: Any, word: Any, tables: Any, given: Any) -> An
 
     ``given`` is (the input's address, the error's, alpha, room for the rows, room for the scores, costs).
     """
+    # tables[3:6] are starts, nodes and codes of all paths end to end.
     nodes, codes, first, last = tables[4], tables[5], item(tables[3], word), item(tables[3], word + 1)
     x, error, alpha, rows, scores, costs = given
     clear(lanes, error)
@@ -87,6 +88,7 @@ def _train_pairs(weights: Any, given: Any, tables: Any, room: Any) -> Any:
         if i + window + 1 < last:
             _prefetch_path(lanes, o_of, item(words, i + window + 1), tables)
         centre = item(words, i)
+        # The centre's input serves its whole window and is written back once.
         x = load_input(lanes, x_of, centre, tables, mean)
         order = (x, error, alpha_at(work, item(at, i)), rows, scores, costs)
         for j in range(i - item(left, i), i + item(right, i) + 1):
@@ -100,6 +102,7 @@ def _train_pairs(weights: Any, given: Any, tables: Any, room: Any) -> Any:
 def _bags(weights: Any, text: Any, work: Any, knobs: Any, tables: Any) -> Any:
     found = windows(text, work, knobs, tables[0])
     pool, rows, costs = (scratch(2, 16 * len(weights[2])), scratch(1, 32)), np.zeros(20, np.int64), np.ones((1, 2))
+    # With subwords a context word has several rows: room for the longest, over both sides.
     longest = longest_input(found[0], (found[2], found[3]), (found[4], found[5]), tables)
     costs[0, 0] = 0.0
     lists = rows, np.zeros(2 * knobs[0] * longest, np.int64)
@@ -122,6 +125,7 @@ def _train_bags(weights: Any, given: Any, tables: Any, room: Any) -> Any:
         m = rows_around(words, i, (item(left, i), item(right, i)), tables, around)
         if m == 0:
             continue
+        # As in cbow: the mean scales the input, the sum scales the error.
         share, order = _ONE / np.float32(m), (hidden, error, alpha_at(work, item(at, i)), rows, pool[1][0], costs)
         sum_rows(lanes, x_of, around, m, share if mean else _ONE, hidden)
         n_terms += _descend(lanes, o_of, item(words, i), tables, order)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class Paths:
-    """The way to each word: inner nodes from the root down, and which way to turn at each."""
+    """Path to each word: inner nodes from the root down, and the turn at each."""
 
     starts: NDArray[np.int64]
     """(V + 1,): the way to word v is [starts[v], starts[v + 1]) of the other two."""
@@ -29,6 +29,7 @@ def huffman(counts: NDArray[np.int64]) -> Paths:
     """Return the tree that word2vec builds; among equally rare parts, words are joined before nodes."""
     n_words = len(counts)
     parent, right = _join(counts)
+    # Leaves are 0 .. V - 1, inner nodes V .. 2 V - 2 in the order in which they were joined.
     root = 2 * n_words - 2
     at, depths = np.arange(n_words), np.zeros(n_words, np.int64)
     while len(climbing := np.flatnonzero(at < root)):
@@ -38,6 +39,7 @@ def huffman(counts: NDArray[np.int64]) -> Paths:
     nodes, codes = np.empty(starts[-1], np.int32), np.empty(starts[-1], np.int8)
     at, ends = np.arange(n_words), starts[1:].copy()
     while len(climbing := np.flatnonzero(at < root)):
+        # Filled from the end: the climb goes up, paths are read from the root down.
         ends[climbing] -= 1
         codes[ends[climbing]] = right[at[climbing]]
         at[climbing] = parent[at[climbing]]
@@ -51,6 +53,7 @@ def _join(counts: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int8
     Words are taken from the rarest up and nodes as they were made, whose counts never fall: no heap is needed.
     """
     n_words = len(counts)
+    # Stable on negated counts, then reversed: among equals the last word is the rarest, as in word2vec.c.
     by_count = np.argsort(-counts, kind="stable")[::-1]
     words, sizes = by_count.tolist(), counts[by_count].tolist()
     made: list[int] = []
@@ -70,5 +73,6 @@ def _join(counts: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int8
         made.append(total)
     parent, right = np.zeros(max(1, 2 * n_words - 1), np.int64), np.zeros(max(1, 2 * n_words - 1), np.int8)
     parent[children] = n_words + np.repeat(np.arange(n_words - 1), 2)
+    # Children come in pairs: the second of each is the right one.
     right[children[1::2]] = 1
     return parent, right

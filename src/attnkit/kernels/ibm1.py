@@ -43,6 +43,7 @@ class TranslationTable:
 
 def init_table(corpus: AlignmentCorpus, *, null_prob: float | None = None, most: int = 1 << 25) -> TranslationTable:
     """Return a table in which every target word that occurs is as likely, with at most ``most`` pairs beside NULL's."""
+    # Only pairs that occur in one line are stored; all others have probability 0 for good.
     keys, n_lost = cooccurring_pairs(corpus, most)
     rows = np.arange(corpus.n_src + 2, dtype=np.int64) * corpus.n_tgt
     starts = np.searchsorted(keys, rows).astype(np.int64)
@@ -58,6 +59,7 @@ def em_step(
 
     Returns the log-likelihood (natural) of the corpus's target words under the table that the step began with.
     """
+    # Expectation: c(y|x) = sum over cells of t(y|x) w / sum over the column (Brown et al. 1993, eq. 15).
     counts = np.zeros_like(table.probs)
     likelihood = 0.0
     for begin, end in spans(corpus):
@@ -67,6 +69,7 @@ def em_step(
     sums = np.add.reduceat(counts, table.starts[full]) if len(full) else np.empty(0)
     # A row of which nothing was expected, as NULL's may be, is left without probability.
     sums = np.repeat(np.where(sums > 0, sums, 1.0), np.diff(table.starts)[full])
+    # Maximisation: normalize per source word.
     np.divide(counts, sums, out=table.probs)
     return likelihood
 
@@ -113,6 +116,7 @@ def _weights(lengths: Ints, source: Ints, null_prob: float | None) -> Floats:
 def _terms(corpus: AlignmentCorpus, table: TranslationTable, span: tuple[int, int]) -> tuple[Any, Ints, Floats]:
     """Return a run's cells, their places in the table, -1 for none, and weight times t(y|x)."""
     found = link_candidates(corpus, *span)
+    # searchsorted may point behind the end, or at another key: both mean that the pair is unknown.
     slots = np.minimum(np.searchsorted(table.keys, found.keys), len(table.keys) - 1)
     slots = np.where(table.keys[slots] == found.keys, slots, -1)
     weights = _weights(found.lengths, found.source, table.null_prob)
@@ -127,6 +131,7 @@ def _expect(corpus: AlignmentCorpus, table: TranslationTable, span: tuple[int, i
     totals = np.add.reduceat(terms, first)
     shares = terms / np.repeat(totals, np.diff(first, append=len(terms)))
     known = slots >= 0
+    # add.at, not +=: the same slot may occur several times in a run.
     np.add.at(counts, slots[known], shares[known])
     return float(np.log(totals).sum())
 
@@ -141,6 +146,7 @@ def _choose(corpus: AlignmentCorpus, table: TranslationTable, span: tuple[int, i
     sizes = np.diff(first, append=len(terms))
     n_tgt = np.repeat(np.diff(corpus.tgt_starts[span[0] : span[1] + 1]), _row_entries(corpus, span))
     line_starts = np.repeat(corpus.tgt_starts[span[0] : span[1]], _row_entries(corpus, span))
+    # |i/S - j/T| from centre to centre, times 2 S T, so that it stays a whole number.
     off = np.abs((2 * found.source - 1) * n_tgt - (2 * (found.target - line_starts) + 1) * found.lengths)
     # Ordered by how far they are off the diagonal, then by their place; NULL comes last of all.
     order = off * (found.lengths + 1) + found.source
@@ -172,12 +178,14 @@ def _look_up_loop(corpus: Any, keys: Any, starts: Any, span: Any, slots: Any) ->
         if src_starts[n] == src_starts[n + 1]:
             continue
         for j in range(tgt_starts[n], tgt_starts[n + 1]):
+            # One before the line stands for NULL.
             for i in range(src_starts[n] - 1, src_starts[n + 1]):
                 row = 0 if i < src_starts[n] else src[i] + 1
                 key = row * n_tgt + tgt[j]
                 low, high = starts[row], starts[row + 1]
                 end = high
                 while low < high:
+                    # Binary search in the row of the source word alone.
                     middle = (low + high) // 2
                     if keys[middle] < key:
                         low = middle + 1

@@ -85,13 +85,16 @@ def compile_cached(loop: Callable[..., Any], arguments: tuple[Any, ...], words: 
     numba = _numba()
     types = tuple(numba.typeof(argument) for argument in arguments)
     usual = numba.config.CACHE_DIR
+    # numba reads the setting when a function is decorated: set around it, then restored.
     numba.config.CACHE_DIR = str(cache_folder() / _sources())
     try:
         kept = numba.njit(cache=True, **FAST)(loop)
+        # Checked again under the lock: another process may have compiled it meanwhile.
         if not os.environ.get(_CHILD) and not _holds(kept, types):
             with _compile_lock(words):
                 if not _holds(kept, types):
                     subprocess.run([sys.executable, "-m", *words], env={**os.environ, _CHILD: "1"}, capture_output=True)
+        # Loads from the cache if the child has filled it, and compiles otherwise.
         kept.compile(types)
         return _closed(kept)
     except Exception:  # the cache cannot be written to, or is damaged
@@ -119,6 +122,7 @@ def _compile_lock(words: list[str]) -> Iterator[None]:
         with suppress(OSError, SystemFailure):
             folder = cache_folder() / _sources() / sha256("\0".join(words).encode()).hexdigest()[:16]
             atomic.make_dirs(folder)
+            # The folder itself is locked: there is no lock file to clean up.
             descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
             held.callback(os.close, descriptor)
             fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -129,6 +133,7 @@ def _compile_lock(words: list[str]) -> Iterator[None]:
 def _sources() -> str:
     """Return a name for the sources of this room: numba looks at the loop's own file, but not at those it calls."""
     digest = sha256()
+    # Sorted: the order of a directory listing differs between file systems.
     for path in sorted(Path(__file__).parent.glob("*.py")):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
@@ -160,6 +165,7 @@ def compiled(loop: Callable[..., Any], signature: str) -> Callable[..., Any] | N
 
 def _closed(function: Any) -> Callable[..., Any]:
     """Return a compiled function that refuses arguments of other types instead of being compiled again."""
+    # A call with other types would compile silently, for seconds, in this process.
     function.disable_compile()
     called: Callable[..., Any] = function
     return called

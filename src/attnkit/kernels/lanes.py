@@ -1,4 +1,4 @@
-"""How LLVM is told to work on rows of floats in vectors of 16 lanes; ``vector`` and ``logistic`` are built from it.
+"""LLVM code for rows of floats in vectors of 16 lanes, for ``vector`` and ``logistic``.
 
 A row of up to ``UNROLLED`` vectors is kept in registers; longer ones are gone through in a loop, so that compiling
 takes as long at any width.
@@ -39,7 +39,7 @@ def i64(value: int) -> Any:
 
 def place_of(b: Any, address: Any, j: Any) -> Any:
     """Return a pointer to the j-th vector of a row."""
-    offset = i64(64 * j) if isinstance(j, int) else b.mul(j, i64(64))
+    offset = i64(64 * j) if isinstance(j, int) else b.mul(j, i64(64))  # 16 float32 are 64 bytes
     return b.inttoptr(b.add(address, offset), ir.PointerType(vector_type()))
 
 
@@ -53,6 +53,7 @@ def store(b: Any, value: Any, address: Any, j: Any) -> None:
 
 def fma(b: Any, x: Any, y: Any, z: Any) -> Any:
     """Return x y + z."""
+    # Not llvm.fma: "contract" lets processors without FMA use two instructions.
     return b.fadd(b.fmul(x, y, flags=REORDER), z, flags=REORDER)
 
 
@@ -62,6 +63,7 @@ def zeros() -> Any:
 
 def splat(b: Any, value: Any) -> Any:
     empty = ir.Constant(vector_type(), ir.Undefined)
+    # The usual LLVM idiom: insert at lane 0, then shuffle it to all lanes.
     first = b.insert_element(empty, value, ir.Constant(ir.IntType(32), 0))
     return b.shuffle_vector(first, empty, ir.Constant(ir.VectorType(ir.IntType(32), 16), [0] * 16))
 
@@ -75,6 +77,7 @@ def item_of(context: Any, b: Any, array: tuple[Any, Any], k: Any) -> Any:
 def row_of(context: Any, b: Any, matrix: Any, rows: tuple[Any, Any], k: Any, width: int) -> Any:
     """Return the address of the row that the k-th number of a list names."""
     number = b.load(item_of(context, b, rows, k))
+    # Row numbers may be int32, addresses are 64 bits.
     wide = b.sext(number, ir.IntType(64)) if number.type.width < 64 else number
     return b.add(matrix, b.mul(wide, i64(64 * width)))
 
@@ -92,6 +95,7 @@ def each(b: Any, width: int, body: Callable[[Any], None]) -> None:
 def halves(b: Any, x: Any, y: Any, group: int) -> Any:
     """Add the halves of each group of lanes: those of x come first, then those of y."""
     half = group // 2
+    # Lanes 0..15 are x's and 16..31 y's in LLVM's shuffle.
     low = [lane for lane in range(32) if lane % group < half]
     kind = ir.VectorType(ir.IntType(32), 16)
     lows = b.shuffle_vector(x, y, ir.Constant(kind, low))
@@ -108,6 +112,7 @@ def sums_of(b: Any, vectors: list[Any]) -> Any:
     (found,) = vectors
     while group > 1:
         group //= 2
+        # Butterfly: after the last round every lane of a group holds the sum.
         turned = ir.Constant(ir.VectorType(ir.IntType(32), 16), [lane ^ group for lane in range(16)])
         found = b.fadd(found, b.shuffle_vector(found, found, turned), flags=REORDER)
     return found
@@ -115,6 +120,7 @@ def sums_of(b: Any, vectors: list[Any]) -> Any:
 
 def dot_group(b: Any, width: int, x: Any, addresses: list[Any]) -> Any:
     """Return the sums of ``sums_of`` for the products of a row at ``x`` (loaded already if short) with some others."""
+    # Stack slots, which LLVM turns into registers; they survive the loop for wide rows.
     totals = [cgutils.alloca_once_value(b, zeros()) for _ in addresses]
     for total in totals:
         b.store(zeros(), total)

@@ -1,4 +1,4 @@
-"""What a logistic output gives and costs, 16 at a time, in LLVM's terms: no tables, and nothing beyond their ends."""
+"""Logistic function and its loss, 16 values at a time in LLVM; no lookup tables."""
 
 from __future__ import annotations
 
@@ -35,12 +35,16 @@ def _exp_minus(b: Any, a: Any) -> Any:
     ints = ir.VectorType(ir.IntType(32), 16)
     floor = _function(b, "llvm.floor.v16f32", ir.FunctionType(floats, [floats]))
     x = b.fmul(a, _constant(-1.0))
+    # exp(x) = 2^n exp(r) with n = round(x log2 e) and |r| <= ln(2) / 2.
     power = b.call(floor, [fma(b, x, _constant(math.log2(math.e)), _constant(0.5))])
+    # Cody and Waite: ln 2 in two parts, the first exact in few bits, so that r keeps its precision.
     rest = fma(b, power, _constant(-0.693359375), x)
     rest = fma(b, power, _constant(0.693359375 - math.log(2)), rest)
+    # Taylor polynomial of degree 6, by Horner's rule.
     total = _constant(_POLYNOMIAL[0])
     for factor in _POLYNOMIAL[1:]:
         total = fma(b, total, rest, _constant(factor))
+    # 2^n by its bits: exponent n + 127, shifted behind the 23 bits of the mantissa.
     bits = b.shl(b.add(b.fptosi(power, ints), ir.Constant(ints, [127] * 16)), ir.Constant(ints, [23] * 16))
     return b.fmul(total, b.bitcast(bits, floats))
 
@@ -48,8 +52,10 @@ def _exp_minus(b: Any, a: Any) -> Any:
 def _logistic(b: Any, f: Any, sign: Any) -> tuple[Any, Any, Any]:
     """Return σ(sign f), 1 - σ(sign f) and |f|."""
     size = b.call(_function(b, "llvm.fabs.v16f32", ir.FunctionType(f.type, [f.type])), [f])
+    # An ordered comparison is false for NaN, so that NaN passes through.
     capped = b.select(b.fcmp_ordered(">", size, _constant(FARTHEST)), _constant(FARTHEST), size)
     small = _exp_minus(b, capped)
+    # From exp(-|f|) alone, which never overflows.
     whole = b.fdiv(_constant(1.0), b.fadd(_constant(1.0), small))
     part = b.fmul(small, whole)
     right = b.fcmp_ordered(">=", b.fmul(f, splat(b, sign)), _constant(0.0))

@@ -1,4 +1,4 @@
-"""Pairs of neighbours among numbers of words: counted in bounded memory, and joined to one number each.
+"""Pairs of neighbouring word ids: counted in bounded memory, and joined into phrases.
 
 Compiled where numba is installed, else in plain Python; both give the same. Connectors stand between the words of a
 pair without being one of them: those between two words make up one number, their gap. Knows no words and no scores.
@@ -27,7 +27,7 @@ Pair = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class WordClasses:
-    """What may be a pair, and what may stand between."""
+    """Classes of words: in pairs, connectors between them, or neither."""
 
     of: NDArray[np.int32]
     """(n,) the kind of each word."""
@@ -37,6 +37,7 @@ class WordClasses:
         """Return the gap of connectors, by their kinds; there may be too many of them for one."""
         gap = 0
         for kind in connectors:
+            # Digits of base n_connectors + 1; kinds start at 1, so no gap is the same as another with a leading 0.
             gap = gap * (self.n_connectors + 1) + kind
         return gap
 
@@ -44,6 +45,7 @@ class WordClasses:
         """Return the kinds of the connectors that a gap is made of."""
         found: list[int] = []
         while gap:
+            # The last digit comes first.
             gap, kind = divmod(gap, self.n_connectors + 1)
             found.insert(0, kind)
         return tuple(found)
@@ -82,6 +84,7 @@ class PairCounter:
         for number in numbers:
             kind = kinds[number] if number >= 0 else RARE
             if kind > 0:
+                # Too many connectors: the pair is given up, not its gap cut.
                 first = first if gap < _WIDEST // base else -1
                 gap = gap * base + kind if first >= 0 else 0
                 continue
@@ -89,6 +92,7 @@ class PairCounter:
                 if len(self._found) >= self._most:
                     self._make_room()
                 self._found[first, gap, number] = self._found.get((first, gap, number), 0) + 1
+            # The second word of a pair may be the first of the next.
             first, gap = (number, 0) if kind == 0 else (-1, 0)
         self._state[:2] = first, gap
 
@@ -105,11 +109,13 @@ class PairCounter:
             kept = self._table[2] >= max(1, least)
             ends, gaps, counts = self._table[0][kept], self._table[1][kept], self._table[2][kept]
             rows = np.stack([(ends >> np.uint64(32)).astype(np.int64), gaps, (ends & _LOW).astype(np.int64)], axis=1)
+        # Sorted, so that compiled and plain counting give the same order.
         order = np.lexsort((rows[:, 2], rows[:, 1], rows[:, 0]))
         return rows[order], counts[order]
 
     def _make_room(self) -> None:
         if self._loops is None:
+            # As gensim prunes: the threshold rises, so that room lasts ever longer.
             while len(self._found) >= self._most:
                 self.n_lost += sum(n for n in self._found.values() if n <= self._rarest)
                 self._found = {pair: n for pair, n in self._found.items() if n > self._rarest}
@@ -126,6 +132,7 @@ class PairCounter:
             size *= 2
         self._table = _new_table(size)
         self._state[2] = np.count_nonzero(old[2])
+        # Deleting from open addressing leaves holes: what is kept goes to a new table.
         self._loops[1](*old, *self._table)
 
 
@@ -147,6 +154,7 @@ class PhraseJoiner:
         if self._loops is not None:
             rows = np.array(list(targets), np.int64).reshape(-1, 3)
             ends = (rows[:, 0].astype(np.uint64) << np.uint64(32)) | rows[:, 2].astype(np.uint64)
+            # Plus 1: 0 marks a free slot.
             values = np.array(list(targets.values()), np.int64) + 1
             self._loops[1](ends, rows[:, 1].astype(np.int32), values, *self._table)
 
@@ -207,10 +215,12 @@ def _count(numbers: Any, kinds: Any, limits: Any, state: Any, table: Any) -> Any
         number = np.int64(numbers[i])
         kind = np.int64(kinds[number]) if number >= 0 else np.int64(-1)
         if kind > 0:
+            # 16777216 is _WIDEST.
             first = first if gap < 16777216 // base else np.int64(-1)
             gap = gap * base + kind if first >= 0 else np.int64(0)
             continue
         if kind == 0 and first >= 0:
+            # Three quarters full at most; the caller makes room and calls again from here.
             if n >= most or 4 * n >= 3 * len(ends):
                 state[0], state[1], state[2] = first, gap, n
                 return i

@@ -1,4 +1,4 @@
-"""Chance for the loops of word vectors: numbers from a counter, words drawn by their counts, frequent words left out.
+"""Random numbers for word vectors: counter-based bits, negative sampling, subsampling.
 
 Every random number is a function of a key and a counter (SplitMix64: Steele, Lea and Flood 2014), so nothing depends on
 the order in which a corpus is worked off.
@@ -32,12 +32,14 @@ def number(key: Any, counter: Any) -> Any:
 @inline
 def below(bits: Any, n: Any) -> Any:
     """Return a number from 0 to n - 1 out of the lower 32 bits."""
+    # Multiply and shift (Lemire 2019): no division, and a bias below n / 2^32.
     return np.int64(((bits & _LOW) * np.uint64(n)) >> _S32)
 
 
 @inline
 def drawn(bits: Any, prob: Any, alias: Any) -> Any:
     """Return a word out of 64 bits by an alias table (Walker 1977)."""
+    # The upper half picks a column, the lower one decides between its two words.
     word = np.int64(((bits >> _S32) * np.uint64(len(prob))) >> _S32)
     return word if (bits & _LOW) < np.uint64(prob[word]) else np.int64(alias[word])
 
@@ -67,6 +69,7 @@ def keep_thresholds(counts: NDArray[np.int64], sample: float) -> NDArray[np.uint
     at_most = (1 << 32) - 1
     if sample <= 0:
         return np.full(len(counts), at_most, np.uint32)
+    # t / c; the probability is sqrt(t / c) + t / c, as in the C program, not as in the paper.
     ratio = sample * float(counts.sum()) / np.maximum(counts, 1)
     kept = np.minimum(np.sqrt(ratio) + ratio, 1.0)
     found: NDArray[np.uint32] = np.clip(np.rint(kept * 2.0**32) - 1, 0, at_most).astype(np.uint32)
@@ -78,16 +81,20 @@ def alias_table(counts: NDArray[np.int64], power: float) -> tuple[NDArray[np.uin
 
     Built by Vose's method (1991) in O(V).
     """
+    # Words that never occur are never drawn, whatever the power (0 ** 0 would be 1).
     weights = np.where(counts > 0, np.maximum(counts, 1).astype(np.float64) ** power, 0.0)
     share = (weights * (len(counts) / weights.sum())).tolist()
     prob = np.full(len(counts), (1 << 32) - 1, np.uint32)
     alias = np.arange(len(counts), dtype=np.int32)
+    # Vose: every column of height 1 is filled up from one word that has more.
     small = [word for word, own in enumerate(share) if own < 1.0]
     large = [word for word, own in enumerate(share) if own >= 1.0]
     while small and large:
         low, high = small.pop(), large[-1]
         prob[low], alias[low] = min(int(share[low] * 2.0**32), (1 << 32) - 1), high
+        # What the column of `low` lacks is taken from `high`.
         share[high] -= 1.0 - share[low]
         if share[high] < 1.0:
             small.append(large.pop())
+    # What is left over by rounding keeps probability 1 of itself.
     return prob, alias

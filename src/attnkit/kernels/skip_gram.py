@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from attnkit.kernels.word2vec import LoopSpec
 
 BLOCK = 16
-"""At most."""
+"""Centres that share noise words, at most."""
 SHARED = 32
-"""As many as ``slopes32`` takes. Fewer than 20 cost quality."""
+"""Noise words per block, the number that ``slopes32`` takes; fewer than 20 cost quality."""
 NOISE = np.uint64(0x6E6F697365)
-"""Sets the numbers that draw words apart from those that choose windows."""
+"""Key of the stream that draws negatives, apart from that of window sizes."""
 FARTHEST = np.float32(6.0)
-"""An output at least so far from 0 moves nothing where gensim is followed."""
+"""Scores at least this far from 0 have no gradient, as in gensim."""
 _ALL = np.float32(np.inf)
 _ONE, _MINUS = np.float32(1.0), np.float32(-1.0)
 _TINY = 1e-50
@@ -46,6 +46,7 @@ def loop(recipe: LoopSpec) -> Callable[..., Any]:
 def scratch(n: Any, width: Any) -> Any:
     """Return zeros (n, width), each row at a multiple of 64 bytes."""
     raw = np.zeros(n * width + 16, np.float32)
+    # Vectors are loaded aligned; numpy promises 16 bytes only.
     skip = (-raw.ctypes.data % 64) // 4
     return raw[skip : skip + n * width].reshape(n, width)
 
@@ -54,6 +55,7 @@ def scratch(n: Any, width: Any) -> Any:
 def add_nll(costs: Any, j: Any, chance: Any) -> Any:
     """Add -log chance to costs[j]; costs[j, 1] gathers a product so that few logarithms are taken."""
     costs[j, 1] *= chance
+    # Not "<=": NaN takes this branch as well, so that a diverged loss is seen.
     if not costs[j, 1] > _TINY:
         costs[j, 0] -= np.log(costs[j, 1])
         costs[j, 1] = 1.0
@@ -73,6 +75,7 @@ def context(words: Any, i: Any, reach: Any, rows: Any) -> Any:
 @inline
 def alpha_at(work: Any, position: Any) -> Any:
     """Return the learning rate at a position of the piece."""
+    # Linear from work[3] to work[4] between positions work[0] and work[1].
     return np.float32(work[3] + (work[4] - work[3]) * np.float32((position - work[0]) / (work[1] - work[0])))
 
 
@@ -82,6 +85,7 @@ def block_length(knobs: Any) -> Any:
 
     The rows of drawn words stand still until the block's end, so that what they are moved by then must not be too much.
     """
+    # Expected negatives per centre: a random window (knobs[1]) is half as wide on average.
     usual = (knobs[0] + 1 if knobs[1] else 2 * knobs[0]) * knobs[2]
     return max(1, min(BLOCK, BLOCK * SHARED // max(usual, 1)))
 
@@ -99,10 +103,12 @@ def _shared(weights: Any, text: Any, work: Any, knobs: Any, tables: Any) -> Any:
     window, size = knobs[0], 64 * len(weights[2])
     found = windows(text, work, knobs, tables[0])
     rows, costs = np.empty(2 * window + 4 + 2 * SHARED, np.int64), np.ones((2 * window + 2, 2))
+    # Copies of the noise rows, of the block's inputs, and room for an error and a mean.
     pool = scratch(SHARED + BLOCK + 3, size // 4), scratch(BLOCK, SHARED), scratch(1, 2 * window + 16)
     costs[:, 0] = 0.0
     n_terms = _train_shared(weights, (work, knobs, found), tables, (pool, rows, costs))
     loss = costs[-1, 0] - np.log(costs[-1, 1])
+    # Noise terms are summed by window width m, since each counts m * negative / SHARED.
     for m in range(len(costs) - 1):
         loss += (costs[m, 0] - np.log(costs[m, 1])) * m * knobs[2] / SHARED
     return loss, n_terms * (1 + knobs[2]), found[5] - found[4]
@@ -126,6 +132,7 @@ def _train_shared(weights: Any, given: Any, tables: Any, room: Any) -> Any:
         last = min(block + length, end)
         for k in range(SHARED):
             copy_row(lanes, copies + size * k, o_of + size * item(chosen, now + k))
+        # Two halves take turns: one is in use while the next block's rows are prefetched.
         later = SHARED - now
         for k in range(SHARED if last < end else 0):
             bits = number(number(key, np.uint64(item(at, last))), np.uint64(k))
@@ -142,6 +149,7 @@ def _train_shared(weights: Any, given: Any, tables: Any, room: Any) -> Any:
             x = load_input(lanes, x_of, word, tables, error + size)
             x_kept, steps = centres + size * (i - block), steps_of + 4 * SHARED * (i - block)
             n_terms += m
+            # The input as it was before its step: noise rows move by it at the end of the block.
             copy_row(lanes, x_kept, x)
             clear(lanes, error)
             for k in range(0, SHARED, 16):
@@ -155,6 +163,7 @@ def _train_shared(weights: Any, given: Any, tables: Any, room: Any) -> Any:
             add_to_row(lanes, x, _ONE, error)
             store_input(lanes, x_of, word, tables, error + size)
         for k in range(SHARED):
+            # One read and one write per noise row and block: the gain over _exact.
             weigh(lanes, centres, last - block, (steps_of + 4 * k, 4 * SHARED), o_of + size * item(chosen, now + k))
         now = SHARED - now
     return n_terms
@@ -185,6 +194,7 @@ def _train_exact(weights: Any, given: Any, tables: Any, room: Any) -> Any:
     steps_of, many = steps.ctypes.data, 2 * window * negative
     n_terms, now = 0, 0
     for i in range(begin - 1, end):
+        # Two halves: negatives of this centre, and those drawn ahead for the next.
         now = many - now
         if i + 1 < end:
             prefetch_input(lanes, x_of, item(words, i + 1), tables)
@@ -218,6 +228,7 @@ def _others(word: Any, chosen: Any, rows: Any) -> Any:
     """Write a word and those of the drawn ones that are not it into ``rows``, and return how many they are."""
     rows[0], n = word, np.uint64(1)
     for k in range(chosen[1], chosen[2]):
+        # Written always, counted only if it differs: cheaper than a branch.
         rows[n] = item(chosen[0], k)
         n += np.uint64(item(chosen[0], k) != word)
     return np.int64(n)

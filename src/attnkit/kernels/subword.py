@@ -1,4 +1,4 @@
-"""What enters a loop as a word's input: its own row, or with subwords the mean of its own and its n-grams' rows.
+"""Input vectors of words: its own row, or with subwords the mean of its own and its n-grams' rows.
 
 As fastText has it (Bojanowski et al. 2017, section 3.2), each of the rows moves by the whole error, so their mean moves
 by it too: a loop may work on the mean as if it were a row, and what it was moved by is given to all of the rows in the
@@ -28,16 +28,18 @@ def load_input(lanes: Any, matrix: Any, word: Any, tables: Any, room: Any) -> An
     begin, end = starts[word], starts[word + 1]
     sum_rows(lanes, matrix, tables[ROWS][begin:end], end - begin, _ONE / np.float32(end - begin), room)
     clear(lanes, room + size)
+    # The copy is kept for store_input.
     add_to_row(lanes, room + size, _ONE, room)
     return np.int64(room)
 
 
 @inline
 def store_input(lanes: Any, matrix: Any, word: Any, tables: Any, room: Any) -> None:
-    """Give what the input was moved by since ``enter`` to all of the word's rows."""
+    """Add the change since ``load_input`` to all of the word's rows."""
     starts = tables[STARTS]
     if len(starts) > 0:
         begin, end = starts[word], starts[word + 1]
+        # Second row of `room`: the mean as loaded, so that the difference is what the loop changed.
         add_to_row(lanes, room, _MINUS, room + 64 * len(lanes))
         add_to_rows(lanes, matrix, tables[ROWS][begin:end], end - begin, _ONE, room)
 
@@ -62,6 +64,7 @@ def longest_input(words: Any, reach: Any, span: Any, tables: Any) -> Any:
     left, right = reach
     low, high = span[0], span[1] - 1
     for i in range(span[0], span[1]):
+        # Words of the windows at the edges are outside of the span.
         low, high = min(low, i - left[i]), max(high, i + right[i])
     for word in words[low : high + 1]:
         most = max(most, starts[word + 1] - starts[word])

@@ -1,4 +1,4 @@
-"""Operations on rows of floats, for compiled loops: LLVM, left to itself, takes half as wide vectors.
+"""Operations on rows of floats for compiled loops: by itself LLVM takes vectors half as wide.
 
 A row is named by its address (``matrix.ctypes.data`` and so on), at a multiple of 64 bytes; ``lanes`` is a tuple of as
 many zeros as a row has vectors of 16 floats, so that a loop is compiled for one width.
@@ -45,6 +45,7 @@ def dots(typing: Any, lanes: Any, matrix: Any, rows: Any, n: Any, x: Any, out: A
         listed, result = (rows, rows_value), (out, out_value)
         kept = loaded(b, width, x_value)
         with b.if_then(b.icmp_signed(">", n_value, i64(0))):
+            # Four rows at a time: the list is filled up with its last row, so that no group is partial.
             last = b.load(item_of(context, b, listed, b.sub(n_value, i64(1))))
             for more in range(3):
                 b.store(last, item_of(context, b, listed, b.add(n_value, i64(more))))
@@ -54,6 +55,7 @@ def dots(typing: Any, lanes: Any, matrix: Any, rows: Any, n: Any, x: Any, out: A
             places = [b.add(first, i64(k)) for k in range(4)]
             found = dot_group(b, width, kept, [row_of(context, b, base, listed, k, width) for k in places])
             for k, place in enumerate(places):
+                # Four sums of 16 lanes: the k-th stands in lanes 4 k .. 4 k + 3 (``lanes.sums_of``).
                 lane = b.extract_element(found, ir.Constant(ir.IntType(32), 4 * k))
                 b.store(lane, item_of(context, b, result, place))
         return context.get_dummy_value()
@@ -68,6 +70,7 @@ def dots16(typing: Any, lanes: Any, matrix: Any, x: Any, out: Any) -> Any:
 
     def emit(context: Any, b: Any, signature: Any, given: Any) -> Any:
         _, base, x_value, out_value = given
+        # 16 dot products reduce to one vector of 16 sums, stored at once.
         addresses = [b.add(base, i64(64 * width * k)) for k in range(16)]
         store(b, dot_group(b, width, loaded(b, width, x_value), addresses), out_value, 0)
         return context.get_dummy_value()
@@ -95,6 +98,7 @@ def update(typing: Any, lanes: Any, matrix: Any, rows: Any, n: Any, places: Any,
             row = row_of(context, b, base, (rows, rows_value), loop.index, width)
 
             def move(j: Any) -> None:
+                # The old value serves both: the error takes the row before the row takes its step.
                 old = load(b, row, j)
                 if short:
                     b.store(fma(b, step, old, b.load(sums[j])), sums[j])
@@ -125,6 +129,7 @@ def weigh(typing: Any, lanes: Any, matrix: Any, n: Any, steps: Any, out: Any) ->
         for j, total in enumerate(sums):
             b.store(load(b, target, j), total)
         with cgutils.for_range(b, n_value) as loop:
+            # A stride in bytes, so that columns of a matrix of steps can be read as well.
             place = b.add(first, b.mul(loop.index, apart))
             step = splat(b, b.load(b.inttoptr(place, ir.PointerType(ir.FloatType()))))
             row = b.add(base, b.mul(loop.index, i64(64 * width)))
@@ -160,6 +165,7 @@ def item(typing: Any, array: Any, k: Any) -> Any:
     """Return array[k], without looking whether k counts from the end: that costs more than the rest."""
 
     def emit(context: Any, b: Any, signature: Any, given: Any) -> Any:
+        # Plain array[k] in numba compares k with 0 and adds the length.
         value = b.load(item_of(context, b, (array, given[0]), given[1]))
         return context.cast(b, value, array.dtype, signature.return_type)
 
@@ -245,7 +251,7 @@ def prefetch(typing: Any, lanes: Any, x: Any) -> Any:
         ask = b.module.declare_intrinsic("llvm.prefetch", [byte], kind)
         for j in range(min(width, UNROLLED)):  # the machine itself goes on with what is longer
             place = b.inttoptr(b.add(given[1], i64(64 * j)), byte)
-            b.call(ask, [place, ir.Constant(i32, 1), ir.Constant(i32, 3), ir.Constant(i32, 1)])
+            b.call(ask, [place, ir.Constant(i32, 1), ir.Constant(i32, 3), ir.Constant(i32, 1)])  # write, keep, data
         return context.get_dummy_value()
 
     return types.void(lanes, types.int64), emit

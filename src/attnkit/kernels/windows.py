@@ -1,7 +1,7 @@
-"""The words of a piece that stay, and the window of each: where a piece begins and ends changes neither.
+"""Subsampled words of a piece of text, and the window of each.
 
-Whether a word stays and how wide its window is are functions of the epoch's key and its position alone. Windows are
-formed over the words that stayed, within a line, and reach beyond the piece.
+Whether a word stays, and how wide its window is, depends on the epoch's key and its position alone. So the bounds of
+pieces change nothing. Windows are formed over the words that stayed, within a line, and reach beyond the piece.
 """
 
 from __future__ import annotations
@@ -24,10 +24,13 @@ def windows(text: Any, work: Any, knobs: Any, keep: Any) -> Any:
     ids, starts = text
     a, b, key = work[0], work[1], np.uint64(work[2])
     widest, dynamic = knobs[0], knobs[1]
+    # Room for a full window on each side of the piece.
     words, at = np.empty(b - a + 2 * widest, np.int32), np.empty(b - a + 2 * widest, np.int64)
     left, right = np.zeros(len(words), np.int32), np.zeros(len(words), np.int32)
+    # "right": of empty lines at the same position the last one counts.
     line = np.searchsorted(starts, a, side="right") - 1
     begin, i = widest, a - 1
+    # Words before the piece in the same line, from right to left, up to the widest window.
     while begin > 0 and i >= starts[line]:
         if stays(number(key, np.uint64(i)), keep[ids[i]]):
             begin -= 1
@@ -38,6 +41,7 @@ def windows(text: Any, work: Any, knobs: Any, keep: Any) -> Any:
         end = starts[line + 1]
         centre = n
         for i in range(i, min(end, b)):  # noqa: B020 (goes on where the last line ended)
+            # One number per word: the upper half decides whether it stays, the lower one its width.
             bits = number(key, np.uint64(i))
             if stays(bits, keep[ids[i]]):
                 words[n], at[n] = ids[i], i
@@ -47,6 +51,7 @@ def windows(text: Any, work: Any, knobs: Any, keep: Any) -> Any:
         if end > b:
             n = _beyond(text, (b, end, key, last + widest), keep, (words, at, n))
         for k in range(centre, last):
+            # Widths were drawn before the ends of the line were known: cut to it now.
             width = right[k]
             left[k], right[k] = min(width, k - begin), min(width, n - 1 - k)
         begin, line = n, line + 1

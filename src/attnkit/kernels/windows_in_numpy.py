@@ -1,4 +1,4 @@
-"""What ``windows`` gives, without a loop over words: for training in torch."""
+"""Windows as in ``windows``, vectorised in numpy, for training in torch."""
 
 from __future__ import annotations
 
@@ -23,13 +23,15 @@ def windows(
     """
     (ids, starts), (a, b, key), (widest, dynamic) = text, work, knobs
     kept = _Kept(ids, keep, np.uint64(key))
+    # Start of the piece's first line, and end of its last one.
     begin = int(starts[np.searchsorted(starts, a, side="right") - 1]) if a < b else a
     end = int(starts[np.searchsorted(starts, b, side="left")]) if a < b else b
     before, own, after = kept.last(begin, a, widest), kept.between(a, b), kept.first(b, end, widest)
-    at = np.concatenate([before, own, after])
+    at = np.concatenate([before, own, after])  # positions of kept words, (n,)
     line = np.searchsorted(starts, at, side="right")
     places = np.arange(len(at))
     width = 1 + _below(kept.bits(at), widest) if dynamic else np.full(len(at), widest)
+    # Kept words are sorted by line: searchsorted gives the first and the last of each line.
     left = np.minimum(width, places - np.searchsorted(line, line, side="left"))
     right = np.minimum(width, np.searchsorted(line, line, side="right") - 1 - places)
     return ids[at].astype(np.int32), at, left, right, len(before), len(before) + len(own)

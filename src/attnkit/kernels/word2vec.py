@@ -1,4 +1,4 @@
-"""What every loop that trains word vectors takes and gives. Knows no text, no files and no threads.
+"""Inputs and outputs of the loops that train word vectors.
 
 Letters: V words, D dim, P = D rounded up to a multiple of 16, N ids of the encoded text, L lines.
 """
@@ -19,14 +19,14 @@ from numpy.typing import NDArray
 from attnkit.kernels.jit import compile_cached
 
 LANES = 16
-"""Rows are worked on in vectors of so many floats."""
+"""Floats per vector register; rows are padded to a multiple."""
 
 Floats = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
 class LoopSpec:
-    """What decides which loop runs, and what it is told."""
+    """Hyperparameters that select and configure a loop."""
 
     method: Literal["skip-gram", "cbow"] = "skip-gram"
     context: Literal["mean", "sum"] = "mean"
@@ -88,7 +88,7 @@ class Text:
 
 @dataclass(frozen=True)
 class LookupTables:
-    """What is looked up by word; what a recipe does not need stays empty."""
+    """Tables indexed by word; those that a recipe does not need are empty."""
 
     keep: NDArray[np.uint32]
     """(V,) from ``sampling.keep_thresholds``."""
@@ -110,6 +110,7 @@ class LookupTables:
 
 
 def _read_only(array: NDArray[Any]) -> NDArray[Any]:
+    # Plain and read-only, also for a memory map: numba compiles per type, and these are part of it.
     view = array.view(np.ndarray)
     view.flags.writeable = False
     return view
@@ -117,7 +118,7 @@ def _read_only(array: NDArray[Any]) -> NDArray[Any]:
 
 @dataclass(frozen=True)
 class PieceStats:
-    """What a piece did."""
+    """Loss and counts of a trained piece."""
 
     loss: float
     """The sum of -log σ over its terms, under the weights as each was met."""
@@ -141,6 +142,7 @@ class Loops:
         self._tables = tables.arrays()
         knobs = (recipe.window, recipe.dynamic_window, recipe.negative, recipe.context == "mean")
         self._knobs = tuple(int(knob) for knob in knobs)
+        # The length of a tuple is part of its type: so numba compiles for one width.
         self._lanes = (np.float32(0.0),) * (recipe.width // LANES)
         self._loop = _compiled(recipe.kind, np.dtype(ids).name)
 
@@ -169,6 +171,7 @@ def _arrays(text: Text) -> tuple[NDArray[Any], ...]:
 @cache
 def _compiled(kind: LoopSpec, ids: str) -> Callable[..., Any]:
     """Return the loop of all recipes of a kind, for ids of one type; loaded once a process."""
+    # Arguments of the right types; their content does not matter.
     empty = Text(np.empty(0, ids), np.zeros(1, np.int64))
     matrices = rows(1, kind.width), rows(1, kind.width), (np.float32(0.0),) * (kind.width // LANES)
     tables = LookupTables(np.empty(0, np.uint32)).arrays()
@@ -183,6 +186,7 @@ def loop_of(recipe: LoopSpec) -> Callable[..., Any]:
         name = "cbow_subword"
     if recipe.output == "hierarchical":
         name = "hierarchical"
+    # Imported on first use: only the loop that is compiled.
     module = import_module(f"attnkit.kernels.{name}")
     found: Callable[..., Any] = module.loop(recipe)
     return found

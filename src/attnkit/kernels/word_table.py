@@ -1,4 +1,4 @@
-"""A table of all words met so far, that numbers the words of bytes of text in compiled loops. Needs numba."""
+"""Hash table of words that numbers the words of UTF-8 text in compiled loops. Needs numba."""
 
 from __future__ import annotations
 
@@ -57,6 +57,7 @@ def _cut(steps: Any, data: Any, end: int, at: Any, spans: Any) -> int:
         elif state == 3:
             at[2] = character
             break
+    # Too long already: its bytes are dropped block by block, so that memory stays bounded.
     if character - begin > 1000:
         skips = 1
     at[0], at[1] = character if skips else begin, skips
@@ -75,11 +76,14 @@ def _number(data: Any, spans: Any, lower: Any, table: Any, out: Any) -> Any:
     for span in range(len(spans)):
         begin, end, number = spans[span, 0], spans[span, 1], np.int64(spans[span, 0])
         if begin >= 0:
+            # Checked before the word, whose length is at most MAX_WORD_BYTES.
             if n == len(counts) or len(arena) - starts[n] < 1000:
                 starts[last] = n
                 return span
+            # FNV-1a, then a round of mixing: the upper half, which is kept, depends on every byte.
             key = np.uint64(0xCBF29CE484222325)
             for i in range(begin, end):
+                # ASCII only; other letters are lower-cased in ``settle``.
                 if lower and 65 <= data[i] <= 90:
                     data[i] += np.uint8(32)
                 key = (key ^ np.uint64(data[i])) * np.uint64(0x100000001B3)
@@ -89,6 +93,7 @@ def _number(data: Any, spans: Any, lower: Any, table: Any, out: Any) -> Any:
                 if slots[place] >> np.uint64(32) == key:
                     number = np.int64(slots[place] & np.uint64(0xFFFFFFFF)) - 1
                     start, at = starts[number], np.int64(begin)
+                    # Equal halves of hashes are no proof: length and bytes are compared.
                     if starts[number + 1] - start != end - begin:
                         number = np.int64(-1)
                     while number >= 0 and at < end:
@@ -145,6 +150,7 @@ class CompiledNumberer:
         self._at = np.zeros(3, np.int64)
         self._n_rest = 0
         self._slots = np.zeros(1 << 14, np.uint64)
+        # Three words per four slots at most, plus the end of the last word and the number of words.
         self._starts = np.zeros((3 << 12) + 2, np.int64)
         self._arena = np.empty(1 << 17, np.uint8)
         self._counts = np.zeros(3 << 12, np.int64)
@@ -167,6 +173,7 @@ class CompiledNumberer:
             raise NoTextError(bad - self._n_rest, int(self._data[bad]))
         numbers = self._numbers_of(spans[:n])
         rest = int(self._at[0])
+        # The cut-off word at the end of the block comes first in the next one; copy() since the two may overlap.
         self._data[: end - rest] = self._data[rest:end].copy()
         self._n_rest = end - rest
         return numbers
@@ -212,6 +219,7 @@ class CompiledNumberer:
             return None
         changed, before = np.array([number for number, _ in pairs]), self._counts[:n].copy()
         blocks = ("".join(f"{low} " for _, low in pairs[i : i + 4096]) for i in range(0, len(pairs), 4096))
+        # The lower-cased words go through the same table, in blocks of bounded size.
         targets = np.concatenate([self.feed(block.encode()) for block in blocks])
         self._counts[:n] = before
         self._counts[n:] = 0
@@ -219,6 +227,7 @@ class CompiledNumberer:
         fit = targets >= 0
         np.add.at(self._counts, targets[fit], before[changed[fit]])
         self._first, same = np.arange(len(self)), np.arange(len(self), dtype=np.int32)
+        # A word came first where any of its spellings did.
         np.minimum.at(self._first, targets[fit], changed[fit])
         same[changed] = targets
         return same

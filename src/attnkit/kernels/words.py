@@ -78,6 +78,7 @@ class PlainNumberer:
 
     def feed(self, block: bytes) -> Numbers:
         """Return the numbers of the words that end in this block."""
+        # Bytes of a character that the last block cut off: an error may lie in them, before this block.
         pending = len(self._decoder.getstate()[0])
         try:
             text = self._rest + self._decoder.decode(block)
@@ -85,18 +86,21 @@ class PlainNumberer:
             raise NoTextError(error.start - pending, error.object[error.start]) from error
         out: list[int] = []
         if self._skips:
+            # The rest of a word that was too long is skipped up to the next white space.
             space = re.search(r"\s", text)
             if space is None:
                 return np.empty(0, np.int32)
             text = text[space.start() :]
             self._skips = False
             out.append(TOO_LONG)
+        # \Z, not $: a line feed at the end is white space that ends the word.
         cut = re.search(r"\S*\Z", text)
         assert cut is not None
         self._rest = cut[0]
         for number, line in enumerate(text[: cut.start()].split("\n")):
             if number:
                 out.append(LINE_END)
+            # `or`: numbers count from 1 here, so that 0 means unknown.
             out += [self._as_read.get(word) or self._number(word) for word in line.split()]
         numbers = np.array(out, np.int32)
         numbers[numbers > 0] -= 1  # the dictionary counts from 1
@@ -108,6 +112,7 @@ class PlainNumberer:
         return numbers
 
     def _number(self, word: str) -> int:
+        # At most four bytes per character: short words need not be encoded to be measured.
         if len(word) > MAX_WORD_BYTES // 4 and len(word.encode()) > MAX_WORD_BYTES:
             return TOO_LONG
         known = word.lower() if self._lower else word

@@ -98,11 +98,12 @@ class _ChunkedGradients:
         hidden, weight, _ = self.inputs
         if self.hidden is not None:
             part = self.hidden[rows]
+            # (n, V) @ (V, D), written into its place where the product allows it.
             found = _product(errors, weight.t(), None, part)
             if found is not part:
                 part.copy_(found)
         if self.weight is not None:
-            self.weight.add_(_product(errors.t(), hidden[rows].t()))
+            self.weight.add_(_product(errors.t(), hidden[rows].t()))  # (V, n) @ (n, D)
         if self.bias is not None:
             self.bias.add_(errors.sum(0, dtype=self.wide))
 
@@ -121,7 +122,7 @@ class _ChunkedGradients:
     def sum_of_mean_logits(self) -> Tensor:
         """Return the sum over rows of the mean over the vocabulary of the logits."""
         hidden, weight, bias = self.inputs
-        mean = hidden.sum(0, dtype=self.wide) @ weight.sum(0, dtype=self.wide) / len(weight)
+        mean = hidden.sum(0, dtype=self.wide) @ weight.sum(0, dtype=self.wide) / len(weight)  # (D,) @ (D,)
         return mean if bias is None else mean + len(hidden) * bias.mean(dtype=self.wide)
 
 
@@ -133,6 +134,7 @@ class _AttachGradients(torch.autograd.Function):
         ctx: Any, total: Tensor, hidden: Tensor, weight: Tensor, bias: Tensor | None, gradients: _ChunkedGradients
     ) -> Tensor:
         ctx.gradients = gradients
+        # A clone: returning an input itself would tie the two in autograd.
         return total.clone()
 
     @staticmethod
@@ -171,6 +173,7 @@ def _chunks(n_rows: int, most: int) -> Iterator[slice]:
 def _softmax_pass(gradients: _ChunkedGradients, targets: Tensor, on_target: float, rows: int) -> tuple[Tensor, Tensor]:
     """Add up the gradients of ``softmax - on_target * onehot``; return log normalizers and target logits, (N,) each."""
     hidden, weight, _ = gradients.inputs
+    # One buffer for the logits of all chunks, and a wide one where they are half precision.
     narrow = hidden.new_empty((min(rows, len(hidden)), len(weight)))
     wide = narrow if gradients.wide == gradients.dtype else torch.empty_like(narrow, dtype=gradients.wide)
     log_norms = hidden.new_empty(len(hidden), dtype=gradients.wide)
@@ -180,7 +183,7 @@ def _softmax_pass(gradients: _ChunkedGradients, targets: Tensor, on_target: floa
         logits = gradients.logits(span, narrow[:n])
         column = targets[span, None]  # (n, 1)
         chosen[span] = logits.gather(1, column).squeeze(1)
-        highest = logits.amax(1)
+        highest = logits.amax(1)  # (n,)
         in_place = logits.dtype == gradients.wide
         # Widened into memory that is there: softmax's own copy would be new, and paid for page by page.
         probs = logits if in_place else wide[:n].copy_(logits)
@@ -188,6 +191,7 @@ def _softmax_pass(gradients: _ChunkedGradients, targets: Tensor, on_target: floa
         # The highest probability is 1 / sum(exp(logit - highest)): one cheap read instead of a second exp pass.
         log_norms[span] = highest.to(gradients.wide) - probs.amax(1).log()
         if gradients.any:
+            # softmax - on_target * onehot, the gradient of the logits (n, V).
             probs.scatter_add_(1, column, probs.new_full((n, 1), -on_target))
             gradients.add(span, probs if in_place else logits.copy_(probs))
     return log_norms, chosen
