@@ -40,9 +40,9 @@ def test_ngrams_reach_back_before_the_first_step() -> None:
 
 
 def test_words_before_go_with_their_sentences_and_with_no_shortlist() -> None:
-    with pytest.raises(ValueError, match="one row a sentence"):
+    with pytest.raises(ValueError, match="one row per sentence"):
         make_batch(Sources(torch.ones(3, 1), context_ids=BEFORE), SearchConfig())
-    with pytest.raises(ValueError, match="no shortlist"):
+    with pytest.raises(ValueError, match="combined with a shortlist"):
         make_batch(
             Sources(torch.ones(2, 1), context_ids=BEFORE, allowed=[np.arange(9, dtype=np.int32)] * 2), SearchConfig()
         )

@@ -137,7 +137,7 @@ def test_wrong_input_is_refused(make_model, pad):
         search([], Sources(src, mask), SearchConfig())
     with pytest.raises(ValueError, match="3 keys for 2 sentences"):
         search([make_model()], Sources(src, mask, keys=[1, 2, 3]), SearchConfig())
-    with pytest.raises(ValueError, match="one row a sentence"):
+    with pytest.raises(ValueError, match="one row per sentence"):
         search([make_model()], Sources(src, mask, torch.tensor([[5]])), SearchConfig())
     for rows in ([[0, 5], [6, 7]], [[5, 2], [6, 7]], [[1, 5], [6, 7]]):
         with pytest.raises(ValueError, match="a prefix holds words only"):

@@ -166,6 +166,6 @@ def test_wrong_shortlists_are_refused(make_model, pad):
         search([make_model()], Sources(src, mask, allowed=[np.array([5])]), SearchConfig())
     with pytest.raises(ValueError, match="ids from 0 on"):
         search([make_model()], Sources(src, mask, allowed=[np.array([5]), np.array([-1])]), SearchConfig())
-    with pytest.raises(ValueError, match="over all words"):
+    with pytest.raises(ValueError, match="without a shortlist"):
         allowed = [np.array([5]), np.array([6])]
         search([make_model()], Sources(src, mask, allowed=allowed), SearchConfig(), tree=BeamTrace(2))

@@ -1,4 +1,4 @@
-"""The tree of a beam search: every partial translation that was kept, and what became of it.
+"""Tree of a beam search: every partial translation that was kept, and its outcome.
 
 Filled in only where somebody hands one to the search, which chooses the same words with it and without. Kept on the
 host, a node a word: it is made to be looked at. Letters: B sentences, K beams, V words.
@@ -49,10 +49,11 @@ class BeamTrace:
 
         ``log_probs`` (B, K, V) and ``scores`` (B, K) are those from which the search chooses, ends left out.
         """
-        totals, flat = topk_continuations(log_probs, scores, 2 * n_beams)
+        totals, flat = topk_continuations(log_probs, scores, 2 * n_beams)  # (B, 2 K) each
         vocab_size = log_probs.shape[-1]
         for sentence, values, places in zip(sentences.tolist(), totals.tolist(), flat.tolist(), strict=True):
             nodes = self.nodes[sentence]
+            # Ends of this step belong to the beams before it: finish_rows reads them.
             before = self._before[sentence] = self._now[sentence]
             now = self._now[sentence] = []
             for rank, (log_prob, place) in enumerate(zip(values, places, strict=True)):
@@ -77,7 +78,7 @@ class BeamTrace:
                 step = 0 if parent is None else nodes[parent].step + 1
                 nodes.append(Node(step, parent, word, log_prob, "ended"))
             else:
-                nodes[_child(nodes, parent, word)].fate = "cut"
+                nodes[_child(nodes, parent, word)].status = "cut"
 
     def finish(self, found: Sequence[Sequence[Hypothesis]]) -> None:
         """Give the ends of hypotheses their scores."""

@@ -1,4 +1,4 @@
-"""What a translation may not contain, must begin with, and how long it may be. Rules that are off cost nothing.
+"""Constraints on decoding: forbidden words, forced prefixes, length limits, repetition penalty.
 
 Forbidding takes words out of the choice without renormalising what is left, so that the log-probability of a result is
 the model's own. The repetition penalty alone changes the distribution (as in CTRL). Letters: B sentences, K beams,
@@ -21,7 +21,7 @@ from attnkit.protocols import BOS_ID, EOS_ID, PAD_ID
 
 @dataclass(frozen=True)
 class Sources:
-    """What is asked of a search: one sentence a row."""
+    """Input of a search, one sentence per row."""
 
     ids: Tensor
     """(B, S), padded at the end."""
@@ -39,7 +39,7 @@ class Sources:
 
 @dataclass(frozen=True)
 class SourceBatch:
-    """What a search knows of its sentences: one a row."""
+    """Sentences of a search as it needs them, one per row."""
 
     lengths: list[int]
     """Source tokens of each sentence."""
@@ -65,15 +65,16 @@ def make_batch(sources: Sources, config: SearchConfig) -> SourceBatch:
     prefix, keys = sources.prefix, sources.keys
     lengths = [n_tokens] * n_sentences if sources.mask is None else sources.mask.sum(1).tolist()
     if keys is not None and len(keys) != n_sentences:
-        raise ValueError(f"there are {len(keys)} keys for {n_sentences} sentences")
+        raise ValueError(f"{len(keys)} keys for {n_sentences} sentences; one per sentence is needed")
     if prefix is not None:
         if prefix.ndim != 2 or prefix.shape[0] != n_sentences:
-            raise ValueError("prefix must be (B, P), one row a sentence")
+            raise ValueError("prefix must be (B, P), one row per sentence")
         given = prefix != PAD_ID
+        # A word to the right of padding, or a special token among the words.
         if bool((given[:, 1:] & ~given[:, :-1]).any()) or bool(((prefix == BOS_ID) | (prefix == EOS_ID)).any()):
             raise ValueError("a prefix holds words only, and padding only at its end")
     if sources.context_ids is not None and (len(sources.context_ids) != n_sentences or sources.allowed is not None):
-        raise ValueError("what stands before is one row a sentence, and goes with no shortlist")
+        raise ValueError("context_ids must have one row per sentence, and cannot be combined with a shortlist")
     forced = [0] * n_sentences if prefix is None else given.sum(1).tolist()
     limits = []
     for length, n_forced in zip(lengths, forced, strict=True):
@@ -105,7 +106,8 @@ class Constraints:
         """Apply the repetition penalty to logits (B, K, V) in place: words used before become less likely."""
         penalty = self.config.repetition_penalty
         if penalty != 1 and self.words is not None and self.words.shape[-1]:
-            used = logits.gather(-1, self.words)
+            used = logits.gather(-1, self.words)  # (B, K, T)
+            # Divided where positive and multiplied where negative: less likely either way (Keskar et al. 2019).
             logits.scatter_(-1, self.words, torch.where(used > 0, used / penalty, used * penalty))
         return logits
 
@@ -128,7 +130,7 @@ class Constraints:
             self.mask_scores(log_probs, step)
             return
         words, there = forced[0].expand(log_probs.shape[:2])[..., None], forced[1][..., None]
-        kept = log_probs.gather(-1, words)
+        kept = log_probs.gather(-1, words)  # (B, K, 1)
         self.mask_scores(log_probs, step)
         log_probs.masked_fill_(there, -torch.inf)
         log_probs.scatter_(-1, words, torch.where(there, kept, log_probs.gather(-1, words)))
@@ -136,8 +138,10 @@ class Constraints:
     def mask_scores(self, scores: Tensor, step: int) -> None:
         """Set to -inf, in place, what may not come next in logits or log-probabilities (B, K, V)."""
         end = scores[..., EOS_ID].clone() if step < self.config.min_length else None
+        # PAD and BOS have the ids below EOS.
         scores[..., :EOS_ID] = -torch.inf
         if self.config.n_words is not None:
+            # Ids that only pad the vocabulary to a round size.
             scores[..., self.config.n_words :] = -torch.inf
         if self.config.no_repeat_ngram_size:
             self._mask_repeated_ngrams(scores)
@@ -155,8 +159,8 @@ class Constraints:
             return
         # (B, K, T - size + 1, size): all sequences of that many words so far.
         grams = self.words.unfold(-1, size, 1)
-        recent = self.words[..., None, n_words - size + 1 :]
-        repeats = (grams[..., :-1] == recent).all(-1)
+        recent = self.words[..., None, n_words - size + 1 :]  # (B, K, 1, size - 1)
+        repeats = (grams[..., :-1] == recent).all(-1)  # (B, K, T - size + 1)
         # Where nothing repeats, padding is forbidden once more.
         last = torch.where(repeats, grams[..., -1], PAD_ID)
         scores.scatter_(-1, last, -torch.inf)
@@ -168,7 +172,7 @@ class Constraints:
         old = self.words
         if parents is not None:
             old = old.gather(1, parents[..., None].expand(*parents.shape, old.shape[-1]))
-        self.words = torch.cat([old, words[..., None]], -1)
+        self.words = torch.cat([old, words[..., None]], -1)  # (B, K, T + 1)
 
     def select_rows(self, rows: Tensor) -> None:
         """Drop all sentences but the given rows (n,)."""

@@ -71,8 +71,9 @@ class SearchHistory:
         """
         if self.record:
             if attention is None:
-                raise ValueError("attention is asked for, and this model has none")
+                raise ValueError("attention weights were requested, but this model has none")
             shape = (-1, n_beams or -1, -1)
+            # Cloned: the model may reuse its memory; expanded, so that one row serves all hypotheses.
             self._attention.append((attention.clone().expand(shape), self._places))
 
     def finish(self, chosen: Tensor, flat: Tensor, log_probs: Tensor, finished: Tensor) -> None:
@@ -87,6 +88,7 @@ class SearchHistory:
     def select_rows(self, rows: Tensor) -> None:
         """Drop all sentences but the given rows (n,)."""
         self.alive = self.alive[rows]
+        # A new tensor: earlier steps keep the mapping they were recorded with.
         self._places = torch.zeros_like(self._places)
         self._places[self.alive] = torch.arange(len(rows), device=rows.device)
 
@@ -96,6 +98,7 @@ class SearchHistory:
         They are fewer than ``num_hypotheses`` only where the rules allow no more, and never none.
         """
         found = _join(self._ended, vocab_size)
+        # Wu et al. 2016 without their constant 5; steps + 1 counts EOS.
         scores = found.log_probs / (found.steps + 1.0) ** config.length_penalty
         if config.coverage_penalty:
             scores += config.coverage_penalty * self._coverage(found)

@@ -89,6 +89,6 @@ def _check(
         raise ValueError("a search needs a model")
     beams = config.beam_size > 1 and not config.sampling
     if tree is not None and (not beams or sources.allowed is not None):
-        raise ValueError("only a beam search has a tree, one over all words")
+        raise ValueError("a tree needs a beam search without a shortlist")
     if told is not None and (beams or sources.allowed is not None):
-        raise ValueError("words can be told as they come only by a search without beams, one over all words")
+        raise ValueError("tokens can be streamed only by a search without beams and without a shortlist")

@@ -25,6 +25,7 @@ def topk(values: Tensor, n: int) -> tuple[Tensor, Tensor]:
     if missing >= 0:
         index = _keys(values).argsort(dim=-1, descending=True)
         return F.pad(values.gather(1, index), (0, missing), value=-torch.inf), F.pad(index, (0, missing))
+    # One more than needed: a tie may lie across the border.
     top, index = values.topk(n + 1)
     if bool((top[:, 1:] == top[:, :-1]).any()):
         index = _keys(values).topk(n).indices
@@ -53,7 +54,7 @@ def topk_continuations(log_probs: Tensor, scores: Tensor, n: int) -> tuple[Tenso
     if vocab_size % GROUP:
         outside = words >= vocab_size
         flat = flat.masked_fill(outside, 0)
-    values = log_probs.view(n_sentences, -1).gather(1, flat.view(n_sentences, -1)).view_as(flat)
+    values = log_probs.view(n_sentences, -1).gather(1, flat.view(n_sentences, -1)).view_as(flat)  # (B, n, GROUP)
     values += scores.gather(1, beam)[..., None]
     if vocab_size % GROUP:
         values = values.masked_fill(outside, -torch.inf)
@@ -77,6 +78,7 @@ def _group_maxima(rows: Tensor) -> Tensor:
     whole = rows.shape[-1] // GROUP * GROUP
     peaks: Tensor = rows[..., :whole].reshape(*rows.shape[:-1], -1, GROUP).amax(-1)
     if whole < rows.shape[-1]:
+        # A short last group where GROUP does not divide V.
         peaks = torch.cat([peaks, rows[..., whole:].amax(-1, keepdim=True)], -1)
     return peaks
 
@@ -86,4 +88,4 @@ def _keys(values: Tensor) -> Tensor:
     bits = (values + 0.0).view(torch.int32)  # + 0.0 makes one of both zeros
     # Floats order as their bits do, negative ones backwards.
     ordered = bits ^ ((bits >> 31) & 0x7FFFFFFF)
-    return (ordered.long() << 32) - torch.arange(values.shape[1], device=values.device)
+    return (ordered.long() << 32) - torch.arange(values.shape[1], device=values.device)  # index in the lower bits

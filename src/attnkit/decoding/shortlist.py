@@ -1,4 +1,4 @@
-"""Search over the words that each sentence may use, and no others: its vocabulary is then only as large as their union.
+"""Restrict a search to a list of words per sentence; logits are computed for their union only.
 
 In the search a word is its place in the union, which is in the order of ids and begins with padding, begin and end: so
 ties are broken as they are over the whole vocabulary. What a sentence may not use has probability 0 for it, whatever
@@ -29,11 +29,11 @@ class Shortlist:
 
     def __init__(self, own: Sequence[NDArray[np.int64]], device: torch.device) -> None:
         """Take the ids that each sentence may use, ascending, one at least."""
-        usable = np.zeros((len(own), 1 + max([EOS_ID, *(int(ids[-1]) for ids in own)])), bool)
+        usable = np.zeros((len(own), 1 + max([EOS_ID, *(int(ids[-1]) for ids in own)])), bool)  # (B, ids)
         for row, ids in zip(usable, own, strict=True):
             row[ids] = True
         union = _rounded(usable)
-        barred = ~usable[:, None, union]
+        barred = ~usable[:, None, union]  # (B, 1, M), the same for all beams
         self.words = torch.from_numpy(union).to(device)
         """(M,): the ids of the union, ascending."""
         self._barred = torch.from_numpy(barred).to(device)
@@ -75,18 +75,23 @@ def apply_shortlist(
     if sources.allowed is None:
         return None, batch, config
     if len(sources.allowed) != len(batch.limits):
-        raise ValueError(f"there are {len(sources.allowed)} shortlists for {len(batch.limits)} sentences")
+        raise ValueError(
+            f"{len(sources.allowed)} shortlists for {len(batch.limits)} sentences; one per sentence is needed"
+        )
     prefixes = [[]] * len(batch.limits) if batch.prefix is None else batch.prefix.tolist()
     own = []
     for ids, prefix in zip(sources.allowed, prefixes, strict=True):
         if len(ids) and int(min(ids)) < 0:
             raise ValueError("a shortlist holds ids from 0 on")
+        # A sentence must be able to end, and to follow its prefix.
         forced = np.array([EOS_ID, *(id for id in prefix if id != PAD_ID)], np.int64)
         own.append(np.unique(np.concatenate([ids, forced])).astype(np.int64))
     shortlist = Shortlist(own, batch.device)
     if batch.prefix is not None:
+        # Padding, BOS and EOS keep their ids: they come first in the union.
         batch = replace(batch, prefix=torch.searchsorted(shortlist.words, batch.prefix))
     if config.n_words is not None:
+        # The union is ascending: unused ids are at its end here as well.
         n_words = int((shortlist.words < config.n_words).sum())
         config = config.model_copy(update={"n_words": n_words})
     return shortlist, batch, config

@@ -48,14 +48,15 @@ class AttentionPooling(nn.Module):
 
         Weights are exactly 0 where the mask is False; a row without any real state gives zeros.
         """
+        # (B, S, d_attention), equation 5.
         keys = torch.tanh(self.project(states))
         weights = softmax(keys @ self.context, states, mask) if self.plain else self._weigh(keys, mask)
-        return (weights.unsqueeze(1) @ states).squeeze(1), weights
+        return (weights.unsqueeze(1) @ states).squeeze(1), weights  # (B, 1, S) @ (B, S, d)
 
     def _weigh(self, keys: Tensor, mask: Tensor) -> Tensor:
         """Return the weights (B, S) of keys (B, S, d_attention), as one query and one head give them."""
-        query = self.context.expand(len(keys), 1, 1, -1)
-        prepared = self.align.prepare(keys.unsqueeze(1))
+        query = self.context.expand(len(keys), 1, 1, -1)  # (B, 1, 1, d_attention)
+        prepared = self.align.prepare(keys.unsqueeze(1))  # (B, 1, S, d_attention): one head
         return AttentionFunction(self.align, self.distribute).weights(
             query, prepared, AttentionScope(mask[:, None, None, :])
         )[:, 0, 0]
@@ -108,10 +109,10 @@ class HierarchicalAttentionNetwork(nn.Module):
         self, words: Tensor, word_mask: Tensor, places: Tensor, sentence_mask: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return the features (B, d) of ``hidden`` with the weights of words (B, S, W) and of sentences (B, S)."""
-        states, _ = self.words(self.dropout(self.embedding(words)), word_mask)
-        pooled, of_words = self.word_attention(states, word_mask)
+        states, _ = self.words(self.dropout(self.embedding(words)), word_mask)  # (N, W, d)
+        pooled, of_words = self.word_attention(states, word_mask)  # (N, d), (N, W)
         real = sentence_mask.unsqueeze(-1)
         vectors = self.dropout(pooled)[places].masked_fill(~real, 0.0)  # (B, S, d)
-        states, _ = self.sentences(vectors, sentence_mask)
-        document, of_sentences = self.sentence_attention(states, sentence_mask)
+        states, _ = self.sentences(vectors, sentence_mask)  # (B, S, d)
+        document, of_sentences = self.sentence_attention(states, sentence_mask)  # (B, d), (B, S)
         return self.dropout(document), of_words[places].masked_fill(~real, 0.0), of_sentences

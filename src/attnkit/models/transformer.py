@@ -89,6 +89,7 @@ class TransformerSelfAttention(nn.Module):
 
     def _mix(self, x: Tensor, mask: Tensor | None, seen: Seen | None) -> Mix:
         pattern, own_bias = self.pattern, self.bias
+        # Tile by tile: scores (T, T) are never built.
         if pattern is not None and seen is None:
             return lambda heads, query, keys, values: sparse_attention(query, keys, values, pattern, mask, own_bias)
         if pattern is not None:
@@ -115,6 +116,7 @@ class TransformerSelfAttention(nn.Module):
         mixes: list[Mix] = [partial(state.self_attend, layer) for layer in range(state.n_layers)]
         if not self.rotary:
             return mixes
+        # One position serves all beams: they are at the same step.
         turn = self.rotation(state.n_steps, state.n_steps + 1, x)
 
         def turned(mix: Mix, heads: HeadGroups, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
@@ -135,8 +137,8 @@ class Encoder(nn.Module):
 
     def forward(self, src: Tensor, src_mask: Tensor | None, seen: Seen | None = None) -> Tensor:
         """Return the memory (B, S, D)."""
-        x: Tensor = self.embedding(src)
-        own = self.own(x, src_mask, seen)
+        x: Tensor = self.embedding(src)  # (B, S, D)
+        own = self.own(x, src_mask, seen)  # one mix for all layers
         for layer in self.layers:
             x = layer(x, own)
         # Pre-norm leaves the residual stream unnormalised; post-norm layers end with a norm of their own.
@@ -174,7 +176,7 @@ class Decoder(nn.Module):
         The weights of self-attention and those over the memory are added to the two lists of seen.
         """
         own_seen, cross_seen = seen or (None, None)
-        x: Tensor = self.embedding(tgt_in)
+        x: Tensor = self.embedding(tgt_in)  # (B, T, D)
         own = self.own(x, None, own_seen)
         scope = AttentionScope(None if src_mask is None else src_mask[:, None, None, :])  # (B, 1, 1, S)
         mix = attend_within(scope, self.dropout if self.training else 0.0, cross_seen)

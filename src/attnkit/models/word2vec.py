@@ -1,4 +1,4 @@
-"""Word vectors (Mikolov et al. 2013): two matrices, W of words that are read and W' of words that are predicted.
+"""Word2vec model (Mikolov et al. 2013): input vectors W and output vectors W'.
 
 Skip-gram reads one word and predicts each word around it; CBOW reads the words around a place and predicts the one that
 stands there. Either way rows of W become one hidden vector h, and rows u of W' are scored by u·h. Knows no text, no
@@ -41,9 +41,9 @@ class Word2Vec(nn.Module):
         """
         found = F.embedding(rows, self.inputs).masked_fill(~mask.unsqueeze(-1), 0.0)  # (B, C, D)
         if self.context == "concat":
-            joined = found[..., : self.dim].flatten(1)
+            joined = found[..., : self.dim].flatten(1)  # (B, C x D), without the zeros that fill up rows
             return F.pad(joined, (0, self.outputs.shape[1] - joined.shape[1]))
-        total = found.sum(1)
+        total = found.sum(1)  # (B, D)
         return total / sizes(mask) if self.context == "mean" else total
 
     def errors(self, upstream: Tensor, mask: Tensor, *, whole: bool = False) -> Tensor:
@@ -53,9 +53,10 @@ class Word2Vec(nn.Module):
         gradient on undivided, so that its rows learn as quickly as skip-gram's, and a sum divides it.
         """
         if self.context == "concat":
-            own = upstream[:, : mask.shape[1] * self.dim].reshape(*mask.shape, self.dim)
+            own = upstream[:, : mask.shape[1] * self.dim].reshape(*mask.shape, self.dim)  # (B, C, D)
             found = F.pad(own, (0, self.inputs.shape[1] - self.dim))
         else:
+            # The true gradient divides a mean and not a sum; word2vec.c does the reverse.
             divided = (self.context == "mean") != whole
             shared = upstream / sizes(mask) if divided else upstream
             found = shared.unsqueeze(1).expand(-1, mask.shape[1], -1)
@@ -78,8 +79,10 @@ class Word2Vec(nn.Module):
         """
         starts, nodes, codes = paths
         scores = hidden @ self.outputs[nodes.long()].T  # (B, steps)
+        # log σ(x) to the left, log σ(-x) = log(1 - σ(x)) to the right.
         steps = F.logsigmoid(torch.where(codes == 0, scores, -scores))
         words = torch.repeat_interleave(torch.arange(len(starts) - 1, device=hidden.device), starts.diff())
+        # The log-probability of a word is the sum over the steps of its path.
         return steps.new_zeros(len(hidden), len(starts) - 1).index_add(1, words, steps)
 
 

@@ -61,7 +61,7 @@ class Concat(AlignmentModule):
 
     def score(self, query: Tensor, prepared: Tensor) -> Tensor:
         """Return w·act(W[q; k] + b); builds (B, H, T, S, d_hidden)."""
-        asked = map_heads(query, self.both.weight[..., : self.d_query])
+        asked = map_heads(query, self.both.weight[..., : self.d_query])  # (B, H, T, d_hidden)
         inner = asked.unsqueeze(-2) + prepared.unsqueeze(-3)  # (B, H, T, 1, d') + (B, H, 1, S, d')
         return weighted_sum(self.activation(inner), self.weight, self.n_heads)
 
@@ -75,6 +75,7 @@ class Deep(AlignmentModule):
         self.activation = ACTIVATIONS[options.activation]
         self.query = build_per_head_linear(n_heads, d_query, d_hidden, bias=False)
         self.keys = build_per_head_linear(n_heads, d_key, d_hidden, bias=False)
+        # b¹ comes after the activation, unlike all later biases, as in the paper's formula.
         self.first_bias = nn.Parameter(torch.zeros(n_heads * d_hidden))
         self.layers = nn.ModuleList(
             build_per_head_linear(n_heads, d_hidden, d_hidden) for _ in range(options.deep_layers - 2)

@@ -56,6 +56,7 @@ class MultiHeadAttention(nn.Module):
         With places (N,) of the flattened rows, only what stands there is projected back: (N, D).
         """
         batch, length, width = x.shape
+        # Query, keys and values in one product: a wide matrix keeps the cores busy.
         parts = split_heads(self.projection(x), self.n_parts, self.n_heads)  # (n_parts, B, H, T, d)
         context = mix(self.heads, *parts.unbind(0))  # (B, H, T, d)
         # One copy mends order and precision.
@@ -73,7 +74,7 @@ def take(x: Tensor, places: Tensor) -> Tensor:
 def split_heads(projected: Tensor, n_parts: int, n_heads: int) -> Tensor:
     """Return a view (n_parts, B, H, T, d) of projected (B, T, n_parts · H · d)."""
     batch, length, _ = projected.shape
-    return projected.view(batch, length, n_parts, n_heads, -1).permute(2, 0, 3, 1, 4)
+    return projected.view(batch, length, n_parts, n_heads, -1).permute(2, 0, 3, 1, 4)  # (n_parts, B, H, T, d)
 
 
 def initialise_parts(projection: nn.Linear) -> None:
