@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import json
 import os
@@ -13,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from attnkit.cli.main import COMMANDS, GROUPS
+from attnkit.cli.main import COMMANDS, GROUPS, describe
 
 Call = Callable[..., tuple[int, str, str]]
 
@@ -276,3 +277,22 @@ def test_a_reader_that_has_seen_enough_is_no_failure(tmp_path: Path) -> None:
         process.stdout.close()
         said = process.stderr.read()
     assert (process.returncode, said) == (0, b"")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ImportError("libtorch_cpu.so: failed to map segment from shared object"),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes"),
+        MemoryError(),
+    ],
+)
+def test_want_of_memory_is_the_systems_fault(error: BaseException) -> None:
+    lines, code = describe(error)
+    assert code == 5 and lines[0] == "error: there is not enough memory"
+
+
+def test_a_map_that_fails_inside_a_library_is_the_systems_fault() -> None:
+    failed = SystemError("returned a result with an exception set")
+    failed.__cause__ = OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+    assert describe(failed)[1] == 5 and describe(SystemError("anything else"))[1] == 1

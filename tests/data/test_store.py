@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import tracemalloc
 from pathlib import Path
 
@@ -12,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attnkit.data.store import Store, store_writer, write_store
-from attnkit.errors import RunError
+from attnkit.errors import RunError, SystemFailure
 from attnkit.io import atomic
 
 ROWS = [[5, 6, 7], [], [8], [9, 10]]
@@ -193,3 +195,20 @@ def test_released_pages_leave_memory_and_come_back(tmp_path: Path) -> None:
     store.release()
     assert before - resident() > 30_000
     assert int(store.ids.sum()) == total
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENOMEM, errno.EACCES])
+def test_what_the_system_refuses_is_not_called_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    write_store(tmp_path / "s", [[[1, 2]]], 10)
+    real = os.open
+
+    def refuse(path: str | Path, *arguments: int, **options: int) -> int:
+        if str(path).endswith("ids.bin"):
+            raise OSError(number, os.strerror(number), str(path))
+        return real(path, *arguments, **options)
+
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(SystemFailure, match=r"cannot read .*ids\.bin"):
+        Store.open(tmp_path / "s")

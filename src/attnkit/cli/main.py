@@ -26,7 +26,7 @@ from attnkit.runtime.signals import INTERRUPTED, TERMINATED, Signals
 
 MAX_LINE_LENGTH = 1000
 """Characters of a line of a message; a path or a word of the user's may be of any length."""
-_NO_MEMORY = re.compile(r"can't allocate memory|out of memory")
+_NO_MEMORY = re.compile(r"(can't|[Cc]annot) allocate memory|out of memory|failed to map segment")
 READER = "attnkit reader"
 """The name of the thread that reads standard input ahead."""
 
@@ -265,6 +265,9 @@ def as_system_failure(error: BaseException) -> SystemFailure | None:
         help = system_failure("use", "", error).help
         return SystemFailure(f"cannot {where}: {os.strerror(error.errno)}", help=help)
     # torch, which must not be imported here, has errors of its own for it
-    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and _NO_MEMORY.search(str(error))):
+    # A failed mmap may come as a SystemError, and a library that cannot be mapped as an ImportError.
+    cause = error.__cause__ or error.__context__
+    starved = isinstance(error, RuntimeError | ImportError | SystemError) and _NO_MEMORY.search(f"{error} {cause}")
+    if isinstance(error, MemoryError) or starved:
         return SystemFailure("there is not enough memory", help="a smaller batch or a smaller model takes less")
     return None

@@ -19,7 +19,7 @@ from pydantic import BaseModel, ValidationError
 from attnkit.errors import DataError, RunError, UsageError
 from attnkit.io import atomic
 from attnkit.io.dir_digest import Contents, describe_folder, find_mismatches, with_checksum
-from attnkit.io.safe_read import parse_json, read_regular_file
+from attnkit.io.safe_read import check_system, parse_json, read_regular_file
 from attnkit.text.check_report import CheckReport
 
 MAX_TEXT_BYTES = 1 << 26
@@ -123,6 +123,7 @@ def _rebuildable(folder: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError) as error:
+        check_system(folder, error)
         raise _damaged(folder, f"the prepared text is damaged: {error}", None) from error
     except RunError as error:
         raise _damaged(folder, error.what, error.where) from error

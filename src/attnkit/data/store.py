@@ -22,7 +22,7 @@ from pydantic import BaseModel, Field
 
 from attnkit.errors import RunError
 from attnkit.io import atomic
-from attnkit.io.safe_read import open_regular_file, parse_json, read_regular_file
+from attnkit.io.safe_read import check_system, open_regular_file, parse_json, read_regular_file
 
 FORMAT = 1
 _CHUNK = 1 << 20  # rows
@@ -231,6 +231,7 @@ def read_index(path: Path) -> dict[str, Any]:
     try:
         index = parse_json(read_regular_file(path, _MAX_INDEX_BYTES))
     except (OSError, ValueError) as error:
+        check_system(path, error)
         raise _damaged(path, "cannot be read") from error
     if not isinstance(index, dict) or index.get("format") != FORMAT:
         raise _damaged(path, f"is not of format {FORMAT}")
@@ -246,6 +247,7 @@ def _map(path: Path, dtype: np.dtype[Any], n: int) -> npt.NDArray[Any]:
             # A plain view: slices of np.memmap itself cost a microsecond each. An empty file cannot be mapped.
             return np.memmap(stream, dtype, "r").view(np.ndarray) if n else np.empty(0, dtype)
     except (OSError, ValueError) as error:
+        check_system(path, error)
         raise _damaged(path, "cannot be read") from error
 
 

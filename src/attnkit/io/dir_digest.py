@@ -11,7 +11,7 @@ from typing import Annotated, BinaryIO, TypeAlias
 
 from pydantic import BaseModel, Field, StringConstraints
 
-from attnkit.io.safe_read import open_regular_file
+from attnkit.io.safe_read import check_system, open_regular_file
 
 _CHUNK = 1 << 20
 _PART = "[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}"
@@ -85,6 +85,7 @@ def find_mismatches(folder: Path, contents: Contents) -> Iterator[str]:
                 elif digest(stream) != entry.sha256:
                     yield f"{name} is not as it was written"
         except (OSError, ValueError) as error:
+            check_system(folder / name, error)
             yield f"{name} cannot be read: {getattr(error, 'strerror', None) or error}"
 
 

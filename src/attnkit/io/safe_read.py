@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from attnkit.errors import system_failure
+
 MAX_JSON_VALUES = 1 << 22
 """Numbers, texts, lists and mappings of one JSON text; each takes some 60 bytes once it is read."""
 
@@ -41,7 +43,13 @@ def open_regular_file(path: Path, *, follow: bool = False) -> Iterator[BinaryIO]
 
 def is_file_fault(error: OSError) -> bool:
     """Return whether an error says something of what lies there, not of what this process may do and has left."""
-    return error.errno not in (errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE)
+    return error.errno not in (errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+
+
+def check_system(path: Path, error: Exception) -> None:
+    """Raise ``SystemFailure`` if a failed read says nothing of the file: no permission, descriptors or memory."""
+    if isinstance(error, OSError) and not is_file_fault(error):
+        raise system_failure("read", path, error) from error
 
 
 def read_regular_file(path: Path, most: int, *, follow: bool = False) -> bytes:
