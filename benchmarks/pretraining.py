@@ -59,7 +59,7 @@ class Task:
 
 
 TASKS = (
-    Task("sentence-polarity", "classify", ("train.tsv", "dev.tsv", "test.tsv"), "accuracy", "accuracy", 5),
+    Task("sentence-polarity", "text-classification", ("train.tsv", "dev.tsv", "test.tsv"), "accuracy", "accuracy", 5),
     Task("wnut17", "token-classification", ("train.conll", "dev.conll", "test.conll"), "f1", "F1", 15),
     Task("xquad", "question-answering", ("train.json", "dev.json", "test.json"), "f1", "F1", 10),
 )
