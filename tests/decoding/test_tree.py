@@ -121,3 +121,15 @@ def test_a_search_without_beams_has_no_tree(make_model, make_sources, pad):
     for options in ({"beam_size": 1}, {"sampling": True}):
         with pytest.raises(ValueError, match="a tree needs a beam search"):
             search([make_model()], Sources(*pad(make_sources(1, 2))), SearchConfig(**options), tree=BeamTrace(2))
+
+
+def test_a_beam_that_the_length_limit_ends_is_cut(make_model, make_sources, pad):
+    """With an end that may not come before the limit, every hypothesis is cut and none ended."""
+    options = {"beam_size": 2, "min_length": 3, "max_length": 4, "max_ratio": 0.0, "extra": 4}
+    _, _, tree, found = grown(make_model, make_sources, pad, options, vocab_size=200)
+    for sentence, hypotheses in enumerate(found):
+        finished = sum(hypothesis.finished for hypothesis in hypotheses)
+        status = [node.status for node in tree.nodes[sentence] if node.score is not None]
+        assert status.count("ended") >= finished and status.count("ended") + status.count("cut") == len(status)
+        assert len(hypotheses) == finished or "cut" in status
+    assert any(node.status == "cut" for nodes in tree.nodes for node in nodes)
