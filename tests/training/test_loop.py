@@ -225,7 +225,7 @@ def test_refusals(toy: ModuleType) -> None:
         toy.setting(toy.make_config(limits={"early_stopping_patience": 1})).run()
     with pytest.raises(UsageError, match="plateau needs validation data"):
         toy.setting(toy.make_config(optimization={"schedule": "plateau"})).run()
-    with pytest.raises(UsageError, match="no metric 'loss'") as caught:
+    with pytest.raises(UsageError, match="unknown metric 'loss'") as caught:
         toy.setting(toy.make_config(), evaluate=lambda model: {"bleu": 1.0, "chrf": 2.0}).run()
     assert "bleu, chrf" in caught.value.lines()[-1]
 
