@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("transformers")  # which needs Python 3.11
 
 from hub_runs import ODD, TEXT, vocabulary
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
@@ -68,6 +68,8 @@ anything = st.lists(st.one_of(st.text(max_size=6), ODDITIES), max_size=8).map(""
 @given(line=anything)
 def test_ids_are_the_same_on_any_text(both: tuple[Tokenizer, Any], line: str) -> None:
     mine, theirs = both
+    # AutoTokenizer reads "[CLS]" in text as the special token; to attnkit it is text like any other.
+    assume(not any(marker in line for marker in theirs.all_special_tokens))
     assert theirs(line, add_special_tokens=False).input_ids == mine.encode([line])[0]
 
 
