@@ -109,7 +109,12 @@ KEYS = {
 }
 TASKS = {
     **_same("translation autoencode classify mlm clm text-classify tag answer word2vec"),
-    **{"text-classify": "text-classification", "tag": "token-classification", "answer": "question-answering"},
+    **{
+        "classify": "text-classification",
+        "text-classify": "text-classification",
+        "tag": "token-classification",
+        "answer": "question-answering",
+    },
 }
 FINETUNE_TASKS = {
     **_same("classify tag answer"),
@@ -746,7 +751,7 @@ def embed() -> Facts:
 def classify() -> Facts:
     """Label documents."""
     trained("documents")
-    return printed("classify/documents", "classify", "documents", f"{reviews()}/test.tsv", "--labeled", *CPU, "--json")
+    return printed("classify/documents", "predict", "documents", f"{reviews()}/test.tsv", "--gold", *CPU, "--json")
 
 
 @group("attend")

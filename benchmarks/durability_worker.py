@@ -40,7 +40,7 @@ def main() -> None:
     import attnkit
     from attnkit.engine.resolve import resolve
     from attnkit.tasks.translation.task import TrainRequest, train
-    from attnkit.training.loop import StepRecord
+    from attnkit.training.records import StepRecord
 
     names = {"data.src": "train.en", "data.tgt": "train.fr", "data.valid_src": "valid.en", "data.valid_tgt": "valid.fr"}
     flags: dict[str, Any] = {key: [str(corpus / name)] for key, name in names.items()}

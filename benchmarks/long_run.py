@@ -91,7 +91,7 @@ def train(n_steps: int) -> None:
     """Train to the end, noting memory and descriptors."""
     from attnkit.tasks.translation.task import TrainRequest
     from attnkit.tasks.translation.task import train as training
-    from attnkit.training.loop import StepRecord
+    from attnkit.training.records import StepRecord
 
     config = configure(n_steps)
     process = max((found["process"] for found in read_samples()), default=0) + 1

@@ -17,7 +17,7 @@ from typing import Any
 
 from attnkit.cli.main import main
 from attnkit.engine import trainer as course
-from attnkit.training.loop import StepRecord
+from attnkit.training.records import StepRecord
 
 _fit = course.fit
 

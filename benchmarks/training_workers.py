@@ -75,7 +75,8 @@ def attnkit_worker(work: Path, options: argparse.Namespace, turn: Turn) -> None:
     from attnkit.tasks.translation.evaluate import TranslationEvaluation, development_loss
     from attnkit.tasks.translation.task import TASK
     from attnkit.training.flat_optimizer import FlatParameterStore
-    from attnkit.training.loop import StepRecord, fit
+    from attnkit.training.loop import fit
+    from attnkit.training.records import StepRecord
     from attnkit.training.state import TrainState
 
     config = TranslationConfig.model_validate_json((work / "config.json").read_text())

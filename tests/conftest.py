@@ -125,7 +125,7 @@ LANGUAGE = {
     "model.max_length": 24,
 }
 PAIRS = {"data.document_format": "blocks", "model.next_sentence": True}
-TABLE = {"task": "text-classification", "data.files": "table.tsv"}
+TABLE = {"task": "text-classification", "model.kind": "bert", "data.files": "table.tsv"}
 TASKS: dict[str, dict[str, Any]] = {
     "lines": {
         "task": "autoencode",
@@ -145,7 +145,7 @@ TASKS: dict[str, dict[str, Any]] = {
         "model.d_code": 2,
     },
     "documents": {
-        "task": "classify",
+        "task": "text-classification",
         "data.files": "documents.tsv",
         "optimization.batch_tokens": 600,
         "model.d_model": 16,

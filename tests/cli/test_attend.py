@@ -336,7 +336,7 @@ def test_a_classifiers_words_and_sentences(call: Call, documents: Path) -> None:
     text = "the film was dull. people came back. witty."
     code, out, err = call("attend", documents, text, "--json", "--device", "cpu")
     assert (code, err) == (0, "")
-    (expected,) = Classifier(load_model(documents, "classify", device="cpu")).classify([text])
+    (expected,) = Classifier(load_model(documents, "text-classification", device="cpu")).classify([text])
     found = json.loads(out)
     word, sentence = found["attention"]
     assert (found["target"], word["kind"], sentence["kind"]) == (expected.label, "word", "sentence")
@@ -345,13 +345,13 @@ def test_a_classifiers_words_and_sentences(call: Call, documents: Path) -> None:
     assert own == expected.word_weights and len(own) == len(word["queries"]) > 1
     assert np.count_nonzero(word["weights"]) == len(word["keys"]), "no sentence looks at another's words"
     assert sentence["weights"] == [[[expected.sentence_weights]]]
-    assert found["probability"] == round(expected.probabilities[expected.label], 4)
+    assert found["probability"] == round(max(expected.probabilities), 4)
     assert word["queries"] == sentence["keys"] == ["1. the film was dull .", "2. people came back .", "3. witty ."]
     code, out, _ = call("attend", documents, text, "--kind", "sentence", "--device", "cpu")
     assert code == 0 and "Sentence attention, layer 1, head 1" in out
     refused(call("attend", documents, text, "--target", "1"), 2, "writes nothing", "--target")
     refused(call("attend", documents, " "), 3, "blank")
-    refused(call("attend", documents, text, "--compare"), 4, "kind 'classify'")
+    refused(call("attend", documents, text, "--compare"), 4, "kind 'text-classification'")
 
 
 def test_the_help_knows_of_classifiers(call: Call) -> None:

@@ -138,74 +138,79 @@ def test_no_rows_are_no_rows_of_codes(call: Call, runs: dict[str, Path], tmp_pat
 def test_every_document_gets_a_label(call: Call, runs: dict[str, Path], workshop: Any, tmp_path: Path) -> None:
     path = tmp_path / "odd.txt"
     path.write_bytes(TEXT.encode())
-    code, out, err = call("classify", runs["documents"], path)
-    assert code == 0 and len(out.splitlines()) == 7 and set(out.split()) <= {"good", "bad", "mixed"}
+    code, out, err = call("predict", runs["documents"], path)
+    assert (
+        code == 0
+        and len(out.splitlines()) == 7
+        and {line.split()[0] for line in out.splitlines()} <= {"good", "bad", "mixed"}
+    )
     assert "carriage return" in err
-    code, out, _ = call("classify", runs["documents"], path, "--json")
+    code, out, _ = call("predict", runs["documents"], path, "--json", "--all")
     found = [json.loads(line) for line in out.splitlines()]
     assert len(found) == 7 and found[1]["sentences"] == [] and len(found[0]["sentences"]) == 1
     for row in found:
-        assert set(row["probabilities"]) == {"good", "bad", "mixed"}
-        assert row["label"] == max(row["probabilities"], key=row["probabilities"].get)
+        assert set(row["all"]) == {"good", "bad", "mixed"}
+        assert row["label"] == max(row["all"], key=row["all"].get)
 
 
 def test_labeled_documents_are_scored(call: Call, runs: dict[str, Path], workshop: Any, tmp_path: Path) -> None:
     source = workshop.file("documents.tsv")
-    code, out, err = call("classify", runs["documents"], source, "--labeled")
-    found, expected = out.split(), [line.split("\t")[1] for line in source.read_text().splitlines()]
+    code, out, err = call("predict", runs["documents"], source, "--gold")
+    found = [line.split("\t")[0] for line in out.splitlines()]
+    expected = [line.split("\t")[1] for line in source.read_text().splitlines()]
     right = sum(a == b for a, b in zip(found, expected, strict=True))
-    assert code == 0 and f"160 documents, accuracy {100 * right / 160:.2f} %, macro F1 " in err
-    code, out, err = call("classify", runs["documents"], source, "--labeled", "--json")
+    assert code == 0 and f"160 examples, accuracy {100 * right / 160:.2f} %, macro F1 " in err
+    code, out, err = call("predict", runs["documents"], source, "--gold", "--json")
     *rows, totals = map(json.loads, out.splitlines())
-    assert len(rows) == totals["documents"] == 160 and totals["accuracy"] == pytest.approx(100 * right / 160)
-    code, out, summed = call("classify", runs["documents"], source, "--labeled", "--summary")
-    assert (code, summed, out.count("\n")) == (0, "", 1) and out.startswith("160 documents, accuracy ")
-    assert json.loads(call("classify", runs["documents"], source, "--labeled", "--summary", "--json")[1]) == totals
+    assert len(rows) == totals["examples"] == 160 and totals["accuracy"] == pytest.approx(100 * right / 160)
+    code, out, summed = call("predict", runs["documents"], source, "--gold", "--summary")
+    assert (code, summed) == (0, "") and out.startswith("160 examples, accuracy ")
+    assert json.loads(call("predict", runs["documents"], source, "--gold", "--summary", "--json")[1]) == totals
     (tmp_path / "empty.tsv").touch()
-    code, out, _ = call("classify", runs["documents"], tmp_path / "empty.tsv", "--labeled", "--json")
-    assert code == 0 and json.loads(out) == {"documents": 0, "accuracy": 0.0, "macro_f1": 0.0}
+    code, out, _ = call("predict", runs["documents"], tmp_path / "empty.tsv", "--gold", "--json")
+    assert code == 0 and json.loads(out) == {"examples": 0}
     (tmp_path / "a.tsv").write_text("some text\tunheard\n")
-    code, out, err = call("classify", runs["documents"], tmp_path / "a.tsv", "--labeled")
-    assert code == 3 and "does not know the label 'unheard'" in err and f"{tmp_path / 'a.tsv'}:1" in err
+    code, out, err = call("predict", runs["documents"], tmp_path / "a.tsv", "--gold")
+    assert code == 0 and "does not know the labels 'unheard', expected 1 times: that counts as wrong" in err
 
 
 def test_documents_that_are_not_read_to_the_end_are_told(call: Call, runs: dict[str, Path], tmp_path: Path) -> None:
     long, short = "A film. " * 101, "A film. " * 100
     (tmp_path / "a.txt").write_text(f"{long}\n{short}\n{long}\n")
-    code, out, err = call("classify", runs["documents"], tmp_path / "a.txt")
+    code, out, err = call("predict", runs["documents"], tmp_path / "a.txt")
     assert (code, out.count("\n")) == (0, 3)
     assert err == "warning: 2 documents have more than 100 sentences; the rest was not read\n"
     (tmp_path / "a.tsv").write_text(f"{long}\tgood\n")
-    assert "1 document has more than" in call("classify", runs["documents"], tmp_path / "a.tsv", "--labeled")[2]
+    assert "1 document has more than" in call("predict", runs["documents"], tmp_path / "a.tsv", "--gold")[2]
     code, out, err = call("attend", runs["documents"], long, "--json", "--device", "cpu")
     assert code == 0 and err == "warning: 1 document has more than 100 sentences; the rest was not read\n"
 
 
 def test_odd_bytes_are_replaced_or_refused(call: Call, runs: dict[str, Path], tmp_path: Path) -> None:
     (tmp_path / "odd.txt").write_bytes(ODD)
-    for command, run in (("embed", "lines"), ("classify", "documents")):
+    for command, run in (("embed", "lines"), ("predict", "documents")):
         code, out, err = call(command, runs[run], tmp_path / "odd.txt")
         assert code == 0 and len(out.splitlines()) == 2 and "not UTF-8" in err
         code, out, err = call(command, runs[run], tmp_path / "odd.txt", "--strict")
         assert code == 3 and "0xFF is no UTF-8" in err
 
 
-@pytest.mark.parametrize("command", ["translate", "embed", "classify"])
+@pytest.mark.parametrize("command", ["translate", "embed", "predict"])
 def test_each_command_takes_its_own_runs_alone(call: Call, runs: dict[str, Path], tmp_path: Path, command: str) -> None:
-    own = {"translate": "translation", "embed": "lines", "classify": "documents"}[command]
+    own = {"translate": "translation", "embed": "lines", "predict": "documents"}[command]
     (tmp_path / "text").write_text("1 2\n")
     given = ["-i", tmp_path / "text"] if command == "translate" else [tmp_path / "text"]
     for name, run in runs.items():
         if name == own or (command == "embed" and name == "vectors"):
             continue
         code, out, err = call(command, run, *given)
-        kind, other = ("classify", "classify") if name == "documents" else ("autoencode", "embed")
+        kind, other = ("text-classification", "predict") if name == "documents" else ("autoencode", "embed")
         assert (code, out) == (4, "") and f"of the kind '{kind}', not" in err and f"attnkit {other} takes it" in err
 
 
 def test_a_translation_run_is_refused(call: Call, trained: Path, tmp_path: Path) -> None:
     (tmp_path / "text").write_text("1 2\n")
-    for command, noun in (("embed", "an auto-encoder"), ("classify", "a document classifier")):
+    for command, noun in (("embed", "an auto-encoder"), ("predict", "one that predict takes")):
         code, _, err = call(command, trained, tmp_path / "text")
         assert code == 4 and f"not {noun}" in err and "attnkit translate takes it" in err
 
@@ -214,13 +219,13 @@ def test_a_translation_run_is_refused(call: Call, trained: Path, tmp_path: Path)
     ("arguments", "code", "said"),
     [
         (["train", "--task", "autoencode"], 2, "give text or vectors: --data FILE"),
-        (["train", "--task", "classify", "--src", "{vectors}"], 2, "give documents and labels: --data"),
+        (["train", "--task", "text-classification", "--src", "{vectors}"], 2, "give documents and labels: --data"),
         (["train", "--task", "autoencode", "--data", "{missing}"], 2, "there is no file"),
         (["train", "--task", "autoencode", "--data", "-"], 2, "read only once"),
         (["train", "--task", "autoencode", "--data", "{objects}"], 3, "holds object, not numbers"),
         (["train", "--task", "autoencode", "--data", "{nan}"], 3, "not finite"),
-        (["train", "--task", "classify", "--model", "rnn", "--data", "{documents}"], 2, "model.kind"),
-        (["train", "--task", "classify", "--data", "{vectors}"], 3, ""),
+        (["train", "--task", "text-classification", "--model", "rnn", "--data", "{documents}"], 2, "model.kind"),
+        (["train", "--task", "text-classification", "--data", "{vectors}"], 3, ""),
         (["embed", "{missing}", "{documents}"], 4, "there is no run folder"),
         (["embed", "RUN vectors", "{wide}"], 3, "7 numbers, not 6"),
         (["embed", "RUN vectors", "{nan}"], 3, "not finite"),
@@ -234,15 +239,19 @@ def test_a_translation_run_is_refused(call: Call, trained: Path, tmp_path: Path)
             2,
             "add --json, or leave out",
         ),
-        (["classify", "RUN documents", "{documents}", "--summary"], 2, "add --labeled"),
-        (["classify", "RUN documents", "{missing}", "--labeled"], 2, "there is no file"),
-        (["train", "--data", "{documents}", "--model", "han"], 2, "--data needs --task autoencode or --task classify"),
-        (["train", "--task", "classify", "--data", "{plain}"], 3, "put a tab and its label after the document"),
-        (["train", "--task", "classify", "--data", "{tabs}"], 3, "take tabs out of the documents"),
+        (["predict", "RUN documents", "{documents}", "--summary"], 2, "add --gold"),
+        (["predict", "RUN documents", "{missing}", "--gold"], 2, "there is no file"),
+        (["train", "--data", "{documents}", "--model", "han"], 2, "--data needs --task autoencode or"),
+        (
+            ["train", "--task", "text-classification", "--data", "{plain}"],
+            3,
+            "put a tab and its label after the document",
+        ),
+        (["train", "--task", "text-classification", "--data", "{tabs}"], 3, "take tabs out of the documents"),
         (["embed", "RUN lines", "{documents}", "-o", "x.npy", "--json"], 2, "holds no JSON"),
         (["embed", "RUN lines", "{documents}", "-o", "{out}.npy", "--reconstruct"], 2, "lines are no numbers"),
         (["embed", "RUN lines", "{documents}", "-o", "{documents}"], 2, "is one of the texts"),
-        (["classify", "RUN documents", "{missing}"], 2, "there is no file"),
+        (["predict", "RUN documents", "{missing}"], 2, "there is no file"),
     ],
 )
 def test_what_is_refused_and_how(

@@ -28,9 +28,11 @@ def key(config: Any, name: str) -> set[str]:
 
 MODELS = {
     choice
-    for kind in TASKS.values()
-    for model in get_args(kind.config.model_fields["model"].annotation)
-    or [kind.config.model_fields["model"].annotation]
+    for task in TASKS.values()
+    for spec in (task, *task.variants.values())
+    if "model" in spec.config.model_fields
+    for model in get_args(spec.config.model_fields["model"].annotation)
+    or [spec.config.model_fields["model"].annotation]
     for choice in key(model, "kind")
 }
 """The kinds of models of all tasks."""

@@ -45,7 +45,7 @@ def test_one_command_from_text_to_a_model(call: Call, workshop: Any, tmp_path: P
     assert code == 0 and "all" in out and "good" in out
     code, out, err = call(*train, "--seed", "9")
     assert code == 2 and "seed: 1 -> 9" in err
-    for other in (["translate", run, "-i", text], ["classify", run, text]):
+    for other in (["translate", run, "-i", text], ["predict", run, text]):
         code, _, err = call(*other)
         assert code == 4 and len(err.splitlines()) <= 3 and f"of the kind '{command[-3:]}'" in err, err
     card = (run / "README.md").read_text()

@@ -31,17 +31,17 @@ def test_text_becomes_vectors(call: Call, text: Path, tmp_path: Path) -> None:
     code, out, err = call("word2vec", "train", text, "-o", run, *TINY, "--json")
     assert code == 0, err
     found = json.loads(out)
-    assert (found["n_words"], found["dim"], found["already"]) == (14, 20, False)
-    assert "2,304 words of text, 14 get a vector" in err
+    assert (found["metrics"]["n_words"], found["metrics"]["dim"], found["already"]) == (14, 20, False)
+    assert "words: 2,304 in the text, 14 with a vector" in err
     code, out, err = call("word2vec", "train", text, "-o", run, *TINY)
-    assert code == 0 and f"{run} is finished: 14 vectors of 20 numbers" in out
+    assert code == 0 and f"{run} is finished: " in out
     code, out, err = call("word2vec", "train", text, "-o", run, *TINY, "--dim", 8, "--seed", 3)
     assert (code, out) == (2, "") and "dim: 20 -> 8; seed: 1 -> 3" in err
     assert call("verify", run)[0] == 0
     code, _, err = call("translate", run, "-i", text)
     assert code == 4 and "help: attnkit word2vec similar takes it" in err
     card = (run / "README.md").read_text()
-    assert "Word vectors of 20 numbers (skip-gram, 2 negatives)" in card and f"- {text}" in card
+    assert "Word vectors of dimension 20 (skip-gram, 2 negatives)" in card and f"- {text}" in card
 
 
 def test_compressed_text_and_standard_input_give_the_same(
@@ -66,7 +66,7 @@ def test_where_each_value_comes_from(call: Call, text: Path, tmp_path: Path) -> 
     code, out, err = call("word2vec", "train", *arguments)
     assert code == 0, err
     found, plan = json.loads(out)["configuration"], json.loads(out)["plan"]
-    assert (plan["n_raw"], plan["n_words"], plan["share"]) == (2304, 14, 1)
+    assert (plan["n_examples"], plan["note"]) == (2304, "14 words get a vector (counted in all text)")
     assert plan["memory"] > 4 * 2_000_014 * 112 and plan["disk"] > 4 * 2_000_014 * 100
     expected = {
         "method": ("cbow", str(file)),
@@ -84,11 +84,13 @@ def test_where_each_value_comes_from(call: Call, text: Path, tmp_path: Path) -> 
 
 def test_a_plan_for_people_fits_a_terminal(call: Call, text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     code, out, err = call("word2vec", "train", text, "--dry-run")
-    assert code == 0 and "\n2,304 words of text, 14 get a vector (from all text)\nabout " in out, err
+    assert code == 0 and out.endswith(
+        "give or take a factor of three\n14 words get a vector (counted in all text)\n"
+    ), err
     assert max(map(len, out.split("\n\n")[1].splitlines())) < 80
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.read_bytes())))
     code, out, _ = call("word2vec", "train", "-", "--dry-run")
-    assert code == 0 and "is not read now" in out and sys.stdin.buffer.tell() == 0
+    assert code == 0 and "no estimate: the input can be read only once" in out and sys.stdin.buffer.tell() == 0
     code, _, err = call("word2vec", "train", text, "--negative", 14, "--dry-run")
     assert code == 2 and "cannot be drawn from the 13 others" in err
 
@@ -106,7 +108,7 @@ def test_a_flag_for_subwords_leaves_what_a_file_says_of_them(call: Call, text: P
 
 
 WRONG: dict[str, tuple[list[Any], int, str]] = {
-    "no text": ([], 2, "there is no text to train on"),
+    "no text": ([], 2, "no training data given"),
     "no such file": (["none.txt"], 2, "none.txt"),
     "dim 0": (["text.txt", "--dim", 0], 2, "dim: 0 does not fit"),
     "context of skip-gram": (["text.txt", "--context", "sum"], 2, "it is CBOW that puts neighbours together"),

@@ -157,7 +157,7 @@ def tsv(base: Base, source: random.Random) -> None:
     raw = b"".join((base.corpus / "documents.tsv").read_bytes().splitlines(keepends=True)[:60])
     path = base.damaged("documents.tsv", mutate_bytes(raw, source))
     sets = ["vocabulary.kind=char", "data.held_out=4"]
-    config = resolve({"task": "classify", "data.files": [str(path)]}, sets=sets, preset_name="tiny").config
+    config = resolve({"task": "text-classification", "data.files": [str(path)]}, sets=sets, preset_name="tiny").config
     for _ in build_documents(config, base.folder / "data", None, None, None):
         pass
     open_documents(config, base.folder / "data")

@@ -12,7 +12,7 @@ import pytest
 
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.cli.main import main
-from attnkit.engine import checkpointing as keeping
+from attnkit.engine.gradient_session import GradientSession
 
 SETS = ["limits.max_steps=6", "evaluation.every_steps=3", "optimization.batch_tokens=300", "model.dropout=0.3"]
 SETS += ["finetuning.freeze_layers=1", "finetuning.class_weights=balanced", "checkpoints.keep_last=1"]
@@ -64,15 +64,15 @@ def test_a_signal_saves_and_the_same_command_goes_on(
     capsys: pytest.CaptureFixture[str],
     number: int,
 ) -> None:
-    keep = keeping.RunWriter.log_and_save
+    save = GradientSession.log_and_save
 
-    def stop(keeper: Any, record: Any, state: Any) -> None:
-        keep(keeper, record, state)
-        if state.step == 4:
+    def stop(session: GradientSession, record: Any, writer: Any) -> None:
+        save(session, record, writer)
+        if session.step == 4:
             os.kill(os.getpid(), number)
 
     with monkeypatch.context() as patch:
-        patch.setattr(keeping.RunWriter, "log_and_save", stop)
+        patch.setattr(GradientSession, "log_and_save", stop)
         patch.setattr(sys, "argv", ["attnkit", *command, str(tmp_path / "run")])
         with pytest.raises(SystemExit) as ended:
             main()

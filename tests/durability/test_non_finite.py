@@ -17,18 +17,19 @@ from rank_server import start
 
 from attnkit.checkpoints import logs
 from attnkit.checkpoints.run_folder import RunFolder
+from attnkit.cli import console
 from attnkit.cli._progress import follow
 from attnkit.config import dump_yaml, load_yaml, validate
-from attnkit.engine import checkpointing as keeping
 from attnkit.engine import seq2seq_loss as likelihood
 from attnkit.engine.averaging import average_run
+from attnkit.engine.gradient_session import GradientSession
 from attnkit.errors import RunError
 from attnkit.tasks.translation import evaluate
 from attnkit.tasks.translation import task as translation
 from attnkit.tasks.translation.config import TranslationConfig
 from attnkit.tasks.translation.loading import load_run
 from attnkit.tasks.translation.task import TrainRequest, train
-from attnkit.training.loop import StepRecord
+from attnkit.training.records import StepRecord
 
 Tensors = dict[str, torch.Tensor]
 NAN, INF = float("nan"), float("inf")
@@ -59,12 +60,12 @@ class Poisoner:
 
     def install(self) -> None:
         """Work from now on, to the end of the process."""
-        keep, cross_entropy = keeping.RunWriter.log_and_save, likelihood.linear_cross_entropy
+        save, cross_entropy = GradientSession.log_and_save, likelihood.linear_cross_entropy
 
-        def noting(keeper: Any, record: Any, state: Any) -> None:
-            keep(keeper, record, state)
+        def noting(session: GradientSession, record: Any, writer: Any) -> None:
+            save(session, record, writer)
             if isinstance(record, StepRecord):
-                self.note(record, *state.tensors())
+                self.note(record, *session.state.tensors())
 
         def spoilt(hidden: torch.Tensor, *arguments: Any) -> tuple[torch.Tensor, torch.Tensor]:
             # Only the first micro-batch of a step, and no evaluation.
@@ -74,7 +75,7 @@ class Poisoner:
             total, nll = cross_entropy(hidden, *arguments)
             return (total + value, nll + value) if kind == "loss" else (total, nll)
 
-        keeping.RunWriter.log_and_save, likelihood.linear_cross_entropy = noting, spoilt  # type: ignore[method-assign]
+        GradientSession.log_and_save, likelihood.linear_cross_entropy = noting, spoilt  # type: ignore[method-assign]
 
     def note(self, record: StepRecord, model: Tensors, optimizer: Tensors) -> None:
         """Note a step."""
@@ -167,9 +168,10 @@ def test_ten_in_a_row_end_with_6_and_the_last_good_weights(workshop: Any, tmp_pa
 def test_a_skipped_step_is_told_at_once(capsys: pytest.CaptureFixture[str]) -> None:
     """However short a time ago something else was shown."""
     steps = [StepRecord(n, 0.1, NAN if n == 2 else 1.0, 0.1, 1.0, 9, 9 * n, 0.1, skipped=n == 2) for n in (1, 2, 3)]
-    follow(iter(steps), lambda: None, lambda outcome: pytest.fail("nothing came out"))
+    with console.StatusLine() as line:
+        follow(iter(steps), line, lambda: None, lambda outcome: pytest.fail("nothing came out"))
     told = capsys.readouterr().err.splitlines()
-    assert told[1:] == ["warning: step 2 is left out: its loss or its gradient is not finite"]
+    assert told[1:] == ["warning: step 2 is skipped: its loss or its gradient is not finite"]
 
 
 def test_a_score_that_is_not_finite_is_kept_and_gone_on_from(

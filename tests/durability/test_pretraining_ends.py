@@ -14,7 +14,7 @@ import torch
 
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.cli.main import main
-from attnkit.engine import checkpointing as keeping
+from attnkit.engine.gradient_session import GradientSession
 from attnkit.tasks.language_modeling import evaluate as pretrain_scores
 
 Call = Callable[..., tuple[int, str, str]]
@@ -84,16 +84,16 @@ def test_a_disk_that_takes_no_more_is_told_and_the_same_command_goes_on(
 def test_ctrl_c_saves_and_the_same_command_goes_on(
     call: Call, commands: Any, wholes: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    keep = keeping.RunWriter.log_and_save
+    save = GradientSession.log_and_save
 
-    def stop(keeper: Any, record: Any, state: Any) -> None:
-        keep(keeper, record, state)
-        if state.step == 4:
+    def stop(session: GradientSession, record: Any, writer: Any) -> None:
+        save(session, record, writer)
+        if session.step == 4:
             os.kill(os.getpid(), signal.SIGINT)
 
     words = command(commands, name, tmp_path / "run")
     with monkeypatch.context() as patch:
-        patch.setattr(keeping.RunWriter, "log_and_save", stop)
+        patch.setattr(GradientSession, "log_and_save", stop)
         code, out, err = call(*words)
     assert (code, out) == (75, "") and "error: stopped at step 5; everything is saved" in err
     assert RunFolder(tmp_path / "run").steps()[-1] == 5

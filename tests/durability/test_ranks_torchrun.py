@@ -27,12 +27,12 @@ CHANGES = {"limits__max_steps": N_STEPS, "model__dropout": 0.0, "optimization__e
 STOPPING = """
 import os, signal, sys, time
 from attnkit.checkpoints.run_folder import RunFolder
-from attnkit.engine import checkpointing as keeping
+from attnkit.engine.gradient_session import GradientSession
 whom, last, folder = sys.argv.pop(1), int(sys.argv.pop(1)), sys.argv.pop(1)
-keep, save = keeping.RunWriter.log_and_save, RunFolder.save
-def stop_after_last(self, record, state):
-    keep(self, record, state)
-    if self.ranks.rank == 1 and state.step == last:
+keep, save = GradientSession.log_and_save, RunFolder.save
+def stop_after_last(self, record, writer):
+    keep(self, record, writer)
+    if self.ranks.rank == 1 and self.step == last:
         os.kill(os.getpid(), signal.SIGTERM)
         if whom != "itself":
             os.kill(os.getppid(), signal.SIGTERM)
@@ -40,7 +40,7 @@ def stop_after_last(self, record, state):
 def note_and_save(self, step, contents):
     open(f"{folder}/saved", "a").write(f"{os.environ['RANK']}:{step} ")
     return save(self, step, contents)
-keeping.RunWriter.log_and_save, RunFolder.save = stop_after_last, note_and_save
+GradientSession.log_and_save, RunFolder.save = stop_after_last, note_and_save
 from attnkit.cli.main import main
 try:
     main()
@@ -53,23 +53,23 @@ except SystemExit as ended:
 FAILING = f"""
 import os, signal, sys
 from attnkit.checkpoints.run_folder import RunFolder
-from attnkit.engine import checkpointing as keeping
+from attnkit.engine.gradient_session import GradientSession
 from attnkit.engine import seq2seq_loss as likelihood
 attempt, rank = os.environ["TORCHELASTIC_RESTART_COUNT"], os.environ["RANK"]
 n_failures = int(sys.argv.pop(1))
-save, loss, keep = RunFolder.save, likelihood.linear_cross_entropy, keeping.RunWriter.log_and_save
+save, loss, keep = RunFolder.save, likelihood.linear_cross_entropy, GradientSession.log_and_save
 def save_once(self, step, contents):
     if step > 6:
         raise OverflowError("no room")
     return save(self, step, contents)
 def lose(*arguments):
     raise ZeroDivisionError("that was too much")
-def end(self, record, state):
-    keep(self, record, state)
-    if state.step == {KILL_AT}:
+def end(self, record, writer):
+    keep(self, record, writer)
+    if self.step == {KILL_AT}:
         os.kill(os.getpid(), signal.SIGKILL)
 if attempt == "0" and rank == "1":
-    keeping.RunWriter.log_and_save = end
+    GradientSession.log_and_save = end
 if attempt == "1" and n_failures == 3:
     RunFolder.save = save_once
 if attempt == "2" and rank == "1" and n_failures == 3:

@@ -15,7 +15,7 @@ import signalled
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.errors import StoppedError
 from attnkit.tasks.translation.task import TrainingFinished, TrainRequest, Validated, train
-from attnkit.training.loop import StepRecord
+from attnkit.training.records import StepRecord
 
 pytestmark = pytest.mark.durable
 

@@ -74,7 +74,8 @@ def outcome(run: Path) -> dict[str, bytes]:
         if path.is_file() and path.name not in CLOCKED:
             raw = path.read_bytes()
             if path.name == "state.json":
-                raw = json.dumps({key: v for key, v in json.loads(raw).items() if key != "minutes"}).encode()
+                state = json.loads(raw)
+                raw = json.dumps({**state, "counters": {**state["counters"], "minutes": 0}}).encode()
             if path.name == "README.md":
                 raw = b"".join(line for line in raw.splitlines() if b" minutes" not in line)
             found[path.relative_to(run).as_posix()] = raw

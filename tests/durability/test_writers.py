@@ -83,10 +83,11 @@ PASSES: dict[str, list[str]] = {
         "word2vec convert word-vectors projector",
         "word2vec cluster word-vectors -k 2 --top 5 -o classes",
     ],
-    "classify": [
+    "documents": [
         "toy-corpus reviews -o reviews --pairs 40 --valid 8 --test 8",
-        "train --task classify --data reviews/train.tsv --valid-data reviews/valid.tsv -o labels --max-steps 2",
-        "classify labels reviews/test.tsv --labeled --device cpu",
+        "train --task text-classification --max-steps 2 -o labels --data reviews/train.tsv"
+        " --valid-data reviews/valid.tsv",
+        "predict labels reviews/test.tsv --gold --device cpu",
     ],
     "verify": ["verify run"],
 }

@@ -182,7 +182,7 @@ def test_labels_in_an_order_of_their_own_are_trained_further(tmp_path: Path) -> 
     config = resolve(
         flags, sets=[*sets, "finetuning.class_weights=balanced"], fixed=init_layer(tmp_path / "run")
     ).config
-    assert task_of("text-classification").dry_run(config, tmp_path / "run").n_examples == 40
+    assert task_of(config).dry_run(config, tmp_path / "run").n_examples == 40
     list(train(TrainRequest(config, tmp_path / "more", init_from=tmp_path / "run")))
     before, after = (
         TextClassifier(load_model(tmp_path / name, "text-classification", device="cpu")) for name in ("run", "more")
@@ -192,7 +192,7 @@ def test_labels_in_an_order_of_their_own_are_trained_further(tmp_path: Path) -> 
     assert after.classify(texts, [None] * 3) == [
         pytest.approx(row, abs=1e-4) for row in before.classify(texts, [None] * 3)
     ]
-    prepared: Any = task_of("text-classification").load_data(config, tmp_path / "more/data")
+    prepared: Any = task_of(config).load_data(config, tmp_path / "more/data")
     assert prepared.train.label_counts(3)[0] == 0 and min(prepared.train.label_counts(3)[1:]) > 10
 
 
@@ -221,7 +221,7 @@ def test_tags_of_their_own_are_trained_further(
             list(train(request))
         return
     list(train(request))
-    prepared: Any = task_of("token-classification").load_data(config, tmp_path / "more/data")
+    prepared: Any = task_of(config).load_data(config, tmp_path / "more/data")
     assert prepared.labels.labels == list(names.values())
     tags = prepared.train.batch(np.array([0])).tags
     assert [names[tag] for tag in tags.tolist()] == expected

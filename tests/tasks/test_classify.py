@@ -59,7 +59,7 @@ def taught(tmp_path_factory: pytest.TempPathFactory) -> Path:
         rows = [review(drawn) for _ in range(n)]
         (folder / f"{name}.tsv").write_text("".join(f"{text}\t{label}\n" for text, label, _, _ in rows))
     flags = {
-        "task": "classify",
+        "task": "text-classification",
         "data.files": [str(folder / "train.tsv")],
         "data.valid_files": [str(folder / "valid.tsv")],
     }
@@ -74,7 +74,7 @@ def taught(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_it_finds_the_label_the_sentence_and_the_word(taught: Path) -> None:
     drawn = random.Random(2)
     rows = [review(drawn) for _ in range(100)]
-    found = Classifier(load_model(taught, "classify", device="cpu")).classify([text for text, *_ in rows])
+    found = Classifier(load_model(taught, "text-classification", device="cpu")).classify([text for text, *_ in rows])
     right = sentence = word = 0
     for labeled, (_, label, place, telling) in zip(found, rows, strict=True):
         right += labeled.label == label
@@ -87,7 +87,7 @@ def test_it_finds_the_label_the_sentence_and_the_word(taught: Path) -> None:
 
 
 def test_a_result_depends_on_its_own_document_alone(taught: Path) -> None:
-    classifier = Classifier(load_model(taught, "classify", device="cpu"))
+    classifier = Classifier(load_model(taught, "text-classification", device="cpu"))
     drawn = random.Random(3)
     texts = [*(review(drawn)[0] for _ in range(9)), "", "  ", "zzz qqq. unheard-of!", "a. " * 400]
     whole = classifier.classify(texts)
@@ -95,8 +95,8 @@ def test_a_result_depends_on_its_own_document_alone(taught: Path) -> None:
     for text, labeled in zip(texts, whole, strict=True):
         alone = classifier.classify([text])[0]
         assert alone.label == labeled.label and alone.sentences == labeled.sentences
-        assert list(alone.probabilities.values()) == pytest.approx(list(labeled.probabilities.values()), abs=1e-5)
-        assert sum(labeled.probabilities.values()) == pytest.approx(1)
+        assert alone.probabilities == pytest.approx(labeled.probabilities, abs=1e-5)
+        assert sum(labeled.probabilities) == pytest.approx(1)
         assert labeled.sentence_weights == pytest.approx(alone.sentence_weights, abs=1e-5)
         assert len(labeled.sentence_weights) == len(labeled.sentences) == len(labeled.word_weights)
         assert all(len(a) == len(b) for a, b in zip(labeled.sentences, labeled.word_weights, strict=True))
@@ -123,10 +123,10 @@ def test_other_functions_train_and_classify(tmp_path: Path, case: str) -> None:
     sizes = [f"model.{name}=8" for name in ("d_model", "d_word", "d_sentence", "d_attention")]
     sets = [*STEADY, *sizes, *CHOICES[case], "limits.max_steps=3", "optimization.batch_tokens=500"]
     config = resolve(
-        {"task": "classify", "data.files": [str(tmp_path / "a.tsv")]}, sets=sets, preset_name="tiny"
+        {"task": "text-classification", "data.files": [str(tmp_path / "a.tsv")]}, sets=sets, preset_name="tiny"
     ).config
     list(train(TrainRequest(config, tmp_path / "run")))
-    opened = load_model(tmp_path / "run", "classify", device="cpu")
+    opened = load_model(tmp_path / "run", "text-classification", device="cpu")
     assert f"{opened.config.model.alignment}, {opened.config.model.distribution}" == case
     classifier, texts = Classifier(opened), [text for text, *_ in rows[:5]]
     for text, labeled in zip(texts, classifier.classify(texts), strict=True):
@@ -138,7 +138,7 @@ def test_other_functions_train_and_classify(tmp_path: Path, case: str) -> None:
 def test_functions_that_do_not_fit_are_told_before_training() -> None:
     def refuse(*sets: str) -> list[str]:
         with pytest.raises(UsageError) as caught:
-            resolve({"task": "classify", "data.files": ["a.tsv"]}, sets=sets, preset_name="tiny")
+            resolve({"task": "text-classification", "data.files": ["a.tsv"]}, sets=sets, preset_name="tiny")
         return caught.value.lines()
 
     lines = refuse("model.alignment=aditive")
@@ -151,7 +151,7 @@ def test_functions_that_do_not_fit_are_told_before_training() -> None:
     )
     assert "(--set model.attention_options.max_source)" in lines[1]
     assert "of 300 for documents of data.max_sentences=300 sentences" in refuse(*located, "data.max_sentences=300")[0]
-    resolve({"task": "classify", "data.files": ["a.tsv"]}, sets=located, preset_name="tiny")
+    resolve({"task": "text-classification", "data.files": ["a.tsv"]}, sets=located, preset_name="tiny")
 
 
 def test_long_sentences_go_on_and_long_documents_end() -> None:
@@ -170,7 +170,11 @@ def test_documents_that_are_cut_short_are_counted(tmp_path: Path) -> None:
     for name, lengths in (("a", (1, 2, 3, 4)), ("b", (2, 3, 1))):
         rows = [f"{'x y. ' * n}w{i}\t{'good' if i % 2 else 'bad'}\n" for i, n in enumerate(lengths * 3)]
         (tmp_path / f"{name}.tsv").write_text("".join(rows))
-    flags = {"task": "classify", "data.files": [str(tmp_path / "a.tsv")], "data.valid_files": [str(tmp_path / "b.tsv")]}
+    flags = {
+        "task": "text-classification",
+        "data.files": [str(tmp_path / "a.tsv")],
+        "data.valid_files": [str(tmp_path / "b.tsv")],
+    }
     config = resolve(flags, sets=[*STEADY, "data.max_sentences=3", "limits.max_steps=1"], preset_name="tiny").config
     begun = next(event for event in train(TrainRequest(config, tmp_path / "run")) if isinstance(event, TrainingStarted))
     assert (begun.counts["cut_short"], begun.counts["cut_short_in_validation"]) == (6, 3)
@@ -180,7 +184,7 @@ def test_the_evaluation_counts_as_the_classifier_does(taught: Path) -> None:
     from attnkit.metrics.labels import label_scores
     from attnkit.tasks.text_classification.data import open_documents
 
-    opened = load_model(taught, "classify", device="cpu")
+    opened = load_model(taught, "text-classification", device="cpu")
     prepared = open_documents(opened.config, taught / "data")
     found = DocumentsEvaluation(prepared, opened.device, 2)(opened.model)
     lines = [line.split("\t") for line in (taught.parent / "valid.tsv").read_text().splitlines()]
@@ -193,7 +197,7 @@ def test_the_evaluation_counts_as_the_classifier_does(taught: Path) -> None:
 def test_a_stop_gives_an_evaluation_up(taught: Path) -> None:
     from attnkit.tasks.text_classification.data import open_documents
 
-    opened = load_model(taught, "classify", device="cpu")
+    opened = load_model(taught, "text-classification", device="cpu")
     prepared = open_documents(opened.config, taught / "data")
     assert DocumentsEvaluation(prepared, opened.device, 2, stop=lambda: True)(opened.model) is None
 
@@ -214,14 +218,20 @@ def test_labeled_files_that_cannot_be_trained_on(tmp_path: Path, case: str) -> N
     text, error, said = HOSTILE[case]
     (tmp_path / "a.tsv").write_bytes(text.encode("utf-8", "surrogateescape"))
     with pytest.raises(error, match=said):
-        config = resolve({"task": "classify", "data.files": [str(tmp_path / "a.tsv")]}, sets=STEADY, preset_name="tiny")
+        config = resolve(
+            {"task": "text-classification", "data.files": [str(tmp_path / "a.tsv")]}, sets=STEADY, preset_name="tiny"
+        )
         list(train(TrainRequest(config.config, tmp_path / "run")))
 
 
 def test_an_unknown_label_to_validate_on_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.tsv").write_text("a\tx\nb\ty\n")
     (tmp_path / "b.tsv").write_text("a\tz\n")
-    flags = {"task": "classify", "data.files": [str(tmp_path / "a.tsv")], "data.valid_files": [str(tmp_path / "b.tsv")]}
+    flags = {
+        "task": "text-classification",
+        "data.files": [str(tmp_path / "a.tsv")],
+        "data.valid_files": [str(tmp_path / "b.tsv")],
+    }
     with pytest.raises(DataError, match="has the label 'z'"):
         list(train(TrainRequest(resolve(flags, sets=STEADY, preset_name="tiny").config, tmp_path / "run")))
 
@@ -247,7 +257,7 @@ def test_damaged_labels_are_refused(change: Callable[[bytes], bytes]) -> None:
 def test_a_run_with_other_labels_cannot_be_begun_from_it(taught: Path, tmp_path: Path) -> None:
     (tmp_path / "a.tsv").write_text("a b\tx\nc d\ty\n" * 20)
     sizes = [f"model.{name}=24" for name in ("d_model", "d_word", "d_sentence", "d_attention")]
-    flags = {"task": "classify", "data.files": [str(tmp_path / "a.tsv")]}
+    flags = {"task": "text-classification", "data.files": [str(tmp_path / "a.tsv")]}
     config = resolve(flags, sets=[*STEADY, *sizes], preset_name="tiny").config
     with pytest.raises(DataError, match="does not know the label"):
         list(train(TrainRequest(config, tmp_path / "run", init_from=taught)))

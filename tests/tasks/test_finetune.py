@@ -159,7 +159,7 @@ def taught(workshop: Any, pretrained: Path, tmp_path_factory: pytest.TempPathFac
 
 def test_the_development_set_is_scored_as_by_hand(taught: Path) -> None:
     opened = load_model(taught, "text-classification", device="cpu")
-    prepared = task_of("text-classification").load_data(opened.config, taught / "data")
+    prepared = task_of(opened.config).load_data(opened.config, taught / "data")
     found = TextsEvaluation(prepared, opened.device, 2)(opened.model)  # type: ignore[arg-type]
     valid, right, nll = prepared.valid, 0, 0.0  # type: ignore[attr-defined]
     for i in range(len(valid)):

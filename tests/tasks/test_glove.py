@@ -14,13 +14,13 @@ from safetensors.numpy import load_file
 from attnkit.analysis.verify import verify_run
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.data import cooccurrence
+from attnkit.engine.resolve import resolve
+from attnkit.engine.trainer import TrainingFinished, TrainingStarted, TrainRequest, train
 from attnkit.errors import StoppedError
 from attnkit.tasks.word2vec import glove, plan
 from attnkit.tasks.word2vec import hogwild as legs
 from attnkit.tasks.word2vec import matrices as mats
-from attnkit.tasks.word2vec.initial import begin_from
-from attnkit.tasks.word2vec.resolve import resolve
-from attnkit.tasks.word2vec.train import Word2VecFinished, Word2VecRequest, Word2VecStarted, train
+from attnkit.tasks.word2vec.initial import init_matrices
 from attnkit.tasks.word2vec.vectors import Vectors
 from attnkit.text.word_vocabulary import WordVocabulary
 
@@ -48,7 +48,9 @@ def run(text: Path, path: Path, stop_at: int | None = None, **changes: Any) -> l
     given = {**GLOVE, **{key.replace("__", "."): value for key, value in changes.items()}}
     calls = itertools.count(1)
     stop = None if stop_at is None else lambda: next(calls) >= stop_at
-    return list(train(Word2VecRequest(resolve({"data.files": [str(text)], **given}).config, path, stop=stop)))
+    return list(
+        train(TrainRequest(resolve({"task": "word2vec", "data.files": [str(text)], **given}).config, path, stop=stop))
+    )
 
 
 def outcome(path: Path) -> dict[str, bytes]:
@@ -67,12 +69,12 @@ def outcome(path: Path) -> dict[str, bytes]:
     ],
 )
 def test_stopped_runs_end_as_whole_ones(changes: dict[str, Any], text: Path, tmp_path: Path) -> None:
-    assert isinstance(run(text, tmp_path / "whole", **changes)[-1], Word2VecFinished)
+    assert isinstance(run(text, tmp_path / "whole", **changes)[-1], TrainingFinished)
     for stop_at in (1, 4):
         with pytest.raises(StoppedError):
             run(text, tmp_path / "parts", stop_at=stop_at, **changes)
     last = run(text, tmp_path / "parts", **changes)
-    assert next(event.step for event in last if isinstance(event, Word2VecStarted)) > 1
+    assert next(event.step for event in last if isinstance(event, TrainingStarted)) > 1
     assert outcome(tmp_path / "parts") == outcome(tmp_path / "whole")
     assert not verify_run(tmp_path / "parts").n_bad
 
@@ -93,7 +95,7 @@ def test_torch_takes_the_threads_that_are_asked_for(
     monkeypatch.setattr(torch, "set_num_threads", found.append)
     events = run(text, tmp_path / "run", method="skip-gram", loss="full", epochs=1, threads=2)
     assert found == [2]
-    assert next(event.where for event in events if isinstance(event, Word2VecStarted)) == "torch, cpu, 2 threads"
+    assert next(event.device for event in events if isinstance(event, TrainingStarted)) == "torch, cpu, 2 threads"
 
 
 def test_the_vectors_are_both_words_together(text: Path, tmp_path: Path) -> None:
@@ -111,20 +113,22 @@ def test_counts_are_kept_for_resuming(text: Path, tmp_path: Path, monkeypatch: p
     with pytest.raises(StoppedError):
         run(text, tmp_path / "run", stop_at=2)
     monkeypatch.setattr(cooccurrence, "Counter", None)
-    assert isinstance(run(text, tmp_path / "run")[-1], Word2VecFinished)
+    assert isinstance(run(text, tmp_path / "run")[-1], TrainingFinished)
 
 
 def test_it_begins_with_other_vectors_as_the_sum_of_both_matrices(tmp_path: Path) -> None:
     rows = np.random.default_rng(4).normal(size=(2, 12)).astype(np.float32)
     Vectors(["b", "far"], rows).save(tmp_path / "other.bin")
-    config = resolve({"data.files": ["-"], **GLOVE, "init_from": str(tmp_path / "other.bin")}).config
+    config = resolve(
+        {"task": "word2vec", "data.files": ["-"], **GLOVE, "init_from": str(tmp_path / "other.bin")}
+    ).config
     words = WordVocabulary(["a", "b", "c"], np.array([5, 4, 3]))
     found = mats.shapes(config, 3)
     drawn = mats.empty(found)
     for number, name in enumerate((mats.INPUTS, mats.OUTPUTS)):
         mats.draw(drawn[name], 12, number)
     begun = mats.copied(drawn)
-    assert "1 of 3 words" in next(begin_from(config, words, begun))
+    assert "1 of 3 words" in next(init_matrices(config, words, begun))
     inputs, outputs = begun[mats.INPUTS], begun[mats.OUTPUTS]
     np.testing.assert_allclose(mats.wanted(config, inputs, outputs)[1, :12], rows[0], atol=1e-6)
     apart = drawn[mats.INPUTS][1] - drawn[mats.OUTPUTS][1]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from attnkit.training.loop import EvaluationRecord
+from attnkit.training.records import EvaluationRecord
 
 accumulators = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
 
@@ -25,8 +25,9 @@ def test_what_was_written_past_the_place_of_going_on_is_forgotten(tmp_path: Path
     from attnkit.engine.tensorboard import TensorBoardLogger
 
     for first, last in ((0, 40), (20, 60)):
-        with TensorBoardLogger(tmp_path, first) as board:
-            for step in range(first + 10, last + 1, 10):
-                board.add(EvaluationRecord(step, 1.0, {"bleu": float(first)}, False))
+        board = TensorBoardLogger(tmp_path, first)
+        for step in range(first + 10, last + 1, 10):
+            board.add(EvaluationRecord(step, 1.0, {"bleu": float(first)}, False))
+        board.close()
     found = accumulators.EventAccumulator(str(tmp_path)).Reload().Scalars("dev/bleu")
     assert [(event.step, event.value) for event in found] == [(10, 0), (20, 0), (30, 20), (40, 20), (50, 20), (60, 20)]

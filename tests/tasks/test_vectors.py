@@ -8,6 +8,7 @@ import lzma
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,9 @@ import pytest
 
 from attnkit import Vectors
 from attnkit.checkpoints.run_folder import RunFolder
+from attnkit.config import dump_yaml
 from attnkit.errors import DataError, RunError, UsageError
 from attnkit.tasks.word2vec import matrices as mats
-from attnkit.tasks.word2vec.checkpoint import State, contents
 from attnkit.tasks.word2vec.config import Word2VecConfig
 from attnkit.text.subwords import Subwords
 from attnkit.text.word_vocabulary import WordVocabulary
@@ -262,7 +263,9 @@ def saved_run(path: Path, **settings: Any) -> dict[str, Any]:
         matrices[name][:, : shape.width] = random.normal(size=(shape.n, shape.width))
     folder = RunFolder(path)
     with folder.lock():
-        folder.save(7, contents(config, words.to_bytes(), matrices, shapes, State(step=7, n_steps=7)))
+        weights = partial(mats.content, matrices, shapes)
+        texts = {"config.yaml": dump_yaml(config).encode(), "words.tsv": words.to_bytes()}
+        folder.save(7, {**texts, mats.FILE: weights})
     return matrices
 
 

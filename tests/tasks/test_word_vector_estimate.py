@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 
 from attnkit.data.words import encode_words
+from attnkit.engine.resolve import resolve
 from attnkit.errors import DataError, UsageError
 from attnkit.tasks.word2vec import estimate as module
 from attnkit.tasks.word2vec.estimate import Estimate, estimate
-from attnkit.tasks.word2vec.resolve import resolve
 
 
 def told(path: Path | str, **changes: Any) -> Estimate | None:
     given = {key.replace("__", "."): value for key, value in changes.items()}
-    return estimate(resolve({"data.files": [str(path)], "threads": 1, **given}).config)
+    return estimate(resolve({"task": "word2vec", "data.files": [str(path)], "threads": 1, **given}).config)
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_short_text_is_counted(path: Path, tmp_path: Path) -> None:
     found = told(path, data__lower=True, dim=50)
-    config = resolve({"data.files": [str(path)], "data.lower": True}).config.data
+    config = resolve({"task": "word2vec", "data.files": [str(path)], "data.lower": True}).config.data
     encoded = encode_words(tmp_path / "words", [path], config)
     assert found is not None and found.share == 1
     assert (found.n_raw, found.n_words) == (encoded.n_raw, len(encoded.words))

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import torch
 
+from attnkit.engine.resolve import resolve
+from attnkit.engine.trainer import TrainRequest, train
 from attnkit.errors import UsageError
-from attnkit.tasks.word2vec import train as module
+from attnkit.tasks.word2vec import session as module
 from attnkit.tasks.word2vec import workload as work
 from attnkit.tasks.word2vec.load_vectors import width_at
-from attnkit.tasks.word2vec.resolve import resolve
-from attnkit.tasks.word2vec.train import Word2VecRequest, train
 
 LACKS: dict[str, tuple[dict[str, Any], str]] = {
     "a GPU": ({"device": "cuda"}, "no CUDA device"),
@@ -33,11 +33,13 @@ def test_what_is_missing_is_told_before_text_is_read(
         raise AssertionError("the text was read")
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(module, "encoded_text", read)
+    monkeypatch.setattr(module, "encode_words", read)
     monkeypatch.setattr(work, "has_numba", lambda: False)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     changes, words = LACKS[case]
-    request = Word2VecRequest(resolve({"data.files": ["text.txt"], **changes}).config, tmp_path / "run")
+    request = TrainRequest(
+        resolve({"task": "word2vec", "data.files": ["text.txt"], **changes}).config, tmp_path / "run"
+    )
     with pytest.raises(UsageError, match=words):
         list(train(request))
     assert not request.path.exists()
@@ -52,7 +54,7 @@ def test_what_is_missing_is_told_before_text_is_read(
 def test_vectors_of_another_width_are_told_before_text_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from attnkit import Vectors
 
-    monkeypatch.setattr(module, "encoded_text", None)
+    monkeypatch.setattr(module, "encode_words", None)
     vectors = Vectors(["a", "b"], np.ones((2, 7), np.float32))
     for name in ("a.bin", "a.txt", "a.glove", "a.npy", "a.safetensors", "folder", "folder/vectors.tsv", "a.txt.gz"):
         path = tmp_path / name
@@ -61,8 +63,8 @@ def test_vectors_of_another_width_are_told_before_text_is_read(tmp_path: Path, m
         if name.endswith(".gz"):
             path.write_bytes(gzip.compress((tmp_path / "a.txt").read_bytes()))
         assert width_at(path) == 7
-        request = Word2VecRequest(
-            resolve({"data.files": ["text.txt"], "init_from": str(path)}).config, tmp_path / "run"
+        request = TrainRequest(
+            resolve({"task": "word2vec", "data.files": ["text.txt"], "init_from": str(path)}).config, tmp_path / "run"
         )
         with pytest.raises(UsageError, match="have 7 numbers, not 100") as found:
             list(train(request))
@@ -79,4 +81,4 @@ def test_vectors_of_another_width_are_told_before_text_is_read(tmp_path: Path, m
 )
 def test_what_a_gpu_cannot_do_is_refused(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(UsageError, match=words):
-        resolve({"data.files": ["text.txt"], **changes})
+        resolve({"task": "word2vec", "data.files": ["text.txt"], **changes})

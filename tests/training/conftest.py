@@ -15,8 +15,9 @@ from torch import Tensor, nn
 from attnkit.training.config import TrainingConfig
 from attnkit.training.flat_optimizer import FlatParameterStore
 from attnkit.training.flat_parameters import Precision
-from attnkit.training.loop import EvaluationRecord, StepRecord, TrainingJob, fit
+from attnkit.training.loop import TrainingJob, fit
 from attnkit.training.losses import LossTerm, linear_cross_entropy
+from attnkit.training.records import EvaluationRecord, StepRecord
 from attnkit.training.state import TrainState
 
 VOCAB, WIDTH = 29, 12

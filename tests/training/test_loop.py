@@ -12,8 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from attnkit.errors import DivergedError, UsageError
-from attnkit.training.loop import EvaluationRecord, StepRecord, fit
+from attnkit.training.loop import fit
 from attnkit.training.losses import LossTerm
+from attnkit.training.records import EvaluationRecord, StepRecord
 
 
 def first_gradient(toy: ModuleType, dtype: torch.dtype, **feed: int) -> tuple[dict[str, Tensor], float]:

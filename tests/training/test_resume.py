@@ -12,7 +12,8 @@ import torch
 from safetensors.torch import load, save
 
 from attnkit.errors import RunError
-from attnkit.training.loop import EvaluationRecord, fit
+from attnkit.training.loop import fit
+from attnkit.training.records import EvaluationRecord
 
 SETTINGS = {
     "plain": ({}, {}),

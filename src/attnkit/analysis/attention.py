@@ -37,7 +37,8 @@ def extract_attention(question: AttentionQuery) -> AttentionReport:
         UsageError: there are not as many targets as sources.
     """
     checkpoint, _ = RunFolder(question.run).checkpoint(question.checkpoint)
-    if read_tree(checkpoint).get("task") == "classify":
+    model = read_tree(checkpoint).get("model")
+    if isinstance(model, dict) and model.get("kind") == "han":
         return look_at_documents(question)
     run = load_attending(question)
     return AttentionReport(run_summary(run), _sentences(translator_of(run), question), run.warnings)

@@ -24,7 +24,7 @@ def look_at_documents(question: AttentionQuery) -> AttentionReport:
         raise UsageError(
             "a document classifier writes nothing", where=str(question.run), help="leave out --target and --beam-size"
         )
-    opened = load_model(question.run, "classify", device=question.device, checkpoint=question.checkpoint)
+    opened = load_model(question.run, "text-classification", device=question.device, checkpoint=question.checkpoint)
     facts = {
         "run": str(opened.path),
         "checkpoint": opened.checkpoint.name,
@@ -37,11 +37,11 @@ def look_at_documents(question: AttentionQuery) -> AttentionReport:
 def _sentences(classifier: Classifier, question: AttentionQuery) -> Iterator[AttentionExample]:
     for number, document, _ in pair_lines(question):
         encoded = classifier.reader.encode([document])
-        (found,) = classifier.label(encoded)
+        (found,) = classifier.classify_encoded(encoded)
         if not found.sentences:
             raise DataError("this document is blank: there is nothing to look at", where=f"source:{number}")
         maps = _maps(found, classifier.reader.tokenizer.decode(encoded[0]))
-        facts = {"probability": round(found.probabilities[found.label], 4)}
+        facts = {"probability": round(max(found.probabilities), 4)}
         yield AttentionExample(document, found.label, maps, facts=facts, sides=("Document", "Label"))
 
 

@@ -29,7 +29,7 @@ from attnkit.models.bert import Bert
 from attnkit.models.gpt import Gpt
 from attnkit.models.packing import PackedLayout
 from attnkit.protocols import BOS_ID, EOS_ID
-from attnkit.tasks.language_modeling.loading import LANGUAGES
+from attnkit.tasks.language_modeling.loading import LANGUAGE_TASKS
 from attnkit.text.offsets import align
 from attnkit.text.tokenizer import Tokenizer
 
@@ -93,7 +93,7 @@ def open_reader(path: Path, layer: int | None = None, device: str = "auto", chec
         UsageError: the model has no such layer.
     """
     chosen, warnings = RunFolder(path).checkpoint(checkpoint)
-    config: Any = read_run_config(chosen, *LANGUAGES)
+    config: Any = read_run_config(chosen, *LANGUAGE_TASKS)
     n_layers = config.model.n_layers
     if layer is not None and not 0 <= layer <= n_layers:
         help = f"{n_layers} is the last one; 0 is what the first one reads"

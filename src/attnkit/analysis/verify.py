@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from attnkit.analysis.validate_checkpoint import COPIED, best_step, config_of, differences, find_errors, metrics_size
 from attnkit.checkpoints import inspect_logs as survey
 from attnkit.checkpoints.checkpoint import REPLACED, Checkpoint, open_checkpoint
 from attnkit.checkpoints.detect import check_is_run
@@ -17,8 +16,10 @@ from attnkit.checkpoints.logs import STATUS_NAME
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.config import dump_yaml, parse_yaml, validate
 from attnkit.data.prepared_dir import read_index
-from attnkit.engine.checkpoint_metadata import MAX_CONFIG_BYTES
-from attnkit.errors import RunError, UsageError
+from attnkit.engine.checkpoint_metadata import MAX_CONFIG_BYTES, TEXT_FILES, read_run_config, read_state
+from attnkit.engine.resolve import differences
+from attnkit.engine.task import task_of
+from attnkit.errors import DataError, RunError, UsageError
 from attnkit.io import dir_digest as contents
 from attnkit.io.safe_read import read_regular_file
 from attnkit.text.vocabulary_schema import MAX_BYTES
@@ -112,6 +113,15 @@ def _verify_checkpoint(name: str, path: Path) -> tuple[list[CheckResult], Checkp
     return [CheckResult(label, False, what) for what in wrong], None
 
 
+def find_errors(checkpoint: Checkpoint) -> Iterator[str]:
+    """Yield why a checkpoint cannot be used although every byte is as it was saved."""
+    try:
+        config = read_run_config(checkpoint)
+        yield from task_of(config).find_errors(checkpoint, config)
+    except (RunError, DataError, UsageError) as error:
+        yield error.what
+
+
 def _place(path: Path) -> tuple[int, int] | None:
     """Return what tells a folder from another one that takes its name; None where there is none."""
     try:
@@ -135,7 +145,7 @@ def _best(folder: RunFolder, good: list[str], newest: Checkpoint | None, in_use:
         there = any(name == other for other, _ in folder.list_checkpoints())
         yield CheckResult("best", False, f"names {name}, which is {'damaged' if there else 'not there'}")
     else:
-        counted = best_step(newest) if newest is not None else None
+        counted = read_state(newest)["counters"].get("best_step") if newest is not None else None
         # Between a save and the naming of the best a running process may be; a killed one is mended when it goes on.
         other = counted is not None and name != "averaged" and name != f"step-{counted}" and not in_use
         if other and f"step-{counted}" in good:
@@ -154,7 +164,7 @@ def _is_whole(folder: RunFolder, name: str) -> bool:
 
 
 def _logs(folder: RunFolder, newest: Checkpoint | None) -> Iterator[CheckResult]:
-    known = metrics_size(newest) if newest is not None else None
+    known = read_state(newest)["metrics_size"] if newest is not None else None
     for path, size in ((folder.metrics_path, known), (folder.timings_path, None)):
         try:
             log = survey.read_log(path, size)
@@ -198,7 +208,7 @@ def _copies(folder: RunFolder, newest: Checkpoint | None) -> Iterator[CheckResul
     if newest is None:
         return
     yield CheckResult("config.yaml", *_config(folder, newest))
-    for name in sorted(name for name in newest.manifest.files if name in COPIED or name.startswith("tokenizer")):
+    for name in sorted(name for name in newest.manifest.files if name in TEXT_FILES or name.startswith("tokenizer")):
         try:
             most = max(MAX_BYTES, newest.entry(name).size)
             copy = hashlib.sha256(read_regular_file(folder.path / name, most)).hexdigest()
@@ -213,12 +223,12 @@ def _config(folder: RunFolder, newest: Checkpoint) -> tuple[bool, str]:
         raw = read_regular_file(folder.path / "config.yaml", MAX_CONFIG_BYTES)
         if raw == newest.read("config.yaml"):
             return True, f"as in {newest.name}"
-        config = validate(type(config_of(newest)), parse_yaml(raw.decode(), "config.yaml"))
+        config = validate(type(read_run_config(newest)), parse_yaml(raw.decode(), "config.yaml"))
     except (OSError, ValueError) as error:
         return False, _unreadable(error)
     except UsageError as error:
         return False, error.what
-    changed = differences(config_of(newest), config)
+    changed = differences(read_run_config(newest), config)
     if changed or dump_yaml(config).encode() != raw:
         return False, f"differs from the one in {newest.name}: {'; '.join(changed) or 'it was written by hand'}"
     return True, f"as in {newest.name}, but for its limits"

@@ -19,7 +19,8 @@ from attnkit.errors import StoppedError, UsageError
 
 if TYPE_CHECKING:
     from attnkit.engine.resolve import Resolved
-    from attnkit.engine.trainer import TrainingFinished
+    from attnkit.engine.session import TrainingFinished
+    from attnkit.engine.task import RunEstimate
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ def begin(flags: Mapping[str, Any], given: Given) -> None:
     )
     if resolved.config.checkpoints.average == 1:
         raise UsageError(
-            "an average takes two checkpoints or more",
+            "an average needs two checkpoints or more",
             where=f"checkpoints.average ({resolved.origin('checkpoints.average')})",
             help="0 makes none",
         )
@@ -65,18 +66,18 @@ def begin(flags: Mapping[str, Any], given: Given) -> None:
     from attnkit.checkpoints.torchrun import fail_fast_on_repeat
 
     fail_fast_on_repeat(output)  # before torch is loaded
-    from attnkit.engine.registry import TASKS
+    from attnkit.engine.registry import task_spec
     from attnkit.engine.trainer import TrainRequest, train
     from attnkit.runtime.processes import launched_rank
     from attnkit.runtime.stops import StopRequests
 
     rank = launched_rank()  # of several processes the first alone prints
-    with StopRequests() as stop, console.quiet(bool(rank)):
-        events = train(TrainRequest(resolved.config, output, given.overwrite, init_from, stop))
-        use = TASKS[resolved.config.task].command
+    with StopRequests() as stop, console.quiet(bool(rank)), console.StatusLine() as line:
+        events = train(TrainRequest(resolved.config, output, given.overwrite, init_from, stop, line.update))
+        use = task_spec(resolved.config.task, resolved.config.model_kind).command
         try:
             try:
-                follow(events, stop.defer, lambda done: show(done, output, use, given.json))
+                follow(events, line, stop.defer, lambda done: show(done, output, use, given.json))
             except (KeyboardInterrupt, SystemExit) as asked:
                 events.throw(asked)  # the interrupt came while an event was shown, not while training
         except StoppedError as stopped:
@@ -99,29 +100,47 @@ def show(done: TrainingFinished, output: Path, use: str, json: bool) -> None:
 
 
 def show_plan(resolved: Resolved, given: Given) -> None:
-    """Print the resolved configuration with the origin of each value, and what the run would take.
+    """Print the resolved configuration with the origin of each value, and an estimate of the run.
 
-    What a run would refuse to begin with is refused here too.
+    Refuses what the run would refuse before it starts.
     """
     from attnkit.checkpoints.run_folder import RunFolder
-    from attnkit.engine.pretrained_embeddings import check_embeddings_conflict, open_embeddings
+    from attnkit.engine.registry import TASKS
     from attnkit.engine.task import task_of
-    from attnkit.engine.vocabularies import check_init_conflicts
-    from attnkit.plotting.progress_text import count, size
 
-    check_init_conflicts(resolved.config.vocabulary_files, given.init_from)
-    check_embeddings_conflict(resolved.config, given.init_from)
-    if given.overwrite or not RunFolder(given.output).steps():  # a run that goes on has them in its weights
-        open_embeddings(resolved.config)
-    found = task_of(resolved.config.task).dry_run(resolved.config, given.init_from)
+    if TASKS[resolved.config.task].presets:
+        from attnkit.engine.pretrained_embeddings import check_embeddings_conflict, open_embeddings
+        from attnkit.engine.vocabularies import check_init_conflicts
+
+        check_init_conflicts(resolved.config.vocabulary_files, given.init_from)
+        check_embeddings_conflict(resolved.config, given.init_from)
+        if given.overwrite or not RunFolder(given.output).steps():  # a resumed run has them in its weights
+            open_embeddings(resolved.config)
+    found = task_of(resolved.config).dry_run(resolved.config, given.init_from)
     values = flatten(resolved.config.model_dump(mode="json"))
     if given.json:
         values = {key: {"value": value, "origin": resolved.origin(key)} for key, value in values.items()}
-        shown = {"preset": resolved.config.preset, "configuration": values, "plan": asdict(found)}
+        plan = None if found is None else asdict(found)
+        shown = {"preset": getattr(resolved.config, "preset", None), "configuration": values, "plan": plan}
         console.result(dumps(shown, indent=1))
-    else:
-        per_epoch = f"about {count(found.tokens_per_epoch)} tokens and {found.steps_per_epoch:,} steps an epoch"
-        takes = f"{count(found.n_parameters)} parameters, about {size(found.memory)} of memory"
-        rows = [(key, "null" if v is None else str(v), resolved.origin(key)) for key, v in values.items()]
-        console.result(console.table(rows) + f"\n\n{found.n_examples:,} {found.unit}, {per_epoch}")
-        console.result(f"{takes}, {found.device}, {found.precision}")
+        return
+    rows = [(key, "null" if v is None else str(v), resolved.origin(key)) for key, v in values.items()]
+    console.result(f"{console.table(rows)}\n\n{estimate_text(found)}")
+
+
+def estimate_text(found: RunEstimate | None) -> str:
+    """Return the estimate of a run in lines of at most 80 columns."""
+    from attnkit.plotting.progress_text import count, duration, size
+
+    if found is None:
+        return "no estimate: the input can be read only once, and is left for the run"
+    disk = "" if found.disk is None else f" and {size(found.disk)} of disk"
+    lines = [
+        f"{found.n_examples:,} {found.unit}, about {count(found.tokens_per_epoch)} tokens"
+        f" and {found.steps_per_epoch:,} steps per epoch",
+        f"{count(found.n_parameters)} parameters, about {size(found.memory)} of memory{disk}",
+        f"{found.device}, {found.precision}",
+    ]
+    if found.seconds is not None:
+        lines.append(f"about {duration(found.seconds)} of training, give or take a factor of three")
+    return "\n".join([*lines, *([found.note] if found.note else [])])

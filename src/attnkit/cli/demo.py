@@ -22,14 +22,15 @@ def command(
       attnkit demo
     """
     from attnkit.checkpoints.lock import check_not_in_use
+    from attnkit.cli import console
     from attnkit.cli._progress import follow
 
     check_not_in_use(output / "run")  # before torch is loaded, and before the corpus is written
     from attnkit.demo import Shown, demo
-    from attnkit.engine.trainer import TrainingFinished
+    from attnkit.engine.session import TrainingFinished
     from attnkit.runtime.stops import StopRequests
 
-    with StopRequests() as stop:
+    with StopRequests() as stop, console.StatusLine() as line:
 
         def handle(outcome: object) -> None:
             if isinstance(outcome, TrainingFinished):
@@ -37,7 +38,7 @@ def command(
             elif isinstance(outcome, Shown):
                 show(outcome, output)
 
-        follow(demo(output, seed, stop), stop.defer, handle)
+        follow(demo(output, seed, stop), line, stop.defer, handle)
 
 
 def show(found: Shown, folder: Path) -> None:

@@ -48,7 +48,6 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "align": ("align", "Link the words of two files; make a dictionary."),
     "attend": ("attend", "Show which words a model looks at."),
     "embed": ("embed", "Lines as vectors, by BERT, GPT or an auto-encoder."),
-    "classify": ("classify", "Label documents with a trained classifier."),
     "score": ("score", "Log-probability and perplexity of given pairs."),
     "score-bleu": ("score_bleu", "BLEU, chrF and TER with signature."),
     "average": ("average", "Average the weights of a run's checkpoints."),

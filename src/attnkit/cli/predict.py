@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def command(
-    run: Annotated[Path, typer.Argument(help="Fine-tuned run.", metavar="RUN")],
+    run: Annotated[Path, typer.Argument(help="Fine-tuned run, or run of a document classifier.", metavar="RUN")],
     inputs: Annotated[
         list[Path] | None, typer.Argument(help="Input, plain or compressed; default: standard input.", metavar="FILE")
     ] = None,
@@ -51,7 +51,9 @@ def command(
     """Predict labels, tags or answers: N lines in, N lines out; scores go to stderr.
 
     text-classification prints label and probability. Input: lines; tab-separated pairs if trained on pairs; with
-    --gold a table with the columns text, text2, label.
+    --gold a table with the columns text, text2, label. A document classifier (model han) reads sentences that end
+    with . ! ? and white space, or stand between |||; with --gold lines of document, tab, label. --json adds its
+    attention weights.
 
     token-classification prints one tag per word. Input: lines of words; CoNLL with --gold or for FILE.conll and
     FILE.iob, to which a column is appended. --json adds the probability of each tag.

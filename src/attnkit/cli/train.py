@@ -18,7 +18,7 @@ def command(
     weight: Annotated[list[float] | None, typer.Option(help="Of each pair of files: 2 is twice an epoch.")] = None,
     task: Annotated[
         TaskName | None,
-        typer.Option(metavar="TASK", help="Task: translation (the default), autoencode or classify."),
+        typer.Option(metavar="TASK", help="Task: translation (default), autoencode, text-classification, word2vec."),
     ] = None,
     data: Annotated[
         list[str] | None, typer.Option(help="Of tasks but translation: lines, vectors or documents.", metavar="FILE")
@@ -60,7 +60,7 @@ def command(
       attnkit train --config examples/multi30k.yaml -o run --set seed=2 --dry-run
       attnkit train --src a.en --tgt a.de -o run --init-from bert
       attnkit train --task autoencode --data lines.txt -o codes
-      attnkit train --task classify --data reviews.tsv -o labels
+      attnkit train --task text-classification --data reviews.tsv -o labels
     """
     flags = {
         "task": task,

@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import NoReturn
-
-import torch
-import torch.distributed
+from typing import TYPE_CHECKING, NoReturn
 
 from attnkit.distributed.heartbeat import DeferredSignals, Heartbeat
 from attnkit.errors import AttnkitError, PeerFailedError, PeerLostError, StoppedError, SystemFailure, exit_code
+
+if TYPE_CHECKING:
+    import torch
 
 TIMEOUT = 120.0
 """Seconds after which a process that does not answer is taken for dead."""
@@ -60,6 +60,8 @@ class ProcessGroup:
         """
         if self.world == 1:
             return
+        import torch.distributed  # here and below: a process of its own needs no torch
+
         began = time.monotonic()
         try:
             torch.distributed.all_reduce(tensor)
@@ -75,6 +77,11 @@ class ProcessGroup:
         Raises:
             SystemFailure: another process has gone or is silent.
         """
+        if self.world == 1:
+            yield
+            return
+        import torch
+
         try:
             yield
         except torch.OutOfMemoryError:
@@ -143,6 +150,8 @@ class ProcessGroup:
 
     def _all_reduce_status(self, code: int, *, come: bool) -> list[int]:
         """Return the codes of all ranks, how many have come to their block's end, and how many of these must stop."""
+        import torch
+
         numbers = torch.zeros(self.world + 2, dtype=torch.int64)  # object collectives would run pickles
         numbers[self.rank], numbers[-2], numbers[-1] = code, int(come), int(come and self.stop_requested())
         self.reduce(numbers)
@@ -178,6 +187,8 @@ class ProcessGroup:
 
     def _leave(self, error: BaseException | None) -> None:
         """Leave the group, where that makes nobody wait."""
+        import torch.distributed
+
         if self.failed:
             # The first process to end makes torchrun end the others: none goes before the one that tells is ready.
             with suppress(AttnkitError):
@@ -198,6 +209,8 @@ def join_process_group(device: str, timeout: float = TIMEOUT, stop: Callable[[],
     world = int(os.environ.get("WORLD_SIZE", "1"))
     if world == 1:
         return ProcessGroup(stop=stop)
+    import torch.distributed
+
     if device == "cuda":
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     if not torch.distributed.is_initialized():
@@ -209,6 +222,7 @@ def join_process_group(device: str, timeout: float = TIMEOUT, stop: Callable[[],
 
 
 def _join(backend: str, timeout: datetime.timedelta) -> None:
+    import torch.distributed
     from torch.distributed.rendezvous import rendezvous  # not in every build of torch
 
     store, rank, world = next(rendezvous("env://", timeout=timeout))

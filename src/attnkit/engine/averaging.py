@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.checkpoints.weights import MODEL, read_tensors, tensors_of
 from attnkit.engine.checkpoint_metadata import TEXT_FILES, read_run_config, read_state
+from attnkit.engine.run_state import scheduled_steps
 from attnkit.engine.task import task_of
 from attnkit.engine.weights import to_bytes
 from attnkit.errors import RunError, UsageError
@@ -48,7 +49,7 @@ def average_run(path: Path, n: int | None, names: list[str]) -> AverageResult:
     chosen = _choose(folder, newest, n, names)
     # The newest configuration: limits may have been raised when the run was resumed.
     config = read_run_config(newest)
-    expected = tensors_of(task_of(config.task).model_for_checkpoint(newest, config))
+    expected = tensors_of(task_of(config).model_for_checkpoint(newest, config))
     with folder.lock():  # a running training could delete a checkpoint while it is read
         try:
             mean = mean_of(chosen, expected)
@@ -67,22 +68,6 @@ def average_run(path: Path, n: int | None, names: list[str]) -> AverageResult:
         saved = folder.save_averaged(newest.step, contents)
         folder.set_best("averaged")
     return AverageResult([checkpoint.name for checkpoint in chosen], saved.path, tuple(warnings))
-
-
-def scheduled_steps(steps: Sequence[int], scored: Collection[int], every: int | None) -> list[int]:
-    """Return the steps at which an uninterrupted run saves, too.
-
-    A checkpoint that a requested stop saved must not change any result.
-
-    >>> scheduled_steps([4, 6, 7, 8], scored={4, 8}, every=3)
-    [4, 6, 8]
-
-    Args:
-        steps: Steps with a checkpoint.
-        scored: Evaluated steps; each evaluation is followed by a save.
-        every: ``checkpoints.save_every``.
-    """
-    return [step for step in steps if step in scored or (every is not None and step % every == 0)]
 
 
 def mean_of(checkpoints: Iterable[Checkpoint], expected: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -6,7 +6,7 @@ The manifest proves that a file is unchanged, not that its content is valid. A r
 from __future__ import annotations
 
 import json
-from collections.abc import Set
+from collections.abc import Mapping, Set
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, ValidationError
@@ -14,15 +14,22 @@ from pydantic import BaseModel, Field, ValidationError
 from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.config import dump_yaml, parse_yaml, validate
 from attnkit.data.labels import MAX_LABELS_BYTES, Labels
-from attnkit.engine.registry import EXTERNAL_TASKS, TASKS
-from attnkit.engine.run_config import RunConfig
+from attnkit.engine.registry import TASKS, load_symbol, task_spec
 from attnkit.errors import RunError, UsageError
+from attnkit.text.vocabulary_schema import MAX_BYTES
+from attnkit.text.word_vocabulary import FILE as WORDS_FILE
 
 MAX_CONFIG_BYTES = 1 << 20
 MAX_STATE_BYTES = 1 << 24
 """Bytes: room for some 100,000 evaluations."""
-TEXT_FILES = ("tokenizer.json", "tokenizer.target.json", "labels.json", "vectors.json")
-"""Files of a checkpoint besides configuration, state and weights."""
+TEXT_FILES: Mapping[str, int] = {
+    "tokenizer.json": MAX_BYTES,
+    "tokenizer.target.json": MAX_BYTES,
+    "labels.json": MAX_LABELS_BYTES,
+    "vectors.json": MAX_BYTES,
+    WORDS_FILE: 1 << 34,
+}
+"""Files of a checkpoint besides configuration, state and weights, and the most bytes of each."""
 
 Count = Annotated[int, Field(ge=0, le=2**53)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
@@ -35,7 +42,9 @@ class _Position(BaseModel, extra="forbid", strict=True):
     index: Count
 
 
-class _Counters(BaseModel, extra="forbid", strict=True):
+class Counters(BaseModel, extra="forbid", strict=True):
+    """Counters of ``TrainState``."""
+
     step: Count
     epoch: Finite = Field(ge=0)
     tokens: Count
@@ -55,7 +64,7 @@ class _Counters(BaseModel, extra="forbid", strict=True):
 
 
 class _State(BaseModel, extra="forbid", strict=True):
-    counters: _Counters
+    counters: dict[str, Any]
     fingerprint: str
     init_from: str | None = None
     metrics_size: Count
@@ -88,7 +97,9 @@ def check_serializable(config: BaseModel) -> None:
 def read_state(checkpoint: Checkpoint) -> dict[str, Any]:
     """Return the ``state.json`` of a training checkpoint. Raises ``RunError`` if it is invalid."""
     state = _read_json(checkpoint, _State)
-    names = _metrics(checkpoint)
+    config = read_run_config(checkpoint)
+    _validated(checkpoint, load_symbol(TASKS[config.task].counters_path), json.dumps(state["counters"]), "counters.")
+    names = set(config.metrics)
     for step, scores in state["scores"].items():
         if scores.keys() != names:
             raise _invalid(checkpoint, "state.json", f"scores.{step} are not {', '.join(sorted(names))}")
@@ -106,8 +117,8 @@ def read_averaged(checkpoint: Checkpoint) -> dict[str, Any]:
     return state
 
 
-def read_run_config(checkpoint: Checkpoint, *tasks: str) -> RunConfig:
-    """Return the configuration of a checkpoint.
+def read_run_config(checkpoint: Checkpoint, *tasks: str) -> Any:
+    """Return the configuration of a checkpoint, of its task's own class.
 
     Args:
         checkpoint: The checkpoint.
@@ -121,11 +132,11 @@ def read_run_config(checkpoint: Checkpoint, *tasks: str) -> RunConfig:
     found = str(tree.get("task"))[:40]
     if found not in TASKS or (tasks and found not in tasks):
         expected = " or ".join(TASKS[task].description for task in tasks) or f"one of {', '.join(TASKS)}"
-        command = TASKS[found].command if found in TASKS else EXTERNAL_TASKS.get(found)
-        help = None if command is None else f"attnkit {command} takes it"
+        help = f"attnkit {TASKS[found].command} takes it" if found in TASKS else None
         raise RunError(f"this run is of the kind '{found}', not {expected}", where=str(checkpoint.path), help=help)
+    model = tree.get("model")
     try:
-        return validate(TASKS[found].config, tree)
+        return validate(task_spec(found, str(model.get("kind")) if isinstance(model, dict) else None).config, tree)
     except UsageError as error:
         raise RunError(
             f"this run was made by another version of attnkit: {error.what}", where=str(checkpoint.path)
@@ -171,18 +182,25 @@ def read_bounded(checkpoint: Checkpoint, file: str, most: int) -> bytes:
 
 def _read_json(checkpoint: Checkpoint, model: type[BaseModel]) -> dict[str, Any]:
     raw = read_bounded(checkpoint, "state.json", MAX_STATE_BYTES)
+    _validated(checkpoint, model, raw)
     try:
-        # Validated in strict mode, then read plainly: numbers stay what JSON says.
-        model.model_validate_json(raw)
         found: dict[str, Any] = json.loads(raw)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        place = ".".join(map(str, first["loc"]))[:80]
-        raise _invalid(checkpoint, "state.json", f"{place}: {first['msg']}" if place else first["msg"]) from error
     # json raises RecursionError for thousands of nested brackets.
     except (ValueError, RecursionError) as error:
         raise _invalid(checkpoint, "state.json", str(error)) from error
     return found
+
+
+def _validated(checkpoint: Checkpoint, model: type[BaseModel], raw: str | bytes, prefix: str = "") -> None:
+    """Check JSON in strict mode; its plain reading is used, in which numbers stay what they are."""
+    try:
+        model.model_validate_json(raw)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = f"{prefix}{'.'.join(map(str, first['loc']))}"[:80].removesuffix(".")
+        raise _invalid(checkpoint, "state.json", f"{place}: {first['msg']}" if place else first["msg"]) from error
+    except (ValueError, RecursionError) as error:
+        raise _invalid(checkpoint, "state.json", str(error)) from error
 
 
 def _invalid(checkpoint: Checkpoint, file: str, why: str) -> RunError:

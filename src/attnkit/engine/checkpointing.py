@@ -1,57 +1,51 @@
-"""Write a training run to its folder: lock, checkpoints, logs, status and model card; restore from it."""
+"""Write a training run to its folder: lock, checkpoints, logs, status and model card; restore from it. Torch-free."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
-import torch
+from pydantic import BaseModel
 
 from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.checkpoints.logs import State, Status
+from attnkit.checkpoints.manifest import Content
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.checkpoints.torchrun import failure_facts, is_of_this_launch, launch_facts
-from attnkit.checkpoints.weights import MODEL, OPTIMIZER, read_tensors
 from attnkit.config import dump_yaml
 from attnkit.distributed.process_group import ProcessGroup
-from attnkit.engine.averaging import mean_of
 from attnkit.engine.checkpoint_metadata import check_serializable, check_task
-from attnkit.engine.model_card import model_card
-from attnkit.engine.run_config import RunConfig
 from attnkit.engine.run_state import RunState, weights_fingerprint
+from attnkit.engine.session import TrainingSession, TrainRequest
 from attnkit.engine.stopping import is_launched_by_torchrun, signal_to_stop
 from attnkit.engine.task import task_of
-from attnkit.engine.weights import to_bytes
 from attnkit.errors import AttnkitError, RunError, exit_code
 from attnkit.io import atomic
 from attnkit.io.safe_read import file_equals
-from attnkit.training.loop import EvaluationRecord, StepRecord
-from attnkit.training.parameter_store import Tensors
-from attnkit.training.state import TrainState
 
-_LOG_EVERY = 10  # steps
+_USELESS = (2, 3)
+"""Exit codes of settings and text that cannot be trained on: what was encoded is of no use then."""
 
 
 class RunWriter:
     """Writer of a run folder during training; a context manager that holds its lock.
 
     Every rank reads the folder and rank 0 alone writes it. Each write is a ``synchronized`` block: if rank 0 fails, all
-    ranks fail.
+    ranks fail. A run that could not start leaves nothing: neither a folder that was not there, nor an old run moved
+    aside.
     """
 
-    def __init__(
-        self, path: Path, config: RunConfig, ranks: ProcessGroup, overwrite: bool, init_from: Path | None, stops: bool
-    ) -> None:
-        """Store the parts; ``stops`` turns signals into requested stops, see ``signal_to_stop``."""
-        self.folder = RunFolder(path)
-        self.config, self.ranks, self.task = config, ranks, task_of(config.task)
-        self.overwrite, self.init_from, self.handles_signals = overwrite, init_from, stops
-        self.run_state = RunState(self.folder, config)
+    def __init__(self, request: TrainRequest, session: TrainingSession, ranks: ProcessGroup) -> None:
+        """Store the parts. With ``request.stop`` signals become requested stops, see ``signal_to_stop``."""
+        self.folder = RunFolder(request.path)
+        self.request, self.config = request, request.config
+        self._model = cast(BaseModel, request.config)
+        self.session, self.ranks = session, ranks
+        self.run_state = RunState(self.folder, self.config)
         self.source: Checkpoint | None = None
         """Checkpoint of ``--init-from``, for a new run."""
         self.origin: str | None = ""
@@ -61,6 +55,9 @@ class RunWriter:
         self._saved: int | None = None
         self._locked, self._complete, self._fingerprint = False, False, ""
         self._texts: Mapping[str, bytes] = {}
+        self._is_new = False
+        self._created: list[Path] = []
+        self._aside: Path | None = None
 
     @property
     def is_writer(self) -> bool:
@@ -94,11 +91,17 @@ class RunWriter:
         self._leave(error, noted=error is not None and not isinstance(error, GeneratorExit))
 
     def _leave(self, error: BaseException | None, noted: bool) -> None:
-        told = self.handles_signals and self._locked and not self._complete
-        stop = signal_to_stop(error, self._saved_step(), self.ranks.world) if told else None
+        open_run = self._locked and not self._complete
+        handles_signals = self.request.stop is not None and open_run
+        stop = signal_to_stop(error, self._saved_step(), self.ranks.world) if handles_signals else None
         # status.json is written while the lock is still held: the next run must not be overwritten.
-        if self.is_writer and error is not None and noted and not self._complete:
-            self._record_exit(stop or error)
+        if self.is_writer and error is not None and open_run:
+            # The first error is the one to report, not that the disk is full as well.
+            with suppress(AttnkitError):
+                if self._is_unstarted(stop or error):
+                    self._remove_unstarted()
+                elif noted:
+                    self._record_exit(stop or error)
         self._resources.close()
         if stop is not None:
             raise stop from error
@@ -108,28 +111,44 @@ class RunWriter:
 
     def _lock(self) -> None:
         """Lock the folder; with ``overwrite``, move an old run aside first."""
-        check_serializable(self.config)
+        check_serializable(self._model)
+        path = self.folder.path
         # A restart by torchrun repeats --overwrite: it must not move aside what this launch has trained.
-        if self.overwrite and self.folder.exists() and not is_of_this_launch(self.folder.read_status()):
-            self.folder.move_aside()
+        if self.request.overwrite and self.folder.exists() and not is_of_this_launch(self.folder.read_status()):
+            self._aside = self.folder.move_aside()
+        self._is_new = not self.folder.exists()
+        self._created = [folder for folder in (path, *path.parents) if not folder.exists()]
         self._resources.enter_context(self.folder.lock())
+
+    def _is_unstarted(self, error: BaseException) -> bool:
+        """Return whether this call created the run and an error leaves nothing in it that is worth keeping."""
+        if not self._is_new or self._saved_step() or is_launched_by_torchrun(self.ranks.world):
+            return False
+        useful = self.folder.data_path.exists() and exit_code(error) not in _USELESS
+        return not useful and not isinstance(error, GeneratorExit)
+
+    def _remove_unstarted(self) -> None:
+        path = self.folder.path
+        _remove_created(path, self._created)
+        if self._aside is not None and not path.exists():
+            atomic.move(self._aside, path)
 
     def _load_state(self) -> None:
         """Load the state of the run; check that it fits the request, or open the source of a new run's weights."""
         self.run_state = RunState.load(self.folder, self.config)
         if self.run_state.checkpoint is not None:
-            self.run_state.check_compatible(self.init_from)
+            self.run_state.check_compatible(self.request.init_from)
             self.origin = self.run_state.stored.get("init_from")
-        elif self.init_from is not None:
-            self.source, warnings = RunFolder(self.init_from).checkpoint()
+        elif self.request.init_from is not None:
+            self.source, warnings = RunFolder(self.request.init_from).checkpoint()
             check_task(self.source, self.config.task)
-            self.task.check_compatible(self.source, self.config)
+            task_of(self.config).check_compatible(self.source, self.config)
             self.warnings.extend(warnings)
             self.origin = weights_fingerprint(self.source)
 
     def _write_config(self) -> None:
         """Write the configuration; delete data that was encoded under another one."""
-        path, text = self.folder.path / "config.yaml", dump_yaml(self.config).encode()
+        path, text = self.folder.path / "config.yaml", dump_yaml(self._model).encode()
         if self.run_state.checkpoint is None and os.path.lexists(path) and not file_equals(path, text):
             # Without a checkpoint nothing depends on the data yet.
             atomic.remove_tree(self.folder.data_path)
@@ -141,8 +160,12 @@ class RunWriter:
         """Return the checkpoint that provides the vocabularies; None if they are still to be trained."""
         return self.run_state.checkpoint or self.source
 
-    def restore(self, state: TrainState, fingerprint: str, texts: Mapping[str, bytes]) -> None:
-        """Restore a fresh state from the newest checkpoint, if any.
+    def restore(self, fingerprint: str, texts: Mapping[str, bytes]) -> None:
+        """Restore a fresh session from the newest checkpoint, if any.
+
+        Args:
+            fingerprint: Of the encoded data.
+            texts: Vocabularies and labels, name -> content, which every checkpoint holds.
 
         Raises:
             RunError: The data differs from that of the checkpoint.
@@ -161,76 +184,45 @@ class RunWriter:
                 where=str(self.folder.data_path),
                 help="restore the old text, or start over with --overwrite",
             )
-        shapes = state.weights.shapes()
-        model, optimizer = map(read_tensors, [checkpoint] * 2, (MODEL, OPTIMIZER), shapes)
-        state.restore(model, optimizer, stored["counters"])
-        self._saved = state.step
+        self.session.restore(checkpoint, stored["counters"])
+        self._saved = self.session.step
         if self.is_writer:
             self.warnings.extend(self.folder.truncate_metrics(stored["metrics_size"]))
             # A kill between the save and the update of ``best`` must not decide which checkpoint is the best.
-            if state.best_step in self.folder.steps():
-                self.folder.set_best(f"step-{state.best_step}")
+            if (best := stored["counters"].get("best_step")) in self.folder.steps():
+                self.folder.set_best(f"step-{best}")
 
-    def log_and_save(self, record: StepRecord | EvaluationRecord, state: TrainState) -> None:
-        """Log a record and save a checkpoint if one is due."""
-        every = self.config.checkpoints.save_every
-        if isinstance(record, EvaluationRecord):
-            # Outside the block: gathering sharded tensors is a collective of all ranks.
-            tensors, self.run_state.scores[record.step] = state.tensors(), record.metrics
-            with self.ranks.synchronized():
-                if self.is_writer:
-                    self._log_evaluation(record, state, tensors)
-            return
-        logs = record.step % _LOG_EVERY == 0 or record.skipped
-        saves = every is not None and record.step % every == 0
-        if logs or saves:  # depends on the step alone: all ranks enter the block, or none
-            saved = state.tensors() if saves else None
-            with self.ranks.synchronized():
-                if logs and self.is_writer:
-                    # Progress may depend on the clock; metrics.jsonl holds deterministic fields only.
-                    kept = {key: value for key, value in record._asdict().items() if key != "progress"}
-                    self.folder.append_metrics({"kind": "step", **kept})
-                if saved is not None and self.is_writer:
-                    self._save(state, saved)
-
-    def _log_evaluation(self, record: EvaluationRecord, state: TrainState, tensors: Tensors) -> None:
-        self.folder.append_metrics({"kind": "evaluation", "step": record.step, "epoch": record.epoch, **record.metrics})
-        self.folder.append_timings({"step": record.step, "minutes": state.minutes, "tokens": state.tokens})
-        self._save(state, tensors)
-        if record.improved:
-            self.folder.set_best(f"step-{record.step}")
-
-    def save(self, state: TrainState) -> None:
+    def save(self) -> None:
         """Write a checkpoint and apply retention."""
-        tensors = state.tensors()
+        # Outside the block: gathering sharded tensors is a collective of all ranks.
+        snapshot = self.session.snapshot()
         with self.ranks.synchronized():
             if self.is_writer:
-                self._save(state, tensors)
+                self.write(snapshot)
 
-    def _save(self, state: TrainState, tensors: Tensors) -> None:
-        scores = self.run_state.scores
+    def write(self, snapshot: Callable[[], Mapping[str, Content]]) -> None:
+        """Write a checkpoint of ``TrainingSession.snapshot``; called on rank 0 alone."""
+        session, scores = self.session, self.run_state.scores
         # Saved already, unless an evaluation or the end of the run changed the state since.
-        if self._saved == state.step and state.finished in (None, "stopped") and not scores.get(state.step):
+        if self._saved == session.step and session.finished in (None, "stopped") and not scores.get(session.step):
             return
-        model, optimizer = tensors
         stored = {
-            "counters": state.counters(),
+            "counters": session.counters(),
             "fingerprint": self._fingerprint,
             "init_from": self.origin,
             # Lines logged after this checkpoint are cut off when it is restored: they will be logged again.
             "metrics_size": self.folder.metrics_size,
             "scores": scores,
         }
-        contents = {
-            **self._text_files(stored),
-            "model.safetensors": to_bytes(model),
-            "optimizer.safetensors": to_bytes(optimizer),
-        }
-        self.folder.save(state.step, contents)
-        self._saved = state.step
+        self.folder.save(session.step, {**self._text_files(stored), **snapshot()})
+        self._saved = session.step
         self._write_copies()
-        self._write_status("running", state.step)
+        self._write_status("running", session.step)
         self._rotate()
+
+    def write_averaged(self, stored: Mapping[str, Any], contents: Mapping[str, Content]) -> None:
+        """Write the averaged checkpoint; called on rank 0 alone."""
+        self.folder.save_averaged(self.session.step, {**self._text_files(stored), **contents})
 
     def _rotate(self) -> None:
         """Delete old checkpoints; one that a stop saved does not displace a scheduled one."""
@@ -244,29 +236,11 @@ class RunWriter:
             lower_is_better=not limits.higher_is_better,
         )
 
-    def average(self, state: TrainState, evaluate: Callable[[torch.nn.Module], Mapping[str, float]]) -> None:
-        """Save the mean of the newest checkpoints; name it ``best`` if its metric is at least as good."""
-        with self.ranks.synchronized():
-            steps = self.run_state.scheduled_steps()[-self.config.checkpoints.average :]
-            # A generator: one checkpoint at a time is in memory.
-            checkpoints = (self.folder.checkpoint(f"step-{step}")[0] for step in steps)
-            mean = mean_of(checkpoints, state.weights.shapes()[0])
-        with torch.no_grad(), state.weights.use_weights(mean) as model:
-            metrics = dict(evaluate(model))
-        with self.ranks.synchronized():
-            if not self.is_writer:
-                return
-            stored = {"averaged": steps, "metrics": metrics}
-            self.folder.save_averaged(state.step, {**self._text_files(stored), "model.safetensors": to_bytes(mean)})
-            # Ties go to the average.
-            if self.run_state.is_as_good(metrics, state.best):
-                self.folder.set_best("averaged")
-
-    def finish(self, state: TrainState) -> None:
+    def finish(self) -> None:
         """Say in the folder that the run is complete."""
         with self.ranks.synchronized():
             if self.is_writer:
-                self._write_summary(state)
+                self._write_summary(self.session.counters())
         self._complete = True
 
     def repair_finished(self) -> None:
@@ -279,31 +253,28 @@ class RunWriter:
             if best is not None and name not in (best, "averaged"):  # an average that somebody made later stays named
                 self.folder.set_best(best)
             status = self.folder.read_status()
-            if status is None or status.state != "finished":
-                self._texts = self.run_state.texts()
-                self._write_summary(SimpleNamespace(**self.run_state.stored["counters"]))
+            self._texts = self.run_state.texts()
+            copied = all((self.folder.path / copy).exists() for copy in ("README.md", *self._texts))
+            if status is None or status.state != "finished" or not copied:
+                self._write_summary(self.run_state.stored["counters"])
 
-    def _write_summary(self, state: Any) -> None:
-        """Write the model card, then the status; ``state`` is a ``TrainState`` or its counters.
+    def _write_summary(self, counters: Mapping[str, Any]) -> None:
+        """Write the model card, then the status.
 
         The status comes last: it says that all else is written. Copies and retention are repeated, since a kill during
         the last save may have prevented them.
         """
-        standing = self.run_state
         self._write_copies()
-        if self.folder.steps()[-1:] == [
-            state.step
-        ]:  # a newer checkpoint would be a damaged one: keep it for inspection
+        step = counters["step"]
+        if self.folder.steps()[-1:] == [step]:  # a newer checkpoint would be a damaged one: keep it for inspection
             self._rotate()
-        name = self.folder.path.name
-        about = self.task.model_card(self.config, name)
-        card = model_card(about, name, self.config.seed, standing.best, standing.best_scores(), state)
-        self.folder.write_copy("README.md", card.encode())
-        self._write_status("finished", state.step, f"reached the limit of {state.finished}", 0)
+        card = self.session.model_card(self.run_state, counters)
+        self.folder.write_copy("README.md", card.encode("utf-8", "backslashreplace"))
+        self._write_status("finished", step, f"reached the limit of {counters['finished']}", 0)
 
     def _text_files(self, stored: Mapping[str, Any]) -> dict[str, bytes]:
         return {
-            "config.yaml": dump_yaml(self.config).encode(),
+            "config.yaml": dump_yaml(self._model).encode(),
             # Sorted keys: equal states give equal bytes.
             "state.json": json.dumps(stored, sort_keys=True).encode(),
             **self._texts,
@@ -315,13 +286,21 @@ class RunWriter:
                 self.folder.write_copy(name, content)
 
     def _record_exit(self, error: BaseException) -> None:
-        """Write a failure or a stop to status.json; a failure to do so is ignored."""
-        # The first error is the one to report, not that the disk is full as well.
-        with suppress(AttnkitError):
-            state: State = "stopped" if (code := exit_code(error)) in (75, 130, 143) else "failed"
-            reason = str(error).encode("utf-8", "backslashreplace").decode()  # a path may hold lone surrogates
-            step, facts = self._saved_step(), failure_facts(error)
-            self.folder.write_status(Status(state=state, step=step, reason=reason, exit_code=code, facts=facts))
+        """Write a failure or a stop to status.json."""
+        state: State = "stopped" if (code := exit_code(error)) in (75, 130, 143) else "failed"
+        reason = str(error).encode("utf-8", "backslashreplace").decode()  # a path may hold lone surrogates
+        step, facts = self._saved_step(), failure_facts(error)
+        self.folder.write_status(Status(state=state, step=step, reason=reason, exit_code=code, facts=facts))
 
     def _write_status(self, state: State, step: int, reason: str = "", code: int | None = None) -> None:
         self.folder.write_status(Status(state=state, step=step, reason=reason, exit_code=code, facts=launch_facts()))
+
+
+def _remove_created(path: Path, created: Sequence[Path]) -> None:
+    """Remove a folder and those of its parents that were created and are empty; its content alone if it was there."""
+    if not created:
+        for entry in path.iterdir():
+            atomic.remove_tree(entry)
+    for folder in created:
+        if folder == path or not any(folder.iterdir()):
+            atomic.remove_tree(folder)

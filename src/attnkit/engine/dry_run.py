@@ -3,33 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
 
 from attnkit.engine.run_config import RunConfig
+from attnkit.engine.task import RunEstimate
 from attnkit.runtime.devices import choose_device, choose_precision
 
 _INITIALIZERS = (torch.Tensor.normal_, torch.Tensor.uniform_)
-
-
-@dataclass(frozen=True)
-class RunEstimate:
-    """Estimated figures of a training run."""
-
-    n_examples: int
-    n_parameters: int
-    tokens_per_epoch: int
-    """Source and target tokens, estimated from the first lines of each file."""
-    steps_per_epoch: int
-    memory: int
-    """Estimated peak memory, in bytes."""
-    device: str
-    precision: str
-    unit: str = "pairs"
-    """Plural noun of the examples, for messages."""
 
 
 class SkipWeightInit(TorchFunctionMode):

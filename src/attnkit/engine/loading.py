@@ -47,6 +47,6 @@ def load_model(path: Path, task: str, *, device: str = "auto", checkpoint: str |
     config = read_run_config(chosen, task)
     where = choose_device(device)
     # Checks the number of weights before the model is built: a crafted configuration cannot fill the memory.
-    model = task_of(task).model_for_checkpoint(chosen, config)
+    model = task_of(config).model_for_checkpoint(chosen, config)
     load_weights(model, chosen)
     return LoadedModel(path, chosen, config, model.eval().to(where), where, tuple(warnings))

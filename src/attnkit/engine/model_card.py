@@ -4,16 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
-
-
-class Progress(Protocol):
-    """Counters of a training, as ``TrainState`` has them."""
-
-    step: int
-    epoch: float
-    tokens: int
-    minutes: float
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -31,9 +22,12 @@ class ModelCardFields:
 
 
 def model_card(
-    about: ModelCardFields, name: str, seed: int, best: str, scores: Mapping[str, float], progress: Progress
+    about: ModelCardFields, name: str, seed: int, best: str, scores: Mapping[str, float], counters: Mapping[str, Any]
 ) -> str:
-    """Return the model card in Markdown: model, data, training, scores and use."""
+    """Return the model card in Markdown: model, data, training, scores and use.
+
+    ``counters`` are those of ``TrainState``.
+    """
     score_rows = "\n".join(f"| {metric} | {value:.4f} |" for metric, value in scores.items())
     sources = "\n".join(f"- {item}" for item in about.data)
     return f"""# {name}
@@ -46,7 +40,8 @@ def model_card(
 
 ## Training
 
-{progress.step:,} steps, {progress.epoch:.2f} epochs, {progress.tokens:,} tokens, {progress.minutes:.1f} minutes,
+{counters["step"]:,} steps, {counters["epoch"]:.2f} epochs, {counters["tokens"]:,} tokens, \
+{counters["minutes"]:.1f} minutes,
 seed {seed}. The whole configuration is in `config.yaml`.
 
 ## Scores on the development set

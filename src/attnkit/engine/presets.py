@@ -12,12 +12,12 @@ Preset = Literal["tiny", "mini", "small", "base", "big"]
 TaskName = Literal[
     "translation",
     "autoencode",
-    "classify",
     "mlm",
     "clm",
     "text-classification",
     "token-classification",
     "question-answering",
+    "word2vec",
 ]
 """Tasks, described in ``registry.TASKS``."""
 ModelName = Literal["transformer", "rnn", "mlp", "han", "bert", "gpt"]

@@ -7,13 +7,13 @@ A new task is a package of ``tasks`` and one entry here; its name goes to ``pres
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import import_module
 from typing import Any, cast
 
+from attnkit.config import Layer
 from attnkit.engine.presets import AUTO, LANGUAGE_AUTO, PresetThresholds
-from attnkit.engine.run_config import RunConfig
 
 
 def load_symbol(path: str) -> Any:
@@ -36,10 +36,24 @@ class TaskSpec:
     """The ``Task`` object."""
     config_path: str
     """The configuration class."""
-    preset_path: str
+    preset_path: str | None
     """A function (preset, kind of model) -> configuration tree."""
     default_model_path: str
     """A function (settings given) -> kind of model, for settings that name none."""
+    defaults_path: str | None = None
+    """For a task without presets: a function (settings given) -> layers of defaults."""
+    counters_path: str = "engine.checkpoint_metadata:Counters"
+    """The schema of the counters in ``state.json``."""
+    predictor_path: str | None = None
+    """A function (loaded model, request, warnings) -> predictor of ``attnkit predict``, for tasks that it serves."""
+    variants: Mapping[str, TaskSpec] = field(default_factory=dict)
+    """Kind of model -> the entry in place of this one, for a task whose models differ in data and presets."""
+    default_variant: str | None = None
+    """The kind of model of a new run that is initialized from none."""
+    train_command: str = "train"
+    """The command that trains it."""
+    reads_streams: bool = False
+    """Whether input may be something that can be read only once, as standard input."""
     required_keys: tuple[str, ...] = ("data.files",)
     example: str = "--data FILE"
     """How ``required_keys`` are given."""
@@ -62,17 +76,22 @@ class TaskSpec:
         return tuple(name for _, name in self.preset_thresholds)
 
     @cached_property
-    def config(self) -> type[RunConfig]:
-        """The configuration class."""
-        return cast(type[RunConfig], load_symbol(self.config_path))
+    def config(self) -> type[Any]:
+        """The configuration class, which satisfies ``RunSettings``."""
+        return cast(type[Any], load_symbol(self.config_path))
 
     def preset(self, name: str, kind: str) -> dict[str, Any]:
         """Return the configuration tree of a preset for a kind of model."""
+        assert self.preset_path is not None
         return cast(dict[str, Any], load_symbol(self.preset_path)(name, kind))
 
     def default_model(self, given: Mapping[str, Any]) -> str:
         """Return the kind of model for settings that name none."""
         return cast(str, load_symbol(self.default_model_path)(given))
+
+    def defaults(self, given: Mapping[str, Any]) -> list[Layer]:
+        """Return the defaults of a task without presets, the lowest layer first."""
+        return [] if self.defaults_path is None else cast(list[Layer], load_symbol(self.defaults_path)(given))
 
     @property
     def adapt_init_config(self) -> Callable[[Mapping[str, Any], Any], dict[str, Any]] | None:
@@ -87,6 +106,19 @@ class TaskSpec:
 
 EXCLUDED_INIT_KEYS = ("dropout", "attention_dropout", "activation_dropout", "next_sentence", "tie_embeddings")
 """Model keys that a fine-tuned run does not inherit from the pretrained one."""
+
+HAN_CLASSIFICATION = TaskSpec(
+    description="a document classifier (han)",
+    command="predict",
+    unit="documents",
+    task_path="tasks.text_classification.task:TASK",
+    config_path="tasks.text_classification.config:HanClassificationConfig",
+    preset_path="tasks.text_classification.config:han_preset",
+    default_model_path="tasks.text_classification.config:han_kind",
+    predictor_path="tasks.text_classification.predict:HanPredictor",
+    example="documents and labels: --data FILE.tsv",
+)
+"""Text classification by a hierarchical attention network; ``text-classification`` otherwise fine-tunes BERT."""
 
 TASKS: dict[str, TaskSpec] = {
     "translation": TaskSpec(
@@ -112,16 +144,6 @@ TASKS: dict[str, TaskSpec] = {
         preset_path="tasks.autoencoding.config:autoencode_preset",
         default_model_path="tasks.autoencoding.config:autoencode_kind",
         example="text or vectors: --data FILE",
-    ),
-    "classify": TaskSpec(
-        description="a document classifier",
-        command="classify",
-        unit="documents",
-        task_path="tasks.text_classification.task:TASK",
-        config_path="tasks.text_classification.config:ClassifyConfig",
-        preset_path="tasks.text_classification.config:classify_preset",
-        default_model_path="tasks.text_classification.config:classify_kind",
-        example="documents and labels: --data FILE.tsv",
     ),
     "mlm": TaskSpec(
         description="a masked language model",
@@ -158,6 +180,9 @@ TASKS: dict[str, TaskSpec] = {
         init_from_tasks=("mlm",),
         excluded_init_keys=EXCLUDED_INIT_KEYS,
         preset_for_init_path="tasks.finetuning.config:fitting_preset",
+        predictor_path="tasks.finetuning.predict_text_classification:ClassifyPredictor",
+        variants={"han": HAN_CLASSIFICATION},
+        default_variant="han",
     ),
     "token-classification": TaskSpec(
         description="a tagger",
@@ -172,6 +197,7 @@ TASKS: dict[str, TaskSpec] = {
         init_from_tasks=("mlm",),
         excluded_init_keys=EXCLUDED_INIT_KEYS,
         preset_for_init_path="tasks.finetuning.config:fitting_preset",
+        predictor_path="tasks.finetuning.predict_token_classification:TagPredictor",
     ),
     "question-answering": TaskSpec(
         description="a reader that answers questions",
@@ -186,9 +212,29 @@ TASKS: dict[str, TaskSpec] = {
         init_from_tasks=("mlm",),
         excluded_init_keys=EXCLUDED_INIT_KEYS,
         preset_for_init_path="tasks.finetuning.config:fitting_preset",
+        predictor_path="tasks.finetuning.predict_question_answering:AnswerPredictor",
+    ),
+    "word2vec": TaskSpec(
+        description="word vectors",
+        command="word2vec similar",
+        unit="words",
+        task_path="tasks.word2vec.task:TASK",
+        config_path="tasks.word2vec.config:Word2VecConfig",
+        preset_path=None,
+        default_model_path="tasks.word2vec.config:method_of",
+        defaults_path="tasks.word2vec.config:defaults",
+        counters_path="tasks.word2vec.config:Counters",
+        example="text: attnkit word2vec train FILE -o RUN",
+        input_keys=("data.files",),
+        train_command="word2vec train",
+        reads_streams=True,
+        preset_thresholds=(),
     ),
 }
 """Name -> task."""
 
-EXTERNAL_TASKS = {"word2vec": "word2vec similar"}
-"""Kinds of runs that are trained by commands of their own -> the command that takes them."""
+
+def task_spec(task: str, model_kind: str | None) -> TaskSpec:
+    """Return the entry of a task for a kind of model."""
+    spec = TASKS[task]
+    return spec.variants.get(model_kind or "", spec)

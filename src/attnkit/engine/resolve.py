@@ -11,8 +11,8 @@ from attnkit.config import Layer, Tree, flatten, load_yaml, merge, nest, parse_a
 from attnkit.data.arrays import count_rows
 from attnkit.engine.inheritance import RESUMED_PREFIX
 from attnkit.engine.presets import choose
-from attnkit.engine.registry import TASKS, TaskSpec
-from attnkit.engine.run_config import RESUMABLE_KEYS, RunConfig
+from attnkit.engine.registry import TASKS, TaskSpec, task_spec
+from attnkit.engine.run_config import RunSettings
 from attnkit.errors import RunError, UsageError
 from attnkit.text.lines import check_not_streams, count_lines
 
@@ -28,7 +28,8 @@ EVAL_INTERVAL_KEYS = {"every_steps", "every_epochs"}
 class Resolved:
     """Validated configuration and the origin of each value."""
 
-    config: RunConfig
+    config: Any
+    """Of the task's own class."""
     origins: Mapping[str, str]
     """Dotted key -> where its value came from; keys that are not here have their default."""
 
@@ -49,7 +50,8 @@ def resolve(
     """Lay all layers over each other and check the result.
 
     Args:
-        flags: dotted key -> value; None means that the flag was not given.
+        flags: dotted key -> value; None means that the flag was not given, {} asks for a group of keys such as
+            ``subwords``, whose keys other layers may give.
         sets: texts of the form ``a.b=value``.
         file: a YAML configuration.
         preset_name: one of the task's, or ``auto`` for the one that ``sets`` or ``file`` name, that of the run which
@@ -70,7 +72,11 @@ def resolve(
         others = " or ".join(f"--task {name}" for name, other in TASKS.items() if "data.files" in other.required_keys)
         stray = _get(given, "data.files") and "data.files" not in kind.required_keys
         raise UsageError("no training data given", help=f"--data needs {others}" if stray else f"give {kind.example}")
-    check_not_streams(path for key in kind.input_keys for path in _paths(given, key))
+    if not kind.reads_streams:
+        check_not_streams(path for key in kind.input_keys for path in _paths(given, key))
+    if not kind.presets:
+        tree, origins = merge([*kind.defaults(given), *layers])
+        return _validated(kind, tree, origins)
     if (
         # Two vocabulary files can only mean one per side.
         "joint_vocabulary" in kind.config.model_fields
@@ -95,10 +101,18 @@ def resolve(
     below = _without(below, "evaluation", EVAL_INTERVAL_KEYS, layers)
     written = [_without(layer, "evaluation", EVAL_INTERVAL_KEYS, by_hand) for layer in written]
     tree, origins = merge([below, *([fixed] if fixed else []), *written, *by_hand])
-    return Resolved(validate(kind.config, tree, origins), origins)
+    return _validated(kind, tree, origins)
 
 
-def differences(old: RunConfig, new: RunConfig) -> list[str]:
+def _validated(kind: TaskSpec, tree: Tree, origins: Mapping[str, str]) -> Resolved:
+    try:
+        return Resolved(validate(kind.config, tree, origins), origins)
+    except UsageError as error:
+        error.help = error.help and error.help.replace("attnkit train", f"attnkit {kind.train_command}")
+        raise
+
+
+def differences(old: RunSettings, new: RunSettings) -> list[str]:
     """Return ``key: old -> new`` for everything that makes it another run: all but limits and output options."""
     if old.task != new.task:  # of which the keys are others
         return [f"task: {old.task} -> {new.task}"]
@@ -107,7 +121,7 @@ def differences(old: RunConfig, new: RunConfig) -> list[str]:
         f"{key}: {before.get(key)} -> {after.get(key)}"
         # dict.fromkeys: a union in a stable order.
         for key in dict.fromkeys([*before, *after])
-        if before.get(key) != after.get(key) and not key.startswith(RESUMABLE_KEYS)
+        if before.get(key) != after.get(key) and not key.startswith(old.resumable_keys)
     ]
 
 
@@ -115,7 +129,11 @@ def _layers(file: Path | None, sets: Sequence[str], flags: Mapping[str, Any]) ->
     """Return what was given by hand, the lowest first."""
     layers = [Layer(str(file), load_yaml(file))] if file is not None else []
     layers += [Layer(f"--set {text.partition('=')[0]}", parse_assignment(text)) for text in sets]
-    layers += [Layer("flag", nest(key.split("."), value)) for key, value in flags.items() if value is not None]
+    layers += [Layer("flag", nest(key.split("."), value)) for key, value in flags.items() if value not in (None, {})]
+    # {}: a group of keys that must be there, with its defaults where no layer gives any.
+    given, _ = merge(layers)
+    groups = [key for key, value in flags.items() if value == {} and not isinstance(_get(given, key), Mapping)]
+    layers += [Layer("flag", nest(key.split("."), {})) for key in groups]
     return [Layer(layer.origin, _listed(layer.tree)) for layer in layers]
 
 
@@ -143,7 +161,8 @@ def _task_spec(given: Tree, fixed: Layer | None) -> TaskSpec:
         own = fixed.origin.startswith(RESUMED_PREFIX)
         help = "name another folder, or add --overwrite" if own else "begin with another run"
         raise RunError(f"this run is of the kind '{str(begun)[:40]}', not {nouns}", where=fixed.origin, help=help)
-    return TASKS[name]
+    given_kind = _get(given, "model.kind") or (_get(fixed.tree, "model.kind") if fixed is not None else None)
+    return task_spec(name, given_kind if given_kind is not None or fixed is not None else TASKS[name].default_variant)
 
 
 def _adapted_init(fixed: Layer | None, kind: TaskSpec, given: Tree) -> Layer | None:

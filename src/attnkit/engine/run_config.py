@@ -6,7 +6,7 @@ and bounded is here, and is the same for all of them.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from pydantic import BaseModel, Field, model_validator
 
@@ -22,6 +22,37 @@ from attnkit.training.config import (
 
 COMPILABLE_MODELS = ("transformer", "bert", "gpt")
 """Kinds of models whose layers can be compiled."""
+
+
+class RunSettings(Protocol):
+    """What the engine reads of every task's configuration, a frozen pydantic model."""
+
+    @property
+    def task(self) -> str: ...
+
+    @property
+    def model_kind(self) -> str: ...
+
+    @property
+    def data(self) -> Any: ...
+
+    @property
+    def limits(self) -> LimitsConfig: ...
+
+    @property
+    def checkpoints(self) -> CheckpointConfig: ...
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Names of what evaluation reports."""
+        ...
+
+    @property
+    def resumable_keys(self) -> tuple[str, ...]:
+        """Prefixes of the dotted keys that a resumed run may have changed."""
+        ...
+
+    def model_dump(self, *, mode: str = "python") -> dict[str, Any]: ...
 
 
 class RunConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
@@ -69,6 +100,16 @@ class RunConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribu
     def metrics(self) -> tuple[str, ...]:
         """Return the names of what evaluation reports; any of them can decide what is best."""
         raise NotImplementedError
+
+    @property
+    def model_kind(self) -> str:
+        """Kind of the model, which with the task decides the code that runs."""
+        return str(self.model.kind)
+
+    @property
+    def resumable_keys(self) -> tuple[str, ...]:
+        """Prefixes of the dotted keys that a resumed run may have changed."""
+        return RESUMABLE_KEYS
 
     @property
     def training(self) -> TrainingConfig:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.checkpoints.run_folder import RunFolder
-from attnkit.engine.averaging import scheduled_steps
 from attnkit.engine.checkpoint_metadata import TEXT_FILES, read_averaged, read_bounded, read_run_config, read_state
 from attnkit.engine.resolve import differences
-from attnkit.engine.run_config import RunConfig
+from attnkit.engine.run_config import RunSettings
 from attnkit.errors import UsageError
-from attnkit.text.vocabulary_schema import MAX_BYTES
 
 Scores = dict[int, dict[str, float]]
 
@@ -24,7 +22,7 @@ class RunState:
     """The state of a run: its newest checkpoint and all development scores, kept up to date during training."""
 
     folder: RunFolder
-    config: RunConfig
+    config: RunSettings
     """The requested configuration."""
     checkpoint: Checkpoint | None = None
     """The newest checkpoint that verifies; None before the first save."""
@@ -36,7 +34,7 @@ class RunState:
     """Damage of newer checkpoints, and other warnings."""
 
     @classmethod
-    def load(cls, folder: RunFolder, config: RunConfig) -> RunState:
+    def load(cls, folder: RunFolder, config: RunSettings) -> RunState:
         """Return the state of a run folder.
 
         Raises:
@@ -54,8 +52,8 @@ class RunState:
         checkpoint = self.checkpoint
         if checkpoint is None:
             return {}
-        names = [name for name in TEXT_FILES if name in checkpoint.manifest.files]
-        return {name: read_bounded(checkpoint, name, MAX_BYTES) for name in names}
+        found = {name: most for name, most in TEXT_FILES.items() if name in checkpoint.manifest.files}
+        return {name: read_bounded(checkpoint, name, most) for name, most in found.items()}
 
     def check_compatible(self, init_from: Path | None) -> None:
         """Raise ``UsageError`` if the run was started with other settings or other initial weights."""
@@ -111,7 +109,7 @@ class RunState:
         # Raised limits reopen a finished run.
         same = read_run_config(self.checkpoint).limits == self.config.limits
         # A kill may have come between the save of the last step and its evaluation.
-        done = reason != "stopped" and not counters["eval_pending"] and same
+        done = reason != "stopped" and not counters.get("eval_pending") and same
         return reason if done and not self._average_pending() else None
 
     def expected_best(self) -> str | None:
@@ -121,7 +119,8 @@ class RunState:
             step, metrics = self._averaged()
             if step == self.step and metrics and self.is_as_good(metrics, counters["best"]):
                 return "averaged"
-        return f"step-{counters['best_step']}" if counters["best_step"] in self.folder.steps() else None
+        best = counters.get("best_step")
+        return f"step-{best}" if best in self.folder.steps() else None
 
     def is_as_good(self, metrics: Mapping[str, float], best: float | None) -> bool:
         """Return whether the metrics of an average are at least as good as ``best``, by ``limits.metric``."""
@@ -148,6 +147,22 @@ class RunState:
         """Return the step of the averaged checkpoint and its development scores, empty if not evaluated."""
         checkpoint = self.folder.checkpoint("averaged")[0]
         return checkpoint.step, read_averaged(checkpoint)["metrics"]
+
+
+def scheduled_steps(steps: Sequence[int], scored: Collection[int], every: int | None) -> list[int]:
+    """Return the steps at which an uninterrupted run saves, too.
+
+    A checkpoint that a requested stop saved must not change any result.
+
+    >>> scheduled_steps([4, 6, 7, 8], scored={4, 8}, every=3)
+    [4, 6, 8]
+
+    Args:
+        steps: Steps with a checkpoint.
+        scored: Evaluated steps; each evaluation is followed by a save.
+        every: ``checkpoints.save_every``.
+    """
+    return [step for step in steps if step in scored or (every is not None and step % every == 0)]
 
 
 def weights_fingerprint(checkpoint: Checkpoint) -> str:

@@ -1,32 +1,31 @@
-"""Interface of a task; all tasks share the code of the engine.
+"""Interface of a task; all tasks share the code of the engine. Torch-free.
 
-The trainer handles the lock, checkpoints, resuming, stop requests, ranks, non-finite steps, status and averages. A task
-provides the methods below and nothing else.
+The trainer handles the lock, checkpoints, resuming, stop requests, ranks, status and the model card. A task provides a
+``TrainingSession``, or, trained by gradients, the parts of a ``GradientSession``.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar, cast
-
-import torch
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
 from attnkit.checkpoints.checkpoint import Checkpoint
-from attnkit.data.loader import Dataset, Sampler
-from attnkit.data.prepared_dir import DataCheckEvent, StatusEvent, WarningEvent
-from attnkit.engine.dry_run import RunEstimate
 from attnkit.engine.model_card import ModelCardFields
-from attnkit.engine.registry import TASKS, load_symbol
-from attnkit.engine.run_config import RunConfig
-from attnkit.engine.weights import load_weights
-from attnkit.training.losses import LossTerm
+from attnkit.engine.registry import load_symbol, task_spec
+from attnkit.engine.run_config import RunConfig, RunSettings
+from attnkit.engine.session import PrepareEvent, Sample, TrainingSession, TrainRequest
+
+if TYPE_CHECKING:
+    import torch
+
+    from attnkit.data.loader import Dataset, Sampler
+    from attnkit.training.losses import LossTerm
 
 Stop = Callable[[], bool]
 """Says whether a stop was asked for."""
-Sample = tuple[str, str, str]
-"""Input, reference and prediction."""
 _T = TypeVar("_T")
 
 
@@ -79,80 +78,127 @@ class Evaluation(Protocol):
         ...
 
 
-PrepareEvent = StatusEvent | DataCheckEvent | WarningEvent
 VocabularySource = Callable[[], Checkpoint | None]
 """Returns the checkpoint that provides the vocabularies, if any."""
-LossFunction = Callable[[Any], Mapping[str, LossTerm]]
+LossFunction = Callable[[Any], Mapping[str, "LossTerm"]]
 """From a batch of the task's dataset to its loss terms."""
-ConfigT = TypeVar("ConfigT", bound=RunConfig)
+ConfigT = TypeVar("ConfigT", bound=RunSettings)
 DataT = TypeVar("DataT", bound=Prepared)
 ModelT = TypeVar("ModelT")
 
 
+@dataclass(frozen=True)
+class RunEstimate:
+    """Estimated figures of a training run."""
+
+    n_examples: int
+    n_parameters: int
+    tokens_per_epoch: int
+    """Source and target tokens, estimated from the first lines of each file."""
+    steps_per_epoch: int
+    memory: int
+    """Estimated peak memory, in bytes."""
+    device: str
+    precision: str
+    unit: str = "pairs"
+    """Plural noun of the examples, for messages."""
+    disk: int | None = None
+    """Bytes of the encoded text and the checkpoints."""
+    seconds: float | None = None
+    """Estimated time of the whole training; None if unknown."""
+    note: str = ""
+    """A sentence on what else is known."""
+
+
 class Task(ABC, Generic[ConfigT, DataT, ModelT]):
-    """What a task provides; everything else about its runs is the engine's."""
+    """What a task provides; everything else about its runs is the engine's.
+
+    Every task has the first four methods. The others are the parts of a ``GradientSession``; a task with a session of
+    its own has none of them.
+    """
 
     @abstractmethod
-    def prepare(
-        self, config: ConfigT, folder: Path, vocabulary_source: VocabularySource, origin: str | None
-    ) -> Iterator[PrepareEvent]:
-        """Encode the text into RUN/data (``folder``), unless ``is_prepared``.
-
-        ``origin`` is the fingerprint of the initial weights.
-        """
-
-    @abstractmethod
-    def load_data(self, config: ConfigT, folder: Path) -> DataT:
-        """Open what ``prepare`` wrote."""
-
-    @abstractmethod
-    def build_model(self, config: ConfigT, data: DataT) -> ModelT:
-        """Build a model with fresh weights; torch is seeded."""
-
-    @abstractmethod
-    def dataset(self, data: DataT) -> Dataset:
-        """Return the training examples."""
-
-    def sampler(self, config: ConfigT, data: DataT) -> Sampler | None:
-        """Return which examples an epoch uses; None: every example once."""
-        return None
-
-    @abstractmethod
-    def loss(self, config: ConfigT, model: ModelT, data: DataT, device: torch.device) -> LossFunction:
-        """Return the training loss."""
-
-    @abstractmethod
-    def evaluation(self, config: ConfigT, data: DataT, device: torch.device, stop: Stop | None) -> Evaluation:
-        """Return the evaluation on the development set."""
-
-    @abstractmethod
-    def model_for_checkpoint(self, checkpoint: Checkpoint, config: ConfigT) -> ModelT:
-        """Build a model for a checkpoint's weights, after the check of ``check_compatible``."""
+    def dry_run(self, config: ConfigT, init_from: Path | None = None) -> RunEstimate | None:
+        """Estimate a run without training; None for input that can be read only once."""
 
     @abstractmethod
     def check_compatible(self, checkpoint: Checkpoint, config: ConfigT) -> None:
         """Raise ``RunError`` where a checkpoint's weights cannot be those of the model."""
 
+    def find_errors(self, checkpoint: Checkpoint, config: ConfigT) -> Iterator[str]:
+        """Yield why a checkpoint cannot be used although every byte is as it was saved.
+
+        Raises:
+            RunError: the first error, where the others cannot be found any more.
+        """
+        from attnkit.engine.weights import find_weight_errors  # imports torch
+
+        model = cast("torch.nn.Module", self.model_for_checkpoint(checkpoint, config))
+        return find_weight_errors(checkpoint, model, cast(RunConfig, config))
+
+    def session(self, request: TrainRequest) -> TrainingSession | None:
+        """Return a run with a loop of the task's own; None for the ``GradientSession`` of the methods below.
+
+        Raises:
+            UsageError: what is requested cannot be trained.
+        """
+        return None
+
+    def prepare(
+        self, config: ConfigT, folder: Path, vocabulary_source: VocabularySource, origin: str | None
+    ) -> Iterator[PrepareEvent]:
+        """Encode the text into RUN/data (``folder``), unless that is done.
+
+        ``origin`` is the fingerprint of the initial weights.
+        """
+        raise NotImplementedError
+
+    def load_data(self, config: ConfigT, folder: Path) -> DataT:
+        """Open what ``prepare`` wrote."""
+        raise NotImplementedError
+
+    def build_model(self, config: ConfigT, data: DataT) -> ModelT:
+        """Build a model with fresh weights; torch is seeded."""
+        raise NotImplementedError
+
+    def dataset(self, data: DataT) -> Dataset:
+        """Return the training examples."""
+        raise NotImplementedError
+
+    def sampler(self, config: ConfigT, data: DataT) -> Sampler | None:
+        """Return which examples an epoch uses; None: every example once."""
+        return None
+
+    def loss(self, config: ConfigT, model: ModelT, data: DataT, device: torch.device) -> LossFunction:
+        """Return the training loss."""
+        raise NotImplementedError
+
+    def evaluation(self, config: ConfigT, data: DataT, device: torch.device, stop: Stop | None) -> Evaluation:
+        """Return the evaluation on the development set."""
+        raise NotImplementedError
+
+    def model_for_checkpoint(self, checkpoint: Checkpoint, config: ConfigT) -> ModelT:
+        """Build a model for a checkpoint's weights, after the check of ``check_compatible``."""
+        raise NotImplementedError
+
     def init_weights(self, config: ConfigT, model: ModelT, source: Checkpoint) -> None:
         """Copy initial weights from a run of this task or of one in ``TaskSpec.init_from_tasks``."""
-        load_weights(cast(torch.nn.Module, model), source)
+        from attnkit.engine.weights import load_weights  # imports torch
+
+        load_weights(cast("torch.nn.Module", model), source)
 
     def lr_multipliers(self, config: ConfigT, model: ModelT) -> Mapping[str, float]:
         """Return the learning-rate multipliers that are not 1, by parameter name."""
         return {}
 
-    @abstractmethod
     def model_card(self, config: ConfigT, name: str) -> ModelCardFields:
         """Return what the model card of the run ``name`` says."""
-
-    @abstractmethod
-    def dry_run(self, config: ConfigT, init_from: Path | None = None) -> RunEstimate:
-        """Estimate a run without training."""
+        raise NotImplementedError
 
 
 AnyTask = Task[Any, Any, Any]
 
 
-def task_of(name: str) -> AnyTask:
-    """Return the task of a name in ``TASKS``; its module is imported on the first call."""
-    return cast(AnyTask, load_symbol(TASKS[name].task_path))
+def task_of(config: RunSettings) -> AnyTask:
+    """Return the task of a configuration; its module is imported on the first call."""
+    return cast(AnyTask, load_symbol(task_spec(config.task, config.model_kind).task_path))

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from attnkit.checkpoints.detect import check_not_symlink
 from attnkit.errors import UsageError
-from attnkit.training.loop import EvaluationRecord, StepRecord
+from attnkit.training.records import EvaluationRecord, StepRecord
 
 _EVERY = 10  # steps
 
@@ -41,11 +40,7 @@ class TensorBoardLogger:
             for name in ("loss", "learning_rate", "grad_norm"):
                 self._writer.add_scalar(f"train/{name}", getattr(record, name), record.step)
 
-    def __enter__(self) -> TensorBoardLogger:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """Close the event files."""
         if self._writer is not None:
             self._writer.close()

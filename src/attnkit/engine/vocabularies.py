@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from attnkit.checkpoints.checkpoint import Checkpoint
+from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.engine.checkpoint_metadata import read_bounded
 from attnkit.engine.run_config import RunConfig
-from attnkit.errors import UsageError
+from attnkit.errors import RunError, UsageError
 from attnkit.text.tokenizer import Tokenizer
 from attnkit.text.tokenizer import load as load_tokenizer
 from attnkit.text.vocabulary_schema import MAX_BYTES
@@ -65,3 +66,13 @@ def provided_tokenizer(config: RunConfig, source: Checkpoint | None) -> Tokenize
 def read_tokenizer(checkpoint: Checkpoint) -> Tokenizer:
     """Return the tokenizer of a checkpoint with a single vocabulary."""
     return Tokenizer.from_json(read_bounded(checkpoint, "tokenizer.json", MAX_BYTES))
+
+
+def open_tokenizer(path: Path) -> Tokenizer:
+    """Return the vocabulary in a file of ``attnkit vocab``, or the source vocabulary of a run."""
+    if not path.is_dir():
+        return load_tokenizer(path)
+    checkpoint = RunFolder(path).checkpoint()[0]
+    if "tokenizer.json" not in checkpoint.manifest.files:
+        raise RunError("this run has no tokenizer", where=str(path), help="name a file of attnkit vocab")
+    return read_tokenizer(checkpoint)

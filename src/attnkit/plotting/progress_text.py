@@ -24,6 +24,10 @@ _SCORES = {
     "f1": "F1 {:.1f} %",
     "top_5": "top 5 {:.1f} %",
     "next_accuracy": "next sentence {:.1f} %",
+    "n_words": "{:,} vectors",
+    "dim": "dimension {}",
+    "minutes": "{:.1f} minutes",
+    "words_per_second": "{:,.0f} words/s",
 }
 
 
@@ -54,11 +58,20 @@ class Clock:
 
 def step_line(step: int, loss: float | None, learning_rate: float, progress: float, speed: tuple[float, float]) -> str:
     """Return the progress line; ``speed`` is tokens a second and seconds left, a loss of None was not finite."""
-    bar = "█" * round(8 * progress) + "░" * (8 - round(8 * progress))
     said = "skipped: not finite" if loss is None else f"loss {loss:.3f}"
     rate, left = speed
     known = f"  {count(rate)} tok/s  {duration(left)} left" if rate else ""
-    return f"{bar} {progress:4.0%}  step {step:,}  {said}  lr {learning_rate:.1e}{known}"
+    return f"{_bar(progress)}  step {step:,}  {said}  lr {learning_rate:.1e}{known}"
+
+
+def progress_line(done: float, loss: float, learning_rate: float, speed: tuple[float, float], unit: str) -> str:
+    """Return the progress line of a loop that counts ``unit``; ``speed`` is units a second and seconds left."""
+    rate, left = speed
+    return f"{_bar(done)}  loss {loss:.4f}  lr {learning_rate:.2e}  {count(rate)} {unit}/s  {duration(left)} left"
+
+
+def _bar(done: float) -> str:
+    return "█" * round(8 * done) + "░" * (8 - round(8 * done)) + f" {done:4.0%}"
 
 
 def data_check_line(path: str, n: int, text: str, first_line: int | None, dropped: bool) -> str:

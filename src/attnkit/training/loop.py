@@ -19,6 +19,7 @@ from attnkit.errors import DivergedError, UsageError
 from attnkit.training.config import LimitsConfig, TrainingConfig
 from attnkit.training.losses import LossTerm
 from attnkit.training.prefetch import BatchSource, Prefetcher
+from attnkit.training.records import EvaluationRecord, StepRecord
 from attnkit.training.schedules import lr_factor
 from attnkit.training.state import TrainState
 
@@ -50,35 +51,6 @@ class TrainingJob:
     """Seconds."""
     prefetch: bool = False
     """Read the next step while the device computes this one: where it does so by itself."""
-
-
-class StepRecord(NamedTuple):
-    """One step that was taken, or skipped because a number was not finite."""
-
-    step: int
-    epoch: float
-    loss: float
-    """Sum of weight * (reported sum / count) over the terms of the global batch."""
-    learning_rate: float
-    grad_norm: float
-    """Before clipping."""
-    n_tokens: int
-    """Real tokens of this step."""
-    tokens: int
-    """Real tokens so far."""
-    progress: float
-    """Share of the run that is done, by the limit that is nearest."""
-    skipped: bool
-
-
-class EvaluationRecord(NamedTuple):
-    """One look at the validation set."""
-
-    step: int
-    epoch: float
-    metrics: dict[str, float]
-    improved: bool
-    """Whether ``limits.metric`` is the best so far."""
 
 
 class _StepTotals(NamedTuple):

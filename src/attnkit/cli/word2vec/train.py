@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from attnkit.cli.word2vec._train import run, show_plan
+from attnkit.cli._train import Given, begin
 from attnkit.tasks.word2vec.config import Context, Loss, Method
 
 
@@ -57,13 +57,9 @@ def command(
       attnkit word2vec train text.txt -o vectors --subwords --deterministic
       attnkit word2vec train text.txt -o vectors --method glove
     """
-    from attnkit.checkpoints.lock import check_not_in_use
-    from attnkit.tasks.word2vec.resolve import resolve
-
-    if not dry_run:
-        check_not_in_use(output)
     grams = {"subwords.min_n": min_n, "subwords.max_n": max_n, "subwords.buckets": buckets}
     flags: dict[str, Any] = {
+        "task": "word2vec",
         "data.files": files or None,
         "data.lower": lower,
         "data.min_count": min_count,
@@ -92,8 +88,4 @@ def command(
         "device": device,
         "save_every": save_every,
     }
-    resolved = resolve(flags, sets or [], config)
-    if dry_run:
-        show_plan(resolved, json)
-        return
-    run(resolved.config, output, overwrite, json)
+    begin(flags, Given(output, config, "auto", sets, None, overwrite, dry_run, json))

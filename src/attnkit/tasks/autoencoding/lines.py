@@ -28,7 +28,8 @@ from attnkit.data.store import Store, store_writer
 from attnkit.decoding.config import SearchConfig
 from attnkit.engine.searching import LineSegment, LocalSearch, exclude_padding_ids, pad_sources
 from attnkit.engine.seq2seq_loss import seq2seq_loss
-from attnkit.engine.task import EvaluationCancelled, Sample, Stop, until_stopped
+from attnkit.engine.session import Sample
+from attnkit.engine.task import EvaluationCancelled, Stop, until_stopped
 from attnkit.engine.validation import greedy_ids, sample_indices
 from attnkit.errors import DataError
 from attnkit.io import atomic

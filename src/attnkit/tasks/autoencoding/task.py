@@ -16,10 +16,11 @@ from attnkit.checkpoints.weights import check_min_parameters
 from attnkit.data.arrays import count_rows, read_vectors
 from attnkit.data.loader import Dataset
 from attnkit.data.prepared_dir import is_prepared
-from attnkit.engine.dry_run import SAMPLE, RunEstimate, estimate
+from attnkit.engine.dry_run import SAMPLE, estimate
 from attnkit.engine.model_card import ModelCardFields
 from attnkit.engine.seq2seq_loss import seq2seq_loss
-from attnkit.engine.task import Evaluation, LossFunction, PrepareEvent, Stop, Task, VocabularySource
+from attnkit.engine.session import PrepareEvent
+from attnkit.engine.task import Evaluation, LossFunction, RunEstimate, Stop, Task, VocabularySource
 from attnkit.engine.vocabularies import provided_tokenizer, read_tokenizer
 from attnkit.models.autoencoder import SequenceAutoencoder, VectorAutoencoder
 from attnkit.tasks.autoencoding.config import AutoencodeConfig

@@ -19,7 +19,8 @@ from attnkit.data.config import NoiseConfig
 from attnkit.data.prepared_dir import StatusEvent, open_prepared_dir, sample_validation_indices, write_index
 from attnkit.data.vectors import VectorBatch, VectorDataset, write_vectors
 from attnkit.engine.checkpoint_metadata import read_bounded
-from attnkit.engine.task import EvaluationCancelled, Sample, Stop, until_stopped
+from attnkit.engine.session import Sample
+from attnkit.engine.task import EvaluationCancelled, Stop, until_stopped
 from attnkit.errors import RunError
 from attnkit.io import atomic
 from attnkit.models.autoencoder import VectorAutoencoder

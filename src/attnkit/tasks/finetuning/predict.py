@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.engine.checkpoint_metadata import read_run_config
-from attnkit.engine.loading import LoadedModel, load_model
-from attnkit.engine.registry import TASKS
+from attnkit.engine.loading import load_model
+from attnkit.engine.registry import TASKS, load_symbol, task_spec
 from attnkit.errors import RunError, UsageError
 from attnkit.models.linear import pack
 from attnkit.runtime.devices import set_threads
-from attnkit.tasks.finetuning.predict_question_answering import AnswerPredictor
-from attnkit.tasks.finetuning.predict_text_classification import ClassifyPredictor
-from attnkit.tasks.finetuning.predict_token_classification import TagPredictor
 from attnkit.tasks.finetuning.prediction import Format, Predictor, PredictRequest, Tell
 
-PREDICTORS: dict[str, Callable[[LoadedModel, PredictRequest, Tell], Predictor]] = {
-    "text-classification": ClassifyPredictor,
-    "token-classification": TagPredictor,
-    "question-answering": AnswerPredictor,
-}
 FORMATS: dict[str, tuple[Format, ...]] = {
     "text-classification": ("lines", "table", "pairs"),
     "token-classification": ("lines", "conll"),
@@ -61,9 +53,10 @@ def open_predictor(request: PredictRequest, tell: Tell) -> OpenPredictor:
     """
     set_threads(request.threads)
     chosen, warnings = RunFolder(request.run).checkpoint(request.checkpoint)
-    task = read_run_config(chosen).task
-    if task not in PREDICTORS:
-        what = f"this run is of the kind '{task}', not one that predict takes: {', '.join(PREDICTORS)}"
+    config = read_run_config(chosen)
+    task = config.task
+    if task not in FORMATS:
+        what = f"this run is of the kind '{task}', not one that predict takes: {', '.join(FORMATS)}"
         help = "attnkit finetune makes one of it" if task == "mlm" else f"attnkit {TASKS[task].command} takes it"
         raise RunError(what, where=str(request.run), help=help)
     for path in request.files:
@@ -72,7 +65,8 @@ def open_predictor(request: PredictRequest, tell: Tell) -> OpenPredictor:
         tell(warning)
     opened = load_model(request.run, task, device=request.device, checkpoint=chosen.name)
     ready = replace(opened, model=pack(opened.model))
-    return OpenPredictor(PREDICTORS[task](ready, request, tell), request, task)
+    predictor: Predictor = load_symbol(str(task_spec(task, config.model_kind).predictor_path))(ready, request, tell)
+    return OpenPredictor(predictor, request, task)
 
 
 def choose_format(request: PredictRequest, task: str, path: Path) -> Format:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,6 @@ from attnkit.engine.checkpoint_metadata import read_labels
 from attnkit.engine.loading import LoadedModel
 from attnkit.engine.vocabularies import read_tokenizer
 from attnkit.errors import DataError, UsageError
-from attnkit.metrics.labels import confusion, label_scores
 from attnkit.metrics.probabilities import rounded
 from attnkit.tasks.finetuning.prediction import (
     WINDOW,
@@ -27,6 +26,7 @@ from attnkit.tasks.finetuning.prediction import (
     format_probabilities,
     in_batches,
     label_probabilities,
+    label_totals,
     line_ref,
     truncation_warning,
     unknown_labels,
@@ -137,21 +137,7 @@ class ClassifyPredictor:
 
     def totals(self) -> Totals:
         """Return accuracy, macro-averaged F1, and the scores of each label."""
-        n = len(self.expected)
-        if not n:
-            return Totals({"examples": 0}, "0 examples")
-        scores = label_scores(self.found, self.expected)
-        labels = list(dict.fromkeys([*self.classifier.labels, *sorted(set(self.expected))]))
-        taken = confusion(self.found, self.expected, labels)
-        plain = {
-            "examples": n,
-            "accuracy": scores.accuracy,
-            "macro_f1": scores.macro_f1,
-            "classes": {label: asdict(part) for label, part in taken.classes().items()},
-            "confusion": {"labels": labels, "counts": taken.counts.tolist()},
-        }
-        told = f"{n:,} examples, accuracy {scores.accuracy:.2f} %, macro F1 {scores.macro_f1:.2f} %"
-        return Totals(plain, told, confusion=taken)
+        return label_totals(self.found, self.expected, self.classifier.labels)
 
 
 _USUAL = "label", "text", "text2"

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar
 
 from attnkit.data.inference_batches import Batching, make_batches
-from attnkit.metrics.labels import Confusion
+from attnkit.metrics.labels import Confusion, confusion, label_scores
 from attnkit.metrics.probabilities import rounded
 from attnkit.text.lines import STDIN
 
@@ -113,6 +113,25 @@ def format_probabilities(labels: Sequence[str], row: Sequence[float]) -> str:
 def as_json(tree: dict[str, Any]) -> str:
     """Return a line of JSON."""
     return json.dumps(tree, ensure_ascii=False)
+
+
+def label_totals(found: Sequence[str], expected: Sequence[str], known: Sequence[str]) -> Totals:
+    """Return accuracy, macro-averaged F1 and the scores of each label; ``known`` are the labels of the model."""
+    n = len(expected)
+    if not n:
+        return Totals({"examples": 0}, "0 examples")
+    scores = label_scores(found, expected)
+    labels = list(dict.fromkeys([*known, *sorted(set(expected))]))
+    counted = confusion(found, expected, labels)
+    plain = {
+        "examples": n,
+        "accuracy": scores.accuracy,
+        "macro_f1": scores.macro_f1,
+        "classes": {label: asdict(part) for label, part in counted.classes().items()},
+        "confusion": {"labels": labels, "counts": counted.counts.tolist()},
+    }
+    headline = f"{n:,} examples, accuracy {scores.accuracy:.2f} %, macro F1 {scores.macro_f1:.2f} %"
+    return Totals(plain, headline, confusion=counted)
 
 
 def unknown_labels(unknown: dict[str, int]) -> list[str]:

@@ -12,18 +12,10 @@ from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.data.loader import Dataset
 from attnkit.data.prepared_dir import StatusEvent, WarningEvent, is_prepared
-from attnkit.engine.dry_run import RunEstimate, estimate
+from attnkit.engine.dry_run import estimate
 from attnkit.engine.model_card import ModelCardFields
-from attnkit.engine.task import (
-    Evaluation,
-    EvaluationCancelled,
-    LossFunction,
-    PrepareEvent,
-    Sample,
-    Stop,
-    Task,
-    VocabularySource,
-)
+from attnkit.engine.session import PrepareEvent, Sample
+from attnkit.engine.task import Evaluation, EvaluationCancelled, LossFunction, RunEstimate, Stop, Task, VocabularySource
 from attnkit.engine.validation import sample_indices
 from attnkit.engine.vocabularies import provided_tokenizer
 from attnkit.metrics.answers import AllScores, Version, answer_scores

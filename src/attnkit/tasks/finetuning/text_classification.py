@@ -19,14 +19,14 @@ from attnkit.data.loader import Dataset
 from attnkit.data.prepared_dir import is_prepared
 from attnkit.data.text_classification import TextBatch
 from attnkit.engine.checkpoint_metadata import read_labels
-from attnkit.engine.dry_run import SAMPLE, RunEstimate, estimate
+from attnkit.engine.dry_run import SAMPLE, estimate
 from attnkit.engine.model_card import ModelCardFields
+from attnkit.engine.session import PrepareEvent, Sample
 from attnkit.engine.task import (
     Evaluation,
     EvaluationCancelled,
     LossFunction,
-    PrepareEvent,
-    Sample,
+    RunEstimate,
     Stop,
     Task,
     VocabularySource,

@@ -14,18 +14,10 @@ from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.data.loader import Dataset
 from attnkit.data.prepared_dir import StatusEvent, is_prepared
 from attnkit.engine.checkpoint_metadata import read_labels
-from attnkit.engine.dry_run import SAMPLE, RunEstimate, estimate
+from attnkit.engine.dry_run import SAMPLE, estimate
 from attnkit.engine.model_card import ModelCardFields
-from attnkit.engine.task import (
-    Evaluation,
-    EvaluationCancelled,
-    LossFunction,
-    PrepareEvent,
-    Sample,
-    Stop,
-    Task,
-    VocabularySource,
-)
+from attnkit.engine.session import PrepareEvent, Sample
+from attnkit.engine.task import Evaluation, EvaluationCancelled, LossFunction, RunEstimate, Stop, Task, VocabularySource
 from attnkit.engine.validation import sample_indices
 from attnkit.engine.vocabularies import provided_tokenizer
 from attnkit.metrics.spans import span_scores

@@ -17,7 +17,8 @@ from torch import Tensor
 
 from attnkit.data.inference_batches import Batching, make_batches
 from attnkit.data.language_modeling import LanguageModelBatch
-from attnkit.engine.task import EvaluationCancelled, Sample, Stop, until_stopped
+from attnkit.engine.session import Sample
+from attnkit.engine.task import EvaluationCancelled, Stop, until_stopped
 from attnkit.engine.validation import sample_indices
 from attnkit.models.bert import Bert
 from attnkit.models.dropout import without_dropout

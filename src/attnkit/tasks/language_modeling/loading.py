@@ -1,4 +1,4 @@
-"""Which runs hold a language model, BERT or GPT, whatever was made of it. Knows no torch."""
+"""Which runs hold a language model, BERT or GPT, fine-tuned or not. Torch-free."""
 
 from __future__ import annotations
 
@@ -7,22 +7,16 @@ from pathlib import Path
 from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.engine.checkpoint_metadata import read_tree
-from attnkit.engine.registry import TASKS
-from attnkit.models.language_config import LanguageConfig
 
-
-def _reads(name: str) -> bool:
-    model = TASKS[name].config.model_fields["model"].annotation
-    return isinstance(model, type) and issubclass(model, LanguageConfig)
-
-
-LANGUAGES = tuple(filter(_reads, TASKS))
-"""The kinds of runs whose model reads text as BERT and GPT do."""
+LANGUAGE_MODELS = ("bert", "gpt")
+LANGUAGE_TASKS = ("mlm", "clm", "text-classification", "token-classification", "question-answering")
+"""Tasks whose runs may hold one of ``LANGUAGE_MODELS``."""
 
 
 def holds_language(checkpoint: Checkpoint) -> bool:
-    """Return whether a checkpoint is of one of ``LANGUAGES``. Raises ``RunError`` for a damaged one."""
-    return read_tree(checkpoint).get("task") in LANGUAGES
+    """Return whether a checkpoint has BERT or GPT inside. Raises ``RunError`` for a damaged one."""
+    model = read_tree(checkpoint).get("model")
+    return isinstance(model, dict) and model.get("kind") in LANGUAGE_MODELS
 
 
 def is_language(path: Path) -> bool:

@@ -15,18 +15,18 @@ from attnkit.models.han_config import HAN_SIZES, HanConfig
 EPOCHS = {"tiny": 30.0, "small": 15.0, "base": 10.0, "big": 5.0}
 
 
-class ClassifyConfig(RunConfig, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
+class HanClassificationConfig(RunConfig, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
     """Everything that decides a document classifier's run."""
 
-    task: Literal["classify"] = "classify"
-    """What kind of job this is."""
+    task: Literal["text-classification"] = "text-classification"
+    """The task."""
     data: DocumentsConfig
     """Documents and their labels."""
     model: HanConfig
     """The architecture."""
 
     @model_validator(mode="after")
-    def _lengths_fit_the_positions(self) -> ClassifyConfig:
+    def _lengths_fit_the_positions(self) -> HanClassificationConfig:
         needs = {
             f"sentences of data.max_length={self.data.max_length} tokens": self.data.max_length,
             f"documents of data.max_sentences={self.data.max_sentences} sentences": self.data.max_sentences,
@@ -44,12 +44,12 @@ class ClassifyConfig(RunConfig, frozen=True, extra="forbid", strict=True, use_at
         return ("loss", "accuracy", "macro_f1")
 
 
-def classify_kind(given: Mapping[str, Any]) -> str:
+def han_kind(given: Mapping[str, Any]) -> str:
     """Return the kind of model where nobody said it."""
     return "han"
 
 
-def classify_preset(name: str, kind: str) -> dict[str, Any]:
+def han_preset(name: str, kind: str) -> dict[str, Any]:
     """Return the configuration tree of a preset: words as they are, in lower case, and few epochs."""
     scale = SCALES[name]
     return {

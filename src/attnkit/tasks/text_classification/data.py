@@ -28,7 +28,7 @@ from attnkit.data.prepared_dir import (
 from attnkit.errors import DataError
 from attnkit.io import atomic
 from attnkit.io.safe_read import read_regular_file
-from attnkit.tasks.text_classification.config import ClassifyConfig
+from attnkit.tasks.text_classification.config import HanClassificationConfig
 from attnkit.text.documents import read_labeled, space_words, split_sentences
 from attnkit.text.tokenizer import Tokenizer
 from attnkit.text.tokenizer import load as load_tokenizer
@@ -131,7 +131,7 @@ def _read(paths: Sequence[Path]) -> Iterator[Labeled]:
 
 
 def build_documents(
-    config: ClassifyConfig, folder: Path, given: Tokenizer | None, origin: str | None, labels: Labels | None
+    config: HanClassificationConfig, folder: Path, given: Tokenizer | None, origin: str | None, labels: Labels | None
 ) -> Iterator[StatusEvent]:
     """Encode the documents into RUN/data; ``labels`` are those of the weights that the run begins with."""
     with atomic.atomic_dir(folder) as temporary:
@@ -158,7 +158,7 @@ def build_documents(
         write_index(temporary, [*corpus.paths, *corpus.valid_paths], origin, counts)
 
 
-def _sentences(corpus: LabeledDocuments, config: ClassifyConfig) -> Iterator[str]:
+def _sentences(corpus: LabeledDocuments, config: HanClassificationConfig) -> Iterator[str]:
     spaced = config.vocabulary.kind == "word"
     for document, _ in corpus.documents():
         yield from (space_words(part) if spaced else part for part in split_sentences(document))
@@ -179,7 +179,7 @@ def _write(folder: Path, documents: Iterator[Labeled], reader: DocumentEncoder, 
     return n
 
 
-def open_documents(config: ClassifyConfig, folder: Path) -> PreparedDocuments:
+def open_documents(config: HanClassificationConfig, folder: Path) -> PreparedDocuments:
     """Open what ``build_documents`` made. Raises ``RunError`` naming what is damaged."""
     with open_prepared_dir(folder) as index:
         texts = read_lines(folder / "valid.txt")

@@ -1,9 +1,9 @@
-"""Labels of documents from files, by a trained classifier: a label for each line, and how many are right."""
+"""Labels of documents by a hierarchical attention network, with the weights of their words and sentences."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,167 +11,137 @@ from typing import Any
 import torch
 
 from attnkit.data.documents import Sentences, batch_of
-from attnkit.data.inference_batches import Batching, make_batches
 from attnkit.engine.checkpoint_metadata import read_labels
-from attnkit.engine.loading import LoadedModel, load_model
+from attnkit.engine.loading import LoadedModel
 from attnkit.engine.vocabularies import read_tokenizer
-from attnkit.errors import DataError
-from attnkit.metrics.labels import LabelScores, label_scores
-from attnkit.runtime.devices import set_threads
+from attnkit.errors import UsageError
+from attnkit.metrics.probabilities import rounded
+from attnkit.tasks.finetuning.prediction import (
+    WINDOW,
+    Format,
+    PredictRequest,
+    Tell,
+    Totals,
+    as_json,
+    format_probabilities,
+    in_batches,
+    label_probabilities,
+    label_totals,
+    unknown_labels,
+)
 from attnkit.tasks.text_classification.data import DocumentEncoder
 from attnkit.text.documents import read_labeled
 from attnkit.text.line_stream import encoding_warnings, flush_interval, line_batches
 from attnkit.text.lines import LineReader
 
-_WINDOW, _BATCH_TOKENS = 1024, 16384
-
-
-@dataclass(frozen=True)
-class ClassifyRequest:
-    """What ``attnkit classify`` is asked to do."""
-
-    run: Path
-    files: list[Path]
-    """Documents, one a line; ``-`` for standard input."""
-    labeled: bool = False
-    """Each line is a document, a tab, its label: count how many are found."""
-    device: str = "auto"
-    threads: int | None = None
-    checkpoint: str | None = None
-    strict: bool = False
-    """Refuse bytes that are not UTF-8 instead of putting U+FFFD in their place."""
-
 
 @dataclass(frozen=True)
 class DocumentPrediction:
-    """A document with the label found, and what the model looked at."""
+    """The prediction for a document, with its attention weights."""
 
     label: str
-    probabilities: dict[str, float]
+    probabilities: list[float]
+    """One per label of the model, in their order."""
     sentences: list[list[str]]
-    """The tokens of each sentence that was read; none of a blank document."""
+    """The tokens of each encoded sentence; none of a blank document."""
     word_weights: list[list[float]]
-    """For each sentence a weight for each token; they sum to 1 unless the model's distribution is sigmoid or local."""
+    """For each sentence one weight per token; they sum to 1 unless the model's distribution is sigmoid or local."""
     sentence_weights: list[float]
     """They sum to 1, with the same exceptions."""
-
-    def to_json(self) -> str:
-        """Return a line of JSON."""
-        return json.dumps(vars(self), ensure_ascii=False)
-
-
-@dataclass
-class LabelCounts:
-    """The labels found and expected so far, where they are known."""
-
-    found: list[str] = field(default_factory=list)
-    expected: list[str] = field(default_factory=list)
-
-    def scores(self) -> LabelScores:
-        """Return accuracy and macro-averaged F1, 0 of no documents."""
-        return label_scores(self.found, self.expected) if self.expected else LabelScores(0.0, 0.0)
-
-    def as_dictionary(self) -> dict[str, Any]:
-        """Return the totals as plain data for ``--json``."""
-        scores = self.scores()
-        return {"documents": len(self.expected), "accuracy": scores.accuracy, "macro_f1": scores.macro_f1}
-
-    def __str__(self) -> str:
-        scores = self.scores()
-        n = f"{len(self.expected):,} documents"
-        return f"{n}, accuracy {scores.accuracy:.2f} %, macro F1 {scores.macro_f1:.2f} %"
 
 
 class Classifier:
     """Documents in, labels out. A result depends on its own document alone."""
 
-    def __init__(self, opened: LoadedModel) -> None:
+    def __init__(self, opened: LoadedModel, batch_tokens: int = 16384) -> None:
         self.opened = opened
         self.labels = read_labels(opened.checkpoint).labels
         self.reader = DocumentEncoder(read_tokenizer(opened.checkpoint), opened.config.data)
+        self._batch_tokens = batch_tokens
 
     def classify(self, documents: Sequence[str]) -> list[DocumentPrediction]:
-        """Return the label of each document, with the weights of words and sentences."""
-        return self.label(self.reader.encode(documents))
+        """Return the prediction for each document."""
+        return self.classify_encoded(self.reader.encode(documents))
 
     def complaints(self) -> list[str]:
-        """Return what of the documents so far was not read, in words."""
+        """Return warnings on documents that were truncated so far."""
         n, most = self.reader.n_cut, self.reader.data.max_sentences
-        said = f"{n:,} document{'s have' if n > 1 else ' has'} more than {most:,} sentences; the rest was not read"
-        return [said] if n else []
+        text = f"{n:,} document{'s have' if n > 1 else ' has'} more than {most:,} sentences; the rest was not read"
+        return [text] if n else []
 
-    def label(self, encoded: Sequence[Sentences]) -> list[DocumentPrediction]:
+    def classify_encoded(self, encoded: Sequence[Sentences]) -> list[DocumentPrediction]:
         """Return the same for documents as the reader encodes them."""
         sizes = [sum(len(ids) + 1 for ids in sentences) for sentences in encoded]
-        found: list[DocumentPrediction | None] = [None] * len(encoded)
-        for batch in make_batches(sizes, Batching(_BATCH_TOKENS, "tokens")):
-            for i, labeled in zip(batch, self._batch([encoded[i] for i in batch]), strict=True):
-                found[i] = labeled
-        return [labeled for labeled in found if labeled is not None]
+        return in_batches(sizes, self._batch_tokens, lambda batch: self._batch([encoded[i] for i in batch]))
 
     def _batch(self, documents: Sequence[Sentences]) -> Iterator[DocumentPrediction]:
         model, inputs = self.opened.model, batch_of(documents).to(self.opened.device).inputs
         with torch.inference_mode():
-            features, of_all_words, of_all_sentences = model.forward_with_weights(*inputs)
-            probabilities = model.output(features).float().softmax(-1).tolist()
-            words, sentences = of_all_words.tolist(), of_all_sentences.tolist()
-        pieces = self.reader.tokenizer.tokens
-        for row, document, of_words, of_sentences in zip(probabilities, documents, words, sentences, strict=True):
+            features, word_weights, sentence_weights = model.forward_with_weights(*inputs)
+            probabilities = model.output(features).float().softmax(-1).tolist()  # (B, labels)
+        tokens = self.reader.tokenizer.tokens
+        rows = zip(probabilities, documents, word_weights.tolist(), sentence_weights.tolist(), strict=True)
+        for row, document, of_words, of_sentences in rows:
             yield DocumentPrediction(
                 label=self.labels[max(range(len(row)), key=row.__getitem__)],
-                probabilities=dict(zip(self.labels, row, strict=True)),
-                sentences=[pieces(ids) for ids in document],
+                probabilities=row,
+                sentences=[tokens(ids) for ids in document],
                 word_weights=[weights[: len(ids)] for ids, weights in zip(document, of_words, strict=False)],
                 sentence_weights=of_sentences[: len(document)],
             )
 
 
-def classify_stream(
-    request: ClassifyRequest, tally: LabelCounts, tell: Callable[[str], None]
-) -> Iterator[list[DocumentPrediction]]:
-    """Yield the labels in groups as they are ready; ``tell`` takes warnings, ``tally`` keeps what was expected.
+@dataclass
+class HanPredictor:
+    """``attnkit predict`` for documents; satisfies ``prediction.Predictor``."""
 
-    Raises:
-        RunError: the run is no classifier's.
-        DataError: with ``labeled``, a line without a label, or a label that the model does not know.
-    """
-    set_threads(request.threads)
-    opened = load_model(request.run, "classify", device=request.device, checkpoint=request.checkpoint)
-    for warning in opened.warnings:
-        tell(warning)
-    classifier = Classifier(opened)
-    for path in request.files:
-        yield from _labeled(classifier, path, tally) if request.labeled else _plain(classifier, path, request, tell)
-    for message in classifier.complaints():
-        tell(message)
+    opened: LoadedModel
+    request: PredictRequest
+    tell: Tell
+    found: list[str] = field(default_factory=list)
+    """Predicted labels, where the gold ones are known."""
+    expected: list[str] = field(default_factory=list)
 
+    def __post_init__(self) -> None:
+        self.classifier = Classifier(self.opened, self.request.batch_tokens)
+        if self.request.format == "pairs":
+            raise UsageError("this model reads single documents", where="--format", help="use lines or table")
 
-def _plain(
-    classifier: Classifier, path: Path, request: ClassifyRequest, tell: Callable[[str], None]
-) -> Iterator[list[DocumentPrediction]]:
-    lines = LineReader(path, on_bad="refuse" if request.strict else "replace")
-    for window in line_batches(lines, _WINDOW, flush_interval(path)):
-        yield classifier.classify(window)
-    for message in encoding_warnings(lines.counts, path):
-        tell(message)
+    def lines(self, path: Path, format: Format) -> Iterator[list[str]]:
+        """Yield one line per document; a table has lines of document, tab, label, as in training."""
+        if format == "table":
+            for window in line_batches(read_labeled(path), WINDOW, flush_interval(path), lambda row: len(row[0])):
+                yield self._format([text for text, _ in window], [label for _, label in window])
+            return
+        lines = LineReader(path, on_bad="refuse" if self.request.strict else "replace")
+        for texts in line_batches(lines, WINDOW, flush_interval(path)):
+            yield self._format(texts, [None] * len(texts))
+        for message in encoding_warnings(lines.counts, path):
+            self.tell(message)
 
+    def _format(self, documents: Sequence[str], gold: Sequence[str | None]) -> list[str]:
+        predictions = self.classifier.classify(documents)
+        return [self._line(one, expected) for one, expected in zip(predictions, gold, strict=True)]
 
-def _labeled(classifier: Classifier, path: Path, tally: LabelCounts) -> Iterator[list[DocumentPrediction]]:
-    known, pairs = set(classifier.labels), list[tuple[str, str]]()
+    def _line(self, one: DocumentPrediction, expected: str | None) -> str:
+        labels, probability = self.classifier.labels, max(one.probabilities)
+        if self.request.gold and expected is not None:
+            self.found.append(one.label)
+            self.expected.append(expected)
+        if not self.request.as_json:
+            shown = f"{one.label}\t{probability:.4f}"
+            return format_probabilities(labels, one.probabilities) if self.request.every else shown
+        tree: dict[str, Any] = {"label": one.label, "probability": rounded(probability)}
+        tree |= {"expected": expected} if self.request.gold else {}
+        tree |= {"all": label_probabilities(labels, one.probabilities)} if self.request.every else {}
+        weights = {"word_weights": one.word_weights, "sentence_weights": one.sentence_weights}
+        return as_json({**tree, "sentences": one.sentences, **weights})
 
-    def flush() -> list[DocumentPrediction]:
-        found = classifier.classify([document for document, _ in pairs])
-        tally.found += [labeled.label for labeled in found]
-        tally.expected += [label for _, label in pairs]
-        pairs.clear()
-        return found
+    def complaints(self) -> list[str]:
+        """Return warnings on truncated documents and on gold labels that the model does not know."""
+        known = set(self.classifier.labels)
+        return self.classifier.complaints() + unknown_labels(Counter(x for x in self.expected if x not in known))
 
-    for number, (document, label) in enumerate(read_labeled(path), 1):
-        if label not in known:
-            help = f"it knows {', '.join(classifier.labels[:10])}"
-            raise DataError(f"the model does not know the label '{label}'", where=f"{path}:{number}", help=help)
-        pairs.append((document, label))
-        if len(pairs) == _WINDOW:
-            yield flush()
-    if pairs:
-        yield flush()
+    def totals(self) -> Totals:
+        """Return accuracy, macro-averaged F1, and the scores of each label."""
+        return label_totals(self.found, self.expected, self.classifier.labels)

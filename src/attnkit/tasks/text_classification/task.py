@@ -18,14 +18,14 @@ from attnkit.data.inference_batches import Batching, make_batches
 from attnkit.data.loader import Dataset
 from attnkit.data.prepared_dir import is_prepared
 from attnkit.engine.checkpoint_metadata import read_labels
-from attnkit.engine.dry_run import SAMPLE, RunEstimate, estimate
+from attnkit.engine.dry_run import SAMPLE, estimate
 from attnkit.engine.model_card import ModelCardFields
+from attnkit.engine.session import PrepareEvent, Sample
 from attnkit.engine.task import (
     Evaluation,
     EvaluationCancelled,
     LossFunction,
-    PrepareEvent,
-    Sample,
+    RunEstimate,
     Stop,
     Task,
     VocabularySource,
@@ -36,7 +36,7 @@ from attnkit.engine.vocabularies import provided_tokenizer, read_tokenizer
 from attnkit.metrics.labels import label_scores
 from attnkit.models.dropout import without_dropout
 from attnkit.models.han import HierarchicalAttentionNetwork
-from attnkit.tasks.text_classification.config import ClassifyConfig
+from attnkit.tasks.text_classification.config import HanClassificationConfig
 from attnkit.tasks.text_classification.data import DocumentEncoder, PreparedDocuments, build_documents, open_documents
 from attnkit.text.documents import read_labeled, space_words, split_sentences
 from attnkit.text.lines import count_lines
@@ -98,11 +98,11 @@ def _sizes(checkpoint: Checkpoint) -> tuple[int, int]:
     return read_tokenizer(checkpoint).vocab_size, len(read_labels(checkpoint).labels)
 
 
-class HanTask(Task[ClassifyConfig, PreparedDocuments, HierarchicalAttentionNetwork]):
+class HanTask(Task[HanClassificationConfig, PreparedDocuments, HierarchicalAttentionNetwork]):
     """Document classification by a hierarchical attention network."""
 
     def prepare(
-        self, config: ClassifyConfig, folder: Path, vocabulary_source: VocabularySource, origin: str | None
+        self, config: HanClassificationConfig, folder: Path, vocabulary_source: VocabularySource, origin: str | None
     ) -> Iterator[PrepareEvent]:
         if is_prepared(folder, [*config.data.files, *(config.data.valid_files or ())], origin):
             return
@@ -110,33 +110,35 @@ class HanTask(Task[ClassifyConfig, PreparedDocuments, HierarchicalAttentionNetwo
         labels = None if source is None else read_labels(source)
         yield from build_documents(config, folder, provided_tokenizer(config, source), origin, labels)
 
-    def load_data(self, config: ClassifyConfig, folder: Path) -> PreparedDocuments:
+    def load_data(self, config: HanClassificationConfig, folder: Path) -> PreparedDocuments:
         return open_documents(config, folder)
 
-    def build_model(self, config: ClassifyConfig, data: PreparedDocuments) -> HierarchicalAttentionNetwork:
+    def build_model(self, config: HanClassificationConfig, data: PreparedDocuments) -> HierarchicalAttentionNetwork:
         return HierarchicalAttentionNetwork(config.model, data.tokenizer.vocab_size, len(data.labels.labels))
 
     def evaluation(
-        self, config: ClassifyConfig, data: PreparedDocuments, device: torch.device, stop: Stop | None
+        self, config: HanClassificationConfig, data: PreparedDocuments, device: torch.device, stop: Stop | None
     ) -> Evaluation:
         return DocumentsEvaluation(data, device, config.evaluation.n_samples, stop)
 
-    def model_for_checkpoint(self, checkpoint: Checkpoint, config: ClassifyConfig) -> HierarchicalAttentionNetwork:
+    def model_for_checkpoint(
+        self, checkpoint: Checkpoint, config: HanClassificationConfig
+    ) -> HierarchicalAttentionNetwork:
         self.check_compatible(checkpoint, config)
         return HierarchicalAttentionNetwork(config.model, *_sizes(checkpoint))
 
-    def check_compatible(self, checkpoint: Checkpoint, config: ClassifyConfig) -> None:
+    def check_compatible(self, checkpoint: Checkpoint, config: HanClassificationConfig) -> None:
         check_min_parameters(checkpoint, config.model.min_parameters(*_sizes(checkpoint)))
 
-    def model_card(self, config: ClassifyConfig, name: str) -> ModelCardFields:
+    def model_card(self, config: HanClassificationConfig, name: str) -> ModelCardFields:
         return ModelCardFields(
             what=f"A document classifier ({config.model.kind})",
             data=[f"`{path}`" for path in config.data.files],
             scored="; accuracy and macro-averaged F1 in percent.",
-            use=f"attnkit classify {name} documents.txt",
+            use=f"attnkit predict {name} documents.txt",
         )
 
-    def dry_run(self, config: ClassifyConfig, init_from: Path | None = None) -> RunEstimate:
+    def dry_run(self, config: HanClassificationConfig, init_from: Path | None = None) -> RunEstimate:
         source = None if init_from is None else RunFolder(init_from).checkpoint()[0]
         paths = [Path(name) for name in config.data.files]
         samples = [list(islice(read_labeled(path), SAMPLE)) for path in paths]
@@ -165,7 +167,11 @@ class HanTask(Task[ClassifyConfig, PreparedDocuments, HierarchicalAttentionNetwo
         return data.train
 
     def loss(
-        self, config: ClassifyConfig, model: HierarchicalAttentionNetwork, data: PreparedDocuments, device: torch.device
+        self,
+        config: HanClassificationConfig,
+        model: HierarchicalAttentionNetwork,
+        data: PreparedDocuments,
+        device: torch.device,
     ) -> LossFunction:
         return documents_loss(model, device, config.optimization.label_smoothing)
 

@@ -6,7 +6,8 @@ from itertools import islice
 from pathlib import Path
 
 from attnkit.checkpoints.run_folder import RunFolder
-from attnkit.engine.dry_run import SAMPLE, RunEstimate, estimate
+from attnkit.engine.dry_run import SAMPLE, estimate
+from attnkit.engine.task import RunEstimate
 from attnkit.engine.vocabularies import Vocabularies
 from attnkit.models.build import build_model
 from attnkit.tasks.translation.bert_encoder import refuse_misfit

@@ -10,10 +10,10 @@ import torch
 
 from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.data.loader import Dataset, Sampler
-from attnkit.engine.dry_run import RunEstimate
 from attnkit.engine.model_card import ModelCardFields
 from attnkit.engine.seq2seq_loss import seq2seq_loss
-from attnkit.engine.task import Evaluation, LossFunction, PrepareEvent, Stop, Task, VocabularySource
+from attnkit.engine.session import PrepareEvent
+from attnkit.engine.task import Evaluation, LossFunction, RunEstimate, Stop, Task, VocabularySource
 from attnkit.engine.trainer import (
     Event,
     TrainingFinished,

@@ -1,13 +1,16 @@
-"""The configuration of a run of word vectors, and what its method chooses. Knows no torch."""
+"""The configuration of a run of word vectors, the defaults of its methods, and the counters that it saves."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, model_validator
 
+from attnkit.config import Layer
 from attnkit.data.words_config import WordsConfig
+from attnkit.runtime.processes import usable_cpus
+from attnkit.training.config import CheckpointConfig, LimitsConfig
 
 Method = Literal["skip-gram", "cbow", "glove"]
 Context = Literal["mean", "sum", "concat"]
@@ -102,6 +105,31 @@ class Word2VecConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_at
     """Minutes after which a checkpoint is due; 0 saves as often as possible."""
 
     @property
+    def model_kind(self) -> str:
+        """The method, in the place of a kind of model."""
+        return self.method
+
+    @property
+    def limits(self) -> LimitsConfig:
+        """When training ends."""
+        return LimitsConfig(max_epochs=float(self.epochs))
+
+    @property
+    def checkpoints(self) -> CheckpointConfig:
+        """The newest checkpoint is kept, and one to fall back on."""
+        return CheckpointConfig(keep_last=2, keep_best=0)
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Word vectors have no development set."""
+        return ()
+
+    @property
+    def resumable_keys(self) -> tuple[str, ...]:
+        """Keys that a resumed run may have changed."""
+        return ("save_every",) if self.deterministic else ("save_every", "threads")
+
+    @property
     def needs_torch(self) -> bool:
         """Whether what was chosen has no compiled loop."""
         return self.device == "cuda" or self.loss == "full" or self.context == "concat"
@@ -139,18 +167,61 @@ _MEANING = {
     "deterministic": "a GPU adds up in no fixed order; leave one of the two out",
 }
 
-RESUMABLE_KEYS = ("save_every",)
-"""Keys that a resumed run may have changed; without ``deterministic`` also ``threads``."""
+Count = Annotated[int, Field(ge=0, le=2**53)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
-def chosen(method: object, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a method chooses where nobody else does; nothing for one that does not exist.
+class LossSums(BaseModel, extra="forbid", strict=True, use_attribute_docstrings=True):
+    """Sums over the chunks since the last record of the log."""
 
-    With negative sampling the rates did best in ``benchmarks/word2vec.py``, on 15 million words; the others are
-    word2vec's own.
+    loss: Finite = 0.0
+    terms: Count = 0
+    words: Count = 0
+
+
+class Counters(BaseModel, extra="forbid", strict=True, use_attribute_docstrings=True):
+    """The state of a run besides its matrices."""
+
+    step: Count = 0
+    """Chunks done, of all epochs."""
+    n_steps: Count = 0
+    """Chunks of all epochs."""
+    trained: Count = 0
+    """Words trained on, without those that subsampling left out."""
+    raw: Count = 0
+    """Words of the text."""
+    minutes: Finite = Field(default=0.0, ge=0)
+    """Wall time of training."""
+    loss: Finite | None = None
+    """Mean of the last record of the log."""
+    finished: Literal["epochs", "stopped"] | None = None
+    """Why training ended."""
+    pending: LossSums = LossSums()
+
+    @model_validator(mode="after")
+    def _steps_fit(self) -> Counters:
+        if self.step > self.n_steps or (self.finished == "epochs" and self.step < self.n_steps):
+            raise ValueError(f"step {self.step} of {self.n_steps} is impossible")
+        return self
+
+
+def method_of(given: Mapping[str, Any]) -> str:
+    """Return the method of settings, the default if they name none."""
+    return str(given.get("method", "skip-gram"))
+
+
+def defaults(given: Mapping[str, Any]) -> list[Layer]:
+    """Return the layers below all settings: the number of threads, and the choices of the method.
+
+    With negative sampling the learning rates are those that did best in ``benchmarks/word2vec.py``, on 15 million
+    words; the others are word2vec's own.
     """
+    method = method_of(given)
+    chosen: dict[str, Any] = {}
     if method == "glove":
-        return {"alpha": 0.05, "epochs": 25, "window": 15}
-    measured = given.get("loss", "negative") == "negative" and given.get("context", "mean") == "mean"
-    rates = {"skip-gram": 0.05, "cbow": 0.075} if measured else {"skip-gram": 0.025, "cbow": 0.05}
-    return {"alpha": rates[method]} if isinstance(method, str) and method in rates else {}
+        chosen = {"alpha": 0.05, "epochs": 25, "window": 15}
+    elif method in ("skip-gram", "cbow"):
+        measured = given.get("loss", "negative") == "negative" and given.get("context", "mean") == "mean"
+        rates = {"skip-gram": 0.05, "cbow": 0.075} if measured else {"skip-gram": 0.025, "cbow": 0.05}
+        chosen = {"alpha": rates[method]}
+    return [Layer("the processors", {"threads": usable_cpus()}), Layer(f"method {method}", chosen)]

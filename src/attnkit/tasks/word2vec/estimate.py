@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from math import log2
 from pathlib import Path
 
+from attnkit.engine.vocabularies import open_tokenizer
 from attnkit.protocols import UNK_ID
 from attnkit.runtime.processes import usable_cpus
 from attnkit.tasks.word2vec.config import Word2VecConfig
-from attnkit.tasks.word2vec.initial import refuse_unfit
+from attnkit.tasks.word2vec.initial import check_init_vectors
 from attnkit.tasks.word2vec.matrices import shapes
-from attnkit.tasks.word2vec.text import open_tokenizer
-from attnkit.tasks.word2vec.workload import copies, refuse_few, refuse_unavailable
+from attnkit.tasks.word2vec.workload import check_available, check_vocabulary_size, copies
 from attnkit.text.file_head import read_head
 from attnkit.text.lines import only_once
 from attnkit.text.tokenizer import Tokenizer
@@ -60,14 +60,14 @@ def estimate(config: Word2VecConfig) -> Estimate | None:
     Raises:
         UsageError: what the run would refuse to begin with.
     """
-    refuse_unavailable(config)
-    refuse_unfit(config)
+    check_available(config)
+    check_init_vectors(config)
     paths = [Path(name) for name in config.data.files]
     if any(map(only_once, paths)):
         return None
     n_raw, n_words, share = _count(config, paths)
     if share == 1 and n_words:
-        refuse_few(config, n_words)
+        check_vocabulary_size(config, n_words)
     memory, disk = _sizes(config, n_raw, n_words)
     return Estimate(n_raw, n_words, memory, disk, _seconds(config, n_raw, n_words), share)
 

@@ -11,18 +11,22 @@ from typing import Any
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.config import validate
 from attnkit.data.words import Encoded, encode_words
+from attnkit.distributed.process_group import ProcessGroup
+from attnkit.engine.checkpoint_metadata import read_run_config, read_state
+from attnkit.engine.checkpointing import RunWriter
+from attnkit.engine.resolve import resolve
+from attnkit.engine.session import TrainRequest
+from attnkit.engine.vocabularies import open_tokenizer
 from attnkit.errors import UsageError
 from attnkit.tasks.word2vec import matrices as mats
-from attnkit.tasks.word2vec.checkpoint import State, read_config, read_state, read_words
-from attnkit.tasks.word2vec.config import Word2VecConfig, WordTextConfig
-from attnkit.tasks.word2vec.initial import begin_from
-from attnkit.tasks.word2vec.resolve import resolve
-from attnkit.tasks.word2vec.run_writer import Word2VecRunWriter
+from attnkit.tasks.word2vec.config import Counters, Word2VecConfig, WordTextConfig
+from attnkit.tasks.word2vec.initial import init_matrices
+from attnkit.tasks.word2vec.loop import train_slices
 from attnkit.tasks.word2vec.sentences import Sentences, count_words, encode_sentences, refuse_once
-from attnkit.tasks.word2vec.text import open_tokenizer
-from attnkit.tasks.word2vec.trainer import train_slices
+from attnkit.tasks.word2vec.session import Word2VecSession
 from attnkit.tasks.word2vec.vectors import Vectors
-from attnkit.tasks.word2vec.workload import build_workload, refuse_unavailable
+from attnkit.tasks.word2vec.workload import build_workload, check_available
+from attnkit.text.word_vocabulary import FILE as WORDS
 from attnkit.text.word_vocabulary import WordVocabulary
 
 IN_MEMORY = "(sentences)"
@@ -107,9 +111,9 @@ class Word2Vec:
             "dynamic_window": bool(shrink_windows),
             "data.files": [IN_MEMORY],
         }
-        self.config: Word2VecConfig = resolve({**given, **(settings or {})}).config
+        self.config: Word2VecConfig = resolve({"task": "word2vec", **given, **(settings or {})}).config
         self.words: WordVocabulary | None = None
-        self.state = State()
+        self.state = Counters()
         self.corpus_count = self.corpus_total_words = 0
         """Sentences and words that were counted; of a file that was trained on, lines with a word that has a vector."""
         self._matrices: mats.Matrices = {}
@@ -172,11 +176,13 @@ class Word2Vec:
             raise _untrained()
         if RunFolder(Path(path)).exists() and not overwrite:
             raise UsageError(f"there is a run in {path}", help="choose another name, or overwrite=True")
-        with Word2VecRunWriter(Path(path), self.config, overwrite, stops=False) as keeper:
-            keeper.words = words.to_bytes()
-            shapes = mats.shapes(self.config, len(words))
-            keeper.save(self._matrices, shapes, self.state.model_copy(update={"finished": True}))
-            keeper.finish()
+        request = TrainRequest(self.config, Path(path), overwrite)
+        session = Word2VecSession(request)
+        session.adopt(words, self._matrices, self.state)
+        with RunWriter(request, session, ProcessGroup()) as writer:
+            writer.restore("", {WORDS: words.to_bytes()})
+            writer.save()
+            writer.finish()
 
     @classmethod
     def load(cls, path: str | Path) -> Word2Vec:
@@ -185,9 +191,10 @@ class Word2Vec:
         for text in found:
             warnings.warn(text, stacklevel=2)
         model = cls()
-        model.config, model.words = read_config(checkpoint), read_words(checkpoint)
+        model.config, model.words = read_run_config(checkpoint, "word2vec"), mats.read_words(checkpoint)
         shapes = mats.shapes(model.config, len(model.words))
-        model._matrices, model.state = mats.empty(shapes), read_state(checkpoint)
+        model._matrices = mats.empty(shapes)
+        model.state = Counters.model_validate(read_state(checkpoint)["counters"])
         mats.fill(model._matrices, shapes, checkpoint)
         return model
 
@@ -199,7 +206,7 @@ class Word2Vec:
         matrices: mats.Matrices,
     ) -> Word2Vec:
         """Train matrices on; where they are empty, such as begin anew."""
-        refuse_unavailable(config)
+        check_available(config)
         with TemporaryDirectory(prefix="attnkit-") as folder:
             encoded = _encoded(Path(folder) / "words", sentences, words, config)
             for text in encoded.warnings:
@@ -208,12 +215,12 @@ class Word2Vec:
             if not matrices:
                 matrices = mats.empty(work.shapes)
                 work.begin(matrices)
-                for _ in begin_from(config, encoded.words, matrices):
+                for _ in init_matrices(config, encoded.words, matrices):
                     pass
             n_steps = config.epochs * work.n_pieces
-            state = State(n_steps=n_steps, raw=encoded.n_raw, fingerprint=encoded.store.fingerprint)
+            state = Counters(n_steps=n_steps, raw=encoded.n_raw)
             for progress in train_slices(config, work, matrices, state, lambda: False):
-                state = progress.state
+                state = progress.counters
         self.corpus_count, self.corpus_total_words = len(encoded.store), encoded.n_raw
         self.config, self.words, self.state, self._matrices, self._wv = config, encoded.words, state, matrices, None
         return self

@@ -10,18 +10,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnkit.checkpoints.run_folder import RunFolder
+from attnkit.engine.checkpoint_metadata import read_run_config
 from attnkit.errors import UsageError
 from attnkit.formats.word_vectors.table import Rows, finite_rows_at
-from attnkit.tasks.word2vec.checkpoint import read_config, read_words
 from attnkit.tasks.word2vec.config import Word2VecConfig
 from attnkit.tasks.word2vec.load_vectors import width_at
-from attnkit.tasks.word2vec.matrices import INPUTS, OUTPUTS, Floats, Matrices, read, shapes, wanted
+from attnkit.tasks.word2vec.matrices import INPUTS, OUTPUTS, Floats, Matrices, read, read_words, shapes, wanted
 from attnkit.text.word_vocabulary import WordVocabulary
 
 _BLOCK = 1 << 12  # words
 
 
-def begin_from(config: Word2VecConfig, words: WordVocabulary, matrices: Matrices) -> Iterator[str]:
+def init_matrices(config: Word2VecConfig, words: WordVocabulary, matrices: Matrices) -> Iterator[str]:
     """Put other vectors in the place of drawn ones, as ``init_from`` says; yield how many words they cover.
 
     Raises:
@@ -60,14 +60,14 @@ def _halved(rows: Floats, inputs: Floats, outputs: Floats, places: NDArray[np.in
     return rows - outputs[places, :width]
 
 
-def refuse_unfit(config: Word2VecConfig) -> None:
+def check_init_vectors(config: Word2VecConfig) -> None:
     """Refuse vectors that a run cannot begin with; asked before any text is read, and they are not read either.
 
     Raises:
         UsageError: there are none, or they have another width.
     """
     if config.init_from is not None:
-        _refuse_width(config, width_at(Path(config.init_from)))
+        _check_width(config, width_at(Path(config.init_from)))
 
 
 @dataclass(frozen=True)
@@ -89,8 +89,8 @@ def _of_run(config: Word2VecConfig, path: Path) -> _Given | None:
     if not path.is_dir() or not folder.exists():
         return None
     checkpoint = folder.checkpoint()[0]
-    other, words = read_config(checkpoint), read_words(checkpoint)
-    _refuse_width(config, other.dim)
+    other, words = read_run_config(checkpoint, "word2vec"), read_words(checkpoint)
+    _check_width(config, other.dim)
     if other.subwords is not None and other.subwords != config.subwords:
         return None  # what it composes of them is another matter
     saved = read(checkpoint, shapes(other, len(words)))
@@ -111,12 +111,12 @@ def _of_file(config: Word2VecConfig, path: Path) -> _Given:
     from attnkit.tasks.word2vec.vectors import Vectors
 
     vectors = Vectors.load(path, mmap=True)
-    _refuse_width(config, vectors.vector_size)
+    _check_width(config, vectors.vector_size)
     index = vectors.key_to_index
     return _Given(lambda words: np.array([index.get(word, -1) for word in words], np.int64), vectors.vectors)
 
 
-def _refuse_width(config: Word2VecConfig, width: int) -> None:
+def _check_width(config: Word2VecConfig, width: int) -> None:
     if width != config.dim:
         what = f"these vectors have {width} numbers, not {config.dim}"
         raise UsageError(what, where=config.init_from, help=f"--dim {width} takes them")

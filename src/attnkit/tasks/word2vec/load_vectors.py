@@ -17,6 +17,7 @@ import numpy as np
 from attnkit.checkpoints.checkpoint import Checkpoint, open_checkpoint
 from attnkit.checkpoints.manifest import FILE_NAME as MANIFEST
 from attnkit.checkpoints.run_folder import RunFolder
+from attnkit.engine.checkpoint_metadata import read_run_config
 from attnkit.errors import DataError, RunError
 from attnkit.formats.word_vectors import projector, tensors, text
 from attnkit.formats.word_vectors.binary import read_binary
@@ -88,9 +89,7 @@ def open_table(path: Path, format: Format | None = None) -> VectorTable:
 def width_at(path: Path) -> int:
     """Return D, the numbers of the vectors at a path, as quickly as can be. Errors as ``open_vectors``."""
     if path.is_dir() and not (path / projector.VECTORS).exists() and RunFolder(path).exists():
-        from attnkit.tasks.word2vec.checkpoint import read_config
-
-        return read_config(RunFolder(path).checkpoint()[0]).dim
+        return int(read_run_config(RunFolder(path).checkpoint()[0], "word2vec").dim)
     if not path.is_dir() and path.suffix.lower() != ".tsv":
         check_not_streams([path])
         with _stream(path) as stream:
@@ -102,11 +101,10 @@ def width_at(path: Path) -> int:
 
 def of_checkpoint(checkpoint: Checkpoint) -> LoadedVectors:
     """Return the vectors of a run's checkpoint, mapped; where words are made of n-grams, composed of theirs."""
-    from attnkit.tasks.word2vec import checkpoint as saved
     from attnkit.tasks.word2vec import matrices
     from attnkit.text.subwords import Subwords, composed
 
-    config, words = saved.read_config(checkpoint), saved.read_words(checkpoint)
+    config, words = read_run_config(checkpoint, "word2vec"), matrices.read_words(checkpoint)
     path = checkpoint.path / matrices.FILE
     shape = matrices.shapes(config, len(words))[matrices.INPUTS]
     if path.is_symlink() or not path.is_file() or path.stat().st_size != checkpoint.entry(matrices.FILE).size:

@@ -14,11 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnkit.checkpoints.checkpoint import Checkpoint
+from attnkit.engine.checkpoint_metadata import TEXT_FILES, read_bounded
 from attnkit.errors import RunError
 from attnkit.io.atomic import Data
 from attnkit.io.safe_read import parse_json
 from attnkit.kernels.word2vec import LANES, rows
 from attnkit.tasks.word2vec.config import Word2VecConfig
+from attnkit.text.word_vocabulary import FILE as WORDS
+from attnkit.text.word_vocabulary import WordVocabulary
 
 FILE = "model.safetensors"
 INPUTS, OUTPUTS = "inputs", "outputs"
@@ -130,6 +133,15 @@ def read(checkpoint: Checkpoint, found: Shapes) -> Matrices:
         if not math.isfinite(float(np.add.reduce(flat, dtype=np.float64))) and not np.isfinite(flat).all():
             raise RunError(f"the weights '{name}' are not finite", where=str(checkpoint.path))
     return matrices
+
+
+def read_words(checkpoint: Checkpoint) -> WordVocabulary:
+    """Return the words of a checkpoint. Raises ``RunError`` where they are invalid."""
+    data = read_bounded(checkpoint, WORDS, TEXT_FILES[WORDS])
+    words = WordVocabulary.from_bytes(data, where=str(checkpoint.path / WORDS))
+    if not words.words:
+        raise RunError(f"invalid {WORDS} in checkpoint {checkpoint.name}: no words", where=str(checkpoint.path / WORDS))
+    return words
 
 
 def _places(raw: bytes, begin: int, found: Shapes) -> dict[str, int]:

@@ -134,7 +134,7 @@ def build_workload(config: Word2VecConfig, encoded: Encoded, folder: Path, tell:
     Raises:
         UsageError: the text cannot be trained on as is asked for.
     """
-    refuse_few(config, len(encoded.words))
+    check_vocabulary_size(config, len(encoded.words))
     if config.method == "glove":
         from attnkit.tasks.word2vec.glove import GloveWorkload
 
@@ -147,7 +147,7 @@ def build_workload(config: Word2VecConfig, encoded: Encoded, folder: Path, tell:
     return TextWork(config, encoded, _compiled(config, encoded), f"compiled loops, {threads(config)}")
 
 
-def refuse_unavailable(config: Word2VecConfig) -> None:
+def check_available(config: Word2VecConfig) -> None:
     """Raise ``UsageError`` where this machine lacks what a configuration needs; asked before any text is read."""
     if config.subwords is not None and not has_numba():
         raise UsageError("subwords need numba", where="subwords", help="pip install numba, or leave them out")
@@ -157,7 +157,7 @@ def refuse_unavailable(config: Word2VecConfig) -> None:
         choose_device(config.device)
 
 
-def refuse_few(config: Word2VecConfig, n_words: int) -> None:
+def check_vocabulary_size(config: Word2VecConfig, n_words: int) -> None:
     """Raise ``UsageError`` where there are fewer words than random ones are to be drawn for each neighbour."""
     n_others = n_words - 1
     if config.method != "glove" and config.loss == "negative" and config.negative > n_others:

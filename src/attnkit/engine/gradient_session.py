@@ -1,0 +1,244 @@
+"""Runs that are trained by gradients: a torch model, its flat optimizer and the loop of ``training.loop``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, cast
+
+import torch
+
+from attnkit.checkpoints.checkpoint import Checkpoint
+from attnkit.checkpoints.manifest import Content
+from attnkit.checkpoints.run_folder import RunFolder
+from attnkit.checkpoints.weights import MODEL, OPTIMIZER, read_tensors
+from attnkit.data.loader import Position
+from attnkit.data.prepared_dir import StatusEvent
+from attnkit.distributed.process_group import ProcessGroup, join_process_group
+from attnkit.engine.averaging import mean_of
+from attnkit.engine.compile import CompilerFailure, compile_errors, compile_layers, run_eager
+from attnkit.engine.job import build_job
+from attnkit.engine.model_card import model_card
+from attnkit.engine.parallel import broadcast_metrics, build_parameter_store
+from attnkit.engine.pretrained_embeddings import check_embeddings_conflict, init_embeddings, open_embeddings
+from attnkit.engine.registry import task_spec
+from attnkit.engine.run_config import RunConfig
+from attnkit.engine.run_state import RunState
+from attnkit.engine.session import (
+    Event,
+    PrepareEvent,
+    RunFiles,
+    TrainingFinished,
+    TrainingSession,
+    TrainingStarted,
+    TrainRequest,
+    Validated,
+)
+from attnkit.engine.stopping import stop_error
+from attnkit.engine.task import AnyTask, Evaluation, Prepared
+from attnkit.engine.tensorboard import TensorBoardLogger
+from attnkit.engine.vocabularies import check_init_conflicts
+from attnkit.engine.weights import to_bytes
+from attnkit.errors import DivergedError
+from attnkit.runtime.devices import choose_device, choose_precision, set_threads
+from attnkit.training.flat_parameters import Precision
+from attnkit.training.loop import TrainingJob, fit
+from attnkit.training.records import EvaluationRecord, StepRecord
+from attnkit.training.state import TrainState
+
+_LOG_EVERY = 10  # steps
+
+
+class GradientSession(TrainingSession):
+    """A run of a task that provides data, model, loss and evaluation."""
+
+    data: Prepared
+    evaluation: Evaluation
+    job: TrainingJob
+    state: TrainState
+
+    def __init__(self, task: AnyTask, request: TrainRequest) -> None:
+        """Choose the device, and refuse a request that contradicts itself."""
+        self.task, self.request = task, request
+        self.config = config = cast(RunConfig, request.config)
+        check_init_conflicts(config.vocabulary_files, request.init_from)
+        check_embeddings_conflict(config, request.init_from)
+        # Vectors that do not fit are refused before anything is written; a resumed run has them in its weights.
+        is_new = request.overwrite or not RunFolder(request.path).steps()
+        self._embeddings = open_embeddings(config) if is_new else []
+        self.device = choose_device(config.device)
+        set_threads(config.threads)
+        self.ranks = ProcessGroup()
+        self._board = TensorBoardLogger(None, 0)
+
+    @property
+    def step(self) -> int:
+        return self.state.step
+
+    @property
+    def finished(self) -> str | None:
+        return self.state.finished
+
+    def join(self) -> ProcessGroup:
+        self.ranks = join_process_group(self.device.type, self.config.rank_timeout, self.request.stop)
+        return self.ranks
+
+    def prepare(self, writer: RunFiles) -> Iterator[PrepareEvent]:
+        return self.task.prepare(self.config, writer.folder.data_path, writer.vocabulary_source, writer.origin)
+
+    def setup(self, writer: RunFiles) -> list[PrepareEvent]:
+        config, task = self.config, self.task
+        self.data = task.load_data(config, writer.folder.data_path)
+        # The same on all ranks: each builds the same initial weights, so none is sent.
+        torch.manual_seed(config.seed)
+        model: torch.nn.Module = task.build_model(config, self.data)
+        messages: list[PrepareEvent] = []
+        if writer.source is not None:
+            task.init_weights(config, model, writer.source)
+        elif writer.run_state.checkpoint is None and any(self._embeddings):
+            messages += init_embeddings(model, self._embeddings, self.data.texts)
+        # Before the flat buffers: parameters must not move once they are views.
+        module = model.to(self.device)
+        working: Precision = "bfloat16" if self._precision() == torch.bfloat16 else "float32"
+        multipliers = task.lr_multipliers(config, module)
+        self.state = TrainState(build_parameter_store(module, config, working, self.ranks, multipliers), Position())
+        # Before compiling: compiled layers hold on to the parameters.
+        writer.restore(self.data.fingerprint, self.data.texts)
+        compile_layers(module, config, self.device)
+        folder = writer.folder.path / "tensorboard" if config.tensorboard and writer.is_writer else None
+        self._board = TensorBoardLogger(folder, self.state.step)
+        stop = None if self.request.stop is None else self.ranks.stop_requested
+        self.evaluation = task.evaluation(config, self.data, self.device, stop)
+        self.job = build_job(task, config, module, self.data, self.evaluation, self.ranks, stop)
+        return messages
+
+    def _precision(self) -> torch.dtype:
+        return choose_precision(self.config.precision, self.device)
+
+    def started(self) -> TrainingStarted:
+        return TrainingStarted(
+            step=self.state.step,
+            n_parameters=sum(parameter.numel() for parameter in self.state.weights.model.parameters()),
+            counts=self.data.counts,
+            device=self.device.type,
+            precision=str(self._precision()).removeprefix("torch."),
+            unit=task_spec(self.config.task, self.config.model_kind).unit,
+        )
+
+    def records(self) -> Iterator[StepRecord | EvaluationRecord]:
+        return fit(self.job, self.state)
+
+    @contextmanager
+    def step_errors(self) -> Iterator[None]:
+        """Let all ranks see divergence in the same step, and a stop that ended torch's compiler as a stop.
+
+        The step that waited for the compiler is not taken then.
+        """
+        try:
+            with compile_errors(self.config):
+                yield
+        except CompilerFailure:
+            # With several ranks the others wait in a collective: only a failure ends them.
+            if self.ranks.world > 1 or self.job.stop is None or not self.job.stop():
+                raise
+            self.state.weights.zero_grad()
+            self.state.finished = "stopped"
+        except DivergedError:
+            with self.ranks.synchronized():
+                raise
+
+    def log_and_save(self, record: StepRecord | EvaluationRecord, writer: RunFiles) -> None:
+        if isinstance(record, EvaluationRecord):
+            self._log_evaluation(record, writer)
+        else:
+            self._log_step(record, writer)
+        self._board.add(record)
+
+    def _log_step(self, record: StepRecord, writer: RunFiles) -> None:
+        every = self.config.checkpoints.save_every
+        logs = record.step % _LOG_EVERY == 0 or record.skipped
+        saves = every is not None and record.step % every == 0
+        if logs or saves:  # depends on the step alone: all ranks enter the block, or none
+            snapshot = self.snapshot() if saves else None
+            with self.ranks.synchronized():
+                if logs and writer.is_writer:
+                    # Progress may depend on the clock; metrics.jsonl holds deterministic fields only.
+                    kept = {key: value for key, value in record._asdict().items() if key != "progress"}
+                    writer.folder.append_metrics({"kind": "step", **kept})
+                if snapshot is not None and writer.is_writer:
+                    writer.write(snapshot)
+
+    def _log_evaluation(self, record: EvaluationRecord, writer: RunFiles) -> None:
+        # Outside the block: gathering sharded tensors is a collective of all ranks.
+        snapshot, writer.run_state.scores[record.step] = self.snapshot(), record.metrics
+        with self.ranks.synchronized():
+            if not writer.is_writer:
+                return
+            folder, state = writer.folder, self.state
+            folder.append_metrics({"kind": "evaluation", "step": record.step, "epoch": record.epoch, **record.metrics})
+            folder.append_timings({"step": record.step, "minutes": state.minutes, "tokens": state.tokens})
+            writer.write(snapshot)
+            if record.improved:
+                folder.set_best(f"step-{record.step}")
+
+    def event(self, record: StepRecord | EvaluationRecord) -> Event:
+        return Validated(record, self.evaluation.samples) if isinstance(record, EvaluationRecord) else record
+
+    def finalize(self, writer: RunFiles) -> Iterator[Event]:
+        """Average the last checkpoints, where that is configured."""
+        if (n_averaged := writer.run_state.n_averaged()) > 1:
+            yield StatusEvent(f"averaging the last {n_averaged} checkpoints")
+            self._average(writer)
+
+    def _average(self, writer: RunFiles) -> None:
+        """Save the mean of the newest checkpoints; name it ``best`` if its metric is at least as good.
+
+        Raises:
+            StoppedError: A stop was requested meanwhile; on every rank.
+        """
+        with self.ranks.synchronized():
+            steps = writer.run_state.scheduled_steps()[-self.config.checkpoints.average :]
+            # A generator: one checkpoint at a time is in memory.
+            checkpoints = (writer.folder.checkpoint(f"step-{step}")[0] for step in steps)
+            mean = mean_of(checkpoints, self.state.weights.shapes()[0])
+        evaluate = run_eager(broadcast_metrics(self.evaluation, self.ranks, self.config.metrics), self.config)
+        with torch.no_grad(), self.state.weights.use_weights(mean) as model:
+            metrics = evaluate(model)
+        if metrics is None:
+            raise stop_error(self.state.step)
+        with self.ranks.synchronized():
+            if writer.is_writer:
+                stored = {"averaged": steps, "metrics": dict(metrics)}
+                writer.write_averaged(stored, {MODEL: to_bytes(mean)})
+                # Ties go to the average.
+                if writer.run_state.is_as_good(metrics, self.state.best):
+                    writer.folder.set_best("averaged")
+
+    def outcome(self, state: RunState, already: bool) -> TrainingFinished:
+        reason, step = (state.finished, state.step) if already else (self.state.finished, self.state.step)
+        return TrainingFinished(str(reason), step, state.best, state.best_scores(), already)
+
+    def close(self) -> None:
+        self._board.close()
+
+    def counters(self) -> dict[str, Any]:
+        return self.state.counters()
+
+    def snapshot(self) -> Callable[[], Mapping[str, Content]]:
+        model, optimizer = self.state.tensors()
+        return partial(_serialize, model, optimizer)
+
+    def restore(self, checkpoint: Checkpoint, counters: Mapping[str, Any]) -> None:
+        shapes = self.state.weights.shapes()
+        model, optimizer = map(read_tensors, [checkpoint] * 2, (MODEL, OPTIMIZER), shapes)
+        self.state.restore(model, optimizer, counters)
+
+    def model_card(self, state: RunState, counters: Mapping[str, Any]) -> str:
+        name = state.folder.path.name
+        fields = self.task.model_card(self.config, name)
+        return model_card(fields, name, self.config.seed, state.best, state.best_scores(), counters)
+
+
+def _serialize(model: Mapping[str, torch.Tensor], optimizer: Mapping[str, torch.Tensor]) -> dict[str, Content]:
+    return {MODEL: to_bytes(model), OPTIMIZER: to_bytes(optimizer)}

@@ -1,0 +1,212 @@
+"""A training run in memory, as the trainer drives it and the run folder stores it; and its events. Torch-free."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from attnkit.checkpoints.checkpoint import Checkpoint
+from attnkit.checkpoints.manifest import Content
+from attnkit.checkpoints.run_folder import RunFolder
+from attnkit.data.prepared_dir import DataCheckEvent, StatusEvent, WarningEvent
+from attnkit.distributed.process_group import ProcessGroup
+from attnkit.engine.run_config import RunSettings
+from attnkit.engine.run_state import RunState
+
+PrepareEvent = StatusEvent | DataCheckEvent | WarningEvent
+Sample = tuple[str, str, str]
+"""Input, reference and prediction."""
+
+
+def _ignore(text: str) -> None:
+    pass
+
+
+@dataclass(frozen=True)
+class TrainRequest:
+    """What to train, and the folder that keeps it."""
+
+    config: RunSettings
+    path: Path
+    overwrite: bool = False
+    """Move an old run aside."""
+    init_from: Path | None = None
+    """A run that provides the vocabulary and the initial weights."""
+    stop: Callable[[], bool] | None = None
+    """Polled once per step, and between the batches of an evaluation: whether to save and end."""
+    report_progress: Callable[[str], None] = _ignore
+    """Receives short-lived messages while text is encoded."""
+
+
+@dataclass(frozen=True)
+class TrainingStarted:
+    """Training starts or resumes."""
+
+    step: int
+    n_parameters: int
+    counts: Mapping[str, int]
+    device: str
+    precision: str
+    unit: str = "pairs"
+    """Plural noun of what ``counts`` count."""
+
+
+@dataclass(frozen=True)
+class TrainingProgress:
+    """Steps of a loop without a development set are done."""
+
+    step: int
+    done: float
+    """Share of the run, from 0 to 1."""
+    loss: float
+    learning_rate: float
+    speed: float
+    """Units per second."""
+    seconds_left: float
+    unit: str
+    """Plural noun of what ``speed`` counts."""
+
+
+@dataclass(frozen=True)
+class Validated:
+    """The development set was scored."""
+
+    record: Any
+    """The ``EvaluationRecord`` of the training loop."""
+    samples: list[Sample]
+
+
+@dataclass(frozen=True)
+class TrainingFinished:
+    """The run is complete."""
+
+    reason: str
+    step: int
+    best: str
+    """The checkpoint that ``translate`` and other commands load."""
+    metrics: Mapping[str, float]
+    """Its scores on the development set; of a run without one, the figures of its training."""
+    already: bool = False
+    """Whether the run was complete before."""
+
+
+Event = Any
+"""``StatusEvent``, ``WarningEvent``, ``DataCheckEvent``, ``TrainingStarted``, ``TrainingProgress``, ``StepRecord``,
+``Validated`` or ``TrainingFinished``."""
+
+
+class RunFiles(Protocol):
+    """The run folder as a session sees it; ``checkpointing.RunWriter`` implements it."""
+
+    folder: RunFolder
+    run_state: RunState
+    source: Checkpoint | None
+    """Checkpoint of ``--init-from``, for a new run."""
+    origin: str | None
+    """Fingerprint of the initial weights; "" for random ones, None if unknown."""
+
+    @property
+    def is_writer(self) -> bool:
+        """Whether this rank writes the folder."""
+        ...
+
+    def vocabulary_source(self) -> Checkpoint | None:
+        """Return the checkpoint that provides the vocabularies; None if they are still to be trained."""
+        ...
+
+    def restore(self, fingerprint: str, texts: Mapping[str, bytes]) -> None:
+        """Restore the fresh session from the newest checkpoint, if any."""
+        ...
+
+    def save(self) -> None:
+        """Write a checkpoint and apply retention; called on all ranks."""
+        ...
+
+    def write(self, snapshot: Callable[[], Mapping[str, Content]]) -> None:
+        """Write a checkpoint of ``TrainingSession.snapshot``; called on rank 0 alone."""
+        ...
+
+    def write_averaged(self, stored: Mapping[str, Any], contents: Mapping[str, Content]) -> None:
+        """Write the averaged checkpoint; called on rank 0 alone."""
+        ...
+
+
+class TrainingSession(ABC):
+    """What is trained in one run: created before the run folder is locked, then set up, driven and saved.
+
+    The constructor refuses what cannot be trained, so that nothing has been written by then.
+    """
+
+    @property
+    @abstractmethod
+    def step(self) -> int:
+        """Steps taken."""
+
+    @property
+    @abstractmethod
+    def finished(self) -> str | None:
+        """Why training ended, "stopped" for a requested stop; None while it goes on."""
+
+    def join(self) -> ProcessGroup:
+        """Return the process group; by default of this process alone."""
+        return ProcessGroup()
+
+    @abstractmethod
+    def prepare(self, writer: RunFiles) -> Iterator[PrepareEvent]:
+        """Encode the text into RUN/data, unless that is done. Called on rank 0 alone."""
+
+    @abstractmethod
+    def setup(self, writer: RunFiles) -> list[PrepareEvent]:
+        """Load the data, build what is trained, and restore it with ``RunWriter.restore``. Called on all ranks."""
+
+    @abstractmethod
+    def started(self) -> Event:
+        """Return the event that training starts."""
+
+    @abstractmethod
+    def records(self) -> Iterator[Any]:
+        """Return the training loop. At each record the state is consistent: it may be saved, or the run stopped."""
+
+    def step_errors(self) -> AbstractContextManager[None]:
+        """Return the context in which the loop computes a record."""
+        return nullcontext()
+
+    @abstractmethod
+    def log_and_save(self, record: Any, writer: RunFiles) -> None:
+        """Log a record, and save a checkpoint if one is due."""
+
+    def event(self, record: Any) -> Event:
+        """Return the event that stands for a record."""
+        return record
+
+    def finalize(self, writer: RunFiles) -> Iterator[Event]:
+        """Do what remains after the last step."""
+        return iter(())
+
+    @abstractmethod
+    def outcome(self, state: RunState, already: bool) -> Event:
+        """Return the event that the run is complete."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release files and threads."""
+
+    @abstractmethod
+    def counters(self) -> dict[str, Any]:
+        """Return the state besides tensors, ready for JSON."""
+
+    @abstractmethod
+    def snapshot(self) -> Callable[[], Mapping[str, Content]]:
+        """Return a function that serializes the tensors as files of a checkpoint; called on all ranks, run on one."""
+
+    @abstractmethod
+    def restore(self, checkpoint: Checkpoint, counters: Mapping[str, Any]) -> None:
+        """Set the state to that of a checkpoint."""
+
+    @abstractmethod
+    def model_card(self, state: RunState, counters: Mapping[str, Any]) -> str:
+        """Return the README.md of the finished run."""

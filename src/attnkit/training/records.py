@@ -1,0 +1,34 @@
+"""Records that the training loop yields. Torch-free."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class StepRecord(NamedTuple):
+    """One step that was taken, or skipped because a number was not finite."""
+
+    step: int
+    epoch: float
+    loss: float
+    """Sum of weight * (reported sum / count) over the terms of the global batch."""
+    learning_rate: float
+    grad_norm: float
+    """Before clipping."""
+    n_tokens: int
+    """Real tokens of this step."""
+    tokens: int
+    """Real tokens so far."""
+    progress: float
+    """Share of the run that is done, by the limit that is nearest."""
+    skipped: bool
+
+
+class EvaluationRecord(NamedTuple):
+    """One look at the validation set."""
+
+    step: int
+    epoch: float
+    metrics: dict[str, float]
+    improved: bool
+    """Whether ``limits.metric`` is the best so far."""
