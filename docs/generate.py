@@ -92,9 +92,11 @@ def keys() -> str:
     """Return the page of all configuration keys, one table per section."""
     parts = ["# Configuration keys", NOTE, "How keys are set: [configuration](../guides/configuration.md)."]
     sections: dict[tuple[str, type[BaseModel]], list[str]] = {}
-    for task, spec in TASKS.items():
-        for found in _models("", _config(spec)):
-            sections.setdefault(found, []).append(task)
+    for task, entry in TASKS.items():
+        for spec in (entry, *entry.variants.values()):
+            for found in _models("", _config(spec)):
+                if task not in sections.setdefault(found, []):
+                    sections[found].append(task)
     parts += ["## Top level", _first(RunConfig.__doc__ or ""), _table("", RunConfig, set())]
     for (prefix, model), tasks in sorted(sections.items(), key=lambda item: item[0][0]):
         shared = set(RunConfig.model_fields) if prefix == "" else set()
