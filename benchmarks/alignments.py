@@ -33,7 +33,8 @@ import yaml
 from peers import WORK, Message, claim, digest, forget_rows, read_rows, update_rows
 
 from attnkit.models.attention.config import ALIGNMENT_NAMES
-from attnkit.plotting.curves import Curve, svg_plot
+from attnkit.plotting.curves import Curve
+from attnkit.plotting.figures import curves_picture
 from attnkit.runtime.devices import set_threads
 from attnkit.tasks.translation.translator import load_translator
 
@@ -195,7 +196,7 @@ def table(rows: dict[str, dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def plot(rows: dict[str, dict[str, Any]]) -> str | None:
+def plot(rows: dict[str, dict[str, Any]]) -> bytes | None:
     """Return the share of exact answers by length, with attention and without, as SVG; None before both are there."""
     chosen = [("rnn none", "no attention", "n"), ("rnn additive", "additive attention", "a"), ("rnn dot", "dot", "d")]
     curves = []
@@ -204,7 +205,7 @@ def plot(rows: dict[str, dict[str, Any]]) -> str | None:
             points = rows[key]["by length"]
             curves.append(Curve(label, mark, [float(n) for n in points], list(points.values())))
     title = "Exactly reversed strings by length (trained on 1 to 25 digits)"
-    return svg_plot(curves, title) if len(curves) == len(chosen) else None
+    return curves_picture(curves, title, "svg") if len(curves) == len(chosen) else None
 
 
 def main() -> None:
@@ -231,7 +232,7 @@ def main() -> None:
     rows = read_rows(given.result, settings())
     drawn = plot(rows)
     if drawn is not None:
-        given.result.with_name(f"{given.result.stem}-length.svg").write_text(drawn)
+        given.result.with_name(f"{given.result.stem}-length.svg").write_bytes(drawn)
     print(table(rows))
 
 

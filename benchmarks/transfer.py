@@ -251,7 +251,7 @@ def main() -> None:
     if given.report:
         rows = read_rows(given.result, settings_of(given))
         for group, drawn in plots(rows).items():
-            given.result.with_name(f"{given.result.stem}-{group}.svg").write_text(drawn)
+            given.result.with_name(f"{given.result.stem}-{group}.svg").write_bytes(drawn)
         print(report(rows))
         return
     place = Workplace(given)

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from peers import Message, median_and_range
 
-from attnkit.plotting.curves import Curve, svg_plot
+from attnkit.plotting.curves import Curve
+from attnkit.plotting.figures import curves_picture
 
 SHOWN = (100, 300, 1000)
 """Steps at which losses are shown; a run that was shortened has its last one alone."""
@@ -61,7 +62,7 @@ def learning(group: str, found: dict[str, list[Message]]) -> str:
     return "\n".join(heads)
 
 
-def plots(rows: dict[str, Message]) -> dict[str, str]:
+def plots(rows: dict[str, Message]) -> dict[str, bytes]:
     """Return the curves of each group as SVG, each the mean of its seeds."""
     drawn = {}
     for group, title in TITLES.items():
@@ -71,7 +72,7 @@ def plots(rows: dict[str, Message]) -> dict[str, str]:
             steps = [point["step"] for point in of_name[0]["curve"]]
             curves.append(Curve(name, name[0], steps, [statistics.mean(losses(of_name, step)) for step in steps]))
         if curves:
-            drawn[group] = svg_plot(curves, title)
+            drawn[group] = curves_picture(curves, title, "svg")
     return drawn
 
 

@@ -133,7 +133,7 @@ def test_lines_come_from_standard_input(call: Call, trained: Path, monkeypatch: 
 
 
 def test_the_files_it_writes(call: Call, trained: Path, tmp_path: Path) -> None:
-    paths = [tmp_path / name for name in ("page.html", "map.svg", "map.png")]
+    paths = [tmp_path / name for name in ("page.html", "map.svg", "map.png", "map.pdf")]
     flags = [text for path in paths for text in (f"--{path.suffix[1:]}", path)]
     code, out, err = call("attend", trained, LINE, *flags, "--head", "all", "--device", "cpu")
     assert (code, out) == (0, "")
@@ -142,7 +142,7 @@ def test_the_files_it_writes(call: Call, trained: Path, tmp_path: Path) -> None:
     assert page.startswith("<!DOCTYPE html>") and "Content-Security-Policy" in page and 'id="weights-2"' in page
     texts = [element.text for element in ET.parse(paths[1]).iter("{http://www.w3.org/2000/svg}text")]
     assert "Cross-attention, layer 1, head 1" in texts and "Cross-attention, layer 1, head 2" in texts
-    assert paths[2].read_bytes().startswith(b"\x89PNG")
+    assert paths[2].read_bytes().startswith(b"\x89PNG") and paths[3].read_bytes().startswith(b"%PDF")
     assert sorted(tmp_path.iterdir()) == sorted(paths), "nothing else is left"
     code, _, err = call("attend", trained, LINE, "", "--html", tmp_path / "no.html")
     assert code == 3 and "blank" in err and "source:2" in err and not (tmp_path / "no.html").exists()
@@ -151,8 +151,10 @@ def test_the_files_it_writes(call: Call, trained: Path, tmp_path: Path) -> None:
 
 
 def test_signs_without_a_letter_in_the_png_are_told(call: Call, trained: Path, tmp_path: Path) -> None:
-    code, _, err = call("attend", trained, "猫", "--target", "1", "--png", tmp_path / "a.png", "--device", "cpu")
-    assert code == 0 and "boxes with their numbers (猫); --svg has all letters" in err
+    given = ["attend", trained, "\U0001f9ff", "--target", "1", "--device", "cpu"]
+    code, _, err = call(*given, "--png", tmp_path / "a.png")
+    assert code == 0 and "warning: no installed font has \U0001f9ff" in err and "or write --svg" in err
+    assert "warning" not in call(*given, "--svg", tmp_path / "a.svg")[2]
 
 
 @pytest.mark.parametrize(

@@ -222,7 +222,7 @@ def test_a_translation_run_is_refused(call: Call, trained: Path, tmp_path: Path)
         (["train", "--task", "text-classification", "--src", "{vectors}"], 2, "give documents and labels: --data"),
         (["train", "--task", "autoencode", "--data", "{missing}"], 2, "there is no file"),
         (["train", "--task", "autoencode", "--data", "-"], 2, "read only once"),
-        (["train", "--task", "autoencode", "--data", "{objects}"], 3, "holds object, not numbers"),
+        (["train", "--task", "autoencode", "--data", "{objects}"], 3, "Python objects"),
         (["train", "--task", "autoencode", "--data", "{nan}"], 3, "not finite"),
         (["train", "--task", "text-classification", "--model", "rnn", "--data", "{documents}"], 2, "model.kind"),
         (["train", "--task", "text-classification", "--data", "{vectors}"], 3, ""),

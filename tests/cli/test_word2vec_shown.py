@@ -95,7 +95,7 @@ def test_sentences_without_the_word(call: Call, vectors: Path) -> None:
 @pytest.mark.parametrize("method", ["pca", "tsne"])
 def test_coordinates_as_lines(call: Call, vectors: Path, tmp_path: Path, method: str) -> None:
     asked = ("word2vec", "project", vectors, "--format", "tsv", "--method", method)
-    asked += ("--perplexity", 5, "--steps", 30) if method == "tsne" else ()
+    asked += ("--perplexity", 5, "--steps", 250) if method == "tsne" else ()
     code, out, _ = call(*asked)
     rows = [line.split("\t") for line in out.splitlines()]
     assert code == 0 and [row[0] for row in rows] == WORDS and {len(row) for row in rows} == {3}
@@ -117,7 +117,7 @@ def test_a_page(call: Call, vectors: Path, tmp_path: Path, monkeypatch: pytest.M
     ("flags", "code", "message"),
     [
         (["--words", 30_000], 2, "pca shows at most 20,000 words"),
-        (["--method", "tsne", "--words", 6000], 2, "tsne shows at most 5,000 words"),
+        (["--method", "tsne", "--words", 60000], 2, "tsne shows at most 20,000 words"),
         (["--method", "tsne"], 2, "a perplexity of 30 is too large for 40 words"),
         (["--words", 2], 2, "--words"),
     ],

@@ -114,6 +114,9 @@ class Event(NamedTuple):
         below = any(parent.name == "attnkit" and parent.parent.name == "folder" for parent in (path, *path.parents))
         if below and any(file.endswith("/numba/core/caching.py") for file in self.by):
             return "numba's own cache"
+        # It lists the fonts of the machine, once for every version.
+        if any(parent.name == "matplotlib" and parent.parent.name == "folder" for parent in (path, *path.parents)):
+            return "matplotlib's own cache"
         # CTranslate2 writes a model itself, into the temporary folder that atomic.new_folder makes whole and durable.
         below = any(parent.name.startswith(".tmp-exported-") for parent in path.parents)
         if innermost.endswith("/ctranslate2/specs/model_spec.py") and below and self.event == "open":
@@ -156,7 +159,7 @@ def watched(commands: Any, tmp_path: Path) -> tuple[list[Event], set[str]]:
 def test_nobody_but_files_writes(commands: Any, tmp_path: Path) -> None:
     events, there = watched(commands, tmp_path)
     others = {"the interpreter's own cache", "sacreBLEU's lock", "ctranslate2's own writer"}
-    others |= {"tensorboard's own writer", "numba's own cache"}
+    others |= {"tensorboard's own writer", "numba's own cache", "matplotlib's own cache"}
     rare = {"the interpreter's own cache", "sacreBLEU's lock"}
     writers = {event.writer for event in events}
     assert [event for event in events if event.writer not in {"io/atomic.py", *others}] == []

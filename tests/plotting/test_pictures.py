@@ -1,16 +1,18 @@
-"""Maps, and pictures for papers: what is chosen, the entropy, SVG as XML, PNG pixel by pixel, unknown signs."""
+"""Maps, and pictures for papers: what is chosen, the entropy, SVG as XML, PNG pixel by pixel, every script."""
 
 from __future__ import annotations
 
 import math
-import struct
 import xml.etree.ElementTree as ET
-import zlib
+from io import BytesIO
+from typing import get_args
 
 import numpy as np
 import pytest
 from rich.cells import cell_len
 
+from attnkit.errors import DataError, UsageError
+from attnkit.plotting import figures
 from attnkit.plotting.attention_maps import (
     AttentionExample,
     AttentionMap,
@@ -20,9 +22,7 @@ from attnkit.plotting.attention_maps import (
     pictures,
     shown,
 )
-from attnkit.plotting.figure import Figure, Text, colour, heat_maps, to_svg
-from attnkit.plotting.raster import MOST_PIXELS, to_png, unknown_signs
-from attnkit.plotting.strokes import glyph, known
+from attnkit.plotting.figures import MAX_PIXELS, PictureFormat, attention_picture, missing_glyphs
 from attnkit.plotting.terminal import sentence_maps
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -93,76 +93,77 @@ def test_a_kind_that_nobody_knows_has_its_own_name() -> None:
     assert AttentionMap("odd", ["a"], ["b"], np.ones((1, 1, 1, 1)), note="drawn").title == "odd attention (drawn)"
 
 
-@pytest.mark.parametrize("token", ["<b>&\"'", "</svg><script>x</script>", "\0\ud800\ufffe", "猫 ▁", ""])
+@pytest.mark.parametrize("token", ["<b>&\"'", "</svg><script>x</script>", "\0\ud800\ufffe", "猫 ▁", "$x_1$", ""])
 def test_svg_is_xml_in_which_tokens_are_text(token: str) -> None:
     map = AttentionMap("cross", [token, "b"], ["c", token], np.array([[[[0.2, 0.8], [1, 0]]]]))
-    root = ET.fromstring(to_svg(heat_maps(pictures(map, "all", "all"), token)))
-    assert {element.tag for element in root.iter()} == {SVG + name for name in ("svg", "rect", "text", "title")}
+    root = ET.fromstring(attention_picture(pictures(map, "all", "all"), "svg", token))
+    assert not {element.tag for element in root.iter()} & {SVG + name for name in ("script", "foreignObject", "a")}
     texts = [element.text for element in root.iter(f"{SVG}text")]
     assert texts.count(shown(token)) == 2 + bool(token), "a row, a column, and the heading where there is one"
-    titles = [element.text or "" for element in root.iter(f"{SVG}title")]
-    assert [title.rsplit(": ")[1] for title in titles] == ["0.200", "0.800", "1.000"], "a cell of nothing is not drawn"
 
 
-def decoded(png: bytes) -> np.ndarray:
-    """Return the pixels of a PNG without filters, its check sums being right."""
-    assert png[:8] == b"\x89PNG\r\n\x1a\n"
-    chunks, at = {}, 8
-    while at < len(png):
-        (length,) = struct.unpack(">I", png[at : at + 4])
-        name, body = png[at + 4 : at + 8], png[at + 8 : at + 8 + length]
-        assert struct.unpack(">I", png[at + 8 + length : at + 12 + length])[0] == zlib.crc32(name + body)
-        chunks[name] = body
-        at += 12 + length
-    assert list(chunks) == [b"IHDR", b"pHYs", b"IDAT", b"IEND"]
-    width, height, *kind = struct.unpack(">IIBBBBB", chunks[b"IHDR"])
-    assert kind == [8, 2, 0, 0, 0]
-    rows = np.frombuffer(zlib.decompress(chunks[b"IDAT"]), np.uint8).reshape(height, 1 + 3 * width)
-    assert not rows[:, 0].any()
-    return rows[:, 1:].reshape(height, width, 3)
+def pixels_of(png: bytes) -> np.ndarray:
+    """Return the pixels (height, width, 3) of a PNG, 0 to 255."""
+    from matplotlib.image import imread
+
+    return np.rint(imread(BytesIO(png))[..., :3] * 255).astype(int)
 
 
 def test_every_cell_of_the_png_has_the_colour_of_its_weight() -> None:
-    picture = MapSlice("t", "a", ["é", "b"], ["c", "d"], np.array([[0.5, 0.0], [0.1, 1.0]]), 1.0)
-    figure = heat_maps([picture])
-    pixels = decoded(to_png(figure, 2.0))
-    assert pixels.shape == (round(2 * figure.height), round(2 * figure.width), 3)
-    cells = [box for box in figure.boxes if box.title or box.width > 50]
-    assert len(cells) == 4, "the ground and three weights"
-    for box in cells[1:]:
-        middle = pixels[round(2 * box.y + box.height), round(2 * box.x + box.width)]
-        assert "#" + "".join(f"{part:02x}" for part in middle) == box.fill == colour(float(box.title.split(": ")[1]))
+    weights = np.array([[0.5, 0.0], [0.1, 1.0]])
+    slice = MapSlice("t", "a", ["é", "b"], ["c", "d"], weights, 1.0)
+    pixels = pixels_of(attention_picture([slice], "png"))
     assert (pixels[:8] == 255).all(), "a margin without ink"
+    ramp = [(247, 250, 252), (198, 221, 238), (112, 172, 212), (36, 113, 178), (8, 48, 107)]
+    # A cell is 26 layout units wide, 2 pixels each: most pixels of its colour lie in one square.
+    for weight in weights.ravel().tolist():
+        place = weight * 4
+        low = min(int(place), 3)
+        expected = [a + (b - a) * (place - low) for a, b in zip(ramp[low], ramp[low + 1], strict=True)]
+        near = np.abs(pixels - expected).max(-1) <= 3
+        rows, columns = np.nonzero(near)
+        inside = near[rows.min() :, columns.min() :][:52, :52]
+        assert np.count_nonzero(near) >= 0.9 * 52 * 52, weight
+        assert inside.mean() > 0.9 or weight == 0.0, weight
 
 
-def test_letters_are_drawn_where_they_belong() -> None:
-    """A line of ``l`` is one upright stroke of its height, and nothing is left of where a text begins."""
-    pixels = decoded(to_png(Figure(60, 40, [], [Text(20, 30, "l", 14.0)]), 4.0)).min(-1)
-    rows, columns = np.nonzero(pixels < 128)
-    assert columns.min() >= 80 and np.ptp(columns) < 8
-    assert rows.max() == pytest.approx(120, abs=4) and np.ptp(rows) == pytest.approx(10 * 4, abs=6)
-    turned = decoded(to_png(Figure(60, 40, [], [Text(20, 30, "l", 14.0, turned=True)]), 4.0)).min(-1)
-    rows, columns = np.nonzero(turned < 128)
-    assert rows.max() <= 120 and np.ptp(rows) < 8 and np.ptp(columns) == pytest.approx(10 * 4, abs=6)
-    ends = decoded(to_png(Figure(60, 40, [], [Text(40, 30, "lll", 14.0, "end")]), 4.0)).min(-1)
-    assert np.nonzero(ends < 128)[1].max() <= 160
+@pytest.mark.parametrize("format", ["svg", "png", "pdf"])
+def test_equal_maps_give_equal_bytes(format: PictureFormat) -> None:
+    first, second = (attention_picture(pictures(MAP, 1, "all"), format, "The cat") for _ in range(2))
+    assert first == second
+    assert first[:8] == {"svg": b"<?xml ve", "png": b"\x89PNG\r\n\x1a\n", "pdf": b"%PDF-1.4"}[format]
 
 
-def test_signs_without_a_glyph_are_named_by_their_number() -> None:
-    assert known("Où est l’été ? Größe, Ångström, Łódź, žluťoučký, ñandú… ▁</s>")
-    assert not known("猫") and not known("Ж")
-    assert unknown_signs(Figure(9, 9, [], [Text(0, 0, "a猫Ж猫")])) == ["Ж", "猫"]
-    strokes, width = glyph("猫")
-    assert len(strokes) == 1 + sum(len(glyph(digit)[0]) for digit in "732B") and width > glyph("m")[1] / 2
-    accents = {char: len(glyph(char)[0]) for char in "eéêëç"}
-    assert accents == {"e": 2, "é": 3, "ê": 3, "ë": 4, "ç": 2}
-    assert len(glyph("i")[0]) == 2 and len(glyph("î")[0]) == 2, "the accent stands in the place of the dot"
+def test_every_script_is_legible() -> None:
+    """Cyrillic, Greek, Arabic and Chinese letters have glyphs; each is drawn with ink of its own."""
+    words = ["кот", "ελ", "قط", "中文", "žluťoučký", "▁</s>"]
+    assert missing_glyphs(words) == []
+    drawn = []
+    for word in words:
+        png = attention_picture([MapSlice("", "", [word], ["x"], np.zeros((1, 1)), 0.0)], "png")
+        drawn.append(png)
+    assert len(set(drawn)) == len(words)
+    assert missing_glyphs(["a\U0001f9ff\uf8ff"]) != []
+
+
+def test_dollar_signs_are_no_formulas() -> None:
+    map = AttentionMap("cross", ["$\\frac$", "b"], ["c", "$"], np.array([[[[0.2, 0.8], [1, 0]]]]))
+    for format in get_args(PictureFormat):
+        assert attention_picture(pictures(map, "all", "all"), format, "$ and $")
 
 
 def test_a_picture_beyond_all_bounds_is_refused() -> None:
-    side = math.isqrt(MOST_PIXELS) + 1
-    with pytest.raises(ValueError, match="is too large"):
-        to_png(Figure(side, side, [], []), 1.0)
+    side = math.isqrt(MAX_PIXELS)
+    huge = MapSlice("t", "a", ["q"] * side, ["k"], np.zeros((side, 1)), 0.0)
+    with pytest.raises(DataError, match="too large"):
+        attention_picture([huge], "png")
+
+
+def test_the_extra_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(figures, "find_spec", lambda name: None)
+    with pytest.raises(UsageError, match="pictures need matplotlib") as found:
+        attention_picture(pictures(MAP, 1, 1), "svg")
+    assert found.value.help == 'pip install "attnkit[plot]"'
 
 
 def test_layers_that_are_cut_from_more_keep_their_numbers() -> None:

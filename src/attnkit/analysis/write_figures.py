@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import get_args
 
 from attnkit.analysis.attention_request import MapSelection, pick
-from attnkit.errors import DataError, UsageError
+from attnkit.errors import UsageError
 from attnkit.io import atomic
 from attnkit.plotting.attention_maps import AttentionExample
-from attnkit.plotting.figure import Figure, heat_maps, to_svg
+from attnkit.plotting.figures import PictureFormat, attention_picture, missing_glyphs
 from attnkit.plotting.html.attention.build import build_page
-from attnkit.plotting.raster import MOST_PIXELS, SCALE, to_png, unknown_signs
 
-Paths = tuple[Path | None, Path | None, Path | None]
-"""Of the page, of the SVG, of the PNG."""
+Paths = tuple[Path | None, Path | None, Path | None, Path | None]
+"""Of the page, the SVG, the PNG and the PDF."""
 
 
 def write_files(
@@ -29,35 +29,30 @@ def write_files(
     Raises:
         UsageError: a picture is wanted of several sentences, or of a choice that there is not.
     """
-    html, svg, png = paths
-    if (svg or png) and len(sentences) != 1:
+    html, *drawn = paths
+    if any(drawn) and len(sentences) != 1:
         raise UsageError(f"a picture shows one line, not {len(sentences)}", help="--html takes any number")
     contents: list[tuple[Path, bytes]] = []
     if html is not None:
         contents.append((html, build_page(sentences, facts).encode("utf-8")))
-    if svg is not None:
-        contents.append((svg, to_svg(_figure(sentences[0], shown)).encode("utf-8")))
-    if png is not None:
-        contents.append((png, _pixels(_figure(sentences[0], shown), tell)))
+    for path, format in zip(drawn, get_args(PictureFormat), strict=True):
+        if path is not None:
+            contents.append((path, _picture(sentences[0], shown, format, tell)))
     for path, content in contents:  # once all are made: what cannot be made leaves no file
         _write(path, content, tell)
 
 
-def _figure(sentence: AttentionExample, shown: MapSelection) -> Figure:
+def _picture(
+    sentence: AttentionExample, shown: MapSelection, format: PictureFormat, tell: Callable[[str], None]
+) -> bytes:
     heading = f"{sentence.source} → {sentence.target}" if sentence.target else sentence.source
-    return heat_maps(pick(sentence, shown), heading)
-
-
-def _pixels(figure: Figure, tell: Callable[[str], None]) -> bytes:
-    if figure.width * figure.height * SCALE**2 > MOST_PIXELS:
-        raise DataError("the picture would be too large", help="choose one --layer and one --head, or write --svg")
-    unknown = unknown_signs(figure)
-    if unknown:
-        signs = f"{' '.join(unknown[:5])}{' …' if len(unknown) > 5 else ''}"
-        tell(
-            f"warning: the PNG shows {len(unknown)} signs as boxes with their numbers ({signs}); --svg has all letters"
-        )
-    return to_png(figure)
+    slices = pick(sentence, shown)
+    if format != "svg":
+        texts = [heading, *(token for one in slices for token in (*one.queries, *one.keys))]
+        if missing := missing_glyphs(texts):
+            some = f"{' '.join(missing[:5])}{' …' if len(missing) > 5 else ''}"
+            tell(f"warning: no installed font has {some}; install one (pip install mplfonts), or write --svg")
+    return attention_picture(slices, format, heading)
 
 
 def _write(path: Path, content: bytes, tell: Callable[[str], None]) -> None:

@@ -30,6 +30,7 @@ OPTIONS: dict[str, tuple[Mode, ...]] = {
     "--html": _RUN,
     "--svg": _RUN,
     "--png": _RUN,
+    "--pdf": _RUN,
     "--kind": _RUN,
     "--layer": _RUN,
     "--head": _RUN,

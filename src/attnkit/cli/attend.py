@@ -23,8 +23,9 @@ def command(
         list[str] | None, typer.Option(help="Its translation, once a line; else the model's own.", metavar="TEXT")
     ] = None,
     html: Annotated[Path | None, typer.Option(help="Write a page with every weight.", metavar="FILE")] = None,
-    svg: Annotated[Path | None, typer.Option(help="Write a picture of one line.", metavar="FILE")] = None,
-    png: Annotated[Path | None, typer.Option(help="The same in pixels.", metavar="FILE")] = None,
+    svg: Annotated[Path | None, typer.Option(help="Picture of one line (needs attnkit[plot]).", metavar="FILE")] = None,
+    png: Annotated[Path | None, typer.Option(help="The same picture as PNG.", metavar="FILE")] = None,
+    pdf: Annotated[Path | None, typer.Option(help="The same picture as PDF.", metavar="FILE")] = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON object a line, with every weight.")] = False,
     kind: Annotated[
         str | None, typer.Option(help="cross, encoder, decoder; a classifier's: word, sentence. [default: the first]")
@@ -53,8 +54,23 @@ def command(
       attnkit attend run "A dog runs." --compare --alignment dot --alignment deep
       attnkit attend --example cat --alignment additive
     """
-    outputs = [path for path in (html, svg, png) if path is not None]
-    given = [target, html, svg, png, kind, layer, head, beam_size, alignment, distribution, seed, checkpoint, device]
+    outputs = [path for path in (html, svg, png, pdf) if path is not None]
+    given = [
+        target,
+        html,
+        svg,
+        png,
+        pdf,
+        kind,
+        layer,
+        head,
+        beam_size,
+        alignment,
+        distribution,
+        seed,
+        checkpoint,
+        device,
+    ]
     refuse(run, text or [], outputs, example, compare)
     refuse_foreign(mode_of(example, compare), dict(zip(OPTIONS, given, strict=True)))
     names = alignment_names(alignment or [])
@@ -70,4 +86,4 @@ def command(
     functions = FunctionChoice(names, distribution, 1 if seed is None else seed)
     answer = compare_functions(question, functions, shown.layer) if compare else extract_attention(question)
     shown = replace(shown, layer=None, every=True) if compare else shown
-    render(answer, shown, json, (html, svg, png))
+    render(answer, shown, json, (html, svg, png, pdf))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -36,7 +38,9 @@ def command(
     causal: Annotated[bool, typer.Option("--causal", help="In a pattern no position sees a later one.")] = False,
     shift: Annotated[int | None, typer.Option(min=1, max=1000, help="Of positions: places to move on by [3].")] = None,
     seed: Annotated[int | None, typer.Option(min=0, max=2**31, help="Of noise and random weights [1].")] = None,
-    svg: Annotated[Path | None, typer.Option(help="Write the picture too, as SVG.", metavar="FILE")] = None,
+    svg: Annotated[Path | None, typer.Option(help="Picture as SVG (needs attnkit[plot]).", metavar="FILE")] = None,
+    png: Annotated[Path | None, typer.Option(help="Picture as PNG.", metavar="FILE")] = None,
+    pdf: Annotated[Path | None, typer.Option(help="Picture as PDF.", metavar="FILE")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON.")] = False,
 ) -> None:
     """Explain attention by pictures: its causal mask and sparse patterns, positions, kernel regression.
@@ -56,10 +60,10 @@ def command(
         )
     if n_global and pattern != "global":
         raise UsageError("--global belongs to one pattern alone", help="--pattern global")
-    numbers, text, picture = lesson(topic, words, (pattern, size or 3, n_global or 1, causal), (shift or 3, seed))
-    if svg is not None:
-        with atomic.open_output(svg) as stream:
-            stream.write(picture)
+    numbers, text, draw = lesson(topic, words, (pattern, size or 3, n_global or 1, causal), (shift or 3, seed))
+    for path, content in [(path, draw(format)) for path, format in ((svg, "svg"), (png, "png"), (pdf, "pdf")) if path]:
+        with atomic.open_output(path) as stream:
+            stream.buffer.write(content)
     console.result(text if not json else numbers)
 
 
@@ -74,21 +78,30 @@ def refuse_foreign(topic: Topic, given: dict[str, Any]) -> None:
 
 def lesson(
     topic: Topic, words: str | None, pattern: tuple[PatternName | None, int, int, bool], other: tuple[int, int | None]
-) -> tuple[str, str, str]:
-    """Return a lesson as JSON, as text for the terminal, and as SVG."""
+) -> tuple[str, str, Callable[[Any], bytes]]:
+    """Return a lesson as JSON, as text for the terminal, and what draws it in a picture format."""
     from dataclasses import asdict
     from json import dumps
 
     from attnkit.analysis import explain
+    from attnkit.plotting import figures
     from attnkit.plotting import lessons_terminal as blackboard
-    from attnkit.plotting import slides
 
     colour, shift, seed = console.supports_color(), other[0], 1 if other[1] is None else other[1]
     if topic == "mask":
         mask = explain.mask_lesson(words, *pattern)
-        return dumps(asdict(mask)), blackboard.mask_text(mask, colour), slides.mask_svg(mask)
+        return dumps(asdict(mask)), blackboard.mask_text(mask, colour), partial(figures.mask_picture, mask)
     if topic == "positions":
         positions = explain.positions_lesson(words, shift, seed)
-        return dumps(asdict(positions)), blackboard.positions_text(positions, colour), slides.positions_svg(positions)
+        return (
+            dumps(asdict(positions)),
+            blackboard.positions_text(positions, colour),
+            partial(figures.positions_picture, positions),
+        )
     pooling = explain.pooling_lesson(seed)
-    return dumps(asdict(pooling)), blackboard.pooling_text(pooling, colour), slides.pooling_svg(pooling)
+    title = "Kernel regression: y = 2 sin x + x^0.8 from noisy points"
+    return (
+        dumps(asdict(pooling)),
+        blackboard.pooling_text(pooling, colour),
+        partial(figures.curves_picture, pooling.curves, title),
+    )

@@ -108,5 +108,5 @@ def _is_number(field: str) -> bool:
 def _map(path: Path) -> npt.NDArray[Any]:
     """Map a ``.npy`` file of rows of numbers."""
     check_not_streams([path])
-    with open_binary(path) as stream:
-        return map_npy(stream, str(path))
+    with open_binary(path):  # says why a file cannot be opened
+        return map_npy(path)

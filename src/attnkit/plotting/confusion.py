@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from rich.cells import cell_len, set_cell_size
 
 from attnkit.plotting.attention_maps import shown
-from attnkit.plotting.figure import colour, escape
+from attnkit.plotting.html import escape
 
 Counts = NDArray[np.int64]
 _LONGEST_ROW, _LONGEST_COLUMN, _NARROWEST = 20, 12, 5
@@ -25,6 +25,7 @@ _STYLE = (
     "thead th{vertical-align:bottom}tbody td.cell{border:1px solid #fff}"
     "td.share,tfoot td,tfoot th{color:#57606a}"
 )
+_RAMP = ((247, 250, 252), (198, 221, 238), (112, 172, 212), (36, 113, 178), (8, 48, 107))
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 
 
@@ -101,8 +102,16 @@ def _page_cell(names: Sequence[str], counts: Counts, shares: NDArray[np.float64]
     share = float(shares[i, j])
     told = f"{names[i]} found as {names[j]}: {counts[i, j]:,} ({100 * share:.1f} %)"
     ink = "#fff" if share > 0.55 else "#1b1f24"
-    style = f"background:{colour(share)};color:{ink}"
+    style = f"background:{_shade(share)};color:{ink}"
     return f'<td class="cell" title="{told}" style="{style}">{counts[i, j]:,}</td>'
+
+
+def _shade(share: float) -> str:
+    """Return the colour of a share from 0 (white) to 1 (dark blue)."""
+    place = min(max(share, 0.0), 1.0) * (len(_RAMP) - 1)
+    low = min(int(place), len(_RAMP) - 2)
+    mixed = [a + (b - a) * (place - low) for a, b in zip(_RAMP[low], _RAMP[low + 1], strict=True)]
+    return "#" + "".join(f"{round(part):02x}" for part in mixed)
 
 
 def _mistakes(labels: Sequence[str], counts: Counts, *, colour: bool, width: int) -> str:

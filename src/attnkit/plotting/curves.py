@@ -1,4 +1,4 @@
-"""Curves and points in one coordinate system, drawn in a terminal or as SVG. Knows numbers only."""
+"""Curves and points in one coordinate system, drawn in a terminal."""
 
 from __future__ import annotations
 
@@ -9,12 +9,9 @@ from itertools import groupby
 import numpy as np
 from numpy.typing import NDArray
 
-from attnkit.plotting.figure import escape
-
 _MARGIN, _LINES = 7, 18
-# 256-colour foregrounds of a terminal and the same colours for paper; apart for colour-blind eyes (Okabe and Ito 2008).
-_COLOURS = ((245, "#7a7a7a"), (252, "#111111"), (208, "#d55e00"), (39, "#0072b2"), (36, "#009e73"), (178, "#e69f00"))
-_WIDE, _HIGH, _LEFT, _TOP = 720, 400, 56, 34
+# 256-colour foregrounds of a terminal, apart for colour-blind eyes (Okabe and Ito 2008).
+_COLOURS = (245, 252, 208, 39, 36, 178)
 
 
 @dataclass(frozen=True)
@@ -77,34 +74,6 @@ def character_plot(curves: Sequence[Curve], *, colour: bool, width: int = 80) ->
     return "\n".join([*lines, " " * (_MARGIN + 1) + legend])
 
 
-def svg_plot(curves: Sequence[Curve], title: str) -> str:
-    """Return the curves as an SVG document: nothing in it runs or is fetched, every text is escaped."""
-    frame = _Frame.around(curves)
-    tall = _TOP + _HIGH + 36 + 20 * len(curves)
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_LEFT + _WIDE + 24}" height="{tall}" '
-        f'viewBox="0 0 {_LEFT + _WIDE + 24} {tall}" font-family="Helvetica, Arial, sans-serif" font-size="12">',
-        f'<rect width="{_LEFT + _WIDE + 24}" height="{tall}" fill="#ffffff"/>',
-        f'<text x="{_LEFT}" y="20" font-size="14" font-weight="bold">{escape(title)}</text>',
-        f'<rect x="{_LEFT}" y="{_TOP}" width="{_WIDE}" height="{_HIGH}" fill="none" stroke="#999999"/>',
-        *_ticks(frame),
-    ]
-    for number, curve in enumerate(curves):
-        paint = _COLOURS[number % len(_COLOURS)][1]
-        points = zip(_LEFT + _WIDE * frame.across(curve.x), _TOP + _HIGH * frame.down(curve.y), strict=True)
-        if curve.points:
-            parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{paint}"/>' for x, y in points]
-        else:
-            path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-            parts.append(f'<polyline points="{path}" fill="none" stroke="{paint}" stroke-width="2"/>')
-        y = _TOP + _HIGH + 44 + 20 * number
-        sign = f'<circle cx="{_LEFT + 14}" cy="{y - 4}" r="3" fill="{paint}"/>'
-        if not curve.points:
-            sign = f'<path d="M{_LEFT + 2} {y - 4}h24" stroke="{paint}" stroke-width="2"/>'
-        parts += [sign, f'<text x="{_LEFT + 36}" y="{y}">{escape(curve.name)}</text>']
-    return "\n".join([*parts, "</svg>", ""])
-
-
 def _row(numbers: NDArray[np.int64], curves: Sequence[Curve], colour: bool) -> str:
     runs = [(n, len(list(run))) for n, run in groupby(numbers.tolist())]
     if runs[-1][0] < 0:
@@ -113,7 +82,7 @@ def _row(numbers: NDArray[np.int64], curves: Sequence[Curve], colour: bool) -> s
 
 
 def _painted(marks: str, number: int, colour: bool) -> str:
-    return f"\x1b[38;5;{_COLOURS[number % len(_COLOURS)][0]}m{marks}\x1b[0m" if colour else marks
+    return f"\x1b[38;5;{_COLOURS[number % len(_COLOURS)]}m{marks}\x1b[0m" if colour else marks
 
 
 def _ruler(frame: _Frame, columns: int) -> str:
@@ -124,19 +93,6 @@ def _ruler(frame: _Frame, columns: int) -> str:
         at = _MARGIN + 1 + min(int(float(frame.across([value])[0]) * columns), columns - 1) - (len(label) - 1) // 2
         ruler[at : at + len(label)] = label
     return "".join(ruler).rstrip()
-
-
-def _ticks(frame: _Frame) -> list[str]:
-    found = []
-    for value in _round_values(frame.left, frame.right):
-        x = _LEFT + _WIDE * float(frame.across([value])[0])
-        found.append(f'<path d="M{x:.1f} {_TOP + _HIGH}v5" stroke="#999999"/>')
-        found.append(f'<text x="{x:.1f}" y="{_TOP + _HIGH + 18}" text-anchor="middle">{value:g}</text>')
-    for value in _round_values(frame.low, frame.high):
-        y = _TOP + _HIGH * float(frame.down([value])[0])
-        found.append(f'<path d="M{_LEFT} {y:.1f}h-5" stroke="#999999"/>')
-        found.append(f'<text x="{_LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{value:g}</text>')
-    return found
 
 
 def _round_values(low: float, high: float) -> list[float]:

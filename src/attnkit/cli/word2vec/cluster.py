@@ -30,7 +30,7 @@ def command(
 ) -> None:
     """Sort words into classes by the directions of their vectors: lines like "word 7", as word2vec -classes writes.
 
-    Spherical k-means, begun as k-means++; the same seed gives the same classes.
+    k-means on vectors of length 1 (needs attnkit[plot]); the same seed gives the same classes.
 
     \b
     Examples:

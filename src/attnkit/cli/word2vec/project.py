@@ -16,12 +16,14 @@ def command(
         Path | None, typer.Option("-o", "--output", help="[default: projection.html; tsv: stdout]", metavar="FILE")
     ] = None,
     format: Annotated[Literal["html", "tsv"], typer.Option(help="A page, or a line a word: word, x, y.")] = "html",
-    method: Annotated[Literal["pca", "tsne"], typer.Option(help="Largest variance, or neighbours kept near.")] = "pca",
+    method: Annotated[Literal["pca", "tsne"], typer.Option(help="Projection (needs attnkit[plot]).")] = "pca",
     words: Annotated[
         int | None, typer.Option(min=3, help="The most frequent. [default: 10,000; tsne: 2,000]", metavar="N")
     ] = None,
-    perplexity: Annotated[float, typer.Option(min=1.0, help="Of t-SNE: about how many neighbours count.")] = 30.0,
-    steps: Annotated[int, typer.Option(min=1, max=100_000, help="Of t-SNE.")] = 750,
+    perplexity: Annotated[
+        float, typer.Option(min=1.0, help="Perplexity of t-SNE, about the neighbours of a word.")
+    ] = 30.0,
+    steps: Annotated[int, typer.Option(min=250, max=100_000, help="Steps of t-SNE.")] = 750,
 ) -> None:
     """Draw word vectors in two dimensions: a page with search and neighbours that needs nothing else.
 

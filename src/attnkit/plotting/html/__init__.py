@@ -13,8 +13,6 @@ from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
-from attnkit.plotting.figure import escape
-
 HERE = "attnkit.plotting.html"
 
 
@@ -34,6 +32,18 @@ def render_page(package: str, scripts: Sequence[str], title: str, parts: Mapping
     given = {"POLICY": escape(policy), "TITLE": escape(title), "STYLE": style, "SCRIPT": script, **parts}
     pieces = _file(package, "page.html").split("@@")
     return "".join(given[piece] if i % 2 else piece for i, piece in enumerate(pieces))
+
+
+def escape(text: str) -> str:
+    """Return text without markup; a character that XML cannot hold is named."""
+    for sign, name in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ('"', "&quot;"), ("'", "&#39;")):
+        text = text.replace(sign, name)
+    return "".join(char if _is_xml(char) else f"U+{ord(char):04X}" for char in text)
+
+
+def _is_xml(char: str) -> bool:
+    """Return whether XML 1.0 may hold a character."""
+    return char in "\t\n" or (char >= " " and not "\ud800" <= char <= "\udfff" and char not in "\ufffe\uffff")
 
 
 def as_json(data: Any) -> str:

@@ -122,8 +122,8 @@ def of_checkpoint(checkpoint: Checkpoint) -> LoadedVectors:
 
 
 def _of_npy(path: Path) -> VectorTable:
-    with _stream(path) as stream:
-        rows = map_npy(stream, str(path))
+    with _stream(path):  # says why a file cannot be opened
+        rows = map_npy(path)
     tensors.check_shape(rows, str(path))
     return VectorTable(_words_beside(path, len(rows)), rows)
 

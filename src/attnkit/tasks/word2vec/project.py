@@ -13,13 +13,12 @@ from numpy.typing import NDArray
 from attnkit.errors import DataError, UsageError
 from attnkit.plotting.attention_maps import shown
 from attnkit.plotting.html.projection import Projection, unit
-from attnkit.tasks.word2vec.pca import pca
-from attnkit.tasks.word2vec.tsne import tsne
+from attnkit.tasks.word2vec.clusters import check_sklearn
 from attnkit.tasks.word2vec.vectors import Vectors
 
 Method = Literal["pca", "tsne"]
-MOST: dict[Method, int] = {"pca": 20_000, "tsne": 5_000}
-"""Words that a method takes: a page of more is slow to open, exact t-SNE of more takes gigabytes."""
+MOST: dict[Method, int] = {"pca": 20_000, "tsne": 20_000}
+"""Words that a method takes: a page of more is slow to open."""
 USUAL: dict[Method, int] = {"pca": 10_000, "tsne": 2_000}
 """Words that a method takes where nobody says how many."""
 
@@ -55,11 +54,11 @@ def project(asked: ProjectionRequest, tell: Callable[[str], None]) -> Projection
     vectors = Vectors.load(asked.path, mmap=True)
     words = list(vectors.index_to_key[:n_words])
     rows = _rows(vectors, words, asked.path)
+    check_sklearn("a projection")
     if asked.method == "pca":
-        plane = pca(rows)
-        first, second = (100 * share for share in plane.shares)
-        points, how = plane.points, "principal components"
-        note = f"Across and up: the two directions in which they differ most, {first + second:.1f} % of all variance."
+        points, share = pca(rows)
+        how = "principal components"
+        note = f"Across and up: the two directions of largest variance, {100 * share:.1f} % of all variance."
     else:
         points, loss = _tsne(rows, asked, tell)
         how = f"t-SNE, perplexity {asked.perplexity:g}, {asked.steps:,} steps"
@@ -85,20 +84,34 @@ def _rows(vectors: Vectors, words: Sequence[str], path: Path) -> NDArray[np.floa
     return unit(rows).astype(np.float32)
 
 
+def pca(rows: NDArray[np.float32]) -> tuple[NDArray[np.float64], float]:
+    """Return the first two principal components (V, 2) of rows (V, D), and their share of the variance."""
+    from sklearn.decomposition import PCA
+
+    if not np.ptp(rows, axis=0).any():
+        return np.zeros((len(rows), 2)), 0.0
+    found = PCA(2, svd_solver="full")
+    points = found.fit_transform(rows.astype(np.float64))
+    return np.asarray(points), float(found.explained_variance_ratio_.sum())
+
+
 def _tsne(
     rows: NDArray[np.float32], asked: ProjectionRequest, tell: Callable[[str], None]
 ) -> tuple[NDArray[np.float64], float]:
+    """Return the places (V, 2) of t-SNE (van der Maaten 2014, Barnes-Hut) and its KL divergence in nats."""
+    from sklearn.manifold import TSNE
+    from threadpoolctl import threadpool_limits
+
     if 3 * asked.perplexity > len(rows) - 1:
         raise UsageError(
             f"a perplexity of {asked.perplexity:g} is too large for {len(rows):,} words",
             where="--perplexity",
             help=f"at most {(len(rows) - 1) / 3:g}: a third of the other words",
         )
-    last = None
-    for last in tsne(rows, asked.perplexity, asked.steps):
-        tell(f"t-SNE: step {last.step:,} of {asked.steps:,}, KL divergence {last.loss:.3f} nats")
-    assert last is not None
-    return last.points, last.loss
+    tell(f"t-SNE: {asked.steps:,} steps")
+    with threadpool_limits(1):  # several threads add in the order in which they happen to end
+        found = TSNE(perplexity=asked.perplexity, max_iter=asked.steps, init="pca", random_state=0).fit(rows)
+    return np.asarray(found.embedding_, np.float64), float(found.kl_divergence_)
 
 
 def as_tsv(projection: Projection) -> str:

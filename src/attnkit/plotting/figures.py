@@ -1,0 +1,317 @@
+"""Pictures for papers, drawn by matplotlib: attention maps, masks, positions and curves as PNG, PDF or SVG.
+
+Equal data give equal bytes. In SVG text stays text, which a viewer draws with its own fonts. PNG and PDF take DejaVu
+Sans and, for letters that it lacks, any installed font that has them.
+"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
+from importlib.util import find_spec
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from rich.cells import cell_len
+
+from attnkit.errors import DataError, UsageError
+from attnkit.plotting.attention_maps import MapSlice, shown
+from attnkit.plotting.curves import Curve
+from attnkit.plotting.lessons import MaskLesson, PositionsLesson
+from attnkit.plotting.lessons_terminal import label
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+PictureFormat = Literal["svg", "png", "pdf"]
+MAX_PIXELS = 100_000_000
+"""Pixels of a PNG; each takes four bytes of memory."""
+MAX_COLUMNS = 4
+"""Panels side by side."""
+_INCH, _DENSITY = 96.0, 192
+"""Layout units (CSS pixels) per inch, and pixels of a PNG per inch."""
+_FONT, _SMALL = 12.0, 10.0
+"""Heights of text in layout units."""
+_PAD, _BAR = 16.0, 160.0
+_LONGEST = 24
+"""Columns of a terminal that a token may take; longer ones are truncated."""
+_FONT_PACKAGES = ("mplfonts", "matplotlib_fontja")
+"""Packages that bring fonts for Chinese and Japanese; they are read, never imported."""
+# Apart for colour-blind eyes (Okabe and Ito 2008).
+CURVE_COLOURS = ("#7a7a7a", "#111111", "#d55e00", "#0072b2", "#009e73", "#e69f00")
+_METADATA: dict[PictureFormat, dict[str, Any]] = {
+    "svg": dict.fromkeys(("Date", "Creator", "Format", "Type")),
+    "png": {"Software": None},
+    "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+}
+
+
+def attention_picture(slices: Sequence[MapSlice], format: PictureFormat, heading: str = "") -> bytes:
+    """Draw heat maps in rows of at most ``MAX_COLUMNS``, with one scale of colours.
+
+    Raises:
+        DataError: the PNG would have more than ``MAX_PIXELS``.
+        UsageError: matplotlib is not installed.
+    """
+    top = max((float(np.max(s.weights, where=np.isfinite(s.weights), initial=0.0)) for s in slices), default=0.0) or 1.0
+    places, (width, height) = _arrange(slices)
+    title, axes = _truncate(shown(heading) if heading else "", 120), "; ".join(dict.fromkeys(s.axes for s in slices))
+    width = max(width, *(_PAD * 2 + _length(text, size) for text, size in ((title, 14.0), (axes, _SMALL))))
+
+    def draw(figure: Figure) -> None:
+        _write(figure, _PAD, _PAD + _FONT, title, 14.0, weight="bold")
+        _write(figure, _PAD, _PAD + 32, axes, _SMALL)
+        mesh = None
+        for one, (x, y) in zip(slices, places, strict=True):
+            mesh = _panel(figure, one, (x, y), top)
+        if mesh is not None:
+            bar = figure.colorbar(mesh, cax=_axes(figure, _PAD, height - 44, _BAR, 10), orientation="horizontal")
+            bar.set_ticks([0, top], labels=["0", f"{top:.3g}"], fontsize=_points(_SMALL))
+            bar.outline.set_visible(False)
+            _write(figure, _PAD + _BAR + 16, height - 35, "attention weight", _SMALL)
+
+    texts = [title, axes, *(_token(token) for one in slices for token in (*one.queries, *one.keys))]
+    return _render(draw, (width, height), format, texts)
+
+
+def mask_picture(lesson: MaskLesson, format: PictureFormat) -> bytes:
+    """Draw the mask of a lesson as squares."""
+    title = "Causal mask" if lesson.pattern is None else f"Sparse pattern: {lesson.pattern}, size {lesson.size}"
+    if lesson.pattern is not None and lesson.causal:
+        title += ", causal"
+    n, words = len(lesson.words), [label(word) for word in lesson.words]
+    left, cell = _PAD + 30 + max((_length(word, _FONT) for word in words), default=0.0), 26.0
+    size = max(left + n * cell, 360.0) + _PAD, 84 + n * cell + _PAD
+
+    def draw(figure: Figure) -> None:
+        _write(figure, _PAD, 26, title, 15.0, weight="bold")
+        _write(figure, _PAD, 46, "row: position that attends; column: position attended to", _SMALL)
+        axes = _axes(figure, left, 84, n * cell, n * cell)
+        _cells(axes, np.asarray(lesson.mask, np.float64), _colour_map(["#eef1f4", "#0072b2"]), (0, 1), edge=2.0)
+        rows = [f"{word} {i + 1}".strip() for i, word in enumerate(words)]
+        _tick_labels(axes, rows, [str(i + 1) for i in range(n)], _FONT, rotation=0)
+
+    return _render(draw, size, format, [title, *words])
+
+
+def positions_picture(lesson: PositionsLesson, format: PictureFormat) -> bytes:
+    """Draw a table of positional encodings as colours, from -1 (blue) over 0 (white) to 1 (orange)."""
+    table = np.asarray(lesson.picture, np.float64)  # (positions, D)
+    rows, columns = table.shape
+    left, top, wide, high = 70.0, 84.0, 10.0, 8.0
+    size = left + max(columns * wide, 320.0) + _PAD, top + rows * high + 56 + _PAD
+
+    def draw(figure: Figure) -> None:
+        _write(figure, _PAD, 26, f"Sinusoidal positions, {columns} dimensions", 15.0, weight="bold")
+        _write(figure, _PAD, 46, "down: position; across: sine and cosine in turn, fast to slow", _SMALL)
+        axes = _axes(figure, left, top, columns * wide, rows * high)
+        mesh = _cells(axes, table, _colour_map(["#0072b2", "#ffffff", "#d55e00"]), (-1, 1))
+        axes.set_yticks(np.arange(0, rows, 10) + 0.5, [str(i) for i in range(0, rows, 10)])
+        axes.set_xticks(np.arange(0, columns, 8) + 0.5, [str(i) for i in range(0, columns, 8)])
+        bar = figure.colorbar(mesh, cax=_axes(figure, left, size[1] - 48, 168, 10), orientation="horizontal")
+        bar.set_ticks([-1, 0, 1], labels=["-1", "0", "1"], fontsize=_points(_SMALL))
+        bar.outline.set_visible(False)
+
+    return _render(draw, size, format, [])
+
+
+def curves_picture(curves: Sequence[Curve], title: str, format: PictureFormat) -> bytes:
+    """Draw curves and points in one coordinate system, with a legend below it."""
+    size = 800.0, 470.0 + 20 * len(curves)
+
+    def draw(figure: Figure) -> None:
+        axes = _axes(figure, 60, 36, 716, 390)
+        axes.set_title(title, loc="left", fontsize=_points(14), fontweight="bold", parse_math=False)
+        for number, curve in enumerate(curves):
+            paint, name = CURVE_COLOURS[number % len(CURVE_COLOURS)], curve.name.replace("$", r"\$")
+            style: dict[str, Any] = {"linestyle": "", "marker": "o", "markersize": 4} if curve.points else {"lw": 1.6}
+            axes.plot(curve.x, curve.y, color=paint, label=name, **style)
+        axes.legend(loc="upper left", bbox_to_anchor=(0, -0.06), frameon=False, fontsize=_points(_FONT))
+
+    return _render(draw, size, format, [title, *(curve.name for curve in curves)])
+
+
+def missing_glyphs(texts: Iterable[str]) -> list[str]:
+    """Return the characters of some texts that no installed font has; SVG leaves them to the viewer."""
+    _check_installed()
+    return _families(frozenset("".join(texts)))[1]
+
+
+# --- layout in CSS pixels from the upper left
+
+
+def _arrange(slices: Sequence[MapSlice]) -> tuple[list[tuple[float, float]], tuple[float, float]]:
+    """Return the upper left corner of each panel, and the size of the picture."""
+    places, y, right = [], _PAD + 48, 2 * _PAD + _BAR + 120
+    for start in range(0, len(slices), MAX_COLUMNS):
+        x, bottom = _PAD, y
+        for one in slices[start : start + MAX_COLUMNS]:
+            places.append((x, y))
+            width, height = _panel_size(one)[:2]
+            x, bottom = x + width + 2 * _PAD, max(bottom, y + height)
+        y, right = bottom + 1.5 * _PAD, max(right, x - _PAD)
+    return places, (right, y + 60)
+
+
+def _panel_size(one: MapSlice) -> tuple[float, float, float, float, float]:
+    """Return width and height of a panel, left and top of its cells, and the size of a cell."""
+    cell = float(np.clip(640 / max(len(one.keys), len(one.queries), 1), 11, 26))
+    size = min(_FONT, cell)
+    left = max((_length(_token(text), size) for text in one.queries), default=0.0) + 8
+    top = 44 + max((_length(_token(text), size) for text in one.keys), default=0.0)
+    width = max(left + cell * len(one.keys), _length(one.title, _FONT), 150.0)
+    return width, top + cell * len(one.queries), left, top, cell
+
+
+def _panel(figure: Figure, one: MapSlice, corner: tuple[float, float], top: float) -> Any:
+    """Draw one heat map and return its mesh."""
+    (x, y), (_, _, left, above, cell) = corner, _panel_size(one)
+    _write(figure, x, y + _FONT, one.title, _FONT, weight="bold")
+    _write(figure, x, y + _FONT + 15, f"entropy {one.entropy:.2f} bits per row", _SMALL)
+    axes = _axes(figure, x + left, y + above, cell * len(one.keys), cell * len(one.queries))
+    mesh = _cells(axes, np.asarray(one.weights, np.float64), _colour_map(_RAMP), (0, top))
+    rows, columns = ([_token(token) for token in side] for side in (one.queries, one.keys))
+    _tick_labels(axes, rows, columns, min(_FONT, cell), rotation=90)
+    return mesh
+
+
+_RAMP = ["#f7fafc", "#c6ddee", "#70acd4", "#2471b2", "#08306b"]
+
+
+def _cells(
+    axes: Axes, values: np.ndarray[Any, Any], colours: Any, limits: tuple[float, float], edge: float = 0.0
+) -> Any:
+    """Draw a matrix (rows, columns) as cells, row 0 on top; what is not finite is red."""
+    style: dict[str, Any] = {"edgecolors": "white", "linewidth": edge * 0.75} if edge else {}
+    low, high = limits
+    mesh = axes.pcolormesh(np.ma.masked_invalid(values), cmap=colours, vmin=low, vmax=high, **style)
+    axes.invert_yaxis()
+    axes.xaxis.tick_top()
+    axes.tick_params(length=0, labelsize=_points(_SMALL))
+    for side in axes.spines.values():
+        side.set_visible(False)
+    return mesh
+
+
+def _tick_labels(axes: Axes, rows: Sequence[str], columns: Sequence[str], size: float, rotation: float) -> None:
+    # parse_math: a token may hold dollar signs.
+    style: dict[str, Any] = {"fontsize": _points(size), "parse_math": False}
+    axes.set_yticks(np.arange(len(rows)) + 0.5, rows, **style)
+    axes.set_xticks(np.arange(len(columns)) + 0.5, columns, rotation=rotation, **style)
+
+
+def _axes(figure: Figure, x: float, y: float, width: float, height: float) -> Axes:
+    wide, tall = (float(inches) * _INCH for inches in figure.get_size_inches())
+    return figure.add_axes((x / wide, 1 - (y + height) / tall, width / wide, height / tall))
+
+
+def _write(figure: Figure, x: float, y: float, text: str, size: float, weight: str = "normal") -> None:
+    wide, tall = (float(inches) * _INCH for inches in figure.get_size_inches())
+    figure.text(x / wide, 1 - y / tall, text, fontsize=_points(size), fontweight=weight, parse_math=False)
+
+
+def _points(size: float) -> float:
+    return size * 72 / _INCH
+
+
+def _colour_map(colours: Sequence[str]) -> Any:
+    from matplotlib.colors import LinearSegmentedColormap
+
+    return LinearSegmentedColormap.from_list("attnkit", list(colours)).with_extremes(bad="#c0392b")
+
+
+def _token(token: str) -> str:
+    return _truncate(shown(token), _LONGEST)
+
+
+def _truncate(text: str, most: int) -> str:
+    while cell_len(text) > most:
+        text = text[:-2].rstrip("…") + "…" if len(text) > 2 else "…"
+    return text
+
+
+def _length(text: str, size: float) -> float:
+    """Estimate the width of a text: fonts differ, and a little too much room does no harm."""
+    return cell_len(text) * size * 0.64
+
+
+# --- matplotlib
+
+
+def _check_installed() -> None:
+    if find_spec("matplotlib") is None:
+        raise UsageError("pictures need matplotlib", help='pip install "attnkit[plot]"')
+
+
+def _render(
+    draw: Callable[[Figure], None], size: tuple[float, float], format: PictureFormat, texts: Iterable[str]
+) -> bytes:
+    """Return the file of a picture of some size in layout units."""
+    _check_installed()
+    if format == "png" and size[0] * size[1] * (_DENSITY / _INCH) ** 2 > MAX_PIXELS:
+        raise DataError("the picture would be too large", help="choose one --layer and one --head, or write --svg")
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    families = _families(frozenset("".join(texts)))[0]
+    style: Any = {"font.family": families, "svg.fonttype": "none", "svg.hashsalt": "attnkit", "pdf.fonttype": 42}
+    content = BytesIO()
+    logger = logging.getLogger("matplotlib.font_manager")
+    level = logger.level
+    with matplotlib.rc_context(style), warnings.catch_warnings():
+        # Missing glyphs and missing bold faces: the caller says what no font has.
+        warnings.simplefilter("ignore", UserWarning)
+        logger.setLevel(logging.ERROR)
+        figure = Figure(figsize=(size[0] / _INCH, size[1] / _INCH))
+        draw(figure)
+        figure.savefig(content, format=format, dpi=_DENSITY, metadata=_METADATA[format])
+        logger.setLevel(level)
+    return content.getvalue()
+
+
+@lru_cache(maxsize=64)
+def _families(characters: frozenset[str]) -> tuple[list[str], list[str]]:
+    """Return the fonts that have some characters, DejaVu Sans first, and the characters that none has."""
+    from matplotlib import font_manager
+
+    families, missing = ["DejaVu Sans"], set(characters)
+    missing -= _covered(font_manager.findfont("DejaVu Sans"), missing)
+    fonts = [(entry.name, entry.fname) for entry in font_manager.fontManager.ttflist]
+    fonts = sorted({font for font in fonts if not font[0].startswith("Last Resort")})
+    fonts += [("", str(path)) for path in _packaged_fonts()]
+    for name, path in fonts:
+        if not missing:
+            break
+        if found := _covered(path, missing):
+            if not name:
+                font_manager.fontManager.addfont(path)
+                name = font_manager.FontProperties(fname=path).get_name()
+            families.append(name)
+            missing -= found
+    return families, sorted(missing)
+
+
+def _covered(path: str, characters: Iterable[str]) -> set[str]:
+    """Return the characters that a font file has."""
+    from matplotlib import ft2font
+
+    try:
+        font = ft2font.FT2Font(path)
+    except (OSError, RuntimeError):
+        return set()
+    return {char for char in characters if font.get_char_index(ord(char))}
+
+
+def _packaged_fonts() -> list[Path]:
+    """Return the font files of installed packages."""
+    found: list[Path] = []
+    for name in _FONT_PACKAGES:
+        spec = find_spec(name)
+        for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
+            found += sorted(path for path in (Path(folder) / "fonts").glob("*") if path.suffix in (".ttf", ".otf"))
+    return found
