@@ -115,7 +115,7 @@ def test_a_run_goes_on_without_its_text(call: Call, workshop: Any, tmp_path: Pat
         )  # 5 steps, 2 batches of an evaluation, 2 steps
     shutil.rmtree(tmp_path / "corpus")
     code, out, err = call(*arguments)
-    assert code == 0 and "done: 12 steps" in out and "going on from step 7" in err
+    assert code == 0 and "done: 12 steps" in out and "resuming from step 7" in err
     for name in ("model", "optimizer"):
         path = f"checkpoints/step-12/{name}.safetensors"
         assert (run / path).read_bytes() == (tmp_path / "whole" / path).read_bytes()

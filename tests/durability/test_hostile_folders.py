@@ -189,7 +189,7 @@ RUNS: dict[str, tuple[Change, str, int, tuple[str, ...]]] = {
     "last of none": (spoil_all, LAST, 4, ("no checkpoint can be used",)),
     "goes on from none": (spoil_all, "{train} -o run", 4, ("no checkpoint can be used", "put a copy")),
     "averages none": (spoil_all, "average run", 4, ("no checkpoint can be used",)),
-    "goes on after damage": (spoil(12), "{train} -o run", 0, ("warning: ", "going on from step 10")),
+    "goes on after damage": (spoil(12), "{train} -o run", 0, ("warning: ", "resuming from step 10")),
     "of another kind": (lambda run: rewrite(run, task="tagging"), SAY, 4, ("of the kind 'tagging'",)),
     "of another version": (lambda run: rewrite(run, wings=2), SAY, 4, ("another version", "wings")),
     "of another model": (

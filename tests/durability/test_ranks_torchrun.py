@@ -173,7 +173,7 @@ def go_on(workshop: Any, folder: Path, step: int) -> None:
     finished = torchrun(["-m", "attnkit"], workshop.arguments("transformer", folder / "run", **CHANGES), folder)
     assert finished.returncode == 0, finished.stderr
     assert finished.stdout.count(f"done: {N_STEPS} steps") == 1
-    assert finished.stderr.count(f"going on from step {step}") == 1
+    assert finished.stderr.count(f"resuming from step {step}") == 1
 
 
 @pytest.mark.slow
@@ -209,7 +209,7 @@ def test_two_that_share_the_weights_train_what_one_does_and_outlive_a_death(work
     done = torchrun([str(tmp_path / "failing.py"), "1"], arguments, tmp_path, restarts=1)
     assert done.returncode == 0, done.stderr
     assert said(tmp_path, 0, 0)[-2].startswith("error: another process of this run has ended")
-    assert any(line.startswith("going on from step 4") for line in said(tmp_path, 1, 0))
+    assert any(line.startswith("resuming from step 4") for line in said(tmp_path, 1, 0))
     path = f"checkpoints/step-{N_STEPS}/model.safetensors"
     expected, found = (safetensors.torch.load_file(tmp_path / run / path) for run in ("alone", "run"))
     assert expected.keys() == found.keys()
@@ -218,7 +218,7 @@ def test_two_that_share_the_weights_train_what_one_does_and_outlive_a_death(work
     # The same command by one process that holds all: whatever it is limited to, it goes on.
     arguments = workshop.arguments("transformer", tmp_path / "run", **{**CHANGES, "limits__max_steps": N_STEPS + 1})
     alone = subprocess.run([sys.executable, "-m", "attnkit", *arguments], capture_output=True, text=True, check=False)
-    assert alone.returncode == 0 and f"going on from step {N_STEPS}" in alone.stderr, alone.stderr
+    assert alone.returncode == 0 and f"resuming from step {N_STEPS}" in alone.stderr, alone.stderr
 
 
 @pytest.mark.slow
@@ -268,7 +268,7 @@ def test_other_failures_are_retried_and_leave_no_trace(
 
     # The killed rank said nothing; the next attempt goes on from the last save, and so on.
     assert said(tmp_path, 0, 1) == []
-    assert any(line.startswith("going on from step 4") for line in said(tmp_path, 1, 0))
+    assert any(line.startswith("resuming from step 4") for line in said(tmp_path, 1, 0))
     if n_failures == 3:
         bug, gone = said(tmp_path, 1, 0), said(tmp_path, 2, 1)
         assert bug[-2].endswith("OverflowError: no room")
@@ -276,7 +276,7 @@ def test_other_failures_are_retried_and_leave_no_trace(
         # Nobody knew of what befell rank 1: it tells of it itself, and the broken connection ends rank 0.
         assert gone[0].endswith("ZeroDivisionError: that was too much") and len(gone) == 2
         assert said(tmp_path, 2, 0)[-2].startswith("error: another process of this run has ended")
-        assert any(line.startswith("going on from step 6") for line in said(tmp_path, 3, 0))
+        assert any(line.startswith("resuming from step 6") for line in said(tmp_path, 3, 0))
     assert status(run)["state"] == "finished"
     assert sorted(path.name for path in tmp_path.glob("run*")) == ["run", "run.old-1"]
     assert outcome(run) == outcome(whole)

@@ -121,7 +121,7 @@ def test_a_stop_saves_and_the_same_command_goes_on(
     assert (status["state"], status["exit_code"]) == ("stopped", 75)
     process = begin(text, run)
     code, said = end(process)
-    assert code == 0 and "going on from piece" in said, said
+    assert code == 0 and "resuming from step" in said, said
     assert same(outcome(run), whole)
 
 

@@ -83,7 +83,7 @@ def data_check_line(path: str, n: int, text: str, first_line: int | None, droppe
 def start_lines(step: int, n_parameters: int, counts: Counts, where: str, unit: str = "pairs") -> list[str]:
     """Say what is trained on what, and what was left out; ``unit`` is what there are so many of."""
     kinds = ", ".join(f"{n:,} {name.replace('_', ' ')}" for name, n in counts.items() if n)
-    verb = f"going on from step {step:,}" if step else "training"
+    verb = f"resuming from step {step:,}" if step else "training"
     return [f"{unit}: {kinds}", f"{verb}: {count(n_parameters)} parameters, {where}"]
 
 
