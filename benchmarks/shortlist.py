@@ -70,7 +70,7 @@ class Translators:
     """One model in each precision, with each shortlist in turn or none."""
 
     def __init__(self, options: argparse.Namespace, lexicons: dict[int, Path]) -> None:
-        from attnkit.data.inference_batches import Batching
+        from attnkit.data.loader import Batching
         from attnkit.runtime.devices import set_threads
         from attnkit.tasks.translation.shortlist import Shortlist
         from attnkit.tasks.translation.translator import load_translator

@@ -42,7 +42,7 @@ from transfer_report import plots, report
 
 from attnkit import Vectors
 from attnkit.checkpoints.run_folder import RunFolder
-from attnkit.data.language_sampling import sampling_probabilities
+from attnkit.data.packed_batches import sampling_probabilities
 from attnkit.engine.checkpoint_metadata import read_run_config
 from attnkit.tasks.language_modeling.config import MlmConfig
 from attnkit.tasks.language_modeling.data import open_text

@@ -29,7 +29,7 @@ class Attnkit:
 
     def answer(self, message: Message) -> Message:
         """Return the texts of the first lines."""
-        from attnkit.data.inference_batches import Batching
+        from attnkit.data.loader import Batching
         from attnkit.decoding.config import SearchConfig
         from attnkit.runtime.devices import set_threads
         from attnkit.tasks.translation.translator import load_translator

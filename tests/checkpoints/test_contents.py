@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from attnkit.io.dir_digest import Contents, describe_folder, find_mismatches, with_checksum
+from attnkit.io.safe_read import Contents, describe_folder, find_mismatches, with_checksum
 
 FILES = {"index.json": 90, "train/src/ids.bin": 9000, "train/src/offsets.bin": 800, "valid.src.txt": 300}
 
@@ -62,7 +62,7 @@ def test_links_and_pipes_are_no_files(folder: Path) -> None:
 
 def test_a_linked_folder_is_told_and_nothing_behind_it_is_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     contents = describe_folder(folder)
-    monkeypatch.setattr("attnkit.io.dir_digest.open_regular_file", None)
+    monkeypatch.setattr("attnkit.io.safe_read.open_regular_file", None)
     for name in ("train/src", "train"):
         (folder / name).rename(folder / "elsewhere")
         (folder / name).symlink_to(folder / "elsewhere")

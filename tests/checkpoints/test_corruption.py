@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from attnkit.checkpoints import manifest
+from attnkit.checkpoints import checkpoint
 from attnkit.checkpoints.checkpoint import open_checkpoint
-from attnkit.checkpoints.inspect_logs import LogSummary, read_log
+from attnkit.checkpoints.logs import LogSummary, read_log
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.errors import RunError, SystemFailure
 
 FILES = ("config.yaml", "tokenizer.json", "model.safetensors", "optimizer.safetensors", "state.json")
-EVERY = (*FILES, manifest.FILE_NAME)
+EVERY = (*FILES, checkpoint.FILE_NAME)
 STEPS = (10, 20, 30)
 N_CORRUPTIONS = 1000
 Tree = dict[str, bytes]
@@ -156,7 +156,7 @@ def faults(folder: Path) -> set[str]:
 
 def expected_faults(files: set[str], name: str) -> set[str]:
     """A manifest that is damaged itself says nothing of the others."""
-    return {manifest.FILE_NAME} if manifest.FILE_NAME in files else files
+    return {checkpoint.FILE_NAME} if checkpoint.FILE_NAME in files else files
 
 
 def never_differ() -> list[tuple[str, str]]:

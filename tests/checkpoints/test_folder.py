@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from attnkit.checkpoints.logs import Status
-from attnkit.checkpoints.retention import Retention, removable
-from attnkit.checkpoints.run_folder import RunFolder
+from attnkit.checkpoints.run_folder import Retention, RunFolder, removable
 from attnkit.errors import RunError, SystemFailure, UsageError
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attnkit.checkpoints import manifest
+from attnkit.checkpoints import checkpoint
 from attnkit.checkpoints.checkpoint import open_checkpoint
 from attnkit.checkpoints.logs import State, Status
 from attnkit.checkpoints.run_folder import RunFolder
@@ -45,20 +45,20 @@ def test_the_warning_names_the_bad_file_and_what_is_wrong(run: RunFolder) -> Non
 
 def test_every_bit_of_the_manifest_counts(run: RunFolder) -> None:
     raw = (run.checkpoints_path / "step-20" / "manifest.json").read_bytes()
-    assert manifest.parse(raw).render() == raw
+    assert checkpoint.parse(raw).render() == raw
     for place in range(len(raw)):
         for bit in range(8):
             changed = bytearray(raw)
             changed[place] ^= 1 << bit
             with pytest.raises(ValueError, match=r"^it(s| has| does| was)"):
-                manifest.parse(bytes(changed))
+                checkpoint.parse(bytes(changed))
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.one_of(st.binary(max_size=300), st.text(max_size=300).map(lambda text: text.encode("utf-8", "replace"))))
 def test_any_bytes_are_no_manifest(raw: bytes) -> None:
     with pytest.raises(ValueError, match="form of a manifest"):
-        manifest.parse(raw)
+        checkpoint.parse(raw)
 
 
 def test_absurd_manifests_are_refused(run: RunFolder) -> None:

@@ -34,7 +34,7 @@ def joined(path: Path) -> list[str]:
 def test_words_are_joined_line_by_line(
     call: Call, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int
 ) -> None:
-    monkeypatch.setattr("attnkit.data.temp_id_file._AT_ONCE", at_once)
+    monkeypatch.setattr("attnkit.data.word_ids._AT_ONCE", at_once)
     flags = ("--threshold", 5, "--connector", "of")
     code, out, err = call("word2vec", "phrases", text, *flags)
     assert (code, out) == (0, "\n".join(joined(text)) + "\n")

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 from attnkit.data import words as module
+from attnkit.data.config import WordsConfig
 from attnkit.data.words import encode_words, open_words
-from attnkit.data.words_config import WordsConfig
 from attnkit.errors import DataError, RunError, UsageError
 from attnkit.kernels import word_table
 from attnkit.kernels import words as numbering
@@ -58,7 +58,7 @@ def test_words_are_those_of_a_counter(
     tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch, min_count: int, max_vocab: int | None, lower: bool
 ) -> None:
     monkeypatch.setattr("attnkit.data.word_ids._BLOCK", 100)
-    monkeypatch.setattr("attnkit.data.temp_id_file._AT_ONCE", 64)
+    monkeypatch.setattr("attnkit.data.word_ids._AT_ONCE", 64)
     text = make_text()
     (tmp_path / "a.txt").write_text(text, newline="")
     settings = WordsConfig(min_count=min_count, max_vocab=max_vocab, lower=lower)

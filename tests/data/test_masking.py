@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from attnkit.data.config import MaskingConfig
 from attnkit.data.masking import MaskedBatch, Masking, MaskVocabulary
-from attnkit.data.masking_config import MaskingConfig
 
 V, MASK = 1000, 4
 WORDS = MaskVocabulary(MASK, np.arange(5, V))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from attnkit.data.language_sampling import CorpusMixture, sampling_probabilities
+from attnkit.data.packed_batches import CorpusMixture, sampling_probabilities
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.3, 0.7, 1.0])

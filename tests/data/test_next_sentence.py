@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from attnkit.data.config import MaskingConfig
 from attnkit.data.masking import MaskVocabulary
-from attnkit.data.masking_config import MaskingConfig
 from attnkit.data.next_sentence import NspDataset, segment_spans
 from attnkit.data.packed_batches import PackedCorpora
 from attnkit.data.store import Store, write_store

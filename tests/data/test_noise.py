@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from attnkit.data.config import NoiseConfig
-from attnkit.data.noise import Noise
+from attnkit.data.masking import Noise
 
 BLANK = 3
 N_ROWS, LENGTH = 400, 50

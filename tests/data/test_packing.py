@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attnkit.data.best_fit import Packing, pack
-from attnkit.data.bin_packing import pack_with_lookahead
+from attnkit.data.packing import Packing, pack, pack_with_lookahead
 
 
 def pieces(packing: Packing) -> list[list[tuple[int, int, int]]]:

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
+from attnkit.data.config import MaskingConfig
 from attnkit.data.language_modeling import ClmDataset, MlmDataset
 from attnkit.data.loader import BatchLoader, Position
 from attnkit.data.masking import MaskVocabulary
-from attnkit.data.masking_config import MaskingConfig
 from attnkit.data.packed_batches import PackedCorpora
 from attnkit.data.store import Store, write_store
 from attnkit.text.word_boundaries import WordBoundaries

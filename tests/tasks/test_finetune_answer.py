@@ -13,8 +13,8 @@ import pytest
 import torch
 from labeled import asked, configure, write_asked
 
+from attnkit.data.config import WindowSizes
 from attnkit.data.prepared_dir import WarningEvent
-from attnkit.data.question_answering_config import WindowSizes
 from attnkit.engine.loading import load_model
 from attnkit.engine.resolve import resolve
 from attnkit.engine.trainer import TrainingStarted, TrainRequest, train

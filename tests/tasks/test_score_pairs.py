@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from attnkit.data.inference_batches import Batching
+from attnkit.data.loader import Batching
 from attnkit.decoding.search import Sources, search
 from attnkit.protocols import BOS_ID, EOS_ID
 from attnkit.tasks.translation.loading import LoadedRun, load_run

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attnkit.data.inference_batches import Batching
+from attnkit.data.loader import Batching
 from attnkit.decoding.config import SearchConfig
 from attnkit.engine.searching import LocalSearch, SearchJob
 from attnkit.tasks.translation.translator import Translation, Translator, load_translator

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attnkit.data.inference_batches import Batching
+from attnkit.data.loader import Batching
 from attnkit.engine.searching import LocalSearch
 from attnkit.errors import RunError, UsageError
 from attnkit.protocols import UNK_ID

@@ -9,8 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from attnkit.data.temp_id_file import TempIdFile
-from attnkit.data.word_ids import encodable, token_words_to_ids
+from attnkit.data.word_ids import TempIdFile, encodable, token_words_to_ids
 from attnkit.errors import DataError
 from attnkit.io.atomic import anonymous_tempfile
 from attnkit.kernels.words import LINE_END, TOO_LONG

@@ -13,8 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from attnkit.training.config import TrainingConfig
-from attnkit.training.flat_optimizer import FlatParameterStore
-from attnkit.training.flat_parameters import Precision
+from attnkit.training.flat_optimizer import FlatParameterStore, Precision
 from attnkit.training.loop import TrainingJob, fit
 from attnkit.training.losses import LossTerm, linear_cross_entropy
 from attnkit.training.records import EvaluationRecord, StepRecord

@@ -9,8 +9,7 @@ import torch
 from torch import nn
 
 from attnkit.training.config import OptimizationConfig
-from attnkit.training.flat_optimizer import AdamW
-from attnkit.training.flat_parameters import FlatParameters
+from attnkit.training.flat_optimizer import AdamW, FlatParameters
 
 CLIP_NORM = 2.2
 CONFIG = OptimizationConfig(learning_rate=0.03, weight_decay=0.3, clip_norm=CLIP_NORM, betas=(0.8, 0.95))

@@ -11,9 +11,9 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
+from attnkit.data.arrays import write_npy
 from attnkit.errors import UsageError
 from attnkit.formats.matrix import write_matrix
-from attnkit.io.npy import write_npy
 
 Numbers = npt.NDArray[Any]
 BINARY = {".npy": write_npy, ".safetensors": write_matrix}

@@ -9,18 +9,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from attnkit.checkpoints import inspect_logs as survey
+from attnkit.checkpoints import logs as survey
 from attnkit.checkpoints.checkpoint import REPLACED, Checkpoint, open_checkpoint
-from attnkit.checkpoints.detect import check_is_run
 from attnkit.checkpoints.logs import STATUS_NAME
-from attnkit.checkpoints.run_folder import RunFolder
+from attnkit.checkpoints.run_folder import RunFolder, check_is_run
 from attnkit.config import dump_yaml, parse_yaml, validate
 from attnkit.data.prepared_dir import read_index
 from attnkit.engine.checkpoint_metadata import MAX_CONFIG_BYTES, TEXT_FILES, read_run_config, read_state
 from attnkit.engine.resolve import differences
 from attnkit.engine.task import task_of
 from attnkit.errors import DataError, RunError, UsageError
-from attnkit.io import dir_digest as contents
+from attnkit.io import safe_read as contents
 from attnkit.io.safe_read import read_regular_file
 from attnkit.text.vocabulary_schema import MAX_BYTES
 

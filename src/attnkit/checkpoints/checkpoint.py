@@ -1,24 +1,108 @@
-"""One checkpoint folder: every byte handed out has been checked against the manifest.
-
-Knows nothing of what the files mean. Nothing is unpickled, no link is followed, no size believed before it is checked.
-"""
+"""A checkpoint folder and its manifest: every byte is checked against size and SHA-256 before use."""
 
 from __future__ import annotations
 
 import errno
 import hashlib
+import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import Annotated, BinaryIO, TypeAlias
 
-from attnkit.checkpoints import manifest as manifests
-from attnkit.checkpoints.manifest import Content, Manifest
+from pydantic import BaseModel, Field, StringConstraints, ValidationError
+
 from attnkit.errors import RunError, system_failure
 from attnkit.io import atomic
-from attnkit.io.dir_digest import Entry, digest
-from attnkit.io.safe_read import open_regular_file
+from attnkit.io.atomic import Data
+from attnkit.io.safe_read import Digest, Entry, digest, open_regular_file
+
+FORMAT = 1
+FILE_NAME = "manifest.json"
+MAX_BYTES = 1 << 20
+
+Content: TypeAlias = Data | Callable[[], Iterable[Data]]
+"""Of a file: at once, or in parts that are made anew at each call, for what would take too much memory twice."""
+
+# A plain name: no folder, no "..", nothing hidden, not the manifest itself.
+Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}$")]
+
+
+class Manifest(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
+    """What one checkpoint must look like."""
+
+    format: int
+    """Version of the layout; this module reads and writes version 1."""
+    step: int = Field(ge=0)
+    """Training steps taken when it was saved."""
+    files: dict[Name, Entry]
+    """Every file that loading may read."""
+
+    def render(self) -> bytes:
+        """Return the bytes of ``manifest.json``."""
+        body = self.model_dump(mode="json")
+        digest = hashlib.sha256(_canonical(body)).hexdigest()
+        return _canonical({**body, "sha256": digest})
+
+
+class _Signed(Manifest, frozen=True, extra="forbid", strict=True):
+    sha256: Digest
+
+
+def parts(content: Content) -> Iterable[Data]:
+    """Return what a file holds, part by part."""
+    return content() if callable(content) else (content,)
+
+
+def describe(step: int, contents: Mapping[str, Content]) -> Manifest:
+    """Return the manifest of files given by name and content.
+
+    Raises ``ValueError`` for a name that is no plain file name.
+    """
+    if FILE_NAME in contents:
+        raise ValueError(f"{FILE_NAME} is written by the checkpoint itself")
+    return Manifest(format=FORMAT, step=step, files={name: _entry(content) for name, content in contents.items()})
+
+
+def _entry(content: Content) -> Entry:
+    size, found = 0, hashlib.sha256()
+    for data in parts(content):
+        size += memoryview(data).nbytes
+        found.update(data)
+    return Entry(size=size, sha256=found.hexdigest())
+
+
+def parse(raw: bytes) -> Manifest:
+    """Return the manifest that ``raw`` holds; raise ``ValueError`` with a plain sentence when it cannot be trusted."""
+    try:
+        signed = _Signed.model_validate_json(raw)
+    except ValidationError as error:
+        if (version := _version(raw)) and version > FORMAT:
+            raise ValueError(f"it was written by a newer attnkit (format {version}, this one reads {FORMAT})") from None
+        raise ValueError("it does not have the form of a manifest") from error
+    manifest = Manifest(format=signed.format, step=signed.step, files=signed.files)
+    if manifest.render() != raw:
+        raise ValueError("its checksum does not match its content")
+    if manifest.format != FORMAT:
+        raise ValueError(f"it has format {manifest.format}, this attnkit reads {FORMAT}")
+    return manifest
+
+
+class _Versioned(BaseModel, extra="ignore", strict=True):
+    format: int
+
+
+def _version(raw: bytes) -> int | None:
+    try:
+        return _Versioned.model_validate_json(raw).format
+    except ValidationError:
+        return None
+
+
+def _canonical(body: Mapping[str, object]) -> bytes:
+    return (json.dumps(body, indent=1, sort_keys=True) + "\n").encode()
+
 
 # These say that the file on disk is not what was saved. Any other cause (no permission, too many open files) says
 # nothing about the checkpoint, and must not make a run fall back to an older one.
@@ -89,16 +173,16 @@ def open_checkpoint(path: Path, name: str) -> Checkpoint:
     """Open a checkpoint folder and check its manifest, not yet the files. Raises ``RunError`` when it is damaged."""
     if path.is_symlink():
         raise _damage(path, name, None, "it is a symbolic link")
-    with _reading(path, name, manifests.FILE_NAME) as stream:
-        raw = stream.read(manifests.MAX_BYTES + 1)
-    if len(raw) > manifests.MAX_BYTES:
-        raise _damage(path, name, manifests.FILE_NAME, "it is far too long")
+    with _reading(path, name, FILE_NAME) as stream:
+        raw = stream.read(MAX_BYTES + 1)
+    if len(raw) > MAX_BYTES:
+        raise _damage(path, name, FILE_NAME, "it is far too long")
     try:
-        manifest = manifests.parse(raw)
+        manifest = parse(raw)
     except ValueError as error:
-        raise _damage(path, name, manifests.FILE_NAME, str(error)) from error
+        raise _damage(path, name, FILE_NAME, str(error)) from error
     if name.startswith("step-") and name != f"step-{manifest.step}":
-        raise _damage(path, name, manifests.FILE_NAME, f"it belongs to step {manifest.step}")
+        raise _damage(path, name, FILE_NAME, f"it belongs to step {manifest.step}")
     return Checkpoint(path, name, manifest)
 
 
@@ -108,7 +192,7 @@ def write_checkpoint(path: Path, name: str, step: int, contents: Mapping[str, Co
     One that stands at ``path`` already stays loadable until the new one is durable: for the moment between two renames
     it is called ``<name>.replaced``, where discovery finds it after a crash.
     """
-    manifest = manifests.describe(step, contents)
+    manifest = describe(step, contents)
     replaced = replaced_path(path)
     with atomic.atomic_dir(path) as folder:
         for file, content in contents.items():
@@ -117,7 +201,7 @@ def write_checkpoint(path: Path, name: str, step: int, contents: Mapping[str, Co
                     stream.writelines(content())
             else:
                 atomic.write_new_file(folder / file, content)
-        atomic.write_new_file(folder / manifests.FILE_NAME, manifest.render())
+        atomic.write_new_file(folder / FILE_NAME, manifest.render())
         if os.path.lexists(path):
             atomic.remove_tree(replaced)
             atomic.move(path, replaced)

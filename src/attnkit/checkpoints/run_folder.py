@@ -1,29 +1,114 @@
-"""A run folder: finding, saving and dropping checkpoints, the logs beside them, and who may write there.
-
-Holds everything of a run and can be moved or zipped. Knows nothing of models, nor of what the files it stores mean.
-"""
+"""A run folder: recognize it, find, save and rotate checkpoints, write its logs."""
 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from attnkit.checkpoints import logs
-from attnkit.checkpoints.checkpoint import REPLACED, Checkpoint, open_checkpoint, replaced_path, write_checkpoint
-from attnkit.checkpoints.detect import check_is_run, check_not_symlink, check_target_dir, is_run
+from attnkit.checkpoints import checkpoint, lock, logs
+from attnkit.checkpoints.checkpoint import (
+    REPLACED,
+    Checkpoint,
+    Content,
+    open_checkpoint,
+    replaced_path,
+    write_checkpoint,
+)
 from attnkit.checkpoints.lock import FILE_NAME as LOCK_NAME
 from attnkit.checkpoints.lock import Lock, take_lock
 from attnkit.checkpoints.logs import Status
-from attnkit.checkpoints.manifest import Content
-from attnkit.checkpoints.retention import Retention, removable
 from attnkit.errors import RunError, UsageError, system_failure
 from attnkit.io import atomic
 from attnkit.io.atomic import Data
 from attnkit.io.safe_read import is_file_fault, read_regular_file
+
+_ELSEWHERE = "choose a new or empty folder"
+
+
+def is_run(path: Path) -> bool:
+    """Tell whether a run was begun in this folder; it need not have a checkpoint yet."""
+    if not path.is_dir():
+        return False
+    return (
+        _has_checkpoint(path)
+        or lock.read_owner(path) is not None
+        or logs.read_status(path / logs.STATUS_NAME) is not None
+    )
+
+
+def check_is_run(path: Path) -> None:
+    """Raise ``RunError`` unless ``path`` is a run folder."""
+    if not os.path.lexists(path):
+        raise RunError(f"there is no run folder {path}", help="check the spelling, or train one: attnkit train -o RUN")
+    if not path.is_dir():
+        raise RunError(f"{path} is no run folder but a file", help="name the folder that attnkit train wrote")
+    if (path / checkpoint.FILE_NAME).exists() and path.resolve().parent.name == "checkpoints":
+        run = path.resolve().parent.parent
+        raise RunError(f"{path} is one checkpoint of a run", help=f"name {run} and add --checkpoint {path.name}")
+    if not is_run(path):
+        raise RunError(f"{path} is no run folder", help="name the folder that attnkit train wrote")
+
+
+def check_target_dir(path: Path) -> None:
+    """Raise ``RunError`` when a run cannot be begun or continued at ``path`` because something else lies there."""
+    if not os.path.lexists(path):
+        return
+    if not path.is_dir():
+        raise RunError(f"{path} is no folder", help=_ELSEWHERE)
+    for name in ("checkpoints", "data"):
+        check_not_symlink(path / name)
+    try:
+        # A process killed while it began leaves no more than an empty lock file.
+        empty = all(entry.name == lock.FILE_NAME for entry in path.iterdir())
+    except OSError as error:
+        raise system_failure("read", path, error) from error
+    if not empty and not is_run(path):
+        raise RunError(f"{path} holds other files and no run", help=_ELSEWHERE)
+
+
+def check_not_symlink(folder: Path) -> None:
+    """Raise ``RunError`` when a folder inside a run is a link or a file: a run writes nowhere but inside itself."""
+    if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+        raise RunError(f"{folder} is no folder of this run", help="put the folder itself in its place")
+
+
+def _has_checkpoint(path: Path) -> bool:
+    folders = [path / "averaged", *(path / "checkpoints").glob("step-*")]
+    return any((folder / checkpoint.FILE_NAME).exists() for folder in folders)
+
+
+@dataclass(frozen=True)
+class Retention:
+    """What to keep: the newest few, and the few with the best scores. A checkpoint may be both."""
+
+    keep_last: int = 3
+    keep_best: int = 1
+    lower_is_better: bool = False
+    metrics: Mapping[int, float] = field(default_factory=dict)
+    """Step to score. A checkpoint without a finite score is never among the best."""
+
+
+def removable(steps: Collection[int], retention: Retention, protected: Collection[int]) -> list[int]:
+    """Return the steps that may be removed, oldest first; never the newest nor a protected one.
+
+    Of equal scores the newer is the better.
+
+    >>> removable([1, 2, 3, 4], Retention(keep_last=1, keep_best=1, metrics={1: 30.0, 2: 31.5}), protected=[])
+    [1, 3]
+    """
+    sign = -1.0 if retention.lower_is_better else 1.0
+    scored = [step for step in steps if math.isfinite(retention.metrics.get(step, math.nan))]
+    best = sorted(scored, key=lambda step: (sign * retention.metrics[step], step), reverse=True)
+    last = sorted(steps, reverse=True)
+    kept = {*last[: max(retention.keep_last, 1)], *best[: max(retention.keep_best, 0)], *protected}
+    return sorted(set(steps) - kept)
+
 
 _MAX_NAME = 100  # bytes of the file that names the best
 STEP: Final = re.compile(r"step-(0|[1-9][0-9]{0,15})")

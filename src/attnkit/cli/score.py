@@ -35,7 +35,7 @@ def command(
     from attnkit.text.lines import check_not_overwriting
 
     check_not_overwriting(output, [src, tgt])  # before torch is loaded
-    from attnkit.data.inference_batches import Batching
+    from attnkit.data.loader import Batching
     from attnkit.tasks.translation.loading import load_run
     from attnkit.tasks.translation.score import Total, score_pairs
     from attnkit.text.parallel import read_parallel

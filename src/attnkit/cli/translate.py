@@ -84,7 +84,7 @@ def command(
     check_not_overwriting(
         output, filter(None, [source, target_prefix, shortlist, dictionary])
     )  # before torch is loaded
-    from attnkit.data.inference_batches import Batching
+    from attnkit.data.loader import Batching
     from attnkit.tasks.translation.stream import TranslateRequest, translate_stream
 
     options = {

@@ -14,8 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attnkit.checkpoints.detect import check_target_dir
-from attnkit.checkpoints.run_folder import RunFolder
+from attnkit.checkpoints.run_folder import RunFolder, check_target_dir
 from attnkit.checkpoints.weights import tensors_of
 from attnkit.config import validate
 from attnkit.conversion.import_heads import Head, find_head

@@ -1,10 +1,13 @@
-"""What to train on: the text files, their weights, what is held out and which pairs are too long. Torch-free."""
+"""Settings of training data: text files, held-out lines, masking, windows and words. Torch-free."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
 
 from pydantic import BaseModel, Field, model_validator
+
+from attnkit.text.config import PhrasesConfig
 
 _MAX_WEIGHT = 1000
 
@@ -123,3 +126,146 @@ class NoiseConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attri
     def any(self) -> bool:
         """Whether anything is done."""
         return bool(self.word_dropout or self.mask_prob or self.shuffle_prob)
+
+
+_LONGEST, _STRIDE, _QUESTION = 384, 128, 64  # of Devlin et al. 2019, their code
+
+
+@dataclass(frozen=True)
+class WindowSizes:
+    """All of them in tokens, of one model."""
+
+    max_length: int
+    stride: int
+    """How far behind the one before a window begins, at most."""
+    max_question_length: int
+    max_answer_length: int
+    fixed: bool = True
+    """Whether a window always begins so far behind, full ones at least; or less far, where that keeps answers whole."""
+    separators: int = 1
+    """Ends that stand between question and window."""
+
+    @property
+    def n_symbols(self) -> int:
+        """Return how many symbols stand around question and window."""
+        return 2 + self.separators
+
+
+class WindowsConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
+    """Windows over contexts that are longer than a row, each beside its question (Devlin et al. 2019, their code)."""
+
+    max_length: int | None = Field(default=None, ge=8, le=1 << 20)
+    """Tokens of a row: question, window, and the symbols around them, three in BERT. Null: 384, or as many as the model
+    learned from where these are fewer."""
+    stride: int | None = Field(default=None, ge=1, le=1 << 20)
+    """How many tokens of the context the next window begins behind the one before. Null: 128, or three quarters of what
+    a row has beside the longest question where that is less; and less for a question where two windows would share
+    fewer tokens than two answers take, but for a quarter of what its rows have."""
+    max_question_length: int | None = Field(default=None, ge=1, le=1 << 20)
+    """Tokens of a question that are read. Null: 64, or three eighths of a row where that is less."""
+    max_answer_length: int = Field(default=30, ge=1, le=1 << 20)
+    """Tokens of the longest answer that is given."""
+
+    def within(self, usual: int, separators: int = 1) -> WindowSizes:
+        """Return the sizes for a model whose rows usually have at most so many tokens, and so many ends in between.
+
+        Raises:
+            ValueError: the windows would leave tokens out.
+        """
+        length = self.max_length or min(_LONGEST, usual)
+        question = self.max_question_length or max(1, min(_QUESTION, 3 * length // 8))
+        room = length - 2 - separators - question
+        stride = self.stride or max(1, min(_STRIDE, 3 * room // 4))
+        if room < stride:
+            what = f"max_length={length} leaves {max(0, room)} tokens for the context beside a question of"
+            raise ValueError(f"{what} max_question={question}, fewer than stride={stride}")
+        return WindowSizes(length, stride, question, self.max_answer_length, self.stride is not None, separators)
+
+
+class ExamplesConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
+    """Files of examples, and which of them are for validation."""
+
+    files: tuple[str, ...] = Field(min_length=1)
+    """Files of examples."""
+    valid_files: tuple[str, ...] | None = Field(default=None, min_length=1)
+    """The same for validation. Null: examples are held out of ``files``."""
+    held_out: int = Field(default=1000, ge=1, lt=2**32)
+    """Examples held out for validation when no validation files are given, but never more than 5 % of all."""
+    held_out_seed: int = Field(default=1, ge=-(2**63), lt=2**63)
+    """Chooses which examples are held out, and nothing else."""
+
+
+class TextsConfig(ExamplesConfig, frozen=True):
+    """Texts or pairs of texts with a label: tables with a header, tabs between the columns."""
+
+    max_length: int | None = Field(default=None, ge=8, le=1 << 20)
+    """Tokens of a row, with the symbols around its texts; the end of longer ones is not read, and they are counted.
+    Null: as many as the model learned from, at most 512."""
+
+
+class TaggedConfig(ExamplesConfig, frozen=True):
+    """Sentences of tagged words: a word a line, its tag in the last column, a blank line after each sentence."""
+
+    max_length: int | None = Field(default=None, ge=8, le=1 << 20)
+    """Tokens of a row, with the symbols around its words. Null: as many as the model learned from, at most 512."""
+
+
+class QuestionsConfig(ExamplesConfig, frozen=True):
+    """Questions on paragraphs, with answers that stand in them: the JSON of SQuAD.
+
+    What is held out are paragraphs, with all their questions.
+    """
+
+    windows: WindowsConfig = WindowsConfig()
+    """How paragraphs that are too long for a row are read."""
+
+
+class WordsConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
+    """How text becomes the numbered words that word vectors are learnt from."""
+
+    lower: bool = False
+    """Lower-case the text."""
+    min_count: int = Field(default=5, ge=1, lt=2**40)
+    """Words that occur less often get no vector and are left out before windows are formed."""
+    max_vocab: int | None = Field(default=None, ge=1, le=1 << 28)
+    """Keep no more than this many words, the most frequent. Null: all that occur often enough."""
+    tokenizer: str | None = None
+    """A vocabulary file of `attnkit vocab`, or a run: its tokens are the words. Null: those between white space are."""
+    phrases: PhrasesConfig = PhrasesConfig()
+    """Which neighbours are joined to one word."""
+
+    @model_validator(mode="after")
+    def _check_tokens(self) -> WordsConfig:
+        if self.tokenizer is not None and self.phrases.passes:
+            raise ValueError("phrases join words, not the tokens of a vocabulary: leave out tokenizer or phrases")
+        return self
+
+
+class MaskingConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
+    """Which tokens are chosen, and what becomes of them (Devlin et al. 2019, section 3.1)."""
+
+    mask_prob: float = Field(default=0.15, gt=0, lt=1)
+    """Share of the tokens that are chosen, and predicted."""
+    mask_replace_prob: float = Field(default=0.8, ge=0, le=1)
+    """Share of the chosen that become [MASK]."""
+    random_replace_prob: float = Field(default=0.1, ge=0, le=1)
+    """Share of the chosen that become any word of the vocabulary; the rest stay as they are."""
+    mask_unit: Literal["tokens", "words", "spans"] = "tokens"
+    """What is chosen and treated as one: tokens, whole words, or spans of words (Joshi et al. 2020)."""
+    span_geometric_p: float = Field(default=0.2, gt=0, le=1)
+    """Probability that a span ends after each of its words: their lengths are geometric."""
+    max_span_words: int = Field(default=10, gt=0, le=1 << 16)
+    """Most words of a span."""
+
+    @model_validator(mode="after")
+    def _shares_fit(self) -> MaskingConfig:
+        if self.mask_replace_prob + self.random_replace_prob > 1 + 1e-12:
+            raise ValueError(
+                f"mask ({self.mask_replace_prob:g}) and random ({self.random_replace_prob:g}) are shares of one whole"
+            )
+        return self
+
+    @property
+    def unchanged(self) -> float:
+        """Return the share of the chosen that stay as they are."""
+        return max(0.0, 1 - self.mask_replace_prob - self.random_replace_prob)

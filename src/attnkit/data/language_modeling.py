@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from attnkit.data.config import MaskingConfig
 from attnkit.data.masking import Masking, MaskVocabulary
-from attnkit.data.masking_config import MaskingConfig
 from attnkit.data.packed_batches import Bools, Ids, PackedBatch, PackedCorpora, PackedDataset
 from attnkit.protocols import BOS_ID, PAD_ID
 from attnkit.text.word_boundaries import WordBoundaries

@@ -1,10 +1,10 @@
-"""The stream of training steps: which examples a step holds, as a pure function of the position."""
+"""The stream of training steps as a pure function of the position, and batches for inference."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -134,3 +134,29 @@ class BatchLoader:
         mine = each[self.rank] if self.equalize_ranks else each[0]
         n_padding = max(map(len, each)) - len(mine)
         return mine + [batch[:1]] * n_padding, n_padding
+
+
+@dataclass(frozen=True)
+class Batching:
+    """How lines are put together: never what comes out in float32, only how fast."""
+
+    size: int = 64
+    unit: Literal["sentences", "tokens"] = "sentences"
+    window: int = 4096
+    """Lines that are read before they are sorted by length."""
+
+
+def make_batches(lengths: Sequence[int], batching: Batching) -> list[list[int]]:
+    """Group indices by length, longest first, so that padding is rare and the greatest need of memory comes first."""
+    order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
+    batches: list[list[int]] = []
+    for i in order:
+        full = not batches or (
+            len(batches[-1]) >= batching.size
+            if batching.unit == "sentences"
+            else (lengths[batches[-1][0]] + 1) * (len(batches[-1]) + 1) > batching.size
+        )
+        if full:
+            batches.append([])
+        batches[-1].append(i)
+    return batches

@@ -18,11 +18,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from attnkit.data.config import MaskingConfig
 from attnkit.data.language_modeling import LanguageModelBatch, make_batch
-from attnkit.data.language_sampling import CorpusMixture
 from attnkit.data.masking import Masking, MaskVocabulary
-from attnkit.data.masking_config import MaskingConfig
-from attnkit.data.packed_batches import Bools, Ids, PackedBatch, PackedCorpora, Sizes, ranges
+from attnkit.data.packed_batches import Bools, CorpusMixture, Ids, PackedBatch, PackedCorpora, Sizes, ranges
 from attnkit.data.permutation import FeistelPermutation
 from attnkit.data.permutation import Words as Numbers
 from attnkit.protocols import BOS_ID, EOS_ID, PAD_ID

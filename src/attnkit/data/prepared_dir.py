@@ -18,8 +18,15 @@ from pydantic import BaseModel, ValidationError
 
 from attnkit.errors import DataError, RunError, UsageError
 from attnkit.io import atomic
-from attnkit.io.dir_digest import Contents, describe_folder, find_mismatches, with_checksum
-from attnkit.io.safe_read import check_system, parse_json, read_regular_file
+from attnkit.io.safe_read import (
+    Contents,
+    check_system,
+    describe_folder,
+    find_mismatches,
+    parse_json,
+    read_regular_file,
+    with_checksum,
+)
 from attnkit.text.check_report import CheckReport
 
 MAX_TEXT_BYTES = 1 << 26

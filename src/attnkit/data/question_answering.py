@@ -18,7 +18,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from attnkit.data.question_answering_config import WindowSizes
+from attnkit.data.config import WindowSizes
 from attnkit.protocols import BOS_ID, EOS_ID, PAD_ID
 
 Longs = npt.NDArray[np.int64]

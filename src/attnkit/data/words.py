@@ -13,11 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, Field
 
+from attnkit.data.config import WordsConfig
 from attnkit.data.phrases import Found, find_phrases
 from attnkit.data.store import Store, StoreWriter, store_writer
-from attnkit.data.temp_id_file import TempIdFile
-from attnkit.data.word_ids import WordIds, token_words_to_ids, words_to_ids
-from attnkit.data.words_config import WordsConfig
+from attnkit.data.word_ids import TempIdFile, WordIds, token_words_to_ids, words_to_ids
 from attnkit.errors import DataError, RunError, system_failure
 from attnkit.io import atomic
 from attnkit.io.safe_read import is_file_fault, parse_json, read_regular_file

@@ -11,9 +11,8 @@ from typing import Any, cast
 
 from pydantic import BaseModel
 
-from attnkit.checkpoints.checkpoint import Checkpoint
+from attnkit.checkpoints.checkpoint import Checkpoint, Content
 from attnkit.checkpoints.logs import State, Status
-from attnkit.checkpoints.manifest import Content
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.checkpoints.torchrun import failure_facts, is_of_this_launch, launch_facts
 from attnkit.config import dump_yaml

@@ -9,8 +9,7 @@ from typing import Any, cast
 
 import torch
 
-from attnkit.checkpoints.checkpoint import Checkpoint
-from attnkit.checkpoints.manifest import Content
+from attnkit.checkpoints.checkpoint import Checkpoint, Content
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.checkpoints.weights import MODEL, OPTIMIZER, read_tensors
 from attnkit.data.loader import Position
@@ -42,7 +41,7 @@ from attnkit.engine.vocabularies import check_init_conflicts
 from attnkit.engine.weights import to_bytes
 from attnkit.errors import DivergedError
 from attnkit.runtime.devices import choose_device, choose_precision, set_threads
-from attnkit.training.flat_parameters import Precision
+from attnkit.training.flat_optimizer import Precision
 from attnkit.training.loop import TrainingJob, fit
 from attnkit.training.records import EvaluationRecord, StepRecord
 from attnkit.training.state import TrainState

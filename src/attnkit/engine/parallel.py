@@ -12,8 +12,7 @@ from attnkit.engine.run_config import RunConfig
 from attnkit.engine.task import Evaluation
 from attnkit.errors import UsageError
 from attnkit.models.layers import transformer_layers
-from attnkit.training.flat_optimizer import FlatParameterStore
-from attnkit.training.flat_parameters import Precision
+from attnkit.training.flat_optimizer import FlatParameterStore, Precision
 from attnkit.training.parameter_store import ParameterStore
 
 

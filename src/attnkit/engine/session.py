@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from attnkit.checkpoints.checkpoint import Checkpoint
-from attnkit.checkpoints.manifest import Content
+from attnkit.checkpoints.checkpoint import Checkpoint, Content
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.data.prepared_dir import DataCheckEvent, StatusEvent, WarningEvent
 from attnkit.distributed.process_group import ProcessGroup

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from attnkit.checkpoints.detect import check_not_symlink
+from attnkit.checkpoints.run_folder import check_not_symlink
 from attnkit.errors import UsageError
 from attnkit.training.records import EvaluationRecord, StepRecord
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from attnkit.data.inference_batches import Batching, make_batches
+from attnkit.data.loader import Batching, make_batches
 from attnkit.decoding.config import SearchConfig
 from attnkit.engine.searching import LineSegment, SearchBackend, SearchJob
 from attnkit.engine.task import Stop, until_stopped

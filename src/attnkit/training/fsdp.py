@@ -20,7 +20,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 
 from attnkit.training.averaging import decay_at
 from attnkit.training.config import OptimizationConfig
-from attnkit.training.flat_parameters import Precision
+from attnkit.training.flat_optimizer import Precision
 from attnkit.training.parameter_store import Tensors, buffers_of
 
 ENTRIES = ("hidden", "hidden_at")

@@ -1,15 +1,12 @@
-"""Training loop: a generator of step and evaluation records.
-
-At every yield the state is consistent: the caller may render, save it, or stop asking for more.
-"""
+"""Training loop: a generator of step and evaluation records over prefetched batches."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -18,10 +15,60 @@ from torch import Tensor, nn
 from attnkit.errors import DivergedError, UsageError
 from attnkit.training.config import LimitsConfig, TrainingConfig
 from attnkit.training.losses import LossTerm
-from attnkit.training.prefetch import BatchSource, Prefetcher
 from attnkit.training.records import EvaluationRecord, StepRecord
 from attnkit.training.schedules import lr_factor
 from attnkit.training.state import TrainState
+
+
+class GlobalBatch(Protocol):
+    """One global batch, of which this rank holds a share."""
+
+    @property
+    def micro_batches(self) -> Sequence[Any]:
+        """This rank's parts, perhaps none."""
+
+    @property
+    def n_padding_batches(self) -> int:
+        """How many of the parts, the last ones, count for nothing: every rank computes as often where they share."""
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """For each loss term what its sum is divided by, counted over all parts and ranks."""
+
+    @property
+    def n_tokens(self) -> int:
+        """Real tokens of the global batch."""
+
+    @property
+    def epoch(self) -> float:
+        """Epochs done when this step is done."""
+
+
+class BatchSource(Protocol):
+    """Batches as a pure function of a position."""
+
+    def batch_at(self, position: Any, /) -> tuple[GlobalBatch, Any]:
+        """Return the step at a position and the position after it."""
+
+
+class Prefetcher:
+    """Batch source that may be read one step ahead."""
+
+    def __init__(self, feed: BatchSource, ahead: bool) -> None:
+        self._feed, self._ahead = feed, ahead
+        self._held: tuple[Any, tuple[GlobalBatch, Any]] | None = None
+
+    def batch_at(self, position: Any) -> tuple[GlobalBatch, Any]:
+        """Return the step at a position and the position after it."""
+        # Compared by position: a restored state may ask for another step than the one that was prefetched.
+        held, self._held = self._held, None
+        return held[1] if held is not None and held[0] == position else self._feed.batch_at(position)
+
+    def prefetch(self, position: Any) -> None:
+        """Read the step at a position already now, if this reader looks ahead."""
+        if self._ahead:
+            self._held = position, self._feed.batch_at(position)
+
 
 _MAX_SKIPPED = 10
 _ROUNDING = 1e-9  # of a sum of epochs

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 
 from attnkit.data.config import NoiseConfig
-from attnkit.data.inference_batches import Batching, make_batches
-from attnkit.data.lines import LineDataset
+from attnkit.data.loader import Batching, make_batches
+from attnkit.data.pairs import LineDataset
 from attnkit.data.prepared_dir import (
     StatusEvent,
     count_reason,

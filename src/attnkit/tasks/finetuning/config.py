@@ -7,8 +7,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field, model_validator
 
-from attnkit.data.documents_config import QuestionsConfig, TaggedConfig, TextsConfig
-from attnkit.data.question_answering_config import WindowSizes
+from attnkit.data.config import QuestionsConfig, TaggedConfig, TextsConfig, WindowSizes
 from attnkit.engine.run_config import RunConfig
 from attnkit.models.language_config import LANGUAGE_SIZES, BertConfig
 from attnkit.tasks.language_modeling.config import SCALES

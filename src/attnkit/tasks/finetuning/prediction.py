@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar
 
-from attnkit.data.inference_batches import Batching, make_batches
+from attnkit.data.loader import Batching, make_batches
 from attnkit.metrics.labels import Confusion, confusion, label_scores
 from attnkit.metrics.probabilities import rounded
 from attnkit.text.lines import STDIN

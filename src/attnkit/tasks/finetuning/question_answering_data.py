@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from attnkit.data.documents_config import QuestionsConfig
+from attnkit.data.config import QuestionsConfig, WindowSizes
 from attnkit.data.labels import Labels
 from attnkit.data.prepared_dir import (
     StatusEvent,
@@ -20,7 +20,6 @@ from attnkit.data.prepared_dir import (
     write_index,
 )
 from attnkit.data.question_answering import NO_ANSWER, InMemoryTokens, Longs, StridedContextDataset
-from attnkit.data.question_answering_config import WindowSizes
 from attnkit.data.store import Store, store_writer
 from attnkit.errors import DataError
 from attnkit.io import atomic

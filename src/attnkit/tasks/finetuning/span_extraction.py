@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attnkit.data.inference_batches import Batching, make_batches
+from attnkit.data.loader import Batching, make_batches
 from attnkit.data.question_answering import StridedContextDataset, WindowBatch
 from attnkit.engine.task import Stop, until_stopped
 from attnkit.models.dropout import without_dropout

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from attnkit.data.inference_batches import Batching, make_batches
+from attnkit.data.loader import Batching, make_batches
 from attnkit.data.token_classification import UNKNOWN, TagBatch, TokenClassificationDataset, group_by_sentence
 from attnkit.engine.task import Stop, until_stopped
 from attnkit.models.dropout import without_dropout

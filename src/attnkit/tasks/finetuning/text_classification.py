@@ -13,9 +13,8 @@ from torch import Tensor
 
 from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.checkpoints.run_folder import RunFolder
-from attnkit.data.inference_batches import Batching, make_batches
 from attnkit.data.labels import Labels
-from attnkit.data.loader import Dataset
+from attnkit.data.loader import Batching, Dataset, make_batches
 from attnkit.data.prepared_dir import is_prepared
 from attnkit.data.text_classification import TextBatch
 from attnkit.engine.checkpoint_metadata import read_labels

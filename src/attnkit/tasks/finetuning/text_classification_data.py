@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from attnkit.data.documents_config import TextsConfig
+from attnkit.data.config import TextsConfig
 from attnkit.data.labels import MAX_LABELS_BYTES, Labels, abbreviate, check_known_labels, count_labels
 from attnkit.data.prepared_dir import (
     StatusEvent,

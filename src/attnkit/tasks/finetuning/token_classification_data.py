@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from attnkit.data.documents_config import TaggedConfig
+from attnkit.data.config import TaggedConfig
 from attnkit.data.labels import MAX_LABELS, Labels, check_known_labels
 from attnkit.data.prepared_dir import (
     StatusEvent,

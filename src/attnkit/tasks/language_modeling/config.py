@@ -7,8 +7,7 @@ from typing import Any, Literal
 
 from pydantic import model_validator
 
-from attnkit.data.config import TextConfig
-from attnkit.data.masking_config import MaskingConfig
+from attnkit.data.config import MaskingConfig, TextConfig
 from attnkit.engine.run_config import RunConfig
 from attnkit.models.language_config import LANGUAGE_SIZES, BertConfig, GptConfig, LanguageConfig
 

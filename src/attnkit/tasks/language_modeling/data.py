@@ -11,10 +11,9 @@ from pydantic import BaseModel, Field, ValidationError
 
 from attnkit.data.config import TextConfig
 from attnkit.data.language_modeling import ClmDataset, MlmDataset
-from attnkit.data.language_sampling import sampling_probabilities
 from attnkit.data.masking import MaskVocabulary
 from attnkit.data.next_sentence import NspDataset
-from attnkit.data.packed_batches import PackedCorpora
+from attnkit.data.packed_batches import PackedCorpora, sampling_probabilities
 from attnkit.data.prepared_dir import (
     StatusEvent,
     WarningEvent,

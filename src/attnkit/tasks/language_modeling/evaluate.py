@@ -15,8 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from attnkit.data.inference_batches import Batching, make_batches
 from attnkit.data.language_modeling import LanguageModelBatch
+from attnkit.data.loader import Batching, make_batches
 from attnkit.engine.session import Sample
 from attnkit.engine.task import EvaluationCancelled, Stop, until_stopped
 from attnkit.engine.validation import sample_indices

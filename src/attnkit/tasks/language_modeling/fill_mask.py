@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attnkit.data.inference_batches import Batching, make_batches
+from attnkit.data.loader import Batching, make_batches
 from attnkit.engine.loading import LoadedModel, load_model
 from attnkit.engine.vocabularies import read_tokenizer
 from attnkit.errors import DataError, RunError

@@ -14,8 +14,7 @@ from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.checkpoints.weights import check_min_parameters
 from attnkit.data.documents import DocumentBatch
-from attnkit.data.inference_batches import Batching, make_batches
-from attnkit.data.loader import Dataset
+from attnkit.data.loader import Batching, Dataset, make_batches
 from attnkit.data.prepared_dir import is_prepared
 from attnkit.engine.checkpoint_metadata import read_labels
 from attnkit.engine.dry_run import SAMPLE, estimate

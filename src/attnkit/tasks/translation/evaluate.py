@@ -10,7 +10,7 @@ from typing import cast
 import numpy as np
 import torch
 
-from attnkit.data.inference_batches import Batching, make_batches
+from attnkit.data.loader import Batching, make_batches
 from attnkit.data.pairs import Pairs
 from attnkit.decoding.config import SearchConfig
 from attnkit.engine.searching import LineSegment, LocalSearch, exclude_padding_ids

@@ -9,7 +9,7 @@ from itertools import islice
 
 import torch
 
-from attnkit.data.inference_batches import Batching, make_batches
+from attnkit.data.loader import Batching, make_batches
 from attnkit.engine.searching import pad_sources
 from attnkit.errors import DataError
 from attnkit.protocols import BOS_ID, EOS_ID, PAD_ID

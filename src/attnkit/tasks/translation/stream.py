@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
-from attnkit.data.inference_batches import Batching
+from attnkit.data.loader import Batching
 from attnkit.engine.searching import SearchJob
 from attnkit.errors import DataError, RunError, UsageError
 from attnkit.runtime.devices import set_threads

@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 
 from attnkit.config import validate
-from attnkit.data.inference_batches import Batching, make_batches
+from attnkit.data.loader import Batching, make_batches
 from attnkit.decoding.config import SearchConfig
 from attnkit.decoding.search import Hypothesis
 from attnkit.engine.searching import (

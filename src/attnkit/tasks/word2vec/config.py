@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field, model_validator
 
 from attnkit.config import Layer
-from attnkit.data.words_config import WordsConfig
+from attnkit.data.config import WordsConfig
 from attnkit.runtime.processes import usable_cpus
 from attnkit.training.config import CheckpointConfig, LimitsConfig
 

@@ -14,16 +14,16 @@ from typing import BinaryIO, TypeAlias
 
 import numpy as np
 
+from attnkit.checkpoints.checkpoint import FILE_NAME as MANIFEST
 from attnkit.checkpoints.checkpoint import Checkpoint, open_checkpoint
-from attnkit.checkpoints.manifest import FILE_NAME as MANIFEST
 from attnkit.checkpoints.run_folder import RunFolder
+from attnkit.data.arrays import map_npy
 from attnkit.engine.checkpoint_metadata import read_run_config
 from attnkit.errors import DataError, RunError
 from attnkit.formats.word_vectors import projector, tensors, text
 from attnkit.formats.word_vectors.binary import read_binary
 from attnkit.formats.word_vectors.formats import LOOKED_AT, Format, recognised
 from attnkit.formats.word_vectors.table import Floats, VectorTable
-from attnkit.io.npy import map_npy
 from attnkit.text.lines import LineCounts, check_not_streams, opened
 
 Unseen: TypeAlias = Callable[[str], "Floats | None"]

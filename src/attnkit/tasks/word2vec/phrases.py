@@ -10,8 +10,7 @@ from typing import TextIO
 import numpy as np
 
 from attnkit.data.phrases import apply_phrases, find_phrases
-from attnkit.data.temp_id_file import TempIdFile
-from attnkit.data.word_ids import WordIds, words_to_ids
+from attnkit.data.word_ids import TempIdFile, WordIds, words_to_ids
 from attnkit.errors import DataError
 from attnkit.io import atomic
 from attnkit.kernels.words import LINE_END, MAX_WORD_BYTES, Numbers

@@ -8,8 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
-from attnkit.checkpoints.checkpoint import Checkpoint
-from attnkit.checkpoints.manifest import Content
+from attnkit.checkpoints.checkpoint import Checkpoint, Content
 from attnkit.data.prepared_dir import StatusEvent, WarningEvent, is_prepared, open_prepared_dir, write_index
 from attnkit.data.words import encode_words, open_words
 from attnkit.engine.run_state import RunState

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import BinaryIO
 
+from attnkit.data.arrays import write_npy
 from attnkit.errors import UsageError
 from attnkit.formats.word_vectors import projector
 from attnkit.formats.word_vectors.binary import write_binary
@@ -13,7 +14,6 @@ from attnkit.formats.word_vectors.table import VectorTable, finite_blocks
 from attnkit.formats.word_vectors.tensors import words_text, write_tensors
 from attnkit.formats.word_vectors.text import write_lines
 from attnkit.io import atomic
-from attnkit.io.npy import write_npy
 
 
 def write_vectors(path: Path, table: VectorTable, format: Format) -> None:

@@ -1,12 +1,4 @@
-"""Documents into rows of one length: cut where they are longer, laid beside each other where they are shorter.
-
-Nothing is left out. A piece is a stretch of one document that lies in one row. Long documents fill rows of their own;
-what is left of them, and short documents, are put into rows best fit first: the longest piece into the fullest row that
-still has room (best-fit decreasing), or, where that leaves more room than it has to, by looking ahead (``filling``). A
-pure function of the lengths.
-
-Letters: n documents, P pieces, R rows.
-"""
+"""Pack documents into rows of one length: best fit, or subset-sum look-ahead where best fit leaves gaps."""
 
 from __future__ import annotations
 
@@ -16,7 +8,74 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from attnkit.data.bin_packing import pack_with_lookahead
+_AHEAD = 256
+"""Tokens of a row that are filled by looking ahead; before, the largest piece that fits is taken."""
+
+
+def pack_with_lookahead(sizes: npt.NDArray[np.int32], room: int) -> npt.NDArray[np.int32]:
+    """Return the row of each piece, rows being numbered as they are made.
+
+    >>> fill_rows(np.array([6, 5, 5, 4, 4, 4], np.int32), 14).tolist()
+    [0, 1, 1, 0, 0, 1]
+    """
+    counts = np.bincount(sizes, minlength=room + 1).tolist()
+    order = np.argsort(sizes, kind="stable")
+    ends = np.cumsum(counts).tolist()
+    """Of each size, behind the last of its pieces that are left, in their order."""
+    rows = np.empty(len(sizes), np.int32)
+    n_rows, largest = 0, room
+    while largest:
+        if not counts[largest]:
+            largest -= 1
+            continue
+        pattern = _pattern(counts, largest, room)
+        n_new = min(counts[size] // n for size, n in pattern.items())
+        for size, n in pattern.items():
+            taken = order[ends[size] - n * n_new : ends[size]]
+            rows[taken] = n_rows + np.arange(n * n_new, dtype=np.int32) // n
+            ends[size] -= n * n_new
+            counts[size] -= n * n_new
+        n_rows += n_new
+    return rows
+
+
+def _pattern(counts: list[int], largest: int, room: int) -> dict[int, int]:
+    """Return how many pieces of each size make a row as full as can be that holds a piece of the largest size."""
+    pattern = {largest: 1}
+    left, size = room - largest, largest
+    while left > _AHEAD and size:
+        size = min(size, left)
+        if counts[size] > pattern.get(size, 0):
+            pattern[size] = pattern.get(size, 0) + 1
+            left -= size
+        else:
+            size -= 1
+    for size, n in _fullest(counts, pattern, min(left, _AHEAD)):
+        pattern[size] = pattern.get(size, 0) + n
+    return pattern
+
+
+def _fullest(counts: list[int], taken: dict[int, int], room: int) -> list[tuple[int, int]]:
+    """Return sizes, and how many of each, that fill a room best: the largest ones of those that do.
+
+    Sums that can be reached are the bits of a number (subset sums, Bellman 1956).
+    """
+    reached, every = 1, (1 << (room + 1)) - 1
+    steps: list[tuple[int, int, int]] = []
+    for size in range(1, room + 1):
+        available, n = min(counts[size] - taken.get(size, 0), room // size), 1
+        while available > 0:
+            n = min(n, available)
+            steps.append((size, n, reached))
+            reached |= (reached << (size * n)) & every
+            available, n = available - n, 2 * n
+    rest, found = reached.bit_length() - 1, []
+    for size, n, before in reversed(steps):
+        if size * n <= rest and before >> (rest - size * n) & 1:
+            found.append((size, n))
+            rest -= size * n
+    return found
+
 
 Integers = npt.NDArray[np.integer[Any]]
 Counts = npt.NDArray[np.int64]
