@@ -32,8 +32,7 @@ import torch.nn.functional as F
 from peers import machine, median_and_range, open_result, save_result
 from torch import Tensor
 
-from attnkit.models.attention.feature_maps import FavorFeatures
-from attnkit.models.attention.linear_attention import linear_attention
+from attnkit.models.attention.linear_attention import FavorFeatures, linear_attention
 from attnkit.models.attention.patterns import PATTERNS, make_pattern
 from attnkit.models.attention.sparse import sparse_attention
 

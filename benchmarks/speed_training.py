@@ -56,7 +56,7 @@ def prepare_text(options: argparse.Namespace, work: Path) -> None:
     from safetensors.torch import save_file
 
     from attnkit.engine.resolve import resolve
-    from attnkit.models.build import build_model
+    from attnkit.models.translation import build_model
     from attnkit.tasks.translation.data import open_prepared, prepare
 
     flags = {f"data.{kind}{side}": [str(options.data / f"{split}.{suffix}.gz")]

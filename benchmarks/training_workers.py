@@ -67,8 +67,8 @@ def attnkit_worker(work: Path, options: argparse.Namespace, turn: Turn) -> None:
 
     from attnkit.data.loader import Position
     from attnkit.distributed.process_group import ProcessGroup
-    from attnkit.engine.job import build_job
-    from attnkit.models.build import build_model
+    from attnkit.engine.gradient_session import build_job
+    from attnkit.models.translation import build_model
     from attnkit.runtime.devices import choose_precision
     from attnkit.tasks.translation.config import TranslationConfig
     from attnkit.tasks.translation.data import open_prepared

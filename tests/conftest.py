@@ -241,8 +241,8 @@ class Workshop:
         """Return a run of random weights, strong enough that translations differ and end, with a trained vocabulary."""
         import torch
 
-        from attnkit.models.build import build_model
         from attnkit.models.linear import pack
+        from attnkit.models.translation import build_model
         from attnkit.protocols import EOS_ID
         from attnkit.tasks.translation.loading import load_run
 

@@ -66,8 +66,7 @@ def train(
         UsageError: a setting that does not exist or cannot be.
         DataError: text that cannot be trained on.
     """
-    from attnkit.engine.inheritance import preset_of
-    from attnkit.engine.resolve import resolve
+    from attnkit.engine.resolve import preset_of, resolve
     from attnkit.engine.trainer import TrainRequest
     from attnkit.engine.trainer import train as events
 

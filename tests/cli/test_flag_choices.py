@@ -9,8 +9,8 @@ import pytest
 
 from attnkit.conversion.convert import Quantization
 from attnkit.conversion.preflight import System
-from attnkit.engine.presets import PRESETS
 from attnkit.engine.registry import TASKS
+from attnkit.engine.run_config import PRESETS
 from attnkit.tasks.translation.config import TranslationConfig
 from attnkit.text.config import TrainedKind, VocabularyConfig
 

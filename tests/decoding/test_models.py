@@ -10,9 +10,9 @@ import torch
 
 from attnkit.decoding.config import SearchConfig
 from attnkit.decoding.search import Sources, search
-from attnkit.models.build import build_model
 from attnkit.models.config import RnnConfig, TransformerConfig
 from attnkit.models.linear import pack
+from attnkit.models.translation import build_model
 
 CONFIGS = {
     "transformer": TransformerConfig(d_model=16, n_heads=2, encoder_layers=1, decoder_layers=2, d_ff=32),

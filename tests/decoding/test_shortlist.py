@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from attnkit.decoding import shortlist
-from attnkit.decoding.beam_trace import BeamTrace
+from attnkit.decoding.beam import BeamTrace
 from attnkit.decoding.config import SearchConfig
 from attnkit.decoding.search import Sources, search
 

@@ -100,8 +100,8 @@ def train_in_float64(folder: Path) -> None:
     from attnkit.config import load_yaml, validate
     from attnkit.data.loader import Position
     from attnkit.distributed.process_group import join_process_group
-    from attnkit.engine.job import build_job
-    from attnkit.models.build import build_model
+    from attnkit.engine.gradient_session import build_job
+    from attnkit.models.translation import build_model
     from attnkit.tasks.translation.config import TranslationConfig
     from attnkit.tasks.translation.data import open_prepared
     from attnkit.tasks.translation.evaluate import TranslationEvaluation

@@ -20,8 +20,7 @@ import signalled
 
 from attnkit.cli import main as cli
 from attnkit.conversion.export_huggingface import export_huggingface
-from attnkit.engine.inheritance import init_layer
-from attnkit.engine.resolve import resolve
+from attnkit.engine.resolve import init_layer, resolve
 from attnkit.errors import DataError, UsageError
 from attnkit.runtime.signals import Signals
 from attnkit.text import vocabulary

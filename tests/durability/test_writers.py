@@ -17,8 +17,8 @@ import pytest
 
 import attnkit
 from attnkit.cli.main import COMMANDS
-from attnkit.models.build import build_model
 from attnkit.models.config import TransformerConfig
+from attnkit.models.translation import build_model
 from attnkit.tasks.translation.dry_run import plan
 from attnkit.tasks.translation.loading import load_run
 

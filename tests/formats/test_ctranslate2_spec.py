@@ -11,9 +11,8 @@ import torch
 
 from attnkit.errors import RunError
 from attnkit.formats.ctranslate2 import POSITIONS, Names, make_spec, unique_names
-from attnkit.models.build import build_model
 from attnkit.models.config import RnnConfig, TransformerConfig
-from attnkit.models.translation import TranslationModel
+from attnkit.models.translation import TranslationModel, build_model
 
 SIZES = {"d_model": 32, "n_heads": 4, "encoder_layers": 2, "decoder_layers": 3, "d_ff": 64, "max_length": 200}
 KINDS = [

@@ -20,9 +20,8 @@ from attnkit.conversion.export_huggingface import export_huggingface
 from attnkit.conversion.import_huggingface import import_huggingface
 from attnkit.conversion.import_vocabulary import read_vocabulary
 from attnkit.engine.checkpoint_metadata import read_labels
-from attnkit.engine.inheritance import init_layer
 from attnkit.engine.loading import load_model
-from attnkit.engine.resolve import resolve
+from attnkit.engine.resolve import init_layer, resolve
 from attnkit.engine.task import task_of
 from attnkit.engine.trainer import TrainRequest, train
 from attnkit.engine.vocabularies import read_tokenizer

@@ -23,9 +23,8 @@ from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.conversion.export_huggingface import export_huggingface
 from attnkit.conversion.import_huggingface import import_huggingface
 from attnkit.conversion.import_vocabulary import read_vocabulary
-from attnkit.engine.inheritance import inherited
 from attnkit.engine.loading import load_model
-from attnkit.engine.resolve import resolve
+from attnkit.engine.resolve import inherited, resolve
 from attnkit.engine.trainer import TrainingFinished, TrainRequest, train
 from attnkit.engine.vocabularies import read_tokenizer
 from attnkit.errors import AttnkitError, DataError, RunError, UsageError

@@ -15,8 +15,7 @@ from attnkit.models.attention.attend import attend, attend_context
 from attnkit.models.attention.config import AlignmentName, AttentionOptions
 from attnkit.models.attention.distribution import softmax
 from attnkit.models.attention.dot_product import Kernel
-from attnkit.models.attention.heads import HeadGroups, attend_within
-from attnkit.models.attention.multihead import MultiHeadAttention
+from attnkit.models.attention.multihead import HeadGroups, MultiHeadAttention, attend_within
 from attnkit.models.attention.scaled_dot_product import AttentionScope, scaled_dot
 
 B, H, T, S, WIDTH = 2, 3, 4, 5, 6

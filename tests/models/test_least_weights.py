@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from attnkit.models.attention.config import ALIGNMENT_NAMES, AttentionOptions
-from attnkit.models.build import build_model
 from attnkit.models.config import RnnConfig, TransformerConfig
+from attnkit.models.translation import build_model
 
 OPTIONS = AttentionOptions(max_source=50, deep_layers=6)
 

@@ -15,8 +15,14 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from attnkit.models.attention import linear_attention as linear
 from attnkit.models.attention.config import FeatureMapName
-from attnkit.models.attention.feature_maps import FEATURE_MAPS, FavorFeatures, FeatureMap, orthogonal_directions
-from attnkit.models.attention.linear_attention import LinearAttentionState, linear_attention
+from attnkit.models.attention.linear_attention import (
+    FEATURE_MAPS,
+    FavorFeatures,
+    FeatureMap,
+    LinearAttentionState,
+    linear_attention,
+    orthogonal_directions,
+)
 
 B, H, S, WIDTH = 2, 2, 13, 5
 MAPS = list(FEATURE_MAPS)

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from attnkit.models.attention.pooling import Gaussian, leave_one_out, pool
+from attnkit.models.attention.attend import Gaussian, leave_one_out, pool
 
 
 def plain(x: float, xs: list[float], ys: list[float], w: float) -> tuple[float, list[float]]:

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from attnkit.models.config import TransformerConfig
-from attnkit.models.dropout import Dropout
 from attnkit.models.language_config import UnitName
 from attnkit.models.layers import ACTIVATIONS
+from attnkit.models.linear import Dropout
 from attnkit.models.positions import sinusoids
 from attnkit.models.transformer import Transformer
 

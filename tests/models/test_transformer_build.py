@@ -10,10 +10,9 @@ import torch
 from pydantic import BaseModel, TypeAdapter
 
 from attnkit.models.attention.config import ALIGNMENT_NAMES, AttentionOptions
-from attnkit.models.build import MODELS, build_model
 from attnkit.models.config import SIZES, ModelConfig, ModelKind, RnnConfig, TransformerConfig
 from attnkit.models.recurrent import STEPS
-from attnkit.models.translation import TranslationModel
+from attnkit.models.translation import MODELS, TranslationModel, build_model
 
 CLASSES = get_args(get_args(ModelConfig)[0])
 

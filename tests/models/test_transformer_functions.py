@@ -12,7 +12,7 @@ from walks import STEPS, K, V, Walk, sources
 from attnkit.models.attention.config import ALIGNMENT_NAMES, DISTRIBUTION_NAMES
 from attnkit.models.attention.mlp import Additive
 from attnkit.models.config import TransformerConfig
-from attnkit.models.generic_kv_cache import GenericDecodingState
+from attnkit.models.kv_cache import GenericDecodingState
 from attnkit.models.transformer import Transformer
 
 OPTIONS = {"d_hidden": 5, "n_features": 8, "max_source": 16, "window": 2}

@@ -8,9 +8,9 @@ import torch.nn.functional as F
 from torch import nn
 
 from attnkit.models import linear
-from attnkit.models.build import build_model
 from attnkit.models.config import RnnConfig, TransformerConfig
 from attnkit.models.linear import Linear, PackedLinear, pack
+from attnkit.models.translation import build_model
 
 needs_onednn = pytest.mark.skipif(not linear.HAS_PACKING, reason="no oneDNN products here")
 

@@ -16,7 +16,7 @@ from attnkit.models.attention.alignment import make_alignment
 from attnkit.models.attention.attend import attend, attend_context
 from attnkit.models.attention.config import AttentionOptions
 from attnkit.models.attention.distribution import normalize, softmax
-from attnkit.models.attention.heads import HeadGroups, attend_within
+from attnkit.models.attention.multihead import HeadGroups, attend_within
 from attnkit.models.attention.scaled_dot_product import AttentionScope
 from attnkit.models.config import TransformerConfig
 from attnkit.models.transformer import Transformer

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from torch._dynamo.utils import counters
 
-from attnkit.engine.compile import run_eager
+from attnkit.engine.parallel import run_eager
 from attnkit.errors import StoppedError, SystemFailure, UsageError
 from attnkit.models.attention.multihead import FULL_ATTENTION
 from attnkit.models.language_config import BertConfig
@@ -107,7 +107,7 @@ def test_what_compiles_does_not_hear_the_signal_to_stop() -> None:
         from pathlib import Path
         from types import SimpleNamespace
         import torch
-        from attnkit.engine.compile import compile_layers
+        from attnkit.engine.parallel import compile_layers
         compile_layers(torch.nn.Linear(1, 1), SimpleNamespace(torch_compile=True), torch.device("cuda"))
         from torch._inductor.async_compile import AsyncCompile
         assert AsyncCompile.process_pool.cache_info().currsize == 1

@@ -11,8 +11,8 @@ import pytest
 from safetensors.numpy import load_file
 
 from attnkit.data.prepared_dir import StatusEvent, WarningEvent
-from attnkit.engine.inheritance import init_layer
 from attnkit.engine.pretrained_embeddings import find_words
+from attnkit.engine.resolve import init_layer
 from attnkit.engine.trainer import TrainRequest, train
 from attnkit.errors import DataError, UsageError
 from attnkit.text.config import VocabularyConfig

@@ -10,9 +10,8 @@ import pytest
 import torch
 from torch import nn
 
-from attnkit.engine.inheritance import inherited
 from attnkit.engine.loading import load_model
-from attnkit.engine.resolve import resolve
+from attnkit.engine.resolve import inherited, resolve
 from attnkit.engine.trainer import TrainRequest, train
 from attnkit.errors import StoppedError, UsageError
 from attnkit.models.bert import Bert

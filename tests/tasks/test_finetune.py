@@ -17,9 +17,8 @@ from attnkit.data.labels import Labels
 from attnkit.data.prepared_dir import StatusEvent, WarningEvent
 from attnkit.data.text_classification import text_batch
 from attnkit.engine.checkpoint_metadata import read_labels
-from attnkit.engine.inheritance import init_layer
 from attnkit.engine.loading import load_model
-from attnkit.engine.resolve import resolve
+from attnkit.engine.resolve import init_layer, resolve
 from attnkit.engine.task import task_of
 from attnkit.engine.trainer import TrainingStarted, TrainRequest, train
 from attnkit.errors import AttnkitError, DataError, RunError, UsageError

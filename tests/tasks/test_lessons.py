@@ -16,8 +16,8 @@ from attnkit.analysis.explain import (
     positions_lesson,
     true_curve,
 )
+from attnkit.models.attention.attend import Gaussian, leave_one_out
 from attnkit.models.attention.patterns import PATTERNS, PatternName, make_pattern
-from attnkit.models.attention.pooling import Gaussian, leave_one_out
 
 
 def test_the_causal_mask_hides_what_comes_later() -> None:

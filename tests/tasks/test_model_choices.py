@@ -9,9 +9,9 @@ from typing import Any, get_args
 import pytest
 
 from attnkit.config import dump_yaml, load_yaml, parse_yaml, validate
-from attnkit.engine.presets import AUTO, PRESETS, choose
 from attnkit.engine.registry import TASKS
 from attnkit.engine.resolve import resolve
+from attnkit.engine.run_config import AUTO, PRESETS, choose
 from attnkit.errors import UsageError
 from attnkit.models.config import SIZES, ModelConfig, ModelKind
 from attnkit.tasks.translation.config import TranslationConfig

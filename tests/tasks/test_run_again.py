@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from attnkit.engine.inheritance import init_layer, preset_of
-from attnkit.engine.resolve import resolve
+from attnkit.engine.resolve import init_layer, preset_of, resolve
 from attnkit.errors import AttnkitError, RunError, UsageError
 from attnkit.tasks.translation.task import TrainingFinished, TrainRequest, train
 

@@ -14,7 +14,7 @@ import torch
 from attnkit.analysis.attention_request import AttentionQuery, AttentionReport, pair_lines
 from attnkit.analysis.documents import look_at_documents
 from attnkit.checkpoints.run_folder import RunFolder
-from attnkit.decoding.beam_trace import BeamTrace
+from attnkit.decoding.beam import BeamTrace
 from attnkit.decoding.config import SearchConfig
 from attnkit.decoding.search import Hypothesis, Sources, search
 from attnkit.engine.checkpoint_metadata import read_tree

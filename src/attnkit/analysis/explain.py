@@ -11,10 +11,9 @@ from torch import Tensor
 
 from attnkit.errors import UsageError
 from attnkit.models.attention.alignment import make_alignment
-from attnkit.models.attention.attend import attend
+from attnkit.models.attention.attend import Gaussian, attend, leave_one_out, pool
 from attnkit.models.attention.distribution import softmax
 from attnkit.models.attention.patterns import Pattern, PatternName, Window, make_pattern
-from attnkit.models.attention.pooling import Gaussian, leave_one_out, pool
 from attnkit.models.config import TransformerConfig
 from attnkit.models.positions import sinusoids
 from attnkit.models.transformer import Transformer

@@ -40,8 +40,7 @@ class Given:
 def begin(flags: Mapping[str, Any], given: Given) -> None:
     """Train what flags, ``--set``, a file and a preset say, or show what that would be."""
     from attnkit.checkpoints.lock import check_not_in_use
-    from attnkit.engine.inheritance import inherited, preset_of
-    from attnkit.engine.resolve import resolve
+    from attnkit.engine.resolve import inherited, preset_of, resolve
 
     output, init_from = given.output, given.init_from
     if not given.dry_run and os.environ.get("RANK", "0") == "0":  # the others would find the first one's lock

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from attnkit.cli._train import Given, begin
-from attnkit.engine.presets import ModelName, Preset, TaskName
+from attnkit.engine.run_config import ModelName, Preset, TaskName
 
 
 def command(

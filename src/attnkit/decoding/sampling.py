@@ -13,10 +13,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from attnkit.decoding.autoregressive import TokenCallback, decode_step_by_step
 from attnkit.decoding.config import SearchConfig
 from attnkit.decoding.constraints import SourceBatch
 from attnkit.decoding.ensemble import Ensemble
+from attnkit.decoding.greedy import TokenCallback, decode_step_by_step
 from attnkit.decoding.hypotheses import SearchHistory
 from attnkit.decoding.selection import topk
 

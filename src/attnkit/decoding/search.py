@@ -9,13 +9,11 @@ from collections.abc import Sequence
 
 import torch
 
-from attnkit.decoding.autoregressive import TokenCallback
-from attnkit.decoding.beam import beam_search
-from attnkit.decoding.beam_trace import BeamTrace
+from attnkit.decoding.beam import BeamTrace, beam_search
 from attnkit.decoding.config import SearchConfig
 from attnkit.decoding.constraints import Sources, make_batch
 from attnkit.decoding.ensemble import Ensemble
-from attnkit.decoding.greedy import greedy_search
+from attnkit.decoding.greedy import TokenCallback, greedy_search
 from attnkit.decoding.hypotheses import Hypothesis, SearchHistory
 from attnkit.decoding.sampling import sample
 from attnkit.decoding.shortlist import apply_shortlist

@@ -19,8 +19,7 @@ from attnkit.config import dump_yaml
 from attnkit.distributed.process_group import ProcessGroup
 from attnkit.engine.checkpoint_metadata import check_serializable, check_task
 from attnkit.engine.run_state import RunState, weights_fingerprint
-from attnkit.engine.session import TrainingSession, TrainRequest
-from attnkit.engine.stopping import is_launched_by_torchrun, signal_to_stop
+from attnkit.engine.session import TrainingSession, TrainRequest, is_launched_by_torchrun, signal_to_stop
 from attnkit.engine.task import task_of
 from attnkit.errors import AttnkitError, RunError, exit_code
 from attnkit.io import atomic

@@ -1,4 +1,4 @@
-"""Runs that are trained by gradients: a torch model, its flat optimizer and the loop of ``training.loop``."""
+"""Training by gradients: a torch model, its flat optimizer and the training loop."""
 
 from __future__ import annotations
 
@@ -12,14 +12,20 @@ import torch
 from attnkit.checkpoints.checkpoint import Checkpoint, Content
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.checkpoints.weights import MODEL, OPTIMIZER, read_tensors
-from attnkit.data.loader import Position
+from attnkit.data.loader import BatchLoader, Position
 from attnkit.data.prepared_dir import StatusEvent
 from attnkit.distributed.process_group import ProcessGroup, join_process_group
 from attnkit.engine.averaging import mean_of
-from attnkit.engine.compile import CompilerFailure, compile_errors, compile_layers, run_eager
-from attnkit.engine.job import build_job
 from attnkit.engine.model_card import model_card
-from attnkit.engine.parallel import broadcast_metrics, build_parameter_store
+from attnkit.engine.parallel import (
+    CompilerFailure,
+    broadcast_metrics,
+    build_parameter_store,
+    compile_errors,
+    compile_layers,
+    run_eager,
+    uses_fsdp,
+)
 from attnkit.engine.pretrained_embeddings import check_embeddings_conflict, init_embeddings, open_embeddings
 from attnkit.engine.registry import task_spec
 from attnkit.engine.run_config import RunConfig
@@ -33,8 +39,8 @@ from attnkit.engine.session import (
     TrainingStarted,
     TrainRequest,
     Validated,
+    stop_error,
 )
-from attnkit.engine.stopping import stop_error
 from attnkit.engine.task import AnyTask, Evaluation, Prepared
 from attnkit.engine.tensorboard import TensorBoardLogger
 from attnkit.engine.vocabularies import check_init_conflicts
@@ -45,6 +51,41 @@ from attnkit.training.flat_optimizer import Precision
 from attnkit.training.loop import TrainingJob, fit
 from attnkit.training.records import EvaluationRecord, StepRecord
 from attnkit.training.state import TrainState
+
+
+def build_job(
+    task: AnyTask,
+    config: RunConfig,
+    model: Any,
+    data: Any,
+    evaluation: Evaluation,
+    ranks: ProcessGroup,
+    stop: Callable[[], bool] | None = None,
+) -> TrainingJob:
+    """Return what the training loop needs, and no more: model, batches of this rank, loss and evaluation."""
+    loader = BatchLoader(
+        task.dataset(data),
+        config.seed,
+        config.optimization.batch_tokens,
+        config.optimization.gradient_accumulation_steps,
+        ranks.rank,
+        ranks.world,
+        task.sampler(config, data),
+        uses_fsdp(config, ranks),
+    )
+    return TrainingJob(
+        model=model,
+        feed=loader,
+        loss=task.loss(config, model, data, evaluation.device),
+        config=config.training,
+        evaluate=run_eager(broadcast_metrics(evaluation, ranks, config.metrics), config),
+        seed=config.seed,
+        rank=ranks.rank,
+        reduce=ranks.reduce if ranks.world > 1 else None,
+        stop=stop,
+        prefetch=evaluation.device.type == "cuda",
+    )
+
 
 _LOG_EVERY = 10  # steps
 

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 
 from attnkit.data.prepared_dir import StatusEvent, WarningEvent
-from attnkit.engine.inheritance import VECTORS
 from attnkit.engine.registry import load_symbol
+from attnkit.engine.resolve import VECTORS
 from attnkit.engine.run_config import RunConfig
 from attnkit.errors import DataError, UsageError
 from attnkit.protocols import SPECIALS

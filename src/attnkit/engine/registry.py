@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import Any, cast
 
 from attnkit.config import Layer
-from attnkit.engine.presets import AUTO, LANGUAGE_AUTO, PresetThresholds
+from attnkit.engine.run_config import AUTO, LANGUAGE_AUTO, PresetThresholds
 
 
 def load_symbol(path: str) -> Any:

@@ -1,4 +1,4 @@
-"""A training run in memory, as the trainer drives it and the run folder stores it; and its events. Torch-free."""
+"""A training run in memory: what the trainer drives and the run folder stores, its events, its stops. Torch-free."""
 
 from __future__ import annotations
 
@@ -11,10 +11,38 @@ from typing import Any, Protocol
 
 from attnkit.checkpoints.checkpoint import Checkpoint, Content
 from attnkit.checkpoints.run_folder import RunFolder
+from attnkit.checkpoints.torchrun import launch_facts
 from attnkit.data.prepared_dir import DataCheckEvent, StatusEvent, WarningEvent
 from attnkit.distributed.process_group import ProcessGroup
 from attnkit.engine.run_config import RunSettings
 from attnkit.engine.run_state import RunState
+from attnkit.errors import StoppedError, exit_code
+
+
+def stop_error(step: int) -> StoppedError:
+    """Return the error of a requested stop after a saved checkpoint."""
+    return StoppedError(f"stopped at step {step}; everything is saved", help="run the same command again to resume")
+
+
+def is_launched_by_torchrun(world: int) -> bool:
+    """Return whether this process is one of several ranks or was started by torchrun."""
+    return world > 1 or bool(launch_facts())
+
+
+def signal_to_stop(error: BaseException | None, step: int, world: int) -> StoppedError | None:
+    """Return the requested stop that a signal's exception stands for, or None.
+
+    A signal is a requested stop if ``step`` is saved. Under a launcher it always is: torchrun restarts processes that a
+    signal ended.
+    """
+    if exit_code(error) not in (130, 143):
+        return None
+    if step:
+        return stop_error(step)
+    if is_launched_by_torchrun(world):
+        return StoppedError("stopped before anything was saved", help="run the same command again to start over")
+    return None
+
 
 PrepareEvent = StatusEvent | DataCheckEvent | WarningEvent
 Sample = tuple[str, str, str]

@@ -10,8 +10,15 @@ from contextlib import closing
 
 from attnkit.data.prepared_dir import StatusEvent, WarningEvent
 from attnkit.engine.checkpointing import RunWriter
-from attnkit.engine.session import Event, TrainingFinished, TrainingSession, TrainingStarted, TrainRequest, Validated
-from attnkit.engine.stopping import stop_error
+from attnkit.engine.session import (
+    Event,
+    TrainingFinished,
+    TrainingSession,
+    TrainingStarted,
+    TrainRequest,
+    Validated,
+    stop_error,
+)
 from attnkit.engine.task import task_of
 from attnkit.errors import UsageError
 from attnkit.runtime.processes import release_free_memory

@@ -17,8 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from attnkit.models.autoencoder_config import MlpAutoencoderConfig, RnnAutoencoderConfig
-from attnkit.models.dropout import Dropout
-from attnkit.models.linear import Linear
+from attnkit.models.linear import Dropout, Linear
 from attnkit.models.recurrent import STEPS, CellState, RecurrentEncoder, make_layer, run_layer, weights_of
 from attnkit.protocols import DecoderState
 

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field, model_validator
 
-from attnkit.models.config_parts import MOST_LAYERS, MOST_WIDTH, Scaled, Sizes, VectorsName
+from attnkit.models.config import MOST_LAYERS, MOST_WIDTH, Scaled, Sizes, VectorsName
 
 
 class RnnAutoencoderConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):

@@ -9,10 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attnkit.models.dropout import Dropout, without_dropout
 from attnkit.models.language_config import BertConfig
 from attnkit.models.layers import ACTIVATIONS, EncoderLayer
-from attnkit.models.linear import Linear, some_outputs
+from attnkit.models.linear import Dropout, Linear, some_outputs, without_dropout
 from attnkit.models.packing import AttentionWeights, PackedLayout, PositionEmbedding, SelfAttentionContext
 
 STD = 0.02

@@ -1,12 +1,8 @@
-"""What a translation model is built from, as checked values. Free of torch, so that help and validation are quick.
-
-Whatever the rooms above ask about a kind of model is answered here: besides its fields and ``tied``, each class says
-how long a sentence may be, whether there are attention weights to show, and what training keeps.
-"""
+"""Configuration of translation models, and what configurations of all models share. Torch-free."""
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, Field, model_validator
 
@@ -16,25 +12,47 @@ from attnkit.models.attention.config import (
     AttentionOptions,
     DistributionName,
     Distributions,
+    incompatibility,
     n_parameters,
     per_head,
     saved_activations,
 )
 from attnkit.models.attention.patterns import PatternName
-from attnkit.models.config_parts import (
-    LOCATION_LIMIT,
-    MOST_LAYERS,
-    MOST_POSITIONS,
-    MOST_WIDTH,
-    TYPICAL_LENGTH,
-    Scaled,
-    Sizes,
-    Tied,
-    VectorsName,
-    check_attention_pair,
-    check_target_embeddings,
-    n_embeddings,
-)
+
+Tied = Literal["none", "target", "all"]
+MOST_WIDTH, MOST_LAYERS, MOST_POSITIONS = 1 << 16, 256, 1 << 20
+"""Far above any model of sentences; even the outline of a larger one would take long to make."""
+TYPICAL_LENGTH = 32
+"""Tokens of a sentence as estimates of memory take them: what attention needs per token grows with their number."""
+Sizes = dict[str, dict[str, Any]]
+"""Preset -> what a model of that size is built from; other fields have their defaults."""
+VectorsName = Annotated[str, Field(min_length=1, max_length=4096)]
+"""Where word vectors lie: a name and no more to whoever builds a model."""
+Scaled = Annotated[
+    bool, Field(description="Whether given vectors are scaled to the spread (std) of the embeddings that are drawn.")
+]
+"""A choice about such vectors."""
+
+LOCATION_LIMIT = "location attention needs model.attention_options.max_source"
+
+
+def n_embeddings(tied: Tied, src_vocab_size: int, tgt_vocab_size: int) -> int:
+    """Return how many vectors the embeddings and the output layer hold."""
+    return tgt_vocab_size * (2 if tied == "none" else 1) + (0 if tied == "all" else src_vocab_size)
+
+
+def check_attention_pair(alignment: AlignmentName, distribution: DistributionName, options: AttentionOptions) -> None:
+    """Raise ValueError where a pair has no meaning, with the reason."""
+    reason = incompatibility(alignment, distribution, options)
+    if reason is not None:
+        raise ValueError(f"alignment {alignment} with distribution {distribution} has no meaning: {reason}")
+
+
+def check_target_embeddings(tied: Tied, target_embeddings: str | None) -> None:
+    """Raise ValueError where the target side is given vectors of its own and has no matrix of its own."""
+    if tied == "all" and target_embeddings is not None:
+        raise ValueError("target_embeddings need tie_embeddings target or none: with all, both sides share one matrix")
+
 
 ModelKind = Literal["transformer", "rnn"]
 

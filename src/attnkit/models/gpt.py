@@ -1,7 +1,4 @@
-"""GPT: a Transformer decoder that predicts the next word (Radford et al. 2018, 2019). Knows no text and no search.
-
-Letters: B rows, T tokens of a row, K beams, D model width, V vocabulary, L layers, H heads, d head width.
-"""
+"""GPT: a Transformer decoder that predicts the next token (Radford et al. 2018, 2019), with a sliding window."""
 
 from __future__ import annotations
 
@@ -12,14 +9,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attnkit.models.attention.heads import HeadGroups, Mix
+from attnkit.models.attention.multihead import HeadGroups, Mix
 from attnkit.models.bert import STD
-from attnkit.models.dropout import Dropout, without_dropout
-from attnkit.models.generic_kv_cache import GenericDecodingState
-from attnkit.models.kv_cache import BeamSlots, DecodingState
+from attnkit.models.kv_cache import BeamSlots, DecodingState, GenericDecodingState
 from attnkit.models.language_config import GptConfig
 from attnkit.models.layers import EncoderLayer
-from attnkit.models.linear import Linear, some_outputs
+from attnkit.models.linear import Dropout, Linear, some_outputs, without_dropout
 from attnkit.models.packing import AttentionWeights, PackedLayout, PositionEmbedding, SelfAttentionContext
 
 
@@ -169,3 +164,67 @@ class Gpt(nn.Module):
             return mix(heads, query, keys, values)
 
         return kept_mix
+
+
+@dataclass
+class WindowState:
+    """What the model has read, and the words that it has read it in."""
+
+    inner: PromptState
+    words: Tensor
+    """(B, T) what is in the window."""
+
+    @property
+    def attention(self) -> Tensor | None:
+        """Return None: there is no source to look at."""
+        return None
+
+    def reorder_beams(self, parents: Tensor) -> WindowState:
+        """Stay: there is one beam a text."""
+        return self
+
+    def select_rows(self, sentences: Tensor) -> WindowState:
+        """Keep only these rows of the batch, in this order."""
+        self.inner, self.words = self.inner.select_rows(sentences), self.words.index_select(0, sentences)
+        return self
+
+
+class SlidingWindowLM:
+    """A GPT that sees at most ``window`` tokens, whatever becomes of the text; for searches of one beam a text.
+
+    The n-th word is predicted from those that a naive reader has before it who, whenever more than ``window`` tokens
+    are before him, forgets all but the last ``window // 2``.
+    """
+
+    def __init__(self, model: Gpt, window: int) -> None:
+        """Take the model, and the most tokens that it is to see at once, 2 or more."""
+        self.model, self.window = model, window
+
+    def start(
+        self, src: Tensor, src_mask: Tensor | None, n_beams: int, max_length: int, record: bool = False
+    ) -> WindowState:
+        """Read the last ``window`` tokens of prompts (B, T) of one length; the first step reads the very last.
+
+        Raises:
+            ValueError: more beams than one are asked for, or there is padding.
+        """
+        if n_beams != 1:
+            raise ValueError("a sliding window takes one beam per text: repeat the text in several rows")
+        words = src[:, -self.window :]
+        # Room for as many steps as the window has left.
+        return WindowState(self.model.start(words, src_mask, 1, self.window - words.shape[1]), words)
+
+    def step(self, prev: Tensor, state: WindowState) -> tuple[Tensor, WindowState]:
+        """Return features (B, 1, D) after the words prev (B, 1), and the state that has taken them in."""
+        if state.inner.last is None:
+            state.words = torch.cat((state.words, prev), dim=1)
+            # Positions are absolute, so cached keys cannot be shifted: the newer half is read again.
+            if state.words.shape[1] > self.window:
+                state.words = state.words[:, -(self.window // 2) :]
+                state.inner = self.model.start(state.words, None, 1, self.window - state.words.shape[1])
+        hidden, state.inner = self.model.step(prev, state.inner)
+        return hidden, state
+
+    def head(self, hidden: Tensor, ids: Tensor | None = None) -> Tensor:
+        """Return the logits (..., V) of features (..., D)."""
+        return self.model.head(hidden, ids)

@@ -18,9 +18,8 @@ from attnkit.models.attention.alignment import make_alignment
 from attnkit.models.attention.attend import AttentionFunction
 from attnkit.models.attention.distribution import make_distribution, softmax
 from attnkit.models.attention.scaled_dot_product import AttentionScope
-from attnkit.models.dropout import Dropout, without_dropout
 from attnkit.models.han_config import HanConfig
-from attnkit.models.linear import Linear
+from attnkit.models.linear import Dropout, Linear, without_dropout
 from attnkit.models.recurrent import RecurrentEncoder
 
 

@@ -13,7 +13,7 @@ from attnkit.models.attention.config import (
     n_parameters,
     saved_activations,
 )
-from attnkit.models.config_parts import LOCATION_LIMIT, MOST_WIDTH, Scaled, Sizes, VectorsName, check_attention_pair
+from attnkit.models.config import LOCATION_LIMIT, MOST_WIDTH, Scaled, Sizes, VectorsName, check_attention_pair
 
 
 class HanConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):

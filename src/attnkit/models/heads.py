@@ -12,9 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from attnkit.models.bert import STD, Bert, Pooler
-from attnkit.models.dropout import Dropout
 from attnkit.models.language_config import BertConfig
-from attnkit.models.linear import Linear
+from attnkit.models.linear import Dropout, Linear
 from attnkit.models.packing import PackedLayout
 
 

@@ -19,7 +19,7 @@ from attnkit.models.attention.config import (
     per_head,
     saved_activations,
 )
-from attnkit.models.config_parts import (
+from attnkit.models.config import (
     LOCATION_LIMIT,
     MOST_LAYERS,
     MOST_POSITIONS,

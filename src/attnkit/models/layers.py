@@ -13,10 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attnkit.models.attention.config import Alignments, AttentionOptions, Distributions
-from attnkit.models.attention.heads import Mix
-from attnkit.models.attention.multihead import MultiHeadAttention, take
-from attnkit.models.dropout import Dropout
-from attnkit.models.linear import Linear
+from attnkit.models.attention.multihead import Mix, MultiHeadAttention, take
+from attnkit.models.linear import Dropout, Linear
 
 
 def relu(x: Tensor) -> Tensor:

@@ -16,9 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attnkit.models.attention.heads import HeadGroups, Mix, attend_within
-from attnkit.models.attention.scaled_dot_product import AttentionScope, prefers_matmul
-from attnkit.models.attention.varlen import supports_varlen
+from attnkit.models.attention.multihead import HeadGroups, Mix, attend_within
+from attnkit.models.attention.scaled_dot_product import AttentionScope, prefers_matmul, supports_varlen
 from attnkit.models.language_config import LanguageConfig
 from attnkit.models.positions import AlibiBias, LearnedPositions, Rotation, distances, sinusoids
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from attnkit.models.dropout import Dropout
+from attnkit.models.linear import Dropout
 
 CellState = tuple[Tensor, ...]
 Step = Callable[[Tensor, Tensor, CellState], CellState]

@@ -13,17 +13,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attnkit.models.attention.heads import HeadGroups, Mix, attend_within
-from attnkit.models.attention.multihead import initialise_parts, split_heads
+from attnkit.models.attention.multihead import HeadGroups, Mix, attend_within, initialise_parts, split_heads
 from attnkit.models.attention.patterns import make_pattern
 from attnkit.models.attention.scaled_dot_product import AttentionScope
 from attnkit.models.attention.sparse import sparse_attention
 from attnkit.models.config import TransformerConfig
-from attnkit.models.dropout import Dropout, without_dropout
-from attnkit.models.generic_kv_cache import GenericDecodingState
-from attnkit.models.kv_cache import BeamSlots, DecodingState
+from attnkit.models.kv_cache import BeamSlots, DecodingState, GenericDecodingState
 from attnkit.models.layers import DecoderLayer, EncoderLayer
-from attnkit.models.linear import Linear, some_outputs
+from attnkit.models.linear import Dropout, Linear, some_outputs, without_dropout
 from attnkit.models.positions import AlibiBias, LearnedPositions, RelativeBias, Rotation, distances, sinusoids
 
 TransformerState = DecodingState | GenericDecodingState

@@ -1,15 +1,15 @@
-"""What every translation model offers: a training pass, and stepwise decoding over a state that it alone understands.
-
-Letters: B batch, S source length, T target length, D model width, V vocabulary, K beam (parents per sentence).
-"""
+"""The interface of translation models, and the table that builds one from its configuration."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Protocol, cast
 
 from torch import Tensor, nn
 
+from attnkit.models.config import ModelConfig
+from attnkit.models.rnn import RnnTranslator
+from attnkit.models.transformer import Transformer
 from attnkit.protocols import Decodable
 
 
@@ -55,3 +55,13 @@ class TranslationModel(Decodable, Protocol):
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> Any:
         """Copy named tensors into the model."""
         ...
+
+
+MODELS: dict[str, Callable[[Any, int, int], nn.Module]] = {"transformer": Transformer, "rnn": RnnTranslator}
+"""Kind -> model, made from its configuration and the sizes of the source and the target vocabulary."""
+
+
+def build_model(config: ModelConfig, src_vocab_size: int, tgt_vocab_size: int) -> TranslationModel:
+    """Return a freshly initialised model; ValueError where sizes and configuration do not fit."""
+    # Each class steps over its own kind of state, which a protocol cannot say.
+    return cast(TranslationModel, MODELS[config.kind](config, src_vocab_size, tgt_vocab_size))

@@ -9,8 +9,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field, ValidationError
 
 from attnkit.errors import RunError
-from attnkit.models.config import ModelConfig, TransformerConfig
-from attnkit.models.config_parts import MOST_LAYERS, MOST_POSITIONS, MOST_WIDTH
+from attnkit.models.config import MOST_LAYERS, MOST_POSITIONS, MOST_WIDTH, ModelConfig, TransformerConfig
 from attnkit.models.language_config import BertConfig, GptConfig, LanguageConfig, UnitName
 from attnkit.protocols import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 

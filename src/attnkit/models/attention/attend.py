@@ -1,14 +1,12 @@
-"""Attention as one operator: A(q, K, V) = Σᵢ p(a(kᵢ, q)) vᵢ for any alignment a and any distribution p.
-
-Masks are bool, True = may attend, broadcastable to (B, H, T, S). A row with nothing to attend to gives zeros.
-"""
+"""Attention as one operator: A(q, K, V) = Σᵢ p(a(kᵢ, q)) vᵢ; kernel regression as its simplest case."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
+import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from attnkit.models.attention.base import Alignment, AlignmentModule
 from attnkit.models.attention.distribution import Distribution, normalize, softmax
@@ -92,3 +90,51 @@ class AttentionFunction(NamedTuple):
 def _is_linear(scope: AttentionScope) -> bool:
     """Return whether all queries see the same keys, but for causality, and no bias is added to scores."""
     return scope.bias is None and (scope.mask is None or scope.mask.dim() < 2 or scope.mask.shape[-2] == 1)
+
+
+class Gaussian(nn.Module):
+    """The exponent of the Gaussian kernel, -((q - k) w)² / 2; in several dimensions the squares are summed.
+
+    Without parameters w is 1. Learned, w is one number: the larger, the narrower the kernel (its width is 1 / w).
+    """
+
+    w: Tensor
+
+    def __init__(self, learned: bool = False) -> None:
+        super().__init__()
+        if learned:
+            self.w = nn.Parameter(torch.ones(()))
+        else:
+            self.register_buffer("w", torch.ones(()))
+
+    def prepare(self, keys: Tensor) -> Tensor:
+        """Return the keys as they are."""
+        return keys
+
+    def score(self, query: Tensor, prepared: Tensor) -> Tensor:
+        """Return scores (..., T, S); builds (..., T, S, d), so d is best small."""
+        apart = (query.unsqueeze(-2) - prepared.unsqueeze(-3)) * self.w  # (..., T, S, d)
+        return apart.square().sum(-1) / -2
+
+    def forward(self, query: Tensor, keys: Tensor) -> Tensor:
+        """Return scores (..., T, S)."""
+        return self.score(query, self.prepare(keys))
+
+
+def pool(at: Tensor, x: Tensor, y: Tensor, kernel: Gaussian, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Return the curve (T,) through points (x, y), (S,) each, at the places ``at`` (T,), and its weights (T, S).
+
+    The mask (T, S) is True where a point may be used.
+    """
+    mask = None if mask is None else mask[None, None]
+    query, keys, values = (numbers[None, None, :, None] for numbers in (at, x, y))  # (1, 1, T or S, 1)
+    context, weights = attend(query, keys, values, kernel, softmax, mask)
+    return context[0, 0, :, 0], weights[0, 0]
+
+
+def leave_one_out(x: Tensor, y: Tensor, kernel: Gaussian) -> Tensor:
+    """Return the curve (S,) at each point from all the others: what a learned width must be judged by.
+
+    A point that may use itself is fitted best by the narrowest kernel, which has learned nothing.
+    """
+    return pool(x, x, y, kernel, ~torch.eye(len(x), dtype=torch.bool, device=x.device))[0]

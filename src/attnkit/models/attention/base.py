@@ -1,10 +1,90 @@
-"""What every alignment function offers: the face that attention asks for, and the class that ours are made from."""
+"""The base class of alignment functions, and linear maps with weights per head."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
+import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
+
+from attnkit.models.attention.config import ActivationName
+from attnkit.models.linear import Linear
+
+ACTIVATIONS: dict[ActivationName, Callable[[Tensor], Tensor]] = {
+    "tanh": torch.tanh_,
+    "relu": F.relu_,
+    "sigmoid": torch.sigmoid_,
+    "softplus": F.softplus,
+    "gelu": F.gelu,
+    "silu": F.silu,
+}
+"""Some overwrite what they are given, which must be read by nobody else."""
+
+
+class PerHeadLinear(nn.Module):
+    """A linear map for each head: x (B, H, ..., d_in) to (B, H, ..., d_out)."""
+
+    def __init__(self, n_heads: int, d_in: int, d_out: int, bias: bool = True) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(n_heads, d_out, d_in))
+        # Of one dimension, as biases are: weight decay leaves those alone.
+        self.bias = nn.Parameter(torch.empty(n_heads * d_out)) if bias else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return (B, H, ..., d_out)."""
+        return map_heads(x, self.weight, self.bias)
+
+
+def map_heads(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Map x (B, H, ..., d_in) by weight (d_out, d_in), or by each head's of (H, d_out, d_in), and add a bias."""
+    if weight.dim() == 2:
+        return F.linear(x, weight, bias)
+    y = torch.einsum("bh...i,hoi->bh...o", x, weight)
+    return y if bias is None else y + per_head(bias, len(weight), y.dim())
+
+
+def per_head(flat: Tensor, n_heads: int, n_dims: int) -> Tensor:
+    """Return a vector (H * d,) as (H, 1, ..., d), to be broadcast to a tensor (B, H, ..., d) of n_dims dimensions."""
+    return flat.view(n_heads, *[1] * (n_dims - 3), -1)
+
+
+def build_per_head_linear(
+    n_heads: int, d_in: int, d_out: int, bias: bool = True, gain: float = 1.0
+) -> Linear | PerHeadLinear:
+    """Return an initialised linear map, Xavier-uniform times a gain with a bias of zeros.
+
+    It is the plain one where there is one head.
+    """
+    linear = Linear(d_in, d_out, bias) if n_heads == 1 else PerHeadLinear(n_heads, d_in, d_out, bias)
+    for weight in linear.weight.data.view(n_heads, d_out, d_in):
+        nn.init.xavier_uniform_(weight, gain)
+    if linear.bias is not None:
+        nn.init.zeros_(linear.bias)
+    return linear
+
+
+def bilinear(n_heads: int, d_in: int, d_out: int, bias: bool = True) -> Linear | PerHeadLinear:
+    """Return the initialised map W of scores qᵀWk, from keys to queries or back.
+
+    They begin as spread as those of a scaled dot product. Without the root, the softmax of long vectors picks one key
+    from the start on, and little gradient comes through it.
+    """
+    return build_per_head_linear(n_heads, d_in, d_out, bias, d_in**-0.5)
+
+
+def head_vector(n_heads: int, width: int) -> nn.Parameter:
+    """Return a vector of width numbers for each head, drawn so that its product with unit numbers has variance 1."""
+    return nn.Parameter(torch.empty(n_heads * width).normal_(std=width**-0.5))
+
+
+def weighted_sum(x: Tensor, vector: Tensor, n_heads: int) -> Tensor:
+    """Return w·x (B, H, ...) for x (B, H, ..., width) and the heads' vectors (H * width,)."""
+    if n_heads == 1:
+        return x @ vector
+    # As products of (..., N, width) and (width, 1): einsum would copy x, the largest tensor there is.
+    return (x @ vector.view(n_heads, *[1] * (x.dim() - 4), -1, 1)).squeeze(-1)
 
 
 class Alignment(Protocol):

@@ -12,8 +12,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from attnkit.models.attention.base import build_per_head_linear, head_vector, weighted_sum
 from attnkit.models.attention.config import AttentionOptions, DistributionName
-from attnkit.models.attention.per_head_linear import build_per_head_linear, head_vector, weighted_sum
 
 Distribution = Callable[[Tensor, Tensor, "Tensor | None"], Tensor]
 

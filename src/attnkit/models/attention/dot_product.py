@@ -11,10 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attnkit.models.attention.base import AlignmentModule
+from attnkit.models.attention.base import ACTIVATIONS, AlignmentModule, bilinear
 from attnkit.models.attention.config import AttentionOptions
-from attnkit.models.attention.feature_maps import FEATURE_MAPS, HALF
-from attnkit.models.attention.per_head_linear import ACTIVATIONS, bilinear
+from attnkit.models.attention.linear_attention import FEATURE_MAPS, HALF
 
 
 class Similarity(AlignmentModule):

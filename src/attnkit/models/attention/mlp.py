@@ -10,16 +10,16 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from attnkit.models.attention.base import AlignmentModule
-from attnkit.models.attention.config import AttentionOptions, KeyFeatureName
-from attnkit.models.attention.per_head_linear import (
+from attnkit.models.attention.base import (
     ACTIVATIONS,
+    AlignmentModule,
     build_per_head_linear,
     head_vector,
     map_heads,
     per_head,
     weighted_sum,
 )
+from attnkit.models.attention.config import AttentionOptions, KeyFeatureName
 from attnkit.models.positions import sinusoids
 
 

@@ -8,8 +8,7 @@ from typing import Any, Literal
 from pydantic import model_validator
 
 from attnkit.data.config import NoiseConfig, RowsConfig
-from attnkit.engine.presets import SCALES
-from attnkit.engine.run_config import RunConfig
+from attnkit.engine.run_config import SCALES, RunConfig
 from attnkit.models.autoencoder_config import AUTOENCODER_SIZES, AutoencoderConfig
 
 VECTORS = (".npy", ".csv")

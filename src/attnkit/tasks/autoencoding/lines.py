@@ -26,15 +26,14 @@ from attnkit.data.prepared_dir import (
 )
 from attnkit.data.store import Store, store_writer
 from attnkit.decoding.config import SearchConfig
+from attnkit.engine.evaluation import greedy_ids, sample_indices, seq2seq_loss
 from attnkit.engine.searching import LineSegment, LocalSearch, exclude_padding_ids, pad_sources
-from attnkit.engine.seq2seq_loss import seq2seq_loss
 from attnkit.engine.session import Sample
 from attnkit.engine.task import EvaluationCancelled, Stop, until_stopped
-from attnkit.engine.validation import greedy_ids, sample_indices
 from attnkit.errors import DataError
 from attnkit.io import atomic
 from attnkit.models.autoencoder import SequenceAutoencoder
-from attnkit.models.dropout import without_dropout
+from attnkit.models.linear import without_dropout
 from attnkit.models.translation import TranslationModel
 from attnkit.protocols import EOS_ID
 from attnkit.tasks.autoencoding.config import AutoencodeConfig

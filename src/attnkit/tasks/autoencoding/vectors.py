@@ -24,7 +24,7 @@ from attnkit.engine.task import EvaluationCancelled, Stop, until_stopped
 from attnkit.errors import RunError
 from attnkit.io import atomic
 from attnkit.models.autoencoder import VectorAutoencoder
-from attnkit.models.dropout import without_dropout
+from attnkit.models.linear import without_dropout
 from attnkit.tasks.autoencoding.config import AutoencodeConfig
 from attnkit.training.losses import LossTerm
 

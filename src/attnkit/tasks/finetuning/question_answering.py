@@ -13,10 +13,10 @@ from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.data.loader import Dataset
 from attnkit.data.prepared_dir import StatusEvent, WarningEvent, is_prepared
 from attnkit.engine.dry_run import estimate
+from attnkit.engine.evaluation import sample_indices
 from attnkit.engine.model_card import ModelCardFields
 from attnkit.engine.session import PrepareEvent, Sample
 from attnkit.engine.task import Evaluation, EvaluationCancelled, LossFunction, RunEstimate, Stop, Task, VocabularySource
-from attnkit.engine.validation import sample_indices
 from attnkit.engine.vocabularies import provided_tokenizer
 from attnkit.metrics.answers import AllScores, Version, answer_scores
 from attnkit.models.heads import SpanPredictor

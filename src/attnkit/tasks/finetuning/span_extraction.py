@@ -16,8 +16,8 @@ from torch import Tensor
 from attnkit.data.loader import Batching, make_batches
 from attnkit.data.question_answering import StridedContextDataset, WindowBatch
 from attnkit.engine.task import Stop, until_stopped
-from attnkit.models.dropout import without_dropout
 from attnkit.models.heads import SpanPredictor, best_span
+from attnkit.models.linear import without_dropout
 from attnkit.training.losses import LossTerm
 
 _BATCH_TOKENS = 4096

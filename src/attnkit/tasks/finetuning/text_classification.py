@@ -19,6 +19,7 @@ from attnkit.data.prepared_dir import is_prepared
 from attnkit.data.text_classification import TextBatch
 from attnkit.engine.checkpoint_metadata import read_labels
 from attnkit.engine.dry_run import SAMPLE, estimate
+from attnkit.engine.evaluation import sample_indices
 from attnkit.engine.model_card import ModelCardFields
 from attnkit.engine.session import PrepareEvent, Sample
 from attnkit.engine.task import (
@@ -31,11 +32,10 @@ from attnkit.engine.task import (
     VocabularySource,
     until_stopped,
 )
-from attnkit.engine.validation import sample_indices
 from attnkit.engine.vocabularies import provided_tokenizer
 from attnkit.metrics.labels import label_scores
-from attnkit.models.dropout import without_dropout
 from attnkit.models.heads import SequenceClassifier
+from attnkit.models.linear import without_dropout
 from attnkit.tasks.finetuning.base import (
     build_for_checkpoint,
     continues_own_task,

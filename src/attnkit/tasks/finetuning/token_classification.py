@@ -15,10 +15,10 @@ from attnkit.data.loader import Dataset
 from attnkit.data.prepared_dir import StatusEvent, is_prepared
 from attnkit.engine.checkpoint_metadata import read_labels
 from attnkit.engine.dry_run import SAMPLE, estimate
+from attnkit.engine.evaluation import sample_indices
 from attnkit.engine.model_card import ModelCardFields
 from attnkit.engine.session import PrepareEvent, Sample
 from attnkit.engine.task import Evaluation, EvaluationCancelled, LossFunction, RunEstimate, Stop, Task, VocabularySource
-from attnkit.engine.validation import sample_indices
 from attnkit.engine.vocabularies import provided_tokenizer
 from attnkit.metrics.spans import span_scores
 from attnkit.models.heads import TokenClassifier

@@ -17,12 +17,12 @@ from torch import Tensor
 
 from attnkit.data.language_modeling import LanguageModelBatch
 from attnkit.data.loader import Batching, make_batches
+from attnkit.engine.evaluation import sample_indices
 from attnkit.engine.session import Sample
 from attnkit.engine.task import EvaluationCancelled, Stop, until_stopped
-from attnkit.engine.validation import sample_indices
 from attnkit.models.bert import Bert
-from attnkit.models.dropout import without_dropout
 from attnkit.models.gpt import Gpt
+from attnkit.models.linear import without_dropout
 from attnkit.models.packing import PackedLayout
 from attnkit.tasks.language_modeling.config import MASK, ClmConfig, MlmConfig, n_corpora
 from attnkit.tasks.language_modeling.data import PreparedText

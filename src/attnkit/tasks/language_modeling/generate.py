@@ -21,8 +21,8 @@ from attnkit.engine.loading import LoadedModel, load_model
 from attnkit.engine.searching import exclude_padding_ids
 from attnkit.engine.vocabularies import read_tokenizer
 from attnkit.errors import UsageError
+from attnkit.models.gpt import SlidingWindowLM
 from attnkit.models.linear import pack
-from attnkit.models.sliding_window import SlidingWindowLM
 from attnkit.protocols import BOS_ID, EOS_ID
 from attnkit.runtime.devices import set_threads
 from attnkit.text.incremental_decoder import IncrementalDecoder

@@ -8,8 +8,7 @@ from typing import Any, Literal
 from pydantic import model_validator
 
 from attnkit.data.config import DocumentsConfig
-from attnkit.engine.presets import SCALES
-from attnkit.engine.run_config import RunConfig
+from attnkit.engine.run_config import SCALES, RunConfig
 from attnkit.models.han_config import HAN_SIZES, HanConfig
 
 EPOCHS = {"tiny": 30.0, "small": 15.0, "base": 10.0, "big": 5.0}

@@ -18,6 +18,7 @@ from attnkit.data.loader import Batching, Dataset, make_batches
 from attnkit.data.prepared_dir import is_prepared
 from attnkit.engine.checkpoint_metadata import read_labels
 from attnkit.engine.dry_run import SAMPLE, estimate
+from attnkit.engine.evaluation import sample_indices
 from attnkit.engine.model_card import ModelCardFields
 from attnkit.engine.session import PrepareEvent, Sample
 from attnkit.engine.task import (
@@ -30,11 +31,10 @@ from attnkit.engine.task import (
     VocabularySource,
     until_stopped,
 )
-from attnkit.engine.validation import sample_indices
 from attnkit.engine.vocabularies import provided_tokenizer, read_tokenizer
 from attnkit.metrics.labels import label_scores
-from attnkit.models.dropout import without_dropout
 from attnkit.models.han import HierarchicalAttentionNetwork
+from attnkit.models.linear import without_dropout
 from attnkit.tasks.text_classification.config import HanClassificationConfig
 from attnkit.tasks.text_classification.data import DocumentEncoder, PreparedDocuments, build_documents, open_documents
 from attnkit.text.documents import read_labeled, space_words, split_sentences

@@ -9,7 +9,7 @@ from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.engine.dry_run import SAMPLE, estimate
 from attnkit.engine.task import RunEstimate
 from attnkit.engine.vocabularies import Vocabularies
-from attnkit.models.build import build_model
+from attnkit.models.translation import build_model
 from attnkit.tasks.translation.bert_encoder import refuse_misfit
 from attnkit.tasks.translation.config import TranslationConfig
 from attnkit.tasks.translation.loading import provided_source_vocabulary, provided_vocabularies

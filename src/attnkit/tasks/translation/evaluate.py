@@ -13,12 +13,11 @@ import torch
 from attnkit.data.loader import Batching, make_batches
 from attnkit.data.pairs import Pairs
 from attnkit.decoding.config import SearchConfig
+from attnkit.engine.evaluation import greedy_ids, sample_indices
 from attnkit.engine.searching import LineSegment, LocalSearch, exclude_padding_ids
 from attnkit.engine.task import EvaluationCancelled, until_stopped
-from attnkit.engine.validation import greedy_ids, sample_indices
 from attnkit.metrics.bleu import corpus_bleu, corpus_chrf
-from attnkit.models.dropout import without_dropout
-from attnkit.models.linear import pack
+from attnkit.models.linear import pack, without_dropout
 from attnkit.models.translation import TranslationModel
 from attnkit.tasks.translation.data import Prepared
 from attnkit.tasks.translation.long_lines import split_ids

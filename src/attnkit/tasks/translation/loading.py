@@ -14,10 +14,9 @@ from attnkit.checkpoints.weights import check_file_holds_weights
 from attnkit.engine.checkpoint_metadata import read_run_config, read_tree
 from attnkit.engine.vocabularies import Vocabularies, read_tokenizer, read_tokenizers
 from attnkit.engine.weights import load_weights
-from attnkit.models.build import build_model
 from attnkit.models.config import ModelConfig
 from attnkit.models.linear import pack
-from attnkit.models.translation import TranslationModel
+from attnkit.models.translation import TranslationModel, build_model
 from attnkit.runtime.devices import DTYPES, choose_device
 from attnkit.tasks.translation.config import TranslationConfig
 from attnkit.text.tokenizer import Tokenizer

@@ -10,8 +10,8 @@ import torch
 
 from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.data.loader import Dataset, Sampler
+from attnkit.engine.evaluation import seq2seq_loss
 from attnkit.engine.model_card import ModelCardFields
-from attnkit.engine.seq2seq_loss import seq2seq_loss
 from attnkit.engine.session import PrepareEvent
 from attnkit.engine.task import Evaluation, LossFunction, RunEstimate, Stop, Task, VocabularySource
 from attnkit.engine.trainer import (
@@ -23,8 +23,7 @@ from attnkit.engine.trainer import (
     train,
 )
 from attnkit.engine.vocabularies import Vocabularies, read_tokenizers
-from attnkit.models.build import build_model
-from attnkit.models.translation import TranslationModel
+from attnkit.models.translation import TranslationModel, build_model
 from attnkit.tasks.translation import bert_encoder as encoder_taken
 from attnkit.tasks.translation.config import TranslationConfig
 from attnkit.tasks.translation.data import Prepared, open_prepared, prepare
