@@ -20,7 +20,7 @@ def write_marian(folder: Path, config: Any, model: Any) -> None:
     from safetensors.torch import save_file
 
     from attnkit.formats.huggingface.config import marian_json, refuse_translation
-    from attnkit.formats.huggingface.marian import to_marian
+    from attnkit.formats.huggingface.layout import to_marian
 
     refuse_translation(config)
     folder.mkdir(exist_ok=True)

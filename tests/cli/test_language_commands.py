@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from attnkit.cli import compare_lm, fill_mask, generate
-from attnkit.text.incremental_decoder import IncrementalDecoder
+from attnkit.text.tokenizer import IncrementalDecoder
 
 Call = Callable[..., tuple[int, str, str]]
 LINES = "the cat\n\n  \nüñí 4\r\nto see it \nlast"

@@ -10,7 +10,7 @@ from attnkit.data.masking import MaskVocabulary
 from attnkit.data.next_sentence import NspDataset, segment_spans
 from attnkit.data.packed_batches import PackedCorpora
 from attnkit.data.store import Store, write_store
-from attnkit.text.word_boundaries import WordBoundaries
+from attnkit.text.offsets import WordBoundaries
 
 V, MASK, STOP = 5000, 4, 5
 SIZES = [1, 2, 9, 40, 100, 31, 64, 18, 77, 25, 50, 12]

@@ -14,7 +14,7 @@ from attnkit.data.loader import BatchLoader, Position
 from attnkit.data.masking import MaskVocabulary
 from attnkit.data.packed_batches import PackedCorpora
 from attnkit.data.store import Store, write_store
-from attnkit.text.word_boundaries import WordBoundaries
+from attnkit.text.offsets import WordBoundaries
 
 V, MASK = 60, 4
 GOES_ON = (np.arange(V) % 3 == 0).astype(np.uint8)

@@ -83,7 +83,7 @@ def stop_an_evaluation(folder: Path) -> None:
     """Rank 0 evaluates; rank 1 gets a signal."""
     from attnkit.distributed.process_group import join_process_group
     from attnkit.engine.parallel import broadcast_metrics
-    from attnkit.runtime.stops import StopRequests
+    from attnkit.runtime.signals import StopRequests
 
     with StopRequests() as stop, join_process_group("cpu", stop=stop) as ranks:
         stop.defer()

@@ -23,7 +23,7 @@ SETTINGS = "--dim 20 --window 2 --negative 2 --epochs 3 --min-count 1 --save-eve
 CODE = """
 import os, time
 os.fsync = lambda descriptor: None  # no machine dies here
-from attnkit.tasks.word2vec import hogwild as legs
+from attnkit.tasks.word2vec import loop as legs
 legs.SECONDS = 0  # every piece is saved, and followed by time for a signal
 leg = legs.WorkerPool.run_slice
 legs.WorkerPool.run_slice = lambda *arguments: (leg(*arguments), time.sleep(0.01))[0]

@@ -19,8 +19,8 @@ import attnkit
 from attnkit.cli.main import COMMANDS
 from attnkit.models.config import TransformerConfig
 from attnkit.models.translation import build_model
-from attnkit.tasks.translation.dry_run import plan
 from attnkit.tasks.translation.loading import load_run
+from attnkit.tasks.translation.task import plan
 
 pytestmark = pytest.mark.durable
 

@@ -30,7 +30,7 @@ from attnkit.conversion.export_huggingface import export_huggingface
 from attnkit.errors import RunError, UsageError
 from attnkit.formats.huggingface import layout
 from attnkit.formats.huggingface.config import bert_json, marian_json, refuse_translation
-from attnkit.formats.huggingface.marian import to_marian
+from attnkit.formats.huggingface.layout import to_marian
 from attnkit.models.bert import Bert
 from attnkit.models.config import RnnConfig, TransformerConfig
 from attnkit.models.gpt import Gpt

@@ -16,11 +16,10 @@ from safetensors.numpy import save as save_tensors
 
 from attnkit.errors import DataError
 from attnkit.formats.word_vectors import projector
-from attnkit.formats.word_vectors.binary import read_binary, write_binary
 from attnkit.formats.word_vectors.formats import recognised
 from attnkit.formats.word_vectors.table import VectorTable
 from attnkit.formats.word_vectors.tensors import read_tensors, words_of, write_tensors
-from attnkit.formats.word_vectors.text import read_text, write_lines
+from attnkit.formats.word_vectors.text import read_binary, read_text, write_binary, write_lines
 
 ROWS = np.array([[0.1, -2.5, 3e-7], [1.0, 1 / 3, -0.0], [7.25, 1e20, -1e-30]], np.float32)
 WORDS = ["the", "größe", "x%s"]

@@ -7,8 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from attnkit.kernels.utf8 import CHARACTER, LINE, SPACE, WRONG, byte_steps
-from attnkit.kernels.word_table import CompiledNumberer, compiled_loops
+from attnkit.kernels.word_table import CHARACTER, LINE, SPACE, WRONG, CompiledNumberer, byte_steps, compiled_loops
 from attnkit.kernels.words import LINE_END, MAX_WORD_BYTES, TOO_LONG, NoTextError, Numberer, PlainNumberer
 
 WAYS = ["compiled", "plain"]

@@ -12,7 +12,7 @@ from attnkit.kernels.word2vec import rows
 numba = pytest.importorskip("numba")
 
 from attnkit.kernels import logistic, vector  # noqa: E402 (without numba they do nothing)
-from attnkit.kernels.lanes import UNROLLED  # noqa: E402
+from attnkit.kernels.vector import UNROLLED  # noqa: E402
 
 
 def draw(n: int, width: int) -> Any:

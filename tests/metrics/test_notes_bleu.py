@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnkit.metrics.notes_bleu import clipped_matches, notes_bleu
+from attnkit.metrics.bleu import clipped_matches, notes_bleu
 
 
 @pytest.mark.parametrize(("order", "expected"), [(1, (4, 5)), (2, (3, 4)), (3, (1, 3)), (4, (0, 2))])

@@ -19,8 +19,7 @@ from attnkit.models.word2vec import Word2Vec
 from attnkit.tasks.word2vec import torch_loop
 from attnkit.tasks.word2vec.config import Word2VecConfig, WordTextConfig
 from attnkit.tasks.word2vec.matrices import INPUTS, OUTPUTS, draw, empty, shapes
-from attnkit.tasks.word2vec.torch_loop import TorchLoops
-from attnkit.tasks.word2vec.torch_steps import Batch, Lookups, Steps
+from attnkit.tasks.word2vec.torch_loop import Batch, Lookups, Steps, TorchLoops
 from attnkit.text.word_vocabulary import WordVocabulary
 
 Doubles = NDArray[np.float64]

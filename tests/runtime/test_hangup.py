@@ -8,8 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from attnkit.runtime.signals import TERMINATED, Signals
-from attnkit.runtime.stops import StopRequests
+from attnkit.runtime.signals import TERMINATED, Signals, StopRequests
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGHUP")
 

@@ -19,8 +19,7 @@ from attnkit.engine.registry import TASKS
 from attnkit.engine.vocabularies import read_tokenizer
 from attnkit.engine.weights import to_bytes
 from attnkit.models.heads import SequenceClassifier, SpanPredictor, TokenClassifier
-from attnkit.tasks.finetuning.predict import OpenPredictor, open_predictor
-from attnkit.tasks.finetuning.prediction import PredictRequest
+from attnkit.tasks.finetuning.predict import OpenPredictor, PredictRequest, open_predictor
 from attnkit.text.config import VocabularyConfig
 from attnkit.text.tokenizer import Tokenizer
 from attnkit.text.vocabulary import train_vocabulary

@@ -15,8 +15,7 @@ import pytest
 
 from attnkit.errors import DataError, UsageError
 from attnkit.kernels import alignment_grid as corpus_module
-from attnkit.tasks.word_alignment.encoders import WordEncoder
-from attnkit.tasks.word_alignment.lexicon import Aligner, AlignRequest, as_pharaoh
+from attnkit.tasks.word_alignment.lexicon import Aligner, AlignRequest, WordEncoder, as_pharaoh
 from attnkit.tasks.word_alignment.symmetrize import METHODS
 from attnkit.text.translation_lexicon import load_dictionary
 
@@ -141,7 +140,7 @@ def test_words_beyond_the_most_are_one_that_no_dictionary_has(tmp_path: Path, mo
     words = WordEncoder(most=4)
     assert words.encode(["a b a", "c d", "d " + "x" * 2000, "b"]) == [[1, 2, 1], [3, 0], [0, 0], [2]]
     assert words.size == 4 and words.names == ["", "a", "b", "c"]
-    monkeypatch.setattr("attnkit.tasks.word_alignment.encoders.WordEncoder.__init__.__defaults__", (4,))
+    monkeypatch.setattr("attnkit.tasks.word_alignment.lexicon.WordEncoder.__init__.__defaults__", (4,))
     aligner, book = learnt(AlignRequest(*files(tmp_path)))
     assert {line.split("\t")[0] for line in book.splitlines()[1:]} == {"", "das", "Haus", "Buch"}
     assert {line.split("\t")[1] for line in book.splitlines()[1:]} == {"the", "house", "book"}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from attnkit.data.config import DataConfig
-from attnkit.tasks.translation.parallel_data import ParallelData
+from attnkit.tasks.translation.data import ParallelData
 
 NAMES = [f"{name}.{side}" for name in "abc" for side in ("src", "tgt")]
 

@@ -19,10 +19,9 @@ from attnkit.models.config import TransformerConfig
 from attnkit.models.language_config import BertConfig, PositionName
 from attnkit.models.packing import PackedLayout
 from attnkit.models.transformer import Transformer
-from attnkit.tasks.translation.bert_encoder import copy_bert_encoder
-from attnkit.tasks.translation.bert_encoder_config import config_from_bert
-from attnkit.tasks.translation.dry_run import plan
+from attnkit.tasks.translation.bert_encoder import config_from_bert, copy_bert_encoder
 from attnkit.tasks.translation.loading import load_run
+from attnkit.tasks.translation.task import plan
 
 V = 40
 SMALL: dict[str, Any] = {"d_model": 24, "n_heads": 4, "n_layers": 2, "d_ff": 32, "max_length": 32}

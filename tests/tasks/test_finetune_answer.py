@@ -20,9 +20,15 @@ from attnkit.engine.resolve import resolve
 from attnkit.engine.trainer import TrainingStarted, TrainRequest, train
 from attnkit.errors import AttnkitError, DataError, UsageError
 from attnkit.models.heads import SpanPredictor
-from attnkit.tasks.finetuning.question_answering import TASK, answer_texts
+from attnkit.tasks.finetuning.question_answering import (
+    TASK,
+    SpanPrediction,
+    answer_loss,
+    answer_texts,
+    find_answers,
+    log_sums,
+)
 from attnkit.tasks.finetuning.question_answering_data import QaExamples, answer_tokens, load_questions
-from attnkit.tasks.finetuning.span_extraction import SpanPrediction, answer_loss, find_answers, log_sums
 from attnkit.text.config import VocabularyConfig
 from attnkit.text.offsets import Aligned
 from attnkit.text.squad import Answer, Paragraph, Question

@@ -18,8 +18,7 @@ from attnkit.errors import AttnkitError, DataError
 from attnkit.models.heads import TokenClassifier
 from attnkit.plotting.progress_text import evaluation_line
 from attnkit.protocols import BOS_ID, EOS_ID
-from attnkit.tasks.finetuning.tagging import find_tags, tag_loss
-from attnkit.tasks.finetuning.token_classification import TASK
+from attnkit.tasks.finetuning.token_classification import TASK, find_tags, tag_loss
 from attnkit.tasks.finetuning.token_classification_data import load_tagged, scheme_of, word_rows
 
 LEARNT = ("limits.max_epochs=4", "optimization.learning_rate=1e-2", "optimization.batch_tokens=300")

@@ -17,8 +17,8 @@ from attnkit.data import cooccurrence
 from attnkit.engine.resolve import resolve
 from attnkit.engine.trainer import TrainingFinished, TrainingStarted, TrainRequest, train
 from attnkit.errors import StoppedError
-from attnkit.tasks.word2vec import glove, plan
-from attnkit.tasks.word2vec import hogwild as legs
+from attnkit.tasks.word2vec import glove, workload
+from attnkit.tasks.word2vec import loop as legs
 from attnkit.tasks.word2vec import matrices as mats
 from attnkit.tasks.word2vec.initial import init_matrices
 from attnkit.tasks.word2vec.vectors import Vectors
@@ -41,7 +41,7 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(legs, "SECONDS", 0.0)
     monkeypatch.setattr(glove, "PIECE", 50)
-    monkeypatch.setattr(plan, "LEAST", 200)
+    monkeypatch.setattr(workload, "LEAST", 200)
 
 
 def run(text: Path, path: Path, stop_at: int | None = None, **changes: Any) -> list[Any]:
@@ -82,7 +82,7 @@ def test_stopped_runs_end_as_whole_ones(changes: dict[str, Any], text: Path, tmp
 def test_a_stop_waits_for_few_words_where_each_is_held_against_all(
     text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plan, "LEAST", 10)
+    monkeypatch.setattr(workload, "LEAST", 10)
     for loss, n_lines in (("full", 1), ("negative", 2)):  # of 10 words; else 1,800 / 64 would be the most
         events = run(text, tmp_path / loss, method="cbow", context="concat", loss=loss, epochs=1, save_every=10.0)
         assert events[-1].step == 180 / n_lines

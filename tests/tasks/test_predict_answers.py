@@ -15,8 +15,8 @@ from finetuned import WORDS, opened, predicted, predicting, random_run, write
 from attnkit.engine.loading import load_model
 from attnkit.errors import DataError, UsageError
 from attnkit.metrics.answers import answer_scores
+from attnkit.tasks.finetuning.predict import Totals
 from attnkit.tasks.finetuning.predict_question_answering import Answerer, read_question
-from attnkit.tasks.finetuning.prediction import Totals
 from attnkit.text.offsets import align
 from attnkit.text.squad import Paragraph, Question
 

@@ -16,8 +16,7 @@ from finetuned import WORDS, opened, predicted, predicting, random_run, write
 
 from attnkit.errors import DataError, UsageError
 from attnkit.metrics.spans import span_scores
-from attnkit.tasks.finetuning.predict import choose_format
-from attnkit.tasks.finetuning.prediction import PredictRequest
+from attnkit.tasks.finetuning.predict import PredictRequest, choose_format
 from attnkit.text.conll import convert
 from attnkit.text.offsets import encode_words
 

@@ -20,7 +20,7 @@ from attnkit.data.text_classification import join
 from attnkit.errors import DataError, UsageError
 from attnkit.tasks.finetuning.text_classification_data import TextReader
 from attnkit.text import line_stream as stream
-from attnkit.text import truncated_encoding as beginning
+from attnkit.text import long_lines as beginning
 from attnkit.text.tokenizer import Tokenizer
 
 LABELS = ["bad", "fine", "good"]

@@ -9,8 +9,7 @@ import pytest
 
 from attnkit import Vectors
 from attnkit.errors import UsageError
-from attnkit.tasks.word2vec import clusters
-from attnkit.tasks.word2vec.project import ProjectionRequest, pca, project
+from attnkit.tasks.word2vec.project import ProjectionRequest, cluster, pca, project
 
 DRAWN = np.random.default_rng(1)
 VECTORS = DRAWN.normal(size=(60, 12)) @ np.diag(np.linspace(3, 0.2, 12)) + 2
@@ -47,11 +46,11 @@ def test_groups_stay_groups_and_the_picture_is_always_the_same(tmp_path: Path) -
 
 
 def test_what_needs_an_extra_says_which(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clusters, "find_spec", lambda name: None)
+    monkeypatch.setattr(project, "find_spec", lambda name: None)
     vectors = Vectors(["a", "b", "c"], np.eye(3, dtype=np.float32))
     vectors.save(tmp_path / "a.safetensors")
     with pytest.raises(UsageError, match="a projection needs scikit-learn") as found:
         project(ProjectionRequest(tmp_path / "a.safetensors"), print)
     assert found.value.help == 'pip install "attnkit[plot]"'
     with pytest.raises(UsageError, match="clustering needs scikit-learn"):
-        clusters.cluster(vectors.index, 3, 2)
+        cluster(vectors.index, 3, 2)

@@ -13,8 +13,7 @@ import pytest
 from attnkit.cli.main import main
 from attnkit.engine.resolve import Resolved, resolve
 from attnkit.errors import UsageError
-from attnkit.tasks.translation.dry_run import plan
-from attnkit.tasks.translation.task import TrainRequest, train
+from attnkit.tasks.translation.task import TrainRequest, plan, train
 from attnkit.text.config import VocabularyConfig
 from attnkit.text.vocabulary import train_vocabulary
 

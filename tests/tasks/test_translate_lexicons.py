@@ -15,10 +15,9 @@ from attnkit.data.loader import Batching
 from attnkit.engine.searching import LocalSearch
 from attnkit.errors import RunError, UsageError
 from attnkit.protocols import UNK_ID
-from attnkit.tasks.translation.long_lines import split_line
 from attnkit.tasks.translation.shortlist import FREQUENT, Shortlist, load_unknowns, source_words
 from attnkit.tasks.translation.stream import TranslateRequest, translate_stream
-from attnkit.tasks.translation.translator import Translator, load_translator
+from attnkit.tasks.translation.translator import Translator, load_translator, split_line
 from attnkit.tasks.word_alignment.lexicon import Aligner
 from attnkit.tasks.word_alignment.lexicon import AlignRequest as AlignRequest
 from attnkit.text.config import VocabularyConfig

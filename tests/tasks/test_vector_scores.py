@@ -10,9 +10,17 @@ import pytest
 
 from attnkit import Vectors
 from attnkit.errors import DataError
-from attnkit.tasks.word2vec.benchmark_files import Pair, Section, kind_of, read_analogies, read_pairs
-from attnkit.tasks.word2vec.clusters import cluster
-from attnkit.tasks.word2vec.evaluate import Known, score_analogies, score_pairs
+from attnkit.tasks.word2vec.evaluate import (
+    Known,
+    Pair,
+    Section,
+    kind_of,
+    read_analogies,
+    read_pairs,
+    score_analogies,
+    score_pairs,
+)
+from attnkit.tasks.word2vec.project import cluster
 
 V, D = 60, 6
 WORDS = [f"w{i}" for i in range(V)]

@@ -21,8 +21,7 @@ from attnkit.config import dump_yaml
 from attnkit.errors import DataError, RunError, UsageError
 from attnkit.tasks.word2vec import matrices as mats
 from attnkit.tasks.word2vec.config import Word2VecConfig
-from attnkit.text.subwords import Subwords
-from attnkit.text.word_vocabulary import WordVocabulary
+from attnkit.text.word_vocabulary import Subwords, WordVocabulary
 
 V, D = 70, 8
 WORDS = [f"w{i}" for i in range(V)]
@@ -297,7 +296,9 @@ def test_asking_and_converting_load_neither_torch_nor_numba(tmp_path: Path) -> N
     saved_run(tmp_path / "run")
     code = f"""
 import sys, attnkit
-from attnkit.tasks.word2vec import clusters, evaluate as evaluation, benchmark_files as questions
+from attnkit.tasks.word2vec import project
+from attnkit.tasks.word2vec import evaluate as questions
+from attnkit.tasks.word2vec import (evaluate as evaluation)
 for path in {[str(tmp_path / "a.bin"), str(tmp_path / "run")]!r}:
     vectors = attnkit.Vectors.load(path)
     vectors.most_similar("w1")

@@ -14,7 +14,7 @@ import pytest
 import attnkit
 from attnkit.errors import DataError, UsageError
 from attnkit.tasks.word2vec.config import WordTextConfig
-from attnkit.tasks.word2vec.sentences import count_words, encode_sentences
+from attnkit.tasks.word2vec.fit import count_words, encode_sentences
 
 TINY: dict[str, Any] = {"vector_size": 20, "window": 2, "negative": 2, "sg": 1, "workers": 1, "min_count": 1}
 SENTENCES = [f"{a} {v} {p}".split() for a in "abcd" for v in ("runs", "sleeps") for p in ("home", "away")] * 8

@@ -12,8 +12,8 @@ import pytest
 from attnkit.data.words import encode_words
 from attnkit.engine.resolve import resolve
 from attnkit.errors import DataError, UsageError
-from attnkit.tasks.word2vec import estimate as module
-from attnkit.tasks.word2vec.estimate import Estimate, estimate
+from attnkit.tasks.word2vec import task as module
+from attnkit.tasks.word2vec.task import Estimate, estimate
 
 
 def told(path: Path | str, **changes: Any) -> Estimate | None:

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from attnkit.kernels.word2vec import PieceStats
-from attnkit.tasks.word2vec import hogwild as module
-from attnkit.tasks.word2vec.hogwild import average_replicas, open_worker_pool
+from attnkit.tasks.word2vec import loop as module
+from attnkit.tasks.word2vec.loop import average_replicas, open_worker_pool
 from attnkit.tasks.word2vec.matrices import Matrices, Shape, copied, empty
-from attnkit.tasks.word2vec.plan import LEAST, PIECE, ROUND, LinearDecay, chunk_boundaries, piece_size
+from attnkit.tasks.word2vec.workload import LEAST, PIECE, ROUND, LinearDecay, chunk_boundaries, piece_size
 
 
 @pytest.mark.parametrize("most", [1, 3, 7, 50, 1000])

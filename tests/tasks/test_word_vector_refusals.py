@@ -15,7 +15,7 @@ from attnkit.engine.trainer import TrainRequest, train
 from attnkit.errors import UsageError
 from attnkit.tasks.word2vec import session as module
 from attnkit.tasks.word2vec import workload as work
-from attnkit.tasks.word2vec.load_vectors import width_at
+from attnkit.tasks.word2vec.vector_files import width_at
 
 LACKS: dict[str, tuple[dict[str, Any], str]] = {
     "a GPU": ({"device": "cuda"}, "no CUDA device"),

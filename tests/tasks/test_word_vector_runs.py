@@ -19,7 +19,7 @@ from attnkit.engine.checkpoint_metadata import read_run_config, read_state
 from attnkit.engine.resolve import resolve
 from attnkit.engine.trainer import TrainingFinished, TrainingStarted, TrainRequest, train
 from attnkit.errors import AttnkitError, DataError, DivergedError, RunError, StoppedError, UsageError
-from attnkit.tasks.word2vec import hogwild as legs
+from attnkit.tasks.word2vec import loop as legs
 from attnkit.tasks.word2vec.matrices import read, read_words, shapes
 
 CLOCKED = ("lock", "timings.jsonl", "status.json")

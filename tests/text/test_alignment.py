@@ -13,8 +13,8 @@ from attnkit.protocols import SPECIALS, UNK_ID
 from attnkit.text import hf_pipelines as engine
 from attnkit.text import offsets as alignment
 from attnkit.text import tokenizer
-from attnkit.text.byte_alphabet import CHARACTERS
 from attnkit.text.config import TrainedKind, VocabularyConfig
+from attnkit.text.hf_pipelines import CHARACTERS
 from attnkit.text.offsets import NONE, align, encode_words
 from attnkit.text.tokenizer import Tokenizer
 from attnkit.text.vocabulary import train_vocabulary

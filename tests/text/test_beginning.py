@@ -9,12 +9,12 @@ import pytest
 
 from attnkit.protocols import SPECIALS
 from attnkit.text import hf_pipelines as engine
+from attnkit.text import long_lines as module
 from attnkit.text import tokenizer as tokenizers
-from attnkit.text import truncated_encoding as module
-from attnkit.text.byte_alphabet import CHARACTERS
 from attnkit.text.config import VocabularyConfig
+from attnkit.text.hf_pipelines import CHARACTERS
+from attnkit.text.long_lines import encode_prefixes, text_prefix
 from attnkit.text.tokenizer import Tokenizer
-from attnkit.text.truncated_encoding import encode_prefixes, text_prefix
 from attnkit.text.vocabulary import train_vocabulary
 
 TEXT = ["the quick brown fox jumps over the lazy dog", "größer als der größte Hund", "日本語 😀 don't"] * 5

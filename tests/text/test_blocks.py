@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from attnkit.text import document_format as blocks
-from attnkit.text.document_format import detect_document_format, join_blocks, read_documents
+from attnkit.text import documents as blocks
+from attnkit.text.documents import detect_document_format, join_blocks, read_documents
 
 
 def text(folder: Path, *lines: str) -> Path:

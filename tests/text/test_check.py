@@ -11,10 +11,9 @@ import pytest
 
 from attnkit.cli.main import main
 from attnkit.errors import DataError, UsageError
-from attnkit.text.check import PairDrops, check_pair, clean_pairs
+from attnkit.text.check import DuplicateFinder, PairDrops, Repeats, check_pair, clean_pairs
 from attnkit.text.check_report import CheckReport, shorten
 from attnkit.text.config import CheckConfig, VocabularyConfig
-from attnkit.text.duplicates import DuplicateFinder, Repeats
 from attnkit.text.vocabulary import train_vocabulary
 
 N = 60
@@ -172,7 +171,7 @@ def test_repeats_against_a_dictionary() -> None:
 
 
 def test_overlap_is_found_batch_by_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("attnkit.text.duplicates._BATCH", 2)
+    monkeypatch.setattr("attnkit.text.check._BATCH", 2)
     seen = DuplicateFinder()
     for item in ("b", "a", "b"):
         seen.add(item)

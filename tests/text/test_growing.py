@@ -7,8 +7,7 @@ import random
 import pytest
 
 from attnkit.text.config import VocabularyConfig
-from attnkit.text.incremental_decoder import IncrementalDecoder
-from attnkit.text.tokenizer import Tokenizer
+from attnkit.text.tokenizer import IncrementalDecoder, Tokenizer
 from attnkit.text.vocabulary import train_vocabulary
 
 TEXT = ["the quick brown fox jumps over the lazy dog", "größer als die Straße, l'été", "日本語のテキスト"] * 4

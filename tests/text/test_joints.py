@@ -7,9 +7,9 @@ import pytest
 
 from attnkit.text import hf_pipelines as engine
 from attnkit.text.config import VocabularyConfig
+from attnkit.text.offsets import ordinary_tokens, sentence_ends, word_boundaries
 from attnkit.text.tokenizer import Tokenizer
 from attnkit.text.vocabulary import train_vocabulary
-from attnkit.text.word_boundaries import ordinary_tokens, sentence_ends, word_boundaries
 
 TEXT = [
     "He said: \"It's 12 o'clock, isn't it?\" (Nobody answered.)",

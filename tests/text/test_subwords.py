@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from attnkit.text.subwords import Subwords, composed
+from attnkit.text.word_vocabulary import Subwords, composed
 
 # Printed by get_subwords of fasttext 0.9.3 from PyPI (train_unsupervised with minn=3, maxn=6, bucket=2000000, over a
 # vocabulary that holds all words but "naïve"), the number of its words taken off; "a", the word itself left out.
@@ -53,7 +53,7 @@ def naive_bucket(ngram: str, n_buckets: int) -> int:
 
 
 def test_tables_hold_each_word_and_its_ngrams(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("attnkit.text.subwords.BLOCK", 3)
+    monkeypatch.setattr("attnkit.text.word_vocabulary.BLOCK", 3)
     words, subwords = [*FASTTEXT, "x", "", "ǆ"], Subwords(2, 5, 777)
     starts, rows = subwords.tables(words)
     assert (starts.dtype, rows.dtype, starts[0]) == (np.int64, np.int32, 0)

@@ -17,11 +17,10 @@ import pytest
 from attnkit.errors import DataError, UsageError
 from attnkit.protocols import UNK_ID
 from attnkit.text import unigram
-from attnkit.text.byte_alphabet import CHARACTERS
 from attnkit.text.config import VocabularyConfig
-from attnkit.text.statistics import statistics
+from attnkit.text.hf_pipelines import CHARACTERS
 from attnkit.text.tokenizer import Tokenizer
-from attnkit.text.vocabulary import train_vocabulary
+from attnkit.text.vocabulary import statistics, train_vocabulary
 
 KINDS = ("bpe", "unigram", "wordpiece", "word", "char")
 SYLLABLES = ["ba", "ke", "li", "mo", "nu", "schra", "tön"]

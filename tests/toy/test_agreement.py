@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from attnkit.text.toy import morphology
-from attnkit.text.toy.agreement import Clause, Phrase, noun_phrase
+from attnkit.text.toy import lexicon
 from attnkit.text.toy.english_french import PRONOUNS, you_as
+from attnkit.text.toy.grammar import Clause, Phrase, noun_phrase
 from attnkit.text.toy.lexicon import ADJECTIVES, NOUNS, VERBS, Adjective, Noun, Verb, conjugate
 
 
@@ -87,7 +87,7 @@ def test_imperative(infinitive: str, person: int, form: str) -> None:
     ],
 )
 def test_elision_and_contraction(words: str, written: str) -> None:
-    assert morphology.write_french(words) == written
+    assert lexicon.write_french(words) == written
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_elision_and_contraction(words: str, written: str) -> None:
      ("bleu", "bleus"), ("voix", "voix")],
 )  # fmt: skip
 def test_french_plural(singular: str, plural: str) -> None:
-    assert morphology.french_plural(singular) == plural
+    assert lexicon.french_plural(singular) == plural
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_french_plural(singular: str, plural: str) -> None:
      ("play", "plays", "played", "playing"), ("go", "goes", "goed", "going")],
 )  # fmt: skip
 def test_regular_english_verbs(base: str, third: str, past: str, ing: str) -> None:
-    found = morphology.third_person(base), morphology.regular_past(base), morphology.regular_ing(base)
+    found = lexicon.third_person(base), lexicon.regular_past(base), lexicon.regular_ing(base)
     assert found == (third, past, ing)
 
 
@@ -187,8 +187,8 @@ MADAM = you_as(pronoun("vous"), feminine=True, plural=False)
 )  # fmt: skip
 def test_clauses(clause: Clause, en: str, fr: str) -> None:
     phrase = clause.phrase()
-    assert morphology.write_english(phrase.en + " .") == en
-    assert morphology.write_french(phrase.fr + " .") == fr
+    assert lexicon.write_english(phrase.en + " .") == en
+    assert lexicon.write_french(phrase.fr + " .") == fr
 
 
 @pytest.mark.parametrize(
@@ -210,4 +210,4 @@ def test_questions(clause: Clause, asked: str) -> None:
      ("where is she", "where is she"), ("I am not old", "I'm not old"), ("we cannot", "we can't")],
 )  # fmt: skip
 def test_contractions(text: str, short: str) -> None:
-    assert morphology.contract_english(text) == short
+    assert lexicon.contract_english(text) == short

@@ -9,9 +9,9 @@ from itertools import combinations
 import pytest
 import sacrebleu
 
-from attnkit.text.toy.agreement import noun_phrase
 from attnkit.text.toy.corpus import NOTES_SENTENCES, Corpus, make_corpus
 from attnkit.text.toy.english_french import Sampler
+from attnkit.text.toy.grammar import noun_phrase
 from attnkit.text.toy.lexicon import ADJECTIVES, NOUNS, VERBS, adjectives_for, nouns_of, verbs_of
 from attnkit.text.toy.word_for_word import translate_word_for_word
 

@@ -10,10 +10,7 @@ from pathlib import Path
 import pytest
 
 from attnkit.text.toy.corpus import Kind, make_files
-from attnkit.text.toy.expressions import make_expressions
-from attnkit.text.toy.reversal import make_reversal
-from attnkit.text.toy.reviews import make_reviews
-from attnkit.text.toy.summaries import make_summaries
+from attnkit.text.toy.simple_corpora import make_expressions, make_reversal, make_reviews, make_summaries
 
 
 def test_reversal_reverses_and_holds_out() -> None:

@@ -1,7 +1,4 @@
-"""Where a run's model looks: translate lines or take given translations, and bring out every weight and the search.
-
-The one place that turns a model's weights into maps with tokens. Knows no terminals.
-"""
+"""Attention of a run: translate lines or score given translations, and return all weights and the search."""
 
 from __future__ import annotations
 
@@ -9,23 +6,70 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 
 from attnkit.analysis.attention_request import AttentionQuery, AttentionReport, pair_lines
-from attnkit.analysis.documents import look_at_documents
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.decoding.beam import BeamTrace
 from attnkit.decoding.config import SearchConfig
 from attnkit.decoding.search import Hypothesis, Sources, search
 from attnkit.engine.checkpoint_metadata import read_tree
+from attnkit.engine.loading import load_model
 from attnkit.engine.searching import LocalSearch, pad_sources
-from attnkit.errors import DataError, RunError
+from attnkit.errors import DataError, RunError, UsageError
 from attnkit.models.attention.config import AlignmentName, DistributionName, per_head
 from attnkit.plotting.attention_maps import AttentionExample, AttentionMap, BeamNode
 from attnkit.protocols import BOS_ID, EOS_ID
+from attnkit.tasks.text_classification.predict import Classifier, DocumentPrediction
 from attnkit.tasks.translation.loading import LoadedRun, load_run
 from attnkit.tasks.translation.score import refuse_too_long
 from attnkit.tasks.translation.translator import Translator
+
+
+def look_at_documents(question: AttentionQuery) -> AttentionReport:
+    """Load a classifier and return the weights of its documents, a document a line.
+
+    Raises:
+        UsageError: what only a translation has was asked for.
+        DataError: a document is blank.
+    """
+    if question.targets or question.beam_size is not None:
+        raise UsageError(
+            "a document classifier writes nothing", where=str(question.run), help="leave out --target and --beam-size"
+        )
+    opened = load_model(question.run, "text-classification", device=question.device, checkpoint=question.checkpoint)
+    facts = {
+        "run": str(opened.path),
+        "checkpoint": opened.checkpoint.name,
+        "model": "hierarchical attention over words and sentences",
+    }
+    classifier = Classifier(opened)
+    return AttentionReport(facts, _documents(classifier, question), opened.warnings, classifier.complaints)
+
+
+def _documents(classifier: Classifier, question: AttentionQuery) -> Iterator[AttentionExample]:
+    for number, document, _ in pair_lines(question):
+        encoded = classifier.reader.encode([document])
+        (found,) = classifier.classify_encoded(encoded)
+        if not found.sentences:
+            raise DataError("this document is blank: there is nothing to look at", where=f"source:{number}")
+        maps = _maps(found, classifier.reader.tokenizer.decode(encoded[0]))
+        facts = {"probability": round(max(found.probabilities), 4)}
+        yield AttentionExample(document, found.label, maps, facts=facts, sides=("Document", "Label"))
+
+
+def _maps(found: DocumentPrediction, texts: Sequence[str]) -> list[AttentionMap]:
+    """Return the words' map, a row a sentence and a column for every word of the document, and the sentences'."""
+    words = [word for sentence in found.sentences for word in sentence]
+    weights = np.zeros((1, 1, len(found.sentences), len(words)), np.float32)
+    first = 0
+    for row, of_words in enumerate(found.word_weights):
+        weights[0, 0, row, first : first + len(of_words)] = of_words
+        first += len(of_words)
+    names = [f"{number}. {text}" for number, text in enumerate(texts, 1)]
+    over_sentences = np.array(found.sentence_weights, np.float32)[None, None, None]
+    return [AttentionMap("word", names, words, weights), AttentionMap("sentence", ["document"], names, over_sentences)]
 
 
 def extract_attention(question: AttentionQuery) -> AttentionReport:

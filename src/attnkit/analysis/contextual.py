@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 
 from attnkit.errors import DataError, UsageError
 from attnkit.tasks.language_modeling.loading import is_language
-from attnkit.tasks.word2vec.lookup import resolve_words
-from attnkit.tasks.word2vec.vectors import Vectors
+from attnkit.tasks.word2vec.vectors import Vectors, resolve_words
 
 Encoder = Callable[[str, int, int], NDArray[np.float32]]
 """(sentence, start, stop): the vector that the word at these characters has in this sentence, (D,)."""

@@ -24,7 +24,7 @@ from attnkit.tasks.autoencoding.config import VECTORS
 from attnkit.tasks.autoencoding.lines import encode_lines, reconstruct
 from attnkit.tasks.autoencoding.vectors import explained
 from attnkit.tasks.language_modeling.loading import holds_language
-from attnkit.tasks.word2vec.write_vectors import write_vectors
+from attnkit.tasks.word2vec.vector_files import write_vectors
 from attnkit.text.line_stream import encoding_warnings, flush_interval, line_batches
 from attnkit.text.lines import LineReader
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from attnkit.data.arrays import write_npy
 from attnkit.errors import UsageError
-from attnkit.formats.matrix import write_matrix
+from attnkit.formats.word_vectors.tensors import write_matrix
 
 Numbers = npt.NDArray[Any]
 BINARY = {".npy": write_npy, ".safetensors": write_matrix}

@@ -18,7 +18,7 @@ from attnkit.models.config import TransformerConfig
 from attnkit.models.positions import sinusoids
 from attnkit.models.transformer import Transformer
 from attnkit.plotting.curves import Curve
-from attnkit.plotting.lessons import Fit, MaskLesson, PoolingLesson, PositionsLesson
+from attnkit.plotting.lessons_terminal import Fit, MaskLesson, PoolingLesson, PositionsLesson
 
 SENTENCE = ("the", "cat", "sat", "on", "the", "mat")
 MOST_WORDS = 20

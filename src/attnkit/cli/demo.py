@@ -28,7 +28,7 @@ def command(
     check_not_in_use(output / "run")  # before torch is loaded, and before the corpus is written
     from attnkit.demo import Shown, demo
     from attnkit.engine.session import TrainingFinished
-    from attnkit.runtime.stops import StopRequests
+    from attnkit.runtime.signals import StopRequests
 
     with StopRequests() as stop, console.StatusLine() as line:
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 if TYPE_CHECKING:
-    from attnkit.tasks.finetuning.prediction import Totals
+    from attnkit.tasks.finetuning.predict import Totals
 
 
 def command(
@@ -82,8 +82,7 @@ def command(
     sources = inputs or [STDIN]
     for path in (output, confusion):
         check_not_overwriting(path, sources)  # before torch is loaded
-    from attnkit.tasks.finetuning.predict import open_predictor
-    from attnkit.tasks.finetuning.prediction import PredictRequest
+    from attnkit.tasks.finetuning.predict import PredictRequest, open_predictor
 
     request = PredictRequest(
         *(run, sources, format, gold, every, json, strict, batch_tokens, device, threads, checkpoint),

@@ -13,8 +13,7 @@ import typer
 
 from attnkit.cli import console
 from attnkit.errors import UsageError
-from attnkit.metrics.bleu import BleuTokenizer, MetricName, build_metric, score_corpus, score_sentences
-from attnkit.metrics.notes_bleu import notes_bleu
+from attnkit.metrics.bleu import BleuTokenizer, MetricName, build_metric, notes_bleu, score_corpus, score_sentences
 from attnkit.metrics.significance import paired_bootstrap
 
 if TYPE_CHECKING:

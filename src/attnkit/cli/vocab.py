@@ -19,8 +19,8 @@ from attnkit.text.config import TrainedKind, VocabularyConfig
 from attnkit.text.lines import check_not_overwriting, check_not_streams, open_binary
 
 if TYPE_CHECKING:
-    from attnkit.text.statistics import Statistics
     from attnkit.text.tokenizer import Tokenizer
+    from attnkit.text.vocabulary import Statistics
 
 DEFAULT = VocabularyConfig()
 
@@ -56,8 +56,7 @@ def command(
 
     The entries are subwords (bpe, unigram, wordpiece), words or characters.
     """
-    from attnkit.text.statistics import statistics
-    from attnkit.text.vocabulary import train_vocabulary
+    from attnkit.text.vocabulary import statistics, train_vocabulary
 
     values = {name: value for name, value in locals().items() if name in VocabularyConfig.model_fields}
     values["symbols"] = symbol or []

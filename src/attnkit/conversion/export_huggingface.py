@@ -22,7 +22,7 @@ from attnkit.errors import RunError
 from attnkit.formats.huggingface import config as configs
 from attnkit.formats.huggingface import layout
 from attnkit.formats.huggingface import tokenizer as tokens
-from attnkit.formats.huggingface.marian import to_marian
+from attnkit.formats.huggingface.layout import to_marian
 from attnkit.io import atomic
 from attnkit.models.language_config import BertConfig, LanguageConfig
 from attnkit.models.positions import rotations, sinusoids

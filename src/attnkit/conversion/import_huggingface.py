@@ -17,9 +17,8 @@ from torch import Tensor
 from attnkit.checkpoints.run_folder import RunFolder, check_target_dir
 from attnkit.checkpoints.weights import tensors_of
 from attnkit.config import validate
-from attnkit.conversion.import_heads import Head, find_head
+from attnkit.conversion.import_heads import Config, Head, find_head, write_imported
 from attnkit.conversion.import_vocabulary import Vocabulary, read_tree, read_vocabulary
-from attnkit.conversion.imported_run import Config, write_imported
 from attnkit.engine.dry_run import SkipWeightInit
 from attnkit.engine.registry import TASKS
 from attnkit.errors import RunError, UsageError

@@ -17,8 +17,8 @@ from attnkit.io.safe_read import parse_json, read_regular_file
 from attnkit.protocols import SPECIALS
 from attnkit.tasks.language_modeling.config import MASK
 from attnkit.text import hf_pipelines as engine
-from attnkit.text.byte_alphabet import CONTINUED
 from attnkit.text.config import TrainedKind, VocabularyConfig
+from attnkit.text.hf_pipelines import CONTINUED
 from attnkit.text.tokenizer import Tokenizer
 from attnkit.text.vocabulary_schema import MAX_BYTES
 

@@ -18,7 +18,7 @@ from attnkit.data.config import MaskingConfig
 from attnkit.data.masking import Masking, MaskVocabulary
 from attnkit.data.packed_batches import Bools, Ids, PackedBatch, PackedCorpora, PackedDataset
 from attnkit.protocols import BOS_ID, PAD_ID
-from attnkit.text.word_boundaries import WordBoundaries
+from attnkit.text.offsets import WordBoundaries
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from attnkit.data.packed_batches import Bools, CorpusMixture, Ids, PackedBatch, 
 from attnkit.data.permutation import FeistelPermutation
 from attnkit.data.permutation import Words as Numbers
 from attnkit.protocols import BOS_ID, EOS_ID, PAD_ID
-from attnkit.text.word_boundaries import WordBoundaries
+from attnkit.text.offsets import WordBoundaries
 
 ENDS = 3
 """Tokens that are added to a pair."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from attnkit.kernels.lanes import REORDER, fma, intrinsic, load, splat, store
+from attnkit.kernels.vector import REORDER, fma, intrinsic, load, splat, store
 
 try:
     from llvmlite import ir

@@ -182,8 +182,6 @@ def _compiled(kind: LoopSpec, ids: str) -> Callable[..., Any]:
 def loop_of(recipe: LoopSpec) -> Callable[..., Any]:
     """Return the loop that a recipe asks for, not compiled yet."""
     name = "cbow" if recipe.method == "cbow" else "skip_gram"
-    if name == "cbow" and recipe.subwords:
-        name = "cbow_subword"
     if recipe.output == "hierarchical":
         name = "hierarchical"
     # Imported on first use: only the loop that is compiled.

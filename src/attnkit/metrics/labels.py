@@ -1,4 +1,4 @@
-"""Scores of labels: accuracy, F1 by label and averaged, who is taken for whom. Strings or numbers in, percent out."""
+"""Scores of labels: accuracy, F1 per label and averaged, confusion counts."""
 
 from __future__ import annotations
 
@@ -8,6 +8,13 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+
+_DIGITS = 6  # of a probability: further ones change with the rows that happen to be computed together
+
+
+def rounded(probability: float) -> float:
+    """Return a probability with the digits that do not depend on which rows were computed together."""
+    return round(probability, _DIGITS)
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,7 @@ from rich.cells import cell_len
 from attnkit.errors import DataError, UsageError
 from attnkit.plotting.attention_maps import MapSlice, shown
 from attnkit.plotting.curves import Curve
-from attnkit.plotting.lessons import MaskLesson, PositionsLesson
-from attnkit.plotting.lessons_terminal import label
+from attnkit.plotting.lessons_terminal import MaskLesson, PositionsLesson, label
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

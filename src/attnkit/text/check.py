@@ -1,26 +1,106 @@
-"""What may be wrong with two line-aligned files, and which of their pairs training leaves out.
-
-``check_pair`` reads everything and goes on after any oddity; ``clean_pairs`` is what training reads through. Both judge
-a pair alike. To find lines again it keeps 8 bytes of each, 16 where overlap with other files is asked for; sorting them
-takes a few times as much for a moment.
-"""
+"""Check two line-aligned files: findings, duplicates, and which pairs training leaves out."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from array import array
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
+from statistics import median
+from typing import Literal
+
+import numpy as np
 
 from attnkit.protocols import UNK_ID
 from attnkit.text.check_report import CheckReport, FindingCounter, Side, known_findings
 from attnkit.text.config import CheckConfig
-from attnkit.text.duplicates import DuplicateFinder
-from attnkit.text.length_filter import Pair, fit_length_filter
 from attnkit.text.lines import LineReader, check_not_streams, open_binary, read_lines
 from attnkit.text.parallel import first_suspicious_line, read_parallel, to_the_end
 from attnkit.text.tokenizer import Tokenizer
+
+_BATCH = 1 << 16
+
+
+@dataclass(frozen=True)
+class Repeats:
+    """How many items occurred before, and the first of them; items are counted from 0."""
+
+    count: int = 0
+    first: int | None = None
+
+
+class DuplicateFinder:
+    """The hashes of the items of one file, 8 bytes each."""
+
+    def __init__(self) -> None:
+        self._hashes = array("q")
+
+    def add(self, item: object) -> None:
+        """Note the next item (within one process: strings hash differently in each)."""
+        self._hashes.append(hash(item))
+
+    def repeats(self) -> Repeats:
+        """Return what occurs twice among the items."""
+        hashes = np.frombuffer(self._hashes, dtype=np.int64)
+        order = np.argsort(hashes, kind="stable")  # equal ones stay in the order of the file
+        later = order[1:][hashes[order[1:]] == hashes[order[:-1]]]
+        return Repeats(len(later), int(later.min())) if len(later) else Repeats()
+
+    def overlap(self, others: Iterable[object]) -> Repeats:
+        """Return which items occur in ``others``, which are read once."""
+        hashes = np.frombuffer(self._hashes, dtype=np.int64)
+        known, which = np.unique(hashes, return_inverse=True)
+        if not len(known):
+            return Repeats()
+        met = np.zeros(len(known), dtype=np.bool_)
+        remaining = iter(others)
+        while batch := [hash(item) for item in islice(remaining, _BATCH)]:
+            theirs = np.array(batch, dtype=np.int64)
+            places = np.minimum(np.searchsorted(known, theirs), len(known) - 1)
+            met[places[known[places] == theirs]] = True
+        found = np.flatnonzero(met[which])
+        return Repeats(len(found), int(found[0])) if len(found) else Repeats()
+
+
+Pair = tuple[str, str]
+Fault = Literal["blank", "blank_source", "blank_target", "odd_ratio"]
+
+SAMPLED = 10_000
+"""Pairs at the beginning from which the usual ratio of lengths is taken."""
+PADDING = 16
+"""Characters added to both lengths, so that short lines are not judged by chance."""
+
+
+@dataclass(frozen=True)
+class LengthRatioFilter:
+    """Knows what ratio of lengths is usual in a corpus: 1 for related languages, 10 for summaries."""
+
+    usual_ratio: float
+    """Source over target characters, ``PADDING`` added to each."""
+    max_ratio: float | None
+    """How many times more or less than usual is too much; None: nothing is."""
+
+    def fault(self, src: str, tgt: str) -> Fault | None:
+        """Return why a pair cannot be trained on, None if it can."""
+        if not src or src.isspace():
+            return "blank" if not tgt or tgt.isspace() else "blank_source"
+        if not tgt or tgt.isspace():
+            return "blank_target"
+        if self.max_ratio is None:
+            return None
+        ratio = (len(src) + PADDING) / (len(tgt) + PADDING) / self.usual_ratio
+        return None if 1 / self.max_ratio <= ratio <= self.max_ratio else "odd_ratio"
+
+
+def fit_length_filter(pairs: Iterable[Pair], max_ratio: float | None) -> tuple[Iterator[Pair], LengthRatioFilter]:
+    """Return the same pairs, and a judge that has read the first of them."""
+    remaining = iter(pairs)
+    first = list(islice(remaining, SAMPLED))
+    ratios = [(len(src) + PADDING) / (len(tgt) + PADDING) for src, tgt in first if src.strip() and tgt.strip()]
+    return chain(first, remaining), LengthRatioFilter(median(ratios) if ratios else 1.0, max_ratio)
+
 
 BATCH = 4096
 """Pairs that are looked at, and encoded, together."""

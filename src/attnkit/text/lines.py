@@ -1,7 +1,4 @@
-r"""Text files as lines: plain or compressed, split at ``\n`` and nowhere else, every oddity counted.
-
-Knows nothing of tokens. What two files have to do with each other is in ``parallel``.
-"""
+"""Text files as lines: plain or compressed, split at newlines and nowhere else, every oddity counted."""
 
 from __future__ import annotations
 
@@ -23,6 +20,31 @@ from pathlib import Path
 from typing import BinaryIO, Literal, cast
 
 from attnkit.errors import AttnkitError, DataError, SystemFailure, UsageError, system_failure
+
+_UNPACK: dict[str, Callable[[BinaryIO], object]] = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
+
+
+@dataclass(frozen=True)
+class FileHead:
+    """Whole lines or words from the beginning of a file, unpacked."""
+
+    raw: bytes
+    share: float
+    """Of the file, about; 1 is all of it."""
+
+
+def read_head(path: Path, n_bytes: int) -> FileHead:
+    """Return the beginning of a file; errors as ``lines.opened``."""
+    with opened(path, LineCounts()), path.open("rb") as packed:
+        unpack = _UNPACK.get(path.suffix.lower())
+        stream = packed if unpack is None else cast(BinaryIO, unpack(packed))
+        raw, size = stream.read(n_bytes), path.stat().st_size
+        at = packed.tell()
+        if not stream.read(1):
+            return FileHead(raw, 1.0)
+    end = max(raw.rfind(b"\n"), raw.rfind(b" ")) + 1 or len(raw)
+    return FileHead(raw[:end], min(1.0, at / size) if size else 1.0)
+
 
 STDIN = Path("-")
 BOM = "\ufeff"

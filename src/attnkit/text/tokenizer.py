@@ -1,16 +1,8 @@
-"""Text to ids and back, without loss, by a vocabulary of any kind. Knows nothing of files of lines nor of models.
-
-A line is cut before each run of spaces; the chunks are encoded each on its own by Hugging Face ``tokenizers`` and
-remembered, so common words cost one dictionary look-up. Subword kinds see a space before every chunk, the first
-included, so a word is written alike wherever it stands::
-
-    "the dog  ran"  ->  " the" + " dog" + "  ran"  ->  [Ġthe] [Ġdog] [Ġ] [Ġr] [an]
-
-Every id stands for fixed bytes: decoding joins them, and takes one space off the front again.
-"""
+"""Text to ids and back, without loss, by a vocabulary of any kind."""
 
 from __future__ import annotations
 
+import codecs
 import hashlib
 import json
 import os
@@ -23,9 +15,8 @@ from attnkit.errors import DataError, RunError, SystemFailure
 from attnkit.io.safe_read import parse_json, read_regular_file
 from attnkit.protocols import SPECIALS, UNK_ID
 from attnkit.text import vocabulary_schema as schema
-from attnkit.text.byte_alphabet import BERT_CONTINUED, CONTINUED, display
 from attnkit.text.config import VocabularyConfig
-from attnkit.text.hf_pipelines import build
+from attnkit.text.hf_pipelines import BERT_CONTINUED, CONTINUED, build, display
 from attnkit.text.vocabulary_schema import UNUSED
 
 FORMAT = "attnkit vocabulary"
@@ -288,3 +279,78 @@ def _restore_after_fork() -> None:
 
 _PARALLELISM: str | None = None
 os.register_at_fork(before=_quiet_before_fork, after_in_parent=_restore_after_fork)
+
+
+class IncrementalDecoder:
+    """What comes out of ``add`` and, at last, ``end`` is together what ``Tokenizer.decode`` gives of all ids.
+
+    A character whose bytes are spread over several ids comes out with the last of them.
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        self._drops_space = tokenizer.config.kind not in ("char", "gpt2")
+
+    def add(self, ids: Iterable[int]) -> str:
+        """Return the characters that these ids complete."""
+        return self._begun(self._decoder.decode(b"".join(map(self._tokenizer.bytes_of, ids))))
+
+    def end(self) -> str:
+        """Return what is left: U+FFFD for a character that was never completed."""
+        return self._begun(self._decoder.decode(b"", final=True))
+
+    def _begun(self, text: str) -> str:
+        if text and self._drops_space:
+            self._drops_space = False
+            return text.removeprefix(" ")
+        return text
+
+
+def encode_masked(tokenizer: Tokenizer, line: str, mask: str) -> list[int]:
+    """Return the ids of a line, those of ``mask`` where it stands in the line, without begin or end.
+
+    A mask takes the place of one token. Where tokens bring the space before them, so does the mask; among whole words
+    it is one, whatever it touches; a single character stands between what it stands between.
+
+    Raises:
+        DataError: the line holds a lone surrogate.
+    """
+    kind = tokenizer.config.kind
+    if kind == "word":
+        line = _apart(line, mask)
+    elif kind not in ("char", "bert"):
+        line = re.sub(rf" +(?={re.escape(mask)})", "", line)
+    ids = tokenizer.encode([line])[0]
+    id = tokenizer.token_id(mask)
+    if line.startswith(mask) and id in ids and kind != "char":
+        del ids[: ids.index(id)]  # the space before the line, alone
+    return ids
+
+
+def _apart(line: str, mask: str) -> str:
+    """Return a line whose masks are words of their own."""
+    if mask not in line:
+        return line
+    words: list[str] = []
+    for part in line.split(mask):
+        words += [part.strip(" "), mask]
+    return " ".join(word for word in words[:-1] if word)
+
+
+def fill_masks(tokenizer: Tokenizer, line: str, mask: str, ids: Sequence[int | None]) -> str:
+    """Return a line with tokens in the places of its masks, each with the space that it brings or without; None leaves
+    the mask there.
+    """
+    filled, *rest = line.split(mask)
+    for id, part in zip(ids, rest, strict=True):
+        if id is None:
+            filled += mask
+        else:
+            text = tokenizer.bytes_of(id).decode("utf-8", errors="replace")
+            if tokenizer.config.kind != "char":
+                filled = filled.rstrip(" ")
+                text = text if filled else text.removeprefix(" ")
+            filled += text
+        filled += part
+    return filled

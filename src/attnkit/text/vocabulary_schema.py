@@ -15,8 +15,8 @@ from typing import Any
 
 from attnkit.protocols import SPECIALS
 from attnkit.text import hf_pipelines as engine
-from attnkit.text.byte_alphabet import BERT_CONTINUED, BYTE_OF, CONTINUED
 from attnkit.text.config import MAX_ENTRIES, VocabularyConfig
+from attnkit.text.hf_pipelines import BERT_CONTINUED, BYTE_OF, CONTINUED
 
 MAX_BYTES = 1 << 25
 """Of a vocabulary file; 250,000 entries with their merges take 10 MB."""

@@ -1,4 +1,4 @@
-"""Distinct words with how often each occurs: the vocabulary of word vectors, as text that is strictly read."""
+"""The words of word vectors with their counts, and their character n-grams (Bojanowski et al. 2017)."""
 
 from __future__ import annotations
 
@@ -89,3 +89,107 @@ class WordVocabulary:
 def _damaged(where: str, line: int, what: str) -> RunError:
     help = "take it from another checkpoint, or train again"
     return RunError(f"the list of words is damaged: line {line} {what}", where=f"{where}:{line}", help=help)
+
+
+BASIS, PRIME = np.uint32(2166136261), np.uint32(16777619)
+"""Of FNV-1a with 32 bits."""
+BLOCK = 1 << 16
+"""Words that are cut, or composed, at a time; bounds the memory beside what is returned."""
+
+Longs = NDArray[np.int64]
+Rows = NDArray[np.int32]
+Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Subwords:
+    """Which n-grams a word has, and among how many rows they are spread."""
+
+    min_n: int = 3
+    """Characters of the shortest n-grams."""
+    max_n: int = 6
+    """Characters of the longest n-grams; 0 takes none."""
+    n_buckets: int = 2_000_000
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that have no meaning.
+
+        Raises:
+            ValueError: min_n below 1, max_n between 0 and min_n, or no bucket.
+        """
+        if self.min_n < 1 or (self.max_n != 0 and self.max_n < self.min_n) or self.max_n < 0 or self.n_buckets < 1:
+            raise ValueError(f"no n-grams of {self.min_n} to {self.max_n} characters in {self.n_buckets} buckets")
+
+    def ngrams(self, word: str) -> list[str]:
+        """Return the n-grams of ``<word>`` by where they begin, then by length; a lone ``<`` or ``>`` is none."""
+        text = f"<{word}>"
+        spans = ((i, i + n) for i in range(len(text)) for n in range(self.min_n, self.max_n + 1))
+        return [text[i:j] for i, j in spans if j <= len(text) and not (j == i + 1 and (i == 0 or j == len(text)))]
+
+    def buckets(self, word: str) -> Longs:
+        """Return the bucket of each n-gram, in the order of ``ngrams``; what occurs twice stands twice."""
+        return self._cut([word])[1]
+
+    def tables(self, words: Sequence[str]) -> tuple[Longs, Rows]:
+        """Return starts (V + 1,) and rows: those of word v are ``rows[starts[v]:starts[v + 1]]``, its own first.
+
+        Raises:
+            ValueError: more than 2^31 - 1 rows in all.
+        """
+        n_words = len(words)
+        if n_words + self.n_buckets > np.iinfo(np.int32).max:
+            raise ValueError(f"{n_words:,} words and {self.n_buckets:,} buckets are too many rows")
+        sizes, parts = np.zeros(n_words + 1, np.int64), [np.empty(0, np.int32)]
+        for begin in range(0, n_words, BLOCK):
+            counts, buckets = self._cut(words[begin : begin + BLOCK])
+            sizes[begin + 1 : begin + len(counts) + 1] = counts + 1
+            own = np.arange(begin, begin + len(counts))
+            parts.append(np.insert(buckets + n_words, np.cumsum(counts) - counts, own).astype(np.int32))
+        return np.cumsum(sizes), np.concatenate(parts)
+
+    def vector(self, word: str, buckets: Floats) -> Floats | None:
+        """Return the mean of the rows (n_buckets, D) of an unseen word's n-grams; None if it has none."""
+        places = self.buckets(word)
+        return buckets[places].mean(axis=0, dtype=np.float32) if len(places) else None
+
+    def _cut(self, words: Sequence[str]) -> tuple[Longs, Longs]:
+        """Return how many n-grams each word has, and the buckets of all.
+
+        All words lie behind one another as bytes; the hashes of all n-grams grow together, a byte of a character at a
+        time. Letters: C characters in all.
+        """
+        raw = [b"<" + word.encode("utf-8", "surrogateescape") + b">" for word in words]
+        text = np.frombuffer(b"".join(raw), np.uint8)
+        ends = np.cumsum([len(word) for word in raw], dtype=np.int64)
+        begins = np.flatnonzero((text & 0xC0) != 0x80)
+        ends = np.searchsorted(begins, ends)  # in characters, from here on
+        widths = np.diff(begins, append=len(text))
+        char_counts = np.diff(ends, prepend=0)
+        first = np.repeat(ends - char_counts, char_counts)
+        place, left = np.arange(len(begins)), np.repeat(ends, char_counts) - np.arange(len(begins))
+        # fastText takes bytes as signed: those beyond ASCII flip the upper 24 bits of the hash as well.
+        signed = text.view(np.int8).astype(np.int32).view(np.uint32)
+        hashes = np.full(len(begins), BASIS)
+        found = np.zeros((len(begins), max(0, self.max_n - self.min_n + 1)), np.uint32)
+        taken = np.zeros(found.shape, np.bool_)
+        for n in range(1, self.max_n + 1):
+            alive = np.flatnonzero(left >= n)
+            for byte in range(int(widths.max(initial=0))):
+                now = alive[widths[alive + n - 1] > byte]
+                hashes[now] = (hashes[now] ^ signed[begins[now + n - 1] + byte]) * PRIME
+            if n >= self.min_n:
+                found[alive, n - self.min_n] = hashes[alive]
+                taken[alive, n - self.min_n] = (n > 1) | ((place[alive] > first[alive]) & (left[alive] > 1))
+        counts = np.add.reduceat(taken.sum(axis=1), ends - char_counts) if len(words) else np.empty(0, np.int64)
+        return counts.astype(np.int64), (found[taken] % np.uint32(self.n_buckets)).astype(np.int64)
+
+
+def composed(inputs: Floats, starts: Longs, rows: Rows) -> Floats:
+    """Return the vectors (V, D) of the words: the mean of each one's rows of ``inputs`` (V + n_buckets, D)."""
+    n_words, step = len(starts) - 1, 1 << 12
+    vectors = np.empty((n_words, inputs.shape[1]), np.float32)
+    for begin in range(0, n_words, step):
+        bounds = starts[begin : begin + step + 1]
+        sums = np.add.reduceat(inputs[rows[bounds[0] : bounds[-1]]], bounds[:-1] - bounds[0])
+        vectors[begin : begin + step] = sums / np.diff(bounds)[:, None]
+    return vectors

@@ -11,7 +11,7 @@ import typer
 from attnkit.cli.word2vec._query import CHECKPOINT, VECTORS, load
 
 if TYPE_CHECKING:
-    from attnkit.tasks.word2vec.clusters import Classes
+    from attnkit.tasks.word2vec.project import Classes
 
 _COLUMNS = 79
 
@@ -42,7 +42,7 @@ def command(
     from attnkit.cli import console
     from attnkit.errors import UsageError
     from attnkit.io import atomic
-    from attnkit.tasks.word2vec.clusters import cluster
+    from attnkit.tasks.word2vec.project import cluster
     from attnkit.text.lines import check_not_overwriting
 
     check_not_overwriting(output, [path])

@@ -47,8 +47,7 @@ def command(
       attnkit word2vec evaluate vectors questions-words.txt --sections --method mul --top 0
     """
     from attnkit.cli import console
-    from attnkit.tasks.word2vec.benchmark_files import kind_of, read_analogies, read_pairs
-    from attnkit.tasks.word2vec.evaluate import Known, score_analogies, score_pairs
+    from attnkit.tasks.word2vec.evaluate import Known, kind_of, read_analogies, read_pairs, score_analogies, score_pairs
 
     read: list[tuple[Path, Any]] = []
     for file in files:  # all of them before the vectors: a wrong name is told at once

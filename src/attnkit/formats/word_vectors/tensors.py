@@ -1,14 +1,11 @@
-"""Word vectors as arrays: safetensors, which hold the words too, and ``.npy`` with a list of words beside it.
-
-A safetensors file of ours has the tensors ``counts`` (V,) int64, where they are known, ``vectors`` (V, D) float32, and
-``words``: UTF-8 with a line feed between words. Nothing is unpacked: arrays are views of the buffer.
-"""
+"""Word vectors as arrays: safetensors with their words, and ``.npy`` with a list of words beside it."""
 
 from __future__ import annotations
 
 import json
 import math
 import mmap
+from collections.abc import Iterable
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -17,6 +14,29 @@ from numpy.typing import NDArray
 from attnkit.errors import DataError
 from attnkit.formats.word_vectors.table import MAX_WIDTH, VectorTable, check_no_blanks, finite_blocks
 from attnkit.io.safe_read import parse_json
+
+_HEAD = 192
+"""Bytes before the numbers, enough for any number of rows; a multiple of 64, as mapped arrays like it."""
+
+
+def write_matrix(stream: BinaryIO, blocks: Iterable[NDArray[Any]]) -> None:
+    """Write blocks of rows (n, columns), of one width, as the tensor ``vectors``, into a stream that can be rewound."""
+    n_rows, width = 0, 0
+    for block in blocks:
+        if not width:
+            width = block.shape[1]
+            stream.write(_head(0, width))
+        stream.write(block.astype("<f4", copy=False).tobytes())
+        n_rows += len(block)
+    stream.seek(0)
+    stream.write(_head(n_rows, width))
+
+
+def _head(n_rows: int, width: int) -> bytes:
+    entry = {"dtype": "F32", "shape": [n_rows, width], "data_offsets": [0, 4 * n_rows * width]}
+    head = json.dumps({"vectors": entry}).encode().ljust(_HEAD - 8)
+    return len(head).to_bytes(8, "little") + head
+
 
 _MAX_HEADER = 1 << 24
 _TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "U8": "u1"}

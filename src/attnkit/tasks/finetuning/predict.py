@@ -1,19 +1,152 @@
-"""Predictions of fine-tuned runs: labels of texts, tags of words, answers to questions. Knows no terminals."""
+"""Predictions of fine-tuned runs: batches, totals and the predictor of each task."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any, Literal, Protocol, TypeVar
 
 from attnkit.checkpoints.run_folder import RunFolder
+from attnkit.data.loader import Batching, make_batches
 from attnkit.engine.checkpoint_metadata import read_run_config
 from attnkit.engine.loading import load_model
 from attnkit.engine.registry import TASKS, load_symbol, task_spec
 from attnkit.errors import RunError, UsageError
+from attnkit.metrics.labels import Confusion, confusion, label_scores, rounded
 from attnkit.models.linear import pack
 from attnkit.runtime.devices import set_threads
-from attnkit.tasks.finetuning.prediction import Format, Predictor, PredictRequest, Tell
+from attnkit.text.lines import STDIN
+
+Format = Literal["auto", "lines", "pairs", "table", "conll", "jsonl", "squad"]
+"""How a file holds what is to be predicted; ``auto`` is what the kind of run usually has."""
+Tell = Callable[[str], None]
+"""Takes warnings."""
+_T = TypeVar("_T")
+WINDOW = 1024
+"""Texts that are read before they are sorted by length."""
+
+
+@dataclass(frozen=True)
+class PredictRequest:
+    """What ``attnkit predict`` is asked to do."""
+
+    run: Path
+    files: list[Path]
+    """``-`` for standard input."""
+    format: Format = "auto"
+    gold: bool = False
+    """The files say what is right: count how often it is found."""
+    every: bool = False
+    """Give the probability of every label, not of the likeliest alone."""
+    as_json: bool = False
+    strict: bool = False
+    """Refuse bytes that are not UTF-8 where otherwise U+FFFD is put in their place."""
+    batch_tokens: int = 16384
+    device: str = "auto"
+    threads: int | None = None
+    checkpoint: str | None = None
+    """A checkpoint by name; without it the best."""
+    no_answer_threshold: float | None = None
+    """How much likelier it has to be that there is no answer than the best one, as a difference of logits; None: any,
+    of a reader that has learned that there may be none."""
+
+
+@dataclass(frozen=True)
+class Totals:
+    """How much of what was expected was found."""
+
+    plain: dict[str, Any]
+    """For programs."""
+    headline: str
+    rows: Sequence[tuple[str, ...]] = ()
+    """A table for people, its header first."""
+    confusion: Confusion | None = None
+
+
+def line_ref(path: Path, number: int) -> str:
+    """Return a line's name, by which it is told of."""
+    return f"line {number} of standard input" if path == STDIN else f"{path}:{number}"
+
+
+class Predictor(Protocol):
+    """Says what a run of one kind finds in text."""
+
+    def lines(self, path: Path, format: Format) -> Iterator[list[str]]:
+        """Yield the output lines of a file in groups as they are ready."""
+        ...
+
+    def complaints(self) -> list[str]:
+        """Return what should be said of all that was read, in words."""
+        ...
+
+    def totals(self) -> Totals:
+        """Return the scores of all that was read, where its labels are known."""
+        ...
+
+
+def in_batches(sizes: Sequence[int], n_tokens: int, compute: Callable[[list[int]], Iterable[_T]]) -> list[_T]:
+    """Return what is computed for rows of some sizes, in their order, batches being made by length."""
+    found: list[Any] = [None] * len(sizes)
+    for batch in make_batches(sizes, Batching(n_tokens, "tokens")):
+        for i, result in zip(batch, compute(batch), strict=True):
+            found[i] = result
+    return found
+
+
+def truncation_warning(n: int, noun: str, most: int) -> list[str]:
+    """Return what is said of texts of which the end was not read: nothing where there are none."""
+    return (
+        [f"{n:,} {noun}{'s have' if n > 1 else ' has'} more than {most:,} tokens; the rest was not read"] if n else []
+    )
+
+
+def label_probabilities(labels: Sequence[str], row: Sequence[float]) -> dict[str, float]:
+    """Return the probability of each label, the likeliest first."""
+    order = sorted(range(len(row)), key=lambda i: -row[i])
+    return {labels[i]: rounded(row[i]) for i in order}
+
+
+def format_probabilities(labels: Sequence[str], row: Sequence[float]) -> str:
+    """Return the same between tabs, for people and ``cut``."""
+    return "\t".join(f"{label}={share:.4f}" for label, share in label_probabilities(labels, row).items())
+
+
+def as_json(tree: dict[str, Any]) -> str:
+    """Return a line of JSON."""
+    return json.dumps(tree, ensure_ascii=False)
+
+
+def label_totals(found: Sequence[str], expected: Sequence[str], known: Sequence[str]) -> Totals:
+    """Return accuracy, macro-averaged F1 and the scores of each label; ``known`` are the labels of the model."""
+    n = len(expected)
+    if not n:
+        return Totals({"examples": 0}, "0 examples")
+    scores = label_scores(found, expected)
+    labels = list(dict.fromkeys([*known, *sorted(set(expected))]))
+    counted = confusion(found, expected, labels)
+    plain = {
+        "examples": n,
+        "accuracy": scores.accuracy,
+        "macro_f1": scores.macro_f1,
+        "classes": {label: asdict(part) for label, part in counted.classes().items()},
+        "confusion": {"labels": labels, "counts": counted.counts.tolist()},
+    }
+    headline = f"{n:,} examples, accuracy {scores.accuracy:.2f} %, macro F1 {scores.macro_f1:.2f} %"
+    return Totals(plain, headline, confusion=counted)
+
+
+def unknown_labels(unknown: dict[str, int]) -> list[str]:
+    """Return what is said of expected labels that the model does not know, with how often they were expected."""
+    if not unknown:
+        return []
+    total, names = sum(unknown.values()), [f"'{label}'" for label in list(unknown)[:5]]
+    more = ", ..." if len(unknown) > len(names) else ""
+    return [
+        f"the model does not know the labels {', '.join(names)}{more}, expected {total:,} times: that counts as wrong"
+    ]
+
 
 FORMATS: dict[str, tuple[Format, ...]] = {
     "text-classification": ("lines", "table", "pairs"),

@@ -13,8 +13,8 @@ from attnkit.engine.vocabularies import read_tokenizer
 from attnkit.errors import DataError, UsageError
 from attnkit.io.safe_read import parse_json
 from attnkit.metrics.answers import AnswerScores, answer_scores, best_threshold
-from attnkit.metrics.probabilities import rounded
-from attnkit.tasks.finetuning.prediction import (
+from attnkit.metrics.labels import rounded
+from attnkit.tasks.finetuning.predict import (
     Format,
     PredictRequest,
     Tell,
@@ -23,8 +23,8 @@ from attnkit.tasks.finetuning.prediction import (
     line_ref,
     truncation_warning,
 )
+from attnkit.tasks.finetuning.question_answering import SpanPrediction, find_answers
 from attnkit.tasks.finetuning.question_answering_data import QaExamples
-from attnkit.tasks.finetuning.span_extraction import SpanPrediction, find_answers
 from attnkit.text.line_stream import encoding_warnings, flush_interval, line_batches
 from attnkit.text.lines import LineReader
 from attnkit.text.squad import Answer, Paragraph, Question, lone_surrogate, mend_surrogates, read_squad

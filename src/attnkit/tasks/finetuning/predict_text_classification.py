@@ -15,8 +15,8 @@ from attnkit.engine.checkpoint_metadata import read_labels
 from attnkit.engine.loading import LoadedModel
 from attnkit.engine.vocabularies import read_tokenizer
 from attnkit.errors import DataError, UsageError
-from attnkit.metrics.probabilities import rounded
-from attnkit.tasks.finetuning.prediction import (
+from attnkit.metrics.labels import rounded
+from attnkit.tasks.finetuning.predict import (
     WINDOW,
     Format,
     PredictRequest,

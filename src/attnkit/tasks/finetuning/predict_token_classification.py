@@ -17,11 +17,10 @@ from attnkit.engine.checkpoint_metadata import read_labels
 from attnkit.engine.loading import LoadedModel
 from attnkit.engine.vocabularies import read_tokenizer
 from attnkit.errors import UsageError
-from attnkit.metrics.labels import confusion, label_scores
-from attnkit.metrics.probabilities import rounded
+from attnkit.metrics.labels import confusion, label_scores, rounded
 from attnkit.metrics.spans import span_scores
 from attnkit.protocols import entities
-from attnkit.tasks.finetuning.prediction import (
+from attnkit.tasks.finetuning.predict import (
     WINDOW,
     Format,
     PredictRequest,
@@ -33,7 +32,7 @@ from attnkit.tasks.finetuning.prediction import (
     line_ref,
     unknown_labels,
 )
-from attnkit.tasks.finetuning.tagging import tag_logits
+from attnkit.tasks.finetuning.token_classification import tag_logits
 from attnkit.tasks.finetuning.token_classification_data import scheme_of, word_rows
 from attnkit.text.conll import Block, convert, read_blocks, write_tags
 from attnkit.text.line_stream import encoding_warnings, flush_interval, line_batches

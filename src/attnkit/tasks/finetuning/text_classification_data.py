@@ -27,9 +27,9 @@ from attnkit.protocols import UNK_ID
 from attnkit.tasks.finetuning.config import TextClassifyConfig
 from attnkit.text.labeled_text import KINDS, Columns, LabeledTable, LabeledText
 from attnkit.text.line_stream import line_batches
+from attnkit.text.long_lines import encode_prefixes
 from attnkit.text.tokenizer import Tokenizer
 from attnkit.text.tokenizer import load as load_tokenizer
-from attnkit.text.truncated_encoding import encode_prefixes
 from attnkit.text.vocabulary import train_vocabulary
 
 _CHUNK = 1024  # texts

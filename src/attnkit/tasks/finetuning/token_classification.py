@@ -1,31 +1,44 @@
-"""Tagging words as a task: what joins tagged sentences, a pretrained encoder, its loss and its scores."""
+"""Token classification as a task: tagged sentences, a pretrained encoder, its loss and its scores."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
+import numpy as np
 import torch
+import torch.nn.functional as F
+from torch import Tensor
 
 from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.checkpoints.run_folder import RunFolder
-from attnkit.data.loader import Dataset
+from attnkit.data.loader import Batching, Dataset, make_batches
 from attnkit.data.prepared_dir import StatusEvent, is_prepared
+from attnkit.data.token_classification import UNKNOWN, TagBatch, TokenClassificationDataset, group_by_sentence
 from attnkit.engine.checkpoint_metadata import read_labels
 from attnkit.engine.dry_run import SAMPLE, estimate
 from attnkit.engine.evaluation import sample_indices
 from attnkit.engine.model_card import ModelCardFields
 from attnkit.engine.session import PrepareEvent, Sample
-from attnkit.engine.task import Evaluation, EvaluationCancelled, LossFunction, RunEstimate, Stop, Task, VocabularySource
+from attnkit.engine.task import (
+    Evaluation,
+    EvaluationCancelled,
+    LossFunction,
+    RunEstimate,
+    Stop,
+    Task,
+    VocabularySource,
+    until_stopped,
+)
 from attnkit.engine.vocabularies import provided_tokenizer
 from attnkit.metrics.spans import span_scores
 from attnkit.models.heads import TokenClassifier
+from attnkit.models.linear import without_dropout
 from attnkit.protocols import entities
 from attnkit.tasks.finetuning import base as finetune
 from attnkit.tasks.finetuning.config import TagConfig
-from attnkit.tasks.finetuning.tagging import find_tags, tag_loss
 from attnkit.tasks.finetuning.token_classification_data import (
     PreparedTags,
     Sentence,
@@ -36,6 +49,69 @@ from attnkit.tasks.finetuning.token_classification_data import (
     scheme_of,
 )
 from attnkit.text.vocabulary import train_vocabulary
+from attnkit.training.losses import LossTerm
+
+_BATCH_TOKENS = 4096
+
+
+@dataclass(frozen=True)
+class TagPrediction:
+    """What a tagger says of the words of some sentences."""
+
+    tags: list[list[int]]
+    """The likeliest tag of each word, by sentence."""
+    probabilities: list[list[float]]
+    """Of these tags."""
+    nll: float
+    """Sum over the words whose tag is known, in nats."""
+    n_known: int
+
+
+def tag_logits(model: TokenClassifier, batch: TagBatch) -> Tensor:
+    """Return logits (N, L) of a batch's words, of float32 at least."""
+    logits: Tensor = model(batch.ids, batch.real).flatten(0, 1).index_select(0, batch.firsts)
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))
+
+
+def tag_loss(
+    model: TokenClassifier, device: torch.device, smoothing: float, weights: Tensor | None = None
+) -> Callable[[TagBatch], Mapping[str, LossTerm]]:
+    """Return the loss of a batch: the negative log-likelihood of its words' tags, each times the weight of its tag."""
+    weighed = None if weights is None else weights.to(device)
+
+    def loss(batch: TagBatch) -> dict[str, LossTerm]:
+        batch = batch.to(device)
+        logits = tag_logits(model, batch)
+        by_tag = None if weighed is None else weighed.to(logits.dtype)
+        total = _cross_entropy(logits, batch.tags, by_tag, smoothing)
+        return {"nll": LossTerm(total, reported=_cross_entropy(logits.detach(), batch.tags))}
+
+    return loss
+
+
+def find_tags(
+    model: TokenClassifier, rows: TokenClassificationDataset, device: torch.device, stop: Stop | None = None
+) -> TagPrediction:
+    """Return the tags of all words of all rows. Raises ``EvaluationCancelled`` where a stop is asked for."""
+    tags: list[list[int]] = [[] for _ in range(len(rows))]
+    sure: list[list[float]] = [[] for _ in range(len(rows))]
+    nll, n_known = 0.0, 0
+    with without_dropout(model), torch.inference_mode():
+        for indices in until_stopped(stop, make_batches(rows.lengths[0].tolist(), Batching(_BATCH_TOKENS, "tokens"))):
+            batch = rows.batch(np.asarray(indices, np.int64)).to(device)
+            logits = tag_logits(model, batch)
+            nll += float(_cross_entropy(logits, batch.tags))
+            n_known += int((batch.tags != UNKNOWN).sum())
+            best = logits.softmax(-1).max(-1)
+            owners = (batch.firsts // batch.ids.shape[1]).tolist()
+            for owner, tag, probability in zip(owners, best.indices.tolist(), best.values.tolist(), strict=True):
+                tags[indices[owner]].append(tag)
+                sure[indices[owner]].append(probability)
+    return TagPrediction(list(group_by_sentence(rows, tags)), list(group_by_sentence(rows, sure)), nll, n_known)
+
+
+def _cross_entropy(logits: Tensor, tags: Tensor, weights: Tensor | None = None, smoothing: float = 0.0) -> Tensor:
+    return F.cross_entropy(logits, tags, weights, ignore_index=UNKNOWN, reduction="sum", label_smoothing=smoothing)
 
 
 @dataclass

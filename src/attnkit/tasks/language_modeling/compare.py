@@ -27,8 +27,8 @@ from attnkit.protocols import BOS_ID, EOS_ID
 from attnkit.runtime.devices import set_threads
 from attnkit.tasks.language_modeling.config import MASK
 from attnkit.tasks.language_modeling.fill_mask import Predictor, refuse_longer
+from attnkit.text.offsets import word_boundaries
 from attnkit.text.tokenizer import Tokenizer
-from attnkit.text.word_boundaries import word_boundaries
 
 _BATCH_TOKENS = 4096
 

@@ -27,11 +27,11 @@ from attnkit.io import atomic
 from attnkit.io.safe_read import read_regular_file
 from attnkit.protocols import EOS_ID, UNK_ID
 from attnkit.tasks.language_modeling.config import MASK, ClmConfig, MlmConfig
-from attnkit.text.document_format import detect_document_format, read_documents
+from attnkit.text.documents import detect_document_format, read_documents
+from attnkit.text.offsets import ordinary_tokens, sentence_ends, word_boundaries
 from attnkit.text.tokenizer import Tokenizer
 from attnkit.text.tokenizer import load as load_tokenizer
 from attnkit.text.vocabulary import train_vocabulary
-from attnkit.text.word_boundaries import ordinary_tokens, sentence_ends, word_boundaries
 
 Config = MlmConfig | ClmConfig
 Rows = MlmDataset | ClmDataset | NspDataset

@@ -17,7 +17,7 @@ from attnkit.data.loader import Batching, make_batches
 from attnkit.engine.loading import LoadedModel, load_model
 from attnkit.engine.vocabularies import read_tokenizer
 from attnkit.errors import DataError, RunError
-from attnkit.metrics.probabilities import rounded
+from attnkit.metrics.labels import rounded
 from attnkit.models.bert import Bert
 from attnkit.models.packing import PackedLayout
 from attnkit.protocols import BOS_ID, EOS_ID, PAD_ID
@@ -25,9 +25,8 @@ from attnkit.runtime.devices import set_threads
 from attnkit.tasks.language_modeling.config import MASK
 from attnkit.text.line_stream import encoding_warnings, flush_interval, line_batches
 from attnkit.text.lines import STDIN, LineReader
-from attnkit.text.mask_tokens import encode_masked, fill_masks
-from attnkit.text.tokenizer import Tokenizer
-from attnkit.text.word_boundaries import ordinary_tokens
+from attnkit.text.offsets import ordinary_tokens
+from attnkit.text.tokenizer import Tokenizer, encode_masked, fill_masks
 
 _AT_ONCE, _BATCH_TOKENS = 256, 2048
 _GUESSES = 100_000

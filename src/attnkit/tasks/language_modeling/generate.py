@@ -25,9 +25,9 @@ from attnkit.models.gpt import SlidingWindowLM
 from attnkit.models.linear import pack
 from attnkit.protocols import BOS_ID, EOS_ID
 from attnkit.runtime.devices import set_threads
-from attnkit.text.incremental_decoder import IncrementalDecoder
 from attnkit.text.line_stream import encoding_warnings, flush_interval, line_batches
 from attnkit.text.lines import STDIN, LineReader
+from attnkit.text.tokenizer import IncrementalDecoder
 
 _AT_ONCE, _BATCH = 256, 64
 _DIGITS = 4  # of a log-probability: further ones change with what is generated beside it

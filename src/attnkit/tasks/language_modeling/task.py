@@ -25,7 +25,7 @@ from attnkit.models.gpt import Gpt
 from attnkit.tasks.language_modeling.config import ClmConfig, MlmConfig
 from attnkit.tasks.language_modeling.data import Encoder, PreparedText, build_text, open_text, refuse_maskless
 from attnkit.tasks.language_modeling.evaluate import LanguageEvaluation, language_loss
-from attnkit.text.document_format import DocumentFormat, detect_document_format, read_documents
+from attnkit.text.documents import DocumentFormat, detect_document_format, read_documents
 from attnkit.text.vocabulary import train_vocabulary
 
 Config = MlmConfig | ClmConfig

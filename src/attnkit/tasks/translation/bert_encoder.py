@@ -1,19 +1,99 @@
-"""BERT's encoder as that of a translation model: what fits, and its weights in their new places."""
+"""BERT's encoder as that of a translation model: which settings it takes over, and where its weights go."""
 
 from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 
 from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.checkpoints.weights import check_min_parameters
+from attnkit.data.config import DataConfig
+from attnkit.decoding.config import SearchConfig
 from attnkit.engine.checkpoint_metadata import read_run_config
 from attnkit.engine.vocabularies import read_tokenizer
 from attnkit.engine.weights import load_weights
+from attnkit.errors import RunError, UsageError
 from attnkit.models.bert import Bert
+from attnkit.models.config import TransformerConfig
+from attnkit.models.language_config import BertConfig
 from attnkit.models.transformer import Encoder, Transformer
 from attnkit.tasks.language_modeling.config import MlmConfig
-from attnkit.tasks.translation.bert_encoder_config import refuse_other
 from attnkit.tasks.translation.config import TranslationConfig
+
+_OTHER = "begin with another BERT"
+SAME = ("d_model", "n_heads", "d_ff", "norm", "norm_eps", "positions", "activation", "attention_options")
+"""Keys that both have under one name; ``alignment`` and ``distribution`` are theirs too, one or one for each head."""
+
+
+def config_from_bert(tree: Mapping[str, Any], kind: Any = None) -> dict[str, Any]:
+    """Return the configuration that a translation run takes over of a BERT's, given as it is written.
+
+    Its vocabulary is the source's alone, unless ``joint_vocabulary`` is asked for. Where positions are learned there
+    are no more of them than BERT has, and so lines and translations are no longer.
+
+    Raises:
+        UsageError: a translation model has no such part, or ``kind`` asks for one that has no place for it.
+        RunError: this is no configuration of BERT.
+    """
+    try:
+        bert = BertConfig.model_validate_json(json.dumps(tree.get("model")))
+    except (ValueError, TypeError) as error:
+        raise RunError("the model of the run to begin with makes no sense as BERT", where="--init-from") from error
+    check_bert_supported(bert)
+    if kind not in (None, "transformer"):
+        raise _no_place(kind)
+    model = {"kind": "transformer", "tie_embeddings": "target", "max_length": bert.max_length, **expected(bert)}
+    model |= bert.model_dump(mode="json", include={"alignment", "distribution", "attention_options"})
+    found: dict[str, Any] = {"model": model, "joint_vocabulary": False}
+    if bert.max_positions is not None:
+        lines = min(DataConfig.model_fields["max_length"].default, bert.max_positions - 1)
+        found["data"] = {"max_length": lines}
+        if SearchConfig().limit(lines + 1) > bert.max_positions:
+            found["decoding"] = {"max_length": bert.max_positions}
+    return found
+
+
+def expected(bert: BertConfig) -> dict[str, Any]:
+    """Return what a translation model's keys have to be for its encoder to compute what a BERT computes."""
+    same = {key: getattr(bert, key) for key in SAME}
+    return {**same, "encoder_layers": bert.n_layers, "embedding_norm": bert.norm == "post", "pattern": "none"}
+
+
+def check_bert_supported(bert: BertConfig) -> None:
+    """Raise ``UsageError`` where a BERT has what no translation model has."""
+    if bert.glu:
+        raise UsageError("a translation model has no gated units", where="model.glu", help=_OTHER)
+    if bert.activation == "gelu_tanh":
+        raise UsageError("a translation model has no gelu_tanh", where="model.activation", help=_OTHER)
+
+
+def refuse_other(bert: BertConfig, config: Any, name: str) -> None:
+    """Raise ``UsageError`` naming the key by which a translation model differs from a BERT at ``name``."""
+    check_bert_supported(bert)
+    if not isinstance(config, TransformerConfig):
+        raise _no_place(config.kind)
+    for key, theirs in expected(bert).items():
+        if (ours := getattr(config, key)) != theirs:
+            raise _differs(key, ours, theirs, name)
+    if config.heads != bert.heads:
+        key = "alignment" if [a for a, _ in config.heads] != [a for a, _ in bert.heads] else "distribution"
+        raise _differs(key, getattr(config, key), getattr(bert, key), name)
+    if bert.positions == "learned" and config.max_length > bert.max_length:
+        what = f"model.max_length is {config.max_length}, and the encoder of {name} has {bert.max_length} positions"
+        raise UsageError(what, where="model.max_length", help="leave it out, or lower it")
+
+
+def _no_place(kind: str) -> UsageError:
+    what = f"a model of the kind '{str(kind)[:40]}' has no place for BERT's encoder"
+    return UsageError(what, where="model.kind", help="--model transformer")
+
+
+def _differs(key: str, ours: object, theirs: object, name: str) -> UsageError:
+    what = f"model.{key} is {ours}, but the encoder of {name} was trained with {theirs}"
+    return UsageError(what, where=f"model.{key}", help=f"leave model.{key} out: --init-from sets what it has to be")
 
 
 def refuse_misfit(source: Checkpoint, config: TranslationConfig) -> bool:

@@ -15,8 +15,7 @@ from attnkit.data.words import Encoded
 from attnkit.kernels.glove import GloveSettings, Parameters, compiled_way, train_pairs
 from attnkit.kernels.word2vec import PieceStats
 from attnkit.tasks.word2vec.config import Word2VecConfig
-from attnkit.tasks.word2vec.lookup_tables import threads
-from attnkit.tasks.word2vec.matrices import INPUTS, OUTPUTS, Matrices, shapes
+from attnkit.tasks.word2vec.matrices import INPUTS, OUTPUTS, Matrices, shapes, threads
 
 FOLDER = "cooccurrence"
 PIECE = 1 << 16

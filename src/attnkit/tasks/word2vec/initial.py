@@ -14,8 +14,8 @@ from attnkit.engine.checkpoint_metadata import read_run_config
 from attnkit.errors import UsageError
 from attnkit.formats.word_vectors.table import Rows, finite_rows_at
 from attnkit.tasks.word2vec.config import Word2VecConfig
-from attnkit.tasks.word2vec.load_vectors import width_at
 from attnkit.tasks.word2vec.matrices import INPUTS, OUTPUTS, Floats, Matrices, read, read_words, shapes, wanted
+from attnkit.tasks.word2vec.vector_files import width_at
 from attnkit.text.word_vocabulary import WordVocabulary
 
 _BLOCK = 1 << 12  # words

@@ -1,27 +1,54 @@
-"""The matrices of a run: how large they are, how they begin, and as the bytes of a safetensors file. Torch-free.
-
-Letters: V words, R rows of the inputs (V, and the buckets of n-grams after them), D numbers of a vector.
-"""
+"""Matrices of a run and the sampling tables, Huffman paths and subword rows beside them. Torch-free."""
 
 from __future__ import annotations
 
 import json
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from attnkit.checkpoints.checkpoint import Checkpoint
+from attnkit.data.words import Encoded
 from attnkit.engine.checkpoint_metadata import TEXT_FILES, read_bounded
 from attnkit.errors import RunError
 from attnkit.io.atomic import Data
 from attnkit.io.safe_read import parse_json
-from attnkit.kernels.word2vec import LANES, rows
+from attnkit.kernels.huffman import huffman
+from attnkit.kernels.sampling import alias_table, keep_thresholds
+from attnkit.kernels.word2vec import LANES, LookupTables, rows
 from attnkit.tasks.word2vec.config import Word2VecConfig
 from attnkit.text.word_vocabulary import FILE as WORDS
-from attnkit.text.word_vocabulary import WordVocabulary
+from attnkit.text.word_vocabulary import Subwords, WordVocabulary
+
+FEW = 2000
+"""Words of a vocabulary below which skip-gram shares no negatives: a block of words would train the few rows there are
+many times at once, under weights that none of its steps has seen."""
+
+
+def threads(config: Word2VecConfig) -> str:
+    """Return the threads of a configuration in words."""
+    several = "s that share the weights" if not config.deterministic else "s with a copy each"
+    return "1 thread" if config.threads == 1 else f"{config.threads} thread{several}"
+
+
+def tables(config: Word2VecConfig, encoded: Encoded) -> LookupTables:
+    """Return what loops look up by word."""
+    counts = encoded.words.counts
+    found = LookupTables(keep_thresholds(counts, config.sample))
+    if config.loss == "negative":
+        prob, alias = alias_table(counts, config.ns_exponent)
+        found = replace(found, prob=prob, alias=alias)
+    elif config.loss == "hierarchical":
+        paths = huffman(counts)
+        found = replace(found, path_starts=paths.starts, nodes=paths.nodes, codes=paths.codes)
+    if (sub := config.subwords) is not None:
+        starts, rows = Subwords(sub.min_n, sub.max_n, sub.buckets).tables(encoded.words.words)
+        found = replace(found, subword_starts=starts, subword_rows=rows)
+    return found
+
 
 FILE = "model.safetensors"
 INPUTS, OUTPUTS = "inputs", "outputs"

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from attnkit.errors import UsageError
-from attnkit.tasks.word2vec.lookup import resolve_words
-from attnkit.tasks.word2vec.vectors import Vectors
+from attnkit.tasks.word2vec.vectors import Vectors, resolve_words
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
-"""Words and their rows: where they come from, where they go, and how one is looked up. Torch-free."""
+"""Words and their rows: loaded, saved, looked up. Torch-free."""
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -13,13 +14,31 @@ import numpy as np
 from attnkit.errors import DataError
 from attnkit.formats.word_vectors.formats import Format, format_of
 from attnkit.formats.word_vectors.table import Floats, Rows, VectorTable, finite_blocks, finite_rows_at
-from attnkit.tasks.word2vec.load_vectors import LoadedVectors, Unseen, open_table, open_vectors
 from attnkit.tasks.word2vec.search import Index, unit_vector
-from attnkit.tasks.word2vec.suggest import suggest
-from attnkit.tasks.word2vec.write_vectors import write_vectors
+from attnkit.tasks.word2vec.vector_files import LoadedVectors, Unseen, open_table, open_vectors, write_vectors
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+
+_LOOKED_AT = 50_000
+"""The most frequent words alone: comparing takes some microseconds each."""
+
+
+def suggest(word: str, words: Sequence[str], n: int = 3) -> list[str]:
+    """Return up to ``n`` words of a list that are spelt like one that is not in it, the nearest first."""
+    short = word[:64]
+    folded = short.casefold()
+    frequent = words[:_LOOKED_AT]
+    # Another case, or letters that have changed places.
+    letters = sorted(folded)
+    same = [o for o in frequent if len(o) == len(short) and sorted(o.casefold()) == letters][:n]
+    # Two signs in common are the least that a near word has, and quick to see.
+    signs = set(folded)
+    close = [o for o in frequent if abs(len(o) - len(short)) <= 2 and len(signs & set(o)) * 2 > len(signs)]
+    found = difflib.get_close_matches(short, close, n=n, cutoff=0.7)
+    return list(dict.fromkeys([*same, *found]))[:n]
+
 
 Key: TypeAlias = "str | int | Floats"
 """A word, the number of one, or a vector itself."""

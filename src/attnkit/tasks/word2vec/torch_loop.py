@@ -1,28 +1,189 @@
-"""Training word vectors in torch: where numba is missing, on CUDA, and for what has no compiled loop.
-
-Some words are worked on together, under the weights that those before them left. A piece holds the words and windows
-that it holds for the compiled loops; negatives are other ones.
-"""
+"""Train word vectors in torch: without numba, on CUDA, and for methods without a compiled loop."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import functional as F
 
 from attnkit.data.words import Encoded
 from attnkit.kernels.sampling import key_of
-from attnkit.kernels.windows_in_numpy import windows
+from attnkit.kernels.windows import windows_in_numpy
 from attnkit.kernels.word2vec import PieceStats, Text, Weights
-from attnkit.models.word2vec import Word2Vec
+from attnkit.models.word2vec import Word2Vec, scores
 from attnkit.runtime.devices import choose_device, set_threads
 from attnkit.tasks.word2vec.config import Word2VecConfig
-from attnkit.tasks.word2vec.lookup_tables import FEW, tables
-from attnkit.tasks.word2vec.torch_steps import BLOCK, Batch, Lookups, Steps
+from attnkit.tasks.word2vec.matrices import FEW, tables
+from attnkit.training.losses import linear_cross_entropy
+
+BLOCK = 16
+"""Places of skip-gram that share negatives."""
+SHARED = 32
+"""Negatives that they share."""
+_TOUCHES = 64.0
+"""Of a row by one batch; where there are more, each counts for less: all of them start from the same weights."""
+
+
+@dataclass(frozen=True)
+class Lookups:
+    """What is looked up by word."""
+
+    prob: Tensor
+    """(V,) and ``alias`` (V,): ``kernels.sampling.alias_table``; empty where nothing is drawn."""
+    alias: Tensor
+    path_starts: Tensor
+    """(V + 1,), ``nodes`` and ``codes``: ``kernels.huffman``; empty where there is no tree."""
+    nodes: Tensor
+    codes: Tensor
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Places of a text, each with at least one word around it."""
+
+    centres: Tensor
+    """(B,) words."""
+    context: Tensor
+    """(B, 2 window) words around each, the farthest on the left first, and whatever where ``mask`` is False."""
+    mask: Tensor
+    """(B, 2 window)"""
+
+    def read(self, cbow: bool) -> tuple[Tensor, Tensor]:
+        """Return the rows (B, C) of W that each place reads, and which of them are there."""
+        if cbow:
+            return self.context, self.mask
+        rows = self.centres.unsqueeze(1)
+        return rows, torch.ones_like(rows, dtype=torch.bool)
+
+    def predicted(self, cbow: bool) -> tuple[Tensor, Tensor]:
+        """Return the words (n,) that are predicted, and which of the B places predicts each."""
+        if cbow:
+            return self.centres, torch.arange(len(self.centres), device=self.centres.device)
+        return self.context[self.mask], self.mask.nonzero()[:, 0]
+
+
+@dataclass
+class Prediction:
+    """The loss of a batch, and the rows of W' that it depends on."""
+
+    total: Tensor
+    """Differentiable sum of -log σ, or of -log P."""
+    terms: int
+    parts: list[tuple[Tensor, Tensor, float]] = field(default_factory=list)
+    """Rows, their values as leaves of the graph, and how many words each was held against; none if all of W' is one."""
+
+
+class Steps:
+    """Gradient descent on one set of matrices, in place."""
+
+    def __init__(self, config: Word2VecConfig, model: Word2Vec, lookups: Lookups, seed: int) -> None:
+        """Take a model whose matrices are to be trained; ``seed`` decides the negatives."""
+        self._config, self._model, self._lookups = config, model, lookups
+        device = model.inputs.device
+        self._draw = torch.Generator(device).manual_seed(seed)
+        self._touched = torch.zeros(max(len(model.inputs), len(model.outputs)), device=device, dtype=model.inputs.dtype)
+        self.loss = torch.zeros((), dtype=torch.float64, device=device)
+        self.terms = 0
+
+    def step(self, batch: Batch, alpha: float) -> None:
+        """Move all rows against the gradient of the batch's summed loss, ``alpha`` times."""
+        cbow = self._config.method == "cbow"
+        rows, mask = batch.read(cbow)
+        with torch.no_grad():
+            hidden = self._model.hidden(rows, mask)
+        hidden.requires_grad_()
+        found = self.predict(hidden, batch)
+        found.total.backward()  # type: ignore[no-untyped-call]
+        self.loss += found.total.detach()
+        self.terms += found.terms
+        assert hidden.grad is not None
+        with torch.no_grad():
+            # Those whose gradient is told to be J's take it as it is; the others as word2vec.c does.
+            errors = self._model.errors(hidden.grad, mask, whole=self._config.loss != "full")
+            if self._model.outputs.grad is not None:
+                self._model.outputs.sub_(self._model.outputs.grad, alpha=alpha)
+                self._model.outputs.grad = None
+            for chosen, values, touches in found.parts:
+                assert values.grad is not None
+                self._descend(self._model.outputs, chosen, values.grad, (alpha, touches))
+            self._descend(self._model.inputs, rows[mask], errors[mask], (alpha, 1.0))
+
+    def predict(self, hidden: Tensor, batch: Batch) -> Prediction:
+        """Return the loss of what hidden (B, H) is to predict."""
+        config = self._config
+        words, places = batch.predicted(config.method == "cbow")
+        if config.loss == "full":
+            total, _ = linear_cross_entropy(hidden[places], self._model.outputs, None, words)
+            return Prediction(total, len(words))
+        if config.loss == "hierarchical":
+            return self._along_paths(hidden, words, places)
+        if config.method == "cbow" or config.exact:
+            return self._against_own(hidden[places], words)
+        return self._against_shared(hidden, batch, words, places)
+
+    def _along_paths(self, hidden: Tensor, words: Tensor, places: Tensor) -> Prediction:
+        """Hold each place against the inner nodes above the words that it predicts."""
+        first, n_nodes = self._lookups.path_starts[words], self._lookups.path_starts.diff()[words]
+        ends = n_nodes.cumsum(0)
+        within = torch.arange(int(ends[-1]), device=ends.device) - (ends - n_nodes).repeat_interleave(n_nodes)
+        steps = first.repeat_interleave(n_nodes) + within
+        nodes, values = self._chosen(self._lookups.nodes[steps])
+        found = (hidden[places.repeat_interleave(n_nodes)] * values).sum(-1)
+        signs = 2.0 * self._lookups.codes[steps] - 1.0
+        return Prediction(F.softplus(signs * found).sum(), len(steps), [(nodes, values, 1.0)])
+
+    def _against_own(self, hidden: Tensor, words: Tensor) -> Prediction:
+        """Hold each of hidden (n, H) against its word and negatives of its own."""
+        drawn = self._negatives(len(words), self._config.negative)
+        others = drawn != words.unsqueeze(1)
+        rows, values = self._chosen(torch.cat([words.unsqueeze(1), drawn], 1))  # (n, 1 + K)
+        found = scores(hidden.unsqueeze(1), values).squeeze(1)
+        total = F.softplus(-found[:, 0]).sum() + (F.softplus(found[:, 1:]) * others).sum()
+        return Prediction(total, len(words) + int(others.sum()), [(rows, values, 1.0)])
+
+    def _against_shared(self, hidden: Tensor, batch: Batch, words: Tensor, places: Tensor) -> Prediction:
+        """Hold each place against the words around it, and blocks of places against the same negatives."""
+        n_blocks, negative = -(-len(hidden) // BLOCK), self._config.negative
+        rows, values = self._chosen(words)
+        near = (hidden[places] * values).sum(-1)
+        drawn, far_values = self._chosen(self._negatives(n_blocks, SHARED))
+        padding = n_blocks * BLOCK - len(hidden)
+        blocks = F.pad(hidden, (0, 0, 0, padding)).view(n_blocks, BLOCK, -1)
+        share = F.pad(batch.mask.sum(1) * (negative / SHARED), (0, padding)).view(n_blocks, BLOCK, 1)
+        far = scores(blocks, far_values)  # (blocks, 16, 32)
+        total = F.softplus(-near).sum() + (F.softplus(far) * share).sum()
+        parts = [(rows, values, 1.0), (drawn, far_values, float(BLOCK))]
+        return Prediction(total, len(words) * (1 + negative), parts)
+
+    def _chosen(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Return rows of W' with their values, whose gradients are gathered apart from the matrix."""
+        with torch.no_grad():
+            values = self._model.predictors(rows)
+        return rows, values.requires_grad_()
+
+    def _negatives(self, n: int, each: int) -> Tensor:
+        """Draw words (n, each) by their alias table (Walker 1977)."""
+        device, (prob, alias) = self._draw.device, (self._lookups.prob, self._lookups.alias)
+        words = torch.randint(len(prob), (n, each), generator=self._draw, device=device)
+        chance = torch.randint(1 << 32, (n, each), generator=self._draw, device=device)
+        return torch.where(chance < prob[words], words, alias[words])
+
+    def _descend(self, matrix: Tensor, rows: Tensor, gradients: Tensor, how: tuple[float, float]) -> None:
+        """Take rows of a matrix down their gradients; ``how`` is the learning rate, and the words behind each row."""
+        alpha, touches = how
+        rows, gradients = rows.flatten(), gradients.reshape(-1, matrix.shape[1])
+        self._touched.index_add_(0, rows, torch.full_like(rows, touches, dtype=self._touched.dtype))
+        scale = alpha * (_TOUCHES / self._touched[rows]).clamp(max=1.0)
+        self._touched[rows] = 0.0
+        # Gradients of what was transposed lie transposed, and would be added number by number.
+        matrix.index_add_(0, rows, (gradients * -scale.unsqueeze(1)).contiguous())
+
 
 _MOST = {"cpu": 256, "cuda": 4096}
 """Places that are worked on together."""
@@ -65,7 +226,7 @@ class TorchLoops:
         """
         window = self._config.window
         knobs = (window, self._config.dynamic_window)
-        words, at, left, right, first, last = windows((text.ids, text.starts), (*span, key), knobs, self._keep)
+        words, at, left, right, first, last = windows_in_numpy((text.ids, text.starts), (*span, key), knobs, self._keep)
         steps = Steps(self._config, self._model(weights), self._lookups, key_of(key, span[0]) >> 1)
         parts = [self._tensor(part.astype(np.int64)) for part in (words, left, right)]
         places = first + np.flatnonzero((left + right)[first:last])

@@ -1,4 +1,4 @@
-"""``Vectors``: words and their vectors, asked by the names that gensim's users know. Torch-free."""
+"""Word vectors and their words: ``Vectors``. Torch-free."""
 
 from __future__ import annotations
 
@@ -15,6 +15,18 @@ from attnkit.tasks.word2vec.search import best, norms_of, scaled, unit_vector
 
 if TYPE_CHECKING:
     from attnkit.tasks.word2vec.evaluate import AnalogyScores, PairScores
+
+
+def resolve_words(vectors: Vectors, words: Sequence[str]) -> list[str]:
+    """Return words as the vocabulary has them. Raises ``UnknownWordError`` for one that it lacks."""
+    found = []
+    for word in words:
+        forms = [form for form in (word, word.lower()) if vectors.get_index(form) is not None]
+        if not forms:
+            raise vectors.unknown(word)
+        found.append(forms[0])
+    return found
+
 
 Weighted: TypeAlias = "Key | tuple[Key, float]"
 Neighbours: TypeAlias = list[tuple[str, float]]
@@ -164,8 +176,7 @@ class Vectors(WordRows):
         self, pairs: str | Path, restrict_vocab: int = 300_000, case_insensitive: bool = True
     ) -> PairScores:
         """Return how well cosines agree with people's judgements in a file (WordSim-353, SimLex-999)."""
-        from attnkit.tasks.word2vec.benchmark_files import read_pairs
-        from attnkit.tasks.word2vec.evaluate import Known, score_pairs
+        from attnkit.tasks.word2vec.evaluate import Known, read_pairs, score_pairs
 
         return score_pairs(self, read_pairs(Path(pairs)), Known(restrict_vocab, case_insensitive))
 
@@ -173,8 +184,7 @@ class Vectors(WordRows):
         self, analogies: str | Path, restrict_vocab: int = 300_000, case_insensitive: bool = True
     ) -> AnalogyScores:
         """Return how many analogies of a file (questions-words) are solved, in all and by section."""
-        from attnkit.tasks.word2vec.benchmark_files import read_analogies
-        from attnkit.tasks.word2vec.evaluate import Known, score_analogies
+        from attnkit.tasks.word2vec.evaluate import Known, read_analogies, score_analogies
 
         return score_analogies(self, read_analogies(Path(analogies)), Known(restrict_vocab, case_insensitive))
 

@@ -1,12 +1,14 @@
-"""What is trained, whatever trains it: pieces of numbered work on matrices. Torch-free until torch is asked for."""
+"""Work of a run in numbered pieces, whichever loop trains them. Torch-free until torch is asked for."""
 
 from __future__ import annotations
 
 import mmap
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
 from numpy.typing import NDArray
 
 from attnkit.data.words import Encoded
@@ -15,9 +17,58 @@ from attnkit.kernels.jit import has_numba
 from attnkit.kernels.sampling import key_of
 from attnkit.kernels.word2vec import Loops, LoopSpec, PieceStats, Text, Weights
 from attnkit.tasks.word2vec.config import Word2VecConfig
-from attnkit.tasks.word2vec.lookup_tables import FEW, tables, threads
-from attnkit.tasks.word2vec.matrices import INPUTS, OUTPUTS, Matrices, Shape, draw, shapes
-from attnkit.tasks.word2vec.plan import LinearDecay, chunk_boundaries, piece_size
+from attnkit.tasks.word2vec.matrices import FEW, INPUTS, OUTPUTS, Matrices, Shape, draw, shapes, tables, threads
+
+PIECE = 1 << 16
+"""Words of a piece, at most, where all threads share one set of matrices."""
+LEAST = 1 << 10
+"""Words of a piece of a short text, and of one whose words take long."""
+ROUND = 200_000
+"""Words between two joins of the copies of a deterministic run."""
+
+
+def chunk_boundaries(offsets: NDArray[np.int64], most: int) -> NDArray[np.int64]:
+    """Return (n + 1,) where the pieces of a text begin, and its end: whole lines where these are short enough.
+
+    >>> borders(np.array([0, 3, 6, 16]), 4)
+    array([ 0,  3,  6, 10, 14, 16])
+    """
+    total, place, found = int(offsets[-1]), 0, [0]
+    while place < total:
+        end = min(place + most, total)
+        if end < total:
+            line = int(offsets[np.searchsorted(offsets, end, side="right") - 1])
+            end = line if line > place else end
+        found.append(end)
+        place = end
+    return np.array(found, np.int64)
+
+
+def piece_size(n_words: int, copies: int, slow: bool = False) -> int:
+    """Return the most words of a piece; ``copies`` is how many are trained and joined, 1 where there is one for all.
+
+    Without copies it knows no threads: a run may go on with more of them. Where words are ``slow`` a piece has few: it
+    is what a stop has to wait for.
+    """
+    if slow:
+        return LEAST
+    if copies == 1:
+        return min(PIECE, max(LEAST, -(-n_words // 64)))
+    return max(LEAST, min(ROUND // copies, -(-n_words // (8 * copies))))
+
+
+@dataclass(frozen=True)
+class LinearDecay:
+    """A learning rate that falls in a straight line over the whole run."""
+
+    begin: float
+    end: float
+    total: int
+    """Words of all epochs, or whatever is counted."""
+
+    def at(self, done: int) -> float:
+        """Return the rate after so many of them."""
+        return self.begin + (self.end - self.begin) * (done / self.total if self.total else 1.0)
 
 
 class Workload(Protocol):

@@ -10,10 +10,7 @@ from itertools import combinations
 from typing import Literal
 
 from attnkit.text.toy.english_french import Sampler, Sentence
-from attnkit.text.toy.expressions import make_expressions
-from attnkit.text.toy.reversal import make_reversal
-from attnkit.text.toy.reviews import make_reviews
-from attnkit.text.toy.summaries import make_summaries
+from attnkit.text.toy.simple_corpora import make_expressions, make_reversal, make_reviews, make_summaries
 
 Pair = tuple[str, str]
 Kind = Literal["english-french", "reverse", "summary", "code", "reviews"]

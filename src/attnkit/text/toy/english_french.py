@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import TypeVar
 
-from attnkit.text.toy.agreement import Clause, Phrase, noun_phrase
+from attnkit.text.toy.grammar import Clause, Phrase, Side, Slot, alternatives, clause_parts, noun_phrase
 from attnkit.text.toy.lexicon import (
     DETERMINERS,
     GRAMMAR,
@@ -21,11 +21,14 @@ from attnkit.text.toy.lexicon import (
     Verb,
     adjectives_for,
     conjugate,
+    contract_english,
+    english_plural,
+    french_plural,
     nouns_of,
     verbs_of,
+    write_english,
+    write_french,
 )
-from attnkit.text.toy.morphology import contract_english, english_plural, french_plural, write_english, write_french
-from attnkit.text.toy.rules import Side, Slot, alternatives, clause_parts
 
 T = TypeVar("T")
 Words = frozenset[str]

@@ -1,13 +1,163 @@
-"""The lexicon of the English–French grammar: nouns, adjectives and verbs, read from ``english_french.txt``."""
+"""The lexicon of the English–French grammar, and the spelling of its word forms."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
-from attnkit.text.toy import morphology
-from attnkit.text.toy.morphology import Conjugation
+# --- English
+
+_NOT = re.compile(r"\b(do|does|did|is|are|was|were) not\b")
+_PRONOUN = re.compile(r"\b(I am|(?:you|we|they) are|(?:he|she|it) is|(?:I|you|he|she|it|we|they) (?:will|would))\b")
+_SHORT = {"am": "'m", "are": "'re", "is": "'s", "will": "'ll", "would": "'d"}
+_ARTICLE = re.compile(r"\ba (?=[aeioAEIO]|u(?!niversity|seful|niform))")
+
+
+def english_plural(singular: str) -> str:
+    """Return the regular plural of a noun, also a verb's third person (``box`` → ``boxes``, ``fly`` → ``flies``)."""
+    if singular.endswith(("s", "x", "ch", "sh")):
+        return singular + "es"
+    if singular.endswith("y") and singular[-2] not in "aeiou":
+        return singular[:-1] + "ies"
+    return singular + "s"
+
+
+def third_person(verb: str) -> str:
+    """Return the form after he, she or it: ``look at`` → ``looks at``, ``have`` → ``has``."""
+    head, space, rest = verb.partition(" ")
+    return {"have": "has", "go": "goes", "do": "does"}.get(head, english_plural(head)) + space + rest
+
+
+def regular_past(verb: str) -> str:
+    """Return the regular past: ``like`` → ``liked``, ``study`` → ``studied``, ``look at`` → ``looked at``."""
+    head, space, rest = verb.partition(" ")
+    if head.endswith("y") and head[-2] not in "aeiou":
+        return head[:-1] + "ied" + space + rest
+    return head + ("d" if head.endswith("e") else "ed") + space + rest
+
+
+def regular_ing(verb: str) -> str:
+    """Return the regular -ing form: ``take`` → ``taking``, ``see`` → ``seeing``, ``look at`` → ``looking at``."""
+    head, space, rest = verb.partition(" ")
+    return (head[:-1] if head.endswith("e") and not head.endswith("ee") else head) + "ing" + space + rest
+
+
+def contract_english(words: str) -> str:
+    """Shorten words as speech does.
+
+    >>> contract_english("she is happy and you did not see it")
+    "she's happy and you didn't see it"
+    """
+    text = _NOT.sub(r"\1n't", words).replace("will not", "won't").replace("cannot", "can't")
+    return _PRONOUN.sub(lambda found: found[0].replace(" " + (verb := found[0].split()[1]), _SHORT[verb]), text)
+
+
+def write_english(words: str) -> str:
+    """Turn words separated by spaces into a sentence: a or an, a capital, attached punctuation.
+
+    >>> write_english("a old man sleeps .")
+    'An old man sleeps.'
+    """
+    text = re.sub(r" ([,.?!]|'s\b)", r"\1", _ARTICLE.sub("an ", " ".join(words.split())))
+    return text[:1].upper() + text[1:]
+
+
+# --- French
+
+_ASPIRATED = r"(?!(?:hauts?|hautes?|hibou|héros|huit|yaourt|onze)\b)"  # "le haut", "le huit": no elision
+_VOWEL = re.compile(rf"{_ASPIRATED}[aàâæeéèêëhiîïoôœuùûy]", re.IGNORECASE)
+_ELIDED = re.compile(rf"\b(la|(?:[jlnmtsdc]|qu|jusqu|lorsqu)e) (?={_VOWEL.pattern})", re.IGNORECASE)
+_ELIDED_SI = re.compile(r"\b([sS])i (?=ils?\b)")
+_CONTRACTIONS = {"de le ": "du ", "de les ": "des ", "à le ": "au ", "à les ": "aux "}
+_APART = re.compile(r"\b(?:de|à) les? ")
+_FUTURE = ("ai", "as", "a", "ons", "ez", "ont")
+_IMPERFECT = ("ais", "ais", "ait", "ions", "iez", "aient")
+
+
+def starts_with_vowel(word: str) -> bool:
+    """Tell whether a word calls for elision: ``ami``, ``homme`` and ``œuf`` do, ``haut`` does not."""
+    return _VOWEL.match(word) is not None
+
+
+def french_plural(singular: str) -> str:
+    """Return the regular plural of a noun or an adjective (``gâteau`` → ``gâteaux``, ``cheval`` → ``chevaux``)."""
+    if singular.endswith(("s", "x", "z")):
+        return singular
+    if singular.endswith(("eau", "eu")) and singular != "bleu":
+        return singular + "x"
+    return singular[:-2] + "aux" if singular.endswith("al") else singular + "s"
+
+
+def agree(participle: str, *, feminine: bool, plural: bool) -> str:
+    """Return a participle in gender and number: ``écrit`` → ``écrites``, ``assis`` stays in the masculine plural."""
+    form = participle + "e" if feminine else participle
+    return form + "s" if plural and not form.endswith("s") else form
+
+
+def write_french(words: str) -> str:
+    """Turn words separated by spaces into a sentence: elision, contraction, a capital, attached punctuation.
+
+    A question or exclamation mark keeps a space before it, as French writes it.
+
+    >>> write_french("le homme va à le jardin .")
+    "L'homme va au jardin."
+    """
+    text = _ELIDED.sub(lambda found: found[1][:-1] + "'", " ".join(words.split()))
+    text = _ELIDED_SI.sub(r"\1'", text)
+    text = _APART.sub(lambda found: _CONTRACTIONS[found[0]], text)
+    text = re.sub(r" ([,.])", r"\1", text)
+    return text[:1].upper() + text[1:]
+
+
+@dataclass(frozen=True)
+class Conjugation:
+    """The forms of a French verb by person (je, tu, il, nous, vous, ils), and its masculine singular participle."""
+
+    present: tuple[str, ...]
+    imperfect: tuple[str, ...]
+    future: tuple[str, ...]
+    participle: str
+
+    def imperative(self, person: int) -> str:
+        """Return the command to tu (1), nous (3) or vous (4): verbs in -e and aller drop the s of tu."""
+        form = self.present[person]
+        return form[:-1] if person == 1 and form.endswith(("es", "vas")) else form
+
+
+def _conjugate(infinitive: str, irregular: str = "") -> Conjugation:
+    """Conjugate a verb given by its infinitive without a reflexive pronoun.
+
+    ``irregular`` is ``six present forms, participle, future stem``; or, for a verb in -er, its stem before a silent
+    ending (``achèt`` for ``acheter``).
+
+    Raises:
+        ValueError: the infinitive ends in neither -er, -ir nor -re.
+    """
+    stem, ending = infinitive[:-2], infinitive[-2:]
+    if "," in irregular:
+        forms, participle, future = irregular.split(", ")
+        present = tuple(forms.split())
+    elif ending == "er":
+        silent = irregular or stem
+        # "mangeons", "lançons": the stem keeps its sound before an o.
+        soft = stem + "e" if stem.endswith("g") else stem[:-1] + "ç" if stem.endswith("c") else stem
+        present = (silent + "e", silent + "es", silent + "e", soft + "ons", stem + "ez", silent + "ent")
+        participle, future = stem + "é", silent + "er"
+    elif ending == "ir":
+        present = tuple(stem + end for end in ("is", "is", "it", "issons", "issez", "issent"))
+        participle, future = stem + "i", infinitive
+    elif ending == "re":
+        present = tuple(stem + end for end in ("s", "s", "", "ons", "ez", "ent"))
+        participle, future = stem + "u", stem + "r"
+    else:
+        raise ValueError(f"no rule conjugates {infinitive!r}")
+    base = "ét" if infinitive == "être" else present[3].removesuffix("ons")
+    # "mangions", "lancions": before an i the plain stem has the sound already.
+    plain = stem if ending == "er" else base
+    imperfect = tuple((plain if end[0] == "i" else base) + end for end in _IMPERFECT)
+    return Conjugation(present, imperfect, tuple(future + end for end in _FUTURE), participle)
 
 
 def read_tables(text: str) -> dict[str, dict[str, list[str]]]:
@@ -68,7 +218,7 @@ class Adjective:
     def agree(self, *, feminine: bool, plural: bool) -> str:
         """Return the French form; colours of two words (``bleu clair``) never change."""
         form = self.feminine if feminine else self.masculine
-        return morphology.french_plural(form) if plural and " " not in form else form
+        return french_plural(form) if plural and " " not in form else form
 
 
 @dataclass(frozen=True)
@@ -119,7 +269,7 @@ class Determiner:
 @cache
 def conjugate(infinitive: str) -> Conjugation:
     """Conjugate a French verb, with the irregular ones of the lexicon."""
-    return morphology.conjugate(infinitive, _IRREGULAR.get(infinitive, ""))
+    return _conjugate(infinitive, _IRREGULAR.get(infinitive, ""))
 
 
 def _noun(entry: str, kinds: str) -> Noun:
@@ -127,7 +277,7 @@ def _noun(entry: str, kinds: str) -> Noun:
     en, _, en_plural = left.partition("/")
     right, _, gender = right.rpartition(" ")
     fr, _, fr_plural = right.partition("/")
-    plurals = (en_plural or morphology.english_plural(en), fr_plural or morphology.french_plural(fr))
+    plurals = (en_plural or english_plural(en), fr_plural or french_plural(fr))
     if en_plural == "-":
         plurals = ("", "")
     return Noun(en, plurals[0], fr, plurals[1], gender == "f", kinds.split()[0], frozenset([en, *kinds.split()]))
@@ -149,8 +299,8 @@ def _verb(entry: str, header: str) -> Verb:
     right, _, flags = right.partition(" !")
     fr, _, preposition = right.partition(" + ")
     en, *forms = left.split("/")
-    past = forms[0] if forms else morphology.regular_past(en)
-    ing = forms[1] if len(forms) > 1 else morphology.regular_ing(en)
+    past = forms[0] if forms else regular_past(en)
+    ing = forms[1] if len(forms) > 1 else regular_ing(en)
     plain = fr.removeprefix("se ")
     return Verb(en, past, ing, plain, preposition, plain != fr, group, frozenset(subjects), frozenset(objects),
                 tuple(adverbials.split()), frozenset(flags.split()))  # fmt: skip

@@ -5,8 +5,18 @@ from __future__ import annotations
 import re
 from functools import cache
 
-from attnkit.text.toy.lexicon import ADJECTIVES, GRAMMAR, NOUNS, NUMBERS, VERBS, WORDS, Verb, conjugate
-from attnkit.text.toy.morphology import third_person, write_french
+from attnkit.text.toy.lexicon import (
+    ADJECTIVES,
+    GRAMMAR,
+    NOUNS,
+    NUMBERS,
+    VERBS,
+    WORDS,
+    Verb,
+    conjugate,
+    third_person,
+    write_french,
+)
 
 _WORD = re.compile(r"[\w-]+'?\w*|[^\w\s]")
 _CONTRACTIONS = {"won't": "will not", "can't": "can not", "n't": " not", "'m": " am", "'re": " are", "'ll": " will"}

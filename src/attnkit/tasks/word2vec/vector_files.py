@@ -1,7 +1,4 @@
-"""Word vectors from wherever they lie: a run, a checkpoint of one, or a file of any format. Torch-free.
-
-What can be mapped is mapped: rows of safetensors, ``.npy`` and binary files stay on disk until they are used.
-"""
+"""Word vectors in files: a run, a checkpoint, or any format, read and written. Torch-free."""
 
 from __future__ import annotations
 
@@ -17,13 +14,15 @@ import numpy as np
 from attnkit.checkpoints.checkpoint import FILE_NAME as MANIFEST
 from attnkit.checkpoints.checkpoint import Checkpoint, open_checkpoint
 from attnkit.checkpoints.run_folder import RunFolder
-from attnkit.data.arrays import map_npy
+from attnkit.data.arrays import map_npy, write_npy
 from attnkit.engine.checkpoint_metadata import read_run_config
-from attnkit.errors import DataError, RunError
+from attnkit.errors import DataError, RunError, UsageError
 from attnkit.formats.word_vectors import projector, tensors, text
-from attnkit.formats.word_vectors.binary import read_binary
 from attnkit.formats.word_vectors.formats import LOOKED_AT, Format, recognised
-from attnkit.formats.word_vectors.table import Floats, VectorTable
+from attnkit.formats.word_vectors.table import Floats, VectorTable, finite_blocks
+from attnkit.formats.word_vectors.tensors import words_text, write_tensors
+from attnkit.formats.word_vectors.text import read_binary, write_binary, write_lines
+from attnkit.io import atomic
 from attnkit.text.lines import LineCounts, check_not_streams, opened
 
 Unseen: TypeAlias = Callable[[str], "Floats | None"]
@@ -102,7 +101,7 @@ def width_at(path: Path) -> int:
 def of_checkpoint(checkpoint: Checkpoint) -> LoadedVectors:
     """Return the vectors of a run's checkpoint, mapped; where words are made of n-grams, composed of theirs."""
     from attnkit.tasks.word2vec import matrices
-    from attnkit.text.subwords import Subwords, composed
+    from attnkit.text.word_vocabulary import Subwords, composed
 
     config, words = read_run_config(checkpoint, "word2vec"), matrices.read_words(checkpoint)
     path = checkpoint.path / matrices.FILE
@@ -167,3 +166,43 @@ def _mapped(path: Path) -> tensors.Buffer:
             return mmap.mmap(stream.fileno(), 0, prot=mmap.PROT_READ)
         except ValueError as error:
             raise DataError("this file is empty", where=str(path)) from error
+
+
+def write_vectors(path: Path, table: VectorTable, format: Format) -> None:
+    """Write vectors. ``projector`` makes a folder, ``npy`` a list of words (``.words.txt``) beside its file.
+
+    Raises:
+        DataError: the format cannot keep a word.
+        UsageError: a folder that is not empty, or a pipe where one cannot be written.
+        SystemFailure: the disk refuses.
+    """
+    if format == "projector":
+        _write_projector(path, table)
+        return
+    if format == "npy":
+        if path.exists() and not path.is_file():
+            raise UsageError("a .npy file cannot be written into a pipe or a device", where=str(path))
+        atomic.write_bytes(path.with_suffix(".words.txt"), words_text(table))
+    with atomic.open_output(path) as stream:
+        _write(stream.buffer, table, format)
+
+
+def _write(stream: BinaryIO, table: VectorTable, format: Format) -> None:
+    if format == "npy":
+        write_npy(stream, (rows for _, rows in finite_blocks(table)))
+    elif format == "safetensors":
+        write_tensors(stream, table)
+    elif format == "word2vec-binary":
+        write_binary(stream, table)
+    else:
+        write_lines(stream, table, head=format != "glove")
+
+
+def _write_projector(path: Path, table: VectorTable) -> None:
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise UsageError(f"{path} exists, and is no empty folder", help="name a new folder")
+    metadata = projector.metadata_text(table)
+    with atomic.atomic_dir(path) as folder:
+        with atomic.create_exclusive(folder / projector.VECTORS) as stream:
+            projector.write_rows(stream, table)
+        atomic.write_new_file(folder / projector.METADATA, metadata)
