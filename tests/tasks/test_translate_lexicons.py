@@ -17,10 +17,11 @@ from attnkit.errors import RunError, UsageError
 from attnkit.protocols import UNK_ID
 from attnkit.tasks.translation.shortlist import FREQUENT, Shortlist, load_unknowns, source_words
 from attnkit.tasks.translation.stream import TranslateRequest, translate_stream
-from attnkit.tasks.translation.translator import Translator, load_translator, split_line
+from attnkit.tasks.translation.translator import Translator, load_translator
 from attnkit.tasks.word_alignment.lexicon import Aligner
 from attnkit.tasks.word_alignment.lexicon import AlignRequest as AlignRequest
 from attnkit.text.config import VocabularyConfig
+from attnkit.text.long_lines import split_line
 from attnkit.text.tokenizer import Tokenizer
 from attnkit.text.translation_lexicon import Entries, lexicon_lines
 from attnkit.text.vocabulary import train_vocabulary

@@ -108,11 +108,10 @@ def show_plan(resolved: Resolved, given: Given) -> None:
     from attnkit.engine.task import task_of
 
     if TASKS[resolved.config.task].presets:
-        from attnkit.engine.pretrained_embeddings import check_embeddings_conflict, open_embeddings
+        from attnkit.engine.pretrained_embeddings import open_embeddings
         from attnkit.engine.vocabularies import check_init_conflicts
 
-        check_init_conflicts(resolved.config.vocabulary_files, given.init_from)
-        check_embeddings_conflict(resolved.config, given.init_from)
+        check_init_conflicts(resolved.config, given.init_from)
         if given.overwrite or not RunFolder(given.output).steps():  # a resumed run has them in its weights
             open_embeddings(resolved.config)
     found = task_of(resolved.config).dry_run(resolved.config, given.init_from)

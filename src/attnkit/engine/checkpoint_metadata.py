@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Set
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, ValidationError
 
 from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.config import dump_yaml, parse_yaml, validate
-from attnkit.data.labels import MAX_LABELS_BYTES, Labels
 from attnkit.engine.registry import TASKS, load_symbol, task_spec
 from attnkit.errors import RunError, UsageError
 from attnkit.text.vocabulary_schema import MAX_BYTES
-from attnkit.text.word_vocabulary import FILE as WORDS_FILE
+
+if TYPE_CHECKING:
+    from attnkit.data.labels import Labels
 
 MAX_CONFIG_BYTES = 1 << 20
 MAX_STATE_BYTES = 1 << 24
@@ -25,9 +26,9 @@ MAX_STATE_BYTES = 1 << 24
 TEXT_FILES: Mapping[str, int] = {
     "tokenizer.json": MAX_BYTES,
     "tokenizer.target.json": MAX_BYTES,
-    "labels.json": MAX_LABELS_BYTES,
+    "labels.json": 1 << 23,
     "vectors.json": MAX_BYTES,
-    WORDS_FILE: 1 << 34,
+    "words.tsv": 1 << 34,
 }
 """Files of a checkpoint besides configuration, state and weights, and the most bytes of each."""
 
@@ -209,4 +210,6 @@ def _invalid(checkpoint: Checkpoint, file: str, why: str) -> RunError:
 
 def read_labels(checkpoint: Checkpoint) -> Labels:
     """Return the labels of a checkpoint."""
-    return Labels.parse(read_bounded(checkpoint, "labels.json", MAX_LABELS_BYTES), str(checkpoint.path))
+    from attnkit.data.labels import Labels
+
+    return Labels.parse(read_bounded(checkpoint, "labels.json", TEXT_FILES["labels.json"]), str(checkpoint.path))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -13,9 +14,11 @@ from attnkit.data.pairs import PairBatch
 from attnkit.decoding.config import SearchConfig
 from attnkit.engine.searching import LineSegment, SearchBackend, SearchJob
 from attnkit.engine.task import Stop, until_stopped
-from attnkit.models.autoencoder import SequenceAutoencoder
 from attnkit.models.translation import TranslationModel
 from attnkit.training.losses import LossTerm, linear_cross_entropy
+
+if TYPE_CHECKING:
+    from attnkit.models.autoencoder import SequenceAutoencoder
 
 
 def seq2seq_loss(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
@@ -15,7 +15,6 @@ from attnkit.checkpoints.weights import MODEL, OPTIMIZER, read_tensors
 from attnkit.data.loader import BatchLoader, Position
 from attnkit.data.prepared_dir import StatusEvent
 from attnkit.distributed.process_group import ProcessGroup, join_process_group
-from attnkit.engine.averaging import mean_of
 from attnkit.engine.model_card import model_card
 from attnkit.engine.parallel import (
     CompilerFailure,
@@ -26,8 +25,8 @@ from attnkit.engine.parallel import (
     run_eager,
     uses_fsdp,
 )
-from attnkit.engine.pretrained_embeddings import check_embeddings_conflict, init_embeddings, open_embeddings
 from attnkit.engine.registry import task_spec
+from attnkit.engine.resolve import EMBEDDING_FILES
 from attnkit.engine.run_config import RunConfig
 from attnkit.engine.run_state import RunState
 from attnkit.engine.session import (
@@ -42,7 +41,6 @@ from attnkit.engine.session import (
     stop_error,
 )
 from attnkit.engine.task import AnyTask, Evaluation, Prepared
-from attnkit.engine.tensorboard import TensorBoardLogger
 from attnkit.engine.vocabularies import check_init_conflicts
 from attnkit.engine.weights import to_bytes
 from attnkit.errors import DivergedError
@@ -51,6 +49,10 @@ from attnkit.training.flat_optimizer import Precision
 from attnkit.training.loop import TrainingJob, fit
 from attnkit.training.records import EvaluationRecord, StepRecord
 from attnkit.training.state import TrainState
+
+if TYPE_CHECKING:
+    from attnkit.engine.pretrained_embeddings import EmbeddingSource
+    from attnkit.engine.tensorboard import TensorBoardLogger
 
 
 def build_job(
@@ -102,15 +104,18 @@ class GradientSession(TrainingSession):
         """Choose the device, and refuse a request that contradicts itself."""
         self.task, self.request = task, request
         self.config = config = cast(RunConfig, request.config)
-        check_init_conflicts(config.vocabulary_files, request.init_from)
-        check_embeddings_conflict(config, request.init_from)
+        check_init_conflicts(config, request.init_from)
         # Vectors that do not fit are refused before anything is written; a resumed run has them in its weights.
-        is_new = request.overwrite or not RunFolder(request.path).steps()
-        self._embeddings = open_embeddings(config) if is_new else []
+        self._embeddings: list[EmbeddingSource | None] = []
+        if any(getattr(config.model, key, None) for key in EMBEDDING_FILES):
+            from attnkit.engine.pretrained_embeddings import open_embeddings
+
+            if request.overwrite or not RunFolder(request.path).steps():
+                self._embeddings = open_embeddings(config)
         self.device = choose_device(config.device)
         set_threads(config.threads)
         self.ranks = ProcessGroup()
-        self._board = TensorBoardLogger(None, 0)
+        self._board: TensorBoardLogger | None = None
 
     @property
     def step(self) -> int:
@@ -137,6 +142,8 @@ class GradientSession(TrainingSession):
         if writer.source is not None:
             task.init_weights(config, model, writer.source)
         elif writer.run_state.checkpoint is None and any(self._embeddings):
+            from attnkit.engine.pretrained_embeddings import init_embeddings
+
             messages += init_embeddings(model, self._embeddings, self.data.texts)
         # Before the flat buffers: parameters must not move once they are views.
         module = model.to(self.device)
@@ -146,8 +153,10 @@ class GradientSession(TrainingSession):
         # Before compiling: compiled layers hold on to the parameters.
         writer.restore(self.data.fingerprint, self.data.texts)
         compile_layers(module, config, self.device)
-        folder = writer.folder.path / "tensorboard" if config.tensorboard and writer.is_writer else None
-        self._board = TensorBoardLogger(folder, self.state.step)
+        if config.tensorboard and writer.is_writer:
+            from attnkit.engine.tensorboard import TensorBoardLogger
+
+            self._board = TensorBoardLogger(writer.folder.path / "tensorboard", self.state.step)
         stop = None if self.request.stop is None else self.ranks.stop_requested
         self.evaluation = task.evaluation(config, self.data, self.device, stop)
         self.job = build_job(task, config, module, self.data, self.evaluation, self.ranks, stop)
@@ -193,7 +202,8 @@ class GradientSession(TrainingSession):
             self._log_evaluation(record, writer)
         else:
             self._log_step(record, writer)
-        self._board.add(record)
+        if self._board is not None:
+            self._board.add(record)
 
     def _log_step(self, record: StepRecord, writer: RunFiles) -> None:
         every = self.config.checkpoints.save_every
@@ -241,6 +251,8 @@ class GradientSession(TrainingSession):
             steps = writer.run_state.scheduled_steps()[-self.config.checkpoints.average :]
             # A generator: one checkpoint at a time is in memory.
             checkpoints = (writer.folder.checkpoint(f"step-{step}")[0] for step in steps)
+            from attnkit.engine.averaging import mean_of
+
             mean = mean_of(checkpoints, self.state.weights.shapes()[0])
         evaluate = run_eager(broadcast_metrics(self.evaluation, self.ranks, self.config.metrics), self.config)
         with torch.no_grad(), self.state.weights.use_weights(mean) as model:
@@ -260,7 +272,8 @@ class GradientSession(TrainingSession):
         return TrainingFinished(str(reason), step, state.best, state.best_scores(), already)
 
     def close(self) -> None:
-        self._board.close()
+        if self._board is not None:
+            self._board.close()
 
     def counters(self) -> dict[str, Any]:
         return self.state.counters()

@@ -15,7 +15,7 @@ import torch
 
 from attnkit.data.prepared_dir import StatusEvent, WarningEvent
 from attnkit.engine.registry import load_symbol
-from attnkit.engine.resolve import VECTORS
+from attnkit.engine.resolve import EMBEDDING_FILES
 from attnkit.engine.run_config import RunConfig
 from attnkit.errors import DataError, UsageError
 from attnkit.protocols import SPECIALS
@@ -23,7 +23,7 @@ from attnkit.text.tokenizer import Tokenizer
 
 VECTORS_PATH = "tasks.word2vec.vectors:Vectors"
 """The class that reads word vectors, as ``registry.load_symbol`` takes it."""
-KEYS = VECTORS
+KEYS = EMBEDDING_FILES
 """Keys of the model's configuration: source (or only) embeddings, target embeddings."""
 SPREAD_WARNING = 2
 """Ratio of standard deviations from which ``model.scale_embeddings`` is suggested."""
@@ -87,27 +87,12 @@ class EmbeddingMatch:
     """Entries that continue a word, which word vectors do not have."""
 
 
-def check_embeddings_conflict(config: RunConfig, init_from: Path | None) -> None:
-    """Raise ``UsageError`` if embeddings are given both by a key and by ``--init-from``."""
-    for key in KEYS:
-        if init_from is not None and getattr(config.model, key, None) is not None:
-            raise UsageError(
-                f"model.{key} and --init-from cannot be combined: the weights of {init_from} include embeddings",
-                where=f"model.{key}",
-                help=f"remove model.{key}",
-            )
-
-
 def open_embeddings(config: RunConfig) -> list[EmbeddingSource | None]:
     """Open the configured word vectors, one item per key of ``KEYS``; None for a key that is not set.
 
     Raises:
-        UsageError: The width differs from the model's, or ``scale_embeddings`` is set without vectors.
+        UsageError: The width differs from the model's.
     """
-    model = config.model
-    if getattr(model, "scale_embeddings", False) and all(getattr(model, key, None) is None for key in KEYS):
-        help = "set model.embeddings, or remove model.scale_embeddings"
-        raise UsageError("scale_embeddings needs word vectors", where="model.scale_embeddings", help=help)
     return [_opened(config, key) for key in KEYS]
 
 

@@ -10,7 +10,6 @@ from typing import Any
 
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.config import Layer, Tree, flatten, load_yaml, merge, nest, parse_assignment, parse_yaml, validate
-from attnkit.data.arrays import count_rows
 from attnkit.engine.checkpoint_metadata import MAX_CONFIG_BYTES, read_tree
 from attnkit.engine.registry import TASKS, TaskSpec, task_spec
 from attnkit.engine.run_config import PRESETS, RunSettings, choose
@@ -20,9 +19,9 @@ from attnkit.text.lines import check_not_streams, count_lines
 
 RESUMED_PREFIX = "-o "
 """Prefix of the origin of values that a resumed run takes from itself."""
-VECTORS = ("embeddings", "target_embeddings")
+EMBEDDING_FILES = ("embeddings", "target_embeddings")
 """Keys of a model that name word vectors."""
-EMBEDDING_KEYS = (*VECTORS, "scale_embeddings")
+EMBEDDING_KEYS = (*EMBEDDING_FILES, "scale_embeddings")
 """Keys of initial embeddings; the weights contain them, so they are not inherited."""
 
 
@@ -272,8 +271,16 @@ def _preset_name(given: Tree, fixed: Layer | None, kind: TaskSpec) -> tuple[str,
     if kind.preset_for_init is not None and isinstance(model, Mapping):
         return kind.preset_for_init(model), "width of the model"
     paths = _paths(given, kind.input_keys[0])
-    n_rows = sum(count_rows(path) if path.suffix == ".npy" else count_lines(path) for path in paths)
+    n_rows = sum(_count_rows(path) for path in paths)
     return choose(n_rows, kind.preset_thresholds), "number of lines"
+
+
+def _count_rows(path: Path) -> int:
+    if path.suffix != ".npy":
+        return count_lines(path)
+    from attnkit.data.arrays import count_rows
+
+    return count_rows(path)
 
 
 def _preset(name: str, given: Tree, fixed: Layer | None, kind: TaskSpec) -> Tree:

@@ -13,13 +13,10 @@ _EVERY = 10  # steps
 
 
 class TensorBoardLogger:
-    """Writes scalars to a folder; without a folder it writes nothing."""
+    """Writes scalars to a folder."""
 
-    def __init__(self, folder: Path | None, step: int = 0) -> None:
+    def __init__(self, folder: Path, step: int = 0) -> None:
         """Open the event files; scalars of steps after ``step``, at which training resumes, are purged."""
-        self._writer: Any = None
-        if folder is None:
-            return
         check_not_symlink(folder)
         try:
             from torch.utils.tensorboard import SummaryWriter
@@ -27,12 +24,10 @@ class TensorBoardLogger:
             raise UsageError(
                 "TensorBoard is not installed", where="tensorboard", help='pip install "attnkit[tensorboard]"'
             ) from error
-        self._writer = SummaryWriter(str(folder), purge_step=step + 1 if step else None)
+        self._writer: Any = SummaryWriter(str(folder), purge_step=step + 1 if step else None)
 
     def add(self, record: StepRecord | EvaluationRecord) -> None:
         """Write the scalars of a record."""
-        if self._writer is None:
-            return
         if isinstance(record, EvaluationRecord):
             for name, value in record.metrics.items():
                 self._writer.add_scalar(f"dev/{name}", value, record.step)
@@ -42,5 +37,4 @@ class TensorBoardLogger:
 
     def close(self) -> None:
         """Close the event files."""
-        if self._writer is not None:
-            self._writer.close()
+        self._writer.close()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.engine.checkpoint_metadata import read_bounded
+from attnkit.engine.resolve import EMBEDDING_FILES
 from attnkit.engine.run_config import RunConfig
 from attnkit.errors import RunError, UsageError
 from attnkit.text.tokenizer import Tokenizer
@@ -38,13 +38,25 @@ def load_vocabularies(folder: Path) -> Vocabularies:
     return Vocabularies(src, load_tokenizer(target) if target.exists() else src)
 
 
-def check_init_conflicts(vocabulary_files: Sequence[str] | None, init_from: Path | None) -> None:
-    """Raise ``UsageError`` if vocabulary files are given for weights that need their own vocabulary."""
-    if vocabulary_files is not None and init_from is not None:
+def check_init_conflicts(config: RunConfig, init_from: Path | None) -> None:
+    """Raise ``UsageError`` if vocabularies or embeddings are given for weights that include their own."""
+    model, files = config.model, [key for key in EMBEDDING_FILES if getattr(config.model, key, None) is not None]
+    if getattr(model, "scale_embeddings", False) and not files:
+        help = "set model.embeddings, or remove model.scale_embeddings"
+        raise UsageError("scale_embeddings needs word vectors", where="model.scale_embeddings", help=help)
+    if init_from is None:
+        return
+    if config.vocabulary_files is not None:
         raise UsageError(
             f"--vocab and --init-from cannot be combined: the weights of {init_from} need that run's vocabulary",
             where="--vocab (vocabulary_files)",
             help="remove --vocab",
+        )
+    for key in files:
+        raise UsageError(
+            f"model.{key} and --init-from cannot be combined: the weights of {init_from} include embeddings",
+            where=f"model.{key}",
+            help=f"remove model.{key}",
         )
 
 

@@ -21,7 +21,6 @@ from attnkit.text.config import VocabularyConfig
 from attnkit.text.hf_pipelines import BYTE_OF, CHARACTERS, CONTINUED
 from attnkit.text.lines import read_lines
 from attnkit.text.tokenizer import Tokenizer, cut, symbol_pattern
-from attnkit.text.unigram import train_unigram
 from attnkit.text.vocabulary_subprocess import serve, train_in_subprocess
 
 BATCH = 4096
@@ -227,6 +226,8 @@ def _train_wordpiece(lines: Iterator[str], config: VocabularyConfig, room: int) 
 def _train_unigram(lines: Iterator[str], config: VocabularyConfig, room: int) -> _Found:
     counts = {bytes(map(BYTE_OF.__getitem__, word)): n for word, n in _count_words(lines, config).items()}
     seen = {byte for word in counts for byte in word} if not config.byte_fallback else set(range(256))
+    from attnkit.text.unigram import train_unigram
+
     pieces = train_unigram(counts, room + 256 - len(seen), config.min_frequency)
     scores = {
         "".join(CHARACTERS[byte] for byte in piece.text): piece.score

@@ -23,7 +23,7 @@ from attnkit.models.transformer import Encoder, Transformer
 from attnkit.tasks.language_modeling.config import MlmConfig
 from attnkit.tasks.translation.config import TranslationConfig
 
-_OTHER = "begin with another BERT"
+_OTHER = "initialize from another BERT"
 SAME = ("d_model", "n_heads", "d_ff", "norm", "norm_eps", "positions", "activation", "attention_options")
 """Keys that both have under one name; ``alignment`` and ``distribution`` are theirs too, one or one for each head."""
 
@@ -41,7 +41,7 @@ def config_from_bert(tree: Mapping[str, Any], kind: Any = None) -> dict[str, Any
     try:
         bert = BertConfig.model_validate_json(json.dumps(tree.get("model")))
     except (ValueError, TypeError) as error:
-        raise RunError("the model of the run to begin with makes no sense as BERT", where="--init-from") from error
+        raise RunError("the model of this run is not a valid BERT", where="--init-from") from error
     check_bert_supported(bert)
     if kind not in (None, "transformer"):
         raise _no_place(kind)
@@ -70,7 +70,7 @@ def check_bert_supported(bert: BertConfig) -> None:
         raise UsageError("a translation model has no gelu_tanh", where="model.activation", help=_OTHER)
 
 
-def refuse_other(bert: BertConfig, config: Any, name: str) -> None:
+def check_same_architecture(bert: BertConfig, config: Any, name: str) -> None:
     """Raise ``UsageError`` naming the key by which a translation model differs from a BERT at ``name``."""
     check_bert_supported(bert)
     if not isinstance(config, TransformerConfig):
@@ -83,7 +83,7 @@ def refuse_other(bert: BertConfig, config: Any, name: str) -> None:
         raise _differs(key, getattr(config, key), getattr(bert, key), name)
     if bert.positions == "learned" and config.max_length > bert.max_length:
         what = f"model.max_length is {config.max_length}, and the encoder of {name} has {bert.max_length} positions"
-        raise UsageError(what, where="model.max_length", help="leave it out, or lower it")
+        raise UsageError(what, where="model.max_length", help="remove or lower model.max_length")
 
 
 def _no_place(kind: str) -> UsageError:
@@ -93,42 +93,41 @@ def _no_place(kind: str) -> UsageError:
 
 def _differs(key: str, ours: object, theirs: object, name: str) -> UsageError:
     what = f"model.{key} is {ours}, but the encoder of {name} was trained with {theirs}"
-    return UsageError(what, where=f"model.{key}", help=f"leave model.{key} out: --init-from sets what it has to be")
+    return UsageError(what, where=f"model.{key}", help=f"remove model.{key}: --init-from sets it")
 
 
-def refuse_misfit(source: Checkpoint, config: TranslationConfig) -> bool:
-    """Return whether a checkpoint is of BERT.
+def check_encoder_fits(source: Checkpoint, config: TranslationConfig) -> None:
+    """Check that a BERT's encoder fits a translation model.
 
     Raises:
-        UsageError: it is, and its encoder is not of the architecture that is asked for.
-        RunError: it is, and its weights are too few.
+        UsageError: The model asked for has another architecture.
+        RunError: The checkpoint has fewer weights than its configuration says.
     """
-    stored = read_run_config(source)
-    if not isinstance(stored, MlmConfig):
-        return False
-    refuse_other(stored.model, config.model, str(source.path.parent.parent))
+    stored = _mlm_config(source)
+    check_same_architecture(stored.model, config.model, str(source.path.parent.parent))
     check_min_parameters(source, stored.model.min_parameters(read_tokenizer(source).vocab_size))
-    return True
 
 
-def take(config: TranslationConfig, model: torch.nn.Module, source: Checkpoint) -> None:
-    """Give a fresh model a BERT's encoder, or all weights of a run of its own kind (``Task.take``)."""
-    stored = read_run_config(source)
-    if not isinstance(stored, MlmConfig):
-        load_weights(model, source)
-        return
+def init_encoder(model: torch.nn.Module, source: Checkpoint) -> None:
+    """Copy the encoder of a BERT checkpoint into a new Transformer."""
     assert isinstance(model, Transformer)
-    bert = Bert(stored.model, read_tokenizer(source).vocab_size)
+    bert = Bert(_mlm_config(source).model, read_tokenizer(source).vocab_size)
     load_weights(bert, source)
     copy_bert_encoder(model.encoder, bert)
 
 
+def _mlm_config(source: Checkpoint) -> MlmConfig:
+    config = read_run_config(source)
+    assert isinstance(config, MlmConfig)
+    return config
+
+
 @torch.no_grad()
 def copy_bert_encoder(encoder: Encoder, bert: Bert) -> None:
-    """Make an encoder compute what a BERT of its architecture computes where all segments are the first.
+    """Copy BERT's layers and embeddings, so that both compute the same for texts of one segment.
 
-    Word vectors are divided by what the encoder multiplies them by; the first segment's vector, which BERT adds
-    everywhere, goes into the positions, or into the words where these are no table.
+    Token embeddings are divided by the encoder's scale. BERT adds the embedding of segment A to every token: it goes
+    into the position table, or into the token embeddings of models without one.
     """
     encoder.layers.load_state_dict(bert.layers.state_dict())
     encoder.norm.load_state_dict(bert.norm.state_dict())

@@ -20,7 +20,7 @@ from attnkit.metrics.bleu import corpus_bleu, corpus_chrf
 from attnkit.models.linear import pack, without_dropout
 from attnkit.models.translation import TranslationModel
 from attnkit.tasks.translation.data import Prepared
-from attnkit.tasks.translation.translator import split_ids
+from attnkit.text.long_lines import split_ids
 from attnkit.training.losses import linear_cross_entropy
 
 _BATCH_TOKENS = 4096

@@ -85,6 +85,11 @@ def read_config(checkpoint: Checkpoint) -> TranslationConfig:
     return config
 
 
+def is_bert(checkpoint: Checkpoint) -> bool:
+    """Return whether a checkpoint is of a pretrained BERT instead of a translation model."""
+    return read_tree(checkpoint).get("task") == "mlm"
+
+
 def provided_vocabularies(config: TranslationConfig, source: Checkpoint | None) -> Vocabularies | None:
     """Return vocabularies to use instead of making new ones: those of a checkpoint, or ``vocabulary_files``.
 

@@ -19,15 +19,15 @@ from attnkit.engine.session import PrepareEvent
 from attnkit.engine.task import Evaluation, LossFunction, RunEstimate, Stop, Task, VocabularySource
 from attnkit.engine.trainer import Event, TrainingFinished, TrainingStarted, TrainRequest, Validated, train
 from attnkit.engine.vocabularies import Vocabularies, read_tokenizers
+from attnkit.engine.weights import load_weights
 from attnkit.models.translation import TranslationModel, build_model
-from attnkit.tasks.translation import bert_encoder as encoder_taken
-from attnkit.tasks.translation.bert_encoder import refuse_misfit
 from attnkit.tasks.translation.config import TranslationConfig
 from attnkit.tasks.translation.data import Prepared, open_prepared, prepare
 from attnkit.tasks.translation.evaluate import TranslationEvaluation
 from attnkit.tasks.translation.loading import (
     build_for_checkpoint,
     check_weights_fit,
+    is_bert,
     provided_source_vocabulary,
     provided_vocabularies,
 )
@@ -46,8 +46,10 @@ def plan(config: TranslationConfig, init_from: Path | None = None) -> RunEstimat
     samples = [list(islice(read_parallel(src, tgt), SAMPLE)) for src, tgt in files]  # which refuses what is no text
     counts = [count_lines(src) for src, _ in files]
     checkpoint = None if init_from is None else RunFolder(init_from).checkpoint()[0]
-    if checkpoint is not None:
-        refuse_misfit(checkpoint, config)
+    if checkpoint is not None and is_bert(checkpoint):
+        from attnkit.tasks.translation.bert_encoder import check_encoder_fits
+
+        check_encoder_fits(checkpoint, config)
     given = provided_vocabularies(config, checkpoint)
     every = [pair for sample in samples for pair in sample]
     vocabularies = given or _of_samples(config, every, provided_source_vocabulary(config, checkpoint))
@@ -103,11 +105,20 @@ class TranslationTask(Task[TranslationConfig, Prepared, TranslationModel]):
         return build_for_checkpoint(checkpoint, config.model, Vocabularies(*read_tokenizers(checkpoint)))
 
     def check_compatible(self, checkpoint: Checkpoint, config: TranslationConfig) -> None:
-        if not encoder_taken.refuse_misfit(checkpoint, config):
+        if not is_bert(checkpoint):
             check_weights_fit(checkpoint, config.model, Vocabularies(*read_tokenizers(checkpoint)))
+            return
+        from attnkit.tasks.translation.bert_encoder import check_encoder_fits
+
+        check_encoder_fits(checkpoint, config)
 
     def init_weights(self, config: TranslationConfig, model: TranslationModel, source: Checkpoint) -> None:
-        encoder_taken.take(config, cast(torch.nn.Module, model), source)
+        if not is_bert(source):
+            load_weights(model, source)
+            return
+        from attnkit.tasks.translation.bert_encoder import init_encoder
+
+        init_encoder(cast(torch.nn.Module, model), source)
 
     def model_card(self, config: TranslationConfig, name: str) -> ModelCardFields:
         return ModelCardFields(
