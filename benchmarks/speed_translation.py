@@ -125,7 +125,7 @@ def prepare_files(options: argparse.Namespace, work: Path, result: Message) -> N
     from safetensors.torch import save_file
 
     from attnkit.conversion.convert import export_ctranslate2
-    from attnkit.engine.searching import pad_sources
+    from attnkit.engine.seq2seq import pad_sources
     from attnkit.io import atomic
     from attnkit.tasks.translation.loading import load_run
     from attnkit.text.lines import read_lines

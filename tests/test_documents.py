@@ -151,7 +151,7 @@ def test_recipes_name_what_exists() -> None:
     for table, path in {
         "ALIGNMENTS": "models/attention/alignment",
         "SIZES": "models/config",
-        "MODELS": "models/build",
+        "MODELS": "models/translation",
         "COMMANDS": "cli/main",
     }.items():
         assert table in text

@@ -137,7 +137,7 @@ def test_torch_free_rooms_stay_free() -> None:
     free += ["engine.registry", "engine.resolve", "engine.run_config"]
     for room in ("io", "text", "metrics", "plotting", "kernels", "config", "cli"):
         free += [".".join(p.relative_to(SOURCES).with_suffix("").parts) for p in (SOURCES / room).rglob("*.py")]
-    with_torch = ("torch_loop", "torch_steps")
+    with_torch = ("torch_loop",)
     vectors = (SOURCES / "tasks" / "word2vec").glob("*.py")
     free += [f"tasks.word2vec.{path.stem}" for path in vectors if path.stem not in with_torch]
     free += [f"{room}.config" for room in ("data", "models", "training", "decoding")]
@@ -145,6 +145,37 @@ def test_torch_free_rooms_stay_free() -> None:
     modules = sorted({f"attnkit.{name}".removesuffix(".__init__") for name in free})
     code = f"import sys, importlib\nfor m in {modules!r}: importlib.import_module(m)\nassert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+TRAIN = """
+import sys
+from attnkit.cli.main import main
+try:
+    main()
+except SystemExit as end:
+    assert not end.code, end.code
+loaded = {name: module for name, module in sys.modules.items() if name.split(".")[0] == "attnkit"}
+print(*(name for name, module in loaded.items() if not hasattr(module, "__path__")))
+"""
+
+
+def test_training_a_translator_imports_little(tmp_path: Path) -> None:
+    """Less than a third of the modules, packages' own files aside: what a reader of the main job has to know."""
+    for side in ("src", "tgt"):
+        (tmp_path / f"train.{side}").write_text("".join(f"{i} {i % 7}\n" for i in range(200)))
+    sides = [f"--{side}={tmp_path / 'train'}.{side}" for side in ("src", "tgt")]
+    options = [
+        "-o",
+        str(tmp_path / "run"),
+        "--preset=tiny",
+        "--max-steps=2",
+        "--device=cpu",
+        "--set=decoding.max_length=5",
+    ]
+    argv = [sys.executable, "-c", TRAIN, "train", *sides, *options]
+    done = subprocess.run(argv, check=True, timeout=120, stdout=subprocess.PIPE, text=True)
+    loaded = done.stdout.splitlines()[-1].split()
+    assert "attnkit.training.loop" in loaded and len(loaded) <= 105, loaded
 
 
 RUNNERS = re.compile(

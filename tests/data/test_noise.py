@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from attnkit.data.config import NoiseConfig
-from attnkit.data.masking import Noise
+from attnkit.data.denoising import Noise
 
 BLANK = 3
 N_ROWS, LENGTH = 400, 50

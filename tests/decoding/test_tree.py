@@ -109,7 +109,6 @@ def test_without_a_tree_nothing_is_done_for_it(make_model, make_sources, pad, mo
     calls = []
     real = beam.topk_continuations
     monkeypatch.setattr(beam, "topk_continuations", lambda *given: calls.append(given) or real(*given))
-    monkeypatch.setattr("attnkit.decoding.beam.topk_continuations", lambda *given: pytest.fail("nobody asked"))
     model, batch = make_model(), Sources(*pad(make_sources(1, 3)))
     steps, step = [], model.step
     monkeypatch.setattr(model, "step", lambda *given: steps.append(given) or step(*given))

@@ -10,7 +10,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from attnkit.checkpoints import checkpoint
+from attnkit.checkpoints import checkpoint as manifest
 
 VALUES: tuple[Any, ...] = (
     *(None, True, False, -1, 0, 1, 3.5, 1 << 31, 1 << 63, 10**40, 1e308, float("nan"), float("-inf")),
@@ -107,16 +107,16 @@ def mutate_safetensors(raw: bytes, source: random.Random) -> bytes:
 def resign(checkpoint: Path) -> None:
     """Write a manifest that vouches for what lies in a checkpoint's folder now."""
     step = int(checkpoint.name.partition("-")[2] or 0)  # the old manifest may be damaged
-    contents = {path.name: path.read_bytes() for path in checkpoint.iterdir() if path.name != checkpoint.FILE_NAME}
-    (checkpoint / checkpoint.FILE_NAME).write_bytes(checkpoint.describe(step, contents).render())
+    contents = {path.name: path.read_bytes() for path in checkpoint.iterdir() if path.name != manifest.FILE_NAME}
+    (checkpoint / manifest.FILE_NAME).write_bytes(manifest.describe(step, contents).render())
 
 
 def vouch(checkpoint: Path, file: str, size: int) -> None:
     """Let the manifest say that a file has a size, whatever its content is."""
-    tree = json.loads((checkpoint / checkpoint.FILE_NAME).read_bytes())
+    tree = json.loads((checkpoint / manifest.FILE_NAME).read_bytes())
     del tree["sha256"]
     tree["files"][file]["size"] = size
-    (checkpoint / checkpoint.FILE_NAME).write_bytes(checkpoint.Manifest.model_validate(tree).render())
+    (checkpoint / manifest.FILE_NAME).write_bytes(manifest.Manifest.model_validate(tree).render())
 
 
 def mutate_folder(run: Path, source: random.Random, outside: Path) -> None:
@@ -126,9 +126,9 @@ def mutate_folder(run: Path, source: random.Random, outside: Path) -> None:
         kind = source.randrange(8)
         if kind < 3 and path.is_file() and not path.is_symlink():
             path.write_bytes(mutate_bytes(path.read_bytes(), source))
-            if "checkpoints" in path.parts and path.name != checkpoint.FILE_NAME and source.random() < 0.8:
+            if "checkpoints" in path.parts and path.name != manifest.FILE_NAME and source.random() < 0.8:
                 if not any(other.is_symlink() or not other.is_file() for other in path.parent.iterdir()):
-                    if (path.parent / checkpoint.FILE_NAME).exists():
+                    if (path.parent / manifest.FILE_NAME).exists():
                         resign(path.parent)
             continue
         goal = path.with_name(source.choice((*(other.name for other in path.parent.iterdir()), "other")))

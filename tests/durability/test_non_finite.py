@@ -20,7 +20,7 @@ from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.cli import console
 from attnkit.cli._progress import follow
 from attnkit.config import dump_yaml, load_yaml, validate
-from attnkit.engine import evaluation as likelihood
+from attnkit.engine import seq2seq as likelihood
 from attnkit.engine.averaging import average_run
 from attnkit.engine.gradient_session import GradientSession
 from attnkit.errors import RunError

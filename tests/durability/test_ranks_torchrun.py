@@ -54,7 +54,7 @@ FAILING = f"""
 import os, signal, sys
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.engine.gradient_session import GradientSession
-from attnkit.engine import evaluation as likelihood
+from attnkit.engine import seq2seq as likelihood
 attempt, rank = os.environ["TORCHELASTIC_RESTART_COUNT"], os.environ["RANK"]
 n_failures = int(sys.argv.pop(1))
 save, loss, keep = RunFolder.save, likelihood.linear_cross_entropy, GradientSession.log_and_save

@@ -28,7 +28,7 @@ def test_equals_the_loop(dynamic: bool, span: tuple[int, int]) -> None:
     for key in range(8):
         with np.errstate(over="ignore"):
             words, at, left, right, first, last = loop((ids, starts), (*span, key), (3, dynamic), keep)
-        found = windows.windows((ids, starts), (*span, key), (3, dynamic), keep)
+        found = windows.windows_in_numpy((ids, starts), (*span, key), (3, dynamic), keep)
         ours = dict(zip(("words", "at", "left", "right"), found[:4], strict=True))
         own = slice(found[4], found[5])
         assert last - first == found[5] - found[4]

@@ -22,7 +22,7 @@ def test_every_kind_of_configuration_has_its_model() -> None:
     assert list(kinds) == list(MODELS) == list(SIZES) == list(get_args(ModelKind))
     for kind, config in kinds.items():
         model: TranslationModel = build_model(config(d_model=8), 9, 9)
-        assert type(model) is MODELS[kind]
+        assert f"{type(model).__module__}:{type(model).__name__}" == f"attnkit.models.{MODELS[kind]}"
         assert model.head(model.hidden(torch.ones(2, 3).long(), None, torch.ones(2, 4).long())).shape == (2, 4, 9)
 
 

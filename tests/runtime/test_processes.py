@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from attnkit.runtime.processes import _unchanged
+from attnkit.runtime.signals import _unchanged
 
 SMAPS = """\
 10000-20000 r-xp 00000000 08:01 11 /lib/libfirst.so
@@ -40,7 +40,7 @@ def test_only_mappings_that_are_as_their_file_are_found() -> None:
 def test_a_compiler_that_was_given_back_compiles_again() -> None:
     code = (
         "import numba\n"
-        "from attnkit.runtime.processes import release_library\n"
+        "from attnkit.runtime.signals import release_library\n"
         "def resident():\n"
         "    lines = open('/proc/self/status').read().splitlines()\n"
         "    return int(next(line for line in lines if line.startswith('RssFile')).split()[1])\n"

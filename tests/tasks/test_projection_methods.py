@@ -46,7 +46,7 @@ def test_groups_stay_groups_and_the_picture_is_always_the_same(tmp_path: Path) -
 
 
 def test_what_needs_an_extra_says_which(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(project, "find_spec", lambda name: None)
+    monkeypatch.setattr("attnkit.tasks.word2vec.project.find_spec", lambda name: None)
     vectors = Vectors(["a", "b", "c"], np.eye(3, dtype=np.float32))
     vectors.save(tmp_path / "a.safetensors")
     with pytest.raises(UsageError, match="a projection needs scikit-learn") as found:

@@ -11,7 +11,7 @@ import pytest
 
 from attnkit.data.loader import Batching
 from attnkit.decoding.config import SearchConfig
-from attnkit.engine.searching import LocalSearch, SearchJob
+from attnkit.engine.seq2seq import LocalSearch, SearchJob
 from attnkit.tasks.translation.translator import Translation, Translator, load_translator
 
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from attnkit.data.loader import Batching
-from attnkit.engine.searching import LocalSearch
+from attnkit.engine.seq2seq import LocalSearch
 from attnkit.errors import RunError, UsageError
 from attnkit.protocols import UNK_ID
 from attnkit.tasks.translation.shortlist import FREQUENT, Shortlist, load_unknowns, source_words

@@ -260,7 +260,7 @@ def test_the_library_translates(trained: Path, translator: Translator) -> None:
 
 
 def test_lengths_beyond_learned_positions_are_refused(workshop: Any, trained: Path) -> None:
-    from attnkit.engine.searching import LocalSearch
+    from attnkit.engine.seq2seq import LocalSearch
 
     run = workshop.random_run(trained, "transformer", model__positions="learned", model__max_length=300)
     translator = Translator([run], LocalSearch([run.model], run.device))

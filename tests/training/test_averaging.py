@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from attnkit.training.averaging import MovingAverage, average
+from attnkit.training.parameter_store import MovingAverage, average
 
 
 def test_mean_is_summed_in_float64() -> None:

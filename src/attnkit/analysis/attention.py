@@ -16,7 +16,7 @@ from attnkit.decoding.config import SearchConfig
 from attnkit.decoding.search import Hypothesis, Sources, search
 from attnkit.engine.checkpoint_metadata import read_tree
 from attnkit.engine.loading import load_model
-from attnkit.engine.searching import LocalSearch, pad_sources
+from attnkit.engine.seq2seq import LocalSearch, pad_sources
 from attnkit.errors import DataError, RunError, UsageError
 from attnkit.models.attention.config import AlignmentName, DistributionName, per_head
 from attnkit.plotting.attention_maps import AttentionExample, AttentionMap, BeamNode

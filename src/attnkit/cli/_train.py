@@ -67,8 +67,7 @@ def begin(flags: Mapping[str, Any], given: Given) -> None:
     fail_fast_on_repeat(output)  # before torch is loaded
     from attnkit.engine.registry import task_spec
     from attnkit.engine.trainer import TrainRequest, train
-    from attnkit.runtime.processes import launched_rank
-    from attnkit.runtime.signals import StopRequests
+    from attnkit.runtime.signals import StopRequests, launched_rank
 
     rank = launched_rank()  # of several processes the first alone prints
     with StopRequests() as stop, console.quiet(bool(rank)), console.StatusLine() as line:

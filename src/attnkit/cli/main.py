@@ -20,7 +20,6 @@ import typer.core
 import typer.main
 
 from attnkit.cli import console
-from attnkit.cli.word2vec.table import WORD2VEC
 from attnkit.errors import AttnkitError, SystemFailure, UsageError, system_failure
 from attnkit.runtime.signals import INTERRUPTED, TERMINATED, Signals
 
@@ -59,6 +58,20 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "word2vec": ("word2vec", "Train word vectors, ask them, convert and draw them."),
 }
 """Command -> (module in attnkit.cli that holds ``command``, the line shown in the list)."""
+WORD2VEC: dict[str, tuple[str, str]] = {
+    "train": ("word2vec.train", "Train vectors: skip-gram, CBOW, GloVe, subwords."),
+    "similar": ("word2vec.similar", "Nearest neighbours of words."),
+    "analogy": ("word2vec.analogy", "What is to king as woman is to man."),
+    "odd-one": ("word2vec.odd_one", "The word that does not fit."),
+    "distance": ("word2vec.distance", "Cosine and distance of two words."),
+    "evaluate": ("word2vec.evaluate", "Score on word-similarity and analogy files."),
+    "cluster": ("word2vec.cluster", "Sort the words into classes (k-means)."),
+    "phrases": ("word2vec.phrases", "Join words that belong together: new_york."),
+    "convert": ("word2vec.convert", "Write vectors in another format."),
+    "project": ("word2vec.project", "Draw the vectors on a page with search."),
+    "one-hot": ("word2vec.one_hot", "What one-hot vectors cannot say."),
+    "compare-context": ("word2vec.compare_context", "One word in two sentences."),
+}
 TRAINING = [["train"], ["pretrain-mlm"], ["pretrain-clm"], ["finetune"]]
 """Commands that several processes may run as one."""
 GROUPS = {"word2vec": WORD2VEC}

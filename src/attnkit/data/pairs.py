@@ -1,4 +1,4 @@
-"""Pairs of encoded lines and their padded batches; lines with their own noisy copies."""
+"""Pairs of encoded lines, source and target, and their padded batches."""
 
 from __future__ import annotations
 
@@ -18,13 +18,12 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
 from attnkit.data.batch_plan import draw
-from attnkit.data.config import DataConfig, NoiseConfig
+from attnkit.data.config import DataConfig
 from attnkit.data.loader import Sampler
-from attnkit.data.masking import Noise
 from attnkit.data.store import FORMAT, Store, StoreWriter, read_index, store_writer
 from attnkit.errors import RunError
 from attnkit.io import atomic
-from attnkit.protocols import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from attnkit.protocols import BOS_ID, EOS_ID, PAD_ID
 
 Rows = Sequence[Sequence[int]]
 Ragged = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
@@ -217,42 +216,3 @@ def _add(
 
 def _unlike(path: Path) -> RunError:
     return RunError("the encoded text is damaged: pairs.json does not fit the two stores", where=str(path))
-
-
-class LineDataset:
-    """Rows of a store as an auto-encoder sees them; satisfies ``loader.Dataset``."""
-
-    def __init__(self, store: Store, noise: NoiseConfig) -> None:
-        self.store = store
-        self.noise = noise
-
-    def __len__(self) -> int:
-        return len(self.store)
-
-    @property
-    def fingerprint(self) -> str:
-        """Changes with any id and any border between lines."""
-        return self.store.fingerprint
-
-    @functools.cached_property
-    def lengths(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-        """(n,) twice the length of each line with its end symbol; noise may leave less of what goes in."""
-        lengths = self.store.lengths
-        lengths += 1
-        return lengths, lengths
-
-    def batch(self, indices: npt.NDArray[np.int64], seed: int, epoch: int) -> PairBatch:
-        """Return the lines at ``indices`` as targets, with the noise of this epoch as sources."""
-        clean = self.store.gather(indices)
-        if not self.noise.any:
-            return make_batch(clean, clean)
-        return make_batch(Noise(self.noise, seed, epoch).corrupt_tokens(*clean, indices, UNK_ID), clean)
-
-    def clean(self, indices: npt.NDArray[np.int64]) -> PairBatch:
-        """Return the lines at ``indices`` as targets and as sources without noise."""
-        rows = self.store.gather(indices)
-        return make_batch(rows, rows)
-
-    def counts(self, indices: npt.NDArray[np.int64], seed: int = 0, epoch: int = 0) -> Mapping[str, int]:
-        """Return how many tokens these lines have, their ends included."""
-        return {"nll": int(self.lengths[1][indices].sum())}

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from attnkit.data.arrays import MAX_COLUMNS, Vectors
 from attnkit.data.config import NoiseConfig
-from attnkit.data.masking import Noise
+from attnkit.data.denoising import Noise
 from attnkit.data.store import FORMAT, read_index
 from attnkit.errors import RunError
 from attnkit.io import atomic

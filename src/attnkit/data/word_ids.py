@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from attnkit.errors import DataError
 from attnkit.kernels.words import LINE_END, TOO_LONG, NoTextError, Numberer, Numbers, fastest
 from attnkit.protocols import UNK_ID
-from attnkit.runtime.processes import release_library
+from attnkit.runtime.signals import release_library
 from attnkit.text.hf_pipelines import CONTINUED
 from attnkit.text.lines import LineCounts, guess, is_utf16, opened
 from attnkit.text.long_lines import LineChunk, read_chunks

@@ -17,7 +17,7 @@ from attnkit.engine.run_state import scheduled_steps
 from attnkit.engine.task import task_of
 from attnkit.engine.weights import to_bytes
 from attnkit.errors import RunError, UsageError
-from attnkit.training.averaging import average
+from attnkit.training.parameter_store import average
 
 
 @dataclass(frozen=True)

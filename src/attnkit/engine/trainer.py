@@ -21,7 +21,7 @@ from attnkit.engine.session import (
 )
 from attnkit.engine.task import task_of
 from attnkit.errors import UsageError
-from attnkit.runtime.processes import release_free_memory
+from attnkit.runtime.signals import release_free_memory
 
 __all__ = ["Event", "StatusEvent", "TrainRequest", "TrainingFinished", "TrainingStarted", "Validated", "train"]
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from importlib import import_module
 from typing import Any, Protocol, cast
 
 from torch import Tensor, nn
 
 from attnkit.models.config import ModelConfig
-from attnkit.models.rnn import RnnTranslator
-from attnkit.models.transformer import Transformer
 from attnkit.protocols import Decodable
 
 
@@ -57,11 +56,13 @@ class TranslationModel(Decodable, Protocol):
         ...
 
 
-MODELS: dict[str, Callable[[Any, int, int], nn.Module]] = {"transformer": Transformer, "rnn": RnnTranslator}
-"""Kind -> model, made from its configuration and the sizes of the source and the target vocabulary."""
+MODELS = {"transformer": "transformer:Transformer", "rnn": "rnn:RnnTranslator"}
+"""Kind -> module and class of the model, built from its configuration and the sizes of both vocabularies."""
 
 
 def build_model(config: ModelConfig, src_vocab_size: int, tgt_vocab_size: int) -> TranslationModel:
     """Return a freshly initialised model; ValueError where sizes and configuration do not fit."""
+    module, name = MODELS[config.kind].split(":")
+    model_class = getattr(import_module(f"attnkit.models.{module}"), name)
     # Each class steps over its own kind of state, which a protocol cannot say.
-    return cast(TranslationModel, MODELS[config.kind](config, src_vocab_size, tgt_vocab_size))
+    return cast(TranslationModel, model_class(config, src_vocab_size, tgt_vocab_size))

@@ -7,7 +7,7 @@ import os
 import torch
 
 from attnkit.errors import UsageError
-from attnkit.runtime.processes import launched_rank, usable_cpus
+from attnkit.runtime.signals import launched_rank, usable_cpus
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 

@@ -11,9 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim.adamw import adamw
 
-from attnkit.training.averaging import MovingAverage
 from attnkit.training.config import OptimizationConfig
-from attnkit.training.parameter_store import Tensors, buffers_of
+from attnkit.training.parameter_store import MovingAverage, Tensors, buffers_of
 
 _ALIGNMENT = 64  # elements: every parameter starts on a cache line, also in bfloat16
 _NORM_BLOCK = 4096

@@ -18,10 +18,9 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-from attnkit.training.averaging import decay_at
 from attnkit.training.config import OptimizationConfig
 from attnkit.training.flat_optimizer import Precision
-from attnkit.training.parameter_store import Tensors, buffers_of
+from attnkit.training.parameter_store import Tensors, buffers_of, decay_at
 
 ENTRIES = ("hidden", "hidden_at")
 """Methods, beside ``forward``, by which a step enters a model; whatever else of it is called is called after them."""

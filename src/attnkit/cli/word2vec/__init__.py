@@ -1,4 +1,4 @@
-"""``attnkit word2vec``: its commands are files of this folder, listed in ``table.py``."""
+"""``attnkit word2vec``: its commands are the files of this folder."""
 
 from __future__ import annotations
 

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 
 from attnkit.data.config import NoiseConfig
+from attnkit.data.denoising import LineDataset
 from attnkit.data.loader import Batching, make_batches
-from attnkit.data.pairs import LineDataset
 from attnkit.data.prepared_dir import (
     StatusEvent,
     count_reason,
@@ -26,8 +26,15 @@ from attnkit.data.prepared_dir import (
 )
 from attnkit.data.store import Store, store_writer
 from attnkit.decoding.config import SearchConfig
-from attnkit.engine.evaluation import greedy_ids, sample_indices, seq2seq_loss
-from attnkit.engine.searching import LineSegment, LocalSearch, exclude_padding_ids, pad_sources
+from attnkit.engine.seq2seq import (
+    LineSegment,
+    LocalSearch,
+    exclude_padding_ids,
+    greedy_ids,
+    pad_sources,
+    sample_indices,
+    seq2seq_loss,
+)
 from attnkit.engine.session import Sample
 from attnkit.engine.task import EvaluationCancelled, Stop, until_stopped
 from attnkit.errors import DataError

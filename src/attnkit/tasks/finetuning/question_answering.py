@@ -17,8 +17,8 @@ from attnkit.data.loader import Batching, Dataset, make_batches
 from attnkit.data.prepared_dir import StatusEvent, WarningEvent, is_prepared
 from attnkit.data.question_answering import StridedContextDataset, WindowBatch
 from attnkit.engine.dry_run import estimate
-from attnkit.engine.evaluation import sample_indices
 from attnkit.engine.model_card import ModelCardFields
+from attnkit.engine.seq2seq import sample_indices
 from attnkit.engine.session import PrepareEvent, Sample
 from attnkit.engine.task import (
     Evaluation,

@@ -19,8 +19,8 @@ from attnkit.data.prepared_dir import is_prepared
 from attnkit.data.text_classification import TextBatch
 from attnkit.engine.checkpoint_metadata import read_labels
 from attnkit.engine.dry_run import SAMPLE, estimate
-from attnkit.engine.evaluation import sample_indices
 from attnkit.engine.model_card import ModelCardFields
+from attnkit.engine.seq2seq import sample_indices
 from attnkit.engine.session import PrepareEvent, Sample
 from attnkit.engine.task import (
     Evaluation,

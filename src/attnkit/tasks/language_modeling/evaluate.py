@@ -17,7 +17,7 @@ from torch import Tensor
 
 from attnkit.data.language_modeling import LanguageModelBatch
 from attnkit.data.loader import Batching, make_batches
-from attnkit.engine.evaluation import sample_indices
+from attnkit.engine.seq2seq import sample_indices
 from attnkit.engine.session import Sample
 from attnkit.engine.task import EvaluationCancelled, Stop, until_stopped
 from attnkit.models.bert import Bert

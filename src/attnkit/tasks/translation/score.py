@@ -10,7 +10,7 @@ from itertools import islice
 import torch
 
 from attnkit.data.loader import Batching, make_batches
-from attnkit.engine.searching import pad_sources
+from attnkit.engine.seq2seq import pad_sources
 from attnkit.errors import DataError
 from attnkit.protocols import BOS_ID, EOS_ID, PAD_ID
 from attnkit.tasks.translation.loading import LoadedRun

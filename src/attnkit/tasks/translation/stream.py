@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from attnkit.data.loader import Batching
-from attnkit.engine.searching import SearchJob
+from attnkit.engine.seq2seq import SearchJob
 from attnkit.errors import DataError, RunError, UsageError
 from attnkit.runtime.devices import set_threads
 from attnkit.tasks.translation.shortlist import Shortlist, load_unknowns

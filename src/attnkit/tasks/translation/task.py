@@ -12,9 +12,8 @@ import torch
 from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.data.loader import Dataset, Sampler
-from attnkit.engine.dry_run import SAMPLE, estimate
-from attnkit.engine.evaluation import seq2seq_loss
 from attnkit.engine.model_card import ModelCardFields
+from attnkit.engine.seq2seq import seq2seq_loss
 from attnkit.engine.session import PrepareEvent
 from attnkit.engine.task import Evaluation, LossFunction, RunEstimate, Stop, Task, VocabularySource
 from attnkit.engine.trainer import Event, TrainingFinished, TrainingStarted, TrainRequest, Validated, train
@@ -42,6 +41,8 @@ def plan(config: TranslationConfig, init_from: Path | None = None) -> RunEstimat
 
     Vocabularies that are given are read, others made of the samples: where these are all the text, they are the run's.
     """
+    from attnkit.engine.dry_run import SAMPLE, estimate
+
     files = list(zip(map(Path, config.data.src), map(Path, config.data.tgt), strict=True))
     samples = [list(islice(read_parallel(src, tgt), SAMPLE)) for src, tgt in files]  # which refuses what is no text
     counts = [count_lines(src) for src, _ in files]

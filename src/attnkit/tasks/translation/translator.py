@@ -12,7 +12,7 @@ from attnkit.config import validate
 from attnkit.data.loader import Batching, make_batches
 from attnkit.decoding.config import SearchConfig
 from attnkit.decoding.search import Hypothesis
-from attnkit.engine.searching import (
+from attnkit.engine.seq2seq import (
     LineSegment,
     LocalSearch,
     ProcessPoolSearch,

@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field, model_validator
 
 from attnkit.config import Layer
 from attnkit.data.config import WordsConfig
-from attnkit.runtime.processes import usable_cpus
+from attnkit.runtime.signals import usable_cpus
 from attnkit.training.config import CheckpointConfig, LimitsConfig
 
 Method = Literal["skip-gram", "cbow", "glove"]

@@ -16,8 +16,6 @@ from attnkit.engine.checkpoint_metadata import TEXT_FILES, read_bounded
 from attnkit.errors import RunError
 from attnkit.io.atomic import Data
 from attnkit.io.safe_read import parse_json
-from attnkit.kernels.huffman import huffman
-from attnkit.kernels.sampling import alias_table, keep_thresholds
 from attnkit.kernels.word2vec import LANES, LookupTables, rows
 from attnkit.tasks.word2vec.config import Word2VecConfig
 from attnkit.text.word_vocabulary import FILE as WORDS
@@ -35,7 +33,11 @@ def threads(config: Word2VecConfig) -> str:
 
 
 def tables(config: Word2VecConfig, encoded: Encoded) -> LookupTables:
-    """Return what loops look up by word."""
+    """Return the tables that training loops look up by word."""
+    # Here, since vectors are loaded and queried without numba.
+    from attnkit.kernels.huffman import huffman
+    from attnkit.kernels.sampling import alias_table, keep_thresholds
+
     counts = encoded.words.counts
     found = LookupTables(keep_thresholds(counts, config.sample))
     if config.loss == "negative":

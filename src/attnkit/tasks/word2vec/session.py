@@ -24,7 +24,7 @@ from attnkit.engine.session import (
 from attnkit.engine.vocabularies import open_tokenizer
 from attnkit.errors import RunError
 from attnkit.io import atomic
-from attnkit.runtime.processes import release_free_memory, release_library
+from attnkit.runtime.signals import release_free_memory, release_library
 from attnkit.tasks.word2vec import matrices as mats
 from attnkit.tasks.word2vec.config import Counters, Word2VecConfig
 from attnkit.tasks.word2vec.initial import init_matrices

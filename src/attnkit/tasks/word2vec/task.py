@@ -17,7 +17,7 @@ from attnkit.engine.task import RunEstimate, Task
 from attnkit.engine.vocabularies import open_tokenizer
 from attnkit.errors import UsageError
 from attnkit.protocols import UNK_ID
-from attnkit.runtime.processes import usable_cpus
+from attnkit.runtime.signals import usable_cpus
 from attnkit.tasks.word2vec import matrices as mats
 from attnkit.tasks.word2vec.config import Word2VecConfig
 from attnkit.tasks.word2vec.initial import check_init_vectors
