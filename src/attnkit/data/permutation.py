@@ -1,6 +1,6 @@
-"""Shuffling without tables: keyed bijections of the 32-bit numbers, and arrays handled part by part.
+"""Shuffle without tables, by keyed bijections of the 32-bit integers.
 
-Written out here, so that an order depends on its key alone: not on numpy's version, the machine or any earlier call.
+The bijections are written out here. An order depends on its key alone: not on NumPy's version, the machine or a call.
 """
 
 from __future__ import annotations
@@ -13,16 +13,13 @@ import numpy.typing as npt
 
 Words = npt.NDArray[np.uint32]
 
-_PART = 1 << 16  # elements handled at once: all temporaries stay below some 5 MB
+_PART = 1 << 16  # elements per part: all temporaries stay below some 5 MB
 _MULTIPLIERS = (0x7FEB352D, 0x846CA68B)  # "lowbias32", Wellons 2018, "Prospecting for hash functions"
 _INVERSES = tuple(pow(multiplier, -1, 1 << 32) for multiplier in _MULTIPLIERS)
 
 
 class FeistelPermutation:
-    """A pseudo-random bijection of the 32-bit numbers, chosen by a key; sorting by it shuffles, its inverse undoes it.
-
-    Needs no table, which is what keeps a plan's memory below that of a stored permutation.
-    """
+    """Pseudo-random bijection of the 32-bit integers, chosen by a key; sorting by its images shuffles."""
 
     def __init__(self, purpose: str, *key: int) -> None:
         digest = hashlib.sha256(":".join([purpose, *map(str, key)]).encode()).digest()
@@ -57,43 +54,42 @@ class FeistelPermutation:
 
 
 def parts(n: int) -> Iterator[slice]:
-    """Yield slices that cover ``n`` elements, so that no temporary grows with ``n``."""
+    """Yield slices that cover ``n`` elements: handled one by one, they bound every temporary."""
     for start in range(0, n, _PART):
         yield slice(start, min(start + _PART, n))
 
 
 def span(part: slice) -> Words:
-    """Return the numbers that a slice covers."""
+    """Return the integers of a slice."""
     return np.arange(part.start, part.stop, dtype=np.uint32)
 
 
-def random_uint32(keys: npt.NDArray[np.uint64]) -> Words:
-    """Return the low 32 bits of ``keys`` in their own memory, giving back the other half of it."""
-    n = len(keys)
-    words = keys.view(np.uint32)
+def shuffled(n: int, permutation: FeistelPermutation) -> Words:
+    """Return the integers below ``n`` in an order that ``permutation`` chooses, in 4 bytes per integer."""
+    images = _images(n, permutation)
+    images.sort()
+    return _invert_in_place(images, permutation)
+
+
+def subset(n: int, size: int, permutation: FeistelPermutation) -> Words:
+    """Return ``size`` of the integers below ``n``, ascending; every choice is equally likely."""
+    images = _images(n, permutation)
+    if size:
+        images.partition(size - 1)
+    chosen = _invert_in_place(images[:size], permutation)
+    chosen.sort()
+    return chosen
+
+
+def _images(n: int, permutation: FeistelPermutation) -> Words:
+    images = np.empty(n, np.uint32)
     for part in parts(n):
-        words[part] = (keys[part] & np.uint64((1 << 32) - 1)).astype(np.uint32)
-    del words
-    # No view is left, but under a tracer or debugger numpy counts references of theirs.
-    keys.resize((n + 1) // 2, refcheck=False)
-    return keys.view(np.uint32)[:n]
+        images[part] = permutation.apply(span(part))
+    return images
 
 
-def shuffled(n: int, scramble: FeistelPermutation) -> Words:
-    """Return the numbers below ``n`` in an order that ``scramble`` chooses."""
-    keys = np.empty(n, np.uint64)
-    for part in parts(n):
-        numbers = span(part)
-        keys[part] = scramble.apply(numbers).astype(np.uint64) << np.uint64(32) | numbers
-    keys.sort()
-    return random_uint32(keys)
-
-
-def subset(n: int, size: int, scramble: FeistelPermutation) -> Words:
-    """Return ``size`` of the numbers below ``n`` in rising order, every choice being equally likely."""
-    if not size:
-        return np.empty(0, np.uint32)
-    images = np.concatenate([scramble.apply(span(part)) for part in parts(n)])
-    images.partition(size - 1)
-    chosen = [span(part)[scramble.apply(span(part)) <= images[size - 1]] for part in parts(n)]
-    return np.concatenate(chosen)
+def _invert_in_place(images: Words, permutation: FeistelPermutation) -> Words:
+    # All images differ, so sorting and inverting them is an argsort without indices beside the keys.
+    for part in parts(len(images)):
+        images[part] = permutation.invert(images[part])
+    return images
