@@ -7,8 +7,9 @@ from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Option
 
+from attnkit.cli.options import Source, Summary, Target, TargetVocab
 from attnkit.tasks.word_alignment.symmetrize import Method
 
 if TYPE_CHECKING:
@@ -16,39 +17,36 @@ if TYPE_CHECKING:
 
 
 def command(
-    src: Annotated[Path, typer.Argument(help="Source text; plain, .gz, .xz or .bz2.", metavar="SRC")],
-    tgt: Annotated[Path, typer.Argument(help="Target text, line by line.", metavar="TGT")],
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Where to write the dictionary, as tab-separated text.")
-    ] = None,
+    src: Source,
+    tgt: Target,
+    output: Annotated[Path | None, Option("-o", "--output", help="Write the lexicon, as tab-separated text.")] = None,
     method: Annotated[
-        Method, typer.Option(help="Links of one direction, or how those of both become one.")
+        Method, Option(help="Direction of the links, or how both directions are symmetrized.")
     ] = "grow-diag-final-and",
     run: Annotated[
-        Path | None, typer.Option("--run", help="Align the tokens of a run's vocabularies.", metavar="RUN")
+        Path | None,
+        Option("--run", help="Align the tokens of a run's vocabularies instead of words.", metavar="RUN"),
     ] = None,
     vocab: Annotated[
-        Path | None, typer.Option(help="Align the tokens of a vocabulary, not words.", metavar="FILE")
+        Path | None, Option(help="Align the tokens of a vocabulary instead of words.", metavar="FILE")
     ] = None,
-    tgt_vocab: Annotated[
-        Path | None, typer.Option(help="Vocabulary of the target, if it has its own.", metavar="FILE")
-    ] = None,
-    iterations: Annotated[int, typer.Option(min=1, max=1000, help="Of expectation and maximisation.")] = 5,
+    tgt_vocab: TargetVocab = None,
+    iterations: Annotated[int, Option(min=1, max=1000, help="EM iterations.")] = 5,
     null_prob: Annotated[
-        float | None, typer.Option(help="Probability that a word comes from none. [default: as from any other]")
+        float | None, Option(help="Probability of the NULL word. [default: that of any other word]")
     ] = None,
     min_prob: Annotated[
-        float, typer.Option(min=0, max=1, help="Less likely translations are not in the dictionary.")
+        float, Option(min=0, max=1, help="Minimum translation probability of lexicon entries.")
     ] = 0.001,
-    best: Annotated[int, typer.Option(min=1, help="Most translations of a word in the dictionary.")] = 50,
+    best: Annotated[int, Option(min=1, help="Maximum number of translations per word of the lexicon.")] = 50,
     max_length: Annotated[
-        int, typer.Option(min=1, max=4096, help="Longer lines, counted in words, are not aligned.")
+        int, Option(min=1, max=4096, help="Maximum line length in words; longer pairs are not aligned.")
     ] = 256,
     max_pairs: Annotated[
-        int, typer.Option(min=1, max=1 << 31, help="Most pairs of words that are kept; some 100 bytes each.")
+        int, Option(min=1, max=1 << 31, help="Maximum number of word pairs in memory, about 100 bytes each.")
     ] = 33_554_432,
-    summary: Annotated[bool, typer.Option("--summary", help="Only the totals.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="One JSON object a pair, and one for the totals.")] = False,
+    summary: Summary = False,
+    json: Annotated[bool, Option("--json", help="One JSON object per pair, and one for the totals.")] = False,
 ) -> None:
     """Print which words of two files belong together: links as 0-0 1-2, a line for each pair of lines.
 

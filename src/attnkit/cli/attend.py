@@ -6,42 +6,50 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
-import typer
+from typer import Argument, Option
 
 from attnkit.cli._attend import OPTIONS, alignment_names, mode_of, refuse, refuse_foreign, render, walk
+from attnkit.cli.options import CheckpointName, Device, Pdf, Png, Svg
 from attnkit.models.attention.config import DistributionName
 
 
 def command(
-    run: Annotated[
-        Path | None, typer.Argument(help="Run of a translation model or a classifier.", metavar="RUN")
-    ] = None,
+    run: Annotated[Path | None, Argument(help="Run of a translation model or a classifier.", metavar="RUN")] = None,
     text: Annotated[
-        list[str] | None, typer.Argument(help="Source text, a line each; - reads lines.", metavar="TEXT")
+        list[str] | None,
+        Argument(help="Source text, one argument per line; - reads standard input.", metavar="TEXT"),
     ] = None,
     target: Annotated[
-        list[str] | None, typer.Option(help="Its translation, once a line; else the model's own.", metavar="TEXT")
+        list[str] | None, Option(help="Target text, once per line. [default: translate]", metavar="TEXT")
     ] = None,
-    html: Annotated[Path | None, typer.Option(help="Write a page with every weight.", metavar="FILE")] = None,
-    svg: Annotated[Path | None, typer.Option(help="Picture of one line (needs attnkit[plot]).", metavar="FILE")] = None,
-    png: Annotated[Path | None, typer.Option(help="The same picture as PNG.", metavar="FILE")] = None,
-    pdf: Annotated[Path | None, typer.Option(help="The same picture as PDF.", metavar="FILE")] = None,
-    json: Annotated[bool, typer.Option("--json", help="One JSON object a line, with every weight.")] = False,
+    html: Annotated[Path | None, Option(help="Write a page with all attention weights.", metavar="FILE")] = None,
+    svg: Svg = None,
+    png: Png = None,
+    pdf: Pdf = None,
+    json: Annotated[bool, Option("--json", help="One JSON object per line, with all weights.")] = False,
     kind: Annotated[
-        str | None, typer.Option(help="cross, encoder, decoder; a classifier's: word, sentence. [default: the first]")
+        str | None,
+        Option(help="Attention: cross, encoder or decoder; classifiers: word or sentence. [default: the first]"),
     ] = None,
-    layer: Annotated[str | None, typer.Option(help="A number, mean, max or all. [default: the last]")] = None,
-    head: Annotated[str | None, typer.Option(help="A number, mean, max or all. [default: mean]")] = None,
-    beam_size: Annotated[int | None, typer.Option(min=1, help="Of translating. [default: the run's]")] = None,
-    compare: Annotated[bool, typer.Option("--compare", help="All alignment functions on this model's states.")] = False,
-    example: Annotated[Literal["cat"] | None, typer.Option(help="Walk through the lecture notes' example.")] = None,
+    layer: Annotated[str | None, Option(help="Layer: a number, mean, max or all. [default: the last]")] = None,
+    head: Annotated[str | None, Option(help="Head: a number, mean, max or all. [default: mean]")] = None,
+    beam_size: Annotated[int | None, Option(min=1, help="Beam size. [default: the run's]")] = None,
+    compare: Annotated[
+        bool, Option("--compare", help="Compare all alignment functions on this model's states.")
+    ] = False,
+    example: Annotated[Literal["cat"] | None, Option(help="Compute the lecture notes' example step by step.")] = None,
     alignment: Annotated[
-        list[str] | None, typer.Option(help="Of --example (scaled_dot), or a choice for --compare.", metavar="NAME")
+        list[str] | None,
+        Option(help="Alignment function of --example (scaled_dot) or --compare; repeatable.", metavar="NAME"),
     ] = None,
-    distribution: Annotated[DistributionName | None, typer.Option(help="Of --example and --compare.")] = None,
-    seed: Annotated[int | None, typer.Option(min=0, max=2**31, help="Of parameters that are drawn [1].")] = None,
-    checkpoint: Annotated[str | None, typer.Option(help="best, last, averaged or step-N.")] = None,
-    device: Annotated[Literal["auto", "cpu", "cuda", "mps"], typer.Option(help="Where to compute.")] = "auto",
+    distribution: Annotated[
+        DistributionName | None, Option(help="Distribution function of --example and --compare.")
+    ] = None,
+    seed: Annotated[
+        int | None, Option(min=0, max=2**31, help="Random seed of --example and --compare. [default: 1]")
+    ] = None,
+    checkpoint: CheckpointName = None,
+    device: Device = "auto",
 ) -> None:
     """Show which words a model looks at: in the terminal, as a page, as a picture, as JSON.
 

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from json import dumps
-from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Option
+
+from attnkit.cli.options import Json, RunPath
 
 
 def command(
-    run: Annotated[Path, typer.Argument(help="Run folder.", metavar="RUN")],
-    n: Annotated[
-        int | None, typer.Option("-n", "--last", min=2, help="The newest N checkpoints. [default: all]")
-    ] = None,
-    checkpoint: Annotated[list[str] | None, typer.Option(help="A checkpoint by name, as step-400; repeatable.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="Report as JSON.")] = False,
+    run: RunPath,
+    n: Annotated[int | None, Option("-n", "--last", min=2, help="Number of newest checkpoints. [default: all]")] = None,
+    checkpoint: Annotated[list[str] | None, Option(help="Checkpoint by name, e.g. step-400; repeatable.")] = None,
+    json: Json = False,
 ) -> None:
     """Average the weights of a run's checkpoints; translate then takes the average.
 

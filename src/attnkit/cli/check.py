@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+from typer import Option
 
 from attnkit.cli import console
+from attnkit.cli.options import Json, Source, Target, TargetVocab
 from attnkit.config import validate
 from attnkit.errors import DataError, UsageError
 from attnkit.text.config import CheckConfig
@@ -21,39 +23,41 @@ DEFAULT = CheckConfig()
 
 
 def command(
-    src: Annotated[Path, typer.Argument(metavar="SRC", help="Source text, one sentence a line.")],
-    tgt: Annotated[Path, typer.Argument(metavar="TGT", help="Target text; line n translates line n.")],
+    src: Source,
+    tgt: Target,
     train_src: Annotated[
-        Path | None, typer.Option(help="Find lines that this training source holds too.", metavar="FILE")
+        Path | None, Option(help="Training source: find lines that occur in it.", metavar="FILE")
     ] = None,
-    train_tgt: Annotated[Path | None, typer.Option(help="Its target, to find whole pairs.", metavar="FILE")] = None,
+    train_tgt: Annotated[
+        Path | None, Option(help="Training target: find whole pairs that occur in both.", metavar="FILE")
+    ] = None,
     vocab: Annotated[
-        Path | None, typer.Option(help="Vocabulary, to count tokens and unknown ones.", metavar="FILE")
+        Path | None, Option(help="Vocabulary, to count tokens and unknown tokens.", metavar="FILE")
     ] = None,
-    tgt_vocab: Annotated[
-        Path | None, typer.Option(help="Vocabulary of the target, if it has its own.", metavar="FILE")
-    ] = None,
+    tgt_vocab: TargetVocab = None,
     max_length: Annotated[
-        int | None, typer.Option(help=f"Tokens; with --vocab.  [default: {DEFAULT.max_length}]")
+        int | None, Option(help=f"Maximum length in tokens, with --vocab.  [default: {DEFAULT.max_length}]")
     ] = None,
     max_characters: Annotated[
-        int | None, typer.Option(help=f"Characters; without --vocab.  [default: {DEFAULT.max_characters}]")
+        int | None,
+        Option(help=f"Maximum length in characters, without --vocab.  [default: {DEFAULT.max_characters}]"),
     ] = None,
     max_ratio: Annotated[
-        float, typer.Option(help="Times that a ratio of lengths may differ from the usual one.")
+        float, Option(help="Maximum deviation of a pair's length ratio from the usual one, as a factor.")
     ] = DEFAULT.max_ratio or 0.0,
     export_to: Annotated[
         Literal["ctranslate2", "huggingface"] | None,
-        typer.Option(help="Also say if a run on these files could be exported there, before it is trained."),
+        Option(help="Also check whether a run on these files could be exported."),
     ] = None,
     settings: Annotated[
-        Path | None, typer.Option("--config", help="With --export-to: the configuration to train.", metavar="FILE")
+        Path | None, Option("--config", help="Configuration to check --export-to with.", metavar="FILE")
     ] = None,
     sets: Annotated[
-        list[str] | None, typer.Option("--set", help="With --export-to: any key of it.", metavar="KEY=VALUE")
+        list[str] | None,
+        Option("--set", help="Configuration key for --export-to, e.g. model.norm=post.", metavar="KEY=VALUE"),
     ] = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Exit with 3 if anything at all is found.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Report as JSON.")] = False,
+    strict: Annotated[bool, Option("--strict", help="Exit with 3 on any finding.")] = False,
+    json: Json = False,
 ) -> None:
     """Find what is wrong with two line-aligned files: exit 0 if they can be trained on, 3 if not.
 

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from json import dumps
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
-import typer
+from typer import Argument, Option
+
+from attnkit.cli.options import CheckpointName, Device, Json, Threads
 
 
 def command(
-    bert: Annotated[Path, typer.Argument(help="Masked language model.", metavar="BERT")],
-    gpt: Annotated[Path, typer.Argument(help="Language model.", metavar="GPT")],
-    text: Annotated[str, typer.Argument(help="Sentence to compare on.", metavar="TEXT")],
-    top: Annotated[int, typer.Option(min=1, max=1000, help="Predictions per position; as many are shown as fit.")] = 3,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    checkpoint: Annotated[
-        str | None, typer.Option(help="Checkpoint: best, last, averaged or step-N. [default: best]")
-    ] = None,
-    device: Annotated[Literal["auto", "cpu", "cuda", "mps"], typer.Option(help="Device.")] = "auto",
-    threads: Annotated[int | None, typer.Option(min=1, max=1024, help="CPU threads per operation.")] = None,
+    bert: Annotated[Path, Argument(help="Masked language model.", metavar="BERT")],
+    gpt: Annotated[Path, Argument(help="Language model.", metavar="GPT")],
+    text: Annotated[str, Argument(help="Sentence to compare on.", metavar="TEXT")],
+    top: Annotated[int, Option(min=1, max=1000, help="Predictions per position; as many are shown as fit.")] = 3,
+    json: Json = False,
+    checkpoint: CheckpointName = None,
+    device: Device = "auto",
+    threads: Threads = None,
 ) -> None:
     """Compare the predictions of BERT and GPT at each position of a sentence.
 

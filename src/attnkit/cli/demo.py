@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Option
 
 if TYPE_CHECKING:
     from attnkit.demo import Shown
 
 
 def command(
-    output: Annotated[Path, typer.Option("-o", "--output", help="Folder for corpus and run.")] = Path("demo-run"),
-    seed: Annotated[int, typer.Option(min=0, help="Of corpus and training.")] = 1,
+    output: Annotated[Path, Option("-o", "--output", help="Folder of the corpus and the run.")] = Path("demo-run"),
+    seed: Annotated[int, Option(min=0, help="Random seed of corpus and training.")] = 1,
 ) -> None:
     """Train a small English-French model on a corpus made here, and translate with it.
 

@@ -6,36 +6,34 @@ from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import typer
+from typer import Argument, Option
+
+from attnkit.cli.options import CheckpointName, Device, EncoderLayer, Strict, Threads
 
 if TYPE_CHECKING:
     from attnkit.analysis.embed import Request, Totals
 
 
 def command(
-    run: Annotated[Path, typer.Argument(help="Run of an auto-encoder, of BERT or of GPT.", metavar="RUN")],
+    run: Annotated[Path, Argument(help="Run of an auto-encoder, BERT or GPT.", metavar="RUN")],
     inputs: Annotated[
-        list[Path] | None, typer.Argument(help="Text, or .npy and .csv; standard input if none.", metavar="FILE")
+        list[Path] | None, Argument(help="Text, .npy or .csv; default: standard input.", metavar="FILE")
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="A .npy, .safetensors, .csv or other file (tabs).")
+        Path | None, Option("-o", "--output", help="Output: .npy, .safetensors, .csv, or tab-separated text.")
     ] = None,
     what: Annotated[
         Literal["mean", "cls", "static"] | None,
-        typer.Option(help="Of BERT, GPT: mean of a line's tokens, [CLS], or the vocabulary's table. [default: mean]"),
+        Option(help="Pooling of BERT and GPT: mean of tokens, [CLS], or the static embedding table. [default: mean]"),
     ] = None,
-    layer: Annotated[
-        int | None, typer.Option(min=0, help="Of BERT, GPT: which; 0 is the embeddings. [default: the last]")
-    ] = None,
-    reconstruct: Annotated[
-        bool, typer.Option("--reconstruct", help="What comes back of each row, in place of its code.")
-    ] = False,
-    summary: Annotated[bool, typer.Option("--summary", help="With --reconstruct: only how much came back.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="One JSON object a row, and one for the totals.")] = False,
-    checkpoint: Annotated[str | None, typer.Option(help="best, last, averaged or step-N. [default: best]")] = None,
-    device: Annotated[Literal["auto", "cpu", "cuda", "mps"], typer.Option(help="Where to compute.")] = "auto",
-    threads: Annotated[int | None, typer.Option(min=1, max=1024, help="Threads of one operation.")] = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Stop at bytes that are not UTF-8.")] = False,
+    layer: EncoderLayer = None,
+    reconstruct: Annotated[bool, Option("--reconstruct", help="Output reconstructions instead of codes.")] = False,
+    summary: Annotated[bool, Option("--summary", help="With --reconstruct: print the totals only.")] = False,
+    json: Annotated[bool, Option("--json", help="One JSON object per row, and one for the totals.")] = False,
+    checkpoint: CheckpointName = None,
+    device: Device = "auto",
+    threads: Threads = None,
+    strict: Strict = False,
 ) -> None:
     """Print a vector of each line or row: N rows in, N rows out; totals go to stderr.
 

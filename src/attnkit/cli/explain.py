@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import typer
+from typer import Argument, Option
 
 from attnkit.cli import console
+from attnkit.cli.options import Json, Pdf, Png, Svg
 from attnkit.errors import UsageError
 from attnkit.io import atomic
 from attnkit.models.attention.patterns import PatternName
@@ -28,20 +28,20 @@ OPTIONS: dict[str, tuple[Topic, ...]] = {
 
 
 def command(
-    topic: Annotated[Topic, typer.Argument(help="What to explain.")],
-    words: Annotated[str | None, typer.Option(help="A sentence to show it on.", metavar="TEXT")] = None,
-    pattern: Annotated[PatternName | None, typer.Option(help="Of mask: a sparse pattern instead.")] = None,
-    size: Annotated[int | None, typer.Option(min=1, max=1024, help="How far it reaches [3].")] = None,
+    topic: Annotated[Topic, Argument(help="Lesson.")],
+    words: Annotated[str | None, Option(help="Sentence to explain on.", metavar="TEXT")] = None,
+    pattern: Annotated[PatternName | None, Option(help="Sparse pattern of the lesson mask.")] = None,
+    size: Annotated[int | None, Option(min=1, max=1024, help="Size of the pattern. [default: 3]")] = None,
     n_global: Annotated[
-        int | None, typer.Option("--global", min=1, max=1024, help="First positions, that see all [1].")
+        int | None, Option("--global", min=1, max=1024, help="Global positions of the pattern. [default: 1]")
     ] = None,
-    causal: Annotated[bool, typer.Option("--causal", help="In a pattern no position sees a later one.")] = False,
-    shift: Annotated[int | None, typer.Option(min=1, max=1000, help="Of positions: places to move on by [3].")] = None,
-    seed: Annotated[int | None, typer.Option(min=0, max=2**31, help="Of noise and random weights [1].")] = None,
-    svg: Annotated[Path | None, typer.Option(help="Picture as SVG (needs attnkit[plot]).", metavar="FILE")] = None,
-    png: Annotated[Path | None, typer.Option(help="Picture as PNG.", metavar="FILE")] = None,
-    pdf: Annotated[Path | None, typer.Option(help="Picture as PDF.", metavar="FILE")] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON.")] = False,
+    causal: Annotated[bool, Option("--causal", help="Causal pattern.")] = False,
+    shift: Annotated[int | None, Option(min=1, max=1000, help="Shift of the lesson positions. [default: 3]")] = None,
+    seed: Annotated[int | None, Option(min=0, max=2**31, help="Random seed of noise and weights. [default: 1]")] = None,
+    svg: Svg = None,
+    png: Png = None,
+    pdf: Pdf = None,
+    json: Json = False,
 ) -> None:
     """Explain attention by pictures: its causal mask and sparse patterns, positions, kernel regression.
 

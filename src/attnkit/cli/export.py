@@ -6,21 +6,21 @@ from json import dumps
 from pathlib import Path
 from typing import Annotated, Literal
 
-import typer
+from typer import Argument, Option
+
+from attnkit.cli.options import CheckpointName, Json, RunPath
 
 
 def command(
-    run: Annotated[Path, typer.Argument(help="Run folder.", metavar="RUN")],
-    folder: Annotated[Path, typer.Argument(help="Folder to make.", metavar="DIR")],
-    to: Annotated[Literal["ctranslate2", "huggingface"], typer.Option(help="The other system.")],
-    checkpoint: Annotated[
-        str | None, typer.Option(help="best, last, averaged or step-N. [default: what translate takes]")
-    ] = None,
+    run: RunPath,
+    folder: Annotated[Path, Argument(help="Output folder.", metavar="DIR")],
+    to: Annotated[Literal["ctranslate2", "huggingface"], Option(help="Target system.")],
+    checkpoint: CheckpointName = None,
     quantization: Annotated[
         Literal["float32", "float16", "bfloat16", "int16", "int8"],
-        typer.Option(help="How weights are stored; for CTranslate2."),
+        Option(help="Weight type (CTranslate2 only)."),
     ] = "float32",
-    json: Annotated[bool, typer.Option("--json", help="Report as JSON.")] = False,
+    json: Json = False,
 ) -> None:
     """Write a run in another system's format, with a README that shows how to use it.
 

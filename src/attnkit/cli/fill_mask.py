@@ -4,30 +4,30 @@ from __future__ import annotations
 
 from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument, Option
+
+from attnkit.cli.options import CheckpointName, Device, Strict, Threads
 
 if TYPE_CHECKING:
     from attnkit.tasks.language_modeling.fill_mask import FilledText
 
 
 def command(
-    run: Annotated[Path, typer.Argument(help="Masked language model: run of pretrain-mlm or import.", metavar="RUN")],
+    run: Annotated[Path, Argument(help="Masked language model: run of pretrain-mlm or import.", metavar="RUN")],
     texts: Annotated[
-        list[str] | None, typer.Argument(help="Text with [MASK]; default: lines of standard input.", metavar="TEXT")
+        list[str] | None, Argument(help="Text with [MASK]; default: lines of standard input.", metavar="TEXT")
     ] = None,
-    top: Annotated[int, typer.Option(min=1, max=100_000, help="Predictions per [MASK].")] = 5,
+    top: Annotated[int, Option(min=1, max=100_000, help="Predictions per [MASK].")] = 5,
     fill: Annotated[
-        bool, typer.Option("--fill", help="Print only the text, each [MASK] replaced by its most probable token.")
+        bool, Option("--fill", help="Print only the text, each [MASK] replaced by its most probable token.")
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="One JSON object per text.")] = False,
-    checkpoint: Annotated[
-        str | None, typer.Option(help="Checkpoint: best, last, averaged or step-N. [default: best]")
-    ] = None,
-    device: Annotated[Literal["auto", "cpu", "cuda", "mps"], typer.Option(help="Device.")] = "auto",
-    threads: Annotated[int | None, typer.Option(min=1, max=1024, help="CPU threads per operation.")] = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Reject bytes that are not UTF-8.")] = False,
+    json: Annotated[bool, Option("--json", help="One JSON object per text.")] = False,
+    checkpoint: CheckpointName = None,
+    device: Device = "auto",
+    threads: Threads = None,
+    strict: Strict = False,
 ) -> None:
     """Predict the masked tokens of a text with BERT; print each prediction with its probability.
 

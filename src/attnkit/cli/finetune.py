@@ -5,9 +5,24 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-import typer
+from typer import Argument, Option
 
 from attnkit.cli._train import Given, begin
+from attnkit.cli.options import (
+    ConfigFile,
+    DryRun,
+    Json,
+    MaxEpochs,
+    MaxMinutes,
+    MaxSteps,
+    Overwrite,
+    RunOutput,
+    Seed,
+    TensorBoard,
+    TrainingDevice,
+    TrainingPrecision,
+    TrainingThreads,
+)
 from attnkit.config import load_yaml
 from attnkit.errors import UsageError
 from attnkit.tasks.language_modeling.config import LanguagePreset
@@ -16,49 +31,41 @@ TASKS = ("text-classification", "token-classification", "question-answering")
 
 
 def command(
-    run: Annotated[Path, typer.Argument(help="Pretrained run, of pretrain-mlm or import.", metavar="RUN")],
+    run: Annotated[Path, Argument(help="Pretrained run, of pretrain-mlm or import.", metavar="RUN")],
     task: Annotated[
         Literal["text-classification", "token-classification", "question-answering"] | None,
-        typer.Option(help="Task to fine-tune for."),
+        Option(help="Task to fine-tune for."),
     ] = None,
-    train: Annotated[list[str] | None, typer.Option(help="Training examples; repeatable.", metavar="FILE")] = None,
-    dev: Annotated[
-        list[str] | None, typer.Option(help="Validation examples. [default: held out]", metavar="FILE")
-    ] = None,
-    output: Annotated[Path, typer.Option("-o", "--output", help="Run folder to write.", metavar="RUN")] = Path(
-        "finetuned"
-    ),
-    config: Annotated[Path | None, typer.Option(help="YAML configuration.", metavar="FILE")] = None,
+    train: Annotated[list[str] | None, Option(help="Training examples; repeatable.", metavar="FILE")] = None,
+    dev: Annotated[list[str] | None, Option(help="Validation examples. [default: held out]", metavar="FILE")] = None,
+    output: RunOutput = Path("finetuned"),
+    config: ConfigFile = None,
     preset: Annotated[
         Literal["auto", LanguagePreset],
-        typer.Option(help="Preset of all other keys; auto chooses it by the encoder's width."),
+        Option(help="Preset of all other keys; auto chooses it by the encoder's width."),
     ] = "auto",
     from_scratch: Annotated[
         bool | None,
-        typer.Option("--from-scratch", help="Keep architecture and vocabulary; initialize the weights anew."),
+        Option("--from-scratch", help="Keep architecture and vocabulary; initialize the weights anew."),
     ] = None,
     sets: Annotated[
         list[str] | None,
-        typer.Option("--set", help="Configuration key, e.g. finetuning.freeze_layers=2.", metavar="KEY=VALUE"),
+        Option("--set", help="Configuration key, e.g. finetuning.freeze_layers=2.", metavar="KEY=VALUE"),
     ] = None,
     patience: Annotated[
-        int | None, typer.Option(min=1, help="Evaluations without improvement before training stops.")
+        int | None, Option(min=1, help="Evaluations without improvement before training stops.")
     ] = None,
-    max_steps: Annotated[int | None, typer.Option(min=1, help="Maximum number of steps.")] = None,
-    max_epochs: Annotated[float | None, typer.Option(help="Maximum number of epochs.")] = None,
-    max_minutes: Annotated[float | None, typer.Option(help="Maximum wall time in minutes.")] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Seed of the head's weights, order and dropout.")] = None,
-    device: Annotated[Literal["auto", "cpu", "cuda", "mps"] | None, typer.Option(help="Device.")] = None,
-    precision: Annotated[
-        Literal["auto", "float32", "bfloat16"] | None, typer.Option(help="Floating-point precision.")
-    ] = None,
-    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads per operation.")] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Move an existing run of this name aside.")] = False,
-    tensorboard: Annotated[bool | None, typer.Option("--tensorboard", help="Write TensorBoard event files.")] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show the resolved configuration and an estimate; do not train.")
-    ] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    max_steps: MaxSteps = None,
+    max_epochs: MaxEpochs = None,
+    max_minutes: MaxMinutes = None,
+    seed: Seed = None,
+    device: TrainingDevice = None,
+    precision: TrainingPrecision = None,
+    threads: TrainingThreads = None,
+    overwrite: Overwrite = False,
+    tensorboard: TensorBoard = None,
+    dry_run: DryRun = False,
+    json: Json = False,
 ) -> None:
     """Fine-tune a pretrained encoder for a task; run it again to resume.
 

@@ -5,50 +5,48 @@ from __future__ import annotations
 import sys
 from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, TextIO
+from typing import TYPE_CHECKING, Annotated, TextIO
 
-import typer
+from typer import Argument, Option
+
+from attnkit.cli.options import CheckpointName, Device, Strict, Threads
 
 if TYPE_CHECKING:
     from attnkit.tasks.language_modeling.generate import Answer, GenerateRequest, Generator
 
 
 def command(
-    run: Annotated[Path, typer.Argument(help="Language model: run of pretrain-clm or import.", metavar="RUN")],
+    run: Annotated[Path, Argument(help="Language model: run of pretrain-clm or import.", metavar="RUN")],
     prompt: Annotated[
         str | None,
-        typer.Argument(help='Prompt, may be empty (""); default: lines of standard input.', metavar="PROMPT"),
+        Argument(help='Prompt, may be empty (""); default: lines of standard input.', metavar="PROMPT"),
     ] = None,
-    max_new_tokens: Annotated[
-        int, typer.Option(min=1, max=1 << 20, help="Maximum number of tokens to generate.")
-    ] = 100,
+    max_new_tokens: Annotated[int, Option(min=1, max=1 << 20, help="Maximum number of tokens to generate.")] = 100,
     temperature: Annotated[
         float | None,
-        typer.Option(min=0, help="Sampling temperature: below 1 more conservative, above 1 more varied; 0: greedy."),
+        Option(min=0, help="Sampling temperature: below 1 more conservative, above 1 more varied; 0: greedy."),
     ] = None,
-    top_k: Annotated[int | None, typer.Option(min=0, help="Sample among the k most probable tokens; 0: all.")] = None,
+    top_k: Annotated[int | None, Option(min=0, help="Sample among the k most probable tokens; 0: all.")] = None,
     top_p: Annotated[
-        float | None, typer.Option(help="Sample among the most probable tokens whose probabilities sum to p.")
+        float | None, Option(help="Sample among the most probable tokens whose probabilities sum to p.")
     ] = None,
     repetition_penalty: Annotated[
-        float | None, typer.Option(help="Above 1: lower the probability of tokens that occurred before.")
+        float | None, Option(help="Above 1: lower the probability of tokens that occurred before.")
     ] = None,
-    n: Annotated[int, typer.Option("--n", min=1, max=1024, help="Samples per prompt.")] = 1,
-    seed: Annotated[int | None, typer.Option(min=0, help="Seed of sampling; implies sampling. [default: 1]")] = None,
+    n: Annotated[int, Option("--n", min=1, max=1024, help="Samples per prompt.")] = 1,
+    seed: Annotated[int | None, Option(min=0, help="Seed of sampling; implies sampling. [default: 1]")] = None,
     window: Annotated[
-        int | None, typer.Option(min=2, help="Context window in tokens. [default: the training length]")
+        int | None, Option(min=2, help="Context window in tokens. [default: the training length]")
     ] = None,
     stream: Annotated[
         bool | None,
-        typer.Option("--stream/--no-stream", help="Print tokens as they are generated. [default: on a terminal]"),
+        Option("--stream/--no-stream", help="Print tokens as they are generated. [default: on a terminal]"),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="One JSON object per prompt.")] = False,
-    checkpoint: Annotated[
-        str | None, typer.Option(help="Checkpoint: best, last, averaged or step-N. [default: best]")
-    ] = None,
-    device: Annotated[Literal["auto", "cpu", "cuda", "mps"], typer.Option(help="Device.")] = "auto",
-    threads: Annotated[int | None, typer.Option(min=1, max=1024, help="CPU threads per operation.")] = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Reject bytes that are not UTF-8.")] = False,
+    json: Annotated[bool, Option("--json", help="One JSON object per prompt.")] = False,
+    checkpoint: CheckpointName = None,
+    device: Device = "auto",
+    threads: Threads = None,
+    strict: Strict = False,
 ) -> None:
     """Generate text from a prompt with GPT: N lines in, N lines out, or --n times as many.
 

@@ -7,14 +7,16 @@ from json import dumps
 from pathlib import Path
 from typing import Annotated, Literal
 
-import typer
+from typer import Argument
+
+from attnkit.cli.options import Json, RunOutput
 
 
 def command(
-    system: Annotated[Literal["huggingface"], typer.Argument(help="Where it comes from.", metavar="SYSTEM")],
-    folder: Annotated[Path, typer.Argument(help="A local folder.", metavar="DIR")],
-    output: Annotated[Path, typer.Option("-o", "--output", help="Run folder to make.", metavar="RUN")],
-    json: Annotated[bool, typer.Option("--json", help="Report as JSON.")] = False,
+    system: Annotated[Literal["huggingface"], Argument(help="Source system.", metavar="SYSTEM")],
+    folder: Annotated[Path, Argument(help="Local folder of the model.", metavar="DIR")],
+    output: RunOutput,
+    json: Json = False,
 ) -> None:
     """Make a run of a model that another system has trained.
 

@@ -6,46 +6,42 @@ from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import typer
+from typer import Argument, Option
+
+from attnkit.cli.options import CheckpointName, Device, OutputFile, Threads
 
 if TYPE_CHECKING:
     from attnkit.tasks.finetuning.predict import Totals
 
 
 def command(
-    run: Annotated[Path, typer.Argument(help="Fine-tuned run, or run of a document classifier.", metavar="RUN")],
+    run: Annotated[Path, Argument(help="Fine-tuned run, or run of a document classifier.", metavar="RUN")],
     inputs: Annotated[
-        list[Path] | None, typer.Argument(help="Input, plain or compressed; default: standard input.", metavar="FILE")
+        list[Path] | None, Argument(help="Input, plain or compressed; default: standard input.", metavar="FILE")
     ] = None,
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Output file; default: standard output.")
-    ] = None,
+    output: OutputFile = None,
     format: Annotated[
         Literal["auto", "lines", "pairs", "table", "conll", "jsonl", "squad"],
-        typer.Option(help="Input format; see above."),
+        Option(help="Input format; see above."),
     ] = "auto",
-    gold: Annotated[bool, typer.Option("--gold", help="The input has gold labels: report scores.")] = False,
-    summary: Annotated[bool, typer.Option("--summary", help="With --gold: print the scores only.")] = False,
+    gold: Annotated[bool, Option("--gold", help="The input has gold labels: report scores.")] = False,
+    summary: Annotated[bool, Option("--summary", help="With --gold: print the scores only.")] = False,
     confusion: Annotated[
-        Path | None, typer.Option(help="With --gold: confusion matrix as a page.", metavar="FILE.html")
+        Path | None, Option(help="With --gold: confusion matrix as a page.", metavar="FILE.html")
     ] = None,
-    every: Annotated[bool, typer.Option("--all", help="Print the probability of every label.")] = False,
+    every: Annotated[bool, Option("--all", help="Print the probability of every label.")] = False,
     no_answer_threshold: Annotated[
-        float | None, typer.Option(help="Margin of logits by which no answer must beat the best answer.")
+        float | None, Option(help="Margin of logits by which no answer must beat the best answer.")
     ] = None,
-    json: Annotated[
-        bool, typer.Option("--json", help="One JSON object per prediction, and one for the scores.")
-    ] = False,
+    json: Annotated[bool, Option("--json", help="One JSON object per prediction, and one for the scores.")] = False,
     batch_tokens: Annotated[
-        int, typer.Option(min=1, max=1 << 24, help="Tokens per batch; does not change the result.")
+        int, Option(min=1, max=1 << 24, help="Tokens per batch; does not change the result.")
     ] = 16384,
-    checkpoint: Annotated[
-        str | None, typer.Option(help="Checkpoint: best, last, averaged or step-N. [default: best]")
-    ] = None,
-    device: Annotated[Literal["auto", "cpu", "cuda", "mps"], typer.Option(help="Device.")] = "auto",
-    threads: Annotated[int | None, typer.Option(min=1, max=1024, help="CPU threads per operation.")] = None,
+    checkpoint: CheckpointName = None,
+    device: Device = "auto",
+    threads: Threads = None,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Reject bytes that are not UTF-8, as tables, CoNLL and SQuAD always do.")
+        bool, Option("--strict", help="Reject bytes that are not UTF-8, as tables, CoNLL and SQuAD always do.")
     ] = False,
 ) -> None:
     """Predict labels, tags or answers: N lines in, N lines out; scores go to stderr.

@@ -5,41 +5,52 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-import typer
+from typer import Option
 
 from attnkit.cli._train import Given, begin
+from attnkit.cli.options import (
+    ConfigFile,
+    DryRun,
+    InitFrom,
+    Json,
+    MaxEpochs,
+    MaxMinutes,
+    MaxSteps,
+    Overwrite,
+    RunOutput,
+    Seed,
+    Sets,
+    TensorBoard,
+    Text,
+    TrainingDevice,
+    TrainingPrecision,
+    TrainingThreads,
+    ValidText,
+)
 from attnkit.tasks.language_modeling.config import Direction, LanguagePreset
 
 
 def command(
-    files: Annotated[list[str] | None, typer.Argument(metavar="FILE...", help="Text, plain or compressed.")] = None,
-    output: Annotated[Path, typer.Option("-o", "--output", help="Run folder to write.", metavar="RUN")] = Path("run"),
-    direction: Annotated[Direction | None, typer.Option(help="Reading direction. [default: left-to-right]")] = None,
-    valid: Annotated[list[str] | None, typer.Option(help="Validation text; repeatable.", metavar="FILE")] = None,
-    config: Annotated[Path | None, typer.Option(help="YAML configuration.", metavar="FILE")] = None,
-    preset: Annotated[Literal["auto", LanguagePreset], typer.Option(help="Preset of all other keys.")] = "auto",
-    vocab: Annotated[str | None, typer.Option(help="Existing vocabulary.", metavar="FILE")] = None,
-    sets: Annotated[
-        list[str] | None, typer.Option("--set", help="Configuration key, e.g. model.n_layers=6.", metavar="KEY=VALUE")
-    ] = None,
-    max_steps: Annotated[int | None, typer.Option(min=1, help="Maximum number of steps.")] = None,
-    max_epochs: Annotated[float | None, typer.Option(help="Maximum number of epochs.")] = None,
-    max_minutes: Annotated[float | None, typer.Option(help="Maximum wall time in minutes.")] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Seed of weights, order and dropout.")] = None,
-    device: Annotated[Literal["auto", "cpu", "cuda", "mps"] | None, typer.Option(help="Device.")] = None,
-    precision: Annotated[
-        Literal["auto", "float32", "bfloat16"] | None, typer.Option(help="Floating-point precision.")
-    ] = None,
-    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads per operation.")] = None,
-    init_from: Annotated[
-        Path | None, typer.Option(help="Run to initialize weights and vocabulary from.", metavar="RUN")
-    ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Move an existing run of this name aside.")] = False,
-    tensorboard: Annotated[bool | None, typer.Option("--tensorboard", help="Write TensorBoard event files.")] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show the resolved configuration and an estimate; do not train.")
-    ] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    files: Text = None,
+    output: RunOutput = Path("run"),
+    direction: Annotated[Direction | None, Option(help="Reading direction. [default: left-to-right]")] = None,
+    valid: ValidText = None,
+    config: ConfigFile = None,
+    preset: Annotated[Literal["auto", LanguagePreset], Option(help="Preset of all other keys.")] = "auto",
+    vocab: Annotated[str | None, Option(help="Existing vocabulary.", metavar="FILE")] = None,
+    sets: Sets = None,
+    max_steps: MaxSteps = None,
+    max_epochs: MaxEpochs = None,
+    max_minutes: MaxMinutes = None,
+    seed: Seed = None,
+    device: TrainingDevice = None,
+    precision: TrainingPrecision = None,
+    threads: TrainingThreads = None,
+    init_from: InitFrom = None,
+    overwrite: Overwrite = False,
+    tensorboard: TensorBoard = None,
+    dry_run: DryRun = False,
+    json: Json = False,
 ) -> None:
     """Pretrain GPT by predicting the next token of raw text; run it again to resume.
 

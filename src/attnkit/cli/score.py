@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 from json import dumps
-from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
-import typer
+from typer import Option
+
+from attnkit.cli.options import CheckpointName, Device, OutputFile, Precision, RunPath, Source, Summary, Target
 
 
 def command(
-    run: Annotated[Path, typer.Argument(help="Run folder.", metavar="RUN")],
-    src: Annotated[Path, typer.Argument(help="Source text.", metavar="SRC")],
-    tgt: Annotated[Path, typer.Argument(help="Target text, line by line.", metavar="TGT")],
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Where to write; standard output if not given.")
-    ] = None,
-    summary: Annotated[bool, typer.Option("--summary", help="Only the totals.")] = False,
-    batch_size: Annotated[int, typer.Option(min=1, help="Pairs scored together.")] = 64,
-    checkpoint: Annotated[str | None, typer.Option(help="best, last, averaged or step-N.")] = None,
-    device: Annotated[Literal["auto", "cpu", "cuda", "mps"], typer.Option(help="Where to compute.")] = "auto",
-    precision: Annotated[Literal["float32", "bfloat16"], typer.Option(help="Of the arithmetic.")] = "float32",
-    json: Annotated[bool, typer.Option("--json", help="One JSON object a pair, and one for the totals.")] = False,
+    run: RunPath,
+    src: Source,
+    tgt: Target,
+    output: OutputFile = None,
+    summary: Summary = False,
+    batch_size: Annotated[int, Option(min=1, help="Pairs per batch.")] = 64,
+    checkpoint: CheckpointName = None,
+    device: Device = "auto",
+    precision: Precision = "float32",
+    json: Annotated[bool, Option("--json", help="One JSON object per pair, and one for the totals.")] = False,
 ) -> None:
     """Print the natural log-probability of each pair, a line each; the totals go to stderr.
 

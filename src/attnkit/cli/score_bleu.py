@@ -9,9 +9,10 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import typer
+from typer import Argument, Option
 
 from attnkit.cli import console
+from attnkit.cli.options import Json
 from attnkit.errors import UsageError
 from attnkit.metrics.bleu import BleuTokenizer, MetricName, build_metric, notes_bleu, score_corpus, score_sentences
 from attnkit.metrics.significance import paired_bootstrap
@@ -32,30 +33,31 @@ _NAMES: dict[Metrics, MetricName] = {Metrics.BLEU: "bleu", Metrics.CHRF: "chrf",
 
 
 def command(
-    hyp: Annotated[Path, typer.Argument(help="Translated lines; - is standard input.", metavar="HYP")],
-    refs: Annotated[list[Path], typer.Argument(help="Reference lines; several are several references.", metavar="REF")],
-    metric: Annotated[list[Metrics] | None, typer.Option("--metric", "-m", help="Repeatable.  [default: bleu]")] = None,
-    tokenize: Annotated[
-        BleuTokenizer | None, typer.Option(help="BLEU's own splitting into words.  [default: 13a]")
+    hyp: Annotated[Path, Argument(help="Translations; - reads standard input.", metavar="HYP")],
+    refs: Annotated[
+        list[Path], Argument(help="References; several files are several references per line.", metavar="REF")
+    ],
+    metric: Annotated[
+        list[Metrics] | None, Option("--metric", "-m", help="Metric; repeatable. [default: bleu]")
     ] = None,
-    lowercase: Annotated[
-        bool, typer.Option("--lowercase", help="Ignore case in BLEU and chrF (TER always does).")
-    ] = False,
-    sentence: Annotated[bool, typer.Option("--sentence", help="One score a line instead of the corpus.")] = False,
+    tokenize: Annotated[BleuTokenizer | None, Option(help="Tokenizer of BLEU. [default: 13a]")] = None,
+    lowercase: Annotated[bool, Option("--lowercase", help="Ignore case in BLEU and chrF (TER always does).")] = False,
+    sentence: Annotated[bool, Option("--sentence", help="One score per line instead of the corpus score.")] = False,
     against: Annotated[
-        Path | None, typer.Option(help="Compare HYP with this baseline by paired bootstrap.", metavar="HYP2")
+        Path | None, Option(help="Baseline to compare HYP with, by paired bootstrap.", metavar="HYP2")
     ] = None,
-    samples: Annotated[
-        int | None, typer.Option(min=1, max=100_000, help="Resamples of the bootstrap.  [default: 1000]")
+    samples: Annotated[int | None, Option(min=1, max=100_000, help="Bootstrap samples. [default: 1000]")] = None,
+    seed: Annotated[
+        int | None, Option(min=0, max=2**32 - 1, help="Random seed of the bootstrap. [default: 12345]")
     ] = None,
-    seed: Annotated[int | None, typer.Option(min=0, max=2**32 - 1, help="Of the bootstrap.  [default: 12345]")] = None,
     formula: Annotated[
-        Literal["sacrebleu", "notes"], typer.Option(help="notes: the lecture notes' BLEU, mean of lines.")
+        Literal["sacrebleu", "notes"],
+        Option(help="BLEU formula: sacreBLEU's, or the lecture notes' (mean over lines)."),
     ] = "sacrebleu",
     max_order: Annotated[
-        int | None, typer.Option(min=1, max=100, help="Longest n-gram of --formula notes.  [default: 4]")
+        int | None, Option(min=1, max=100, help="Maximum n-gram order of --formula notes. [default: 4]")
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json: Json = False,
 ) -> None:
     """Score translated lines against reference lines, with the signature that makes a score comparable.
 

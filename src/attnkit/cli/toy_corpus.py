@@ -7,9 +7,10 @@ import os
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from attnkit.cli import console
+from attnkit.cli.options import Json
 from attnkit.errors import UsageError
 from attnkit.io import atomic
 from attnkit.io.safe_read import file_equals
@@ -17,14 +18,14 @@ from attnkit.text.toy.corpus import Kind, make_files
 
 
 def command(
-    kind: Annotated[Kind, typer.Argument(help="What the pairs are.")],
-    output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the files.", metavar="DIR")],
-    pairs: Annotated[int, typer.Option(min=1, max=10_000_000, help="Of the training files.")] = 25_000,
-    valid: Annotated[int, typer.Option(min=1, max=1_000_000, help="Held-out pairs for validation.")] = 500,
-    test: Annotated[int, typer.Option(min=1, max=1_000_000, help="Held-out pairs for the test.")] = 1_000,
-    seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same files.")] = 1,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace files that hold other text.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Report as JSON.")] = False,
+    kind: Annotated[Kind, Argument(help="Corpus.")],
+    output: Annotated[Path, Option("-o", "--output", help="Folder for the files.", metavar="DIR")],
+    pairs: Annotated[int, Option(min=1, max=10_000_000, help="Training pairs.")] = 25_000,
+    valid: Annotated[int, Option(min=1, max=1_000_000, help="Validation pairs, held out.")] = 500,
+    test: Annotated[int, Option(min=1, max=1_000_000, help="Test pairs, held out.")] = 1_000,
+    seed: Annotated[int, Option(min=0, help="Random seed.")] = 1,
+    overwrite: Annotated[bool, Option("--overwrite", help="Replace files with other content.")] = False,
+    json: Json = False,
 ) -> None:
     """Make train, valid and test files from a generator: a language, a puzzle, headlines, code or reviews.
 

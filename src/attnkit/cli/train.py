@@ -5,51 +5,75 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-import typer
+from typer import Option
 
 from attnkit.cli._train import Given, begin
+from attnkit.cli.options import (
+    ConfigFile,
+    DryRun,
+    Json,
+    MaxEpochs,
+    MaxMinutes,
+    MaxSteps,
+    Overwrite,
+    RunOutput,
+    Seed,
+    Sets,
+    TensorBoard,
+    TrainingDevice,
+    TrainingPrecision,
+    TrainingThreads,
+)
 from attnkit.engine.run_config import ModelName, Preset, TaskName
 
 
 def command(
-    src: Annotated[list[str] | None, typer.Option(help="Source text; repeatable.", metavar="FILE")] = None,
-    tgt: Annotated[list[str] | None, typer.Option(help="Target text, as often as --src.", metavar="FILE")] = None,
-    output: Annotated[Path, typer.Option("-o", "--output", help="Run folder.", metavar="RUN")] = Path("run"),
-    weight: Annotated[list[float] | None, typer.Option(help="Of each pair of files: 2 is twice an epoch.")] = None,
+    src: Annotated[list[str] | None, Option(help="Source text; repeatable.", metavar="FILE")] = None,
+    tgt: Annotated[list[str] | None, Option(help="Target text; once per --src.", metavar="FILE")] = None,
+    output: RunOutput = Path("run"),
+    weight: Annotated[
+        list[float] | None, Option(help="Sampling weight per file pair (2: each pair twice per epoch).")
+    ] = None,
     task: Annotated[
         TaskName | None,
-        typer.Option(metavar="TASK", help="Task: translation (default), autoencode, text-classification, word2vec."),
+        Option(metavar="TASK", help="Task: translation (default), autoencode, text-classification, word2vec."),
     ] = None,
     data: Annotated[
-        list[str] | None, typer.Option(help="Of tasks but translation: lines, vectors or documents.", metavar="FILE")
+        list[str] | None, Option(help="Input file for tasks other than translation; repeatable.", metavar="FILE")
     ] = None,
-    valid_data: Annotated[list[str] | None, typer.Option(help="The same for validation.", metavar="FILE")] = None,
-    valid_src: Annotated[list[str] | None, typer.Option(help="Validation source.", metavar="FILE")] = None,
-    valid_tgt: Annotated[list[str] | None, typer.Option(help="Validation target.", metavar="FILE")] = None,
-    config: Annotated[Path | None, typer.Option(help="YAML configuration.", metavar="FILE")] = None,
-    preset: Annotated[Literal["auto", Preset], typer.Option(help="Chooses the rest.")] = "auto",
-    model: Annotated[ModelName | None, typer.Option(help="Architecture.")] = None,
+    valid_data: Annotated[
+        list[str] | None, Option(help="Validation file for tasks other than translation.", metavar="FILE")
+    ] = None,
+    valid_src: Annotated[list[str] | None, Option(help="Validation source; repeatable.", metavar="FILE")] = None,
+    valid_tgt: Annotated[
+        list[str] | None, Option(help="Validation target; once per --valid-src.", metavar="FILE")
+    ] = None,
+    config: ConfigFile = None,
+    preset: Annotated[
+        Literal["auto", Preset], Option(help="Preset of all other keys; auto chooses by corpus size.")
+    ] = "auto",
+    model: Annotated[ModelName | None, Option(help="Architecture.")] = None,
     vocab: Annotated[
-        list[str] | None, typer.Option(help="Vocabulary made before; twice for source and target.", metavar="FILE")
+        list[str] | None,
+        Option(help="Existing vocabulary; give twice for separate source and target.", metavar="FILE"),
     ] = None,
-    sets: Annotated[
-        list[str] | None, typer.Option("--set", help="Any key, as model.d_model=512.", metavar="KEY=VALUE")
-    ] = None,
-    max_steps: Annotated[int | None, typer.Option(min=1, help="Stop after so many steps.")] = None,
-    max_epochs: Annotated[float | None, typer.Option(help="Stop after so many passes over the data.")] = None,
-    max_minutes: Annotated[float | None, typer.Option(help="Stop after so much wall time.")] = None,
-    average: Annotated[int | None, typer.Option(min=0, help="Average the last N checkpoints at the end.")] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Of weights, order, dropout.")] = None,
-    device: Annotated[Literal["auto", "cpu", "cuda", "mps"] | None, typer.Option(help="Where to compute.")] = None,
-    precision: Annotated[Literal["auto", "float32", "bfloat16"] | None, typer.Option(help="Of the arithmetic.")] = None,
-    threads: Annotated[int | None, typer.Option(min=1, help="Of one operation.")] = None,
+    sets: Sets = None,
+    max_steps: MaxSteps = None,
+    max_epochs: MaxEpochs = None,
+    max_minutes: MaxMinutes = None,
+    average: Annotated[int | None, Option(min=0, help="Average the last N checkpoints at the end.")] = None,
+    seed: Seed = None,
+    device: TrainingDevice = None,
+    precision: TrainingPrecision = None,
+    threads: TrainingThreads = None,
     init_from: Annotated[
-        Path | None, typer.Option(help="Begin with another run's weights and vocabulary, or BERT's.", metavar="RUN")
+        Path | None,
+        Option(help="Run to initialize from: a translator's weights and vocabulary, or BERT's encoder.", metavar="RUN"),
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Move an old run of this name aside.")] = False,
-    tensorboard: Annotated[bool | None, typer.Option("--tensorboard", help="Write event files.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and stop.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Report as JSON.")] = False,
+    overwrite: Overwrite = False,
+    tensorboard: TensorBoard = None,
+    dry_run: DryRun = False,
+    json: Json = False,
 ) -> None:
     """Train a model from text, translation unless --task says else; run it again to go on.
 

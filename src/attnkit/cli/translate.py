@@ -5,66 +5,64 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-import typer
+from typer import Argument, Option
+
+from attnkit.cli.options import CheckpointName, Device, OutputFile, Precision, Strict, Threads
 
 
 def command(
-    runs: Annotated[list[Path], typer.Argument(help="Run folders; several vote as an ensemble.", metavar="RUN...")],
-    input: Annotated[
-        Path | None, typer.Option("-i", "--input", help="Text to read; standard input if not given.")
+    runs: Annotated[list[Path], Argument(help="Run folder; several form an ensemble.", metavar="RUN...")],
+    input: Annotated[Path | None, Option("-i", "--input", help="Input text; default: standard input.")] = None,
+    output: OutputFile = None,
+    beam_size: Annotated[int | None, Option(help="Beam size; 1 is greedy search. [default: the run's]")] = None,
+    sampling: Annotated[bool, Option("--sampling", help="Sample instead of searching.")] = False,
+    temperature: Annotated[
+        float | None, Option(help="Sampling temperature: below 1 more conservative, above 1 more varied.")
     ] = None,
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Where to write; standard output if not given.")
+    top_k: Annotated[int | None, Option(help="Sample among the k most probable tokens.")] = None,
+    top_p: Annotated[
+        float | None, Option(help="Sample among the most probable tokens whose probabilities sum to p.")
     ] = None,
-    beam_size: Annotated[int | None, typer.Option(help="Beams a sentence; 1 is greedy. [default: the run's]")] = None,
-    sampling: Annotated[
-        bool, typer.Option("--sampling", help="Draw from the distribution instead of searching.")
-    ] = False,
-    temperature: Annotated[float | None, typer.Option(help="Of sampling: below 1 sharper, above 1 flatter.")] = None,
-    top_k: Annotated[int | None, typer.Option(help="Sample among the k likeliest tokens.")] = None,
-    top_p: Annotated[float | None, typer.Option(help="Sample among the tokens that hold this probability.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Of sampling.")] = None,
-    length_penalty: Annotated[float | None, typer.Option(help="Score = log-probability / length**this.")] = None,
-    coverage_penalty: Annotated[float | None, typer.Option(help="Punish source words that were not looked at.")] = None,
+    seed: Annotated[int | None, Option(help="Random seed of sampling.")] = None,
+    length_penalty: Annotated[float | None, Option(help="Length-penalty exponent α: score = log p / length^α.")] = None,
+    coverage_penalty: Annotated[float | None, Option(help="Penalty for source words with little attention.")] = None,
     repetition_penalty: Annotated[
-        float | None, typer.Option(help="Above 1: tokens already used become less likely.")
+        float | None, Option(help="Above 1: lower the probability of tokens that occurred before.")
     ] = None,
-    no_repeat_ngram_size: Annotated[int | None, typer.Option(help="No n-gram of this size twice.")] = None,
-    min_length: Annotated[int | None, typer.Option(help="Fewest tokens of a translation.")] = None,
-    max_length: Annotated[int | None, typer.Option(help="Most tokens of a translation.")] = None,
-    num_hypotheses: Annotated[int | None, typer.Option(help="Translations a line, on consecutive lines.")] = None,
-    target_prefix: Annotated[Path | None, typer.Option(help="File of target beginnings, one a line.")] = None,
+    no_repeat_ngram_size: Annotated[int | None, Option(help="Forbid repeated n-grams of this size.")] = None,
+    min_length: Annotated[int | None, Option(help="Minimum translation length in tokens.")] = None,
+    max_length: Annotated[int | None, Option(help="Maximum translation length in tokens.")] = None,
+    num_hypotheses: Annotated[int | None, Option(help="Translations per line, on consecutive lines.")] = None,
+    target_prefix: Annotated[Path | None, Option(help="File with one target prefix per line.")] = None,
     shortlist: Annotated[
         Path | None,
-        typer.Option(help="Choose among the source's likely words only, by a lexicon that align --run made."),
+        Option(help="Lexicon of align --run: restrict the output to likely target words."),
     ] = None,
     replace_unknowns: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--replace-unknowns",
-            help="Put the source word most looked at for each <unk>; the run needs vocabulary.kind=word.",
+            help="Replace <unk> by the source word with the most attention (vocabulary.kind=word).",
         ),
     ] = False,
     dictionary: Annotated[
-        Path | None, typer.Option(help="With --replace-unknowns: its translation, by a lexicon that align made.")
+        Path | None, Option(help="Lexicon of align: translate the words of --replace-unknowns.")
     ] = None,
-    return_scores: Annotated[bool, typer.Option("--return-scores", help="Put 'score<TAB>' before each line.")] = False,
-    return_attention: Annotated[
-        bool, typer.Option("--return-attention", help="Attention weights, with --json.")
+    return_scores: Annotated[
+        bool, Option("--return-scores", help="Prefix each line with its score and a tab.")
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
-    batch_size: Annotated[
-        int | None, typer.Option(min=1, help="What is translated together. [default: 64 sentences or 4096 tokens]")
-    ] = None,
-    batch_type: Annotated[Literal["sentences", "tokens"], typer.Option(help="What --batch-size counts.")] = "sentences",
-    workers: Annotated[int, typer.Option(min=1, max=256, help="Processes of one thread each.")] = 1,
-    device: Annotated[Literal["auto", "cpu", "cuda", "mps"], typer.Option(help="Where to compute.")] = "auto",
-    precision: Annotated[
-        Literal["float32", "bfloat16"], typer.Option(help="bfloat16 is faster; then text may depend on the batch.")
-    ] = "float32",
-    threads: Annotated[int | None, typer.Option(min=1, max=1024, help="Threads of one operation.")] = None,
-    checkpoint: Annotated[str | None, typer.Option(help="best, last, averaged or step-N. [default: best]")] = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Stop at bytes that are not UTF-8.")] = False,
+    return_attention: Annotated[
+        bool, Option("--return-attention", help="Include attention weights, with --json.")
+    ] = False,
+    json: Annotated[bool, Option("--json", help="One JSON object per line.")] = False,
+    batch_size: Annotated[int | None, Option(min=1, help="Batch size. [default: 64 sentences or 4096 tokens]")] = None,
+    batch_type: Annotated[Literal["sentences", "tokens"], Option(help="Unit of --batch-size.")] = "sentences",
+    workers: Annotated[int, Option(min=1, max=256, help="Worker processes with one thread each.")] = 1,
+    device: Device = "auto",
+    precision: Precision = "float32",
+    threads: Threads = None,
+    checkpoint: CheckpointName = None,
+    strict: Strict = False,
 ) -> None:
     """Translate text, line by line: N lines in, N lines out.
 

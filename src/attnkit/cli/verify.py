@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
 
 from attnkit.cli import console
 from attnkit.errors import RunError
@@ -20,8 +21,8 @@ _WIDTH = 80
 
 
 def command(
-    runs: Annotated[list[Path], typer.Argument(help="Run folders.", metavar="RUN")],
-    json: Annotated[bool, typer.Option("--json", help="Report as JSON, an object a run.")] = False,
+    runs: Annotated[list[Path], Argument(help="Run folder.", metavar="RUN")],
+    json: Annotated[bool, Option("--json", help="One JSON object per run, in a list.")] = False,
 ) -> None:
     """Check every byte of a run folder: exit 0 if all is as it was written, 4 if not.
 

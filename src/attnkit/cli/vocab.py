@@ -9,9 +9,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import typer
+from typer import Argument, Option
 
 from attnkit.cli import console
+from attnkit.cli.options import Json
 from attnkit.config import validate
 from attnkit.errors import UsageError, system_failure
 from attnkit.io import atomic
@@ -27,24 +28,20 @@ DEFAULT = VocabularyConfig()
 
 def command(
     paths: Annotated[
-        list[Path], typer.Argument(metavar="FILE...", help="Text, one sentence a line; plain, .gz, .xz or .bz2.")
+        list[Path], Argument(metavar="FILE...", help="Text, one sentence per line; plain, .gz, .xz or .bz2.")
     ],
-    output: Annotated[Path, typer.Option("-o", "--output", help="Where the vocabulary is written.", metavar="FILE")],
-    kind: Annotated[TrainedKind, typer.Option(help="What the entries are.")] = "bpe",
-    size: Annotated[int, typer.Option(help="Most entries.")] = DEFAULT.size,
-    min_frequency: Annotated[int, typer.Option(help="Rarer things get no entry.")] = DEFAULT.min_frequency,
-    normalize: Annotated[
-        Literal["none", "nfc", "nfkc"], typer.Option(help="Unicode normalization.")
-    ] = DEFAULT.normalize,
-    lowercase: Annotated[bool, typer.Option("--lowercase", help="Lower-case all text.")] = DEFAULT.lowercase,
+    output: Annotated[Path, Option("-o", "--output", help="Vocabulary file to write.", metavar="FILE")],
+    kind: Annotated[TrainedKind, Option(help="Kind of vocabulary.")] = "bpe",
+    size: Annotated[int, Option(help="Maximum number of entries.")] = DEFAULT.size,
+    min_frequency: Annotated[int, Option(help="Minimum frequency of an entry.")] = DEFAULT.min_frequency,
+    normalize: Annotated[Literal["none", "nfc", "nfkc"], Option(help="Unicode normalization.")] = DEFAULT.normalize,
+    lowercase: Annotated[bool, Option("--lowercase", help="Lower-case all text.")] = DEFAULT.lowercase,
     byte_fallback: Annotated[
-        bool, typer.Option(help="Write unseen characters as bytes, so that none is unknown.")
+        bool, Option(help="Encode unseen characters as bytes instead of <unk>.")
     ] = DEFAULT.byte_fallback,
-    symbol: Annotated[
-        list[str] | None, typer.Option(help="A text that stays one token; repeatable.", metavar="TEXT")
-    ] = None,
-    multiple_of: Annotated[int, typer.Option(help="Round the number of entries to this.")] = DEFAULT.multiple_of,
-    json: Annotated[bool, typer.Option("--json", help="Report as JSON.")] = False,
+    symbol: Annotated[list[str] | None, Option(help="Text kept as one token; repeatable.", metavar="TEXT")] = None,
+    multiple_of: Annotated[int, Option(help="Round the number of entries up to a multiple.")] = DEFAULT.multiple_of,
+    json: Json = False,
 ) -> None:
     """Build a vocabulary from text files; from several files, one that they share.
 

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import typer
+from typer import Argument, Option
 
-from attnkit.cli.word2vec._query import CHECKPOINT, VECTORS, answer_all, load, neighbours
+from attnkit.cli.options import FirstWords, NumAnswers, VectorsCheckpoint, VectorsPath
+from attnkit.cli.word2vec._query import answer_all, load, neighbours
 
 
 def command(
-    path: Annotated[Path, typer.Argument(help=VECTORS, metavar="VECTORS")],
+    path: VectorsPath,
     words: Annotated[
-        list[str] | None, typer.Argument(help="A question; one a line of standard input if none.", metavar="WORD")
+        list[str] | None, Argument(help="Question; default: one per line of standard input.", metavar="WORD")
     ] = None,
     method: Annotated[
-        Literal["add", "mul"], typer.Option(help="Largest sum of cosines, or product (3CosAdd, 3CosMul).")
+        Literal["add", "mul"], Option(help="Method: 3CosAdd (sum of cosines) or 3CosMul (product).")
     ] = "add",
-    n: Annotated[int, typer.Option("-n", "--num", min=1, max=1_000_000, help="Answers.")] = 10,
-    top: Annotated[int | None, typer.Option("--top", "--restrict", min=1, help="Among the first N words.")] = None,
-    checkpoint: Annotated[str | None, typer.Option(help=CHECKPOINT)] = None,
-    json: Annotated[bool, typer.Option("--json", help="One JSON object a question.")] = False,
+    n: NumAnswers = 10,
+    top: FirstWords = None,
+    checkpoint: VectorsCheckpoint = None,
+    json: Annotated[bool, Option("--json", help="One JSON object per question.")] = False,
 ) -> None:
     """Print what is to a third word as a second one is to the first, or what a sum of words comes nearest to.
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from json import dumps
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Option
 
-from attnkit.cli.word2vec._query import CHECKPOINT, VECTORS, load
+from attnkit.cli.options import FirstWords, OutputFile, VectorsCheckpoint, VectorsPath
+from attnkit.cli.word2vec._query import load
 
 if TYPE_CHECKING:
     from attnkit.tasks.word2vec.project import Classes
@@ -17,16 +17,16 @@ _COLUMNS = 79
 
 
 def command(
-    path: Annotated[Path, typer.Argument(help=VECTORS, metavar="VECTORS")],
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="Where to write; or standard output.")] = None,
-    k: Annotated[int, typer.Option("-k", "--classes", min=1, max=1 << 20, help="How many classes.")] = 100,
-    top: Annotated[int | None, typer.Option("--top", "--restrict", min=1, help="The first N words alone.")] = None,
-    iterations: Annotated[int, typer.Option(min=1, max=100_000, help="Rounds at most.")] = 50,
-    seed: Annotated[int, typer.Option(min=0, help="Decides where the classes begin.")] = 1,
-    by_class: Annotated[bool, typer.Option("--by-class", help="Order lines by class, not by frequency.")] = False,
-    summary: Annotated[bool, typer.Option("--summary", help="A line a class: its size and nearest words.")] = False,
-    checkpoint: Annotated[str | None, typer.Option(help=CHECKPOINT)] = None,
-    json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+    path: VectorsPath,
+    output: OutputFile = None,
+    k: Annotated[int, Option("-k", "--classes", min=1, max=1 << 20, help="Number of clusters.")] = 100,
+    top: FirstWords = None,
+    iterations: Annotated[int, Option(min=1, max=100_000, help="Maximum number of k-means iterations.")] = 50,
+    seed: Annotated[int, Option(min=0, help="Random seed of the initial centers.")] = 1,
+    by_class: Annotated[bool, Option("--by-class", help="Sort lines by class instead of frequency.")] = False,
+    summary: Annotated[bool, Option("--summary", help="One line per class: its size and nearest words.")] = False,
+    checkpoint: VectorsCheckpoint = None,
+    json: Annotated[bool, Option("--json", help="One JSON object per line.")] = False,
 ) -> None:
     """Sort words into classes by the directions of their vectors: lines like "word 7", as word2vec -classes writes.
 

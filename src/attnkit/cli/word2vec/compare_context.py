@@ -6,25 +6,26 @@ from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument, Option
 
 from attnkit.cli import console
+from attnkit.cli.options import EncoderLayer, Json
 
 if TYPE_CHECKING:
     from attnkit.analysis.contextual import Compared
 
 
 def command(
-    run: Annotated[Path, typer.Argument(help="Run of word2vec or BERT, or a file of vectors.", metavar="RUN")],
-    sentences: Annotated[list[str], typer.Argument(help="Two or more that hold the word.", metavar="SENTENCE...")],
-    word: Annotated[str, typer.Option("--word", help="The word to compare.", metavar="WORD")],
+    run: Annotated[Path, Argument(help="Run of word2vec or BERT, or a file of vectors.", metavar="RUN")],
+    sentences: Annotated[
+        list[str], Argument(help="Two or more sentences that contain the word.", metavar="SENTENCE...")
+    ],
+    word: Annotated[str, Option("--word", help="Word to compare.", metavar="WORD")],
     encoder: Annotated[
-        Path | None, typer.Option(help="Run of BERT that reads the sentences. [default: RUN if it is one]")
+        Path | None, Option(help="Run of BERT that encodes the sentences. [default: RUN if it is one]")
     ] = None,
-    layer: Annotated[
-        int | None, typer.Option(min=0, help="Of that: which; 0 is the embeddings. [default: the last]")
-    ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Report as JSON, with every number.")] = False,
+    layer: EncoderLayer = None,
+    json: Json = False,
 ) -> None:
     """Show what a word is in each sentence: word vectors know one vector, whatever it means there.
 

@@ -6,22 +6,23 @@ from json import dumps
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
-from attnkit.cli.word2vec._query import CHECKPOINT, VECTORS, load
+from attnkit.cli.options import FirstWords, Json, VectorsCheckpoint, VectorsPath
+from attnkit.cli.word2vec._query import load
 from attnkit.formats.word_vectors.formats import Format
 
 
 def command(
-    source: Annotated[Path, typer.Argument(help=VECTORS, metavar="VECTORS")],
-    goal: Annotated[Path, typer.Argument(help="What to write; its ending tells the format.", metavar="OUTPUT")],
-    to: Annotated[Format | None, typer.Option(help="The format, where the ending does not tell it.")] = None,
-    top: Annotated[int | None, typer.Option("--top", "--restrict", min=1, help="The first N words alone.")] = None,
+    source: VectorsPath,
+    goal: Annotated[Path, Argument(help="Output file; its suffix chooses the format.", metavar="OUTPUT")],
+    to: Annotated[Format | None, Option(help="Format, if the suffix does not give it.")] = None,
+    top: FirstWords = None,
     space: Annotated[
-        str | None, typer.Option(help="What stands for spaces in words, for formats without them.", metavar="SIGN")
+        str | None, Option(help="Replacement for spaces in words, for formats without them.", metavar="SIGN")
     ] = None,
-    checkpoint: Annotated[str | None, typer.Option(help=CHECKPOINT)] = None,
-    json: Annotated[bool, typer.Option("--json", help="Report as JSON.")] = False,
+    checkpoint: VectorsCheckpoint = None,
+    json: Json = False,
 ) -> None:
     """Write vectors as word2vec, GloVe, fastText or TensorBoard's projector have them, as safetensors or .npy.
 

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from json import dumps
-from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument
 
-from attnkit.cli.word2vec._query import CHECKPOINT, VECTORS, load
+from attnkit.cli.options import Json, VectorsCheckpoint, VectorsPath
+from attnkit.cli.word2vec._query import load
 
 
 def command(
-    path: Annotated[Path, typer.Argument(help=VECTORS, metavar="VECTORS")],
-    first: Annotated[str, typer.Argument(help="A word, or several in quotes: their mean.", metavar="WORD")],
-    second: Annotated[str, typer.Argument(help="The other one.", metavar="WORD")],
-    checkpoint: Annotated[str | None, typer.Option(help=CHECKPOINT)] = None,
-    json: Annotated[bool, typer.Option("--json", help="Report as JSON.")] = False,
+    path: VectorsPath,
+    first: Annotated[str, Argument(help="Word, or several in quotes: their mean.", metavar="WORD")],
+    second: Annotated[str, Argument(help="Second word, or several in quotes.", metavar="WORD")],
+    checkpoint: VectorsCheckpoint = None,
+    json: Json = False,
 ) -> None:
     """Print the cosine of two words, their distance (1 - cosine), and that of the vectors' ends (Euclidean).
 

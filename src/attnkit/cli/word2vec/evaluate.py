@@ -7,9 +7,10 @@ from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
+from typer import Argument, Option
 
-from attnkit.cli.word2vec._query import CHECKPOINT, VECTORS, load
+from attnkit.cli.options import VectorsCheckpoint, VectorsPath
+from attnkit.cli.word2vec._query import load
 
 if TYPE_CHECKING:
     from attnkit.tasks.word2vec.evaluate import AnalogyScores, PairScores, SectionScores
@@ -20,21 +21,22 @@ Row = tuple[str, str, str, str, str]
 
 
 def command(
-    path: Annotated[Path, typer.Argument(help=VECTORS, metavar="VECTORS")],
+    path: VectorsPath,
     files: Annotated[
-        list[Path], typer.Argument(help="Pairs with judgements (WordSim, SimLex), or analogies.", metavar="FILE...")
+        list[Path],
+        Argument(help="Word pairs with similarity judgements (WordSim, SimLex), or analogies.", metavar="FILE..."),
     ],
     top: Annotated[
-        int, typer.Option("--top", "--restrict", min=0, help="Know the first N words alone; 0 knows all.")
+        int, Option("--top", "--restrict", min=0, help="Use the N most frequent words only; 0: all.")
     ] = 30_000,
-    method: Annotated[Literal["add", "mul"], typer.Option(help="Of analogies: 3CosAdd or 3CosMul.")] = "add",
-    case: Annotated[bool, typer.Option("--case", help="Tell upper from lower case.")] = False,
+    method: Annotated[Literal["add", "mul"], Option(help="Method for analogies: 3CosAdd or 3CosMul.")] = "add",
+    case: Annotated[bool, Option("--case", help="Distinguish upper and lower case.")] = False,
     subwords: Annotated[
-        bool, typer.Option("--subwords/--no-subwords", help="Compose unseen words, where the run has n-grams.")
+        bool, Option("--subwords/--no-subwords", help="Compose vectors of unseen words from n-grams.")
     ] = True,
-    sections: Annotated[bool, typer.Option("--sections", help="Each section of analogies too.")] = False,
-    checkpoint: Annotated[str | None, typer.Option(help=CHECKPOINT)] = None,
-    json: Annotated[bool, typer.Option("--json", help="One JSON object a file.")] = False,
+    sections: Annotated[bool, Option("--sections", help="Also report each section of the analogies.")] = False,
+    checkpoint: VectorsCheckpoint = None,
+    json: Annotated[bool, Option("--json", help="One JSON object per file.")] = False,
 ) -> None:
     """Print how well cosines agree with people's judgements, and how many analogies are solved.
 

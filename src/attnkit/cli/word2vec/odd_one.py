@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from json import dumps
-from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument
 
-from attnkit.cli.word2vec._query import CHECKPOINT, VECTORS, load, shown
+from attnkit.cli.options import Json, VectorsCheckpoint, VectorsPath
+from attnkit.cli.word2vec._query import load, shown
 
 
 def command(
-    path: Annotated[Path, typer.Argument(help=VECTORS, metavar="VECTORS")],
-    words: Annotated[list[str], typer.Argument(help="Three words or more.", metavar="WORD...")],
-    checkpoint: Annotated[str | None, typer.Option(help=CHECKPOINT)] = None,
-    json: Annotated[bool, typer.Option("--json", help="Report as JSON.")] = False,
+    path: VectorsPath,
+    words: Annotated[list[str], Argument(help="Three or more words.", metavar="WORD...")],
+    checkpoint: VectorsCheckpoint = None,
+    json: Json = False,
 ) -> None:
     """Print the word that is farthest from the mean of all; stderr has the cosine of each with it.
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from json import dumps
-from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument
 
 from attnkit.cli import console
+from attnkit.cli.options import Json, VectorsPath
 
 
 def command(
-    words: Annotated[list[str], typer.Argument(help="Two words or more.", metavar="WORD...")],
-    run: Annotated[Path, typer.Argument(help="Run of word2vec, or a file of vectors.", metavar="RUN")],
-    json: Annotated[bool, typer.Option("--json", help="Report as JSON.")] = False,
+    words: Annotated[list[str], Argument(help="Two or more words.", metavar="WORD...")],
+    run: VectorsPath,
+    json: Json = False,
 ) -> None:
     """Compare words as one-hot vectors, which are all equally unlike, and as trained ones.
 

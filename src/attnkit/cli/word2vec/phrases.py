@@ -7,9 +7,10 @@ import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import typer
+from typer import Argument, Option
 
 from attnkit.cli import console
+from attnkit.cli.options import OutputFile
 from attnkit.config import validate
 from attnkit.errors import UsageError
 from attnkit.io import atomic
@@ -22,23 +23,27 @@ _SHOWN, _COLUMNS = 10, 79
 
 
 def command(
-    paths: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Text, plain or compressed; - is stdin.")],
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="Instead of stdout.", metavar="FILE")] = None,
-    passes: Annotated[int | None, typer.Option(help="2 joins up to four words, and so on. [default: 1]")] = None,
-    scoring: Annotated[Literal["count", "npmi"] | None, typer.Option(help="[default: count]")] = None,
-    threshold: Annotated[float | None, typer.Option(help="Join what scores higher. [default: 100, npmi 0.5]")] = None,
-    min_count: Annotated[int | None, typer.Option(help="Never join rarer words and pairs. [default: 5]")] = None,
+    paths: Annotated[
+        list[Path], Argument(metavar="FILE...", help="Text, plain or compressed; - reads standard input.")
+    ],
+    output: OutputFile = None,
+    passes: Annotated[int | None, Option(help="Passes; 2 joins up to four words. [default: 1]")] = None,
+    scoring: Annotated[
+        Literal["count", "npmi"] | None, Option(help="Score of a pair of words. [default: count]")
+    ] = None,
+    threshold: Annotated[float | None, Option(help="Minimum score. [default: 100, npmi 0.5]")] = None,
+    min_count: Annotated[int | None, Option(help="Minimum frequency of words and pairs. [default: 5]")] = None,
     connector: Annotated[
-        list[str] | None, typer.Option(help="A word that may stand inside a phrase; repeatable.", metavar="WORD")
+        list[str] | None, Option(help="Word allowed inside a phrase, e.g. of; repeatable.", metavar="WORD")
     ] = None,
-    joiner: Annotated[str | None, typer.Option(help="What is put between words. [default: _]")] = None,
-    max_pairs: Annotated[
-        int | None, typer.Option(help="Pairs counted at once, 50 bytes each. [default: 8388608]")
+    joiner: Annotated[str | None, Option(help="Separator between joined words. [default: _]")] = None,
+    max_pairs: Annotated[int | None, Option(help="Pairs in memory, about 50 bytes each. [default: 8388608]")] = None,
+    lower: Annotated[bool, Option("--lower", help="Lower-case the text.")] = False,
+    save: Annotated[Path | None, Option(help="Write the phrases with their scores.", metavar="FILE")] = None,
+    given: Annotated[
+        Path | None, Option("--with", help="Join the phrases of a file instead of finding them.", metavar="FILE")
     ] = None,
-    lower: Annotated[bool, typer.Option("--lower", help="Lower-case the text.")] = False,
-    save: Annotated[Path | None, typer.Option(help="Write the phrases found, with scores.", metavar="FILE")] = None,
-    given: Annotated[Path | None, typer.Option("--with", help="Join phrases saved before.", metavar="FILE")] = None,
-    json: Annotated[bool, typer.Option("--json", help="Report as JSON, beside -o.")] = False,
+    json: Annotated[bool, Option("--json", help="Print JSON, with -o.")] = False,
 ) -> None:
     """Join words that belong together: new york becomes new_york.
 

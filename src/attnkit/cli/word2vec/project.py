@@ -5,25 +5,26 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-import typer
+from typer import Option
 
 from attnkit.cli import console
+from attnkit.cli.options import VectorsPath
 
 
 def command(
-    run: Annotated[Path, typer.Argument(help="Run of word2vec, or a file of vectors.", metavar="RUN")],
+    run: VectorsPath,
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="[default: projection.html; tsv: stdout]", metavar="FILE")
+        Path | None,
+        Option("-o", "--output", help="Output file. [default: projection.html; tsv: standard output]", metavar="FILE"),
     ] = None,
-    format: Annotated[Literal["html", "tsv"], typer.Option(help="A page, or a line a word: word, x, y.")] = "html",
-    method: Annotated[Literal["pca", "tsne"], typer.Option(help="Projection (needs attnkit[plot]).")] = "pca",
+    format: Annotated[Literal["html", "tsv"], Option(help="A page, or one line per word: word, x, y.")] = "html",
+    method: Annotated[Literal["pca", "tsne"], Option(help="Projection (needs attnkit[plot]).")] = "pca",
     words: Annotated[
-        int | None, typer.Option(min=3, help="The most frequent. [default: 10,000; tsne: 2,000]", metavar="N")
+        int | None,
+        Option(min=3, help="Number of words, the most frequent ones. [default: 10,000; tsne: 2,000]", metavar="N"),
     ] = None,
-    perplexity: Annotated[
-        float, typer.Option(min=1.0, help="Perplexity of t-SNE, about the neighbours of a word.")
-    ] = 30.0,
-    steps: Annotated[int, typer.Option(min=250, max=100_000, help="Steps of t-SNE.")] = 750,
+    perplexity: Annotated[float, Option(min=1.0, help="Perplexity of t-SNE, roughly the neighbours per word.")] = 30.0,
+    steps: Annotated[int, Option(min=250, max=100_000, help="Steps of t-SNE.")] = 750,
 ) -> None:
     """Draw word vectors in two dimensions: a page with search and neighbours that needs nothing else.
 

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from typer import Argument, Option
 
-from attnkit.cli.word2vec._query import CHECKPOINT, VECTORS, answer_all, load, neighbours
+from attnkit.cli.options import FirstWords, NumAnswers, VectorsCheckpoint, VectorsPath
+from attnkit.cli.word2vec._query import answer_all, load, neighbours
 
 
 def command(
-    path: Annotated[Path, typer.Argument(help=VECTORS, metavar="VECTORS")],
-    words: Annotated[
-        list[str] | None, typer.Argument(help="Words, each for itself; one a line of standard input if none.")
-    ] = None,
-    n: Annotated[int, typer.Option("-n", "--num", min=1, max=1_000_000, help="Neighbours of each.")] = 10,
-    top: Annotated[int | None, typer.Option("--top", "--restrict", min=1, help="Among the first N words.")] = None,
-    checkpoint: Annotated[str | None, typer.Option(help=CHECKPOINT)] = None,
-    json: Annotated[bool, typer.Option("--json", help="One JSON object a word.")] = False,
+    path: VectorsPath,
+    words: Annotated[list[str] | None, Argument(help="Word; default: one per line of standard input.")] = None,
+    n: NumAnswers = 10,
+    top: FirstWords = None,
+    checkpoint: VectorsCheckpoint = None,
+    json: Annotated[bool, Option("--json", help="One JSON object per word.")] = False,
 ) -> None:
     """Print the words whose vectors have the largest cosine with those of the given ones.
 

@@ -5,48 +5,61 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import typer
+from typer import Argument, Option
 
 from attnkit.cli._train import Given, begin
+from attnkit.cli.options import DryRun, Json, Overwrite, RunOutput
 from attnkit.tasks.word2vec.config import Context, Loss, Method
 
 
 def command(
-    files: Annotated[list[str] | None, typer.Argument(metavar="FILE...", help="Text; - is standard input.")] = None,
-    output: Annotated[Path, typer.Option("-o", "--output", help="Run folder.", metavar="RUN")] = Path("vectors"),
-    method: Annotated[Method | None, typer.Option(help="[default: skip-gram]")] = None,
-    context: Annotated[Context | None, typer.Option(help="How CBOW joins the neighbours. [default: mean]")] = None,
-    loss: Annotated[Loss | None, typer.Option(help="[default: negative]")] = None,
-    dim: Annotated[int | None, typer.Option(help="Numbers of a vector. [default: 100]")] = None,
-    window: Annotated[int | None, typer.Option(help="Words to either side. [default: 5, glove 15]")] = None,
-    negative: Annotated[int | None, typer.Option(help="Random words a neighbour. [default: 5]")] = None,
-    sample: Annotated[float | None, typer.Option(help="Thin out words above this share. [default: 0.001]")] = None,
-    min_count: Annotated[int | None, typer.Option(help="Leave rarer words out. [default: 5]")] = None,
-    max_vocab: Annotated[int | None, typer.Option(help="Keep the most frequent words.")] = None,
-    epochs: Annotated[int | None, typer.Option(help="Passes over the text. [default: 5, glove 25]")] = None,
-    alpha: Annotated[float | None, typer.Option(help="First learning rate; chosen by the method.")] = None,
-    min_alpha: Annotated[float | None, typer.Option(help="Last learning rate. [default: 0.0001]")] = None,
-    ns_exponent: Annotated[float | None, typer.Option(help="Of counts, for random words. [default: 0.75]")] = None,
-    dynamic_window: Annotated[bool | None, typer.Option(help="Draw each window's size.", show_default=False)] = None,
-    exact: Annotated[bool | None, typer.Option("--exact", help="Fresh random words for each pair, as gensim.")] = None,
-    phrases: Annotated[int | None, typer.Option(help="Join neighbours this often: new_york.")] = None,
-    subwords: Annotated[bool, typer.Option("--subwords", help="Compose words of n-grams, unseen ones too.")] = False,
-    min_n: Annotated[int | None, typer.Option(help="Shortest n-grams. [default: 3]")] = None,
-    max_n: Annotated[int | None, typer.Option(help="Longest n-grams. [default: 6]")] = None,
-    buckets: Annotated[int | None, typer.Option(help="Rows of n-grams. [default: 2000000]")] = None,
-    tokenizer: Annotated[str | None, typer.Option(help="Tokens of a vocabulary as words.", metavar="FILE|RUN")] = None,
-    lower: Annotated[bool | None, typer.Option("--lower", help="Lower-case the text.")] = None,
-    init_from: Annotated[str | None, typer.Option(help="Vectors to begin with.", metavar="FILE|RUN")] = None,
-    threads: Annotated[int | None, typer.Option(help="[default: all processors]")] = None,
-    deterministic: Annotated[bool | None, typer.Option("--deterministic", help="The same bytes each time.")] = None,
-    seed: Annotated[int | None, typer.Option(help="[default: 1]")] = None,
-    device: Annotated[Literal["auto", "cpu", "cuda"] | None, typer.Option(help="Where to compute.")] = None,
-    save_every: Annotated[float | None, typer.Option(help="Minutes between checkpoints. [default: 10]")] = None,
-    config: Annotated[Path | None, typer.Option("-c", "--config", help="YAML configuration.", metavar="FILE")] = None,
-    sets: Annotated[list[str] | None, typer.Option("--set", help="Any key, as glove.x_max=50.", metavar="K=V")] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Move an old run of this name aside.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and stop.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Report as JSON.")] = False,
+    files: Annotated[
+        list[str] | None, Argument(metavar="FILE...", help="Text, plain or compressed; - reads standard input.")
+    ] = None,
+    output: RunOutput = Path("vectors"),
+    method: Annotated[Method | None, Option(help="Training method. [default: skip-gram]")] = None,
+    context: Annotated[Context | None, Option(help="Combination of context vectors in CBOW. [default: mean]")] = None,
+    loss: Annotated[Loss | None, Option(help="Loss. [default: negative]")] = None,
+    dim: Annotated[int | None, Option(help="Vector size. [default: 100]")] = None,
+    window: Annotated[int | None, Option(help="Window size per side. [default: 5, glove 15]")] = None,
+    negative: Annotated[int | None, Option(help="Negative samples per pair. [default: 5]")] = None,
+    sample: Annotated[float | None, Option(help="Subsampling threshold of frequent words. [default: 0.001]")] = None,
+    min_count: Annotated[int | None, Option(help="Minimum word frequency. [default: 5]")] = None,
+    max_vocab: Annotated[int | None, Option(help="Maximum vocabulary size.")] = None,
+    epochs: Annotated[int | None, Option(help="Epochs. [default: 5, glove 25]")] = None,
+    alpha: Annotated[float | None, Option(help="Initial learning rate. [default: by method]")] = None,
+    min_alpha: Annotated[float | None, Option(help="Final learning rate. [default: 0.0001]")] = None,
+    ns_exponent: Annotated[
+        float | None, Option(help="Exponent of counts in negative sampling. [default: 0.75]")
+    ] = None,
+    dynamic_window: Annotated[bool | None, Option(help="Sample the window size per word.", show_default=False)] = None,
+    exact: Annotated[bool | None, Option("--exact", help="Draw negative samples per pair, as gensim does.")] = None,
+    phrases: Annotated[int | None, Option(help="Passes of phrase detection: new_york.")] = None,
+    subwords: Annotated[
+        bool, Option("--subwords", help="Compose vectors from character n-grams, also of unseen words.")
+    ] = False,
+    min_n: Annotated[int | None, Option(help="Minimum n-gram length. [default: 3]")] = None,
+    max_n: Annotated[int | None, Option(help="Maximum n-gram length. [default: 6]")] = None,
+    buckets: Annotated[int | None, Option(help="Hash buckets of n-grams. [default: 2000000]")] = None,
+    tokenizer: Annotated[
+        str | None, Option(help="Vocabulary or run whose tokens are the words.", metavar="FILE|RUN")
+    ] = None,
+    lower: Annotated[bool | None, Option("--lower", help="Lower-case the text.")] = None,
+    init_from: Annotated[str | None, Option(help="Vectors to initialize from.", metavar="FILE|RUN")] = None,
+    threads: Annotated[int | None, Option(help="Training threads. [default: all processors]")] = None,
+    deterministic: Annotated[
+        bool | None, Option("--deterministic", help="Reproducible training: the same bytes for the same threads.")
+    ] = None,
+    seed: Annotated[int | None, Option(help="Random seed. [default: 1]")] = None,
+    device: Annotated[Literal["auto", "cpu", "cuda"] | None, Option(help="Device.")] = None,
+    save_every: Annotated[float | None, Option(help="Minutes between checkpoints. [default: 10]")] = None,
+    config: Annotated[Path | None, Option("-c", "--config", help="YAML configuration.", metavar="FILE")] = None,
+    sets: Annotated[
+        list[str] | None, Option("--set", help="Configuration key, e.g. glove.x_max=50.", metavar="K=V")
+    ] = None,
+    overwrite: Overwrite = False,
+    dry_run: DryRun = False,
+    json: Json = False,
 ) -> None:
     """Train word vectors from text; run it again to go on.
 
