@@ -72,7 +72,7 @@ def _no_waiting_for_disks() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _own_signals() -> Iterator[None]:
-    """Undo that a command which has ended heeds no signal any more: here its process goes on."""
+    """Undo that a command which has ended heeds no signal any more: here its process continues."""
     for number, handler in HANDLERS.items():
         signal.signal(number, handler)
     yield
@@ -153,7 +153,7 @@ TASKS: dict[str, dict[str, Any]] = {
         "model.d_sentence": 16,
         "model.d_attention": 16,
     },
-    "hidden words": {"task": "mlm", **LANGUAGE, "masking": {"mask_unit": "words", "mask_prob": 0.3}},
+    "masked tokens": {"task": "mlm", **LANGUAGE, "masking": {"mask_unit": "words", "mask_prob": 0.3}},
     "pairs": {"task": "mlm", **LANGUAGE, **PAIRS},
     "pairs, two layers": {"task": "mlm", **LANGUAGE, **PAIRS, "model.n_layers": 2},
     "next words": {"task": "clm", **LANGUAGE, "direction": "right-to-left"},
@@ -172,7 +172,7 @@ class Workshop:
         return self.corpus / name
 
     def settings(self, kind: str = "transformer", **changes: Any) -> list[str]:
-        """Return ``key=value`` texts of a tiny model; a double underscore in a name stands for the dot."""
+        """Return ``key=value`` texts of a tiny model; a double underscore in a name represents the dot."""
         given = {key.replace("__", "."): value for key, value in changes.items()}
         return [f"{key}={json.dumps(value)}" for key, value in {**COMMON, **SIZES[kind], **given}.items()]
 
@@ -220,7 +220,7 @@ class Workshop:
     def train(self, config: RunConfig, run: Path, *, stops: Sequence[int] = (), **options: Any) -> TrainingFinished:
         """Train to the end in several goes; ``stops`` are the questions that get a yes, in each.
 
-        Training asks once a step, and once a batch of an evaluation, whether to stop.
+        Training asks once per step, and once a batch of an evaluation, whether to stop.
         """
         from attnkit.engine.trainer import TrainingFinished, TrainRequest, train
         from attnkit.errors import StoppedError

@@ -184,7 +184,7 @@ RUNNERS = re.compile(
     r"|torch\.serialization|torch\.jit\.(load|save)|numpy\.load|os\.(system|popen|exec[lv]p?e?|spawn\w+)"
     r"|pty\.spawn|subprocess\.get(status)?output|builtins\.(eval|exec|compile|__import__))(\..+)?"
 )
-"""Modules and functions that run code which stands in data, or in text."""
+"""Modules and functions that run code which occurs in data, or in text."""
 CALLS = re.compile(
     r"eval|exec|compile|__import__|breakpoint"
     r"|(torch|yaml|pickle|marshal|dill|joblib)\.(load|loads|save|unsafe_load|full_load|load_all)"

@@ -14,10 +14,11 @@ PARAPHRASES = re.compile(
     re.IGNORECASE,
 )
 """Paraphrases of terms that the field has: masked, resume, prefix, report, existing, provider."""
-NOTHING = re.compile(r"\b(is|are|was) no (?!longer\b|more\b|matter\b)", re.IGNORECASE)
+NOTHING = re.compile(r"\b(?<!there )(is|are|was) no (?!longer\b|more\b|matter\b)", re.IGNORECASE)
 """As a predicate: "X is not a ...", "no such file: X"."""
 RATE = re.compile(
-    r"\b(one|once|twice|each|every|times|\d+) (\w+ ){0,2}an? (line|row|step|batch|token|sentence|word|epoch|run|thread|file)\b"
+    r"\b(one|once|twice|each|every|times|\d+) ((?!of |in |as |is |to |that |with |for |ends? |which )\w+ ){0,2}"
+    r"an? (line|row|step|batch|token|sentence|word|epoch|run|thread|file)\b"
 )
 """A rate is "per": "one object per line"."""
 HELP_STARTS = re.compile(r"(of|what|how|the same|whether it)\b", re.IGNORECASE)

@@ -50,15 +50,15 @@ def train(
     settings: Mapping[str, Any] | None = None,
     overwrite: bool = False,
 ) -> Translator:
-    """Train as ``attnkit train`` does, without a word, and return the best model. Called again it goes on.
+    """Train as ``attnkit train`` does, without a word, and return the best model. Called again it resumes.
 
     What is odd about the text, and damaged checkpoints that were passed over, come as ``UserWarning``.
 
     Args:
-        src: source text, one sentence a line.
+        src: source text, one sentence per line.
         tgt: target text, line by line.
         run: the run folder.
-        preset: what chooses the rest: auto (the run's own when it goes on, else by size), tiny, small, base or big.
+        preset: preset of all other keys: auto (the run's own when it resumes, else by size), tiny, small, base or big.
         settings: dotted keys to values, as ``{"model.d_model": 512, "limits.max_epochs": 10.0}``.
         overwrite: move an old run of this name aside.
 

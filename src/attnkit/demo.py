@@ -74,7 +74,7 @@ def write_corpus(folder: Path, seed: int) -> Corpus:
 
 
 def demo(folder: Path, seed: int, stop: Callable[[], bool]) -> Iterator[Event | Shown]:
-    """Make the corpus, train, and show; run again, it goes on or shows at once.
+    """Make the corpus, train, and show; run again, it continues or shows at once.
 
     Raises:
         UsageError: the folder holds the demo of another seed, whose corpus would be lost.

@@ -33,7 +33,7 @@ class AttnkitError(Exception):
         self.help = help
 
     def lines(self) -> list[str]:
-        """Return the message as it is printed, one string a line, none of them containing a line break."""
+        """Return the message as it is printed, one string per line, none of them containing a line break."""
         found = [f"error: {self.what}"]
         if self.where:
             found.append(f"  at {self.where}")
@@ -77,13 +77,13 @@ class DivergedError(AttnkitError):
 
 
 class StoppedError(AttnkitError):
-    """Stopped on request with a checkpoint saved: running the same command again goes on."""
+    """Stopped on request with a checkpoint saved: running the same command again resumes."""
 
     exit_code = 75
 
 
 class PeerFailedError(AttnkitError):
-    """A failure that another process has told, or an earlier attempt: this one ends with its exit code, in silence."""
+    """A failure reported by another process or an earlier attempt: this one ends with its exit code, in silence."""
 
     def __init__(self, what: str, exit_code: int) -> None:
         super().__init__(what)

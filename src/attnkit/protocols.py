@@ -46,7 +46,7 @@ def names_entity(tag: str) -> bool:
 def entities(tags: Sequence[str]) -> list[Entity]:
     """Return the entities of a sentence, whatever its tags are: what is not well-formed is read as conlleval does.
 
-    A word goes on with the entity before it if that one is of its type and has not ended (its last tag is B or I), and
+    A word continues the entity before it if that one is of its type and has not ended (its last tag is B or I), and
     its own tag is I, E or L. So an I after O, or after another type, begins an entity; which is how IOB1 writes most.
     A tag with another letter names none, as ``O`` does.
 

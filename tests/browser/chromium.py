@@ -117,7 +117,7 @@ class Browser:
         return [*said, *logged, *self.told("Runtime.exceptionThrown", "Page.javascriptDialogOpening")]
 
     def requests(self) -> list[str]:
-        """Return what was asked for, the page itself aside, and what stands in it."""
+        """Return what was asked for, the page itself aside, and what occurs in it."""
         urls = [event["request"]["url"] for event in self.told("Network.requestWillBeSent")]
         return [url for url in urls[1:] if not url.startswith("data:")]
 

@@ -27,7 +27,7 @@ NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     program = next(filter(None, map(shutil.which, NAMES)), None)
     if program is None:
-        (pytest.fail if os.environ.get("ATTNKIT_BROWSER") == "required" else pytest.skip)("there is no Chromium here")
+        (pytest.fail if os.environ.get("ATTNKIT_BROWSER") == "required" else pytest.skip)("no Chromium here")
     running = Browser(program, tmp_path_factory.mktemp("profile"))
     yield running
     running.close()

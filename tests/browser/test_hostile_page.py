@@ -1,4 +1,4 @@
-"""The page is silent, asks for nothing, and takes whatever stands in a token as text."""
+"""The page is silent, asks for nothing, and takes whatever occurs in a token as text."""
 
 from __future__ import annotations
 

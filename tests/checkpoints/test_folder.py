@@ -72,7 +72,7 @@ def test_wrong_names_are_told_what_there_is(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="names no best checkpoint yet"):
         run.checkpoint("best")
     for name in ("../step-1", "step-01", "newest", "step-1 ", "step-٣"):
-        with pytest.raises(UsageError, match="is no checkpoint"):
+        with pytest.raises(UsageError, match="is not a checkpoint"):
             run.checkpoint(name)
     (run.path / "best").write_text("../../step-1\n")
     with pytest.raises(RunError, match="the file naming the best checkpoint is damaged"):
@@ -121,9 +121,9 @@ def test_other_things_are_refused_in_plain_words(tmp_path: Path) -> None:
     folder.mkdir()
     (folder / "cat.jpg").touch()
     for path, reading, writing in (
-        (tmp_path / "nowhere", "there is no run folder", None),
-        (folder / "cat.jpg", "is no run folder but a file", "is no folder"),
-        (folder, "is no run folder", "holds other files and no run"),
+        (tmp_path / "nowhere", "no run folder", None),
+        (folder / "cat.jpg", "is not a run folder but a file", "is not a folder"),
+        (folder, "is not a run folder", "holds other files and no run"),
     ):
         with pytest.raises(RunError, match=reading) as caught:
             RunFolder(path).checkpoint()
@@ -145,7 +145,7 @@ def test_a_linked_checkpoints_folder_is_never_written_through(tmp_path: Path) ->
     run.checkpoints_path.rename(outside)
     run.checkpoints_path.symlink_to(outside)
     for act in (run.lock, lambda: run.save(2, {"a": b""})):
-        with pytest.raises(RunError, match="checkpoints is no folder of this run"):
+        with pytest.raises(RunError, match="checkpoints is not a folder of this run"):
             act()
     assert [path.name for path in outside.iterdir()] == ["step-1"]
 
@@ -157,7 +157,7 @@ def test_a_linked_checkpoints_folder_is_not_read_through(tmp_path: Path) -> None
     run.checkpoints_path.symlink_to(tmp_path / "outside")
     named = [lambda name=name: run.checkpoint(name) for name in (None, "best", "last", "step-1")]
     for read in (run.newest, run.steps, run.list_checkpoints, *named):
-        with pytest.raises(RunError, match="checkpoints is no folder of this run"):
+        with pytest.raises(RunError, match="checkpoints is not a folder of this run"):
             read()
 
 

@@ -76,13 +76,13 @@ def test_errors(call: Call, texts: tuple[Path, Path], tmp_path: Path) -> None:
     for arguments, code, said in (
         ([src, tmp_path / "short", "-o", tmp_path / "out"], 3, "has 4 lines and"),
         ([src, tmp_path / "bad", "-o", tmp_path / "out"], 3, "bad:4"),
-        ([src, tmp_path / "missing"], 2, "there is no file"),
+        ([src, tmp_path / "missing"], 2, "no file"),
         ([src, tgt, "-o", tgt], 2, "is one of the texts"),
         ([src, tgt, "--method", "both"], 2, "grow-diag"),
         ([src, tgt, "--null-prob", 2], 2, "--null-prob must lie between 0 and 1"),
         ([src, tgt, "--iterations", 0], 2, "--iterations"),
-        ([src, tgt, "--run", tmp_path / "none"], 4, "there is no run folder"),
-        ([src, tgt, "--vocab", tmp_path / "none"], 4, "there is no vocabulary file"),
+        ([src, tgt, "--run", tmp_path / "none"], 4, "no run folder"),
+        ([src, tgt, "--vocab", tmp_path / "none"], 4, "no vocabulary file"),
         ([src, tgt, "-o", tmp_path / "no" / "such" / "folder"], 5, "cannot write"),
     ):
         found, out, err = call("align", *arguments)

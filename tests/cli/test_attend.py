@@ -162,14 +162,14 @@ def test_signs_without_a_letter_in_the_png_are_told(call: Call, trained: Path, t
     [
         ([], 2, ["nothing to look at", "--example cat"]),
         (["{run}"], 2, ["nothing to look at"]),
-        (["missing", LINE], 4, ["there is no run folder"]),
+        (["missing", LINE], 4, ["no run folder"]),
         (["{blind}", LINE], 4, ["no attention", "model.alignment"]),
         (["{run}", "  "], 3, ["blank", "source:1"]),
         (["{run}", "1 " * 200], 3, ["tokens, more than", "source:1"]),
         (["{run}", LINE, "--layer", "2"], 2, ["no layer 2", "--layer", "1 to 1"]),
         (["{run}", LINE, "--head", "3"], 2, ["no head 3", "--head"]),
-        (["{run}", LINE, "--head", "0"], 2, ["'0' is no choice", "--head"]),
-        (["{run}", LINE, "--layer", "-1"], 2, ["'-1' is no choice"]),
+        (["{run}", LINE, "--head", "0"], 2, ["'0' is not a choice", "--head"]),
+        (["{run}", LINE, "--layer", "-1"], 2, ["'-1' is not a choice"]),
         (["{run}", LINE, "--kind", "crosss"], 2, ["no 'crosss' attention", "cross, encoder, decoder"]),
         (["{run}", LINE, "--target", "1", "--target", "2"], 2, ["2 targets for 1 lines"]),
         (["{run}", LINE, "5", "--target", "1"], 2, ["1 targets for more lines"]),
@@ -240,7 +240,7 @@ def test_the_text_that_is_read_is_not_written_over(
 
 
 def test_odd_text_is_shown_as_text(call: Call, trained: Path, tmp_path: Path) -> None:
-    """NUL, escapes, bytes that are no UTF-8 as a shell hands them over, and markup."""
+    """NUL, escapes, bytes that are not UTF-8 as a shell hands them over, and markup."""
     odd = "1\0 2\x1b[2J \udcff </script><img src=x onerror=alert(1)>"
     code, out, _ = call("attend", trained, odd, "--target", odd, "--device", "cpu")
     assert code == 0 and not re.search(r"[\0\x1b\ud800-\udfff]", out)

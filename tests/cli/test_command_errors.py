@@ -33,9 +33,9 @@ def refused(answer: tuple[int, str, str], code: int, *words: str) -> list[str]:
 
 def test_missing_files(call: Call, workshop: Any, trained: Path, tmp_path: Path) -> None:
     train = ["train", "--tgt", workshop.file("train.tgt"), "-o", tmp_path / "run"]
-    refused(call(*train, "--src", workshop.file("train.scr")), 2, "there is no file", "did you mean", "train.src?")
-    refused(call("translate", trained, "-i", tmp_path / "missing"), 2, "there is no file")
-    refused(call("score", trained, tmp_path / "missing", workshop.file("test.tgt")), 2, "there is no file")
+    refused(call(*train, "--src", workshop.file("train.scr")), 2, "no file", "did you mean", "train.src?")
+    refused(call("translate", trained, "-i", tmp_path / "missing"), 2, "no file")
+    refused(call("score", trained, tmp_path / "missing", workshop.file("test.tgt")), 2, "no file")
     refused(call("train", "--config", tmp_path / "c.yaml"), 2, "cannot read the configuration", "c.yaml")
     assert not (tmp_path / "run").exists()
 
@@ -58,7 +58,7 @@ def test_keys_and_values(call: Call, workshop: Any, tmp_path: Path) -> None:
 
 
 def test_commands_and_flags(call: Call, trained: Path) -> None:
-    refused(call("trian"), 2, "there is no command 'trian'", "did you mean 'train'?")
+    refused(call("trian"), 2, "no command 'trian'", "did you mean 'train'?")
     refused(call("xyzzy"), 2, "attnkit --help")
     refused(call("translate", trained, "--beem-size", 3), 2, "--beem-size", "help: attnkit translate --help")
     refused(call("translate", trained, "--beam-size", "many"), 2, "--beam-size", "valid int")
@@ -73,8 +73,8 @@ def test_run_folders(call: Call, trained: Path, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     (tmp_path / "other/file").write_text("mine")
     for command in (["translate"], ["average"]):
-        refused(call(*command, tmp_path / "missing"), 4, "there is no run folder")
-        refused(call(*command, tmp_path / "other"), 4, "is no run folder")
+        refused(call(*command, tmp_path / "missing"), 4, "no run folder")
+        refused(call(*command, tmp_path / "other"), 4, "is not a run folder")
     refused(call("translate", trained / "checkpoints/step-12", "-i", "/dev/null"), 4, "one checkpoint of a run")
     refused(call("average", trained, "--last", 9), 4, "fewer than 9")
 
@@ -102,7 +102,7 @@ def test_debug_shows_the_traceback(call: Call, tmp_path: Path, place: int) -> No
     arguments.insert(place, "--debug")
     code, out, err = call(*arguments)
     assert (code, out) == (4, "")
-    assert "Traceback" in err and err.splitlines()[-2].startswith("error: there is no run folder")
+    assert "Traceback" in err and err.splitlines()[-2].startswith("error: no run folder")
 
 
 def test_our_own_bugs_are_named_as_such(capsys: pytest.CaptureFixture[str]) -> None:

@@ -192,7 +192,7 @@ def test_odd_bytes_are_replaced_or_refused(call: Call, runs: dict[str, Path], tm
         code, out, err = call(command, runs[run], tmp_path / "odd.txt")
         assert code == 0 and len(out.splitlines()) == 2 and "not UTF-8" in err
         code, out, err = call(command, runs[run], tmp_path / "odd.txt", "--strict")
-        assert code == 3 and "0xFF is no UTF-8" in err
+        assert code == 3 and "0xFF is not UTF-8" in err
 
 
 @pytest.mark.parametrize("command", ["translate", "embed", "predict"])
@@ -220,17 +220,17 @@ def test_a_translation_run_is_refused(call: Call, trained: Path, tmp_path: Path)
     [
         (["train", "--task", "autoencode"], 2, "give text or vectors: --data FILE"),
         (["train", "--task", "text-classification", "--src", "{vectors}"], 2, "give documents and labels: --data"),
-        (["train", "--task", "autoencode", "--data", "{missing}"], 2, "there is no file"),
+        (["train", "--task", "autoencode", "--data", "{missing}"], 2, "no file"),
         (["train", "--task", "autoencode", "--data", "-"], 2, "read only once"),
         (["train", "--task", "autoencode", "--data", "{objects}"], 3, "Python objects"),
         (["train", "--task", "autoencode", "--data", "{nan}"], 3, "not finite"),
         (["train", "--task", "text-classification", "--model", "rnn", "--data", "{documents}"], 2, "model.kind"),
         (["train", "--task", "text-classification", "--data", "{vectors}"], 3, ""),
-        (["embed", "{missing}", "{documents}"], 4, "there is no run folder"),
+        (["embed", "{missing}", "{documents}"], 4, "no run folder"),
         (["embed", "RUN vectors", "{wide}"], 3, "7 numbers, not 6"),
         (["embed", "RUN vectors", "{nan}"], 3, "not finite"),
-        (["embed", "RUN vectors", "{documents}"], 3, "is no number"),
-        (["embed", "RUN lines", "{missing}"], 2, "there is no file"),
+        (["embed", "RUN vectors", "{documents}"], 3, "is not a number"),
+        (["embed", "RUN lines", "{missing}"], 2, "no file"),
         (["embed", "RUN lines", "{vectors}"], 3, "a file of vectors, and the run reads lines"),
         (["embed", "RUN lines", "{documents}", "--summary"], 2, "add --reconstruct"),
         (["embed", "RUN vectors", "{wide}", "--reconstruct", "--summary", "-o", "x.npy"], 2, "holds no totals"),
@@ -240,7 +240,7 @@ def test_a_translation_run_is_refused(call: Call, trained: Path, tmp_path: Path)
             "add --json, or leave out",
         ),
         (["predict", "RUN documents", "{documents}", "--summary"], 2, "add --gold"),
-        (["predict", "RUN documents", "{missing}", "--gold"], 2, "there is no file"),
+        (["predict", "RUN documents", "{missing}", "--gold"], 2, "no file"),
         (["train", "--data", "{documents}", "--model", "han"], 2, "--data needs --task autoencode or"),
         (
             ["train", "--task", "text-classification", "--data", "{plain}"],
@@ -249,9 +249,9 @@ def test_a_translation_run_is_refused(call: Call, trained: Path, tmp_path: Path)
         ),
         (["train", "--task", "text-classification", "--data", "{tabs}"], 3, "take tabs out of the documents"),
         (["embed", "RUN lines", "{documents}", "-o", "x.npy", "--json"], 2, "holds no JSON"),
-        (["embed", "RUN lines", "{documents}", "-o", "{out}.npy", "--reconstruct"], 2, "lines are no numbers"),
+        (["embed", "RUN lines", "{documents}", "-o", "{out}.npy", "--reconstruct"], 2, "lines are not numbers"),
         (["embed", "RUN lines", "{documents}", "-o", "{documents}"], 2, "is one of the texts"),
-        (["predict", "RUN documents", "{missing}"], 2, "there is no file"),
+        (["predict", "RUN documents", "{missing}"], 2, "no file"),
     ],
 )
 def test_what_is_refused_and_how(

@@ -20,7 +20,7 @@ TEXT = "the film\n\n  \nüñí 4\r\n" + "again " * 40 + "\nlast"
 @pytest.fixture(scope="module")
 def bert(workshop: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = tmp_path_factory.mktemp("bert") / "run"
-    workshop.train(workshop.configure_task("hidden words", limits__max_steps=1), run)
+    workshop.train(workshop.configure_task("masked tokens", limits__max_steps=1), run)
     return run
 
 
@@ -80,7 +80,7 @@ def test_the_table_is_a_file_of_word_vectors(call: Call, bert: Path, tmp_path: P
         (["BERT", "--what", "static", "-o", "{out}.csv"], 2, "pieces may be commas"),
         (["BERT", "{text}", "--reconstruct"], 2, "brings nothing back"),
         (["BERT", "{text}", "-o", "{out}.safetensors", "--json"], 2, "a .safetensors file holds no JSON"),
-        (["BERT", "{out}.npy"], 2, "there is no file"),
+        (["BERT", "{out}.npy"], 2, "no file"),
         (["TRANSLATOR", "{text}", "--what", "mean"], 4, "not an auto-encoder"),
         (["LINES", "{text}", "--what", "mean"], 2, "an auto-encoder has its codes and nothing else"),
     ],

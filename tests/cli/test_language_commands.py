@@ -24,7 +24,7 @@ LINES = "the cat\n\n  \nüñí 4\r\nto see it \nlast"
 @pytest.fixture(scope="module")
 def runs(workshop: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("language")
-    for name, task in {"bert": "hidden words", "back": "next words", "gpt": "next words"}.items():
+    for name, task in {"bert": "masked tokens", "back": "next words", "gpt": "next words"}.items():
         config = workshop.configure_task(task, limits__max_steps=4)
         workshop.train(
             config.model_copy(update={"direction": "left-to-right"}) if name == "gpt" else config, folder / name

@@ -168,7 +168,7 @@ def test_lines_go_through_and_totals_come_apart(call: Call, bench: Path, tmp_pat
     ("words", "code", "said"),
     [
         (["nowhere", "test.tsv"], 4, "no run folder nowhere"),
-        (["run", "none.tsv"], 2, "there is no file none.tsv"),
+        (["run", "none.tsv"], 2, "no file none.tsv"),
         (["run", "test.tsv", "--summary"], 2, "scores need gold labels"),
         (["run", "test.tsv", "--gold", "--summary", "-o", "totals.txt"], 2, "add --json, or omit -o"),
         (["run", "test.tsv", "--confusion", "page.html"], 2, "--gold"),
@@ -192,7 +192,7 @@ def test_errors_are_short_and_say_what_to_do(
     monkeypatch.chdir(bench)
     found, out, err = call("predict", *(str(pretrained) if word == "BERT" else word for word in words))
     assert found == code and said in err, err
-    assert not out or code == 3, "what stands before a line that is refused is answered"
+    assert not out or code == 3, "the text before a line that is refused is answered"
     assert len(err.strip().splitlines()) <= 3 and "Traceback" not in err
     assert not Path("page.html").exists()
 

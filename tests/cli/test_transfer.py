@@ -1,4 +1,4 @@
-"""What models begin with that others have learnt, as it is typed."""
+"""What models start with that others have learnt, as it is typed."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_dry_run_of_one_that_goes_on_reads_no_vectors(call: Call, workshop: An
 
 def test_a_translator_begins_with_a_bert(call: Call, workshop: Any, tmp_path: Path) -> None:
     bert, run = tmp_path / "bert", tmp_path / "run"
-    workshop.train(workshop.configure_task("hidden words", limits__max_steps=1), bert)
+    workshop.train(workshop.configure_task("masked tokens", limits__max_steps=1), bert)
     files = ["--src", workshop.file("train.src"), "--tgt", workshop.file("train.tgt")]
     sets = ["limits.max_steps=2", "optimization.batch_tokens=300", "device=cpu", "threads=1", "model.decoder_layers=1"]
     words = ["train", *files, "-o", run, "--init-from", bert, "--preset", "tiny"]

@@ -197,7 +197,7 @@ def test_looking_lets_the_lock_go(run: Path) -> None:
 def test_a_run_without_a_checkpoint_is_good_unless_it_has_lost_them(call: Call, run: Path, tmp_path: Path) -> None:
     RunFolder(tmp_path / "new").lock().release()
     code, out, err = call("verify", tmp_path / "new")
-    assert (code, err) == (0, "") and "none was saved yet" in out and "there is no good checkpoint" in out
+    assert (code, err) == (0, "") and "none was saved yet" in out and "no good checkpoint" in out
     shutil.rmtree(run / "checkpoints")
     code, out, err = call("verify", run)
     assert (code, err) == (4, "") and "BAD   checkpoints    are all gone" in out
@@ -209,10 +209,10 @@ def test_what_is_no_run_is_refused_before_anything_is_looked_at(call: Call, run:
     (tmp_path / "other/file").write_text("mine")
     (tmp_path / "text").write_text("text")
     for path, said in (
-        (tmp_path / "missing", "there is no run folder"),
-        (tmp_path / "text", "is no run folder but a file"),
-        (tmp_path / "empty", "is no run folder"),
-        (tmp_path / "other", "is no run folder"),
+        (tmp_path / "missing", "no run folder"),
+        (tmp_path / "text", "is not a run folder but a file"),
+        (tmp_path / "empty", "is not a run folder"),
+        (tmp_path / "other", "is not a run folder"),
         (run / "checkpoints/step-12", "is one checkpoint of a run"),
     ):
         code, out, err = call("verify", run, path)

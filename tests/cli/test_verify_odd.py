@@ -123,4 +123,4 @@ def test_folders_elsewhere_are_refused(call: Call, run: Path, tmp_path: Path) ->
     (run / "checkpoints").symlink_to(tmp_path / "moved")
     for arguments in (["verify", run], ["translate", run, "--checkpoint", "last", "-i", run / "config.yaml"]):
         code, out, err = call(*arguments)
-        assert (code, out) == (4, "") and "checkpoints is no folder of this run" in err
+        assert (code, out) == (4, "") and "checkpoints is not a folder of this run" in err

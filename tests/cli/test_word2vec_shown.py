@@ -49,9 +49,9 @@ def test_one_hot_vectors_in_short() -> None:
 
 def test_words_that_are_not_there(call: Call, vectors: Path) -> None:
     code, out, err = call("word2vec", "one-hot", "motl", "hotel", vectors)
-    assert (code, out) == (3, "") and "there is no vector of 'motl'" in err and "motel" in err
+    assert (code, out) == (3, "") and "no vector of 'motl'" in err and "motel" in err
     code, _, err = call("word2vec", "one-hot", "motel", "hotel")
-    assert code == 2 and "there is no run or file hotel" in err and "vectors are named last" in err
+    assert code == 2 and "no run or file hotel" in err and "vectors are named last" in err
     code, _, err = call("word2vec", "one-hot", "hotel", "Hotel", vectors)
     assert code == 2 and "two different words are needed" in err
 
@@ -60,7 +60,7 @@ def test_one_vector_in_every_sentence(call: Call, vectors: Path) -> None:
     asked = ("word2vec", "compare-context", vectors, "I eat an apple.", "Apple released iOS.", "--word", "apple")
     code, out, _ = call(*asked)
     assert code == 0 and "“Apple”" in out and "static cosine 1.0000 (the same vector)" in out
-    assert "one vector a word, the same in every sentence" in out
+    assert "one vector per word, the same in every sentence" in out
     code, out, _ = call(*asked, "--json")
     found = json.loads(out)
     assert (found["word"], found["found"], found["contextual"]) == ("apple", ["apple", "Apple"], None)
@@ -85,7 +85,7 @@ def test_an_encoder_gives_a_vector_a_sentence(vectors: Path) -> None:
 
 def test_sentences_without_the_word(call: Call, vectors: Path) -> None:
     code, _, err = call("word2vec", "compare-context", vectors, "an apple", "a pineapple", "--word", "apple")
-    assert code == 3 and "'apple' does not stand in this sentence: a pineapple" in err and "sentence:2" in err
+    assert code == 3 and "'apple' does not occur in this sentence: a pineapple" in err and "sentence:2" in err
     code, _, err = call("word2vec", "compare-context", vectors, "apples fall", "an apple", "--word", "apple")
     assert code == 3 and "sentence:1" in err
     code, _, err = call("word2vec", "compare-context", vectors, "an apple", "--word", "apple")
@@ -151,7 +151,7 @@ def test_no_torch_is_loaded(vectors: Path, tmp_path: Path) -> None:
 
 def test_bert_beside_word_vectors_and_alone(call: Call, vectors: Path, workshop: Any, tmp_path: Path) -> None:
     bert, lines = tmp_path / "bert", tmp_path / "lines"
-    workshop.train(workshop.configure_task("hidden words", limits__max_steps=1), bert)
+    workshop.train(workshop.configure_task("masked tokens", limits__max_steps=1), bert)
     sentences = ("the inn", "about the Inn again")
     both = ("word2vec", "compare-context", vectors, *sentences, "--word", "inn", "--encoder", bert)
     found = json.loads(call(*both, "--json")[1])
@@ -167,8 +167,8 @@ def test_bert_beside_word_vectors_and_alone(call: Call, vectors: Path, workshop:
     assert "contextual, sentence 2:" in out and max(map(len, out.splitlines())) <= 80
     workshop.train(workshop.configure_task("lines", limits__max_steps=1), lines)
     for arguments, expected, said in (
-        ((*both[:-1], vectors), 4, "is no run that reads sentences"),
-        ((*both[:-1], lines), 4, "is no run that reads sentences"),
+        ((*both[:-1], vectors), 4, "is not a run of BERT or GPT"),
+        ((*both[:-1], lines), 4, "is not a run of BERT or GPT"),
         ((*both[:-2], "--layer", "1"), 2, "word vectors have no layers"),
         ((*alone, "--layer", "2"), 2, "this model has no layer 2"),
     ):

@@ -93,16 +93,16 @@ def test_the_same_text_in_any_wrapping_is_encoded_alike(tmp_path: Path, monkeypa
 @pytest.mark.parametrize(
     ("raw", "what", "where"),
     [
-        (b"", "there is no text", "a.txt"),
-        (b" \n\t\n", "there is no text", "a.txt"),
+        (b"", "no text", "a.txt"),
+        (b" \n\t\n", "no text", "a.txt"),
         (b"a b c\nd e\n", "no word occurs 5 times: the most frequent, 'a', occurs once", "a.txt"),
         (b"a\nb\n" * 9, "no line holds two words", "a.txt"),
-        (b"a b\nc \xffd\n", r"byte 0xFF is no UTF-8 \(byte 3 of the line\)", "a.txt:2"),
-        (b"a b\nc d\xe6\xbc", r"byte 0xE6 is no UTF-8 \(byte 4 of the line\)", "a.txt:2"),
+        (b"a b\nc \xffd\n", r"byte 0xFF is not UTF-8 \(byte 3 of the line\)", "a.txt:2"),
+        (b"a b\nc d\xe6\xbc", r"byte 0xE6 is not UTF-8 \(byte 4 of the line\)", "a.txt:2"),
         (b"x" * 5000, "every word is longer than the 1,000 bytes", "a.txt"),
-        ("a b\n".encode("utf-16") * 9, "this is no UTF-8", "a.txt:1"),
-        ("some words stand here\n".encode("utf-16-le") * 9, "this is no UTF-8", "a.txt:1"),
-        (gzip.compress(b"a b\n" * 9), r"is no UTF-8", "a.txt:1"),
+        ("a b\n".encode("utf-16") * 9, "this is not UTF-8", "a.txt:1"),
+        ("some words stand here\n".encode("utf-16-le") * 9, "this is not UTF-8", "a.txt:1"),
+        (gzip.compress(b"a b\n" * 9), r"is not UTF-8", "a.txt:1"),
     ],
     ids=["empty", "blank", "rare", "alone", "bytes", "cut", "long", "utf-16", "utf-16 without mark", "gzip"],
 )
@@ -120,13 +120,13 @@ def test_the_place_of_a_bad_byte_needs_no_luck_with_blocks(
 ) -> None:
     monkeypatch.setattr("attnkit.data.word_ids._BLOCK", cut)
     (tmp_path / "a").write_bytes("\ufeffab c\nd é ".encode() + b"\xe6\xbc" + b"e\nf")
-    with pytest.raises(DataError, match=r"0xE6 is no UTF-8 \(byte 6 of the line\)") as caught:
+    with pytest.raises(DataError, match=r"0xE6 is not UTF-8 \(byte 6 of the line\)") as caught:
         encode_words(tmp_path / "e", [tmp_path / "a"], WordsConfig())
     assert caught.value.where == f"{tmp_path / 'a'}:2"
 
 
 def test_files_that_are_missing_or_cut_off_are_named(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="there is no file"):
+    with pytest.raises(UsageError, match="no file"):
         encode_words(tmp_path / "e", [tmp_path / "a"], WordsConfig())
     (tmp_path / "a.gz").write_bytes(gzip.compress(make_text().encode())[:-20])
     with pytest.raises(DataError, match="damaged or cut off") as caught:

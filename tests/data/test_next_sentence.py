@@ -43,7 +43,7 @@ def pairs(store: Store, **fields: object) -> NspDataset:
 
 
 def parts(rows: NspDataset, epoch: int) -> list[tuple[list[int], list[int], int, int]]:
-    """Return first part, second part, label and number of every row, hidden tokens put back."""
+    """Return first part, second part, label and number of every row, masked tokens put back."""
     batch = rows.batch(np.arange(len(rows)), 1, epoch)
     assert batch.segments is not None and batch.follows is not None
     ids = batch.ids.numpy().copy().reshape(-1)

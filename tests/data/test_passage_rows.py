@@ -39,7 +39,7 @@ def masked(store: Store, **fields: object) -> MlmDataset:
 
 
 def read(rows: MlmDataset) -> list[list[int]]:
-    """Return the passages of all rows with hidden tokens put back, each without its ends."""
+    """Return the passages of all rows with masked tokens put back, each without its ends."""
     batch = rows.batch(np.arange(len(rows)), 1, 0)
     ids = batch.ids.numpy().copy().reshape(-1)
     ids[batch.chosen.numpy()] = batch.targets.numpy()

@@ -34,7 +34,7 @@ def test_every_token_is_in_a_window_and_best_in_one(contexts: list[tuple[int, in
             for token in range(found.best_begins[row], found.best_ends[row]):
                 owners[token].append(number)
         for token in range(length):
-            # As in Devlin et al.'s code: the smaller of what stands before and behind counts.
+            # As in Devlin et al.'s code: the smaller of the text before and behind counts.
             shown = [min(token - begin, end - 1 - token) if begin <= token < end else -1 for begin, end in spans]
             assert owners[token] == [shown.index(max(shown))]
 

@@ -1,4 +1,4 @@
-"""Searches that go on with a text: rules look back at what stands before, and words are told as they come."""
+"""Searches that continue with a text: rules look back at the text before, and words are reported as they come."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_what_is_told_is_what_is_found(make_model: Any, make_sources: Any, pad: 
 
     sources = Sources(*pad(make_sources(3, 7)))
     config = SearchConfig(beam_size=1, max_length=12, **options)
-    found = search([make_model()], sources, config, told=told)
+    found = search([make_model()], sources, config, on_step=told)
     assert found == search([make_model()], sources, config)
     assert {len(each) for hypotheses in found for each in [h.ids for h in hypotheses]} != {12}, "some have to end early"
     for sentence, hypotheses in enumerate(found):
@@ -73,4 +73,4 @@ def test_what_is_told_is_what_is_found(make_model: Any, make_sources: Any, pad: 
 
 def test_beams_tell_nothing(make_model: Any) -> None:
     with pytest.raises(ValueError, match="without beams"):
-        search([make_model()], Sources(torch.ones(1, 1)), SearchConfig(beam_size=2), told=lambda *step: None)
+        search([make_model()], Sources(torch.ones(1, 1)), SearchConfig(beam_size=2), on_step=lambda *step: None)

@@ -77,7 +77,7 @@ def check_log_probs(model, source, nodes):
 
 @pytest.mark.parametrize("options", SETTINGS, ids=str)
 def test_every_step_keeps_the_best(make_model, make_sources, pad, options):
-    """K are kept of each step, none of them less likely than one that was pruned; only the kept go on."""
+    """K are kept of each step, none of them less likely than one that was pruned; only the kept continue."""
     _, _, tree, _ = grown(make_model, make_sources, pad, options)
     for nodes in tree.nodes:
         assert len({(node.parent, node.word) for node in nodes}) == len(nodes)
@@ -105,7 +105,7 @@ def test_forced_words_are_the_trunk(make_model, make_sources, pad):
 
 
 def test_without_a_tree_nothing_is_done_for_it(make_model, make_sources, pad, monkeypatch):
-    """The best are looked for once a step, not twice."""
+    """The best are looked for once per step, not twice."""
     calls = []
     real = beam.topk_continuations
     monkeypatch.setattr(beam, "topk_continuations", lambda *given: calls.append(given) or real(*given))

@@ -44,7 +44,7 @@ class Ended:
     err: str
 
     def check(self, code: int, *words: str) -> None:
-        """Assert the exit code, the form of the message, and that some words stand in what was said."""
+        """Assert the exit code, the form of the message, and that some words occur in what was said."""
         said = self.err
         assert self.code == code, f"exit code {self.code}, not {code}:\n{said[-3000:]}"
         assert "Traceback" not in said and "bug in attnkit" not in said, said[-3000:]

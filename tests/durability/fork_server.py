@@ -158,7 +158,7 @@ def drain(readers: list[int], output: list[bytes], wait: float) -> None:
 
 
 def bury(child: int) -> None:
-    """Wait for processes that the child has started: none may go on without it."""
+    """Wait for processes that the child has started: none may continue without it."""
     until = time.monotonic() + 10
     while True:
         with contextlib.suppress(ChildProcessError):

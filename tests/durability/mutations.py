@@ -67,7 +67,7 @@ def mutate_tree(tree: Any, source: random.Random) -> Any:
 
 
 def places(tree: Any, source: random.Random) -> list[tuple[Any, Any]]:
-    """Return where values stand in a tree, few of them inside what is long."""
+    """Return where values occur in a tree, few of them inside what is long."""
     found: list[tuple[Any, Any]] = []
     waiting = [tree]
     while waiting:

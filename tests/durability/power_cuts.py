@@ -32,7 +32,7 @@ Tree: TypeAlias = "bytes | tuple[tuple[str, Tree], ...]"
 
 
 class Change(NamedTuple):
-    """Names that go from a folder, names that come, with the nodes they stand for."""
+    """Names that go from a folder, names that come, with the nodes they represent."""
 
     node: int
     gone: tuple[tuple[str, int], ...]

@@ -34,7 +34,7 @@ class Stage:
 
     folder: Path
     train: tuple[str, ...]
-    """The command line that goes on with the run."""
+    """The command line that continues with the run."""
 
     @property
     def run(self) -> Path:
@@ -132,7 +132,7 @@ COMMANDS = {
 def words(command: str, stage: Stage) -> list[str]:
     """Return the command line of a named command."""
     given = COMMANDS.get(command, command).split()
-    if given[0] == "train":  # goes on with the run
+    if given[0] == "train":  # continues with the run
         return [*stage.train, *given[1:]]
     if given[0] == "new":
         own = ["other" if word == str(stage.run) else word for word in stage.train]

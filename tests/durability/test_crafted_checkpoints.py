@@ -192,7 +192,7 @@ CASES = [
     Case("weights of 10 GB, signed", vouched("model.safetensors"), "translate 12", 4, UNFIT),
     Case("a configuration of 10 GB, signed", vouched("config.yaml"), "translate 12", 4, SENSELESS),
     Case("a vocabulary of 10 GB, signed", vouched("tokenizer.json"), "score 12", 4, SENSELESS),
-    Case("a model of 200 GB to begin with", absurd_start, "init", 4, UNFIT),
+    Case("a model of 200 GB to start with", absurd_start, "init", 4, UNFIT),
 ]
 
 

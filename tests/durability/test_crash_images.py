@@ -230,7 +230,7 @@ def first_complaint(story: Story, ops: list[Op], orders: Orders, every_goes_on: 
             story.went_on[key] = goes_on(story.images / "next" / "run")
             shutil.rmtree(story.images / "next")
         if wrong := story.went_on[key]:
-            return f"cannot go on: {wrong}", len(looked)
+            return f"cannot continue: {wrong}", len(looked)
     return "", len(looked)
 
 
@@ -271,8 +271,8 @@ NEEDED = (
     ("metrics.jsonl", r"metrics .* lack what version 2 knew"),
     (r"\.tmp-best-\d+", "the file naming the best checkpoint is damaged"),
     (r"\.tmp-status\.json-\d+", "status is None"),
-    ("run", r"cannot go on|not one of"),
-    ("lock", r"cannot go on: .* holds other files and no run"),
+    ("run", r"cannot continue|not one of"),
+    ("lock", r"cannot continue: .* holds other files and no run"),
 )
 
 

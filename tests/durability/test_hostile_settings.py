@@ -141,10 +141,10 @@ def test_configuration_files(attnkit: Any, workshop: Any, tmp_path: Path, name: 
 
 PLACES: dict[str, tuple[str, str, int, tuple[str, ...]]] = {
     # what makes it; the name given; exit code; words
-    "missing": ("", "c.yml", 2, ("there is no such file", "at c.yml", "check the spelling")),
-    "misspelt": ("Path('c.yaml').touch()", "c.yml", 2, ("there is no such file", "did you mean c.yaml?")),
+    "missing": ("", "c.yml", 2, ("no such file", "at c.yml", "check the spelling")),
+    "misspelt": ("Path('c.yaml').touch()", "c.yml", 2, ("no such file", "did you mean c.yaml?")),
     "folder": ("os.mkdir('c')", "c", 2, ("it is a folder", "at c")),
-    "in a file": ("Path('c').touch()", "c/d", 2, ("there is no such file", "at c/d")),
+    "in a file": ("Path('c').touch()", "c/d", 2, ("no such file", "at c/d")),
     "link to itself": ("os.symlink('c', 'c')", "c", 5, ("Too many levels of symbolic links", "at c")),
     "endless": ("", "/dev/zero", 2, ("more than 1,000,000 bytes", "at /dev/zero")),
     "empty": ("Path('c').touch()", "c", 2, ("no training data given", "--src a.en --tgt a.de")),
@@ -153,9 +153,9 @@ PLACES: dict[str, tuple[str, str, int, tuple[str, ...]]] = {
     "word": ("Path('c').write_text('seed')", "c", 2, ("a configuration is a mapping", "at c:1")),
     "mark": ("Path('c').write_bytes(b'\\xef\\xbb\\xbfseed: x')", "c", 2, ("no training data given",)),
     "no data": ("Path('c').write_text('data:')", "c", 2, ("no training data given",)),
-    "no file": ("Path('c').write_text('data: {src: no.en, tgt: no.de}')", "c", 2, ("there is no file no.en",)),
-    "NUL": ("Path('c').write_text('data: {src: \"a\\\\0\", tgt: b}')", "c", 2, ("is no name of a file",)),
-    "surrogate": ("Path('c').write_text('data: {src: \"\\\\ud800\", tgt: b}')", "c", 2, ("is no name of a file",)),
+    "no file": ("Path('c').write_text('data: {src: no.en, tgt: no.de}')", "c", 2, ("no file no.en",)),
+    "NUL": ("Path('c').write_text('data: {src: \"a\\\\0\", tgt: b}')", "c", 2, ("is not a name of a file",)),
+    "surrogate": ("Path('c').write_text('data: {src: \"\\\\ud800\", tgt: b}')", "c", 2, ("is not a name of a file",)),
 }
 
 
@@ -244,7 +244,7 @@ FLAGS: dict[str, tuple[list[str], tuple[str, ...]]] = {
     ),
     "checkpoint elsewhere": (
         ["translate", "{run}", "-i", "{src}", "--checkpoint", "../x"],
-        ("'../x' is no checkpoint",),
+        ("'../x' is not a checkpoint",),
     ),
     "no such device": (["score", "{run}", "{src}", "{tgt}", "--device", "tpu"], ("--device", "'tpu'")),
     "samples of 10^18": (
@@ -260,9 +260,9 @@ FLAGS: dict[str, tuple[list[str], tuple[str, ...]]] = {
     "two times standard input": (["score-bleu", "-", "-"], ("standard input",)),
     "pairs from standard input": (["score", "{run}", "-", "-"], ("standard input",)),
     "a flag of bytes": (["check", "\udcff", "--\udcff"], ("No such option",)),
-    "a command of bytes": (["\udcff"], ("there is no command",)),
-    "a command of escapes": (["\x1b[31m"], ("there is no command '<U+001B>[31m'",)),
-    "an endless command": (["x" * 100_000], ("there is no command 'xxx",)),
+    "a command of bytes": (["\udcff"], ("no command",)),
+    "a command of escapes": (["\x1b[31m"], ("no command '<U+001B>[31m'",)),
+    "an endless command": (["x" * 100_000], ("no command 'xxx",)),
 }
 
 

@@ -46,13 +46,13 @@ BAD = {
 }
 PLACES = [("start", 2), ("middle", 1), ("end", 7), ("middle", N), ("start", N), ("end", N), ("end", 1)]
 COMMANDS = {
-    "check": ("check bad good", 3, "lines with bytes that are no UTF-8"),
-    "vocab": ("vocab good bad -o v.json", 3, "is no UTF-8 (byte {column} of the line)"),
+    "check": ("check bad good", 3, "lines with bytes that are not UTF-8"),
+    "vocab": ("vocab good bad -o v.json", 3, "is not UTF-8 (byte {column} of the line)"),
     "translate": ("translate {run} -i bad -o out", 0, "bad bytes became U+FFFD"),
-    "translate strictly": ("translate {run} --strict -i bad -o out", 3, "is no UTF-8 (byte {column} of the line)"),
-    "score": ("score {run} good bad -o out", 3, "is no UTF-8 (byte {column} of the line)"),
-    "score-bleu": ("score-bleu good bad", 3, "is no UTF-8 (byte {column} of the line)"),
-    "train": ("train --src good --tgt bad -o run --preset tiny", 3, "1 lines with bytes that are no UTF-8"),
+    "translate strictly": ("translate {run} --strict -i bad -o out", 3, "is not UTF-8 (byte {column} of the line)"),
+    "score": ("score {run} good bad -o out", 3, "is not UTF-8 (byte {column} of the line)"),
+    "score-bleu": ("score-bleu good bad", 3, "is not UTF-8 (byte {column} of the line)"),
+    "train": ("train --src good --tgt bad -o run --preset tiny", 3, "1 lines with bytes that are not UTF-8"),
 }
 FORMS = [(form, PLACES[i % len(PLACES)], name) for i, form in enumerate(BAD) for name in COMMANDS]
 
@@ -154,12 +154,12 @@ def test_odd_text_is_told_and_kept(attnkit: Any, trained: Path, tmp_path: Path, 
 SAME = "{a} is one of the texts"
 SOURCES: dict[str, tuple[str, int, tuple[str, ...], str]] = {
     # command; exit code; words; what makes the input
-    "missing": ("check a {tgt}", 2, ("there is no file a",), ""),
+    "missing": ("check a {tgt}", 2, ("no file a",), ""),
     "folder as text": ("check a {tgt}", 2, ("a is a folder",), "os.mkdir('a')"),
     "folder to translate": ("translate {run} -i a", 2, ("a is a folder",), "os.mkdir('a')"),
     "folder to score": ("score-bleu {tgt} a", 2, ("a is a folder",), "os.mkdir('a')"),
     "folder to train on": ("train --src a --tgt {tgt} -o run", 2, ("a is a folder",), "os.mkdir('a')"),
-    "a file as folder": ("check a/b {tgt}", 2, ("there is no file a/b",), "open('a', 'w')"),
+    "a file as folder": ("check a/b {tgt}", 2, ("no file a/b",), "open('a', 'w')"),
     "pipe to check": ("check a {tgt}", 2, ("a can be read only once",), "os.mkfifo('a')"),
     "pipe to train on": ("train --src a --tgt {tgt} -o run", 2, ("a can be read only once",), "os.mkfifo('a')"),
     "pipe for a vocabulary": ("vocab a -o v.json", 2, ("a can be read only once",), "os.mkfifo('a')"),
@@ -173,15 +173,15 @@ SOURCES: dict[str, tuple[str, int, tuple[str, ...], str]] = {
     "/dev/null to translate": ("translate {run} -i /dev/null", 0, (), ""),
     "/dev/null to score": ("score-bleu /dev/null /dev/null", 3, ("/dev/null", "empty"), ""),
     "/dev/null to train on": ("train --src /dev/null --tgt {tgt} -o run", 2, ("read only once",), ""),
-    "empty to check": ("check a {tgt}", 3, ("there are no lines",), "open('a', 'w')"),
+    "empty to check": ("check a {tgt}", 3, ("no lines",), "open('a', 'w')"),
     "empty to train on": ("train --src a --tgt {tgt} -o run", 3, ("this file is empty", "at a"), "open('a', 'w')"),
     "empty to validate on": (
         "train --src {src} --tgt {tgt} --valid-src a --valid-tgt a -o run",
         3,
-        ("there are no lines", "at a"),
+        ("no lines", "at a"),
         "open('a', 'w')",
     ),
-    "empty for a vocabulary": ("vocab a -o v.json", 3, ("there is no text", "help: "), "open('a', 'w')"),
+    "empty for a vocabulary": ("vocab a -o v.json", 3, ("no text", "help: "), "open('a', 'w')"),
     "empty to translate": ("translate {run} -i a", 0, (), "open('a', 'w')"),
     "empty to score": ("score-bleu a a", 3, ("the file is empty", "at a"), "open('a', 'w')"),
     "empty pairs": ("score {run} a a", 0, ("0 pairs",), "open('a', 'w')"),
@@ -205,11 +205,11 @@ SOURCES: dict[str, tuple[str, int, tuple[str, ...], str]] = {
     "output is a pair": ("score {run} {src} a -o a", 2, ("a is one of the texts",), "cut('a', 9)"),
     "output is the prefixes": ("translate {run} -i {src} --target-prefix a -o a", 2, ("a is one of",), "cut('a', 9)"),
     "vocabulary is input": ("vocab a -o a", 2, ("a is one of the texts",), "cut('a', 9)"),
-    "run is input": ("train --src a --tgt {tgt} -o a", 4, ("a is no folder",), "cut('a', 160)"),
-    "name with an escape": (["check", "\x1b[31m\nerror:", "{tgt}"], 2, ("there is no file <U+001B>[31m error:",), ""),
-    "name of bytes": (["check", "\udcff", "{tgt}"], 2, ("there is no file",), ""),
-    "name without end": (["check", "x" * 100_000, "{tgt}"], 2, ("there is no file xxx",), ""),
-    "name of many folders": (["train", "--src", "x/" * 3000, "--tgt", "{tgt}"], 2, ("there is no file x/x/",), ""),
+    "run is input": ("train --src a --tgt {tgt} -o a", 4, ("a is not a folder",), "cut('a', 160)"),
+    "name with an escape": (["check", "\x1b[31m\nerror:", "{tgt}"], 2, ("no file <U+001B>[31m error:",), ""),
+    "name of bytes": (["check", "\udcff", "{tgt}"], 2, ("no file",), ""),
+    "name without end": (["check", "x" * 100_000, "{tgt}"], 2, ("no file xxx",), ""),
+    "name of many folders": (["train", "--src", "x/" * 3000, "--tgt", "{tgt}"], 2, ("no file x/x/",), ""),
     "empty name": (["score-bleu", "", "{tgt}"], 2, ("is a folder",), ""),
 }
 CUT = "cut = lambda name, n: open(name, 'wb').write(b'\\n'.join(open({src!r}, 'rb').read().split(b'\\n')[:160][:n]))\n"
@@ -266,7 +266,7 @@ LONG: dict[str, tuple[bytes, str, int, str]] = {
     "10 MB to score": (b"a" * 10_000_000, "score-bleu a a", 0, "100.0"),
     "10 MB of blanks to translate": (b" " * 10_000_000, "translate {run} -i a", 0, ""),
     "blank lines to check": (b"\n" * 1_000_000, "check a a", 3, "1,000,000  pairs of blank lines"),
-    "blank lines for a vocabulary": (b"\n" * 1_000_000, "vocab a -o v.json", 3, "there is no text"),
+    "blank lines for a vocabulary": (b"\n" * 1_000_000, "vocab a -o v.json", 3, "no text"),
     "blank lines to train on": (
         b"\n" * 1_000_000,
         "train --src a --tgt a -o run",

@@ -23,7 +23,7 @@ TASKS: dict[str, dict[str, Any]] = {
     "lines": {"noise": {"word_dropout": 0.2, "mask_prob": 0.1, "shuffle_prob": 0.3}, "model__dropout": 0.3},
     "vectors": {"noise": {"mask_prob": 0.3}},
     "documents": {"model__dropout": 0.3},
-    "hidden words": {"model__dropout": 0.3},
+    "masked tokens": {"model__dropout": 0.3},
     "pairs": {"model__dropout": 0.3},
     "next words": {"model__dropout": 0.3},
 }
@@ -73,7 +73,7 @@ def start(commands: Any, kind: str, folder: Path, **request: Any) -> Any:
 def moment(chance: random.Random, whole: Whole, biased: bool, attempt: int) -> dict[str, Any]:
     """Draw when to kill: at any time, at one of the calls that change the disk, or shortly after one has begun.
 
-    A run that goes on has less before it, so that later kills come sooner.
+    A run that continues has less before it, so that later kills come sooner.
     """
     share = chance.random() / attempt
     if not biased:

@@ -159,7 +159,7 @@ def test_ten_in_a_row_end_with_6_and_the_last_good_weights(workshop: Any, tmp_pa
     newest, warnings = RunFolder(run).newest()
     assert newest is not None and (newest.step, warnings) == (12, [])
     load_run(run, device="cpu")
-    # What spoilt the numbers is gone: the same command goes on.
+    # What spoilt the numbers is gone: the same command continues.
     assert workshop.train(config, run).step == 17
     records, _ = logs.read_records(run / "metrics.jsonl")
     assert [r["step"] for r in records if r["kind"] == "step" and r["skipped"]] == list(range(6, 13))
@@ -208,7 +208,7 @@ def begin_with(workshop: Any, run: Path) -> None:
 
 USES: dict[str, Any] = {
     "translate": lambda workshop, run: load_run(run, device="cpu", checkpoint="last"),
-    "go on": go_on,
+    "continue": go_on,
     "--init-from": begin_with,
     "average": lambda workshop, run: average_run(run, None, []),
 }

@@ -18,8 +18,8 @@ from attnkit.engine.gradient_session import GradientSession
 from attnkit.tasks.language_modeling import evaluate as pretrain_scores
 
 Call = Callable[..., tuple[int, str, str]]
-NAMES = ["hidden words", "next words"]
-FIRST = ["hidden words", pytest.param("next words", marks=pytest.mark.slow)]
+NAMES = ["masked tokens", "next words"]
+FIRST = ["masked tokens", pytest.param("next words", marks=pytest.mark.slow)]
 
 
 def command(commands: Any, name: str, run: Path) -> list[str]:
@@ -117,13 +117,13 @@ def test_a_loss_that_is_no_number_ends_with_6(
 
 @pytest.mark.parametrize(
     ("output", "code", "said"),
-    [("text.txt/run", 5, "text.txt"), ("text.txt", 4, "text.txt is no folder")],
+    [("text.txt/run", 5, "text.txt"), ("text.txt", 4, "text.txt is not a folder")],
     ids=["in a file", "a file"],
 )
 def test_an_output_that_cannot_be_a_folder_is_told(
     call: Call, commands: Any, tmp_path: Path, output: str, code: int, said: str
 ) -> None:
     (tmp_path / "text.txt").write_text("mine\n")
-    found, out, err = call(*command(commands, "hidden words", tmp_path / output))
+    found, out, err = call(*command(commands, "masked tokens", tmp_path / output))
     assert (found, out) == (code, "") and said in err and "Traceback" not in err, err
     assert (tmp_path / "text.txt").read_text() == "mine\n"

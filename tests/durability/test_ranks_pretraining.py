@@ -1,4 +1,4 @@
-"""Two processes pretrain what one does, whatever is guessed, and one goes on where two have stopped."""
+"""Two processes pretrain what one does, whatever is guessed, and one continues where two have stopped."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def scores(run: Path) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("sharded", [False, True])
 @pytest.mark.parametrize(
-    "name", ["hidden words", *(pytest.param(name, marks=pytest.mark.durable) for name in ("pairs", "next words"))]
+    "name", ["masked tokens", *(pytest.param(name, marks=pytest.mark.durable) for name in ("pairs", "next words"))]
 )
 def test_two_processes_pretrain_what_one_does(workshop: Any, tmp_path: Path, name: str, sharded: bool) -> None:
     """Four steps by two, each with all weights or with its share (FSDP2), then four by one."""

@@ -111,7 +111,7 @@ def wish_an_evaluation_to_stop(folder: Path) -> None:
 
 
 def interrupt_the_caller(folder: Path) -> None:
-    """A signal between the last block and the end of the group is not lost on whoever goes on."""
+    """A signal between the last block and the end of the group is not lost on whoever continues."""
     from attnkit.distributed.process_group import join_process_group
 
     with join_process_group("cpu"):
@@ -136,7 +136,7 @@ def outcome(run: Path) -> dict[str, bytes]:
 
 
 def stop_at_random(workshop: Any, folder: Path, n: int) -> dict[str, int]:
-    """Stop one of two so many times, go on, and compare; return how many ended in which state."""
+    """Stop one of two so many times, continue, and compare; return how many ended in which state."""
     began = 0.0
     for name in ("first", "whole"):  # the first has to wait for the server
         began = time.monotonic()

@@ -1,4 +1,4 @@
-"""Two processes under torchrun train as one does, stop together, go on together, and fail with one voice.
+"""Two processes under torchrun train as one does, stop together, continue together, and fail with one voice.
 
 Whatever comes between, their run ends with the bytes of two processes that nothing befell.
 """
@@ -202,7 +202,7 @@ def test_two_processes_train_what_one_does(workshop: Any, whole: Path, tmp_path:
 
 @pytest.mark.slow
 def test_two_that_share_the_weights_train_what_one_does_and_outlive_a_death(workshop: Any, tmp_path: Path) -> None:
-    """A rank that dies between two steps breaks the exchange that the other waits in; they go on from the last save."""
+    """A rank that dies between two steps breaks the exchange of the other; they resume from the last save."""
     workshop.train(workshop.configure(**CHANGES), tmp_path / "alone")
     (tmp_path / "failing.py").write_text(FAILING)
     arguments = workshop.arguments("transformer", tmp_path / "run", **CHANGES, fsdp=True)
@@ -215,7 +215,7 @@ def test_two_that_share_the_weights_train_what_one_does_and_outlive_a_death(work
     assert expected.keys() == found.keys()
     for name, tensor in expected.items():
         assert float((found[name] - tensor).norm() / tensor.norm()) <= 1e-5, name
-    # The same command by one process that holds all: whatever it is limited to, it goes on.
+    # The same command by one process that holds all: whatever it is limited to, it continues.
     arguments = workshop.arguments("transformer", tmp_path / "run", **{**CHANGES, "limits__max_steps": N_STEPS + 1})
     alone = subprocess.run([sys.executable, "-m", "attnkit", *arguments], capture_output=True, text=True, check=False)
     assert alone.returncode == 0 and f"resuming from step {N_STEPS}" in alone.stderr, alone.stderr
@@ -266,7 +266,7 @@ def test_other_failures_are_retried_and_leave_no_trace(
     done = torchrun(program, [*arguments, "--overwrite"], tmp_path, restarts=n_failures)
     assert done.returncode == 0, done.stderr
 
-    # The killed rank said nothing; the next attempt goes on from the last save, and so on.
+    # The killed rank said nothing; the next attempt continues from the last save, and so on.
     assert said(tmp_path, 0, 1) == []
     assert any(line.startswith("resuming from step 4") for line in said(tmp_path, 1, 0))
     if n_failures == 3:

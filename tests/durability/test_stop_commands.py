@@ -45,7 +45,7 @@ class Place:
     run: Path
     bert: Path
     film: Path
-    """A classifier that was begun with it."""
+    """A classifier that was initialized from it."""
     folder: Path
 
     def own_run(self) -> Path:
@@ -249,7 +249,7 @@ def test_errors_come_back_from_there(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     assert small.value.lines()[1:] == ["  at vocabulary.size", "help: ask for 260 or more, or turn byte fallback off"]
     bad = tmp_path / "bad"
     bad.write_bytes(b"some words\n" * 9 + b"\xff\n")
-    with pytest.raises(DataError, match="0xFF is no UTF-8"):
+    with pytest.raises(DataError, match="0xFF is not UTF-8"):
         train_vocabulary([bad], VocabularyConfig())
 
 

@@ -168,7 +168,7 @@ def test_100_stopped_runs(runs: Runs, tmp_path: Path, block: int) -> None:
 
 
 def test_a_second_signal_ends_at_once(runs: Runs, tmp_path: Path) -> None:
-    """The first one comes while a save goes on that would take minutes."""
+    """The first one comes while a save continues that would take minutes."""
     run, asleep = tmp_path / "run", tmp_path / "asleep"
     ended = runs.start(
         "rnn",

@@ -340,9 +340,9 @@ def sentence_pieces(folder: Path) -> None:
 
 BIG = 1 << 19
 BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
-    "no config": (lambda hub: (hub / "config.json").unlink(), "there is no config.json"),
-    "no weights": (lambda hub: (hub / "model.safetensors").unlink(), "there is no model.safetensors"),
-    "no tokenizer": (lambda hub: (hub / "tokenizer.json").unlink(), "there is no tokenizer"),
+    "no config": (lambda hub: (hub / "config.json").unlink(), "no config.json"),
+    "no weights": (lambda hub: (hub / "model.safetensors").unlink(), "no model.safetensors"),
+    "no tokenizer": (lambda hub: (hub / "tokenizer.json").unlink(), "no tokenizer"),
     "pickles only": (pickled, "pytorch_model.bin may run code"),
     "several files": (
         lambda hub: (hub / "model.safetensors").rename(hub / "model.safetensors.index.json"),
@@ -352,7 +352,7 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
     "no architecture": (lambda hub: (hub / "config.json").write_text("{}"), "names no model_type"),
     "a list": (lambda hub: (hub / "config.json").write_text("[]"), "holds no keys"),
     "brackets": (deep, "config.json cannot be used"),
-    "a width that is no number": (lambda hub: rewrite(hub, hidden_size="wide"), "hidden_size"),
+    "a width that is not a number": (lambda hub: rewrite(hub, hidden_size="wide"), "hidden_size"),
     "more layers than there are": (lambda hub: rewrite(hub, num_hidden_layers=3), "the weights lack '.*layer.2"),
     "fewer layers than there are": (lambda hub: rewrite(hub, num_hidden_layers=1), "hold '.*layer.1"),
     "another width": (lambda hub: rewrite(hub, hidden_size=64), r"is \[\d+, 32\], and by config.json \[\d+, 64\]"),
@@ -461,7 +461,7 @@ def test_a_run_is_never_overwritten(hub: Path, tmp_path: Path) -> None:
     (tmp_path / "other/mine").touch()
     with pytest.raises(AttnkitError, match="holds other files"):
         import_huggingface(hub, tmp_path / "other")
-    with pytest.raises(RunError, match="there is no folder"):
+    with pytest.raises(RunError, match="no folder"):
         import_huggingface(tmp_path / "none", tmp_path / "third")
 
 

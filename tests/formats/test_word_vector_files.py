@@ -1,4 +1,4 @@
-"""Word vectors in every format: bytes written out by hand are read, ours come back, broken ones are told."""
+"""Word vectors in every format: bytes written out by hand are read, ours come back, broken ones are reported."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_binary_rows_may_hold_spaces_and_line_feeds() -> None:
         (b"2 2\nking 1 2.5 \nqueen -1 1e-3 \n", ["king", "queen"]),  # fastText ends rows with a space
         (b"king 1 2.5\r\nqueen -1 .001", ["king", "queen"]),  # GloVe: no header
         (b"king 1 2.5\nat name@x 1 -1 1e-3\n", None),
-        (b"king 1 2.5\n. . -1 1e-3\n", ["king", ". ."]),  # words with spaces stand in GloVe's 840B
+        (b"king 1 2.5\n. . -1 1e-3\n", ["king", ". ."]),  # words with spaces occur in GloVe's 840B
         (b"2 2\nking\t1\t2.5\n\nqueen\t-1\t1e-3\n\n", ["king", "queen"]),
         ("2 2\n1\u00a02 1 2.5\n\u3000 -1 1e-3\n".encode(), ["1\u00a02", "\u3000"]),  # only ASCII separates
     ],
@@ -168,7 +168,7 @@ BROKEN_TEXT = {
     "too few numbers": (b"2 2\na 1 2\nb 1\n", "1 numbers, not 2", 3),
     "cut off in a row": (b"a 1 2\nb 1", "1 numbers, not 2", 2),
     "too many numbers": (b"a 1 2\nb 1 2 3\n", "3 numbers, not 2", 2),
-    "no number": (b"a 1 2\nb 1 x2\n", "'x2' is no number", 2),
+    "no number": (b"a 1 2\nb 1 x2\n", "'x2' is not a number", 2),
     "a number missing": (b"a 1 2\nb 1  2\n", "numbers, not 2|missing", 2),
     "not a number": (b"a 1 2\nb nan 2\n", "nan is not finite", 2),
     "infinite": (b"a 1 2\nb 1 -inf\n", "-inf is not finite", 2),
@@ -176,7 +176,7 @@ BROKEN_TEXT = {
     "twice": (b"2 1\nab 1\nab 2\n", "'ab' stands twice, on line 2", 3),
     "a word alone": (b"a\n", "0 numbers", 1),
     "no word": (b"a 1 2\n 1 2\n", "no word", 2),
-    "not UTF-8": (b"a 1 2\nb\xff 1 2\n", "0xFF in a word is no UTF-8", 2),
+    "not UTF-8": (b"a 1 2\nb\xff 1 2\n", "0xFF in a word is not UTF-8", 2),
     "a huge width": (b"1 99999999\na 1\n", "99,999,999 numbers", 1),
     "a huge number of words": (b"999999999999 1\na 1\n", "tells of 999,999,999,999 words", 1),
 }
@@ -201,11 +201,11 @@ BROKEN_BINARY = {
     "too wide for the file": (b"2 60000\n" + GOOD[4:], "cut off here", "row 1 of 2"),
     "a huge number of words": (b"999999999999 2\n" + GOOD[4:], "cut off here", "row 3 of 999,999,999,999"),
     "no words": (b"0 2\n", "tells of 0 words", "a.bin"),
-    "no sizes": (b"king 2\n", "does not begin with its sizes", "a.bin"),
+    "no sizes": (b"king 2\n", "does not start with its sizes", "a.bin"),
     "nothing": (b"", "does not begin", "a.bin"),
     "no end of a word": (b"1 2\n" + b"a" * 9000, "no word ends within", "row 1"),
     "no word": (b"1 2\n" + packed(b"", 1, 2), "no word", "row 1"),
-    "not UTF-8": (b"1 2\n" + packed(b"\xff", 1, 2), "0xFF in a word is no UTF-8", "row:1"),
+    "not UTF-8": (b"1 2\n" + packed(b"\xff", 1, 2), "0xFF in a word is not UTF-8", "row:1"),
 }
 
 
@@ -273,7 +273,7 @@ def test_broken_tensors(case: str) -> None:
 def test_broken_projector_rows() -> None:
     for raw, said, line in (
         (b"1\t2\n3\n", "1 numbers, not 2", 2),
-        (b"1\t2\n3\tx\n", "'x' is no number", 2),
+        (b"1\t2\n3\tx\n", "'x' is not a number", 2),
         (b"1\t2\nnan\t1\n", "not finite", 2),
         (b"1\t2\n\n", "1 numbers, not 2", 2),
     ):

@@ -18,7 +18,7 @@ SCRIPTS = [
     ("the", ["a"], (1, 1), (1, 0)),
     ("U.S.", ["US", "United States"], (1, 1), (1, 1)),
     ("Saint-Denis", ["Saint Denis"], (0, 0), (0, 0)),  # the hyphen goes, nothing comes in its place
-    ("a cat a dog", ["cat cat dog"], (0, 0.8), (0, 0.8)),  # words count as often as they stand there
+    ("a cat a dog", ["cat cat dog"], (0, 0.8), (0, 0.8)),  # words count as often as they are there
     ("“quoted”", ["quoted"], (0, 0), (0, 0)),  # only ASCII's punctuation goes
 ]
 

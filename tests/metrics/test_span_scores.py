@@ -17,7 +17,7 @@ SEQEVAL = [
         (0.5, 0.5, 0.5, 0.8),
     ),
     ("B-PER I-PER O B-LOC", "I-PER I-PER O I-LOC", (1.0, 1.0, 1.0, 0.5)),  # an I after O begins an entity
-    ("B-PER I-PER B-PER O", "I-PER I-PER I-PER O", (0.0, 0.0, 0.0, 0.5)),  # but goes on with one of its type
+    ("B-PER I-PER B-PER O", "I-PER I-PER I-PER O", (0.0, 0.0, 0.0, 0.5)),  # but continues with one of its type
     ("B-PER I-LOC O B-LOC I-LOC", "B-PER I-PER O B-LOC I-PER", (0.0, 0.0, 0.0, 0.6)),  # another type begins one
     ("S-PER O B-LOC I-LOC E-LOC", "S-PER O B-LOC E-LOC E-LOC", (1 / 3, 0.5, 0.4, 0.8)),  # after an E another begins
     ("O E-PER I-PER O", "O S-PER S-PER O", (1.0, 1.0, 1.0, 0.5)),
@@ -58,7 +58,7 @@ def test_a_type_keeps_its_hyphens_and_may_be_missing() -> None:
 
 
 def test_last_and_unit_are_read_as_end_and_single() -> None:
-    # Neither goes on: an I after an L, and a U after a B, begin entities.
+    # Neither continues: an I after an L, and a U after a B, begin entities.
     assert entities(["B-PER", "L-PER", "I-PER", "O", "U-LOC", "U-LOC", "B-LOC", "U-LOC", "L-LOC"]) == [
         *(Entity("PER", 0, 2), Entity("PER", 2, 3), Entity("LOC", 4, 5), Entity("LOC", 5, 6)),
         *(Entity("LOC", 6, 7), Entity("LOC", 7, 8), Entity("LOC", 8, 9)),

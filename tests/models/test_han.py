@@ -130,7 +130,7 @@ def test_gradients_reach_every_parameter_and_ignore_padding(model: HierarchicalA
     gradients = {name: parameter.grad for name, parameter in model.named_parameters()}
     assert all(g is not None and bool(torch.isfinite(g).all()) and bool(g.any()) for g in gradients.values())
     table = gradients["embedding.weight"]
-    assert table is not None and not table[0].any(), "padding is no word"
+    assert table is not None and not table[0].any(), "padding is not a word"
 
 
 def test_dropout_is_off_while_it_looks_and_on_in_training(model: HierarchicalAttentionNetwork) -> None:

@@ -1,4 +1,4 @@
-"""Attention by the kernel for passages of many lengths. It exists on CUDA alone: a plain form stands for it here."""
+"""Attention by the kernel for passages of many lengths. It exists on CUDA alone: a plain form represents it here."""
 
 from __future__ import annotations
 

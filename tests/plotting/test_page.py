@@ -1,4 +1,4 @@
-"""The page: whatever stands in a token stays text, every weight comes back as it was rounded, and it stays small."""
+"""The page: whatever occurs in a token stays text, every weight comes back as it was rounded, and it stays small."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ HOSTILE = (
 
 
 class Tags(HTMLParser):
-    """Collects elements, what stands in scripts and styles, and attributes, as a browser would find them."""
+    """Collects elements, what occurs in scripts and styles, and attributes, as a browser would find them."""
 
     def __init__(self, page: str) -> None:
         super().__init__(convert_charrefs=True)

@@ -1,4 +1,4 @@
-"""The page of word vectors: what stands in it comes back out, and no word becomes markup."""
+"""The page of word vectors: what occurs in it comes back out, and no word becomes markup."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The attention map in a terminal: what stands where, at any width, with any token."""
+"""The attention map in a terminal: what replaces, at any width, with any token."""
 
 from __future__ import annotations
 

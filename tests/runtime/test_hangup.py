@@ -10,7 +10,7 @@ import pytest
 
 from attnkit.runtime.signals import TERMINATED, Signals, StopRequests
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGHUP")
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="no SIGHUP")
 
 
 @pytest.fixture(autouse=True)

@@ -148,7 +148,7 @@ def test_words_beyond_the_most_are_one_that_no_dictionary_has(tmp_path: Path, mo
 
 
 def test_memory_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Four times the text, every pair of words new: the same peak but for 4 bytes a word and 16 a line."""
+    """Four times the text, every pair of words new: the same peak but for 4 bytes per word and 16 a line."""
     monkeypatch.setattr(corpus_module, "CELLS", 1 << 13)
     rng = random.Random(1)
     lines = [[" ".join(f"w{rng.randrange(3000)}" for _ in range(15)) for _ in range(1600)] for _ in range(2)]

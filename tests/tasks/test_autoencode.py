@@ -134,7 +134,7 @@ def test_the_masked_numbers_are_the_mean_of_the_training_data(tmp_path: Path, wo
     torch.testing.assert_close(model.mean, torch.from_numpy(rows.mean).float())
 
 
-@pytest.mark.parametrize("name", ["lines", "vectors", "documents", "hidden words", "pairs", "next words"])
+@pytest.mark.parametrize("name", ["lines", "vectors", "documents", "masked tokens", "pairs", "next words"])
 def test_a_run_is_whole_finished_and_of_its_kind(workshop: Any, tmp_path: Path, name: str) -> None:
     config = workshop.configure_task(name, checkpoints__average=2)
     run = tmp_path / "run"
@@ -158,7 +158,7 @@ def test_a_run_is_whole_finished_and_of_its_kind(workshop: Any, tmp_path: Path, 
         load_run(run)
     fresh = workshop.train(config, tmp_path / "second", init_from=run)
     assert fresh.step == 12 and fresh.metrics != done.metrics
-    # A translator may begin with BERT's encoder, of which this one has other positions.
+    # A translator may start with BERT's encoder, of which this one has other positions.
     wrong, said = (UsageError, "model.positions") if config.task == "mlm" else (RunError, "not a translation model")
     with pytest.raises(wrong, match=said):
         workshop.train(workshop.configure(), tmp_path / "third", init_from=run)

@@ -1,4 +1,4 @@
-"""What a run began with (weights, vocabulary) and what it goes on with: other runs, moved runs, lost and torn data."""
+"""Runs initialized from others (weights, vocabulary), and resumed: other runs, moved runs, lost and torn data."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_other_weights_are_another_run(workshop: Any, trained: Path, other: Path
         assert caught.value.exit_code == 2
     shutil.move(source, tmp_path / "moved")
     assert workshop.train(workshop.configure(limits__max_steps=3), run, init_from=tmp_path / "moved").step == 3
-    assert workshop.train(workshop.configure(limits__max_steps=4), run).step == 4, "a run that goes on needs no source"
+    assert workshop.train(workshop.configure(limits__max_steps=4), run).step == 4, "a resumed run needs no source"
     with pytest.raises(UsageError, match="--init-from: weights"):
         list(train(TrainRequest(workshop.configure(limits__max_steps=5), run, init_from=other)))
     events = list(train(TrainRequest(workshop.configure(limits__max_steps=5), run, init_from=source)))

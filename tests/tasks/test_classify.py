@@ -203,7 +203,7 @@ def test_a_stop_gives_an_evaluation_up(taught: Path) -> None:
 
 
 HOSTILE: dict[str, tuple[str, type[AttnkitError], str]] = {
-    "empty": ("", DataError, "there are no documents"),
+    "empty": ("", DataError, "no documents"),
     "one label": ("a b\tx\nc d\tx\n", DataError, "every document has the label 'x'"),
     "one column": ("a b\tx\nc d\n", DataError, "1 column, not two"),
     "three columns": ("a b\tx\nc\td\tx\n", DataError, "3 columns, not two"),

@@ -44,7 +44,7 @@ def losses(run: Path) -> list[float]:
 
 
 @pytest.mark.parametrize(
-    "name", ["hidden words", *(pytest.param(name, marks=pytest.mark.slow) for name in ("next words", "transformer"))]
+    "name", ["masked tokens", *(pytest.param(name, marks=pytest.mark.slow) for name in ("next words", "transformer"))]
 )
 def test_the_training_is_the_same(workshop: Any, tmp_path: Path, backend: list[str], name: str) -> None:
     make, found = workshop.configure if name == "transformer" else workshop.configure_task, {}
@@ -75,7 +75,7 @@ def test_what_was_compiled_is_not_computed_with(workshop: Any) -> None:
     counters.clear()
     layer, x = EncoderLayer(BertConfig(d_model=16, n_heads=2, d_ff=32)), torch.randn(2, 4, 16)
     layer.compile(backend="eager")
-    run_eager(lambda model: model(x, FULL_ATTENTION), workshop.configure_task("hidden words", torch_compile=True))(
+    run_eager(lambda model: model(x, FULL_ATTENTION), workshop.configure_task("masked tokens", torch_compile=True))(
         layer
     )
     assert not counters["stats"]
@@ -96,7 +96,7 @@ def test_a_compiler_that_fails_is_told_of(workshop: Any, tmp_path: Path, monkeyp
     monkeypatch.setattr(nn.Module, "compile", lambda self, dynamic: given(self, backend=broken, dynamic=dynamic))
     torch._dynamo.reset()
     with pytest.raises(SystemFailure, match=r"could not compile the model: .*no compiler here") as failed:
-        workshop.train(workshop.configure_task("hidden words", torch_compile=True, **STEPS), tmp_path / "run")
+        workshop.train(workshop.configure_task("masked tokens", torch_compile=True, **STEPS), tmp_path / "run")
     assert failed.value.where == "torch_compile" and "torch_compile to false" in str(failed.value.help)
 
 
@@ -131,7 +131,7 @@ def test_a_stop_that_ends_the_compiler_too_is_a_stop(
         raise RuntimeError("the compiler was killed")
 
     given = nn.Module.compile
-    config = workshop.configure_task("hidden words", torch_compile=True, **STEPS)
+    config = workshop.configure_task("masked tokens", torch_compile=True, **STEPS)
     with monkeypatch.context() as patch:
         patch.setattr(nn.Module, "compile", lambda self, dynamic: given(self, backend=ended, dynamic=dynamic))
         torch._dynamo.reset()
@@ -150,7 +150,7 @@ def test_the_compiler_of_this_machine_gives_the_same(workshop: Any, tmp_path: Pa
     found = []
     for compiled in (False, True):
         workshop.train(
-            workshop.configure_task("hidden words", torch_compile=compiled, **STEPS), tmp_path / f"{compiled}"
+            workshop.configure_task("masked tokens", torch_compile=compiled, **STEPS), tmp_path / f"{compiled}"
         )
         found.append(losses(tmp_path / f"{compiled}"))
     assert found[1] == pytest.approx(found[0], rel=1e-4)

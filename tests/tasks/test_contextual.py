@@ -29,7 +29,7 @@ def bert(workshop: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def by_hand(run: Path, sentence: str, layer: int, pieces: list[str]) -> np.ndarray[Any, Any]:
-    """Return the mean over the places where these pieces stand in a sentence one behind the other."""
+    """Return the mean over the places where these pieces occur in a sentence one behind the other."""
     opened = load_model(run, "mlm", device="cpu")
     tokenizer = Tokenizer.from_json((run / "tokenizer.json").read_bytes())
     (ids,) = tokenizer.encode([sentence])

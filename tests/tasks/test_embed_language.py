@@ -31,7 +31,7 @@ LONG = "some people who went to see it came back home again and then some people
 def runs(workshop: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Weights far from those drawn, so that every token matters."""
     found = {}
-    for name, task, *sets in (("hidden words", "mlm"), ("next words", "clm", "direction=right-to-left")):
+    for name, task, *sets in (("masked tokens", "mlm"), ("next words", "clm", "direction=right-to-left")):
         found[name] = tmp_path_factory.mktemp("language") / "run"
         given = [
             "model.n_layers=2",
@@ -75,11 +75,11 @@ def by_hand(reader: Reader, text: str) -> tuple[np.ndarray[Any, Any], np.ndarray
 
 
 @pytest.mark.parametrize("layer", [0, 1, None])
-@pytest.mark.parametrize("name", ["hidden words", "next words"])
+@pytest.mark.parametrize("name", ["masked tokens", "next words"])
 def test_a_line_is_the_mean_of_its_tokens(runs: dict[str, Path], name: str, layer: int | None) -> None:
     reader = open_reader(runs[name], layer, "cpu")
     texts = [*LINES, LONG, f"{LONG} {LONG} {LONG}", "again " * 11]
-    assert max(map(len, reader.tokenizer.encode(texts))) > 4 * reader.room, "or there are no windows to speak of"
+    assert max(map(len, reader.tokenizer.encode(texts))) > 4 * reader.room, "or no windows to speak of"
     found = line_vectors(reader, texts, "mean")
     for text, vector in zip(texts, found, strict=True):
         tokens, first = by_hand(reader, text)
@@ -88,19 +88,19 @@ def test_a_line_is_the_mean_of_its_tokens(runs: dict[str, Path], name: str, laye
         np.testing.assert_allclose(
             token_vectors(reader, reader.tokenizer.encode([text])[0]), tokens, rtol=1e-4, atol=1e-5
         )
-        if name == "hidden words":
+        if name == "masked tokens":
             np.testing.assert_allclose(line_vectors(reader, [text], "cls")[0], first, rtol=1e-4, atol=1e-5)
 
 
 def test_layers_differ_and_the_last_is_what_the_model_gives(runs: dict[str, Path]) -> None:
-    found = [line_vectors(open_reader(runs["hidden words"], layer, "cpu"), LINES, "mean") for layer in (0, 1, 2, None)]
+    found = [line_vectors(open_reader(runs["masked tokens"], layer, "cpu"), LINES, "mean") for layer in (0, 1, 2, None)]
     assert np.array_equal(found[2], found[3])
     assert abs(found[0] - found[1]).max() > 0.1 and abs(found[1] - found[2]).max() > 0.1
 
 
 @pytest.mark.parametrize("what", ["mean", "cls"])
 def test_what_is_read_beside_a_line_changes_nothing(runs: dict[str, Path], what: Any) -> None:
-    reader = open_reader(runs["hidden words"], None, "cpu")
+    reader = open_reader(runs["masked tokens"], None, "cpu")
     texts = [*LINES, LONG, *(f"{LONG} {'again ' * n}" for n in range(30))]
     together = line_vectors(reader, texts, what)
     order = np.random.default_rng(1).permutation(len(texts))
@@ -111,7 +111,7 @@ def test_what_is_read_beside_a_line_changes_nothing(runs: dict[str, Path], what:
 
 
 def test_the_table_is_the_embeddings_with_a_name_for_each_row(runs: dict[str, Path]) -> None:
-    reader = open_reader(runs["hidden words"], None, "cpu")
+    reader = open_reader(runs["masked tokens"], None, "cpu")
     (block,) = static_rows(reader)
     assert block.numbers is not None and block.inputs is not None
     assert np.array_equal(block.numbers, reader.model.embedding.weight.detach().numpy())
@@ -124,9 +124,9 @@ def test_the_table_is_the_embeddings_with_a_name_for_each_row(runs: dict[str, Pa
 
 def test_what_a_model_has_not_is_refused(runs: dict[str, Path]) -> None:
     with pytest.raises(UsageError, match="this model has no layer 3") as caught:
-        open_reader(runs["hidden words"], 3, "cpu")
+        open_reader(runs["masked tokens"], 3, "cpu")
     assert caught.value.help == "2 is the last one; 0 is what the first one reads"
     with pytest.raises(UsageError, match="the first token of GPT sees nothing"):
         line_vectors(open_reader(runs["next words"], None, "cpu"), LINES, "cls")
     with pytest.raises(UsageError, match="before any layer"):
-        list(static_rows(open_reader(runs["hidden words"], None, "cpu"), 1))
+        list(static_rows(open_reader(runs["masked tokens"], None, "cpu"), 1))

@@ -1,4 +1,4 @@
-"""Models that begin with word vectors: rows equal the vectors, once and never again."""
+"""Models that start with word vectors: rows equal the vectors, once and never again."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ MATRICES = {
     "rnn": ["src_embedding.weight", "tgt_embedding.weight"],
     "lines": ["embedding.weight"],
     "documents": ["embedding.weight"],
-    "hidden words": ["embedding.weight", "output.weight"],
+    "masked tokens": ["embedding.weight", "output.weight"],
     "next words": ["embedding.weight", "output.weight"],
 }
 WORDS = {"lines": DIGITS[:7], "transformer": DIGITS[:7], "rnn": DIGITS[:7]}

@@ -70,14 +70,14 @@ def bert(workshop: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
         "data__document_format": "lines",
     }
     given["model__positions"] = "learned"
-    config = workshop.configure_task("hidden words", **given)
+    config = workshop.configure_task("masked tokens", **given)
     config = config.model_copy(update={"data": config.data.model_copy(update={"files": tuple(path)})})
     workshop.train(config, run)
     return run
 
 
 def configure(workshop: Any, bert: Path, *sets: str, run: Path | None = None, kind: str = "transformer") -> Any:
-    """Return the configuration of a tiny run that begins with BERT's encoder."""
+    """Return the configuration of a tiny run that starts with BERT's encoder."""
     flags = {
         "data.src": workshop.named("train.src"),
         "data.tgt": workshop.named("train.tgt"),

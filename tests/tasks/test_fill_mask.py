@@ -85,7 +85,7 @@ def test_guesses_are_shown_in_their_line(tmp_path: Path) -> None:
 def test_lines_that_cannot_be_guessed(tmp_path: Path) -> None:
     run = save(tmp_path / "run", positions="learned")
     filler = FillMaskPipeline(load_model(run, "mlm", device="cpu"))
-    with pytest.raises(DataError, match=r"there is no \[MASK\] in this line") as error:
+    with pytest.raises(DataError, match=r"no \[MASK\] in this line") as error:
         filler.fill([LINES[0], "no mask"], 7, "standard input")
     assert error.value.where == "standard input, line 8"
     longest = f"{MASK}" + " the" * 37  # and both ends: 40 positions

@@ -66,7 +66,7 @@ def test_random_features_of_attention_are_taken_over(workshop: Any, tmp_path: Pa
     """They are no parameters, but what the encoder was trained with."""
     run = tmp_path / "run"
     changes = {"model__alignment": "kernel", "model__distribution": "normalize", "limits__max_steps": 1}
-    workshop.train(workshop.configure_task("hidden words", **changes), run)
+    workshop.train(workshop.configure_task("masked tokens", **changes), run)
     config, giver = finetuned(run, workshop.file("table.tsv")), weights_of(run, 1)
     name = next(name for name in giver if name.endswith("directions"))
     model = SequenceClassifier(config.model, len(giver["embedding.weight"]), 3)
@@ -177,7 +177,7 @@ def test_a_finetuned_run_begins_another_of_its_kind(workshop: Any, taught: Path,
     done = workshop.train(config, tmp_path / "run", init_from=taught)
     assert done.metrics["accuracy"] > 90
     others = table(tmp_path / "others.tsv", ["label\ttext"] + [f"{'xy'[i % 2]}\tthe film {i}" for i in range(40)])
-    with pytest.raises(DataError, match="the run begun with does not know the label 'x' and 1 more") as caught:
+    with pytest.raises(DataError, match="the run of --init-from does not know the label 'x' and 1 more") as caught:
         list(train(TrainRequest(finetuned(taught, others), tmp_path / "other", init_from=taught)))
     assert "it knows " in str(caught.value.help)
 
@@ -185,11 +185,11 @@ def test_a_finetuned_run_begins_another_of_its_kind(workshop: Any, taught: Path,
 def test_an_encoder_that_began_with_scaled_vectors_is_put_to_work(
     workshop: Any, pretrained: Path, tmp_path: Path
 ) -> None:
-    """What its embeddings began with is no matter of the classifier's; nor how pairs are parted, which it never met."""
+    """The source of its embeddings does not matter to the classifier's; nor how pairs are parted, which it never met."""
     vectors = tmp_path / "vectors.txt"
     vectors.write_text("2 16\n" + "".join(f"{word} {'0.5 -1 ' * 8}\n" for word in ("the", "film")))
     given = {"model__embeddings": str(vectors), "model__scale_embeddings": True, "limits__max_steps": 1}
-    workshop.train(workshop.configure_task("hidden words", **given), tmp_path / "bert")
+    workshop.train(workshop.configure_task("masked tokens", **given), tmp_path / "bert")
     config = finetuned(tmp_path / "bert", workshop.file("table.tsv"), "limits.max_steps=1", "model.separators=2")
     list(train(TrainRequest(config, tmp_path / "run", init_from=tmp_path / "bert")))
     assert config.model.scale_embeddings is False and config.model.separators == 2
@@ -215,7 +215,9 @@ def test_columns_are_told_and_kept(pretrained: Path, tmp_path: Path) -> None:
     labels = read_labels(RunFolder(tmp_path / "run").checkpoint()[0])
     assert labels == Labels(labels=["a", "b"], columns=["gold", "Premise", "hypothesis"]) and labels.pairs is True
     singles = table(tmp_path / "singles.tsv", [row.rpartition("\t")[0] for row in ["idx\tgold\ttext\t", *rows]])
-    with pytest.raises(DataError, match="has single texts, and the run begun with was taught pairs of texts") as caught:
+    with pytest.raises(
+        DataError, match="has single texts, and the initial run was trained on pairs of texts"
+    ) as caught:
         list(train(TrainRequest(finetuned(tmp_path / "run", singles), tmp_path / "other", init_from=tmp_path / "run")))
     assert caught.value.where == f"{singles}:1"
 
@@ -240,7 +242,7 @@ def table(path: Path, lines: list[str]) -> Path:
 GOOD = ["label\ttext"] + [f"{'ab'[i % 2]}\tthe film {i}" for i in range(40)]
 WRONG: dict[str, tuple[list[str], list[str], str, str]] = {
     "one label": (["label\ttext"] + ["a\tthe film"] * 9, GOOD, "every text has the label 'a'", "train.tsv"),
-    "no texts": (["label\ttext"], GOOD, "there are no texts", "train.tsv"),
+    "no texts": (["label\ttext"], GOOD, "no texts", "train.tsv"),
     "blank texts": (["label\ttext", "a\t ", "b\t"], GOOD, "no text is left to train on", "train.tsv"),
     "nothing to validate on": (GOOD, ["label\ttext", "a\t "], "no text is left to validate on", "dev.tsv"),
     "unknown columns": (["a\tb\tc\td", *["1\t2\t3\t4"] * 3], GOOD, "not clear which of 'a', 'b'", "train.tsv:1"),

@@ -1,4 +1,4 @@
-"""Readers find the answers that stand in paragraphs: against loops over windows and spans, and scores by hand."""
+"""Readers find the answers that occur in paragraphs: against loops over windows and spans, and scores by hand."""
 
 from __future__ import annotations
 
@@ -258,7 +258,7 @@ def tree_of(context: str = "Ada lives in Rome .", **question: Any) -> dict[str, 
 
 
 WRONG: dict[str, tuple[str, type[AttnkitError], str]] = {
-    "empty": ("", DataError, "this is no JSON"),
+    "empty": ("", DataError, "this is not JSON"),
     "no questions": ('{"data": []}', DataError, "no questions in this file"),
     "nobody knows": (json.dumps(tree_of(answers=[])), DataError, "no question of this file says what to answer"),
     "elsewhere": (
@@ -267,7 +267,7 @@ WRONG: dict[str, tuple[str, type[AttnkitError], str]] = {
         "at character 12 of the context stands ' Rom', not 'Rome'",
     ),
     "behind the end": (json.dumps(tree_of(answers=[{"text": "Rome", "answer_start": 99}])), DataError, "stands ''"),
-    "both": (json.dumps(tree_of(is_impossible=True)), DataError, "says that there is no answer, and there are 1"),
+    "both": (json.dumps(tree_of(is_impossible=True)), DataError, "says unanswerable, and there are 1"),
     "one paragraph": (json.dumps(tree_of()), DataError, "1 row cannot be trained on with one held out"),
 }
 

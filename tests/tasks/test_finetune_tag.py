@@ -240,8 +240,8 @@ def test_unheard_of_tags_are_told_and_count_as_missed(tmp_path: Path) -> None:
 
 
 WRONG: dict[str, tuple[str, type[AttnkitError], str]] = {
-    "empty": ("", DataError, "there are no sentences"),
-    "blank": ("\n\n \n", DataError, "there are no sentences"),
+    "empty": ("", DataError, "no sentences"),
+    "blank": ("\n\n \n", DataError, "no sentences"),
     "no tags": ("one\ntwo\n", DataError, "this word has no tag"),
     "a column less": ("one x B-a\ntwo O\n", DataError, "this line has 2 columns, the first one 3"),
     "no entity": ("one O\ntwo O\n\nthree O\n", DataError, "every word has the tag 'O'"),

@@ -1,4 +1,4 @@
-"""Texts that go on: against a loop that runs the whole model anew for each word, and against naive distributions."""
+"""Texts that continue: against a loop that runs the whole model anew for each word, and against naive distributions."""
 
 from __future__ import annotations
 

@@ -224,7 +224,7 @@ def test_answers_are_read_as_others_write_them(answers: Any, expected: list[str]
     ],
 )
 def test_a_line_that_asks_nothing_is_refused(run: Path, tmp_path: Path, line: str, what: str) -> None:
-    """What stands before it is answered."""
+    """What precedes it is answered."""
     path = write(tmp_path / "asked.jsonl", '{"question": "q", "context": "fox"}', line)
     found: list[str] = []
     with pytest.raises(DataError, match=what) as caught:

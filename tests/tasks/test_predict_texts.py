@@ -83,7 +83,7 @@ def test_pairs_have_segments(run: Path, tmp_path: Path) -> None:
 
 
 def test_all_that_can_be_read_is(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A compressed file, a pipe, bytes that are no UTF-8, carriage returns: N lines in, N lines out."""
+    """A compressed file, a pipe, bytes that are not UTF-8, carriage returns: N lines in, N lines out."""
     raw = b"the fox\r\n\n\xff\xfe dog\nlast\tone"
     (tmp_path / "a.txt.gz").write_bytes(gzip.compress(raw))
     (tmp_path / "b.txt.bz2").write_bytes(bz2.compress(raw))

@@ -24,9 +24,9 @@ from attnkit.tasks.language_modeling.evaluate import LanguageEvaluation, languag
 @pytest.fixture(scope="module")
 def runs(workshop: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("runs")
-    for name in ("hidden words", "pairs", "next words"):
+    for name in ("masked tokens", "pairs", "next words"):
         workshop.train(workshop.configure_task(name, limits__max_steps=4), folder / name)
-    return {name: folder / name for name in ("hidden words", "pairs", "next words")}
+    return {name: folder / name for name in ("masked tokens", "pairs", "next words")}
 
 
 def opened(run: Path, task: str) -> tuple[Any, Any, Any]:
@@ -35,7 +35,7 @@ def opened(run: Path, task: str) -> tuple[Any, Any, Any]:
     return found.model.double(), found.config, open_text(found.config, run / "data")
 
 
-@pytest.mark.parametrize("name", ["hidden words", "pairs", "next words"])
+@pytest.mark.parametrize("name", ["masked tokens", "pairs", "next words"])
 def test_scores_are_those_of_each_passage_alone(runs: dict[str, Path], name: str) -> None:
     """A slow walk: each passage in a row of its own, all logits, each token's place among them."""
     model, config, prepared = opened(runs[name], "clm" if name == "next words" else "mlm")
@@ -75,7 +75,7 @@ def test_scores_are_those_of_each_passage_alone(runs: dict[str, Path], name: str
     assert found == pytest.approx(expected_scores, rel=1e-5)
 
 
-@pytest.mark.parametrize("name", ["hidden words", "pairs", "next words"])
+@pytest.mark.parametrize("name", ["masked tokens", "pairs", "next words"])
 def test_the_loss_is_the_cross_entropy_of_what_is_predicted(runs: dict[str, Path], name: str) -> None:
     model, config, prepared = opened(runs[name], "clm" if name == "next words" else "mlm")
     indices = np.arange(5)
@@ -95,7 +95,7 @@ def test_the_loss_is_the_cross_entropy_of_what_is_predicted(runs: dict[str, Path
         torch.testing.assert_close(terms["next"].total, pairs)
 
 
-@pytest.mark.parametrize("name", ["hidden words", "pairs", "next words"])
+@pytest.mark.parametrize("name", ["masked tokens", "pairs", "next words"])
 def test_ranks_and_micro_batches_give_the_gradient_of_one(runs: dict[str, Path], name: str) -> None:
     model, _, prepared = opened(runs[name], "clm" if name == "next words" else "mlm")
     gradients = []
@@ -115,7 +115,7 @@ def test_ranks_and_micro_batches_give_the_gradient_of_one(runs: dict[str, Path],
 def test_every_evaluation_hides_the_same_tokens(workshop: Any, tmp_path: Path) -> None:
     batches = []
     for seed in (1, 2):
-        config = workshop.configure_task("hidden words", seed=seed)
+        config = workshop.configure_task("masked tokens", seed=seed)
         prepare(config, tmp_path / str(seed))
         prepared = open_text(config, tmp_path / str(seed) / "data")
         evaluation = LanguageEvaluation(prepared, config, torch.device("cpu"))

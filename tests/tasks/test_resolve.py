@@ -1,4 +1,4 @@
-"""Layers of settings laid over each other, and what a run begins with."""
+"""Layers of settings laid over each other, and what a run starts with."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ OTHERS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 DROPPED = {"model__dropout": 0.3, "model__attention_dropout": 0.3}
 OTHERS |= {
-    "hidden words": ("hidden words", DROPPED),
+    "masked tokens": ("masked tokens", DROPPED),
     "pairs, bfloat16": ("pairs", {"precision": "bfloat16", **DROPPED}),
     "next words, accumulated": ("next words", {"optimization__gradient_accumulation_steps": 2, **DROPPED}),
     "texts, bfloat16": ("texts", {"precision": "bfloat16", **DROPPED}),
@@ -131,7 +131,7 @@ def test_a_kill_before_the_best_was_named_changes_nothing(workshop: Any, tmp_pat
 
 
 def test_a_kill_between_saves_leaves_no_second_log(workshop: Any, tmp_path: Path) -> None:
-    """Step 10 is logged, the newest checkpoint is of step 7: the line must not stand there twice."""
+    """Step 10 is logged, the newest checkpoint is of step 7: the line must not are there twice."""
     config = workshop.configure(evaluation={"every_steps": 20}, checkpoints__save_every=7, **DROPOUT)
     workshop.train(config, tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):

@@ -22,7 +22,7 @@ def texts(told: pytest.WarningsRecorder) -> list[str]:
 
 
 def test_training_as_a_library_warns(workshop: Any, tmp_path: Path) -> None:
-    """Of the text when it is first looked through, and of a checkpoint that is passed over when it goes on."""
+    """Of the text when it is first looked through, and of a checkpoint that is passed over when it continues."""
     lines = workshop.file("train.src").read_text().splitlines()
     (tmp_path / "a.src").write_text("".join(line + "\n" for line in [*lines[:4], "", *lines[5:]]))
     settings = dict(

@@ -148,7 +148,7 @@ def test_a_lexicon_of_something_else_is_refused(workshop: Any, trained: Path, to
     tokenizer = load_translator([trained], device="cpu").src_tokenizer
     (tmp_path / "foreign.tsv").write_text(text.replace(tokenizer.fingerprint, "0" * 64))
     (tmp_path / "words.tsv").write_text('# {"units":"words","lines":1}\na\tb\t1\n')
-    for name, said in (("other", "is no lexicon"), ("foreign", "other vocabularies"), ("words", "is of words")):
+    for name, said in (("other", "is not a lexicon"), ("foreign", "other vocabularies"), ("words", "is of words")):
         with pytest.raises(RunError, match=said) as caught:
             stream(trained, ["1"], tmp_path, shortlist=tmp_path / f"{name}.tsv")
         assert caught.value.exit_code == 4

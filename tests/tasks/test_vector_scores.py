@@ -81,7 +81,7 @@ def test_case_is_folded_as_gensim_does() -> None:
     assert (folded.known, folded.unknown) == (3, 1)
     assert folded.spearman == pytest.approx(1) and folded.pearson is not None  # "king" is the first of both: row 0
     assert (told.known, told.spearman) == (0, None)
-    # The other spelling of a word of the question is no answer; the answer may be spelt in any case.
+    # The other spelling of a word of the question is not an answer; the answer may be spelt in any case.
     scores = score_analogies(vectors, [Section("a", [("man", "king", "woman", "queen")])])
     assert scores.total.right == 1
 

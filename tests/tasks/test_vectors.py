@@ -147,7 +147,7 @@ def test_unknown_words_are_told_with_near_spellings() -> None:
     vectors = Vectors(["the", "Motel", "hotel", "restaurant"], np.eye(4, dtype=np.float32))
     with pytest.raises(DataError, match="no vector of 'motel'") as found:
         vectors.most_similar("motel")
-    assert isinstance(found.value, KeyError) and str(found.value) == "there is no vector of 'motel'"
+    assert isinstance(found.value, KeyError) and str(found.value) == "no vector of 'motel'"
     assert found.value.help == "near spellings: Motel, hotel"
     with pytest.raises(KeyError):
         vectors["restaurnat"]

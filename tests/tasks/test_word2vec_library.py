@@ -70,7 +70,7 @@ def test_arguments_that_cannot_be() -> None:
     with pytest.raises(UsageError, match="sentences and a corpus_file"):
         attnkit.Word2Vec(SENTENCES, corpus_file="text.txt", **TINY)
     for no_text in (attnkit.Word2Vec(**TINY).train, attnkit.Word2Vec(**TINY).build_vocab):
-        with pytest.raises(UsageError, match="there is no text"):
+        with pytest.raises(UsageError, match="no text"):
             no_text()
 
 
@@ -130,7 +130,7 @@ def test_an_object_that_begins_anew_is_taken(model: attnkit.Word2Vec) -> None:
     [
         ([], "none is there"),
         ([["a"], ["b"]], "no sentence holds two words"),
-        ([["a", 1]], "sentence 1 holds something that is no text"),
+        ([["a", 1]], "sentence 1 holds something that is not text"),
     ],
 )
 def test_sentences_that_cannot_be_trained_on(sentences: Any, words: str) -> None:

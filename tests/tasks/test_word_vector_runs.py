@@ -239,11 +239,11 @@ def test_words_begin_with_the_vectors_of_another_run(text: Path, tmp_path: Path)
     work_off(first)
     more = tmp_path / "more.txt"
     more.write_text("w0 w1 w2 new words\n" * 300)
-    # With next to no learning the vectors stay what they began with.
+    # With next to no learning the vectors stay what they started with.
     slow = {"alpha": 1e-9, "min_alpha": 0.0, "epochs": 1}
     request = request_of(more, tmp_path / "second", init_from=str(first.path), **slow)
     said = [event.text for event in train(request) if isinstance(event, StatusEvent)]
-    assert f"{first.path}: 3 of 5 words (60.0%) begin with its vectors" in said
+    assert f"{first.path}: 3 of 5 words (60.0%) start with its vectors" in said
     old, new = (opened(path) for path in (first.path, request.path))
     for word in ("w0", "w1", "w2"):
         for name in ("inputs", "outputs"):

@@ -97,7 +97,7 @@ def test_answers_worked_out_by_hand() -> None:
     assert found.pieces(8, 13) == (9, 14)  # the last is é, a letter and an accent
     assert found.cut(text, 9, 14) == found.cut(text, 9, 13) == "Cafe\u0301"
     assert found.pieces(14, 15) == (15, 19)
-    assert found.cut(text, 16, 17) == "😀"  # a part of a character stands for all of it
+    assert found.cut(text, 16, 17) == "😀"  # a part of a character represents all of it
     assert found.cut(text, 3, 9) == "ﬁne"
     assert found.pieces(3, 3) is None and found.pieces(99, 100) is None and found.cut(text, 5, 5) == ""
 
@@ -123,7 +123,7 @@ def test_words_are_encoded_as_in_their_sentence(kind: TrainedKind) -> None:
         for word, first in zip(words, found.firsts.tolist(), strict=True):
             span = aligned.pieces(at, at + len(word))
             assert span is not None
-            # Where nothing longer begins with the space before a word, the space is a piece, and the word's first one.
+            # Where nothing longer starts with the space before a word, the space is a piece, and the word's first one.
             assert first == span[0] - (ours.decode([found.ids[first : span[0]].tolist()]) == [""] and first < span[0])
             at += len(word) + 1
 

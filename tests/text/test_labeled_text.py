@@ -52,7 +52,7 @@ def test_a_table_without_labels_has_columns_of_text() -> None:
     assert (columns.text, columns.text2, columns.label) == (0, 1, None)
     assert find_columns(["label", "x"], labeled=False).label == 0
     columns = find_columns(["sentiment", "review"], labeled=False)
-    assert (columns.text, columns.text2, columns.label) == (1, None, 0), "what is right is no text"
+    assert (columns.text, columns.text2, columns.label) == (1, None, 0), "what is right is not text"
 
 
 def test_a_table_without_names_for_its_index_has_one_all_the_same() -> None:
@@ -144,8 +144,8 @@ def test_pairs_are_read(tmp_path: Path) -> None:
         ("label\ttext\npos\ta\tb\n", 2, "this line has 3 columns, not 2"),
         ("label\ttext\n \ta\n", 2, "the label is missing"),
         (f"label\ttext\n{'x' * 201}\ta\n", 2, "this label has 201 characters"),
-        ("pos\tgood\nneg\tbad\npos\tfine\n", 1, "not a header: 'pos' also stands in line 3"),
-        ("sentence\tgood\na\tbad\nb\tgood\n", 1, "not a header: 'good' also stands in line 3"),
+        ("pos\tgood\nneg\tbad\npos\tfine\n", 1, "not a header: 'pos' also occurs in line 3"),
+        ("sentence\tgood\na\tbad\nb\tgood\n", 1, "not a header: 'good' also occurs in line 3"),
         ("label\ttext\npos\ta\n\n", 3, "this line has 1 column"),
     ],
 )

@@ -87,7 +87,7 @@ def test_what_is_dropped_is_counted(tmp_path: Path) -> None:
 
 def test_bad_bytes_are_refused_with_file_and_line(tmp_path: Path) -> None:
     path = write(tmp_path / "a.en", b"fine\ncaf\xe9\n")
-    with pytest.raises(DataError, match=r"byte 0xE9 is no UTF-8 \(byte 4 of the line\)") as caught:
+    with pytest.raises(DataError, match=r"byte 0xE9 is not UTF-8 \(byte 4 of the line\)") as caught:
         list(read_lines(path))
     assert caught.value.where == f"{path}:2"
 
@@ -149,7 +149,7 @@ def test_what_can_be_read_only_once_is_told_from_files(tmp_path: Path, monkeypat
 
 def test_missing_files_and_folders(tmp_path: Path) -> None:
     write(tmp_path / "train.en", "")
-    with pytest.raises(UsageError, match="there is no file") as caught:
+    with pytest.raises(UsageError, match="no file") as caught:
         open_binary(tmp_path / "trian.en")
     assert "did you mean" in str(caught.value.help)
     with pytest.raises(UsageError, match="is a folder"):

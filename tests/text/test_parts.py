@@ -73,7 +73,7 @@ def test_tokens_are_those_of_the_line(path: Path, tmp_path: Path, monkeypatch: p
 def test_a_line_that_is_no_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "text.txt"
     path.write_bytes(b"fine\n" + b"word " * 30 + b"\xff\n")
-    with pytest.raises(DataError, match=r"0xFF is no UTF-8 \(byte 151 of the line\)") as found:
+    with pytest.raises(DataError, match=r"0xFF is not UTF-8 \(byte 151 of the line\)") as found:
         list(read_chunks(path, 20))
     assert found.value.where == f"{path}:2"
     path.write_bytes("fine and more text\n".encode("utf-16-le"))

@@ -81,12 +81,12 @@ ANSWER = (*QUESTION, "answers", 0)
     ("place", "value", "said"),
     [
         (("data",), {}, "the file has no 'data', or it is not a list"),
-        (("data",), [], "there are no questions"),
+        (("data",), [], "no questions"),
         (("data", 0), 3, r"data\[0\] has no 'paragraphs'"),
-        ((*PARAGRAPH, "context"), 3, r"data\[0\].paragraphs\[0\] has no 'context', or it is not a text"),
+        ((*PARAGRAPH, "context"), 3, r"data\[0\].paragraphs\[0\] has no 'context', or it is not text"),
         ((*QUESTION, "id"), 7, r"qas\[0\] has no 'id'"),
         ((*QUESTION, "id"), "b", r"qas\[1\]: another question has the id 'b' too"),
-        ((*QUESTION, "is_impossible"), True, "'is_impossible' says that there is no answer, and there are 2"),
+        ((*QUESTION, "is_impossible"), True, "'is_impossible' says unanswerable, and there are 2"),
         ((*QUESTION, "is_impossible"), "no", "'is_impossible', or it is not true or false"),
         ((*ANSWER, "answer_start"), True, r"answers\[0\] has no 'answer_start', or it is not a whole number"),
         ((*ANSWER, "answer_start"), 12, "at character 12 of the context stands '08 points ', not '308 points'"),
@@ -139,11 +139,11 @@ def test_halves_of_characters_are_found_and_mended() -> None:
 
 def test_what_is_no_json_is_refused_with_its_line(tmp_path: Path) -> None:
     path = write(tmp_path, '{"data": [\n1,]\n}')
-    with pytest.raises(DataError, match="this is no JSON") as caught:
+    with pytest.raises(DataError, match="this is not JSON") as caught:
         read_squad(path)
     assert caught.value.where == f"{path}:2"
     path.write_bytes(b'{"data":\n"\xff"}')
-    with pytest.raises(DataError, match=r"0xFF is no UTF-8 \(byte 2 of the line\)") as caught:
+    with pytest.raises(DataError, match=r"0xFF is not UTF-8 \(byte 2 of the line\)") as caught:
         read_squad(path)
     assert caught.value.where == f"{path}:2"
     with pytest.raises(DataError, match="a key stands twice"):

@@ -184,7 +184,7 @@ def test_json_round_trip_and_fingerprint(trained: dict[str, Tokenizer], tmp_path
 def test_damaged_vocabularies_are_refused(text: str, tmp_path) -> None:
     path = tmp_path / "vocab.json"
     path.write_text(text)
-    with pytest.raises(RunError, match=r"vocab\.json is no attnkit vocabulary"):
+    with pytest.raises(RunError, match=r"vocab\.json is not an attnkit vocabulary"):
         load(path)
 
 
@@ -197,7 +197,7 @@ def test_holes_and_later_versions_are_refused(trained: dict[str, Tokenizer], tmp
     del tree["tokenizer"]["model"]["vocab"]["<s>"]
     with pytest.raises(RunError, match="no attnkit vocabulary"):
         Tokenizer.from_json(json.dumps(tree))
-    with pytest.raises(RunError, match="there is no vocabulary file"):
+    with pytest.raises(RunError, match="no vocabulary file"):
         load(tmp_path / "none.json")
 
 

@@ -33,7 +33,7 @@ def test_words_come_back() -> None:
         (b"a\t99999999999999999999\n", "line 1 is not a word"),
         (b"a\t1\nb\t2\n", "line 2 has a higher count"),
         (b"a\t3\nb\t2\na\t1\n", "line 3 repeats"),
-        (b"a\t2\n\xff\t1\n", "line 2 is no UTF-8"),
+        (b"a\t2\n\xff\t1\n", "line 2 is not UTF-8"),
     ],
 )
 def test_a_damaged_list_names_the_line(raw: bytes, text: str) -> None:

@@ -83,7 +83,7 @@ def load_toy() -> ModuleType:
 
 
 def as_rank(folder: Path) -> None:
-    """Train half of the way twice, the second time from what the first has saved; then go on from one rank's half."""
+    """Train half of the way twice, the second time from the save of the first; then continue from one rank's half."""
     toy = load_toy()
     with join_process_group("cpu") as ranks:
         found = [train(toy, ranks, folder, 0, HALF), train(toy, ranks, folder, HALF, N_STEPS)]

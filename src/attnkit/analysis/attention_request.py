@@ -56,7 +56,7 @@ class AttentionReport:
 
 
 def source_lines(texts: Sequence[str]) -> Iterator[str]:
-    """Yield the lines of texts from a command line; ``-`` stands for those of standard input."""
+    """Yield the lines of texts from a command line; ``-`` reads standard input."""
     for text in texts:
         if text == "-":
             yield from LineReader(STDIN, on_bad="replace")
@@ -78,7 +78,7 @@ def pair_lines(question: AttentionQuery) -> Iterator[tuple[int, str, str | None]
     for number, source in enumerate(sources, 1):
         yield number, source, given[number - 1] if given else None
     if not number:
-        raise UsageError("there is no text to look at", help='attnkit attend RUN "a sentence", or - to read lines')
+        raise UsageError("no text to look at", help='attnkit attend RUN "a sentence", or - to read lines')
 
 
 def parse_selection(kind: str | None, layer: str | None, head: str) -> MapSelection:
@@ -92,20 +92,18 @@ def _choice(text: str, flag: str) -> Choice:
         return named[text]
     if text.isascii() and text.isdigit() and len(text) < 6 and int(text) > 0:
         return int(text)
-    raise UsageError(f"'{text[:40]}' is no choice", where=flag, help="give a number from 1, mean, max or all")
+    raise UsageError(f"'{text[:40]}' is not a choice", where=flag, help="give a number from 1, mean, max or all")
 
 
 def pick(sentence: AttentionExample, shown: MapSelection) -> list[MapSlice]:
     """Return the pictures that were asked for.
 
     Raises:
-        UsageError: there is no such kind, layer or head.
+        UsageError: no such kind, layer or head.
     """
     kinds = [map.kind for map in sentence.maps]
     if shown.kind is not None and shown.kind not in kinds:
-        raise UsageError(
-            f"there is no '{shown.kind[:40]}' attention", where="--kind", help=f"choose one of {', '.join(kinds)}"
-        )
+        raise UsageError(f"no '{shown.kind[:40]}' attention", where="--kind", help=f"choose one of {', '.join(kinds)}")
     chosen = [map for map in sentence.maps if map.kind == shown.kind] if shown.kind else sentence.maps
     return [picture for map in (chosen if shown.every else chosen[:1]) for picture in _pictures(map, shown)]
 
@@ -124,7 +122,7 @@ def checked(sentences: Iterable[AttentionExample], shown: MapSelection) -> Itera
     """Yield the sentences; the first one says whether there is what was chosen, whether or not it is drawn.
 
     Raises:
-        UsageError: there is no such kind, layer or head.
+        UsageError: no such kind, layer or head.
     """
     for number, sentence in enumerate(sentences):
         if not number:

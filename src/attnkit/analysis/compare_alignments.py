@@ -45,7 +45,7 @@ class FunctionChoice:
 
 
 class StateRecorder(AlignmentModule):
-    """An alignment function that keeps what it is asked; answers are those of the one it stands in for."""
+    """An alignment function that keeps what it is asked; the results are those of the wrapped function."""
 
     def __init__(self, inner: AlignmentModule, places: Sequence[int]) -> None:
         super().__init__()
@@ -83,7 +83,7 @@ def compare_functions(question: AttentionQuery, functions: FunctionChoice, layer
     """Load the run and return a sentence a line: a map for the run's own functions and one for each other.
 
     Raises:
-        UsageError: there is no such layer, or a function that was named has no meaning with the distribution.
+        UsageError: no such layer, or a function that was named has no meaning with the distribution.
     """
     run = load_attending(question)
     n_layers = run.config.model.decoder_layers if run.config.model.kind == "transformer" else 1

@@ -1,6 +1,6 @@
 """A word in several sentences: the one static vector that it has in all, and contextual ones where there is an encoder.
 
-Word vectors give a word one vector, whatever it means in a sentence; an encoder like BERT gives it one a sentence, and
+Word vectors give a word one vector, whatever it means; an encoder like BERT gives it one per sentence, and
 has a static one too, of its embeddings. Torch is loaded where there is an encoder to run.
 """
 
@@ -42,7 +42,7 @@ class Compared:
     word: str
     """As the vocabulary has it."""
     found: list[str]
-    """As it stands in each sentence."""
+    """The word form in each sentence."""
     pieces: list[str] | None
     """Of an encoder's vocabulary, the mean of whose vectors is the static one; None where the word has its own."""
     static: list[float]
@@ -120,7 +120,7 @@ def place_of(word: str, sentence: str, number: int) -> tuple[int, int]:
     found = re.search(rf"(?<!\w){re.escape(word)}(?!\w)", sentence, re.IGNORECASE)
     if found is None:
         raise DataError(
-            f"'{word[:60]}' does not stand in this sentence: {sentence[:80]}",
+            f"'{word[:60]}' does not occur in this sentence: {sentence[:80]}",
             where=f"sentence:{number}",
             help="choose a word that all sentences have with --word",
         )

@@ -66,7 +66,7 @@ class Totals:
     """Of the training data's mean in the place of each vector."""
 
     def add_texts(self, found: list[str], expected: list[str], lines: list[str]) -> None:
-        """Take in what came back of lines; what a blank one gives is no success."""
+        """Take in what came back of lines; blank lines do not count as correct."""
         there = [bool(line.strip()) for line in lines]
         self.n_rows += len(lines)
         self.n_blank += len(lines) - sum(there)

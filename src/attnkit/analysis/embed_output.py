@@ -42,8 +42,8 @@ def render(block: EmbeddingBatch, separator: str, as_json: bool, of: str = "text
 
     Args:
         block: the rows.
-        separator: what stands between numbers.
-        as_json: an object a row.
+        separator: separator between numbers.
+        as_json: one object per row.
         of: the key under which an object says what its row is of.
         named: begin each line with what it is of.
     """
@@ -81,5 +81,5 @@ def write_binary(path: Path, stream: BinaryIO, blocks: Iterable[EmbeddingBatch])
 def _numbers(block: EmbeddingBatch, path: Path) -> Numbers:
     if block.numbers is None:
         help = f"give another name than {path.suffix} to -o"
-        raise UsageError("lines are no numbers", where="--reconstruct", help=help)
+        raise UsageError("lines are not numbers", where="--reconstruct", help=help)
     return block.numbers

@@ -1,7 +1,7 @@
 """Vectors of a language model: of lines, of the tokens of a text, of the entries of its vocabulary.
 
 A text longer than the rows that the model was trained on is read in windows that overlap; each of its tokens has the
-feature of the window that shows most of what stands around it. Only windows of one length are read together, without
+feature of the window that shows the most context of it. Only windows of one length are read together, without
 padding: what is read beside a line does not change its vector. Letters: B windows, T tokens of a row, D model width.
 """
 
@@ -118,7 +118,7 @@ def open_reader(path: Path, layer: int | None = None, device: str = "auto", chec
 
 
 def line_vectors(reader: Reader, lines: Sequence[str], what: Literal["mean", "cls"]) -> Floats:
-    """Return a vector (n, D) of each line: the mean of its tokens, or what stands at its beginning.
+    """Return a vector (n, D) of each line: the mean of its tokens, or its first token.
 
     A line without tokens has the mean 0. Of a line in several windows ``cls`` is the mean of theirs.
 
@@ -154,7 +154,7 @@ def token_vectors(reader: Reader, ids: Sequence[int]) -> Floats:
 
 
 def word_vector(reader: Reader, sentence: str, begin: int, end: int) -> Floats:
-    """Return the vector (D,) of what stands at characters ``begin`` up to ``end`` of a sentence: its pieces' mean.
+    """Return the vector (D,) of characters ``begin`` up to ``end`` of a sentence: its pieces' mean.
 
     Raises:
         DataError: the vocabulary has nothing for it.
@@ -172,7 +172,7 @@ def static_vector(reader: Reader, word: str) -> tuple[list[str], Floats]:
 
 
 def _pieces(reader: Reader, sentence: str, begin: int, end: int) -> tuple[list[int], slice]:
-    """Return the ids of a sentence, and which of them stand for a part; a space of its own before it does not."""
+    """Return the ids of a sentence, and which of them cover a part, without the space before it."""
     (aligned,) = align(reader.tokenizer, [sentence])
     found = aligned.pieces(begin, end)
     if found is None:

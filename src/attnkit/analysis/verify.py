@@ -54,7 +54,7 @@ class VerificationReport:
 
 
 def verify_runs(paths: Sequence[Path]) -> Iterator[VerificationReport]:
-    """Look over one run after another. Raises ``RunError`` before the first one if any is no run folder."""
+    """Look over one run after another. Raises ``RunError`` before the first one if one of them is not a run folder."""
     for path in paths:
         check_is_run(path)
     return map(verify_run, paths)
@@ -145,7 +145,7 @@ def _best(folder: RunFolder, good: list[str], newest: Checkpoint | None, in_use:
         yield CheckResult("best", False, f"names {name}, which is {'damaged' if there else 'not there'}")
     else:
         counted = read_state(newest)["counters"].get("best_step") if newest is not None else None
-        # Between a save and the naming of the best a running process may be; a killed one is mended when it goes on.
+        # Between a save and the naming of the best a running process may be; a killed one is repaired when it resumes.
         other = counted is not None and name != "averaged" and name != f"step-{counted}" and not in_use
         if other and f"step-{counted}" in good:
             yield CheckResult("best", False, f"names {name}, but step-{counted} was the best")
@@ -184,7 +184,7 @@ def _logs(folder: RunFolder, newest: Checkpoint | None) -> Iterator[CheckResult]
             end = (
                 f", {log.n_truncated:,} of them torn"
                 if size is None
-                else "; its torn end is cut off when the run goes on"
+                else "; its torn end is cut off when the run resumes"
             )
             yield CheckResult(path.name, True, f"{log.n_lines:,} lines{end if log.n_truncated else ''}")
 

@@ -58,7 +58,7 @@ def parts(content: Content) -> Iterable[Data]:
 def describe(step: int, contents: Mapping[str, Content]) -> Manifest:
     """Return the manifest of files given by name and content.
 
-    Raises ``ValueError`` for a name that is no plain file name.
+    Raises ``ValueError`` for a name that is not a plain file name.
     """
     if FILE_NAME in contents:
         raise ValueError(f"{FILE_NAME} is written by the checkpoint itself")
@@ -216,7 +216,7 @@ def replaced_path(path: Path) -> Path:
 
 @contextmanager
 def _reading(path: Path, name: str, file: str) -> Iterator[BinaryIO]:
-    """Open a file of a checkpoint; what is wrong with it is told apart from what is wrong with this process."""
+    """Open a file of a checkpoint; errors of the file are distinguished from errors of this process."""
     try:
         with open_regular_file(path / file) as stream:
             yield stream

@@ -115,7 +115,7 @@ def check_not_in_use(folder: Path) -> None:
 
 
 def read_owner(folder: Path) -> Owner | None:
-    """Return who wrote the lock file last, None when nothing readable stands there."""
+    """Return who wrote the lock file last, None when nothing readable is there."""
     path = folder / FILE_NAME
     with contextlib.suppress(OSError, ValidationError):
         if path.is_file() and not path.is_symlink() and path.stat().st_size < 4096:

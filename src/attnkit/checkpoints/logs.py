@@ -129,7 +129,7 @@ class LogSummary:
     damaged: tuple[int, ...]
     """Numbers of the first few of them."""
     n_truncated: int
-    """Lines that are no damage: cut short by a power cut, or after those asked for."""
+    """Lines that are not damage: cut short by a power cut, or after those asked for."""
 
 
 def lock_holder(folder: Path) -> str | None:
@@ -149,7 +149,7 @@ def lock_holder(folder: Path) -> str | None:
 def read_log(path: Path, size: int | None) -> LogSummary:
     """Check every line of a log; ``size`` is how many bytes of it have to be right.
 
-    With None it is a log that nothing depends on, of which nobody cuts what a power cut tore: such lines are no damage.
+    With None it is a log that nothing depends on, whose lines torn by a power cut are not damage.
 
     Raises:
         FileNotFoundError: There is none.

@@ -45,14 +45,14 @@ def is_run(path: Path) -> bool:
 def check_is_run(path: Path) -> None:
     """Raise ``RunError`` unless ``path`` is a run folder."""
     if not os.path.lexists(path):
-        raise RunError(f"there is no run folder {path}", help="check the spelling, or train one: attnkit train -o RUN")
+        raise RunError(f"no run folder {path}", help="check the spelling, or train one: attnkit train -o RUN")
     if not path.is_dir():
-        raise RunError(f"{path} is no run folder but a file", help="name the folder that attnkit train wrote")
+        raise RunError(f"{path} is not a run folder but a file", help="name the folder that attnkit train wrote")
     if (path / checkpoint.FILE_NAME).exists() and path.resolve().parent.name == "checkpoints":
         run = path.resolve().parent.parent
         raise RunError(f"{path} is one checkpoint of a run", help=f"name {run} and add --checkpoint {path.name}")
     if not is_run(path):
-        raise RunError(f"{path} is no run folder", help="name the folder that attnkit train wrote")
+        raise RunError(f"{path} is not a run folder", help="name the folder that attnkit train wrote")
 
 
 def check_target_dir(path: Path) -> None:
@@ -60,7 +60,7 @@ def check_target_dir(path: Path) -> None:
     if not os.path.lexists(path):
         return
     if not path.is_dir():
-        raise RunError(f"{path} is no folder", help=_ELSEWHERE)
+        raise RunError(f"{path} is not a folder", help=_ELSEWHERE)
     for name in ("checkpoints", "data"):
         check_not_symlink(path / name)
     try:
@@ -75,7 +75,7 @@ def check_target_dir(path: Path) -> None:
 def check_not_symlink(folder: Path) -> None:
     """Raise ``RunError`` when a folder inside a run is a link or a file: a run writes nowhere but inside itself."""
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
-        raise RunError(f"{folder} is no folder of this run", help="put the folder itself in its place")
+        raise RunError(f"{folder} is not a folder of this run", help="put the folder itself in its place")
 
 
 def _has_checkpoint(path: Path) -> bool:
@@ -228,7 +228,7 @@ class RunFolder:
         """Return the newest checkpoint of which every byte verifies, and a warning for each newer one passed over.
 
         None when nothing was saved yet. Raises ``RunError`` when checkpoints were saved and none can be used: what
-        stands beside them, the status above all, tells that they were.
+        lies beside them, the status above all, shows that they were.
         """
         warnings: list[str] = []
         for step, path in self._found():
@@ -250,8 +250,8 @@ class RunFolder:
 
     def _was_saved(self) -> bool:
         status = self.read_status()
-        told = status is not None and status.step > 0
-        return told or any((self.path / name).exists() for name in ("best", "averaged"))
+        was_trained = status is not None and status.step > 0
+        return was_trained or any((self.path / name).exists() for name in ("best", "averaged"))
 
     def checkpoint(self, name: str | None = None) -> tuple[Checkpoint, list[str]]:
         """Return the checkpoint called "best", "last", "averaged" or "step-N", and warnings.
@@ -285,7 +285,7 @@ class RunFolder:
             if not is_file_fault(error):
                 raise system_failure("read", path, error) from error
         except ValueError:
-            pass  # as senseless as a text that is no name
+            pass  # as senseless as a text that is not a name
         if text == "averaged" or STEP.fullmatch(text):
             return text
         raise RunError("the file naming the best checkpoint is damaged", where=str(path), help="--checkpoint last")
@@ -341,7 +341,7 @@ class RunFolder:
     def _found(self) -> list[tuple[int, Path]]:
         """Return step and path of every checkpoint folder, newest first, one being replaced after its successor.
 
-        Raises ``RunError`` where the folder they lie in is a link: what it leads to is no part of this run.
+        Raises ``RunError`` where the folder they lie in is a link: what it leads to is not part of this run.
         """
         found: list[tuple[int, Path]] = []
         try:
@@ -357,7 +357,7 @@ class RunFolder:
 
     def _open(self, name: str) -> Checkpoint:
         if name != "averaged" and not STEP.fullmatch(name):
-            raise UsageError(f"'{name}' is no checkpoint", help="choose best, last, averaged or step-N")
+            raise UsageError(f"'{name}' is not a checkpoint", help="choose best, last, averaged or step-N")
         if name != "averaged":
             self._found()  # which refuses a linked folder
         path = self.path / "averaged" if name == "averaged" else self.checkpoints_path / name

@@ -26,7 +26,7 @@ A full disk is among them: it does not empty itself within the second that a res
 def launch_facts() -> dict[str, logs.Fact]:
     """Return ``{"launch": name}`` for ``status.json``, the name of this call of ``torchrun``; nothing without one.
 
-    All attempts of a launch have its name. The run id alone is no name, since it is "none" unless somebody chose one;
+    All attempts of a launch have its name. The run id alone does not name it: it is "none" by default;
     the folder that torchrun makes for the errors of a launch (…/NAME/attempt_0/0/error.json) is new each time.
     """
     run_id, error_file = (os.environ.get(f"TORCHELASTIC_{name}") for name in ("RUN_ID", "ERROR_FILE"))
@@ -42,7 +42,7 @@ def failure_facts(error: BaseException) -> dict[str, logs.Fact]:
 
 
 def is_of_this_launch(status: logs.Status | None) -> bool:
-    """Return whether an attempt of this launch wrote ``status``; False where there is no launch."""
+    """Return whether an attempt of this launch wrote ``status``; False outside of a launch."""
     facts = launch_facts()
     return status is not None and bool(facts) and status.facts.get("launch") == facts["launch"]
 

@@ -103,7 +103,7 @@ def alignment_names(given: Sequence[str]) -> list[AlignmentName]:
         if name not in ALIGNMENT_NAMES:
             close = difflib.get_close_matches(name, ALIGNMENT_NAMES, n=1)
             help = f"did you mean '{close[0]}'?" if close else f"choose from {', '.join(ALIGNMENT_NAMES)}"
-            raise UsageError(f"there is no alignment function '{name[:40]}'", where="--alignment", help=help)
+            raise UsageError(f"no alignment function '{name[:40]}'", where="--alignment", help=help)
     return names
 
 

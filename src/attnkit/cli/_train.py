@@ -91,7 +91,7 @@ def show(done: TrainingFinished, output: Path, use: str, json: bool) -> None:
     if json:
         console.result(dumps(asdict(done)))
     elif done.already:
-        console.result(f"{output} is finished: {done.step:,} steps. A larger limit goes on, --overwrite anew.")
+        console.result(f"{output} is finished: {done.step:,} steps. Raise a limit to continue, or add --overwrite.")
     else:
         said = f"done: {done.step:,} steps ({done.reason}); best: {done.best}"
         console.result(f"{said}\n{scores(done.metrics)}\ntry: {console.command(use, output)}")

@@ -1,4 +1,4 @@
-"""What a person sees: results on stdout, everything else on stderr, plain lines where there is no terminal."""
+"""What a person sees: results on stdout, everything else on stderr, plain lines without a terminal."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def printable(text: str) -> str:
 
 
 def warn(text: str) -> None:
-    """Warn on stderr; the run goes on."""
+    """Warn on stderr; the run continues."""
     info(f"warning: {text}")
 
 

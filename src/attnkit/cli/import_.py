@@ -22,7 +22,7 @@ def command(
 
     That is BERT, RoFormer, RoBERTa or GPT-2 of Hugging Face's transformers. The folder is what save_pretrained
     writes: config.json, model.safetensors and a tokenizer. Nothing is downloaded, and no pickle is read. The run is
-    one that has yet to train: another begins with it, by --init-from or finetune. Of what was fine-tuned there to
+    not trained further; use it by --init-from or finetune. Of what was fine-tuned there to
     classify, to tag or to answer, the head and its labels come along, for predict.
 
     \b

@@ -36,41 +36,41 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "check": ("check", "Find what is wrong with two line-aligned files."),
     "vocab": ("vocab", "Build a vocabulary from text files."),
     "train": ("train", "Train a model: translation, auto-encoder, classifier."),
-    "pretrain-mlm": ("pretrain_mlm", "Pretrain BERT on raw text: guess hidden words."),
-    "pretrain-clm": ("pretrain_clm", "Pretrain GPT on raw text: guess the next word."),
-    "finetune": ("finetune", "Put a pretrained BERT to work: classify, tag, answer."),
-    "predict": ("predict", "Labels, tags and answers of a fine-tuned run."),
-    "fill-mask": ("fill_mask", "Guess with BERT what stands where [MASK] does."),
-    "generate": ("generate", "Write on from a prompt with GPT."),
-    "compare-lm": ("compare_lm", "What BERT and GPT see and guess in one sentence."),
+    "pretrain-mlm": ("pretrain_mlm", "Pretrain BERT on raw text: predict masked tokens."),
+    "pretrain-clm": ("pretrain_clm", "Pretrain GPT on raw text: predict the next token."),
+    "finetune": ("finetune", "Fine-tune a pretrained BERT: classify, tag, answer."),
+    "predict": ("predict", "Predict labels, tags or answers with a fine-tuned run."),
+    "fill-mask": ("fill_mask", "Predict masked tokens with BERT."),
+    "generate": ("generate", "Generate text from a prompt with GPT."),
+    "compare-lm": ("compare_lm", "Compare the predictions of BERT and GPT in one sentence."),
     "translate": ("translate", "Translate text with one run or an ensemble."),
-    "align": ("align", "Link the words of two files; make a dictionary."),
-    "attend": ("attend", "Show which words a model looks at."),
-    "embed": ("embed", "Lines as vectors, by BERT, GPT or an auto-encoder."),
-    "score": ("score", "Log-probability and perplexity of given pairs."),
-    "score-bleu": ("score_bleu", "BLEU, chrF and TER with signature."),
+    "align": ("align", "Align the words of two files; write a lexicon."),
+    "attend": ("attend", "Show the attention weights of a model."),
+    "embed": ("embed", "Encode lines as vectors with BERT, GPT or an auto-encoder."),
+    "score": ("score", "Score given translations: log-probability, perplexity."),
+    "score-bleu": ("score_bleu", "Score translations: BLEU, chrF and TER with signatures."),
     "average": ("average", "Average the weights of a run's checkpoints."),
-    "verify": ("verify", "Check that a run folder is as it was written."),
-    "export": ("export", "Write a run in another system's format."),
-    "import": ("import_", "Make a run of another system's model."),
-    "explain": ("explain", "Draw masks, positions and kernel regression."),
-    "toy-corpus": ("toy_corpus", "Make a parallel corpus to play with."),
-    "word2vec": ("word2vec", "Train word vectors, ask them, convert and draw them."),
+    "verify": ("verify", "Verify every byte of a run folder."),
+    "export": ("export", "Export a run to another system's format."),
+    "import": ("import_", "Import a model of another system."),
+    "explain": ("explain", "Explain masks, positions and kernel regression."),
+    "toy-corpus": ("toy_corpus", "Generate a small corpus to experiment with."),
+    "word2vec": ("word2vec", "Train, query, evaluate, convert and plot word vectors."),
 }
 """Command -> (module in attnkit.cli that holds ``command``, the line shown in the list)."""
 WORD2VEC: dict[str, tuple[str, str]] = {
     "train": ("word2vec.train", "Train vectors: skip-gram, CBOW, GloVe, subwords."),
-    "similar": ("word2vec.similar", "Nearest neighbours of words."),
-    "analogy": ("word2vec.analogy", "What is to king as woman is to man."),
-    "odd-one": ("word2vec.odd_one", "The word that does not fit."),
-    "distance": ("word2vec.distance", "Cosine and distance of two words."),
-    "evaluate": ("word2vec.evaluate", "Score on word-similarity and analogy files."),
-    "cluster": ("word2vec.cluster", "Sort the words into classes (k-means)."),
-    "phrases": ("word2vec.phrases", "Join words that belong together: new_york."),
-    "convert": ("word2vec.convert", "Write vectors in another format."),
-    "project": ("word2vec.project", "Draw the vectors on a page with search."),
-    "one-hot": ("word2vec.one_hot", "What one-hot vectors cannot say."),
-    "compare-context": ("word2vec.compare_context", "One word in two sentences."),
+    "similar": ("word2vec.similar", "Print the nearest neighbours of words."),
+    "analogy": ("word2vec.analogy", "Solve analogies: man is to king as woman to ..."),
+    "odd-one": ("word2vec.odd_one", "Find the word that does not fit."),
+    "distance": ("word2vec.distance", "Print cosine and distance of two words."),
+    "evaluate": ("word2vec.evaluate", "Evaluate on word-similarity and analogy files."),
+    "cluster": ("word2vec.cluster", "Cluster the words (k-means)."),
+    "phrases": ("word2vec.phrases", "Find and join phrases: new_york."),
+    "convert": ("word2vec.convert", "Convert vectors to another format."),
+    "project": ("word2vec.project", "Project vectors to two dimensions, as a page."),
+    "one-hot": ("word2vec.one_hot", "Compare one-hot vectors with trained ones."),
+    "compare-context": ("word2vec.compare_context", "Compare the vectors of a word in two sentences."),
 }
 TRAINING = [["train"], ["pretrain-mlm"], ["pretrain-clm"], ["finetune"]]
 """Commands that several processes may run as one."""
@@ -112,7 +112,7 @@ class LazyGroup(typer.core.TyperGroup):
         if wrong and not ctx.resilient_parsing:  # a shell that completes a line wants no error in it
             close = difflib.get_close_matches(args[0], self.table, n=1)
             hint = f"did you mean '{close[0]}'?" if close else f"{ctx.command_path} --help lists the commands"
-            raise UsageError(f"there is no command '{args[0]}'", help=hint)
+            raise UsageError(f"no command '{args[0]}'", help=hint)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
@@ -197,7 +197,7 @@ def run(arguments: list[str], debug: bool, signals: Signals) -> int:
 def finish_stdout(code: int) -> int:
     """Write out what was printed, or give it up for the interpreter not to fail at its end; return the exit code.
 
-    A reader that went away (as in ``| head``) is no failure: nobody is left to tell. Nor is a lost message.
+    A reader that went away (as in ``| head``) is not a failure. Nor is a lost message.
     """
     failed = _flush(sys.stdout)
     if failed is not None and not (code or isinstance(failed, BrokenPipeError)):
@@ -248,7 +248,7 @@ def is_echo(error: BaseException, arguments: list[str]) -> bool:
 
 
 def describe(error: BaseException) -> tuple[list[str], int]:
-    """Return the lines that tell a user of an error, none where they have been told, and its exit code."""
+    """Return the lines of an error message, none if it was reported before, and the exit code."""
     if isinstance(error, AttnkitError):
         lines, code = error.lines(), error.exit_code
     elif isinstance(error, KeyboardInterrupt | SystemExit | typer.Abort):
@@ -273,7 +273,7 @@ def describe(error: BaseException) -> tuple[list[str], int]:
 def as_system_failure(error: BaseException) -> SystemFailure | None:
     """Return what the system refused where no part of the program saw it coming; None if it refused nothing."""
     if isinstance(error, OSError) and error.errno is not None:
-        where = f"use {os.fsdecode(error.filename)}" if isinstance(error.filename, str | bytes) else "go on"
+        where = f"use {os.fsdecode(error.filename)}" if isinstance(error.filename, str | bytes) else "continue"
         help = system_failure("use", "", error).help
         return SystemFailure(f"cannot {where}: {os.strerror(error.errno)}", help=help)
     # torch, which must not be imported here, has errors of its own for it

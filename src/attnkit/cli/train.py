@@ -75,7 +75,7 @@ def command(
     dry_run: DryRun = False,
     json: Json = False,
 ) -> None:
-    """Train a model from text, translation unless --task says else; run it again to go on.
+    """Train a model from text, translation unless --task says else; run it again to resume.
 
     \b
     Examples:

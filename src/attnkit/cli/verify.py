@@ -27,7 +27,7 @@ def command(
     """Check every byte of a run folder: exit 0 if all is as it was written, 4 if not.
 
     Checkpoints, their weights and numbers, logs, copies and the encoded text. Nothing is changed, and a run that is
-    being trained goes on meanwhile; a message says so. A line of timings.jsonl that a power cut tore is no damage.
+    being trained continues meanwhile; a message says so. A line of timings.jsonl that a power cut tore is not damage.
 
     \b
     Examples:
@@ -57,7 +57,7 @@ def as_text(verified: VerificationReport) -> str:
     label = max(len(thing.name) for thing in verified.things)
     lines = [line for thing in verified.things for line in row(thing, label)]
     n_things = len(verified.things)
-    newest = f"the newest good checkpoint is {verified.newest}" if verified.newest else "there is no good checkpoint"
+    newest = f"the newest good checkpoint is {verified.newest}" if verified.newest else "no good checkpoint"
     said = f"{verified.n_bad} of {n_things} damaged" if verified.n_bad else f"all {n_things} are good"
     whole = console.printable(f"{verified.path}: {said}; {newest}")
     summary = textwrap.wrap(whole, _WIDTH, break_long_words=False, break_on_hyphens=False)
@@ -67,7 +67,7 @@ def as_text(verified: VerificationReport) -> str:
 def row(thing: CheckResult, label: int) -> list[str]:
     """Return the lines of one thing, what is wrong marked by BAD.
 
-    A damaged file speaks here, by keys and names that stand in it: nothing of it may steer a terminal.
+    Keys and names come from a damaged file: control characters are escaped.
     """
     begin = f"{'good' if thing.good else 'BAD ':4}  {thing.name:{label}}  "
     text = console.printable(" ".join(thing.text.splitlines()))

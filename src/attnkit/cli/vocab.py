@@ -81,7 +81,7 @@ def refuse_early(paths: list[Path], output: Path) -> None:
         open_binary(path).close()
     folder = output.absolute().parent
     if not folder.is_dir():
-        raise UsageError(f"there is no folder {output.parent}", help=f"mkdir -p {output.parent}")
+        raise UsageError(f"no folder {output.parent}", help=f"mkdir -p {output.parent}")
     is_device = output.exists() and not output.is_file()  # or a pipe, which is written to where it stands
     if not is_device and not os.access(folder, os.W_OK | os.X_OK):
         raise system_failure("write", output, PermissionError(errno.EACCES, os.strerror(errno.EACCES)))

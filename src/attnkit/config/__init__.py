@@ -152,7 +152,7 @@ def _unusable(tree: Tree, origins: Mapping[str, str]) -> UsageError:
             return UsageError(f"{brief(dotted)}: this holds bytes that are not UTF-8", where=where)
         except (TypeError, ValueError, RecursionError):
             shown = brief(str(value))
-            return UsageError(f"{brief(dotted)}: {shown} does not fit: it is no finite number and no text", where=where)
+            return UsageError(f"{brief(dotted)}: {shown} must be a finite number or text", where=where)
     return UsageError("the configuration is nested too deep")
 
 
@@ -179,7 +179,7 @@ def _lower(text: str) -> str:
 
 
 def _locate(tree: Tree, location: tuple[int | str, ...]) -> tuple[list[str], Any]:
-    """Follow pydantic's location through the tree; tags of unions, which are no keys, fall out."""
+    """Follow pydantic's location through the tree; tags of unions, which are not keys, fall out."""
     keys: list[str] = []
     value: Any = tree
     for index, part in enumerate(location):

@@ -163,7 +163,7 @@ def _read(path: Path) -> str:
     except IsADirectoryError as error:
         raise UsageError(f"{what}: it is a folder", where=str(path), help="name a YAML file in it") from error
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise UsageError(f"{what}: there is no such file", where=str(path), help=_spelling(path)) from error
+        raise UsageError(f"{what}: no such file", where=str(path), help=_spelling(path)) from error
     except OSError as error:
         help = "check owner and permissions, or give another file"
         raise SystemFailure(f"{what}: {error.strerror or error}", where=str(path), help=help) from error

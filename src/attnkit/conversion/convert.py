@@ -87,7 +87,7 @@ _CARD = """\
 
 Written by `attnkit export` from the checkpoint `{checkpoint}`. It needs `pip install "attnkit[ctranslate2]"`, for the
 tokenizer and the translator. CTranslate2 knows an entry of the vocabulary by its name, in the order of the ids; names
-are for people and unique, the tokenizer alone says which text an id stands for. Run this inside the folder:
+are for people and unique, the tokenizer alone says which text an id represents. Run this inside the folder:
 
 ```python
 import json

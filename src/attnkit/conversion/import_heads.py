@@ -87,7 +87,7 @@ _DEFAULT = 2  # labels, which config.json then does not name
 
 @dataclass(frozen=True)
 class Head:
-    """What stands on an encoder."""
+    """The head on an encoder."""
 
     task: str
     links: list[layout.Link]
@@ -108,7 +108,7 @@ class Head:
         return kind(config, vocab_size, len(self.labels.labels))
 
     def configure(self, folder: Path, model: Mapping[str, Any], vocabulary: Mapping[str, Any]) -> FinetuneConfig:
-        """Return the configuration of a run that would have begun with these weights."""
+        """Return the configuration of a run that would have had these weights."""
         kind = TASKS[self.task]
         tree = kind.preset("base", "bert")
         tree |= {"task": self.task, "data": {"files": [str(folder)]}, "model": {**model}, "preset": "base"}
@@ -118,7 +118,7 @@ class Head:
 
 
 def find_head(tree: Mapping[str, Any], described: ForeignModel, names: Mapping[str, str]) -> Head | None:
-    """Return the head of a folder's model; None where it has none that we have, or one whose outputs are no labels."""
+    """Return the head of a folder's model; None without a supported one."""
     architectures = tree.get("architectures")
     name = architectures[0] if isinstance(architectures, list) and architectures else ""
     task = next((task for end, task in _TASKS.items() if str(name).endswith(end)), None)
@@ -138,7 +138,7 @@ def find_head(tree: Mapping[str, Any], described: ForeignModel, names: Mapping[s
 
 
 def _is_other(tree: Mapping[str, Any]) -> bool:
-    """Return whether the outputs are no labels of which one is right."""
+    """Return whether the outputs are not labels of which one is right."""
     return tree.get("problem_type") in ("regression", "multi_label_classification")
 
 

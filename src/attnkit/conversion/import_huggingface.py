@@ -70,7 +70,7 @@ def import_huggingface(folder: Path, run: Path) -> Imported:
         UsageError: there is a run already.
     """
     if not folder.is_dir():
-        raise RunError(f"there is no folder {folder}", help="name a folder that save_pretrained wrote")
+        raise RunError(f"no folder {folder}", help="name a folder that save_pretrained wrote")
     check_target_dir(run)
     if RunFolder(run).exists():
         raise UsageError("there is a run here already", where=str(run), help="name a new folder with -o")
@@ -102,7 +102,7 @@ def _weights_path(folder: Path) -> Path:
     if (folder / "model.safetensors.index.json").exists():
         help = 'write it as one file: save_pretrained(DIR, max_shard_size="100GB")'
         raise RunError("the weights lie in several files", where=str(folder), help=help)
-    raise RunError(f"there is no model.safetensors in {folder}", help="name a folder that save_pretrained wrote")
+    raise RunError(f"no model.safetensors in {folder}", help="name a folder that save_pretrained wrote")
 
 
 def _plan(
@@ -207,7 +207,7 @@ def _refuse_wrong(expected: Mapping[str, layout.Shape], entries: Mapping[str, we
 
 
 def _run_config(folder: Path, plan: _Plan, vocabulary: Vocabulary) -> Config:
-    """Return the configuration of a run that would have begun with these weights."""
+    """Return the configuration of a run that would have had these weights."""
     model = plan.described.config.model_dump(mode="json")
     words = vocabulary.tokenizer.config.model_dump(mode="json")
     mlm = isinstance(plan.described.config, BertConfig)

@@ -86,7 +86,7 @@ def _tree(folder: Path, settings: Mapping[str, Any]) -> tuple[Mapping[str, Any],
             return vocabularies.of_word_list(_text(path), settings), str(path)
         merges = _text(folder / "merges.txt")
         return vocabularies.of_merges(read_tree(path, MAX_BYTES), merges, settings), str(path)
-    what = f"there is no tokenizer in {folder}"
+    what = f"no tokenizer in {folder}"
     raise RunError(
         what, help="it takes tokenizer.json, vocab.txt, or vocab.json and merges.txt; and no tokenizer.model"
     )
@@ -181,8 +181,6 @@ def _raw(path: Path, most: int) -> bytes:
     try:
         return read_regular_file(path, most, follow=True)
     except FileNotFoundError as error:
-        raise RunError(
-            f"there is no {path.name} in {path.parent}", help="name a folder that save_pretrained wrote"
-        ) from error
+        raise RunError(f"no {path.name} in {path.parent}", help="name a folder that save_pretrained wrote") from error
     except OSError as error:
         raise system_failure("read", path, error) from error

@@ -90,7 +90,7 @@ def read_vectors(path: Path, width: int | None = None) -> Iterator[Vectors]:
         width: what every row has to have; None takes it from the first.
 
     Raises:
-        DataError: there are no rows, rows of different widths, what is no number, or a number that is not finite.
+        DataError: no rows, rows of different widths, what is not a number, or a number that is not finite.
     """
     empty = True
     for block, lines in _npy_blocks(path) if path.suffix == ".npy" else _csv_blocks(path):
@@ -109,7 +109,7 @@ def read_vectors(path: Path, width: int | None = None) -> Iterator[Vectors]:
         yield vectors
         empty = False
     if empty:
-        raise DataError("there are no vectors in this file", where=str(path))
+        raise DataError("no vectors in this file", where=str(path))
 
 
 def _npy_blocks(path: Path) -> Iterator[tuple[npt.NDArray[Any], Sequence[int]]]:
@@ -144,7 +144,7 @@ def _csv_rows(path: Path) -> Iterator[tuple[int, list[float]]]:
             yield number, [float(field) for field in fields]
         except ValueError as error:
             odd = next(field for field in fields if not _is_number(field)).strip()[:40]
-            what = f"{odd!r} is no number" if odd else "a number is missing"
+            what = f"{odd!r} is not a number" if odd else "a number is missing"
             raise DataError(what, where=f"{path}:{number}") from error
 
 

@@ -16,7 +16,7 @@ class DataConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attrib
     """Parallel text files and the rules by which their pairs become training data."""
 
     src: tuple[str, ...] = Field(min_length=1)
-    """Source files, one sentence a line; line n of each belongs to line n of the file at the same place in ``tgt``."""
+    """Source files, one sentence per line; line n of each translates line n of the same file of ``tgt``."""
     tgt: tuple[str, ...] = Field(min_length=1)
     """Target files, as many as ``src``."""
     weights: tuple[float, ...] | None = None
@@ -57,7 +57,7 @@ class RowsConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attrib
     """Files of which every row is an example: lines of text, or vectors of numbers."""
 
     files: tuple[str, ...] = Field(min_length=1)
-    """Text, one example a line; or vectors, one a row, in ``.npy`` or ``.csv``."""
+    """Text, one example per line; or vectors, one per row, in ``.npy`` or ``.csv``."""
     valid_files: tuple[str, ...] | None = Field(default=None, min_length=1)
     """The same for validation. Null: rows are held out of ``files``."""
     held_out: int = Field(default=1000, ge=1, lt=2**32)
@@ -69,7 +69,7 @@ class RowsConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attrib
 
 
 class DocumentsConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
-    """Labeled documents: a document, a tab, its label, one a line."""
+    """Labeled documents: a document, a tab, its label, one per line."""
 
     files: tuple[str, ...] = Field(min_length=1)
     """Files of documents and labels."""
@@ -80,7 +80,7 @@ class DocumentsConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_a
     held_out_seed: int = Field(default=1, ge=-(2**63), lt=2**63)
     """Chooses which documents are held out, and nothing else."""
     max_length: int = Field(default=100, ge=1, le=1 << 16)
-    """Longest sentence in tokens; longer ones go on as further sentences."""
+    """Longest sentence in tokens; longer ones are split."""
     max_sentences: int = Field(default=100, ge=1, le=1 << 16)
     """Sentences of a document that are read; documents with more are counted, in training and in use."""
 
@@ -211,7 +211,7 @@ class TaggedConfig(ExamplesConfig, frozen=True):
 
 
 class QuestionsConfig(ExamplesConfig, frozen=True):
-    """Questions on paragraphs, with answers that stand in them: the JSON of SQuAD.
+    """Questions on paragraphs, with answers that occur in them: the JSON of SQuAD.
 
     What is held out are paragraphs, with all their questions.
     """

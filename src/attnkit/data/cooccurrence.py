@@ -1,7 +1,7 @@
 """Co-occurrences of a text's words on disk: counted once, in a bounded part of memory, and mapped for training.
 
 A folder of ``low.bin``, ``high.bin`` (the two words of each pair, the smaller number first), ``counts.bin`` and
-``index.json``. Pairs stand in a scrambled order that depends on nothing but themselves; the same text gives the same
+``index.json``. Pairs are in a shuffled order that depends on the pairs alone; the same text gives the same
 bytes however little memory there was. Knows no models.
 """
 

@@ -53,13 +53,13 @@ class Labels(BaseModel, extra="forbid", strict=True):
 
 
 def check_known_labels(known: Labels, found: Iterable[str], where: str, noun: str = "label") -> None:
-    """Raise ``DataError`` where there is a label that the weights which a run begins with do not know."""
+    """Raise ``DataError`` for a label unknown to the initial weights of a run."""
     there = set(known.labels)
     strange = [label for label in found if label not in there]
     if strange:
         more = f" and {len(strange) - 1:,} more" if strange[1:] else ""
-        what = f"the run begun with does not know the {noun} '{strange[0]}'{more}"
-        help = f"it knows {abbreviate(known.labels)}; name them alike, or begin with a pretrained run"
+        what = f"the run of --init-from does not know the {noun} '{strange[0]}'{more}"
+        help = f"it knows {abbreviate(known.labels)}; name them alike, or initialize from a pretrained run"
         raise DataError(what, where=where, help=help)
 
 
@@ -81,6 +81,6 @@ def count_labels(found: Iterable[str], unit: str, where: str) -> tuple[set[str],
         if len(labels) > MAX_LABELS:
             raise DataError(f"there are more than {MAX_LABELS:,} labels", where=where)
     if len(labels) < 2:
-        what = f"every {unit} has the label '{next(iter(labels))}'" if labels else f"there are no {unit}s"
+        what = f"every {unit} has the label '{next(iter(labels))}'" if labels else f"no {unit}s"
         raise DataError(what, where=where, help="a classifier needs two labels or more")
     return labels, total

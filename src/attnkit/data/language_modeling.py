@@ -1,4 +1,4 @@
-"""Packed documents as rows for training: hidden tokens to guess (BERT), or the next token at every place (GPT).
+"""Packed documents as rows for training: masked tokens to guess (BERT), or the next token at every place (GPT).
 
 Letters: B rows, T tokens of a row, N tokens to predict.
 """
@@ -38,7 +38,7 @@ class LanguageModelBatch:
     numbers: Ids
     """(B,) the numbers of the rows, in the order they are laid in."""
     segments: Tensor | None = None
-    """(B, T) int64 the segment of each token of a pair, None where there are no pairs."""
+    """(B, T) int64 the segment of each token of a pair, None without pairs."""
     follows: Tensor | None = None
     """(B,) int64, 0 where the second segment of a pair follows the first in its text, else 1."""
     bounds: Tensor | None = None
@@ -55,7 +55,7 @@ class LanguageModelBatch:
 
 
 class MlmDataset(PackedDataset):
-    """Rows of ``[CLS] … [SEP]`` with hidden tokens; satisfies ``loader.Dataset``."""
+    """Rows of ``[CLS] … [SEP]`` with masked tokens; satisfies ``loader.Dataset``."""
 
     def __init__(
         self, corpora: PackedCorpora, masking: MaskingConfig, words: MaskVocabulary, joints: WordBoundaries
@@ -97,7 +97,7 @@ class MlmDataset(PackedDataset):
 class ClmDataset(PackedDataset):
     """Rows whose every token is predicted from those before it in its document; satisfies ``loader.Dataset``.
 
-    Documents hold their end symbol. A piece reads the begin symbol first, or, where it goes on with a document, the
+    Documents hold their end symbol. A piece reads the begin symbol first, or, where it continues with a document, the
     token before it.
     """
 
@@ -127,7 +127,7 @@ class ClmDataset(PackedDataset):
         return {"nll": int(self.n_free(indices).sum())}
 
     def _before(self, laid: PackedBatch, rows: Ids, columns: Ids) -> Ids:
-        """Return what stands before the pieces that begin at these places."""
+        """Return the token before each piece that begins at these positions."""
         piece = self.packing.row_starts[self.mixture.rows(laid.numbers[rows])] + laid.pieces[rows, columns]
         skip = self.packing.offsets[piece]
         found = np.full(len(piece), BOS_ID, np.int64)

@@ -24,12 +24,12 @@ class MaskVocabulary:
     ordinary: Ids
     """The ids that a token may be replaced by: all but special ones."""
     unknown: int | None = None
-    """An id in the text that is never chosen: nobody can say what stands for it. None where the text has none."""
+    """An id in the text that is never masked, as its text is unknown. None without one."""
 
 
 @dataclass(frozen=True)
 class MaskedBatch:
-    """Rows with hidden tokens."""
+    """Rows with masked tokens."""
 
     ids: Ids
     """(B, T), a copy."""
@@ -113,7 +113,7 @@ class Masking:
             return _MaskUnits(tokens, np.arange(len(tokens)), tokens, np.ones(len(tokens), np.int64))
         assert begins is not None
         length = free.shape[1]
-        # A word goes on where the token before it may be chosen too and no word begins.
+        # A word continues where the token before it may be chosen too and no word begins.
         opens = np.ones(len(tokens), np.bool_)
         opens[1:] = begins.reshape(-1)[tokens[1:]] | (np.diff(tokens) > 1) | (tokens[1:] % length == 0)
         if config.mask_unit == "spans":

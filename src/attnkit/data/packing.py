@@ -40,7 +40,7 @@ def pack_with_lookahead(sizes: npt.NDArray[np.int32], room: int) -> npt.NDArray[
 
 
 def _pattern(counts: list[int], largest: int, room: int) -> dict[int, int]:
-    """Return how many pieces of each size make a row as full as can be that holds a piece of the largest size."""
+    """Return the number of pieces per size that fill a row best, with a piece of the largest size."""
     pattern = {largest: 1}
     left, size = room - largest, largest
     while left > _AHEAD and size:

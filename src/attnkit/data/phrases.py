@@ -75,7 +75,7 @@ def numbers_of(text: WordIds, words: Collection[str]) -> dict[str, int]:
 
 
 def _kinds(text: WordIds, connectors: Sequence[str], least: int) -> WordClasses:
-    """Return what may be a pair: words that occur often enough and are no connectors."""
+    """Return what may be a pair: words that occur often enough and are not connectors."""
     kinds = np.where(text.counts >= least, 0, RARE).astype(np.int32)
     places = numbers_of(text, set(connectors))
     for kind, connector in enumerate(dict.fromkeys(connectors), 1):

@@ -1,7 +1,7 @@
 """RUN/data, whatever a task keeps there: its index, the files it was made from, and what is said while it is made.
 
 The folder appears complete or not at all, and can be rebuilt from the files. It remembers what these held, so that a
-run never goes on with other data than it began with, and the weights whose vocabulary it uses.
+run never continues with other data than it started with, and the weights whose vocabulary it uses.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class StatusEvent:
 
 @dataclass(frozen=True)
 class WarningEvent:
-    """Something is not as it should be; the run goes on."""
+    """A problem that does not end the run."""
 
     text: str
 
@@ -72,7 +72,7 @@ def is_prepared(folder: Path, inputs: Sequence[str], origin: str | None) -> bool
     Args:
         folder: RUN/data.
         inputs: the files that it is made from.
-        origin: fingerprint of the weights that the run begins with. Text encoded for others is encoded anew: the ids
+        origin: fingerprint of the weights that initialize the run. Text of other weights is encoded again: the ids
             of another vocabulary would mean nothing to these.
 
     Raises:

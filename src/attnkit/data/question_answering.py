@@ -1,7 +1,7 @@
 """Questions beside windows over contexts that may be longer than a row, and the answers found in them.
 
 A row is ``[CLS] question [SEP] window [SEP]``, with two ``[SEP]`` in between for RoBERTa. The windows of a context
-overlap; each token of it lies in at least one, and best in the one that shows most of what stands around it. Letters: n
+overlap; each token of it lies in at least one, and best in the one that shows the most context of it. Letters: n
 contexts, W windows, B rows, T tokens of a row.
 """
 
@@ -71,7 +71,7 @@ def cut_windows(lengths: Longs, rooms: Longs, stride: int | Longs) -> Windows:
     """Return the windows over contexts of so many tokens (n,), none longer than its room (n,).
 
     A window begins ``stride`` tokens, or (n,), behind the one before; the last one ends where its context does, so
-    that all are full. A token is best in the window where the smaller of what stands before and behind it is largest,
+    that all are full. A token is best in the window where its smaller side of context is largest,
     in the earlier one if two are alike. An empty context has one empty window.
 
     Raises:

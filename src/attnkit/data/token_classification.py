@@ -1,7 +1,7 @@
 """Sentences whose words have tags, as rows for a model that tags tokens. Knows no text and no names of tags.
 
 A row is ``[CLS] piece [SEP]``, a piece being a sentence, or a part of one that is longer than a row. Parts overlap, and
-each word is tagged in the one that shows most of what stands around its first token, so every word is tagged once.
+each word is tagged in the one that shows the most context of its first token, so every word is tagged once.
 Letters: W rows of pieces, B rows of a batch, T tokens of a row, N words of a batch.
 """
 

@@ -43,7 +43,7 @@ class VectorBatch:
     noisy: Tensor
     """What the model sees."""
     clean: Tensor
-    """What it has to give back: the same tensor where there is no noise."""
+    """What it has to give back: the same tensor without noise."""
 
     def to(self, device: torch.device | str) -> VectorBatch:
         """Return the batch on another device."""

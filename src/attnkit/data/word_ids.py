@@ -86,7 +86,7 @@ class WordIds:
     names: Callable[[NDArray[np.int64]], list[str]]
     """Gives the words of some numbers."""
     n_words: int = 0
-    """All words, those that have no number among them: too long ones, and tokens that stand for unknown text."""
+    """All words, those that have no number among them: too long ones, and tokens that represent unknown text."""
     n_bytes: int = 0
 
     @property
@@ -99,7 +99,7 @@ def words_to_ids(sources: Sequence[Path], lower: bool, spool: TempIdFile, tell: 
     """Number the words between white space, lower-cased if that is asked for.
 
     Raises:
-        DataError: A byte is no UTF-8, or a compressed file is damaged.
+        DataError: A byte is not UTF-8, or a compressed file is damaged.
         UsageError: A file does not exist.
     """
     numberer = fastest(lower)
@@ -162,14 +162,14 @@ class _Blocks:
         begin = self.n_bytes + before.rfind(b"\n") + 1 if b"\n" in before else self._begin
         kind = guess(block, "utf-8") if line == 1 and not self.n_bytes else None
         return DataError(
-            f"byte 0x{error.byte:02X} is no UTF-8 (byte {self.n_bytes + error.at - begin + 1} of the line)",
+            f"byte 0x{error.byte:02X} is not UTF-8 (byte {self.n_bytes + error.at - begin + 1} of the line)",
             where=f"{self.path}:{line}",
             help=kind or "convert the file to UTF-8 (iconv), or mend the line",
         )
 
     def _refuse_utf16(self, block: bytes) -> None:
         if is_utf16(block[:4096]):
-            raise DataError("this is no UTF-8", where=f"{self.path}:1", help=guess(block, "utf-16"))
+            raise DataError("this is not UTF-8", where=f"{self.path}:1", help=guess(block, "utf-16"))
 
 
 def token_words_to_ids(
@@ -178,7 +178,7 @@ def token_words_to_ids(
     """Number the tokens that a vocabulary makes of the lines: as its ids do, save that unknown text has no number.
 
     Raises:
-        DataError: A byte is no UTF-8, or a line has no space in ``text.lines.MAX_BYTES`` bytes.
+        DataError: A byte is not UTF-8, or a line has no space in ``text.lines.MAX_BYTES`` bytes.
         UsageError: A file does not exist.
     """
     size = tokenizer.vocab_size
@@ -220,7 +220,7 @@ def encodable(part: LineChunk, lower: bool, tokenizer: Tokenizer) -> str:
 
 
 def token_names(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
-    """Return a name for each token, by which it can be told from all others: whole words as they are written."""
+    """Return a unique name for each token: whole words as they are written."""
     names = tokenizer.tokens(ids)
     if tokenizer.config.kind == "word":
         return [name.removeprefix("▁") or name for name in names]

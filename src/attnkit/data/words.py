@@ -65,7 +65,7 @@ def encode_words(
 ) -> Encoded:
     """Count, prune and encode the words of files (``-`` is standard input) into ``folder``, which must not exist.
 
-    The text is read once; the folder appears when it is complete, or not at all. While it is made, 4 bytes a word lie
+    The text is read once; the folder appears when it is complete, or not at all. While it is made, 4 bytes per word lie
     beside it on the disk. Phrases, if asked for, lie in it as ``phrases.tsv``.
 
     Args:
@@ -76,7 +76,7 @@ def encode_words(
         tokenizer: The vocabulary that ``settings.tokenizer`` names, opened.
 
     Raises:
-        DataError: There is no word left, or no two in a line, or a byte is no UTF-8 (naming file and line).
+        DataError: No word left, or no two in a line, or a byte is not UTF-8 (naming file and line).
     """
     with atomic.atomic_dir(folder) as temporary, atomic.anonymous_tempfile(temporary) as stream:
         spool = TempIdFile(stream)
@@ -118,7 +118,7 @@ def open_words(folder: Path) -> Encoded:
 def _kept(text: WordIds, settings: WordsConfig, where: str) -> NDArray[np.int64]:
     """Return the numbers of the words that get a vector, in the order of their ids."""
     if not text.n_words:
-        raise DataError("there is no text", where=where, help="name a file that is not empty")
+        raise DataError("no text", where=where, help="name a file that is not empty")
     if text.n_long == text.n_words:
         what = f"every word is longer than the {MAX_WORD_BYTES:,} bytes that a word may have"
         raise DataError(what, where=where, help=_TOKENS)

@@ -45,7 +45,7 @@ class BeamTrace:
         self._now: list[list[int | None]] = [[None] for _ in range(n_sentences)]
 
     def expand(self, sentences: Tensor, log_probs: Tensor, scores: Tensor, n_beams: int) -> None:
-        """Take in one step of sentences (B,): the best ``n_beams`` continuations go on, as many again are pruned.
+        """Take in one step of sentences (B,): the best ``n_beams`` continuations survive, as many again are pruned.
 
         ``log_probs`` (B, K, V) and ``scores`` (B, K) are those from which the search chooses, ends left out.
         """
@@ -118,7 +118,7 @@ def beam_search(
         rules.mask_logits(log_probs, step)
         vocab_size = log_probs.shape[-1]
         end_scores = log_probs[..., EOS_ID] + scores  # (B, K)
-        # At most K of the 2K best end, so the best K that go on are found without the ends.
+        # At most K of the 2K best end, so the best K that continue are found without the ends.
         log_probs[..., EOS_ID] = -torch.inf
         # One beam is enough as long as every sentence's next word is forced.
         widen = step >= batch.shortest_prefix
@@ -135,7 +135,7 @@ def beam_search(
             history.finish(chosen, endings, totals, ends)
             if tree is not None:
                 tree.finish_rows(history.alive, chosen, endings, totals, vocab_size)
-            # Where no beam goes on there is nothing left to wait for.
+            # Where no beam continues there is nothing left to wait for.
             n_ended += chosen.sum(1) + config.beam_size * (last | (scores[:, 0] == -torch.inf))
             # Finished sentences leave the batch, rounded so that shapes seldom change.
             rows = active_rows(n_ended >= config.beam_size)

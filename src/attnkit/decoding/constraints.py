@@ -28,13 +28,13 @@ class Sources:
     mask: Tensor | None = None
     """(B, S), True at real tokens; None if nothing is padded."""
     prefix: Tensor | None = None
-    """Ids (B, P) that the translations begin with, padded at the end. They count in score and length."""
+    """Ids (B, P) that the translations start with, padded at the end. They count in score and length."""
     keys: Sequence[int] | None = None
     """What the samples of each sentence depend on besides the seed, as its line number; None: its place."""
     allowed: Sequence[NDArray[np.int32]] | None = None
     """The only ids that each sentence may use besides its end and its prefix; None: all of the vocabulary."""
     context_ids: Tensor | None = None
-    """Ids (B, T) that stand before the results, as of a text that goes on: rules that look back see them too."""
+    """Ids (B, T) that precede the results, as of a prompt: rules that look back see them too."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class SourceBatch:
     """What the random numbers of each sentence depend on besides the seed."""
     device: torch.device
     context_ids: Tensor | None = None
-    """Words (B, T) that stand before the first step, or None."""
+    """Words (B, T) that precede the first step, or None."""
 
 
 def make_batch(sources: Sources, config: SearchConfig) -> SourceBatch:

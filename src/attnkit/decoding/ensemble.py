@@ -89,7 +89,7 @@ class Ensemble:
         return present[0] if len(present) == 1 else torch.stack(present).mean(0)
 
     def reorder_beams(self, parents: Tensor) -> None:
-        """Let beam k of sentence b go on from its old beam parents[b, k] (B, K)."""
+        """Let beam k of sentence b continue the old beam parents[b, k] (B, K)."""
         self.states = [state.reorder_beams(parents) for state in self.states]
 
     def select_rows(self, rows: Tensor) -> None:

@@ -26,7 +26,7 @@ def decode_step_by_step(
     config: SearchConfig,
     history: SearchHistory,
     pick: Pick,
-    told: TokenCallback | None = None,
+    on_step: TokenCallback | None = None,
 ) -> int:
     """Take ``num_hypotheses`` walks per sentence into the history. Return the size of the vocabulary."""
     rules = Constraints(config, batch)
@@ -47,8 +47,8 @@ def decode_step_by_step(
         words = pick(logits, step, history.alive)
         # A hypothesis that has ended repeats EOS until all of its sentence have.
         words = rules.force(words, step).masked_fill_(over, EOS_ID)
-        if told is not None:
-            told(history.alive, words)
+        if on_step is not None:
+            on_step(history.alive, words)
         if log_probs is None:
             totals.fill_(torch.nan)
         else:
@@ -82,7 +82,7 @@ def greedy_search(
     batch: SourceBatch,
     config: SearchConfig,
     history: SearchHistory,
-    told: TokenCallback | None = None,
+    on_step: TokenCallback | None = None,
 ) -> int:
     """Run greedy search into the history; return the vocabulary size."""
 
@@ -90,4 +90,4 @@ def greedy_search(
         # The lowest id among equals, on every device: torch.argmax does not promise it.
         return argmax(logits)
 
-    return decode_step_by_step(ensemble, batch, config, history, pick, told)
+    return decode_step_by_step(ensemble, batch, config, history, pick, on_step)

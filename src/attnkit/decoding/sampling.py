@@ -29,7 +29,7 @@ def sample(
     batch: SourceBatch,
     config: SearchConfig,
     history: SearchHistory,
-    told: TokenCallback | None = None,
+    on_step: TokenCallback | None = None,
 ) -> int:
     """Sample ``num_hypotheses`` translations per sentence; return the vocabulary size."""
     noise = torch.from_numpy(uniform(config.seed, batch.keys, config.num_hypotheses, max(batch.limits)))  # (T, B, N)
@@ -42,7 +42,7 @@ def sample(
         words = draw(rows, noise[step, places.to(where)].view(-1), config.top_k, config.top_p)
         return words.view(logits.shape[:2]).to(logits.device)
 
-    return decode_step_by_step(ensemble, batch, config, history, pick, told)
+    return decode_step_by_step(ensemble, batch, config, history, pick, on_step)
 
 
 def uniform(seed: int, keys: Sequence[int], n_samples: int, n_steps: int) -> NDArray[np.float64]:

@@ -30,7 +30,7 @@ def search(
     *,
     record: bool = False,
     tree: BeamTrace | None = None,
-    told: TokenCallback | None = None,
+    on_step: TokenCallback | None = None,
 ) -> list[list[Hypothesis]]:
     """Search for translations of a batch; several models vote with the mean of their probabilities.
 
@@ -42,7 +42,7 @@ def search(
         config: the settings.
         record: whether to return attention weights.
         tree: filled in with what a beam search keeps and drops; it chooses the same without.
-        told: is told the words of every step of a search without beams as they are chosen.
+        on_step: called with the tokens of every step of a search without beams as they are chosen.
 
     Returns:
         Per sentence ``num_hypotheses`` of them, the best first (samples in the order of their number); fewer where the
@@ -52,7 +52,7 @@ def search(
         ValueError: shapes do not fit, a prefix holds BOS or EOS, the models' vocabularies differ in size, or attention
             is needed and a model has none, or a tree or words as they come of a search that has none.
     """
-    _check(models, config, sources, tree, told)
+    _check(models, config, sources, tree, on_step)
     if not len(sources.ids):
         return []
     shortlist, batch, config = apply_shortlist(sources, make_batch(sources, config), config)
@@ -68,7 +68,7 @@ def search(
     if config.beam_size > 1 and not config.sampling:
         vocab_size = beam_search(ensemble, batch, config, history, tree)
     else:
-        vocab_size = (sample if config.sampling else greedy_search)(ensemble, batch, config, history, told)
+        vocab_size = (sample if config.sampling else greedy_search)(ensemble, batch, config, history, on_step)
     found = history.hypotheses(config, vocab_size, record=record)
     if tree is not None:
         tree.finish(found)
@@ -80,7 +80,7 @@ def _check(
     config: SearchConfig,
     sources: Sources,
     tree: BeamTrace | None,
-    told: TokenCallback | None,
+    on_step: TokenCallback | None,
 ) -> None:
     """Raise ``ValueError`` for a search without models, and for what this kind of search cannot tell."""
     if not models:
@@ -88,5 +88,5 @@ def _check(
     beams = config.beam_size > 1 and not config.sampling
     if tree is not None and (not beams or sources.allowed is not None):
         raise ValueError("a tree needs a beam search without a shortlist")
-    if told is not None and (beams or sources.allowed is not None):
+    if on_step is not None and (beams or sources.allowed is not None):
         raise ValueError("tokens can be streamed only by a search without beams and without a shortlist")

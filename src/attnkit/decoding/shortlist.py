@@ -1,6 +1,6 @@
 """Restrict a search to a list of words per sentence; logits are computed for their union only.
 
-In the search a word is its place in the union, which is in the order of ids and begins with padding, begin and end: so
+In the search a word is its place in the union, which is in the order of ids and starts with padding, begin and end: so
 ties are broken as they are over the whole vocabulary. What a sentence may not use has probability 0 for it, whatever
 its batch mates use. Letters: B sentences, K beams, M words of the union.
 """

@@ -1,4 +1,4 @@
-"""How a process waits for others: signals that wait for their moment, and a thread that answers while work goes on."""
+"""Wait for other ranks: deferred signals, and a thread that answers while work continues."""
 
 from __future__ import annotations
 

@@ -141,7 +141,7 @@ class ProcessGroup:
     def _beat(self) -> None:
         """Meet the others while this rank is at work, and let it know that one of them was asked to stop.
 
-        Where a signal ends that one, it ends this one's work, too; else this one is only told.
+        Where a signal ends that one, it ends this one's work, too; else this one is only notified.
         """
         *codes, _, n_asked = self._all_reduce_status(0, come=False)
         self._peer_stopping = self._peer_stopping or n_asked > 0
@@ -162,12 +162,12 @@ class ProcessGroup:
             # Whoever is silent tells nothing, so all the others do.
             raise PeerLostError(
                 f"another process of this run has not answered for {self.timeout:g} seconds",
-                help="the same command again goes on; rank_timeout says how long to wait",
+                help="the same command again resumes; rank_timeout says how long to wait",
             ) from error
         what = "another process of this run has ended or cannot be reached"
         if self.rank > 1:  # rank 0 may be the one that is gone
             raise PeerFailedError(what, PeerLostError.exit_code) from error
-        help = "what it said stands above or in its own log; the same command again goes on"
+        help = "its message is above or in its own log; the same command again resumes"
         raise PeerLostError(what, help=help) from error
 
     def __enter__(self) -> ProcessGroup:

@@ -35,7 +35,7 @@ def init_layer(run: Path) -> Layer:
     kept: dict[str, Any] = {
         key: tree[key] for key in ("task", "model", "vocabulary", "joint_vocabulary", "direction") if key in tree
     }
-    if isinstance(kept.get("model"), dict):  # its weights have taken in the vectors that it began with
+    if isinstance(kept.get("model"), dict):  # its weights have taken in the vectors that it started with
         kept["model"] = {key: value for key, value in kept["model"].items() if key not in EMBEDDING_KEYS}
         kept["model"] |= _learned_from(kept["model"], tree.get("data"))
     if (length := _row_length(tree)) is not None:
@@ -60,7 +60,7 @@ def _row_length(tree: Mapping[str, Any]) -> int | None:
 
 
 def inherited(init_from: Path, run: Path | None) -> Layer:
-    """Return what a run takes over from another; one that goes on has it in itself, and the other may be gone."""
+    """Return what a run takes over from another; a resumed one has it in itself, and the other may be gone."""
     if run is None or not RunFolder(run).exists() or not RunFolder(run).steps():
         return init_layer(init_from)
     return Layer(
@@ -69,7 +69,7 @@ def inherited(init_from: Path, run: Path | None) -> Layer:
 
 
 def _lengths(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """Return how long lines and translations may be in a run that may have them from the positions it began with."""
+    """Return how long lines and translations may be in a run that may have them from the positions it started with."""
     model = tree.get("model")
     if not isinstance(model, dict) or model.get("positions") != "learned":
         return {}
@@ -82,7 +82,7 @@ def _lengths(tree: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def preset_of(run: Path) -> str | None:
-    """Return the preset of the run in a folder; None where there is no run yet, or one that names none.
+    """Return the preset of the run in a folder; None without a run yet, or one that names none.
 
     The newest checkpoint whose configuration is whole says it, before the first one the copy at the root. Whatever else
     is wrong with the folder is for those to say who open it.
@@ -142,9 +142,9 @@ def resolve(
             ``subwords``, whose keys other layers may give.
         sets: texts of the form ``a.b=value``.
         file: a YAML configuration.
-        preset_name: one of the task's, or ``auto`` for the one that ``sets`` or ``file`` name, that of the run which
-            goes on, or the one that fits the number of lines.
-        earlier: the preset of the run that goes on, if there is one; then no text is read.
+        preset_name: one of the task's, or ``auto`` for the one that ``sets`` or ``file`` name, that of the resumed run
+            continues, or the one that fits the number of lines.
+        earlier: the preset of the resumed run, if there is one; then no text is read.
         fixed: values that come right above the preset (``--init-from``: model and vocabulary of the other run).
 
     Raises:
@@ -238,7 +238,7 @@ def _listed(tree: Mapping[str, Any], prefix: str = "") -> Tree:
 
 
 def _task_spec(given: Tree, fixed: Layer | None) -> TaskSpec:
-    """Return the task asked for, translation if none is; one that begins with another run has to be of its kind."""
+    """Return the task asked for, translation if none is; a run initialized from another has its task."""
     name = _get(given, "task") or "translation"
     if not isinstance(name, str) or name not in TASKS:
         raise UsageError(f"unknown task '{str(name)[:40]}'", help=f"choose one of {', '.join(TASKS)}")
@@ -247,7 +247,7 @@ def _task_spec(given: Tree, fixed: Layer | None) -> TaskSpec:
     if fixed is not None and begun not in allowed:
         nouns = " or ".join(TASKS[other].description for other in allowed)
         own = fixed.origin.startswith(RESUMED_PREFIX)
-        help = "name another folder, or add --overwrite" if own else "begin with another run"
+        help = "name another folder, or add --overwrite" if own else "initialize from another run"
         raise RunError(f"this run is of the kind '{str(begun)[:40]}', not {nouns}", where=fixed.origin, help=help)
     given_kind = _get(given, "model.kind") or (_get(fixed.tree, "model.kind") if fixed is not None else None)
     return task_spec(name, given_kind if given_kind is not None or fixed is not None else TASKS[name].default_variant)
@@ -266,7 +266,7 @@ def _adapted_init(fixed: Layer | None, kind: TaskSpec, given: Tree) -> Layer | N
 
 
 def _preset_name(given: Tree, fixed: Layer | None, kind: TaskSpec) -> tuple[str, str]:
-    """Return the preset for the model to begin with, or for the number of rows there are to train on; and which."""
+    """Return the preset by the initial model or by the number of training rows, and which of them."""
     model = _get(fixed.tree, "model") if fixed is not None else None
     if kind.preset_for_init is not None and isinstance(model, Mapping):
         return kind.preset_for_init(model), "width of the model"
@@ -304,7 +304,7 @@ def _without(layer: Layer, section: str, names: set[str], above: Sequence[Layer]
 
 
 def _paths(tree: Tree, dotted: str) -> list[Path]:
-    """Return the files that a key names; none if its value is no list of names, which validation is to say."""
+    """Return the files that a key names; none if its value is not a list of names, which validation reports."""
     names = _get(tree, dotted)
     well = isinstance(names, list | tuple) and all(isinstance(name, str) for name in names)
     return [Path(name) for name in names] if well else []

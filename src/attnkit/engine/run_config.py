@@ -141,7 +141,7 @@ class RunConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribu
     task: str
     """What kind of job this is."""
     preset: Preset | None = None
-    """What chose the values that nobody gave: by this name a run that goes on chooses them again, whatever its text."""
+    """Preset of the values that were not given; a resumed run keeps it."""
     data: Any
     """The files and what is dropped from them."""
     vocabulary: VocabularyConfig = VocabularyConfig()

@@ -30,7 +30,7 @@ def is_launched_by_torchrun(world: int) -> bool:
 
 
 def signal_to_stop(error: BaseException | None, step: int, world: int) -> StoppedError | None:
-    """Return the requested stop that a signal's exception stands for, or None.
+    """Return the requested stop of a signal's exception, or None.
 
     A signal is a requested stop if ``step`` is saved. Under a launcher it always is: torchrun restarts processes that a
     signal ended.
@@ -176,7 +176,7 @@ class TrainingSession(ABC):
     @property
     @abstractmethod
     def finished(self) -> str | None:
-        """Why training ended, "stopped" for a requested stop; None while it goes on."""
+        """Why training ended, "stopped" for a requested stop; None while it runs."""
 
     def join(self) -> ProcessGroup:
         """Return the process group; by default of this process alone."""
@@ -207,7 +207,7 @@ class TrainingSession(ABC):
         """Log a record, and save a checkpoint if one is due."""
 
     def event(self, record: Any) -> Event:
-        """Return the event that stands for a record."""
+        """Return the event of a record."""
         return record
 
     def finalize(self, writer: RunFiles) -> Iterator[Event]:

@@ -66,7 +66,7 @@ def write_bytes(path: Path, data: Data) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a whole UTF-8 text file durably, lines ending as they stand in ``text``."""
+    """Write a whole UTF-8 text file durably, line ends as in ``text``."""
     write_bytes(path, text.encode("utf-8", errors="backslashreplace"))
 
 

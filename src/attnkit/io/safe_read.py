@@ -77,7 +77,7 @@ def parse_json(raw: bytes) -> Any:
     """Return what JSON text says, read strictly: a key stands once, numbers are finite, depth and count are bounded.
 
     Raises:
-        ValueError: It is no such text; the message says why.
+        ValueError: Invalid JSON; the message says why.
     """
     # Counted first: a megabyte of brackets would take forty as lists. Signs inside texts count too.
     if sum(raw.count(sign) for sign in (b",", b"[", b"{")) > MAX_JSON_VALUES:
@@ -105,7 +105,7 @@ def _finite(text: str) -> float:
 
 
 def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no number")
+    raise ValueError(f"{name} is not a number")
 
 
 _CHUNK = 1 << 20
@@ -160,7 +160,7 @@ def with_checksum(index: Mapping[str, object]) -> bytes:
 def find_mismatches(folder: Path, contents: Contents) -> Iterator[str]:
     """Yield what is wrong with a folder's files, as "train/src/ids.bin has 9 bytes instead of 12".
 
-    Where a folder is a link, nothing is looked at: what lies behind it is no part of the whole, and may be another's
+    Where a folder is a link, nothing is looked at: what lies behind it is not part of the whole, and may be another's
     tomorrow.
     """
     try:

@@ -67,7 +67,7 @@ def words_of(run: Run, n_words: int) -> tuple[NDArray[np.uint32], NDArray[np.uin
 
 
 def combine(runs: Sequence[Run]) -> Run:
-    """Add up pairs that stand in several runs, or several times in one; the runs need not be sorted."""
+    """Add up pairs that occur in several runs, or several times in one; the runs need not be sorted."""
     hashes = np.concatenate([run.hashes for run in runs])
     units = np.concatenate([run.units for run in runs])
     order = np.argsort(hashes, kind="stable")
@@ -115,7 +115,7 @@ class Counter:
         Args:
             words: (N,) of a stretch of text.
             reach: (N,) how many words before it each meets: as many as the window has, and its line, and the stretch.
-                A stretch begins with words that meet none, so that those after them meet what was before it.
+                A stretch starts with words that meet none, so that those after them meet what was before it.
         """
         return self._add_by_table(words, reach) if self._loop else self._add_by_sorting(words, reach)
 
@@ -151,7 +151,7 @@ class Counter:
             self._used += len(run.hashes)
             if self._used > self.most:
                 full = self.rest()
-                # Merging duplicates may have freed enough room: then go on with what is left.
+                # Merging duplicates may have freed enough room: then continue with what is left.
                 if len(full.hashes) > self.most // 2:
                     yield full
                 else:

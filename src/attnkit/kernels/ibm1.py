@@ -34,7 +34,7 @@ class TranslationTable:
     keys: Ints
     """(P,): row * n_tgt + y, ascending."""
     probs: Floats
-    """(P,): each row adds up to 1; a row whose word never stands beside another has no keys."""
+    """(P,): each row adds up to 1; a row whose word never occurs beside another has no keys."""
     null_prob: float | None
     """Probability that a target word comes from NULL; None makes it 1 / (S + 1), as in the paper."""
     n_lost: int
@@ -55,9 +55,9 @@ def init_table(corpus: AlignmentCorpus, *, null_prob: float | None = None, most:
 def em_step(
     table: TranslationTable, corpus: AlignmentCorpus, loops: Loops, seen: Callable[[int], None] = lambda n_lines: None
 ) -> float:
-    """Take one step of expectation and maximisation, in place; ``seen`` is told how many pairs of lines are behind.
+    """Take one step of expectation and maximisation, in place; ``seen`` gets how many pairs of lines are behind.
 
-    Returns the log-likelihood (natural) of the corpus's target words under the table that the step began with.
+    Returns the log-likelihood (natural) of the corpus's target words under the table that the step started with.
     """
     # Expectation: c(y|x) = sum over cells of t(y|x) w / sum over the column (Brown et al. 1993, eq. 15).
     counts = np.zeros_like(table.probs)
@@ -178,7 +178,7 @@ def _look_up_loop(corpus: Any, keys: Any, starts: Any, span: Any, slots: Any) ->
         if src_starts[n] == src_starts[n + 1]:
             continue
         for j in range(tgt_starts[n], tgt_starts[n + 1]):
-            # One before the line stands for NULL.
+            # One before the line represents NULL.
             for i in range(src_starts[n] - 1, src_starts[n + 1]):
                 row = 0 if i < src_starts[n] else src[i] + 1
                 key = row * n_tgt + tgt[j]

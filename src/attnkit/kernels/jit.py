@@ -122,7 +122,7 @@ def _compile_lock(words: list[str]) -> Iterator[None]:
         with suppress(OSError, SystemFailure):
             folder = cache_folder() / _sources() / sha256("\0".join(words).encode()).hexdigest()[:16]
             atomic.make_dirs(folder)
-            # The folder itself is locked: there is no lock file to clean up.
+            # The folder itself is locked: no lock file to clean up.
             descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
             held.callback(os.close, descriptor)
             fcntl.flock(descriptor, fcntl.LOCK_EX)

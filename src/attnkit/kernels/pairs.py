@@ -66,7 +66,7 @@ class PairCounter:
         self._found: dict[Pair, int] = {}
 
     def add(self, numbers: Numbers) -> None:
-        """Count the pairs of some numbers; lines may go on from one call to the next."""
+        """Count the pairs of some numbers; lines may continue from one call to the next."""
         if self._loops is None:
             self._add_plainly(numbers.tolist())
             return
@@ -159,7 +159,7 @@ class PhraseJoiner:
             self._loops[1](ends, rows[:, 1].astype(np.int32), values, *self._table)
 
     def join(self, numbers: Numbers) -> Numbers:
-        """Return what some numbers become; the last ones of a line that goes on may be held back."""
+        """Return what some numbers become; the last ones of a line that continues may be held back."""
         out = np.empty(len(numbers) + _LONGEST_GAP, np.int32)
         base, given = self._kinds.n_connectors + 1, (self.counts, self.first)
         if self._loops is None:
@@ -206,7 +206,7 @@ def _new_table(size: int) -> tuple[NDArray[np.uint64], NDArray[np.int32], NDArra
 
 
 def _count(numbers: Any, kinds: Any, limits: Any, state: Any, table: Any) -> Any:
-    """Count the pairs of numbers, from a place on; return how many numbers are done: all, unless there is no room."""
+    """Count the pairs of numbers from a position; return the number of those done, all unless the room is used up."""
     done, base, most = limits
     ends, gaps, counts = table
     mask, n = np.uint64(len(ends) - 1), state[2]

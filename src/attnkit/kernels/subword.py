@@ -2,7 +2,7 @@
 
 As fastText has it (Bojanowski et al. 2017, section 3.2), each of the rows moves by the whole error, so their mean moves
 by it too: a loop may work on the mean as if it were a row, and what it was moved by is given to all of the rows in the
-end. ``tables`` are ``Tables.arrays()``; where its lists of rows are empty, there are no subwords.
+end. ``tables`` are ``Tables.arrays()``; where its lists of rows are empty, no subwords.
 """
 
 from __future__ import annotations

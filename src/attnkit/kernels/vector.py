@@ -165,7 +165,7 @@ def dots(typing: Any, lanes: Any, matrix: Any, rows: Any, n: Any, x: Any, out: A
             places = [b.add(first, i64(k)) for k in range(4)]
             found = dot_group(b, width, kept, [row_of(context, b, base, listed, k, width) for k in places])
             for k, place in enumerate(places):
-                # Four sums of 16 lanes: the k-th stands in lanes 4 k .. 4 k + 3 (``lanes.sums_of``).
+                # Four sums of 16 lanes: the k-th occurs in lanes 4 k .. 4 k + 3 (``lanes.sums_of``).
                 lane = b.extract_element(found, ir.Constant(ir.IntType(32), 4 * k))
                 b.store(lane, item_of(context, b, result, place))
         return context.get_dummy_value()
@@ -359,7 +359,7 @@ def prefetch(typing: Any, lanes: Any, x: Any) -> Any:
         byte, i32 = ir.PointerType(ir.IntType(8)), ir.IntType(32)
         kind = ir.FunctionType(ir.VoidType(), [byte, i32, i32, i32])
         ask = b.module.declare_intrinsic("llvm.prefetch", [byte], kind)
-        for j in range(min(width, UNROLLED)):  # the machine itself goes on with what is longer
+        for j in range(min(width, UNROLLED)):  # the machine itself continues with what is longer
             place = b.inttoptr(b.add(given[1], i64(64 * j)), byte)
             b.call(ask, [place, ir.Constant(i32, 1), ir.Constant(i32, 3), ir.Constant(i32, 1)])  # write, keep, data
         return context.get_dummy_value()

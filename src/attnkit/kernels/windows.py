@@ -38,7 +38,7 @@ def windows(text: Any, work: Any, knobs: Any, keep: Any) -> Any:
     while i < b:
         end = starts[line + 1]
         centre = n
-        for i in range(i, min(end, b)):  # noqa: B020 (goes on where the last line ended)
+        for i in range(i, min(end, b)):  # noqa: B020 (continues where the last line ended)
             # One number per word: the upper half decides whether it stays, the lower one its width.
             bits = number(key, np.uint64(i))
             if stays(bits, keep[ids[i]]):

@@ -44,7 +44,7 @@ def byte_steps() -> NDArray[np.uint8]:
 
 
 def _missing(raw: bytes) -> int | None:
-    """Return how many bytes a character lacks that begins with these; None where none does."""
+    """Return how many bytes a character lacks that starts with these; None where none does."""
     for n_more in range(4):
         for filler in (b"\x80", b"\xbf", b"\x90", b"\x8f"):
             try:
@@ -58,14 +58,14 @@ def _missing(raw: bytes) -> int | None:
 LINE_END = -1
 """Stands among the numbers where a line ends."""
 TOO_LONG = -2
-"""Stands for a word of more than ``LONGEST`` bytes."""
+"""Number of words longer than ``LONGEST`` bytes."""
 MAX_WORD_BYTES = 1000
 
 Numbers = NDArray[np.int32]
 
 
 class NoTextError(ValueError):
-    """A byte that is no UTF-8, and its place in the block: below 0 where a block before has begun the character."""
+    """A byte that is not UTF-8, and its place in the block: below 0 where a block before has begun the character."""
 
     def __init__(self, at: int, byte: int) -> None:
         super().__init__(f"byte {at}")
@@ -108,7 +108,7 @@ def _cut(steps: Any, data: Any, end: int, at: Any, spans: Any) -> int:
 
 
 def _number(data: Any, spans: Any, lower: Any, table: Any, out: Any) -> Any:
-    """Number the words of spans, in ``out``, until there is no room for another; return how many spans were done.
+    """Number the words of spans, in ``out``, until the room is used up; return how many spans were done.
 
     A slot holds the upper half of a word's hash and its number, counted from 1; the word of number k lies in ``arena``
     from ``starts[k]`` on. The last of ``starts`` is how many words there are.
@@ -181,7 +181,7 @@ def compiled_loops() -> tuple[Callable[..., Any], ...] | None:
 
 
 class CompiledNumberer:
-    """Numbers words by a table of hashes with the bytes of every word beside it: 20 to 50 bytes a word, and itself."""
+    """Numbers words by a hash table with the bytes of every word: 20 to 50 bytes per word, and the word."""
 
     def __init__(
         self, lower: bool, cut: Callable[..., Any], number: Callable[..., Any], move: Callable[..., Any]

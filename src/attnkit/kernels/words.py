@@ -35,7 +35,7 @@ class Numberer(Protocol):
         A word that a block cuts off is found when the next one comes: so the last block of all ends with a line feed.
 
         Raises:
-            NoTextError: A byte is no UTF-8.
+            NoTextError: A byte is not UTF-8.
         """
         ...
 
@@ -44,7 +44,7 @@ class Numberer(Protocol):
         ...
 
     def settle(self) -> Numbers | None:
-        """Return what each number stands for from now on, if some turned out to be the same lower-cased word."""
+        """Return what each number represents from now on, if some turned out to be the same lower-cased word."""
         ...
 
     @property

@@ -66,7 +66,7 @@ def answer_scores(found: Sequence[str], expected: Sequence[Sequence[str]], versi
     """Return the scores of an answer to each question, which has several references, or none if it has no answer.
 
     Raises:
-        ValueError: there are no questions, not as many answers, or in 1.1 a question without reference.
+        ValueError: no questions, not as many answers, or in 1.1 a question without reference.
     """
     if len(found) != len(expected) or not found:
         raise ValueError(f"{len(found)} answers for {len(expected)} questions")

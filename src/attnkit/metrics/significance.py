@@ -43,7 +43,7 @@ def paired_bootstrap(
     The defaults are those of ``sacrebleu --paired-bs``. A p-value below 0.05 is what papers call significant.
 
     Raises:
-        ValueError: The two systems or a reference differ in their number of lines, or there are no lines.
+        ValueError: The two systems or a reference differ in their number of lines, or no lines.
     """
     from sacrebleu.significance import PairedTest, Result
 

@@ -54,7 +54,7 @@ def span_scores(found: Sequence[Sequence[str]], expected: Sequence[Sequence[str]
     """Return the scores of the tags found for some sentences.
 
     Raises:
-        ValueError: there are no words, or not as many tags found as expected.
+        ValueError: no words, or not as many tags found as expected.
     """
     if [len(tags) for tags in found] != [len(tags) for tags in expected] or not any(expected):
         raise ValueError("there is not one tag found for each tag expected")

@@ -32,7 +32,7 @@ class CodeState:
     """Always None: the model has no attention."""
 
     def reorder_beams(self, parents: Tensor) -> CodeState:
-        """Let beam k of sentence b go on from its old beam parents[b, k] (B, K); the first call may widen 1 to K."""
+        """Let beam k of sentence b continue the old beam parents[b, k] (B, K); the first call may widen 1 to K."""
         # each part (B, K, width); without a copy per beam the first gather widens K from 1
         return self._change(lambda part: part.gather(1, parents.unsqueeze(-1).expand(-1, -1, part.shape[-1])))
 

@@ -35,7 +35,7 @@ class RnnAutoencoderConfig(BaseModel, frozen=True, extra="forbid", strict=True, 
     tie_embeddings: bool = True
     """Whether embeddings and output layer are one matrix."""
     embeddings: VectorsName | None = None
-    """Word vectors that the embeddings begin with: a run or a file of them."""
+    """Word vectors that initialize the embeddings: a run or a file of them."""
     scale_embeddings: Scaled = False
 
     @model_validator(mode="after")

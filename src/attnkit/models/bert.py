@@ -142,9 +142,9 @@ class MlmHead(nn.Module):
 
 
 class Pooler(nn.Module):
-    """The first token's feature through a linear map and tanh: one vector for a row, as in Devlin's code.
+    """The first token's feature through a linear map and tanh, as in Devlin's code.
 
-    With rotary positions the layers' activation stands for tanh, as in RoFormer's (Su et al. 2021).
+    With rotary positions the layers' activation represents tanh, as in RoFormer's (Su et al. 2021).
     """
 
     def __init__(self, config: BertConfig) -> None:

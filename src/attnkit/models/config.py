@@ -104,7 +104,7 @@ class TransformerConfig(BaseModel, frozen=True, extra="forbid", strict=True, use
     tie_embeddings: Tied = "all"
     """Which embeddings are one matrix: target and output (target), source too (all, needs a joint vocabulary)."""
     embeddings: VectorsName | None = None
-    """Word vectors that the source's embeddings begin with (with tied all: both sides'): a run or a file of them."""
+    """Word vectors that initialize the source's embeddings (with tied all: both sides'): a run or a file of them."""
     target_embeddings: VectorsName | None = None
     """The same for the target's."""
     scale_embeddings: Scaled = False
@@ -151,7 +151,7 @@ class TransformerConfig(BaseModel, frozen=True, extra="forbid", strict=True, use
 
     @property
     def max_positions(self) -> int | None:
-        """Return the most tokens a side may have, its end included; None where there is no such limit."""
+        """Return the most tokens a side may have, its end included; None without a limit."""
         limits = [self.max_length] if self.positions == "learned" else []
         if "location" in per_head(self.alignment, self.n_heads):
             limits.append(self.attention_options.max_source)
@@ -236,7 +236,7 @@ class RnnConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribu
     tie_embeddings: Tied = "all"
     """Which embeddings are one matrix: target and output (target), source too (all, needs a joint vocabulary)."""
     embeddings: VectorsName | None = None
-    """Word vectors that the source's embeddings begin with (with tied all: both sides'): a run or a file of them."""
+    """Word vectors that initialize the source's embeddings (with tied all: both sides'): a run or a file of them."""
     target_embeddings: VectorsName | None = None
     """The same for the target's."""
     scale_embeddings: Scaled = False
@@ -249,7 +249,7 @@ class RnnConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribu
         if self.alignment != "none":
             check_attention_pair(self.alignment, self.distribution, self.attention_options)
         elif self.distribution != "softmax":
-            raise ValueError(f"distribution {self.distribution} needs an alignment: without one there are no scores")
+            raise ValueError(f"distribution {self.distribution} needs an alignment: without one no scores")
         elif self.decoder_init == "zeros" and not self.gives_context:
             raise ValueError(
                 "alignment none, decoder_init zeros and feed_context false give the decoder nothing of the source"
@@ -272,7 +272,7 @@ class RnnConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribu
 
     @property
     def max_positions(self) -> int | None:
-        """Return the most tokens a side may have, its end included; None where there is no such limit."""
+        """Return the most tokens a side may have, its end included; None without a limit."""
         return self.attention_options.max_source if self.alignment == "location" else None
 
     @property

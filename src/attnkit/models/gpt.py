@@ -32,7 +32,7 @@ class PromptState:
         return None
 
     def reorder_beams(self, parents: Tensor) -> PromptState:
-        """Let beam k of sentence b go on from its old beam parents[b, k]."""
+        """Let beam k of sentence b continue the old beam parents[b, k]."""
         self.cache.reorder_beams(parents)
         return self
 
@@ -43,7 +43,7 @@ class PromptState:
 
 
 class Gpt(nn.Module):
-    """Ids in, features of every token out, each of what stands before it and itself; ``output`` gives the next word.
+    """Ids in, features of every token out, each of its left context and itself; ``output`` gives the next word.
 
     Word vectors are not scaled, as in GPT-2.
     """
@@ -101,7 +101,7 @@ class Gpt(nn.Module):
     def start(
         self, src: Tensor, src_mask: Tensor | None, n_beams: int, max_length: int, record: bool = False
     ) -> PromptState:
-        """Read prompts (B, T) of one length, at least one token each, and return the state that goes on from them.
+        """Read prompts (B, T) of one length, at least one token each, and return the state that continues from them.
 
         The first step reads the prompts' last tokens, whatever it is given. ValueError where there is padding.
         """
@@ -176,7 +176,7 @@ class WindowState:
 
     @property
     def attention(self) -> Tensor | None:
-        """Return None: there is no source to look at."""
+        """Return None: a language model has no source."""
         return None
 
     def reorder_beams(self, parents: Tensor) -> WindowState:

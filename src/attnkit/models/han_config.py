@@ -38,7 +38,7 @@ class HanConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribu
     dropout: float = Field(default=0.2, ge=0, lt=1)
     """Dropout on embeddings, on the sentences and on the document."""
     embeddings: VectorsName | None = None
-    """Word vectors that the embeddings begin with: a run or a file of them."""
+    """Word vectors that initialize the embeddings: a run or a file of them."""
     scale_embeddings: Scaled = False
 
     @model_validator(mode="after")
@@ -51,7 +51,7 @@ class HanConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribu
 
     @property
     def max_positions(self) -> int | None:
-        """Return the most words of a sentence, and sentences of a document; None where there is no such limit."""
+        """Return the most words of a sentence, and sentences of a document; None without a limit."""
         return self.attention_options.max_source if self.alignment == "location" else None
 
     @property

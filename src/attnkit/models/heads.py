@@ -47,7 +47,7 @@ class SequenceClassifier(nn.Module):
         return self.encoder.word_vectors()
 
     def forward(self, ids: Tensor, real: Tensor, segments: Tensor | None = None) -> Tensor:
-        """Return logits (B, L) of ids (B, T), of which real (B, T) are no padding."""
+        """Return logits (B, L) of ids (B, T), of which real (B, T) are not padding."""
         firsts = torch.arange(len(ids), device=ids.device) * ids.shape[1]  # (B,), flattened places of [CLS]
         # (B, D): the last layer computes [CLS] alone
         hidden = self.encoder.hidden_at(firsts, ids, PackedLayout.padded(real), segments)
@@ -69,7 +69,7 @@ class TokenClassifier(nn.Module):
         return self.encoder.word_vectors()
 
     def forward(self, ids: Tensor, real: Tensor, segments: Tensor | None = None) -> Tensor:
-        """Return logits (B, T, L) of ids (B, T), of which real (B, T) are no padding."""
+        """Return logits (B, T, L) of ids (B, T), of which real (B, T) are not padding."""
         hidden = self.encoder.hidden(ids, PackedLayout.padded(real), segments)
         logits: Tensor = self.output(self.dropout(hidden))
         return logits
@@ -95,7 +95,7 @@ class SpanPredictor(nn.Module):
             ids: (B, T) question and context.
             real: (B, T) bool, True but at padding.
             segments: (B, T) int64, 0 for the question, 1 for the context.
-            allowed: (B, T) bool, True at tokens of the context and where the first token stands for no answer.
+            allowed: (B, T) bool, True at tokens of the context and where the first token means no answer.
         """
         hidden = self.encoder.hidden(ids, PackedLayout.padded(real), segments)
         logits: Tensor = self.output(self.dropout(hidden)).movedim(-1, 0)  # (B, T, 2) to (2, B, T)

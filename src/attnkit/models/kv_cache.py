@@ -19,7 +19,7 @@ class BeamSlots:
     """Which slots the beams of each sentence descend from, and how many steps were taken."""
 
     def __init__(self, batch: int, n_beams: int, max_length: int, dtype: torch.dtype, device: torch.device) -> None:
-        """Begin with one beam a sentence, of the n_beams that will follow at most."""
+        """Start with one beam per sentence, at most ``n_beams`` later."""
         self.n_beams, self.max_length = n_beams, max_length
         self.n_steps = self.n_slots = self.n_queries = 0
         # (B, K, C), 0 at a beam's ancestors and -inf elsewhere
@@ -33,7 +33,7 @@ class BeamSlots:
         self.n_steps = self.n_slots = n_steps
 
     def reorder_beams(self, parents: Tensor) -> None:
-        """Let beam k of sentence b go on from its old beam parents[b, k]; any number of beams may follow."""
+        """Let beam k of sentence b continue the old beam parents[b, k]; any number of beams may follow."""
         if self.ancestry.shape[1] > 1 or parents.shape[1] > 1:
             # (B, K', C): a child inherits its parent's row of the mask; keys and values stay where they are.
             chosen = parents[:, :, None].expand(-1, -1, self.ancestry.shape[2])
@@ -95,7 +95,7 @@ class BeamState:
         return self.beams.n_steps
 
     def reorder_beams(self, parents: Tensor) -> BeamState:
-        """Let beam k of sentence b go on from its old beam parents[b, k]; any number of beams may follow."""
+        """Let beam k of sentence b continue the old beam parents[b, k]; any number of beams may follow."""
         self.beams.reorder_beams(parents)
         return self
 

@@ -75,7 +75,7 @@ class LanguageConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_at
     tie_embeddings: bool = True
     """Whether the output layer is the embedding's matrix."""
     embeddings: VectorsName | None = None
-    """Word vectors that the embeddings begin with: a run or a file of them."""
+    """Word vectors that initialize the embeddings: a run or a file of them."""
     scale_embeddings: Scaled = False
     max_length: int = Field(default=512, gt=1, le=MOST_POSITIONS)
     """Rows of the learned position table, in tokens; with other positions rows have no more unless somebody asks."""
@@ -113,7 +113,7 @@ class LanguageConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_at
 
     @property
     def max_positions(self) -> int | None:
-        """Return the most tokens a row may have; None where there is no such limit."""
+        """Return the most tokens a row may have; None without a limit."""
         limits = [self.max_length] if self.positions == "learned" else []
         if "location" in per_head(self.alignment, self.n_heads):
             limits.append(self.attention_options.max_source)

@@ -133,7 +133,7 @@ class EncoderLayer(nn.Module):
     def forward(self, x: Tensor, own: Mix, places: Tensor | None = None) -> Tensor:
         """Return (B, T, D); own(heads, query, keys, values) mixes the sentence's positions.
 
-        With places (N,) of the flattened rows, only what stands there is made: (N, D).
+        With places (N,) of the flattened rows, only these are computed: (N, D).
         """
         # (B, T, D), or (N, D) with places.
         mixed = self.attention(self.around_attention.pre_norm(x), own, places)

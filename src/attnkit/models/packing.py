@@ -35,7 +35,7 @@ class PackedLayout:
     mask: Tensor | None = None
     """Of the other rows: bool, True = may attend, broadcastable to (B - n_whole, H, T, T)."""
     positions: Tensor | None = None
-    """(B, T) int64, where each token stands in its passage; None where all count from the row's beginning."""
+    """(B, T) int64, where each token occurs in its passage; None where all count from the row's beginning."""
     bounds: Tensor | None = None
     """(P + 1,) int32, where each passage begins in the flattened rows, and where the last one ends; None if unknown."""
 

@@ -198,7 +198,7 @@ class RecurrentState:
     """(B, K, S): the last step's weights, if recording was requested and the model has attention."""
 
     def reorder_beams(self, parents: Tensor) -> RecurrentState:
-        """Let beam k of sentence b go on from its old beam parents[b, k] (B, K); the first call may widen 1 to K."""
+        """Let beam k of sentence b continue the old beam parents[b, k] (B, K); the first call may widen 1 to K."""
 
         def gather(part: Tensor) -> Tensor:
             return part.gather(1, parents.unsqueeze(-1).expand(-1, -1, part.shape[-1]))

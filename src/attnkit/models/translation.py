@@ -20,7 +20,7 @@ class TranslationModel(Decodable, Protocol):
     def hidden(self, src: Tensor, src_mask: Tensor | None, tgt_in: Tensor) -> Tensor:
         """Return the features (B, T, D) that output turns into logits, for src (B, S) and tgt_in (B, T).
 
-        src_mask (B, S) is True at real tokens; None means that there is no padding.
+        src_mask (B, S) is True at real tokens; None without padding.
         """
         ...
 

@@ -1,7 +1,7 @@
 """Word2vec model (Mikolov et al. 2013): input vectors W and output vectors W'.
 
-Skip-gram reads one word and predicts each word around it; CBOW reads the words around a place and predicts the one that
-stands there. Either way rows of W become one hidden vector h, and rows u of W' are scored by u·h. Knows no text, no
+Skip-gram reads one word and predicts each word around it; CBOW reads the words around a place and predicts the one
+there. Either way rows of W become one hidden vector h, and rows u of W' are scored by u·h. Knows no text, no
 windows and no losses.
 
 Letters: V words, R rows of W (V, and more with subwords), B places, C rows that are read for one, D width of a row of
@@ -35,7 +35,7 @@ class Word2Vec(nn.Module):
         self.outputs = nn.Parameter(outputs)
 
     def hidden(self, rows: Tensor, mask: Tensor) -> Tensor:
-        """Return h (B, H) of rows (B, C) of W; those where mask (B, C) is False are no part of it.
+        """Return h (B, H) of rows (B, C) of W; those where mask (B, C) is False are not part of it.
 
         Mean and sum are over the rows that are there; concatenated, a row that is missing is a stretch of zeros.
         """

@@ -115,7 +115,7 @@ class MapSlice:
 def entropies(weights: Weights) -> NDArray[np.float64]:
     """Return the mean over rows of a row's entropy in bits, for weights (..., T, S) as (...).
 
-    A row is rescaled to sum to one first; a row of zeros is left out, and 0 stands where there is no other.
+    A row is rescaled to sum to one first; a row of zeros is left out, and a map without rows is 0.
     """
     rows = np.asarray(weights, np.float64)
     sums = rows.sum(-1, keepdims=True)
@@ -131,7 +131,7 @@ def pictures(map: AttentionMap, layer: Choice, head: Choice) -> list[MapSlice]:
     """Return what a choice of layers and heads shows, layer by layer and head by head.
 
     Raises:
-        ValueError: There is no layer or head of that number.
+        ValueError: No layer or head of that number.
     """
     n_layers, n_heads = map.weights.shape[:2]
     for name, number, first, last in (("layer", layer, map.first_layer, map.last_layer), ("head", head, 1, n_heads)):

@@ -16,7 +16,7 @@ _LONGEST_ROW, _LONGEST_COLUMN, _NARROWEST = 20, 12, 5
 _RIGHT, _WRONG = 39, 208
 """256-colour foregrounds, apart for colour-blind eyes."""
 MOST_LABELS = 24
-"""Labels whose table is drawn in a terminal; of more, the most frequent mistakes are told."""
+"""Labels whose table is drawn in a terminal; with more, only the most frequent mistakes are shown."""
 _MOST_MISTAKES = 20
 _STYLE = (
     "body{font:15px/1.4 system-ui,sans-serif;margin:2em;color:#1b1f24;background:#fff}"
@@ -30,7 +30,7 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-
 
 
 def confusion_table(labels: Sequence[str], counts: Counts, *, colour: bool, width: int = 80) -> str:
-    """Draw counts (L, L), expected by found, with precision and recall in percent; wide tables go on below.
+    """Draw counts (L, L), expected by found, with precision and recall in percent; wide tables continue below.
 
     With more than ``MAX_LABELS`` labels the most frequent mistakes are listed instead. With ``colour`` what is right
     is blue and what is not is orange; without it only ASCII is added to the labels.
@@ -100,10 +100,10 @@ def confusion_page(labels: Sequence[str], counts: Counts, title: str) -> str:
 
 def _page_cell(names: Sequence[str], counts: Counts, shares: NDArray[np.float64], i: int, j: int) -> str:
     share = float(shares[i, j])
-    told = f"{names[i]} found as {names[j]}: {counts[i, j]:,} ({100 * share:.1f} %)"
+    title = f"{names[i]} found as {names[j]}: {counts[i, j]:,} ({100 * share:.1f} %)"
     ink = "#fff" if share > 0.55 else "#1b1f24"
     style = f"background:{_shade(share)};color:{ink}"
-    return f'<td class="cell" title="{told}" style="{style}">{counts[i, j]:,}</td>'
+    return f'<td class="cell" title="{title}" style="{style}">{counts[i, j]:,}</td>'
 
 
 def _shade(share: float) -> str:

@@ -127,7 +127,7 @@ def _why_causal(lesson: MaskLesson, colour: bool) -> Iterator[str]:
     yield "  A decoder writes one word after the other. In training the whole sentence is"
     yield "  known, and all its words are predicted at once: each from the words before it."
     yield "  The mask hides the words that are not written yet, or the model would learn to"
-    yield "  copy them. A hidden word's score becomes minus infinity before the softmax,"
+    yield "  copy them. A masked token's score becomes minus infinity before the softmax,"
     yield "  and e to minus infinity is 0."
     yield ""
     yield _bold("Weights in percent where all scores are equal", colour)

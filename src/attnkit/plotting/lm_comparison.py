@@ -47,10 +47,10 @@ def render(places: Sequence[Position], width: int = 80) -> str:
         there = f"{_padded(_cut(place.piece, _PIECE), _PIECE)} {percent(place.probability):>5}"
         line = f"  {seen}  {there}  "
         for guess in place.guesses:
-            told = f"{guess.piece} {percent(guess.probability)}  "
-            if cell_len(line + told.rstrip()) > width:
+            cell = f"{guess.piece} {percent(guess.probability)}  "
+            if cell_len(line + cell.rstrip()) > width:
                 break
-            line += told
+            line += cell
         lines.append(line.rstrip())
     return "\n".join(lines)
 
@@ -65,7 +65,7 @@ def percent(probability: float) -> str:
 
 
 def around(before: str, after: str, width: int) -> str:
-    """Return a blank between what stands before and behind it, and of these what is nearest to the blank.
+    """Return the left and right context around a blank, the nearest part of each.
 
     >>> around("The ", " sat on the mat.", 20)
     'The ___ sat on the …'

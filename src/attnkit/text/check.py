@@ -135,7 +135,7 @@ def clean_pairs(
     Lengths in tokens are for the caller to judge. Duplicates are kept.
 
     Raises:
-        DataError: The files differ in their numbers of lines, or a byte is no UTF-8.
+        DataError: The files differ in their numbers of lines, or a byte is not UTF-8.
     """
     pairs, judge = fit_length_filter(read_parallel(src_path, tgt_path), (config or CheckConfig()).max_ratio)
     for line, pair in enumerate(pairs):
@@ -210,7 +210,7 @@ class _Inspection:
                     self._n_kept += 1
                 else:
                     self._tally.add(fault, "pair", number, pair)
-                # a blank pair is no repetition of another: its number stands for it
+                # a blank pair is no repetition of another: its number represents it
                 self._pairs.add(number if fault == "blank" else pair)
                 if self._sources is not None:
                     self._sources.add(number if fault in ("blank", "blank_source") else pair[0])

@@ -64,9 +64,9 @@ def known_findings(config: CheckConfig, has_vocabulary: bool) -> list[Finding]:
     times = f"{config.max_ratio or 0:g}"
     fatal = [
         ("mismatch", "lines without a partner", _PAIR),
-        ("empty", "there are no lines", _BOTH),
+        ("empty", "no lines", _BOTH),
         ("nothing_left", "pairs, none of which can be trained on", _PAIR),
-        ("undecodable", "lines with bytes that are no UTF-8", _BOTH),
+        ("undecodable", "lines with bytes that are not UTF-8", _BOTH),
     ]
     dropped = [
         ("blank", "pairs of blank lines", _PAIR),

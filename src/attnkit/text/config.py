@@ -84,7 +84,7 @@ class PhrasesConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_att
     connectors: tuple[Annotated[str, Field(min_length=1, max_length=100)], ...] = Field(default=(), max_length=4096)
     """Words that may stand inside a phrase but not at its ends, such as `of`; they do not count towards its score."""
     joiner: str = Field(default="_", min_length=1, max_length=10)
-    """What stands between the words of a phrase."""
+    """The separator between the words of a phrase."""
     max_pairs: int = Field(default=1 << 23, ge=1 << 10, le=1 << 30)
     """Distinct pairs that are counted at once, some 50 bytes each; beyond, the rarest are forgotten."""
 

@@ -30,10 +30,10 @@ MAX_WORDS = 1 << 16
 
 @dataclass(frozen=True)
 class Block:
-    """Neighbouring lines of a file: a sentence, or what stands between two, which has no words."""
+    """Neighbouring lines of a file: a sentence, or the lines between two, which have no words."""
 
     lines: tuple[str, ...]
-    """As they stand in the file."""
+    """The lines of the file."""
     words: tuple[str, ...]
     tags: tuple[str, ...]
     """One for each word; empty where the file was read without."""
@@ -42,12 +42,12 @@ class Block:
 
 
 def read_blocks(path: Path, *, tagged: bool = True) -> Iterator[Block]:
-    """Yield all lines of a file as blocks, sentences and what stands between them in turn.
+    """Yield all lines of a file as blocks, sentences and the lines between them in turn.
 
     Without ``tagged`` a line may be a word alone, and no tags are read.
 
     Raises:
-        DataError: a line has other columns than the first one, no tag, an empty word, or a byte is no UTF-8; or a
+        DataError: a line has other columns than the first one, no tag, an empty word, or a byte is not UTF-8; or a
             sentence has more than ``MAX_WORDS`` words.
     """
     n_columns: int | None = None
@@ -202,7 +202,7 @@ def write_entities(found: Sequence[Entity], n_words: int, scheme: Scheme) -> lis
 
 
 def _name_nothing(tags: Collection[str]) -> bool:
-    """Return whether tags are no entities': fewer than half of those but ``O`` look like such, or there are none."""
+    """Return whether tags are not entity tags: fewer than half of those but ``O`` look like such, or there are none."""
     n = sum(map(names_entity, tags))
     return not n or 2 * n < len(set(tags) - {OUTSIDE})
 

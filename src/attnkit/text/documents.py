@@ -13,7 +13,7 @@ from attnkit.text.lines import read_lines
 
 DocumentFormat = Literal["lines", "blocks"]
 MAX_DOCUMENT_LINES = 1 << 20
-"""Characters of a block; what is longer goes on as another document, so that no file has to be held as a whole."""
+"""Characters of a block; what is longer becomes another document, so that no file has to be held as a whole."""
 _HEAD = 10_000  # lines
 _RARE = 200
 """Blank lines that are rarer than one to so many divide nothing: somebody left them there."""
@@ -36,7 +36,7 @@ def read_documents(path: Path, shape: DocumentFormat) -> Iterator[str]:
     """Yield the documents of a file that are not blank, the lines of each joined by spaces.
 
     Raises:
-        DataError: a byte is no UTF-8, or the like.
+        DataError: a byte is not UTF-8, or the like.
     """
     lines = read_lines(path)
     if shape == "blocks":
@@ -97,7 +97,7 @@ def read_labeled(path: Path) -> Iterator[tuple[str, str]]:
     """Yield the documents of a labeled file, which may be blank, and their labels.
 
     Raises:
-        DataError: a line is not a document, a tab and a label, or a byte is no UTF-8.
+        DataError: a line is not a document, a tab and a label, or a byte is not UTF-8.
     """
     for number, line in enumerate(read_lines(path), 1):
         columns = line.split("\t")

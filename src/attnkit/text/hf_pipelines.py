@@ -39,7 +39,7 @@ BYTE_OF = {character: byte for byte, character in enumerate(CHARACTERS)}
 
 
 def display(raw: bytes) -> str:
-    """Return bytes for people: a space as ``▁``, what is no character or cannot be printed as ``<0x..>``."""
+    """Return bytes as printable text: a space as ``▁``, what is not a character or cannot be printed as ``<0x..>``."""
     shown = []
     for character in raw.decode("utf-8", errors="surrogateescape"):
         if character == " ":

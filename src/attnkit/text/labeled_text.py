@@ -1,6 +1,6 @@
 r"""Tables of labeled texts: a header line, then in each line a label and a text, or two texts, with tabs between.
 
-Knows no tokens. A file with one text and one label a line and no header is ``documents``' business.
+Knows no tokens. A file with one text and one label per line and no header is ``documents``' business.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Columns:
     text2: int | None
     label: int | None
     names: tuple[str, ...]
-    """The header, as it stands in the file."""
+    """The header, as in the file."""
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -186,7 +186,7 @@ class LabeledTable:
 
     Raises:
         DataError: the header does not say where the texts are, a line has other columns than the header, a label is
-            missing or too long, the header is an example itself, or a byte is no UTF-8.
+            missing or too long, the header is an example itself, or a byte is not UTF-8.
     """
 
     def __init__(self, path: Path, *, labeled: bool = True, taught: Sequence[str] = ()) -> None:
@@ -231,7 +231,7 @@ class LabeledTable:
                     raise self._example(name, number)
 
     def _example(self, cell: str, number: int) -> DataError:
-        what = f"the first line looks like an example, not a header: '{_shown(cell)}' also stands in line {number}"
+        what = f"the first line looks like an example, not a header: '{_shown(cell)}' also occurs in line {number}"
         return DataError(what, where=f"{self.path}:1", help=_HEADER)
 
 

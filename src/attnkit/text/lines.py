@@ -51,7 +51,7 @@ BOM = "\ufeff"
 
 _OPENERS: dict[str, Callable[[Path], object]] = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
 MAX_BYTES = 1 << 26
-"""Of one line: what has more is no text by lines, and may never end."""
+"""Of one line: what has more is not text by lines, and may never end."""
 
 _FIRST = 10
 """Lines at the start of a file that are looked at for signs of UTF-16: one alone may be too short to tell."""
@@ -80,13 +80,13 @@ class LineCounts:
     n_carriage_returns: int = 0
     r"""Lines that ended in ``\r\n``; the ``\r`` was dropped."""
     n_bad: int = 0
-    """Lines with bytes that are no UTF-8."""
+    """Lines with bytes that are not UTF-8."""
     first_bad: int | None = None
     """Number of the first such line, counted from 1."""
     guess: str | None = None
-    """What the file may be, if its first line is no UTF-8."""
+    """What the file may be, if its first line is not UTF-8."""
     byte_order_mark: bool = False
-    """The file began with U+FEFF, which was dropped."""
+    """The file started with U+FEFF, which was dropped."""
 
 
 def open_binary(path: Path) -> BinaryIO:
@@ -105,7 +105,7 @@ def open_binary(path: Path) -> BinaryIO:
     except (OSError, *_DAMAGE) as error:
         raise _failure(path, 0, error) from error
     except ValueError as error:
-        raise UsageError(f"{str(path)!r} is no name of a file", help="check the spelling of the path") from error
+        raise UsageError(f"{str(path)!r} is not a name of a file", help="check the spelling of the path") from error
 
 
 def _open_plain(path: Path) -> BinaryIO:
@@ -157,7 +157,7 @@ class LineReader:
     r"""The lines of one file, without their ``\n``; iterate once, ``counts`` is true at every moment.
 
     A ``\r`` before the ``\n`` is dropped and counted, and so is a byte-order mark at the very start.
-    With ``on_bad="replace"`` bytes that are no UTF-8 become U+FFFD; otherwise they raise ``DataError``.
+    With ``on_bad="replace"`` bytes that are not UTF-8 become U+FFFD; otherwise they raise ``DataError``.
     """
 
     def __init__(self, path: Path, *, on_bad: Literal["refuse", "replace"] = "refuse") -> None:
@@ -247,21 +247,21 @@ def opened(path: Path, counts: LineCounts) -> Iterator[BinaryIO]:
 
 
 def undecodable(path: Path, line: int, raw: bytes, error: UnicodeDecodeError, before: int = 0) -> DataError:
-    """Return the error for bytes that are no UTF-8, ``before`` of their line left out; guesses what the file is."""
+    """Return the error for bytes that are not UTF-8, ``before`` of their line left out; guesses what the file is."""
     known = guess(raw, error.encoding) if line == 1 and not before else None
     help = known or "convert the file to UTF-8 (iconv), or mend the line"
-    what = f"byte 0x{raw[error.start]:02X} is no UTF-8 (byte {before + error.start + 1} of the line)"
+    what = f"byte 0x{raw[error.start]:02X} is not UTF-8 (byte {before + error.start + 1} of the line)"
     return DataError(what, where=f"{path}:{line}", help=help)
 
 
 def endless(path: Path, line: int) -> DataError:
     """Return the error for a line of more than ``MAX_BYTES``."""
-    help = "name a text file, one sentence a line"
+    help = "name a text file, one sentence per line"
     return DataError(f"this line has more than {MAX_BYTES:,} bytes", where=f"{path}:{line}", help=help)
 
 
 def guess(raw: bytes, encoding: str) -> str | None:
-    """Return what a file that begins with these bytes may be."""
+    """Return what a file that starts with these bytes may be."""
     for magic, text in _MAGIC.items():
         if raw.startswith(magic):
             return text
@@ -296,7 +296,7 @@ def _failure(path: Path, line: int, error: Exception) -> AttnkitError:
     if isinstance(error, OSError) and error.errno in _NO_FILE:
         near = difflib.get_close_matches(path.name, _neighbours(path), n=1)
         hint = f"did you mean {path.with_name(near[0])}?" if near else "check the spelling of the path"
-        return UsageError(f"there is no file {path}", help=hint)
+        return UsageError(f"no file {path}", help=hint)
     if isinstance(error, IsADirectoryError):
         return UsageError(f"{path} is a folder", help="name a text file in it")
     if isinstance(error, _DAMAGE) or (path.suffix.lower() == ".bz2" and getattr(error, "errno", 0) is None):

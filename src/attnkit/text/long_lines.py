@@ -19,7 +19,7 @@ PART = 1 << 18
 
 @dataclass(frozen=True)
 class LineChunk:
-    """A line, or some of one that is long: all but the first begin with the spaces before a word."""
+    """A line, or some of one that is long: all but the first start with the spaces before a word."""
 
     text: str
     begins: bool
@@ -34,13 +34,13 @@ def read_chunks(path: Path, most: int = PART) -> Iterator[LineChunk]:
     Lines of more than ``most`` bytes are cut between words, so that memory does not grow with them.
 
     Raises:
-        DataError: A byte is no UTF-8, or ``MAX_BYTES`` hold no space.
+        DataError: A byte is not UTF-8, or ``MAX_BYTES`` hold no space.
     """
     counts, held, done = LineCounts(), b"", 0  # held and done: what is read of a line and not given yet, and what is
     with opened(path, counts) as stream:
         ahead, rest = look_ahead(iter(partial(stream.readline, most), b""))
         if is_utf16(b"".join(ahead)[:4096]):
-            raise DataError("this is no UTF-8", where=f"{path}:1", help=guess(ahead[0], "utf-16"))
+            raise DataError("this is not UTF-8", where=f"{path}:1", help=guess(ahead[0], "utf-16"))
         for raw in chain(ahead, rest):
             ends, searched = raw.endswith(b"\n"), max(0, len(held) - 1)
             held += raw

@@ -24,9 +24,9 @@ Located = list[tuple[int, int, int]]
 
 @dataclass(frozen=True, eq=False)
 class Aligned:
-    """A text as pieces; piece i stands for its characters ``begins[i]`` up to, but not including, ``ends[i]``.
+    """A text as pieces; piece i represents its characters ``begins[i]`` up to, but not including, ``ends[i]``.
 
-    The space before a word is its first piece's. Pieces that are parts of one character all stand for it. Places never
+    The space before a word is its first piece's. Pieces that are parts of one character all represent it. Places never
     fall from one piece to the next.
     """
 
@@ -40,7 +40,7 @@ class Aligned:
         return (int(found[0]), int(found[-1]) + 1) if len(found) and begin < end else None
 
     def cut(self, text: str, first: int, behind: int) -> str:
-        """Return what pieces ``first`` up to ``behind`` stand for in the text they were made of, stripped of spaces."""
+        """Return what pieces ``first`` up to ``behind`` represent in the text they were made of, stripped of spaces."""
         return text[int(self.begins[first]) : int(self.ends[behind - 1])].strip() if first < behind else ""
 
 
@@ -57,7 +57,7 @@ def align(tokenizer: Tokenizer, texts: Sequence[str]) -> list[Aligned]:
     """Return the pieces of each text, the same as ``Tokenizer.encode`` gives, with their places.
 
     Raises:
-        DataError: a text holds a lone surrogate, which is no character.
+        DataError: a text holds a lone surrogate, which is not a character.
     """
     chunks = [tokenizer.chunks(text) for text in texts]
     unique = list(dict.fromkeys(chain.from_iterable(chunks)))
@@ -108,7 +108,7 @@ def _joined(chunks: Sequence[str], located: Sequence[Longs], single: bool, space
 def _locate(tokenizer: Tokenizer, chunks: Sequence[str]) -> list[Longs]:
     """Return (n, 3) id, begin and end of the pieces of each chunk, whose own first character is number 0.
 
-    The space that stands before every chunk, where one does, is number -1.
+    The space that precedes every chunk, where one does, is number -1.
     """
     longest = None if tokenizer.config.kind == "word" else MAX_CHUNK
     parts = [_parts(tokenizer, tokenizer.word_prefix + chunk, longest) for chunk in chunks]
@@ -143,7 +143,7 @@ def _parts(tokenizer: Tokenizer, text: str, longest: int | None) -> list[tuple[s
 
 
 def _closed(rows: Located, length: int) -> Longs:
-    """Give characters that no piece stands for, as marks that were joined with a letter, to the pieces before them."""
+    """Give characters that no piece represents, as marks that were joined with a letter, to the pieces before them."""
     table = np.array(rows, np.int64).reshape(-1, 3)
     begin, end, closed = length, length, length
     for row in range(len(rows) - 1, -1, -1):
@@ -164,9 +164,9 @@ _INSIDE = "'’"
 
 @dataclass(frozen=True)
 class WordBoundaries:
-    """How ids join: an id goes on with a word if its ``first`` is not 0 and is the ``last`` of the id before.
+    """How ids join: an id continues with a word if its ``first`` is not 0 and is the ``last`` of the id before.
 
-    A ``last`` of 3 goes with every ``first`` but 0: a space alone belongs to the word that it stands before.
+    A ``last`` of 3 goes with every ``first`` but 0: a space alone belongs to the word that it precedes.
     """
 
     first: Kinds
@@ -194,14 +194,14 @@ def word_boundaries(tokenizer: Tokenizer) -> WordBoundaries:
 
 
 def ordinary_tokens(tokenizer: Tokenizer) -> npt.NDArray[np.int64]:
-    """Return the ids that stand for text: neither special nor unused, nor symbols."""
+    """Return the ids that represent text: neither special nor unused, nor symbols."""
     n_fixed = len(SPECIALS) + len(tokenizer.config.symbols)
     return np.array([id for id in range(n_fixed, tokenizer.vocab_size) if tokenizer.bytes_of(id)], np.int64)
 
 
 def _ends(tokenizer: Tokenizer, id: int) -> tuple[int, int]:
     text = tokenizer.bytes_of(id).decode("utf-8", errors="replace")
-    if tokenizer.config.kind in ("wordpiece", "bert"):  # which says itself what goes on
+    if tokenizer.config.kind in ("wordpiece", "bert"):  # which says itself what continues
         return (_LETTERS if tokenizer.is_continuation(id) else _APART), _LETTERS
     if not text or text.isspace():
         return _APART, (_OPEN if text and tokenizer.config.kind != "char" else _APART)
@@ -210,7 +210,7 @@ def _ends(tokenizer: Tokenizer, id: int) -> tuple[int, int]:
 
 @functools.cache
 def _kind(character: str) -> int:
-    # U+FFFD stands for a byte of which a character is made: a letter sooner than not.
+    # U+FFFD represents a byte of which a character is made: a letter sooner than not.
     letter = character.isalnum() or unicodedata.category(character)[0] == "M" or character in _INSIDE
     return _LETTERS if letter or character == "\ufffd" else _MARKS
 

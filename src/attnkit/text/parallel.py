@@ -27,7 +27,7 @@ def read_parallel(src_path: Path, tgt_path: Path) -> Iterator[tuple[str, str]]:
     """Yield the pairs of lines of two files.
 
     Raises:
-        DataError: A byte is no UTF-8; or, after the last common line, the files have different numbers of lines.
+        DataError: A byte is not UTF-8; or, after the last common line, the files have different numbers of lines.
         UsageError: Standard input is asked to be both.
     """
     if src_path == STDIN and tgt_path == STDIN:
@@ -59,7 +59,7 @@ def read_together(paths: Sequence[Path]) -> list[list[str]]:
         raise UsageError("standard input can be only one of the files")
     texts = [list(read_lines(path)) for path in paths]
     if not texts[0]:
-        raise DataError("there are no lines: the file is empty", where=str(paths[0]))
+        raise DataError("no lines: the file is empty", where=str(paths[0]))
     for path, text in zip(paths[1:], texts[1:], strict=True):
         if len(text) != len(texts[0]):
             raise DataError(

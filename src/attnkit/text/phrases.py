@@ -93,7 +93,7 @@ class Phrases:
                     raise ValueError
                 passes[int(place) - 1].append(Phrase(parts, float(value), int(count)))
             except ValueError as error:
-                raise RunError("this line is no phrase", where=f"{where}:{number}") from error
+                raise RunError("this line is not a phrase", where=f"{where}:{number}") from error
         return cls(config, lower, tuple(map(tuple, passes)))
 
 

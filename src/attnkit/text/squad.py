@@ -1,4 +1,4 @@
-"""Questions on paragraphs, with answers that stand in them: the JSON of SQuAD, versions 1.1 and 2.0. Knows no tokens.
+"""Questions on paragraphs, with answers that occur in them: the JSON of SQuAD, versions 1.1 and 2.0. Knows no tokens.
 
 Rajpurkar et al. 2016, arXiv:1606.05250, and 2018, arXiv:1806.03822: some questions of 2.0 have no answer.
 """
@@ -39,7 +39,7 @@ class Question:
     id: str
     text: str
     answers: tuple[Answer, ...]
-    """What people gave as answers; none where there is no answer, or where nobody gave one."""
+    """What people gave as answers; none for unanswerable and unlabeled questions."""
     impossible: bool
     """Whether the paragraph has no answer."""
 
@@ -62,7 +62,7 @@ def read_squad(path: Path) -> list[Paragraph]:
     """Return the paragraphs of a file, which may be compressed, in their order.
 
     Raises:
-        DataError: it is no such JSON, an answer does not stand where it says, two questions have one id, or a text
+        DataError: invalid JSON, an answer that is not at its offset, two questions have one id, or a text
             holds half a character.
     """
     tree = _parse(path)
@@ -74,7 +74,7 @@ def read_squad(path: Path) -> list[Paragraph]:
         for j, paragraph in enumerate(reader.part(article, "paragraphs", list, f"data[{i}]"))
     ]
     if not any(paragraph.questions for paragraph in found):
-        raise DataError("there are no questions in this file", where=str(path), help=_HELP)
+        raise DataError("no questions in this file", where=str(path), help=_HELP)
     return found
 
 
@@ -150,7 +150,7 @@ def _parse(path: Path) -> Any:
         )
         raise undecodable(path, error.object.count(b"\n", 0, begin) + 1, here.object, here) from error
     except json.JSONDecodeError as error:
-        raise DataError(f"this is no JSON: {error.msg}", where=f"{path}:{error.lineno}", help=_HELP) from error
+        raise DataError(f"this is not JSON: {error.msg}", where=f"{path}:{error.lineno}", help=_HELP) from error
     except ValueError as error:
         raise DataError(f"this JSON cannot be used: {error}", where=str(path), help=_HELP) from error
 
@@ -195,7 +195,7 @@ class _Reader:
         trees = self.part(tree, "answers", list, where) if "answers" in tree else []
         answers = tuple(self.answer(one, context, f"{where}.answers[{i}]") for i, one in enumerate(trees))
         if impossible and answers:
-            raise self.fault(f"{where}: 'is_impossible' says that there is no answer, and there are {len(answers)}")
+            raise self.fault(f"{where}: 'is_impossible' says unanswerable, and there are {len(answers)}")
         return Question(id, text, answers, impossible)
 
     def answer(self, tree: Any, context: str, where: str) -> Answer:

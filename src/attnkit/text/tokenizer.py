@@ -39,8 +39,8 @@ class Tokenizer:
 
         Args:
             config: How the vocabulary was made.
-            engine: A tokenizer in the JSON form of Hugging Face ``tokenizers``, without added tokens; the ids begin
-                with the special entries and those of the symbols.
+            engine: A tokenizer in the JSON form of Hugging Face ``tokenizers``, without added tokens; the first
+                ids are the special entries and the symbols.
 
         Raises:
             ValueError: It is not the tokenizer of such a vocabulary.
@@ -79,7 +79,7 @@ class Tokenizer:
 
     @property
     def word_prefix(self) -> str:
-        """What stands before each chunk when it is encoded."""
+        """What precedes each chunk when it is encoded."""
         return "" if self.config.kind == "gpt2" else " "
 
     def chunks(self, line: str) -> list[str]:
@@ -97,7 +97,7 @@ class Tokenizer:
         """Return the ids of each line, without begin or end; any text is ordinary text, ``</s>`` too.
 
         Raises:
-            DataError: A line holds a lone surrogate, which is no character.
+            DataError: A line holds a lone surrogate, which is not a character.
         """
         chunks = [self.chunks(line) for line in lines]
         self._learn(chunks)
@@ -129,7 +129,7 @@ class Tokenizer:
         return self._names[id] if id == UNK_ID else display(self._bytes[id]) or self._names[id]
 
     def bytes_of(self, id: int) -> bytes:
-        """Return the bytes of UTF-8 that an id stands for, none for padding and the like."""
+        """Return the bytes of UTF-8 that an id represents, none for padding and the like."""
         return self._bytes[id]
 
     def encode_with_offsets(self, texts: list[str]) -> list[list[tuple[int, int, int]]]:
@@ -189,7 +189,7 @@ class Tokenizer:
             return Tokenizer(config, tree["tokenizer"])
         except (ValueError, RecursionError) as error:
             help = "attnkit vocab FILE... -o vocab.json makes one"
-            raise RunError(f"{where} is no attnkit vocabulary, or a damaged one", help=help) from error
+            raise RunError(f"{where} is not an attnkit vocabulary, or a damaged one", help=help) from error
 
     def _learn(self, chunks: Sequence[Sequence[str]]) -> None:
         """Encode and remember the chunks that are not known yet."""
@@ -235,9 +235,9 @@ def load(path: Path) -> Tokenizer:
     try:
         raw = read_regular_file(path, schema.MAX_BYTES, follow=True)
     except FileNotFoundError as error:
-        raise RunError(f"there is no vocabulary file {path}", help=help) from error
+        raise RunError(f"no vocabulary file {path}", help=help) from error
     except ValueError as error:
-        what = f"there is no vocabulary file {path}" if path.is_dir() else f"{path} is no attnkit vocabulary: {error}"
+        what = f"no vocabulary file {path}" if path.is_dir() else f"{path} is not an attnkit vocabulary: {error}"
         raise RunError(what, help=help) from error
     except OSError as error:
         raise SystemFailure(f"cannot read {path}: {error.strerror}") from error
@@ -254,7 +254,7 @@ def cut(line: str, *, runs: bool = True) -> list[str]:
 
 
 def _surrogate() -> DataError:
-    return DataError("a lone surrogate (U+D800 to U+DFFF) is no character")
+    return DataError("a lone surrogate (U+D800 to U+DFFF) is not a character")
 
 
 def symbol_pattern(symbols: Sequence[str]) -> re.Pattern[str] | None:
@@ -308,7 +308,7 @@ class IncrementalDecoder:
 
 
 def encode_masked(tokenizer: Tokenizer, line: str, mask: str) -> list[int]:
-    """Return the ids of a line, those of ``mask`` where it stands in the line, without begin or end.
+    """Return the ids of a line, those of ``mask`` where it occurs in the line, without begin or end.
 
     A mask takes the place of one token. Where tokens bring the space before them, so does the mask; among whole words
     it is one, whatever it touches; a single character stands between what it stands between.

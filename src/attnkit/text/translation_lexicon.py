@@ -112,7 +112,7 @@ class TokenLexicon:
     """Which tokens of the target's vocabulary translate each token of the source's."""
 
     starts: NDArray[np.int64]
-    """(n_src + 2,): where the targets of each source begin; row 0 is NULL's, row id + 1 a token's."""
+    """(n_src + 2,): offsets of the targets per source; row 0 is NULL's, row id + 1 is a token's."""
     targets: NDArray[np.int64]
     frequent: NDArray[np.int64]
 
@@ -146,7 +146,7 @@ def load_tokens(path: Path, vocabularies: tuple[str, str], sizes: tuple[int, int
 
 def _id(path: Path, number: int, text: str, size: int) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 10) or int(text) >= size:
-        raise _damaged(path, number, f"{text[:40]!r} is no token of the vocabulary")
+        raise _damaged(path, number, f"{text[:40]!r} is not a token of the vocabulary")
     return int(text)
 
 
@@ -162,9 +162,9 @@ def _opened(path: Path) -> Iterator[tuple[Header, Iterator[_Row]]]:
             stream = stack.enter_context(open_regular_file(path, follow=True))
             header = _header(stream)
         except FileNotFoundError as error:
-            raise RunError(f"there is no lexicon {path}", help=_MAKE) from error
+            raise RunError(f"no lexicon {path}", help=_MAKE) from error
         except ValueError as error:
-            raise RunError(f"{path} is no lexicon: {error}", help=_MAKE) from error
+            raise RunError(f"{path} is not a lexicon: {error}", help=_MAKE) from error
         except OSError as error:
             raise SystemFailure(f"cannot read {path}: {error.strerror}") from error
         yield header, _rows(path, header, stream)
@@ -207,7 +207,7 @@ def _row(path: Path, number: int, raw: bytes) -> _Row:
     except ValueError as error:
         raise _damaged(path, number, "it is not 'source, target, probability' with tabs between") from error
     if not math.isfinite(prob) or not 0 < prob <= 1.000001:
-        raise _damaged(path, number, f"{text[:40]} is no probability")
+        raise _damaged(path, number, f"{text[:40]} is not a probability")
     return number, source, target, prob
 
 

@@ -1,7 +1,7 @@
 """Find the pieces of a unigram language model (Kudo 2018, "Subword Regularization", arXiv:1804.10959, section 3.2).
 
-Begin with every frequent substring, fit probabilities by expectation-maximization, drop the pieces that are missed
-least, and go on until few enough are left. All words are swept at once, one column of their lattices at a time.
+Start from every frequent substring, fit probabilities by expectation-maximization, drop the pieces that are missed
+least, and continue until few enough are left. All words are swept at once, one column of their lattices at a time.
 
 Here rather than in ``tokenizers``, whose trainer sums in the order of a randomly seeded hash map, so that two runs
 over one file give two vocabularies. Knows words as bytes with counts, nothing else.

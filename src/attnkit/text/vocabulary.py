@@ -115,7 +115,7 @@ def train_vocabulary(text: Sequence[Path] | Iterable[str], config: VocabularyCon
     """Train a vocabulary on files (of several: one joint vocabulary) or on lines; a signal can end it at any time.
 
     Raises:
-        DataError: There is no text, a byte of a file is no UTF-8, or no file may hold what is found.
+        DataError: No text, a byte of a file is not UTF-8, or no file may hold what is found.
         UsageError: ``config.size`` leaves no room for the entries that must be there.
     """
     if config.kind not in _TRAINERS:
@@ -144,12 +144,12 @@ def train_in_process(lines: Iterator[str], config: VocabularyConfig) -> Tokenize
     """Train a vocabulary in this process on lines that are not blank, as ``train_vocabulary`` does.
 
     Raises:
-        DataError: There is no text, or what is found in it is more than a vocabulary file may hold.
+        DataError: No text, or what is found in it is more than a vocabulary file may hold.
         UsageError: ``config.size`` leaves no room for the entries that must be there.
     """
     first = next(lines, None)
     if first is None:
-        raise DataError("there is no text to make a vocabulary from", help="name a file that is not empty")
+        raise DataError("no text to make a vocabulary from", help="name a file that is not empty")
     fixed = [*SPECIALS, *(f"<symbol{i}>" for i in range(len(config.symbols)))]
     room = config.size - config.size % config.multiple_of - len(fixed)
     room = max(room, _smallest(config, len(fixed)))

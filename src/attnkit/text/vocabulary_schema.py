@@ -67,7 +67,7 @@ def _numbered(vocab: Any) -> list[str]:
 
 def _listed(vocab: Any) -> list[str]:
     if not isinstance(vocab, list) or not all(isinstance(entry, list | tuple) and len(entry) == 2 for entry in vocab):
-        raise ValueError("its entries are no list of names and scores")
+        raise ValueError("its entries are not a list of names and scores")
     for name, score in vocab:
         if not isinstance(name, str) or not isinstance(score, float) or not math.isfinite(score) or abs(score) > 1e6:
             raise ValueError("an entry has no name or no finite score")
@@ -79,12 +79,12 @@ def _check_entries(config: VocabularyConfig, names: Sequence[str]) -> None:
         raise ValueError(f"it has {len(names):,} entries, more than {MAX_ENTRIES:,}")
     fixed = (*SPECIALS, *(f"<symbol{i}>" for i in range(len(config.symbols))))
     if tuple(names[: len(fixed)]) != fixed:
-        raise ValueError("the vocabulary does not begin with the special entries and the symbols")
+        raise ValueError("the vocabulary does not start with the special entries and the symbols")
     rest = names[len(fixed) :]
     if not all(rest) or len(set(names)) != len(names):
         raise ValueError("an entry is empty or stands twice")
     if config.kind == "char" and not all(len(name) == 1 or _BYTE.fullmatch(name) or _unused(name) for name in rest):
-        raise ValueError("an entry is no single character")
+        raise ValueError("an entry is not a single character")
     if config.kind == "bert" and max(map(len, rest), default=0) > MAX_TOKEN_BYTES:
         raise ValueError(f"an entry has more than {MAX_TOKEN_BYTES} characters")
     if config.kind in ("char", "word", "bert"):
@@ -101,17 +101,17 @@ def _check_entries(config: VocabularyConfig, names: Sequence[str]) -> None:
 
 def _check_merges(merges: Any, names: set[str]) -> None:
     if not isinstance(merges, list) or len(merges) > MAX_ENTRIES:
-        raise ValueError("its merges are no list, or too long a one")
+        raise ValueError("its merges are not a list, or too long a list")
     for merge in merges:
         if not isinstance(merge, list) or len(merge) != 2 or not all(isinstance(part, str) for part in merge):
-            raise ValueError("a merge is no pair of entries")
+            raise ValueError("a merge is not a pair of entries")
         left, right = merge
         if left not in names or right not in names or left + right not in names:
             raise ValueError("a merge speaks of an entry that is not there")
 
 
 def token_bytes(config: VocabularyConfig, names: Sequence[str]) -> list[bytes]:
-    """Return the bytes of UTF-8 that each entry stands for, none for padding and the like."""
+    """Return the bytes of UTF-8 that each entry represents, none for padding and the like."""
     n_fixed = len(SPECIALS) + len(config.symbols)
     unknown = b" <unk>" if config.kind == "word" else b"<unk>"
     space = " " if config.kind == "word" else ""

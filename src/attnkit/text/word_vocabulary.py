@@ -65,7 +65,7 @@ class WordVocabulary:
         try:
             lines = data.decode("utf-8").split("\n")
         except UnicodeDecodeError as error:
-            raise _damaged(where, data.count(b"\n", 0, error.start) + 1, "is no UTF-8") from error
+            raise _damaged(where, data.count(b"\n", 0, error.start) + 1, "is not UTF-8") from error
         if lines.pop():
             raise _damaged(where, len(lines) + 1, "is cut off")
         if len(lines) > MAX_WORDS:

@@ -34,7 +34,7 @@ class OptimizationConfig(BaseModel, frozen=True, extra="forbid", strict=True, us
     """Shape of the learning rate. After a linear rise over ``warmup_steps``: ``constant``; ``inverse_sqrt`` falls as
     1/sqrt(step); ``cosine`` and ``linear`` fall to ``min_rate`` at the run's end; ``wsd`` stays, then falls over the
     last ``decay_share``; ``plateau`` falls when the metric stalls. ``noam`` is equation 3 of Vaswani et al. 2017,
-    where ``learning_rate`` stands for d_model**-0.5 and is not the highest value."""
+    where ``learning_rate`` replaces d_model**-0.5 and is not the highest value."""
     warmup_steps: int = Field(default=400, ge=0, le=MAX_COUNT)
     """Steps over which the learning rate rises linearly from zero."""
     warmup_fraction: float = Field(default=1.0, gt=0, le=1)

@@ -93,7 +93,7 @@ class TrainingJob:
     reduce: Callable[[Tensor], None] | None = None
     """Sum a tensor over ranks, in place. None: there is one rank."""
     stop: Callable[[], bool] | None = None
-    """Asked once a step; if one rank says yes, all stop after that step."""
+    """Asked once per step; if one rank says yes, all stop after that step."""
     clock: Callable[[], float] = time.monotonic
     """Seconds."""
     prefetch: bool = False
@@ -115,7 +115,7 @@ class _StepTotals(NamedTuple):
 def fit(job: TrainingJob, state: TrainState) -> Iterator[StepRecord | EvaluationRecord]:
     """Train from ``state`` until a limit is reached or a stop is asked for, and yield what happened.
 
-    ``state.finished`` says why it ended. Calling it again on a stopped or restored state goes on, and on a finished
+    ``state.finished`` says why it ended. Calling it again on a stopped or restored state continues, and on a finished
     one returns at once; limits are looked at afresh, so raised ones are followed.
 
     An evaluation that a stop cuts short leaves no trace: it is still due, and comes before the next step.

@@ -25,13 +25,13 @@ _COUNTERS = (
 class TrainState:
     """The state of a run between two steps.
 
-    Two states with equal tensors and counters go on to bit-identical weights, given the same job.
+    Two states with equal tensors and counters lead to bit-identical weights, given the same job.
     """
 
     def __init__(self, weights: ParameterStore, position: Any) -> None:
         self.weights = weights
         self.position = position
-        """Where the feed goes on: a frozen dataclass of plain values, otherwise opaque."""
+        """Position of the feed: a frozen dataclass of plain values, otherwise opaque."""
         self.step = 0
         """Steps taken, skipped ones included."""
         self.epoch = 0.0
@@ -57,7 +57,7 @@ class TrainState:
         self.eval_pending = False
         """Whether an evaluation comes before the next step."""
         self.finished: str | None = None
-        """Why training ended: steps, epochs, tokens, minutes, patience or stopped. None while it goes on."""
+        """Why training ended: steps, epochs, tokens, minutes, patience or stopped. None while it runs."""
 
     def inference(self) -> AbstractContextManager[nn.Module]:
         """Let the model compute with the weights that are saved: full precision, the moving average if there is one."""

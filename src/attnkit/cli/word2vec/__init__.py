@@ -6,7 +6,7 @@ import typer
 
 
 def command(context: typer.Context) -> None:
-    """Word vectors: train them, ask them, convert and draw them.
+    """Train, query, evaluate, convert and plot word vectors.
 
     \b
     Examples:

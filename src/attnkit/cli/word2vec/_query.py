@@ -36,10 +36,10 @@ def shown(word: str) -> str:
 
 
 def answer_all(given: Sequence[str] | None, greeting: str, answer: Callable[[str], dict[str, Any]], json: bool) -> None:
-    """Answer the questions of the command line, or of standard input, one a line; several get titles.
+    """Answer the questions of the command line, or of standard input, one per line; several get titles.
 
-    ``answer`` gives what JSON shows, with ``neighbours``. A question of standard input that has no answer is told, and
-    the next one is read; of the command line it is the end.
+    ``answer`` gives what JSON shows, with ``neighbours``. A question without an answer is reported; on the
+    command line it ends the command.
     """
     from attnkit.errors import DataError, UsageError
 

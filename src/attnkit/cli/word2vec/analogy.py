@@ -25,7 +25,7 @@ def command(
 ) -> None:
     """Print what is to a third word as a second one is to the first, or what a sum of words comes nearest to.
 
-    man king woman asks for king - man + woman. Words of the question are no answer.
+    man king woman asks for king - man + woman. Words of the question are never answers.
 
     \b
     Examples:
@@ -51,7 +51,7 @@ def terms(words: list[str]) -> tuple[list[str], list[str]]:
     if not {"+", "-"} & set(words):
         if len(words) != 3:
             help = "three words, as man king woman, or a sum, as king - man + woman"
-            raise UsageError(f"{len(words)} words are no analogy", help=help)
+            raise UsageError(f"{len(words)} words are not an analogy", help=help)
         return [words[1], words[2]], [words[0]]
     plus: list[str] = []
     minus: list[str] = []
@@ -60,7 +60,7 @@ def terms(words: list[str]) -> tuple[list[str], list[str]]:
         if word in ("+", "-"):
             goal = plus if word == "+" else minus
         elif goal is None:
-            raise UsageError(f"there is no sign before {word!r}", help="a sum is like king - man + woman")
+            raise UsageError(f"no sign before {word!r}", help="a sum is like king - man + woman")
         else:
             goal.append(word)
             goal = None

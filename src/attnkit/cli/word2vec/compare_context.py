@@ -43,7 +43,7 @@ def command(
 
     reads = encoder_of(encoder or run, layer)
     if reads is None and encoder is not None:
-        raise RunError(f"{encoder} is no run that reads sentences", where="--encoder", help="attnkit pretrain-mlm")
+        raise RunError(f"{encoder} is not a run of BERT or GPT", where="--encoder", help="attnkit pretrain-mlm")
     if reads is None and layer is not None:
         raise UsageError("word vectors have no layers", where="--layer", help="name a run of BERT with --encoder")
     found = compare_contexts(run, sentences, word, reads)
@@ -67,7 +67,7 @@ def said(found: Compared, sentences: list[str]) -> str:
         parts.append(text if cosine.contextual is None else f"{text}\n  contextual cosine {cosine.contextual:.4f}")
     if found.contextual is None:
         parts.append(
-            "This run has word vectors: one vector a word, the same in every sentence.\n"
+            "This run has word vectors: one vector per word, the same in every sentence.\n"
             "A word that means two things has both in it. An encoder that reads the\n"
             "sentence (BERT) gives it one in each: --encoder RUN."
         )

@@ -44,7 +44,7 @@ def command(
     format = to or format_of(goal)
     check_not_overwriting(goal, [source])
     if space is not None and (not space or space.split() != [space]):
-        raise UsageError("white space cannot stand for spaces", where="--space", help="choose a sign, as _")
+        raise UsageError("white space cannot replace spaces", where="--space", help="choose a sign, as _")
     vectors = load(source, checkpoint)
     table = vectors.table(top)
     words = table.words if space is None else [space.join(word.split()) or word for word in table.words]

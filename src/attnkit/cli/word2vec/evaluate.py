@@ -52,7 +52,7 @@ def command(
     from attnkit.tasks.word2vec.evaluate import Known, kind_of, read_analogies, read_pairs, score_analogies, score_pairs
 
     read: list[tuple[Path, Any]] = []
-    for file in files:  # all of them before the vectors: a wrong name is told at once
+    for file in files:  # all of them before the vectors: a wrong name is reported at once
         read.append((file, read_pairs(file) if kind_of(file) == "pairs" else read_analogies(file)))
     vectors = load(path, checkpoint)
     known = Known(top, not case, subwords)

@@ -27,7 +27,7 @@ def command(
 
     if not run.exists():
         raise UsageError(
-            f"there is no run or file {run}", help="vectors are named last: attnkit word2vec one-hot motel hotel RUN"
+            f"no run or file {run}", help="vectors are named last: attnkit word2vec one-hot motel hotel RUN"
         )
     found = one_hot(run, words)
     if json:

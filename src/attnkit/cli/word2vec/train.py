@@ -61,7 +61,7 @@ def command(
     dry_run: DryRun = False,
     json: Json = False,
 ) -> None:
-    """Train word vectors from text; run it again to go on.
+    """Train word vectors from text; run it again to resume.
 
     \b
     Examples:

@@ -149,7 +149,7 @@ def generation_json(longest: int | None = None) -> Tree:
     """Return ``generation_config.json``: what begins and ends a text, and the ids that nothing may be made of.
 
     Args:
-        longest: most tokens of a translation; None for a text that only goes on.
+        longest: most tokens of a translation; None for a language model.
     """
     own = {"pad_token_id": PAD_ID, "bos_token_id": BOS_ID, "eos_token_id": EOS_ID}
     own = own if longest is None else {**_generation(), "max_length": longest}

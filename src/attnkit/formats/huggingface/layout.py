@@ -15,11 +15,11 @@ from attnkit.models.language_config import BertConfig, GptConfig
 Tensors = Mapping[str, Tensor]
 Shape = tuple[int, ...]
 PREFIXES = {"bert": "bert.", "roberta": "roberta.", "roformer": "roformer.", "gpt2": "transformer."}
-"""What stands before the names of a body that has a head."""
+"""What precedes the names of a body that has a head."""
 POSITIONS = {"bert": "embeddings.position_embeddings.weight", "gpt2": "wpe.weight"}
 SEGMENTS = "embeddings.token_type_embeddings.weight"
 ROTATION = "encoder.embed_positions.weight"
-"""RoFormer's table of sines and cosines, which is no weight."""
+"""RoFormer's table of sines and cosines, which is not a weight."""
 HARMLESS = re.compile(
     r"(.*\.)?position_ids|(.*\.)?h\.\d+\.attn\.(masked_)?bias|(roformer\.)?encoder\.embed_positions\..*"
 )
@@ -85,7 +85,7 @@ def bert_body(config: BertConfig, prefix: str | None = None) -> list[Link]:
 
     Args:
         config: the model.
-        prefix: what stands before their names, None for that of a body that has a head.
+        prefix: the text before their names, None for that of a body that has a head.
     """
     prefix = PREFIXES[body_kind(config)] if prefix is None else prefix
     near, heads = f"{prefix}embeddings", config.n_heads if config.positions == "rotary" else 0

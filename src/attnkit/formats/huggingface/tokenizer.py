@@ -6,7 +6,7 @@ cuts it. Symbols such as [MASK] are looked for after the first of these, so that
 step takes the space away again from a text that is a symbol and nothing else, as ``tokenizers`` sees symbols too.
 
 What no such file can say: there a special entry's name in a text is that entry; here it is text like any other. And a
-text that is nothing but a symbol has the symbol's entry alone; here the one of a space stands before it.
+text that is nothing but a symbol has the symbol's entry alone; here the one of a space precedes it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LEADLESS = ("char", "bert", "gpt2")
 
 @dataclass(frozen=True)
 class Roles:
-    """What the special entries are called there, and what stands around a text."""
+    """The names of the special entries there, and the tokens around a text."""
 
     names: tuple[str, str, str, str]
     """Of padding, begin, end, unknown."""
@@ -82,7 +82,7 @@ class Words:
 
     @property
     def leads(self) -> bool:
-        """Whether a space stands before each chunk."""
+        """Whether a space precedes each chunk."""
         return self.kind not in _LEADLESS
 
 
@@ -92,8 +92,8 @@ def files(words: Words, roles: Roles, mask: str | None, longest: int | None) -> 
     Args:
         words: The vocabulary.
         roles: How the model uses it.
-        mask: The symbol that stands in the place of a hidden word, if there is one.
-        longest: Most tokens the model takes, None where there is no such limit.
+        mask: The mask symbol, if there is one.
+        longest: Most tokens the model takes, None without a limit.
 
     Raises:
         RunError: a symbol is also an entry by another name, which no such file can say.
@@ -154,7 +154,7 @@ def _cut(nfkc: bool) -> Tree:
 def _added(words: Words, id: int, name: str, special: bool) -> Tree:
     """Return an entry that is looked for in a text before all else.
 
-    The space before a hidden word is its own, so the mask takes it, as every symbol does among whole words.
+    The space before a masked token belongs to it, so the mask takes it, as every symbol does among whole words.
     """
     symbol = id >= 4
     spaced = symbol and (words.kind == "word" or (special and words.kind not in ("char", "bert")))

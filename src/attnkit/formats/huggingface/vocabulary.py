@@ -1,6 +1,6 @@
 """The tokenizers of BERT, RoBERTa and GPT-2 as dictionaries, to what a vocabulary of ours is made of.
 
-Ours begins with padding, begin, end, unknown and the symbols; theirs has them anywhere. So entries change places, and
+Ours starts with padding, begin, end, unknown and the symbols; theirs has them anywhere. So entries change places, and
 ``order`` says which of their rows each of ours is. Knows no files and no text.
 """
 
@@ -86,7 +86,7 @@ def foreign(tree: Tree, model: str, names: Mapping[str, str], n_rows: int, mask:
         model: Type of the model.
         names: What the special entries are called, by role.
         n_rows: Entries that the model knows; it may be more than have a name.
-        mask: What we call the symbol for hidden words.
+        mask: What we call the symbol for masked tokens.
 
     Raises:
         ValueError: it is of another kind, or makes no sense.
@@ -204,7 +204,7 @@ def _merges(merges: Any) -> list[list[str]]:
 def _pair(merge: Any) -> list[str]:
     parts = merge.split(" ") if isinstance(merge, str) else merge
     if not isinstance(parts, list) or len(parts) != 2 or not all(isinstance(part, str) for part in parts):
-        raise ValueError("a merge is no pair of entries")
+        raise ValueError("a merge is not a pair of entries")
     return parts
 
 

@@ -58,7 +58,7 @@ def opened(path: Path) -> Iterator[TensorFile]:
     """Yield the tensors of a file.
 
     Raises:
-        RunError: it is no safetensors file, or a damaged one.
+        RunError: it is not a safetensors file, or a damaged one.
         SystemFailure: it cannot be read for another reason.
     """
     with ExitStack() as stack:
@@ -79,7 +79,7 @@ def _header(stream: BinaryIO) -> dict[str, Entry]:
     n_header = int.from_bytes(stream.read(_PREFIX), "little")
     begin = _PREFIX + n_header
     if size < begin or n_header > MAX_HEADER_BYTES:
-        raise ValueError("this is no safetensors file")
+        raise ValueError("this is not a safetensors file")
     header = parse_json(stream.read(n_header))
     if not isinstance(header, dict):
         raise ValueError("its header describes no tensors")

@@ -1,4 +1,4 @@
-"""The names of the formats, which one a file's name asks for, and which one its first bytes are."""
+"""The names of the formats, detected by a file's name or its first bytes."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def recognised(begin: bytes, name: str) -> Format:
             what = f"the first line tells of {n_words[:20]} words of {width[:20]} numbers, which cannot be"
             raise DataError(what, where=f"{name}:1", help=_AGAIN)
         if b"\0" in begin:
-            raise DataError("this is no file of word vectors", where=name, help=f"formats are {', '.join(FORMATS)}")
+            raise DataError("this is not a file of word vectors", where=name, help=f"formats are {', '.join(FORMATS)}")
         return "glove"
     # As text, a row has at least a digit and a space for each number; as bytes it is twice as long.
     row = rest.lstrip(b"\n").partition(b" ")[2][: min(64, max(1, 2 * sizes[1] - 1))]

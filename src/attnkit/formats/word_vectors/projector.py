@@ -23,12 +23,12 @@ def read_rows(stream: BinaryIO, name: str) -> Floats:
     """Return the numbers (V, D) of ``vectors.tsv``.
 
     Raises:
-        DataError: there are none, lines of different widths, or what is no finite number; with its line.
+        DataError: there are none, lines of different widths, or a value that is not a finite number; with its line.
     """
     lines = _lines(stream, name)
     first = next(lines, None)
     if first is None:
-        raise DataError("there are no vectors in this file", where=name)
+        raise DataError("no vectors in this file", where=name)
     width = first[1].count(b"\t") + 1
     if width > MAX_WIDTH:
         raise DataError(f"a row has {width:,} numbers, more than {MAX_WIDTH:,}", where=f"{name}:1")
@@ -40,7 +40,7 @@ def read_rows(stream: BinaryIO, name: str) -> Floats:
         if numbers is None:
             for line in group:
                 blame(line, line[1].split(b"\t"), width, name)
-            raise DataError("there is something that is no number", where=f"{name}:{group[0][0]}")
+            raise DataError("a value is not a number", where=f"{name}:{group[0][0]}")
         rows.add(numbers)
     return rows.done()
 

@@ -118,7 +118,7 @@ def check_distinct(words: Sequence[str], name: str, first: int) -> None:
 
 
 def text_of(words: list[bytes], name: str, number: int) -> list[str]:
-    """Return words decoded; raise ``DataError`` for the first that is no UTF-8, the first row being ``number``."""
+    """Return words decoded; raise ``DataError`` for the first that is not UTF-8, the first row being ``number``."""
     try:
         found = b"\n".join(words).decode("utf-8").split("\n")
     except UnicodeDecodeError:
@@ -129,6 +129,6 @@ def text_of(words: list[bytes], name: str, number: int) -> list[str]:
         try:
             word.decode("utf-8")
         except UnicodeDecodeError as error:
-            what = f"byte 0x{word[error.start]:02X} in a word is no UTF-8"
+            what = f"byte 0x{word[error.start]:02X} in a word is not UTF-8"
             raise DataError(what, where=f"{name}:{number + place}", help="convert the words to UTF-8") from error
     return [word.decode("utf-8") for word in words]

@@ -57,11 +57,11 @@ def map_tensors(data: Buffer, name: str) -> dict[str, NDArray[Any]]:
             raise ValueError("it is too short for its header")
         tree = parse_json(bytes(data[8 : 8 + size]))
         if not isinstance(tree, dict):
-            raise ValueError("its header is no list of tensors")
+            raise ValueError("its header is not a list of tensors")
         entries = [(key, entry) for key, entry in tree.items() if key != "__metadata__"]
         return {key: _tensor(data, 8 + size, entry) for key, entry in entries if entry["dtype"] in _TYPES}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        what = f"this is no safetensors file that can be read: {str(error)[:200]}"
+        what = f"this is not a safetensors file : {str(error)[:200]}"
         raise DataError(what, where=name, help="it is damaged or cut off: fetch or write the file again") from error
 
 
@@ -107,7 +107,7 @@ def check_shape(rows: NDArray[Any], name: str) -> None:
 
 
 def words_of(raw: bytes, n_words: int, name: str) -> list[str]:
-    """Return the words of a list, one a line; what follows a tab is left out.
+    """Return the words of a list, one per line; what follows a tab is left out.
 
     Raises:
         DataError: there is not one for each of ``n_words`` rows, it is empty, or no UTF-8.
@@ -116,19 +116,19 @@ def words_of(raw: bytes, n_words: int, name: str) -> list[str]:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
-        raise DataError(f"byte 0x{raw[error.start]:02X} is no UTF-8", where=f"{name}:{line}") from error
+        raise DataError(f"byte 0x{raw[error.start]:02X} is not UTF-8", where=f"{name}:{line}") from error
     words = text.removesuffix("\n").replace("\r\n", "\n").split("\n")
     if "\t" in text:
         words = [word.partition("\t")[0] for word in words]
     if len(words) != n_words:
         raise DataError(f"there are {len(words):,} words for {n_words:,} rows", where=name, help=_LIST)
     if not all(words):
-        raise DataError("there is no word on this line", where=f"{name}:{words.index('') + 1}", help=_LIST)
+        raise DataError("no word on this line", where=f"{name}:{words.index('') + 1}", help=_LIST)
     return words
 
 
 def words_text(table: VectorTable) -> bytes:
-    """Return words as a file has them, one a line. Raises ``DataError`` for one with a tab or a line feed."""
+    """Return words as a file has them, one per line. Raises ``DataError`` for one with a tab or a line feed."""
     check_no_blanks(table.words, "\t\r\n", "leave the word out")
     return "".join(f"{word}\n" for word in table.words).encode()
 

@@ -39,13 +39,13 @@ def read_text(stream: BinaryIO, name: str) -> VectorTable:
     """Return what a stream of text holds, with a header or without.
 
     Raises:
-        DataError: a line with fewer or more numbers than the others, what is no finite number, a word without any,
+        DataError: lines of different widths, a value that is not a finite number, a word without any,
             or another number of words than the header tells; each with its line.
     """
     lines = _lines(stream, name)
     first = next(lines, None)
     if first is None:
-        raise DataError("there are no vectors in this file", where=name)
+        raise DataError("no vectors in this file", where=name)
     width, claimed = width_of(first[1], f"{name}:{first[0]}"), header(first[1])
     if claimed is None:
         lines = itertools.chain([first], lines)
@@ -59,7 +59,7 @@ def read_text(stream: BinaryIO, name: str) -> VectorTable:
         what = f"the first line tells of {claimed[0]:,} words, and there are {len(words):,}"
         raise DataError(what, where=f"{name}:1", help="the file is cut off, or not what it says: write it again")
     if not words:
-        raise DataError("there are no vectors in this file", where=name)
+        raise DataError("no vectors in this file", where=name)
     check_distinct(words, name, first[0] + bool(claimed))
     return VectorTable(words, rows.done())
 
@@ -139,7 +139,7 @@ def blame(line: Line, fields: Sequence[bytes], width: int, name: str) -> None:
             number = float(text)
         except ValueError as error:
             shown = text[:40].decode("utf-8", "replace")
-            raise DataError(f"{shown!r} is no number" if shown else "a number is missing", where=where) from error
+            raise DataError(f"{shown!r} is not a number" if shown else "a number is missing", where=where) from error
         if not (math.isfinite(number) and abs(number) < 3.5e38):
             raise DataError(f"{text[:40].decode()} is not finite, or too large for 32 bits", where=where)
 
@@ -163,7 +163,7 @@ def _parse(group: Sequence[Line], width: int, name: str) -> tuple[list[str], Flo
     if numbers is None:
         for line, (_, rest) in zip(group, cut, strict=True):
             blame(line, rest.split(b" "), width, name)
-        raise DataError("there is something that is no number", where=f"{name}:{group[0][0]}")
+        raise DataError("a value is not a number", where=f"{name}:{group[0][0]}")
     return text_of([word for word, _ in cut], name, group[0][0]), numbers
 
 
@@ -199,12 +199,12 @@ def read_binary(data: bytes | mmap.mmap, name: str) -> VectorTable:
     """Return what a buffer holds; its rows stay in it.
 
     Raises:
-        DataError: it is cut off, goes on behind its last word, or is none; with the number of the row.
+        DataError: it is cut off, continues behind its last word, or is none; with the number of the row.
     """
     end = data.find(b"\n", 0, 64)
     sizes = header(data[: max(0, end)])
     if sizes is None:
-        raise DataError("this is no binary file of word vectors: it does not begin with its sizes", where=name)
+        raise DataError("this is not a binary file of word vectors: it does not start with its sizes", where=name)
     n_words, width = sizes
     if not (0 < width <= MAX_WIDTH and n_words):
         raise DataError(f"the first line tells of {n_words:,} words of {width:,} numbers", where=name, help=_AGAIN)

@@ -1,6 +1,6 @@
 """The names of alignment and distribution functions, what can be chosen about them, and which pairs have no meaning.
 
-Free of torch. The functions themselves stand in ``alignment`` and ``distribution``.
+Free of torch. The functions themselves occur in ``alignment`` and ``distribution``.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ KeyFeatureName = Literal["identity", "position", "square"]
 
 
 def _form(value: Any) -> str:
-    """Return whether a value is a list, so that a wrong name is told against one of the two choices alone."""
+    """Return whether a value is a list, so that a wrong name is reported against one of both choices alone."""
     return "each" if isinstance(value, list | tuple) else "all"
 
 

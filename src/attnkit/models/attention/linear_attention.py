@@ -53,7 +53,7 @@ class FavorFeatures(nn.Module):
         inner = x @ self.directions.to(x.dtype).t()  # (..., m)
         largest = inner.detach().amax(-1, keepdim=True)
         half_square = x.square().sum(-1, keepdim=True) / 2
-        unscaled = half_square.detach()  # its value stands in the scale, its gradient in the features
+        unscaled = half_square.detach()  # its value occurs in the scale, its gradient in the features
         # A floor far below rounding: the features of two long vectors may share no direction, and a sum of their
         # products that underflows to zero could not be divided by.
         features = (inner - (largest + half_square - unscaled)).exp() + torch.finfo(x.dtype).tiny ** 0.45
@@ -190,7 +190,7 @@ class LinearAttentionState:
         return _divided(totals).to(query.dtype)
 
     def reorder_beams(self, rows: Tensor) -> LinearAttentionState:
-        """Let row b go on from the sums of row rows[b]: beams that follow others, or sentences that remain."""
+        """Let row b continue the sums of row rows[b]: beams that follow others, or sentences that remain."""
         if self.sums is not None and self.top is not None:
             self.sums, self.top = self.sums.index_select(0, rows), self.top.index_select(0, rows)
         return self
@@ -225,5 +225,5 @@ def _divided(totals: Tensor) -> Tensor:
 
 
 def _finite(top: Tensor) -> Tensor:
-    """Return the scale of sums, 0 where there is no key yet: -inf less -inf would not be a number."""
+    """Return the scale of sums, 0 before the first key: -inf less -inf would not be a number."""
     return top.masked_fill(top == -math.inf, 0.0)

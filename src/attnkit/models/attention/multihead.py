@@ -167,7 +167,7 @@ class MultiHeadAttention(nn.Module):
     def forward(self, x: Tensor, mix: Mix = FULL_ATTENTION, places: Tensor | None = None) -> Tensor:
         """Return (B, T, D) from x (B, T, D); mix is called with the heads and the n_parts projected parts of x.
 
-        With places (N,) of the flattened rows, only what stands there is projected back: (N, D).
+        With places (N,) of the flattened rows, only these are projected back: (N, D).
         """
         batch, length, width = x.shape
         # Query, keys and values in one product: a wide matrix keeps the cores busy.
@@ -181,7 +181,7 @@ class MultiHeadAttention(nn.Module):
 
 
 def take(x: Tensor, places: Tensor) -> Tensor:
-    """Return what stands at places (N,) of the flattened rows of x (B, T, D): (N, D)."""
+    """Return the positions (N,) of the flattened rows of x (B, T, D): (N, D)."""
     return x.flatten(0, 1).index_select(0, places)
 
 

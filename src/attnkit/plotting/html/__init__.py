@@ -1,4 +1,4 @@
-"""What every page of attnkit stands in: a frame whose style and script are known by their hashes, and data as JSON.
+"""The frame of every page of attnkit: HTML whose style and script are known by their hashes, and data as JSON.
 
 Nothing in such a page leads elsewhere, and a policy in it forbids that anything could: no request, no further script,
 no markup from text.
@@ -19,7 +19,7 @@ HERE = "attnkit.plotting.html"
 def render_page(package: str, scripts: Sequence[str], title: str, parts: Mapping[str, str]) -> str:
     """Return the document of a package: its ``page.html``, ``page.css`` and scripts, with the parts in their places.
 
-    The style begins with ``base.css``, the script with ``tools.js``. Each place (``@@NAME@@``) stands once in a frame,
+    The style starts with ``base.css``, the script with ``tools.js``. Each place (``@@NAME@@``) occurs once in a frame,
     and what is put in is never looked at again.
     """
     style = _file(HERE, "base.css") + _file(package, "page.css")

@@ -137,7 +137,7 @@ class VectorsEvaluation:
     device: torch.device
     stop: Stop | None = None
     samples: list[Sample] = field(default_factory=list)
-    """None ever: a vector is no text."""
+    """None ever: a vector is not text."""
     _baseline: float | None = None
 
     def __call__(self, model: VectorAutoencoder) -> dict[str, float] | None:

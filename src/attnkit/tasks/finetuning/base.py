@@ -92,12 +92,12 @@ def lr_multipliers(config: FinetuneConfig, model: HasEncoder) -> dict[str, float
 
 
 def continues_own_task(config: FinetuneConfig, source: Checkpoint) -> bool:
-    """Return whether a run goes on with the head of a checkpoint, which is of its own kind then."""
+    """Return whether a run keeps the head of a checkpoint of its own kind."""
     return not config.finetuning.from_scratch and read_run_config(source).task == config.task
 
 
 def refuse_misfit(checkpoint: Checkpoint, config: FinetuneConfig) -> None:
-    """Raise ``RunError`` where a run cannot begin with a checkpoint's weights, or has not trained them.
+    """Raise ``RunError`` if a checkpoint's weights cannot initialize a run.
 
     Args:
         checkpoint: of a pretrained run, or of one of this kind.

@@ -21,7 +21,7 @@ class FinetuningConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_
     """How weights that are there already are treated."""
 
     from_scratch: bool = False
-    """Take the architecture and the vocabulary of the run that it begins with, but none of its weights."""
+    """Take the architecture and the vocabulary of the initial run, but none of its weights."""
     layerwise_lr_decay: float = Field(default=0.9, gt=0, le=1)
     """The learning rate of a layer is this times that of what lies above it (Howard and Ruder 2018, section 3.2), from
     the head, which has ``learning_rate``, down to the embeddings. Not for fresh weights, which all have that."""
@@ -40,7 +40,7 @@ class FinetuneConfig(RunConfig, frozen=True, extra="forbid", strict=True, use_at
     """What the runs of a pretrained encoder have in common."""
 
     model: BertConfig
-    """The architecture: that of the run it begins with."""
+    """The architecture, that of the initial run."""
     finetuning: FinetuningConfig = FinetuningConfig()
     """What is done with weights that are there already."""
 

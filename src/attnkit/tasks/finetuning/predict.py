@@ -49,7 +49,7 @@ class PredictRequest:
     checkpoint: str | None = None
     """A checkpoint by name; without it the best."""
     no_answer_threshold: float | None = None
-    """How much likelier it has to be that there is no answer than the best one, as a difference of logits; None: any,
+    """Margin of logits by which no answer must beat the best answer; None: any,
     of a reader that has learned that there may be none."""
 
 
@@ -66,7 +66,7 @@ class Totals:
 
 
 def line_ref(path: Path, number: int) -> str:
-    """Return a line's name, by which it is told of."""
+    """Return a line's name in messages."""
     return f"line {number} of standard input" if path == STDIN else f"{path}:{number}"
 
 

@@ -41,12 +41,12 @@ def read_question(line: str, where: str, strict: bool = False) -> Paragraph:
     a character, as JSON can write it, becomes U+FFFD.
 
     Raises:
-        DataError: it is no such line, or if this is strict it holds half a character.
+        DataError: invalid JSON, or a lone surrogate if strict.
     """
     try:
         tree = parse_json(line.encode("utf-8", "surrogatepass"))
     except ValueError as error:
-        raise DataError(f"this line is no JSON: {error}", where=where, help=_HELP) from error
+        raise DataError(f"this line is not JSON: {error}", where=where, help=_HELP) from error
     if not isinstance(tree, dict) or not all(isinstance(tree.get(key), str) for key in ("question", "context")):
         raise DataError("this line has no 'question' or no 'context'", where=where, help=_HELP)
     answers = tree.get("answers")
@@ -54,7 +54,7 @@ def read_question(line: str, where: str, strict: bool = False) -> Paragraph:
     texts = [part.get("text") if isinstance(part, dict) else part for part in given] if isinstance(given, list) else []
     if (given is not None and not isinstance(given, list)) or not all(isinstance(text, str) for text in texts):
         help = '"answers": ["one", "another"], or [] where there is none'
-        raise DataError("the answers of this line are no list of texts", where=where, help=help)
+        raise DataError("the answers of this line are not a list of texts", where=where, help=help)
     id = "" if tree.get("id") is None else str(tree["id"])
     whole = [id, tree["question"], tree["context"], *map(str, texts)]
     if strict and (half := next(filter(None, map(lone_surrogate, whole)), None)):
@@ -98,7 +98,7 @@ class Answerer:
         self.opened, self._batch_tokens, self._threshold = opened, batch_tokens, threshold or 0.0
         self._tokenizer = read_tokenizer(opened.checkpoint)
         self.refuses = "labels.json" in opened.checkpoint.manifest.files or threshold is not None
-        """Whether it may find that there is no answer: it has learned so, or is asked to."""
+        """Whether it may predict no answer: it was trained to, or a threshold is given."""
         self.n_cut = 0
         """Questions so far of which the end was not read."""
 

@@ -69,7 +69,7 @@ class SpanPrediction:
 
     @property
     def margin(self) -> float:
-        """How much likelier it is that there is no answer than this one, as a difference of logits."""
+        """Margin of logits of no answer over this one."""
         return self.no_answer - self.score
 
     def probability(self, refuses: bool) -> float:
@@ -91,7 +91,7 @@ class SpanPredictions:
 def reader_logits(model: SpanPredictor, batch: WindowBatch) -> tuple[Tensor, Tensor]:
     """Return logits (2, B, T) of beginning and end, of float32 at least, and where an answer may lie (B, T).
 
-    The first token of a row stands for no answer, in this window.
+    The first token of a row means no answer in this window.
     """
     allowed = batch.context.clone()
     allowed[:, 0] = True
@@ -130,7 +130,7 @@ def find_answers(
 ) -> SpanPredictions:
     """Return the likeliest answer of at most ``longest`` tokens to each question; ``n_tokens`` are computed together.
 
-    An answer begins in the window that shows most of what stands around its first token, so that none counts twice.
+    An answer begins in the window that shows the most context of its first token, so that none counts twice.
     Raises ``EvaluationCancelled`` where a stop is asked for.
     """
     found: dict[int, SpanPrediction] = {}
@@ -223,7 +223,7 @@ class AnswersEvaluation:
 def answer_texts(
     asked: QaExamples, found: Sequence[SpanPrediction], refuses: bool, threshold: float = 0.0
 ) -> list[str]:
-    """Return the answers as they stand in the paragraphs; the empty text is no answer.
+    """Return the answers as they occur in the paragraphs; the empty text is not an answer.
 
     Args:
         asked: the questions.

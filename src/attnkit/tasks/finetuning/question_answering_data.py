@@ -84,13 +84,13 @@ class QaExamples:
         self.rows = StridedContextDataset(asked, contexts, self.context_of, sizes, np.array(answers).reshape(-1, 2))
 
     def cut(self, question: int, first: int, behind: int) -> str:
-        """Return what tokens ``first`` up to ``behind`` of a question's paragraph stand for in its text."""
+        """Return what tokens ``first`` up to ``behind`` of a question's paragraph represent in its text."""
         number = int(self.context_of[question])
         return self.aligned[number].cut(self.paragraphs[number].context, first, behind)
 
 
 def answer_tokens(question: Question, context: Aligned) -> tuple[int, int] | None:
-    """Return the first and the last token of the first answer that has any; None if there is no such answer."""
+    """Return the first and the last token of the first answer that has any; None without one."""
     for answer in question.answers:
         if (found := context.pieces(answer.begin, answer.begin + len(answer.text))) is not None:
             return found[0], found[1] - 1

@@ -119,7 +119,7 @@ class TextsEvaluation:
 
 
 def _given_labels(config: TextClassifyConfig, source: Checkpoint | None) -> Labels | None:
-    """Return the labels of the weights that the run begins with, if these know any."""
+    """Return the labels of the weights that initialize the run, if these know any."""
     return read_labels(source) if source is not None and continues_own_task(config, source) else None
 
 

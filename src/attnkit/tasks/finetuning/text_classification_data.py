@@ -164,7 +164,7 @@ def is_blank(line: LabeledText) -> bool:
 def prepare_texts(
     config: TextClassifyConfig, folder: Path, given: Tokenizer | None, origin: str | None, labels: Labels | None
 ) -> Iterator[StatusEvent | WarningEvent]:
-    """Encode the texts into RUN/data; ``labels`` are those of the weights that the run begins with."""
+    """Encode the texts into RUN/data; ``labels`` are those of the weights that initialize the run."""
     with atomic.atomic_dir(folder) as temporary:
         yield StatusEvent("reading the texts")
         tables = LabeledTables(config.data)
@@ -195,14 +195,14 @@ def prepare_texts(
 
 
 def inherited_labels(known: Labels, found: Labels, where: str) -> Labels:
-    """Return the labels of the run begun with, by its ids, and the columns of the texts.
+    """Return the labels of the initial run, by their ids, and the columns of the texts.
 
     Raises:
         DataError: it does not know one of them, or texts are not of the kind that it was taught.
     """
     check_known_labels(known, found.labels, where)
     if known.pairs is not None and known.pairs != found.pairs:
-        what = f"this file has {KINDS[bool(found.pairs)]}, and the run begun with was taught {KINDS[known.pairs]}"
+        what = f"this file has {KINDS[bool(found.pairs)]}, and the initial run was trained on {KINDS[known.pairs]}"
         raise DataError(what, where=f"{where}:1", help=_HEADER)
     return Labels(labels=known.labels, columns=found.columns)
 

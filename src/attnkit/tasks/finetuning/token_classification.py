@@ -156,7 +156,7 @@ def _sample(sentence: Sentence, found: Sequence[str], plain: bool) -> Sample:
 
 
 def _corpus(config: TagConfig, source: Checkpoint | None) -> TaggedCorpus:
-    """Return the files, with the tags of the weights that the run begins with, if these know any."""
+    """Return the files, with the tags of the weights that initialize the run, if these know any."""
     begun = source is not None and finetune.continues_own_task(config, source)
     return TaggedCorpus(config.data, read_labels(source) if begun and source is not None else None)
 

@@ -85,7 +85,7 @@ class TaggedCorpus:
         """Read the files; ``known`` are the tags of weights that are there already, whose scheme is kept.
 
         Raises:
-            DataError: there are no sentences, or a tag that is not among the known ones.
+            DataError: no sentences, or a tag that is not among the known ones.
         """
         self.paths = [Path(name) for name in data.files]
         self.valid_paths = [Path(name) for name in data.valid_files or ()]
@@ -106,7 +106,7 @@ class TaggedCorpus:
             )
         self.valid = list(self._read_valid())
         if not self.valid:
-            raise DataError("there is no sentence to validate on", where=str((self.valid_paths or self.paths)[0]))
+            raise DataError("no sentence to validate on", where=str((self.valid_paths or self.paths)[0]))
 
     def complaints(self) -> list[str]:
         """Return what is said of tags: unheard-of ones, slips in their scheme, and that they name no entities."""
@@ -129,7 +129,7 @@ class TaggedCorpus:
 
     def _named(self, tags: set[str], where: str) -> list[str]:
         if not tags:
-            raise DataError("there are no sentences in this file", where=where)
+            raise DataError("no sentences in this file", where=where)
         if len(tags) < 2:
             what = f"every word has the tag '{next(iter(tags))}'"
             raise DataError(what, where=where, help="a tagger needs two tags or more; they are in the last column")

@@ -79,10 +79,10 @@ def compare(request: CompareRequest, tell: Callable[[str], None]) -> tuple[Posit
 
     Raises:
         RunError: the runs are not one of each.
-        DataError: there is no text, it holds a mask, or it is longer than a model reads at once.
+        DataError: no text, it holds a mask, or it is longer than a model reads at once.
     """
     if not request.text.strip():
-        raise DataError("there is no text to compare on", help='for example: "The cat sat on the mat."')
+        raise DataError("no text to compare on", help='for example: "The cat sat on the mat."')
     if MASK in request.text:
         raise DataError(f"the text holds {MASK}: each of its tokens is hidden in turn", help="put a word there")
     set_threads(request.threads)

@@ -12,7 +12,7 @@ from attnkit.engine.run_config import RunConfig
 from attnkit.models.language_config import LANGUAGE_SIZES, BertConfig, GptConfig, LanguageConfig
 
 MASK = "[MASK]"
-"""What stands in the place of a hidden token; a symbol of the vocabulary."""
+"""The mask token; a symbol of the vocabulary."""
 LanguagePreset = Literal["tiny", "mini", "small", "base"]
 Direction = Literal["left-to-right", "right-to-left"]
 SCALES: dict[str, dict[str, Any]] = {
@@ -59,7 +59,7 @@ BERT_POSITIONS = "rotary"
 
 
 class MlmConfig(RunConfig, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
-    """Everything that decides a run in which hidden words are guessed from both sides."""
+    """Configuration of a masked language model's run."""
 
     task: Literal["mlm"] = "mlm"
     """What kind of job this is."""
@@ -80,12 +80,12 @@ class MlmConfig(RunConfig, frozen=True, extra="forbid", strict=True, use_attribu
     @model_validator(mode="after")
     def _words_can_be_hidden(self) -> MlmConfig:
         if self.vocabulary_files is None and MASK not in self.vocabulary.symbols:
-            raise ValueError(f"vocabulary.symbols needs {MASK}, which stands in the place of a hidden word")
+            raise ValueError(f"vocabulary.symbols needs {MASK}, the mask token")
         return self
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """Return the names of what evaluation reports, all of hidden tokens: ``loss`` in nats, the others in percent.
+        """Return the names of what evaluation reports, all of masked tokens: ``loss`` in nats, the others in percent.
 
         ``accuracy_2`` is of the second file, where there are several.
         """
@@ -94,7 +94,7 @@ class MlmConfig(RunConfig, frozen=True, extra="forbid", strict=True, use_attribu
 
 
 class ClmConfig(RunConfig, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
-    """Everything that decides a run in which each word is guessed from those before it."""
+    """Configuration of a causal language model's run."""
 
     task: Literal["clm"] = "clm"
     """What kind of job this is."""

@@ -84,7 +84,7 @@ class Documents:
         self._known = {text for texts in self._kept for text in texts}
         for number, path in enumerate(self.valid_paths or self.paths):
             if next(self.read_valid(number), None) is None:
-                raise DataError("there is no document to validate on", where=str(path))
+                raise DataError("no document to validate on", where=str(path))
 
     def read(self, number: int) -> Iterator[str]:
         """Yield the documents of a file to train on, counting what is left out; the first file counts anew."""

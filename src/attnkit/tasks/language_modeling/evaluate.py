@@ -33,7 +33,7 @@ _LOGITS = 1 << 24
 """Logits that are held at once, beyond those of one token."""
 _SHOWN = 60  # tokens of a sample
 FIXED = -1
-"""The epoch whose hidden tokens are those of every evaluation."""
+"""The epoch whose masked tokens are those of every evaluation."""
 _TRIES = 50
 """Epochs before it that are tried where that one hides none, as of a few short documents."""
 _MOST = 700.0  # of a loss, for its perplexity to be a number
@@ -133,10 +133,10 @@ class LanguageEvaluation:
     samples: list[Sample] = field(default_factory=list)
     """(what is read, the text, what the model makes of it)."""
     epoch: int = FIXED
-    """The epoch whose hidden tokens are scored."""
+    """The epoch whose masked tokens are scored."""
 
     def __call__(self, model: Bert | Gpt) -> dict[str, float] | None:
-        """Return the metrics of the configuration; the loss is no number if no token of the text can be hidden."""
+        """Return the metrics of the configuration; the loss is not a number if no token of the text can be masked."""
         try:
             with without_dropout(model), torch.inference_mode():
                 guesses = self._guess(model)
@@ -202,7 +202,7 @@ class LanguageEvaluation:
         tokenizer = self.prepared.tokenizer
         step = -1 if isinstance(self.config, ClmConfig) and self.config.direction == "right-to-left" else 1
         text = tokenizer.decode([ids.tolist()[::step]])[0]
-        # A symbol has no space before it, as the words that it stands for have.
+        # A symbol has no space before it, as the words that it represents have.
         return text if tokenizer.config.kind in ("char", "word") else text.replace(MASK, f" {MASK}").strip()
 
 

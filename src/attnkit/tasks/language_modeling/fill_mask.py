@@ -1,4 +1,4 @@
-"""What stands where ``[MASK]`` does, by a trained BERT: the likeliest tokens with their probabilities.
+"""Predictions of a trained BERT for ``[MASK]``: the most probable tokens.
 
 Letters: B rows, T tokens of a row, N masks, K guesses, V vocabulary.
 """
@@ -30,7 +30,7 @@ from attnkit.text.tokenizer import Tokenizer, encode_masked, fill_masks
 
 _AT_ONCE, _BATCH_TOKENS = 256, 2048
 _GUESSES = 100_000
-"""Of each mask of the lines that are held at once: every one has a line of text of its own."""
+"""Per mask of the lines held at once, each with its own context."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class FilledText:
     filled: str
     """The line with the likeliest token in the place of each mask."""
     masks: list[list[Guess]]
-    """For each mask its guesses, the likeliest first. Tokens that stand for no text are left out."""
+    """For each mask its guesses, the likeliest first. Special tokens are left out."""
 
     def as_dictionary(self) -> dict[str, Any]:
         """Return it as plain data for ``--json``."""
@@ -107,7 +107,7 @@ class FillMaskPipeline:
             raise refused
         if maskless := [number for number, row in enumerate(rows, first) if not row]:
             where, help = f"{source}, line {maskless[0]}", f"put {MASK} where a word is missing"
-            raise DataError(f"there is no {MASK} in this line", where=where, help=help)
+            raise DataError(f"no {MASK} in this line", where=where, help=help)
         return self.guess(lines, rows)
 
     def read(self, lines: Sequence[str], first: int, source: str) -> tuple[list[list[int]], DataError | None]:
@@ -153,7 +153,7 @@ class FillMaskPipeline:
 
 
 class Predictor:
-    """Probabilities of hidden tokens."""
+    """Probabilities of masked tokens."""
 
     def __init__(self, model: Bert, tokenizer: Tokenizer, device: torch.device) -> None:
         """Take a model with its vocabulary. Raises ``DataError`` where that has no mask."""

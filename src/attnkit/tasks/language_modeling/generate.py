@@ -1,4 +1,4 @@
-"""Texts that go on from prompts, by a trained GPT: greedily or at random. Knows no terminals.
+"""Text generated from prompts by a trained GPT, greedily or by sampling. Knows no terminals.
 
 The model reads the begin symbol and the prompt, or, where it works from right to left, the prompt's tokens from its
 last to its first: then the prompt is the end of the text.
@@ -163,7 +163,7 @@ class Generator:
 
     def read(self, prompt: str) -> list[int]:
         """Return what the model reads of a prompt, in its direction."""
-        if self.tokenizer.config.kind != "char":  # pieces bring their own space, which stands before them
+        if self.tokenizer.config.kind != "char":  # pieces bring their own space, which precedes them
             prompt = prompt.lstrip(" ") if self.backwards else prompt.rstrip(" ")
         ids = self.tokenizer.encode([prompt])[0]
         return [BOS_ID, *(reversed(ids) if self.backwards else ids)]
@@ -179,7 +179,7 @@ class Generator:
         self, rows: list[list[int]], keys: list[int], told: Callable[[Tensor, Tensor], None] | None = None
     ) -> list[Hypothesis]:
         ids = torch.tensor(rows, device=self.device)
-        found = search([self.model], Sources(ids, keys=keys, context_ids=ids), self.config, told=told)
+        found = search([self.model], Sources(ids, keys=keys, context_ids=ids), self.config, on_step=told)
         return [hypotheses[0] for hypotheses in found]
 
     def _told(self, row: list[int], found: Hypothesis) -> Text:

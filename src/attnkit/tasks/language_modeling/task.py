@@ -110,7 +110,7 @@ class LanguageModelingTask(Task[Config, PreparedText, Bert | Gpt]):
         data = config.data
         for path in map(Path, data.valid_files or ()):
             if next(_documents(path, data.document_format), None) is None:
-                raise DataError("there is no document to validate on", where=str(path))
+                raise DataError("no document to validate on", where=str(path))
         files = [_look(Path(name), data.document_format) for name in data.files]
         for name, file in zip(data.files, files, strict=True):
             if not data.valid_files:

@@ -133,7 +133,7 @@ def _read(paths: Sequence[Path]) -> Iterator[Labeled]:
 def build_documents(
     config: HanClassificationConfig, folder: Path, given: Tokenizer | None, origin: str | None, labels: Labels | None
 ) -> Iterator[StatusEvent]:
-    """Encode the documents into RUN/data; ``labels`` are those of the weights that the run begins with."""
+    """Encode the documents into RUN/data; ``labels`` are those of the weights that initialize the run."""
     with atomic.atomic_dir(folder) as temporary:
         yield StatusEvent("reading the documents")
         corpus = LabeledDocuments(config.data)

@@ -36,7 +36,7 @@ def config_from_bert(tree: Mapping[str, Any], kind: Any = None) -> dict[str, Any
 
     Raises:
         UsageError: a translation model has no such part, or ``kind`` asks for one that has no place for it.
-        RunError: this is no configuration of BERT.
+        RunError: the configuration is not BERT's.
     """
     try:
         bert = BertConfig.model_validate_json(json.dumps(tree.get("model")))

@@ -165,7 +165,7 @@ def prepare(
         config: the run's configuration.
         folder: RUN/data.
         given: asked for vocabularies to use instead of new ones, where there is nothing yet.
-        origin: fingerprint of the weights that the run begins with. Text encoded for others is encoded anew: the ids
+        origin: fingerprint of the weights that initialize the run. Text of other weights is encoded again: the ids
             of another vocabulary would mean nothing to these.
         source: asked for the source's vocabulary, where both are not given.
 

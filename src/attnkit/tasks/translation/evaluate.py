@@ -57,7 +57,7 @@ class TranslationEvaluation:
         references = self.prepared.valid_tgt
         picks = sample_indices(len(references), self.n_samples)
         self.samples = [(self.prepared.valid_src[i], references[i], hypotheses[i]) for i in picks]
-        return {  # in the order of names, as a run that goes on reads them from its checkpoint
+        return {  # in the order of names, as a resumed run reads them from its checkpoint
             "bleu": corpus_bleu(hypotheses, [references]).score,
             "chrf": corpus_chrf(hypotheses, [references]).score,
             "loss": loss,

@@ -62,7 +62,7 @@ class Unknowns:
         """Return a translation's text. For each unknown word there stands that of the source word most looked at.
 
         It is its translation, or the source word itself. ``attention`` (len(ids), S) is over the source's tokens and
-        its end, which is no word.
+        its end, which is not a word.
         """
         words = source_words(source, self.src)
         pieces = []

@@ -122,7 +122,7 @@ def _refuse(request: TranslateRequest) -> None:
     for path in request.runs:
         if path.is_file():
             help = f"text is given by -i: attnkit translate RUN -i {path}"
-            raise RunError(f"{path} is no run folder but a file", help=help)
+            raise RunError(f"{path} is not a run folder but a file", help=help)
 
 
 def render(translation: Translation, request: TranslateRequest) -> list[str]:

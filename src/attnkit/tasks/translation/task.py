@@ -44,7 +44,7 @@ def plan(config: TranslationConfig, init_from: Path | None = None) -> RunEstimat
     from attnkit.engine.dry_run import SAMPLE, estimate
 
     files = list(zip(map(Path, config.data.src), map(Path, config.data.tgt), strict=True))
-    samples = [list(islice(read_parallel(src, tgt), SAMPLE)) for src, tgt in files]  # which refuses what is no text
+    samples = [list(islice(read_parallel(src, tgt), SAMPLE)) for src, tgt in files]  # which refuses what is not text
     counts = [count_lines(src) for src, _ in files]
     checkpoint = None if init_from is None else RunFolder(init_from).checkpoint()[0]
     if checkpoint is not None and is_bert(checkpoint):

@@ -92,7 +92,7 @@ class Word2VecConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_at
     min_alpha: float = Field(default=1e-4, ge=0, le=10, allow_inf_nan=False)
     """Learning rate at the end, to which it falls in a straight line (not glove, whose steps AdaGrad scales)."""
     init_from: str | None = None
-    """Vectors to begin with: a run, or a file of any format; words that it has not begin at random."""
+    """Initial vectors: a run, or a file of any format; other words are initialized at random."""
     threads: int = Field(default=1, ge=1, le=MAX_THREADS)
     """Threads that train; by default as many as there are processors."""
     deterministic: bool = False

@@ -50,7 +50,7 @@ def kind_of(path: Path) -> Literal["pairs", "analogies"]:
     """Return what a file asks: analogies have sections, or four words a line. Raises ``DataError`` for an empty one."""
     lines = [line for _, line in islice(_told(path), 2)]  # the first may be a header
     if not lines:
-        raise DataError("there are no questions in this file", where=str(path))
+        raise DataError("no questions in this file", where=str(path))
     judged = any(_is_number(text) for line in lines for text in _fields(line)[2:])
     return "analogies" if lines[0].startswith(":") or (len(lines[-1].split()) == 4 and not judged) else "pairs"
 
@@ -58,10 +58,10 @@ def kind_of(path: Path) -> Literal["pairs", "analogies"]:
 def read_pairs(path: Path) -> list[Pair]:
     """Return the pairs of a file: two words, then the first column that holds numbers.
 
-    Lines that begin with ``#`` are comments; a first line without a number is a header.
+    Lines that start with ``#`` are comments; a first line without a number is a header.
 
     Raises:
-        DataError: a line that is no pair, or no pairs at all.
+        DataError: a line that is not a pair, or no pairs at all.
     """
     pairs: list[Pair] = []
     column, first = 0, True
@@ -74,10 +74,10 @@ def read_pairs(path: Path) -> list[Pair]:
             continue
         first = False
         if not 2 <= column < len(fields) or not _is_number(fields[column]) or not (fields[0] and fields[1]):
-            raise DataError("this line is no pair of words with a number", where=f"{path}:{number}", help=_PAIRS)
+            raise DataError("this line is not a pair of words with a number", where=f"{path}:{number}", help=_PAIRS)
         pairs.append(Pair(fields[0], fields[1], float(fields[column])))
     if not pairs:
-        raise DataError("there are no pairs of words in this file", where=str(path), help=_PAIRS)
+        raise DataError("no pairs of words in this file", where=str(path), help=_PAIRS)
     return pairs
 
 
@@ -94,12 +94,12 @@ def read_analogies(path: Path) -> list[Section]:
             continue
         words = line.split()
         if len(words) != 4:
-            raise DataError("this line is no analogy", where=f"{path}:{number}", help=_ANALOGIES)
+            raise DataError("this line is not an analogy", where=f"{path}:{number}", help=_ANALOGIES)
         if not sections:
             sections.append(Section("all"))
         sections[-1].questions.append((words[0], words[1], words[2], words[3]))
     if not any(section.questions for section in sections):
-        raise DataError("there are no analogies in this file", where=str(path), help=_ANALOGIES)
+        raise DataError("no analogies in this file", where=str(path), help=_ANALOGIES)
     return sections
 
 

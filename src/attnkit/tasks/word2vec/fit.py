@@ -89,7 +89,7 @@ def encode_sentences(folder: Path, sentences: Sentences, words: WordVocabulary, 
     """Encode sentences into a folder, which must not exist; words that have no vector are left out.
 
     Raises:
-        DataError: no two words that have one stand in any sentence.
+        DataError: no sentence has two words with a vector.
     """
     n_raw, longest = 0, 0
 
@@ -105,7 +105,7 @@ def encode_sentences(folder: Path, sentences: Sentences, words: WordVocabulary, 
     store = write_store(folder, rows(), len(words))
     if longest < 2:
         raise DataError(
-            "no sentence holds two words that get a vector: nothing stands beside anything",
+            "no sentence holds two words that get a vector, so no pair remains",
             help="a sentence is a list of words; lower min_count if words are too rare",
         )
     return Encoded(words, store, n_raw)
@@ -121,13 +121,13 @@ def split(sentences: Sentences, lower: bool) -> Iterator[list[str]]:
         line = sentence.split() if isinstance(sentence, str) else list(sentence)
         if not all(isinstance(word, str) for word in line):
             raise DataError(
-                f"sentence {number:,} holds something that is no text", help="a sentence is a list of words"
+                f"sentence {number:,} holds something that is not text", help="a sentence is a list of words"
             )
         yield [word.lower() for word in line] if lower else line
 
 
 IN_MEMORY = "(sentences)"
-"""Stands in a configuration where the text was no file."""
+"""The text of a configuration that was trained on sentences."""
 
 
 class Word2Vec:
@@ -241,7 +241,7 @@ class Word2Vec:
     ) -> None:
         """Count the words that ``train`` is to find vectors for; any that there were are forgotten."""
         if (text := _only(corpus_iterable, corpus_file)) is None:
-            raise UsageError("there is no text", help="give sentences, or corpus_file=")
+            raise UsageError("no text", help="give sentences, or corpus_file=")
         counted = count_words(_gone_through(text, self.config.data), self.config.data)
         self.words, self.corpus_total_words, self.corpus_count = counted
         self._matrices, self._wv = {}, None
@@ -262,7 +262,7 @@ class Word2Vec:
         ``total_examples`` and ``total_words`` are what gensim asks for; here they are counted.
         """
         if (text := _only(corpus_iterable, corpus_file)) is None:
-            raise UsageError("there is no text to train on", help="give sentences, or corpus_file=")
+            raise UsageError("no text to train on", help="give sentences, or corpus_file=")
         changed = {"epochs": epochs, "alpha": start_alpha, "min_alpha": end_alpha}
         tree = self.config.model_dump(mode="json") | {key: v for key, v in changed.items() if v is not None}
         return self._train(text, validate(Word2VecConfig, tree), self.words, self._matrices)
@@ -335,7 +335,7 @@ class Word2Vec:
 
 
 def _untrained() -> UsageError:
-    return UsageError("there are no vectors yet", help="model.fit(sentences) trains them")
+    return UsageError("no vectors yet", help="model.fit(sentences) trains them")
 
 
 def _only(sentences: Sentences | str | Path | None, corpus_file: str | Path | None) -> Sentences | str | Path | None:

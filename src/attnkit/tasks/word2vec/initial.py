@@ -1,4 +1,4 @@
-"""What new vectors begin with: others, of the words that both have. Torch-free."""
+"""Initialize new vectors from others, for the words that both have. Torch-free."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def init_matrices(config: Word2VecConfig, words: WordVocabulary, matrices: Matri
         inputs[len(words) :, : config.dim] = given.buckets
     share = n_found / len(words)
     more = " and all n-grams" if given.buckets is not None else ""
-    yield f"{path}: {n_found:,} of {len(words):,} words ({share:.1%}){more} begin with its vectors"
+    yield f"{path}: {n_found:,} of {len(words):,} words ({share:.1%}){more} are initialized from it"
 
 
 def _halved(rows: Floats, inputs: Floats, outputs: Floats, places: NDArray[np.int64]) -> Floats:
@@ -61,7 +61,7 @@ def _halved(rows: Floats, inputs: Floats, outputs: Floats, places: NDArray[np.in
 
 
 def check_init_vectors(config: Word2VecConfig) -> None:
-    """Refuse vectors that a run cannot begin with; asked before any text is read, and they are not read either.
+    """Check that vectors can initialize a run, before any text is read.
 
     Raises:
         UsageError: there are none, or they have another width.
@@ -96,7 +96,7 @@ def _of_run(config: Word2VecConfig, path: Path) -> _Given | None:
     saved = read(checkpoint, shapes(other, len(words)))
     kind = ("loss", "method", "context")
     alike = all(getattr(other, name) == getattr(config, name) for name in kind) and config.loss != "hierarchical"
-    # GloVe goes on with W and W' apart; to others its vectors are what they make together.
+    # GloVe continues with W and W' apart; to others its vectors are what they make together.
     inputs = saved[INPUTS] if alike else wanted(other, saved[INPUTS], saved[OUTPUTS])
     return _Given(
         words.ids,

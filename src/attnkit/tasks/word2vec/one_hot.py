@@ -58,7 +58,7 @@ def one_hot(path: Path, words: Sequence[str]) -> OneHot:
     for one, other in combinations(found, 2):
         x, y = (np.asarray(vectors[word], np.float64) for word in (one, other))
         dot, lengths = float(x @ y), float(np.linalg.norm(x) * np.linalg.norm(y))
-        # Σ_k [k = i][k = j]: there is no need to make vectors of a whole vocabulary for it.
+        # Σ_k [k = i][k = j]: no need to make vectors of a whole vocabulary for it.
         pairs.append(Pair((one, other), int(places[one] == places[other]), dot, dot / lengths if lengths else 0.0))
     shown_places = {word: place + 1 for word, place in places.items()}
     return OneHot(len(vectors.index_to_key), vectors.vector_size, shown_places, pairs)

@@ -43,15 +43,13 @@ def join_words(sources: Sequence[Path], asked: PhrasesConfig | Phrases, lower: b
         tell: Hears how far the work is.
 
     Raises:
-        DataError: There is no text, or a byte is no UTF-8.
+        DataError: No text, or a byte is not UTF-8.
     """
     with atomic.anonymous_tempfile() as stream:
         lower = asked.lower or lower if isinstance(asked, Phrases) else lower
         text = words_to_ids(sources, lower, TempIdFile(stream), tell)
         if not text.n_words:
-            raise DataError(
-                "there is no text", where=", ".join(map(str, sources)), help="name a file that is not empty"
-            )
+            raise DataError("no text", where=", ".join(map(str, sources)), help="name a file that is not empty")
         warnings, n_read = [], text.n_words
         if text.n_long:
             warnings.append(f"{text.n_long:,} words of more than {MAX_WORD_BYTES:,} bytes are left out")

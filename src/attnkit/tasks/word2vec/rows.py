@@ -201,4 +201,4 @@ class WordRows:
         """Return the error for a word that has no vector, with words that are spelt like it."""
         found = suggest(word, self.index_to_key)
         help = f"near spellings: {', '.join(found)}" if found else "words are looked up as they are spelt"
-        return UnknownWordError(f"there is no vector of {word[:60]!r}", where=self.name, help=help)
+        return UnknownWordError(f"no vector of {word[:60]!r}", where=self.name, help=help)

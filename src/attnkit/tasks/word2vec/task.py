@@ -66,7 +66,7 @@ def estimate(config: Word2VecConfig) -> Estimate | None:
     """Estimate a run from its configuration and the beginning of its text; None where that can be read only once.
 
     Raises:
-        UsageError: what the run would refuse to begin with.
+        UsageError: the errors of a run before its start.
     """
     check_available(config)
     check_init_vectors(config)

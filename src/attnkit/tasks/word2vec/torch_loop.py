@@ -38,7 +38,7 @@ class Lookups:
     """(V,) and ``alias`` (V,): ``kernels.sampling.alias_table``; empty where nothing is drawn."""
     alias: Tensor
     path_starts: Tensor
-    """(V + 1,), ``nodes`` and ``codes``: ``kernels.huffman``; empty where there is no tree."""
+    """(V + 1,), ``nodes`` and ``codes``: ``kernels.huffman``; empty without a tree."""
     nodes: Tensor
     codes: Tensor
 

@@ -57,7 +57,7 @@ def open_vectors(path: Path, checkpoint: str | None = None) -> LoadedVectors:
         if (path / projector.VECTORS).exists():
             return LoadedVectors(_of_projector(path / projector.VECTORS))
         if not RunFolder(path).exists():
-            what = f"there are no word vectors in the folder {path}"
+            what = f"no word vectors in the folder {path}"
             raise RunError(what, help="name a run of attnkit word2vec train, or a file of vectors")
         chosen, warnings = RunFolder(path).checkpoint(checkpoint)
         return replace(of_checkpoint(chosen), warnings=tuple(warnings))
@@ -145,7 +145,7 @@ def _words_beside(path: Path, n_words: int) -> list[str]:
         if (beside := path.with_name(name)).is_file():
             return tensors.words_of(_read(beside), n_words, str(beside))
     what = f"{path.name} holds numbers alone, and no list of words lies beside it"
-    raise DataError(what, where=str(path), help=f"write one word a line into {path.with_suffix('.words.txt')}")
+    raise DataError(what, where=str(path), help=f"write one word per line to {path.with_suffix('.words.txt')}")
 
 
 def _stream(path: Path) -> AbstractContextManager[BinaryIO]:
@@ -200,7 +200,7 @@ def _write(stream: BinaryIO, table: VectorTable, format: Format) -> None:
 
 def _write_projector(path: Path, table: VectorTable) -> None:
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise UsageError(f"{path} exists, and is no empty folder", help="name a new folder")
+        raise UsageError(f"{path} exists, and is not an empty folder", help="name a new folder")
     metadata = projector.metadata_text(table)
     with atomic.atomic_dir(path) as folder:
         with atomic.create_exclusive(folder / projector.VECTORS) as stream:

@@ -70,7 +70,7 @@ class Vectors(WordRows):
     def most_similar_to_given(self, word: Key, others: Sequence[str]) -> str:
         """Return the word of a list that is nearest to a word."""
         if not others:
-            raise UsageError("there is no word to choose from")
+            raise UsageError("no word to choose from")
         return others[int(self.distances(word, others).argmin())]
 
     def get_normed_vectors(self) -> Floats:
@@ -88,12 +88,12 @@ class Vectors(WordRows):
         """Return the mean vector (D,) of some words and vectors, by their weights; words have length 1 before.
 
         Raises:
-            UnknownWordError: there is no vector for a word, and none may be missing; or for any of them.
+            UnknownWordError: no vector for a word, and none may be missing; or for any of them.
         """
         pairs = list(zip(keys, [1.0] * len(keys) if weights is None else weights, strict=True))
         known = [(key, weight) for key, weight in pairs if not isinstance(key, str) or key in self or self.unseen]
         if not pairs:
-            raise UsageError("there is no word to take the mean of")
+            raise UsageError("no word to take the mean of")
         if not known or (len(known) < len(pairs) and not ignore_missing):
             raise self.unknown(next(str(key) for key in keys if isinstance(key, str) and key not in self))
         scales = [pre_normalize and not isinstance(key, np.ndarray) for key, _ in known]
@@ -125,7 +125,7 @@ class Vectors(WordRows):
         terms = [(*_weighted(item), 1.0) for item in _listed(positive)]
         terms += [(*_weighted(item), -1.0) for item in _listed(negative)]
         if not terms:
-            raise UsageError("there is no word to look for")
+            raise UsageError("no word to look for")
         signs = np.array([weight * sign for _, weight, sign in terms], np.float32)
         query = unit_vector(signs @ self._unit([key for key, _, _ in terms]))
         scores = self.index.cosines(query[None], restrict_vocab)[0]
@@ -145,7 +145,7 @@ class Vectors(WordRows):
         """
         good, bad = _listed(positive), _listed(negative)
         if not good:
-            raise UsageError("there is no word to look for")
+            raise UsageError("no word to look for")
         cosines = (1 + self.index.cosines(self._unit([*good, *bad]), restrict_vocab)) / 2
         scores = cosines[: len(good)].prod(0) / (cosines[len(good) :].prod(0) + np.float32(_SMALL))
         return self._named(scores, topn, [*good, *bad])
@@ -163,7 +163,7 @@ class Vectors(WordRows):
     def rank_by_centrality(self, words: Sequence[str]) -> list[tuple[float, str]]:
         """Return the cosine of each word with the mean of all, the most central first."""
         if not words:
-            raise UsageError("there is no word to choose from")
+            raise UsageError("no word to choose from")
         rows = self._unit(list(words))
         found = (rows @ unit_vector(rows.mean(0))).tolist()
         return sorted(zip(found, words, strict=True), reverse=True)

@@ -47,7 +47,7 @@ def chunk_boundaries(offsets: NDArray[np.int64], most: int) -> NDArray[np.int64]
 def piece_size(n_words: int, copies: int, slow: bool = False) -> int:
     """Return the most words of a piece; ``copies`` is how many are trained and joined, 1 where there is one for all.
 
-    Without copies it knows no threads: a run may go on with more of them. Where words are ``slow`` a piece has few: it
+    Without copies the number of threads may change. Where words are ``slow`` a piece has few: it
     is what a stop has to wait for.
     """
     if slow:
@@ -72,7 +72,7 @@ class LinearDecay:
 
 
 class Workload(Protocol):
-    """One epoch of numbered pieces, each a pure function of the matrices it begins with, and of the epoch."""
+    """One epoch of numbered pieces, each a pure function of the matrices it starts with, and of the epoch."""
 
     shapes: dict[str, Shape]
     """Of all that training changes."""
@@ -84,7 +84,7 @@ class Workload(Protocol):
     """Whether several threads may do pieces at once."""
 
     def begin(self, matrices: Matrices) -> None:
-        """Fill fresh matrices with what a run begins with."""
+        """Initialize the matrices of a run."""
         ...
 
     def piece(self, matrices: Matrices, epoch: int, number: int) -> PieceStats:

@@ -39,7 +39,7 @@ class AlignmentEncoder(Protocol):
 
 
 class WordEncoder:
-    """Words between white space, numbered as they come. Number 0 is for those beyond the most that are told apart."""
+    """Words between white space, numbered in order of occurrence; 0 for words beyond the maximum."""
 
     def __init__(self, most: int = MAX_ENTRIES) -> None:
         self.names: list[str] = [""]
@@ -138,11 +138,11 @@ class Report:
     tgt_words: int = 0
     """Words of the pairs that are aligned."""
     word_pairs: int = 0
-    """Pairs of words that stand in one pair of lines, as many as were kept."""
+    """Pairs of words that occur in one pair of lines, as many as were kept."""
     forgotten: int = 0
     """How often a pair of words was given up for lack of room."""
     perplexity: dict[str, list[float]] = field(default_factory=dict)
-    """Direction -> of a target word, under the table that each iteration begins with."""
+    """Direction -> of a target word, under the table that each iteration starts with."""
     entries: int = 0
     """Lines of the dictionary."""
     links: int = 0
@@ -210,7 +210,7 @@ class Aligner:
                 tgt_starts.append(len(tgt))
             self._progress(f"read {self.report.pairs:,} pairs of lines")
         if not src:
-            what = "there is no pair of lines to align: " + (
+            what = "no pair of lines to align: " + (
                 f"all {self.report.pairs:,} are blank on a side or too long" if self.report.pairs else "no lines"
             )
             raise DataError(what, where=str(self.request.src))
@@ -286,7 +286,7 @@ def as_dictionary(report: Report) -> dict[str, Any]:
 
 
 def _lines_of(places: NDArray[np.int32], starts: NDArray[np.int64]) -> Iterator[list[int]]:
-    """Yield the part of each line; empty ones where there are no places at all."""
+    """Yield the part of each line; empty ones without any positions."""
     for begin in range(0, len(starts) - 1, _WINDOW):
         ends = starts[begin : begin + _WINDOW + 1].tolist()
         for first, last in pairwise(ends):

@@ -127,7 +127,7 @@ class Sampler:
         return self._write(sides, words, {name: phrase for name, phrase in given.items() if phrase})
 
     def _write(self, sides: tuple[Side, Side], words: Words, drawn: dict[str, Phrase]) -> Phrase:
-        """Fill the slots of a rule; a rule of one slot stands for that slot, and the words narrow it too."""
+        """Fill the slots of a rule; a rule of one slot represents that slot, and the words narrow it too."""
         alone = sides[0] == sides[1] and len(sides[0]) == 1
         content: tuple[str, ...] = ()
         for slot in (part for side in sides for part in side if isinstance(part, Slot)):
@@ -344,7 +344,7 @@ def you_as(pronoun: Phrase, feminine: bool, plural: bool) -> Phrase:
 
 
 def pronoun_for(phrase: Phrase) -> Phrase:
-    """Return the pronoun that stands for a phrase: it, le or la for a thing, they, ils or elles for several."""
+    """Return the pronoun that represents a phrase: it, le or la for a thing, they, ils or elles for several."""
     if "pronoun" in phrase.kinds:
         return phrase
     thing = "person" not in phrase.kinds and not phrase.plural

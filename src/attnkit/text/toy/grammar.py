@@ -154,7 +154,7 @@ def _french_determiner(determiner: str, noun: Noun, fr: str, plural: bool, you: 
 class Clause:
     """A subject, a verb and what goes with them, rendered twice so that both sides say the same.
 
-    ``middle`` is "", "not", "never", "often" or "always". ``gap`` is what a relative or interrogative "que" stands for:
+    ``middle`` is "", "not", "never", "often" or "always". ``gap`` is what a relative or interrogative "que" represents:
     the French participle agrees with it.
     """
 

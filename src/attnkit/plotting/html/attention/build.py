@@ -62,7 +62,7 @@ def build_page(sentences: Sequence[AttentionExample], facts: Mapping[str, str]) 
     """Return an HTML document that shows the sentences; ``facts`` says what made them, in words.
 
     Nothing in it leads elsewhere, and a policy in it forbids that anything could: no request, no further script, no
-    markup from text. Tokens stand in it as JSON in which no sign can end the element that holds them.
+    markup from text. Tokens occur in it as JSON in which no sign can end the element that holds them.
     """
     maps = [map for sentence in sentences for map in sentence.maps]
     packed = pack_all(maps)

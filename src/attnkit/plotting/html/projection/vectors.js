@@ -26,7 +26,7 @@ function nearest(word, count) {
   return found.sort((a, b) => b[1] - a[1] || a[0] - b[0]).slice(0, count);
 }
 
-// Numbers of the words that a text may mean: the word itself, words that begin with it, words that hold it.
+// Numbers of the words that a text may mean: the word itself, words that start with it, words that hold it.
 function search(text, count) {
   const asked = text.trim().toLowerCase();
   if (!asked) return [];
