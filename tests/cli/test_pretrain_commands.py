@@ -102,7 +102,7 @@ def test_the_plan_counts_the_tokens_that_training_reads(call: Call, workshop: An
         (["pretrain-clm", "text.txt", "--valid", "empty.txt", "--dry-run"], 3, "no document to validate on"),
         (["pretrain-mlm", "blank.txt"], 3, "held out"),
         (["pretrain-mlm", "one.txt", "--dry-run"], 3, "1 row cannot be trained on with one held out"),
-        (["pretrain-mlm", "bytes.txt"], 3, "no UTF-8"),
+        (["pretrain-mlm", "bytes.txt"], 3, "not UTF-8"),
         (["pretrain-clm", "text.txt", "--direction", "up"], 2, "up"),
         (["pretrain-clm", "-"], 2, "only once"),
         (["train", "--task", "translation", "--preset", "mini", "--src", "text.txt", "--tgt", "text.txt"], 2, "'mini'"),

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 KINDS = ("bpe", "unigram", "wordpiece", "word", "char")
 TEXT = ["the dog ran over the hill", "the cats ran", "1 2 3 4 5"] * 4
-NONE = "no attnkit vocabulary"
+NONE = "not an attnkit vocabulary"
 HUGE = 10**15
 
 

@@ -37,7 +37,7 @@ VOCABULARIES: dict[str, tuple[Callable[[str], str | bytes | None], int, str]] = 
     "a list": (lambda good: "[]", 4, "v is not an attnkit vocabulary"),
     "a number": (lambda good: "5", 4, "v is not an attnkit vocabulary"),
     "text": (lambda good: "1 2 3\n", 4, "v is not an attnkit vocabulary"),
-    "no UTF-8": (lambda good: b"\xff\xfe{}", 4, "v is not an attnkit vocabulary"),
+    "not UTF-8": (lambda good: b"\xff\xfe{}", 4, "v is not an attnkit vocabulary"),
     "of a later version": (lambda good: changed(good, version=99), 4, "v is of version 99"),
     "of no version": (lambda good: changed(good, version=None), 4, "v is not an attnkit vocabulary"),
     "of unknown settings": (lambda good: changed(good, config={"kind": "runes"}), 4, "v is not an attnkit vocabulary"),

@@ -35,7 +35,7 @@ FILES: dict[str, tuple[str | bytes, int, tuple[str, ...]]] = {
     "1e999": (
         "limits: {max_epochs: 1e999}",
         2,
-        ("limits.max_epochs: inf does not fit", "no finite number", "(c.yaml)"),
+        ("limits.max_epochs: inf does not fit", "finite number", "(c.yaml)"),
     ),
     "negative": ("limits: {max_steps: -1}", 2, ("limits.max_steps: -1 does not fit", "greater than or equal to 1")),
     "zero": ("optimization: {learning_rate: 0}", 2, ("optimization.learning_rate: 0 does not fit", "greater than 0")),
@@ -240,7 +240,7 @@ FLAGS: dict[str, tuple[list[str], tuple[str, ...]]] = {
     "batches of 0": (["translate", "{run}", "-i", "{src}", "--batch-size", "0"], ("--batch-size",)),
     "checkpoint of bytes": (
         ["translate", "{run}", "-i", "{src}", "--checkpoint", "\udcff"],
-        ("'<U+DCFF>' is no checkp",),
+        ("'<U+DCFF>' is not a ch",),
     ),
     "checkpoint elsewhere": (
         ["translate", "{run}", "-i", "{src}", "--checkpoint", "../x"],

@@ -233,7 +233,7 @@ def test_a_failure_that_would_repeat_is_told_once_and_not_retried(workshop: Any,
     lines = [line for line in said(tmp_path, 0, 0) if not line.startswith(str(bad))]
     assert lines[0] == "checking the text"
     assert [line.split(" ")[0] for line in lines[1:]] == ["error:", "", "help:"]
-    assert "no UTF-8" in lines[1]
+    assert "not UTF-8" in lines[1]
     assert said(tmp_path, 0, 1) == []
     assert {*said(tmp_path, 1, 0), *said(tmp_path, 1, 1)} <= {"interrupted"}  # by torchrun, once the other has ended
     codes = set(re.findall(r"exitcode +: (-?\d+)", failed.stderr))

@@ -380,7 +380,7 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda hub: tensors(hub, lambda found: found.update({"bert.adapter.weight": torch.ones(2)})),
         "hold 'bert.adapter.weight'",
     ),
-    "text for weights": (lambda hub: (hub / "model.safetensors").write_text("x" * 99), "no safetensors file"),
+    "text for weights": (lambda hub: (hub / "model.safetensors").write_text("x" * 99), "not a safetensors file"),
     "cut off": (
         lambda hub: (hub / "model.safetensors").write_bytes((hub / "model.safetensors").read_bytes()[:-9]),
         "the weights cannot be used",

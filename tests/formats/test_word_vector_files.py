@@ -202,7 +202,7 @@ BROKEN_BINARY = {
     "a huge number of words": (b"999999999999 2\n" + GOOD[4:], "cut off here", "row 3 of 999,999,999,999"),
     "no words": (b"0 2\n", "tells of 0 words", "a.bin"),
     "no sizes": (b"king 2\n", "does not start with its sizes", "a.bin"),
-    "nothing": (b"", "does not begin", "a.bin"),
+    "nothing": (b"", "does not start", "a.bin"),
     "no end of a word": (b"1 2\n" + b"a" * 9000, "no word ends within", "row 1"),
     "no word": (b"1 2\n" + packed(b"", 1, 2), "no word", "row 1"),
     "not UTF-8": (b"1 2\n" + packed(b"\xff", 1, 2), "0xFF in a word is not UTF-8", "row:1"),
@@ -246,7 +246,7 @@ def tensors(header: Any, data: bytes = b"") -> bytes:
 F32 = {"dtype": "F32", "shape": [2, 2], "data_offsets": [0, 16]}
 BROKEN_TENSORS = {
     "a long header": (1 << 40).to_bytes(8, "little") + b"{}",
-    "no JSON": tensors(b"{x"),
+    "not JSON": tensors(b"{x"),
     "cut off": tensors({"vectors": F32}, bytes(15)),
     "another size": tensors({"vectors": {**F32, "shape": [3, 2]}}, bytes(16)),
     "a negative size": tensors({"vectors": {**F32, "shape": [-2, -2]}}, bytes(16)),
@@ -287,7 +287,7 @@ def test_broken_projector_rows() -> None:
     [
         (b"\xba\x16\x4f\x2f" + bytes(60), "fastText's own format"),
         (b"\x80\x04\x95" + bytes(60), "a pickle"),
-        (b"\x7fELF" + bytes(60), "no file of word vectors"),
+        (b"\x7fELF" + bytes(60), "not a file of word vectors"),
         (b"", "this file is empty"),
         (b"-5 100\n" + packed(b"a", *range(1, 101)), "tells of -5 words of 100 numbers"),
         (b"5 -3\na 1 2\n", "tells of 5 words of -3 numbers"),

@@ -209,7 +209,7 @@ HOSTILE: dict[str, tuple[str, type[AttnkitError], str]] = {
     "three columns": ("a b\tx\nc\td\tx\n", DataError, "3 columns, not two"),
     "no label": ("a b\tx\nc d\t\n", DataError, "the label is missing"),
     "blank documents": ("\tx\n \ty\n" * 20, DataError, "no document is left to validate on"),
-    "not UTF-8": ("a b\tx\nc \udcff\ty\n", DataError, "no UTF-8"),
+    "not UTF-8": ("a b\tx\nc \udcff\ty\n", DataError, "not UTF-8"),
 }
 
 

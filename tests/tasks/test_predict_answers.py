@@ -214,13 +214,13 @@ def test_answers_are_read_as_others_write_them(answers: Any, expected: list[str]
 @pytest.mark.parametrize(
     ("line", "what"),
     [
-        ("", "no JSON"),
-        ("who?", "no JSON"),
+        ("", "not JSON"),
+        ("who?", "not JSON"),
         ("[1]", "no 'question'"),
         ('{"question": "q"}', "no 'context'"),
         ('{"question": 3, "context": "c"}', "no 'question'"),
-        ('{"question": "q", "context": "c", "answers": 3}', "no list of texts"),
-        ('{"question": "q", "context": "c", "answers": [3]}', "no list of texts"),
+        ('{"question": "q", "context": "c", "answers": 3}', "not a list of texts"),
+        ('{"question": "q", "context": "c", "answers": [3]}', "not a list of texts"),
     ],
 )
 def test_a_line_that_asks_nothing_is_refused(run: Path, tmp_path: Path, line: str, what: str) -> None:

@@ -100,7 +100,7 @@ def test_all_that_can_be_read_is(run: Path, tmp_path: Path, monkeypatch: pytest.
         *(f"{path}:4" for path in paths[:2]),
         "line 4 of standard input",
     ]
-    with pytest.raises(DataError, match="no UTF-8"):
+    with pytest.raises(DataError, match="not UTF-8"):
         predicted(run, paths[0], strict=True)
 
 

@@ -213,7 +213,7 @@ def test_what_is_missing_or_something_else_is_told(tmp_path: Path) -> None:
             Vectors.load(tmp_path / name)
     with pytest.raises(UsageError, match="ending of no format"):
         Vectors(WORDS, ROWS).save(tmp_path / "a.xyz")
-    with pytest.raises(UsageError, match="no empty folder"):
+    with pytest.raises(UsageError, match="not an empty folder"):
         Vectors(WORDS, ROWS).save(tmp_path)
 
 

@@ -208,7 +208,7 @@ def test_kept_pairs_and_drops_are_all_pairs(tmp_path: Path) -> None:
 def test_training_text_must_be_whole(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"has 60 lines and .* has 59"):
         list(clean_pairs(*write(tmp_path, SRC, TGT[:-1]), PairDrops()))
-    with pytest.raises(DataError, match="no UTF-8"):
+    with pytest.raises(DataError, match="not UTF-8"):
         list(clean_pairs(*write(tmp_path, b"\xff\n", ["a"]), PairDrops()))
 
 

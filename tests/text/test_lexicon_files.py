@@ -85,8 +85,8 @@ DAMAGED = {
     "other text": (b"a\tb\t0.5\n", "does not say that it is one"),
     "no end of the first line": (header().encode(), "does not say that it is one"),
     "a header without end": (b"# " + b"[" * 70_000 + b"\n", "does not say that it is one"),
-    "no JSON": (b"# {\n", "no lexicon"),
-    "deep JSON": (b"# " + b"[" * 30_000 + b"\n", "no lexicon"),
+    "not JSON": (b"# {\n", "not a lexicon"),
+    "deep JSON": (b"# " + b"[" * 30_000 + b"\n", "not a lexicon"),
     "a key twice": (b'# {"units": "words", "units": "words"}\n', "twice"),
     "a later version": (header(version=2).encode() + b"\n1\t1\t1\n", "version"),
     "an unknown key": (header(run="x").encode() + b"\n1\t1\t1\n", "run"),
@@ -98,16 +98,16 @@ DAMAGED = {
     "a line too many": (header().encode() + b"\n1\t1\t1\n1\t2\t1\n", "has more"),
     "two columns": (header().encode() + b"\n1\t11111\n", "tabs between"),
     "four columns": (header().encode() + b"\n1\t1\t1\t1\n", "tabs between"),
-    "no number": (header().encode() + b"\n1\tx\t0.5\n", "no token of the vocabulary"),
-    "a source too high": (header().encode() + b"\n6\t1\t0.5\n", "no token of the vocabulary"),
-    "a target too high": (header().encode() + b"\n1\t8\t0.5\n", "no token of the vocabulary"),
-    "a long number": (header().encode() + b"\n1\t" + b"9" * 5000 + b"\t1\n", "no token of the vocabulary"),
-    "other digits": (header().encode() + "\n1\t٣\t0.5\n".encode(), "no token of the vocabulary"),
-    "below nothing": (header().encode() + b"\n-1\t1\t0.5\n", "no token of the vocabulary"),
-    "no probability": (header().encode() + b"\n1\t1\tnan\n", "no probability"),
-    "more than certain": (header().encode() + b"\n1\t1\t1.5\n", "no probability"),
-    "impossible": (header().encode() + b"\n1\t1\t0\n", "no probability"),
-    "no UTF-8": (header().encode() + b"\n1\t\xff\t1\n", "tabs between"),
+    "no number": (header().encode() + b"\n1\tx\t0.5\n", "not a token of the vocabulary"),
+    "a source too high": (header().encode() + b"\n6\t1\t0.5\n", "not a token of the vocabulary"),
+    "a target too high": (header().encode() + b"\n1\t8\t0.5\n", "not a token of the vocabulary"),
+    "a long number": (header().encode() + b"\n1\t" + b"9" * 5000 + b"\t1\n", "not a token of the vocabulary"),
+    "other digits": (header().encode() + "\n1\t٣\t0.5\n".encode(), "not a token of the vocabulary"),
+    "below nothing": (header().encode() + b"\n-1\t1\t0.5\n", "not a token of the vocabulary"),
+    "not a probability": (header().encode() + b"\n1\t1\tnan\n", "not a probability"),
+    "more than certain": (header().encode() + b"\n1\t1\t1.5\n", "not a probability"),
+    "impossible": (header().encode() + b"\n1\t1\t0\n", "not a probability"),
+    "not UTF-8": (header().encode() + b"\n1\t\xff\t1\n", "tabs between"),
 }
 
 
@@ -129,7 +129,7 @@ def test_what_is_no_word_is_refused(tmp_path: Path, row: str) -> None:
 
 
 def test_what_lies_elsewhere_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="no lexicon"):
+    with pytest.raises(RunError, match="not a lexicon"):
         load_dictionary(tmp_path / "missing")
     with pytest.raises(RunError, match="not a plain file"):
         load_dictionary(tmp_path)

@@ -83,7 +83,7 @@ ANSWER = (*QUESTION, "answers", 0)
         (("data",), {}, "the file has no 'data', or it is not a list"),
         (("data",), [], "no questions"),
         (("data", 0), 3, r"data\[0\] has no 'paragraphs'"),
-        ((*PARAGRAPH, "context"), 3, r"data\[0\].paragraphs\[0\] has no 'context', or it is not text"),
+        ((*PARAGRAPH, "context"), 3, r"data\[0\].paragraphs\[0\] has no 'context', or it is not a text"),
         ((*QUESTION, "id"), 7, r"qas\[0\] has no 'id'"),
         ((*QUESTION, "id"), "b", r"qas\[1\]: another question has the id 'b' too"),
         ((*QUESTION, "is_impossible"), True, "'is_impossible' says unanswerable, and there are 2"),

@@ -152,7 +152,9 @@ def _unusable(tree: Tree, origins: Mapping[str, str]) -> UsageError:
             return UsageError(f"{brief(dotted)}: this holds bytes that are not UTF-8", where=where)
         except (TypeError, ValueError, RecursionError):
             shown = brief(str(value))
-            return UsageError(f"{brief(dotted)}: {shown} must be a finite number or text", where=where)
+            return UsageError(
+                f"{brief(dotted)}: {shown} does not fit: it is neither a finite number nor text", where=where
+            )
     return UsageError("the configuration is nested too deep")
 
 
