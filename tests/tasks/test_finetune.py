@@ -185,7 +185,7 @@ def test_a_finetuned_run_begins_another_of_its_kind(workshop: Any, taught: Path,
 def test_an_encoder_that_began_with_scaled_vectors_is_put_to_work(
     workshop: Any, pretrained: Path, tmp_path: Path
 ) -> None:
-    """The source of its embeddings does not matter to the classifier's; nor how pairs are parted, which it never met."""
+    """Neither the source of its embeddings matters to the classifier, nor next-sentence pairs."""
     vectors = tmp_path / "vectors.txt"
     vectors.write_text("2 16\n" + "".join(f"{word} {'0.5 -1 ' * 8}\n" for word in ("the", "film")))
     given = {"model__embeddings": str(vectors), "model__scale_embeddings": True, "limits__max_steps": 1}
