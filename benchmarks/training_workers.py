@@ -94,7 +94,7 @@ def attnkit_worker(work: Path, options: argparse.Namespace, turn: Turn) -> None:
 
     def validation() -> float:
         model.eval()
-        with torch.no_grad(), state.inference() as weights:
+        with torch.no_grad(), state.weights.inference() as weights:
             return development_loss(weights, prepared.valid, device)  # type: ignore[arg-type]
 
     turn.begin(precision, torch.set_num_threads, validation)

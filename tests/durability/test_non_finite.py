@@ -65,7 +65,7 @@ class Poisoner:
         def noting(session: GradientSession, record: Any, writer: Any) -> None:
             save(session, record, writer)
             if isinstance(record, StepRecord):
-                self.note(record, *session.state.tensors())
+                self.note(record, *session.state.weights.tensors())
 
         def spoilt(hidden: torch.Tensor, *arguments: Any) -> tuple[torch.Tensor, torch.Tensor]:
             # Only the first micro-batch of a step, and no evaluation.

@@ -137,7 +137,7 @@ def leave(folder: Path, state: Any) -> None:
     import safetensors.torch
 
     folder.mkdir()
-    for name, tensors in zip(("model", "optimizer"), state.tensors(), strict=True):
+    for name, tensors in zip(("model", "optimizer"), state.weights.tensors(), strict=True):
         safetensors.torch.save_file(tensors, folder / f"{name}.safetensors")
     (folder / "counters.json").write_text(json.dumps(state.counters() | {"minutes": 0.0}))
 

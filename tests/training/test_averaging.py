@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch import nn
 
-from attnkit.training.parameter_store import MovingAverage, average
+from attnkit.training.config import OptimizationConfig
+from attnkit.training.flat_optimizer import FlatParameterStore
+from attnkit.training.parameter_store import average
 
 
 def test_mean_is_summed_in_float64() -> None:
@@ -44,11 +47,12 @@ def test_refuses_what_does_not_match(others: list[dict[str, torch.Tensor]], mess
 
 
 def test_moving_average_equals_the_naive_formula() -> None:
-    weights = [torch.randn(6, dtype=torch.float64) for _ in range(40)]
-    ours = MovingAverage(weights[0], 0.7)
-    naive = weights[0].clone()
-    for n, w in enumerate(weights[1:], start=1):
-        ours.update(w, n)
+    flat = FlatParameterStore(nn.Linear(3, 2).double(), OptimizationConfig(ema_decay=0.7))
+    naive = flat.master.clone()
+    for n in range(1, 40):
+        flat.gradient.normal_(generator=torch.Generator().manual_seed(n))
+        flat.update(0.1, 0.0)
         decay = min(0.7, (1 + n) / (10 + n))
-        naive = decay * naive + (1 - decay) * w
-    torch.testing.assert_close(ours.weights, naive, rtol=1e-12, atol=1e-12)
+        naive = decay * naive + (1 - decay) * flat.master
+    assert flat.average is not None
+    torch.testing.assert_close(flat.average, naive, rtol=1e-12, atol=1e-12)

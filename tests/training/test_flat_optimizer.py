@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from attnkit.training.config import OptimizationConfig
-from attnkit.training.flat_optimizer import AdamW, FlatParameters
+from attnkit.training.flat_optimizer import FlatParameterStore
 
 CLIP_NORM = 2.2
 CONFIG = OptimizationConfig(learning_rate=0.03, weight_decay=0.3, clip_norm=CLIP_NORM, betas=(0.8, 0.95))
@@ -23,8 +23,7 @@ def backward(toy: ModuleType, model: nn.Module, seed: int = 5) -> None:
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-5)])
 def test_steps_equal_torch_adamw_with_groups(toy: ModuleType, dtype: torch.dtype, tolerance: float) -> None:
     ours, theirs = toy.Toy().to(dtype), toy.Toy().to(dtype)
-    flat = FlatParameters(ours)
-    optimizer = AdamW(flat, CONFIG)
+    flat = FlatParameterStore(ours, CONFIG)
     groups = [
         {"params": [p for p in theirs.parameters() if p.dim() > 1], "weight_decay": 0.3},
         {"params": [p for p in theirs.parameters() if p.dim() <= 1], "weight_decay": 0.0},
@@ -36,8 +35,7 @@ def test_steps_equal_torch_adamw_with_groups(toy: ModuleType, dtype: torch.dtype
         backward(toy, ours, step)
         flat.accumulate_grads()
         norm = float(flat.grad_norm())
-        optimizer.clip(norm)
-        optimizer.step(rate)
+        flat.update(rate, norm)
         flat.zero_grad()
         for group in reference.param_groups:
             group["lr"] = rate
@@ -60,9 +58,8 @@ def test_rates_and_frozen_parameters_equal_torch_adamw_with_groups(toy: ModuleTy
     frozen, rates = names[1], {name: 0.5**i for i, name in enumerate(names[2:])}
     for model in (ours, theirs):
         model.get_parameter(frozen).requires_grad_(False)
-    flat = FlatParameters(ours, rates=rates)
-    optimizer = AdamW(flat, CONFIG)
-    assert set(flat.views(optimizer.exp_avg)) == {*names} - {frozen}
+    flat = FlatParameterStore(ours, CONFIG, rates=rates)
+    assert set(flat.views(flat.exp_avg)) == {*names} - {frozen}
     reference = torch.optim.AdamW(
         [{"params": [p], "name": name, "weight_decay": 0.3 * (p.dim() > 1)} for name, p in theirs.named_parameters()],
         betas=CONFIG.betas,
@@ -73,7 +70,7 @@ def test_rates_and_frozen_parameters_equal_torch_adamw_with_groups(toy: ModuleTy
             group["lr"] = 0.03 / (step + 1) * rates.get(group["name"], 1.0)
         backward(toy, ours, step)
         flat.accumulate_grads()
-        optimizer.step(0.03 / (step + 1))
+        flat.update(0.03 / (step + 1), 0.0)
         flat.zero_grad()
         reference.zero_grad()
         backward(toy, theirs, step)
@@ -85,7 +82,7 @@ def test_rates_and_frozen_parameters_equal_torch_adamw_with_groups(toy: ModuleTy
 
 def test_tied_weights_are_there_once(toy: ModuleType) -> None:
     model = toy.Toy()
-    flat = FlatParameters(model)
+    flat = FlatParameterStore(model, CONFIG)
     names = set(flat.views(flat.master))
     assert names == {"embedding.weight", "mix.weight", "mix.bias", "norm.weight", "norm.bias", "output.bias"}
     assert model.output.weight is model.embedding.weight
@@ -95,7 +92,7 @@ def test_tied_weights_are_there_once(toy: ModuleType) -> None:
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_autograd_accumulates_into_the_buffer(toy: ModuleType, precision: str) -> None:
     model = toy.Toy()
-    flat = FlatParameters(model, precision)
+    flat = FlatParameterStore(model, CONFIG, precision)
     before = [p.grad.data_ptr() for p in model.parameters()]
     for _ in range(2):
         backward(toy, model)
@@ -112,7 +109,7 @@ def test_autograd_accumulates_into_the_buffer(toy: ModuleType, precision: str) -
 
 
 def test_micro_batches_are_summed_in_float32(toy: ModuleType) -> None:
-    flat = FlatParameters(toy.Toy(), "bfloat16")
+    flat = FlatParameterStore(toy.Toy(), CONFIG, "bfloat16")
     for value in (256.0, 1.0, 1.0):
         flat.model.mix.bias.grad.fill_(value)
         flat.accumulate_grads()
@@ -121,7 +118,7 @@ def test_micro_batches_are_summed_in_float32(toy: ModuleType) -> None:
 
 def test_a_replaced_gradient_is_noticed(toy: ModuleType) -> None:
     model = toy.Toy()
-    flat = FlatParameters(model)
+    flat = FlatParameterStore(model, CONFIG)
     model.zero_grad(set_to_none=True)
     backward(toy, model)
     with pytest.raises(RuntimeError, match=r"'embedding\.weight' was replaced"):
@@ -131,14 +128,13 @@ def test_a_replaced_gradient_is_noticed(toy: ModuleType) -> None:
 def test_bfloat16_works_with_a_rounded_copy_of_float32_masters(toy: ModuleType) -> None:
     model = toy.Toy()
     original = {n: p.detach().clone() for n, p in model.named_parameters()}
-    flat = FlatParameters(model, "bfloat16")
+    flat = FlatParameterStore(model, CONFIG, "bfloat16")
     for name, master in flat.views(flat.master).items():
         assert torch.equal(master, original[name])
-    optimizer = AdamW(flat, CONFIG)
     for _ in range(3):
         backward(toy, model)
         flat.accumulate_grads()
-        optimizer.step(1e-5)  # too small to show in most bfloat16 weights, but not lost
+        flat.update(1e-5, 0.0)  # too small to show in most bfloat16 weights, but not lost
         flat.zero_grad()
     assert flat.master.dtype == torch.float32
     for name, master in flat.views(flat.master).items():
@@ -150,7 +146,7 @@ def test_bfloat16_works_with_a_rounded_copy_of_float32_masters(toy: ModuleType) 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_showing_swaps_and_restores_exactly(toy: ModuleType, precision: str) -> None:
     model = toy.Toy()
-    flat = FlatParameters(model, precision)
+    flat = FlatParameterStore(model, CONFIG, precision)
     other = torch.randn_like(flat.master)
     before = [(p.data_ptr(), p.dtype, p.detach().clone()) for p in model.parameters()]
     with flat.use_buffer(other) as shown:
@@ -169,10 +165,10 @@ def test_frozen_parameters_stay(toy: ModuleType) -> None:
     model = toy.Toy()
     model.mix.weight.requires_grad_(False)
     frozen, free = model.mix.weight.detach().clone(), model.mix.bias.detach().clone()
-    flat = FlatParameters(model)
+    flat = FlatParameterStore(model, CONFIG)
     backward(toy, model)
     flat.accumulate_grads()
-    AdamW(flat, CONFIG).step(0.1)
+    flat.update(0.1, 0.0)
     assert torch.equal(model.mix.weight, frozen)
     assert not torch.equal(model.mix.bias, free)
     assert "mix.weight" not in flat.views(flat.gradient)
@@ -180,6 +176,6 @@ def test_frozen_parameters_stay(toy: ModuleType) -> None:
 
 def test_norm_of_a_large_gradient_is_exact() -> None:
     model = nn.Linear(2000, 2000, bias=False)
-    flat = FlatParameters(model)
+    flat = FlatParameterStore(model, CONFIG)
     flat.gradient.normal_(std=0.01, generator=torch.Generator().manual_seed(1))
     assert float(flat.grad_norm()) == pytest.approx(float(flat.gradient.double().norm()), rel=1e-6)

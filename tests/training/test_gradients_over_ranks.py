@@ -36,7 +36,7 @@ def train(toy: ModuleType, rank: int, world: int, reduce: object) -> dict[str, o
         here.job, feed=feed, evaluate=toy.held_out_loss, stop=stop, clock=lambda: float(next(clock))
     )
     records = toy.Setting(job, here.state).run()
-    model, optimizer = here.state.tensors()
+    model, optimizer = here.state.weights.tensors()
     arrays = {name: tensor.numpy().copy() for name, tensor in (model | optimizer).items()}
     state = here.state
     losses = [r.loss for r in records if hasattr(r, "loss")]

@@ -175,7 +175,7 @@ def test_a_step_that_is_not_finite_is_not_applied(toy: ModuleType, kind: str) ->
     weights = []
     for record in fit(here.job, here.state):
         if isinstance(record, StepRecord):
-            model, optimizer = here.state.tensors()
+            model, optimizer = here.state.weights.tensors()
             weights.append({k: v.clone() for k, v in (model | optimizer).items()})
             assert record.skipped == (record.step == 3)
     for name, tensor in weights[1].items():
@@ -193,7 +193,7 @@ def test_ten_in_a_row_end_the_run(toy: ModuleType) -> None:
         seen.extend(fit(here.job, here.state))
     assert [r.step for r in seen] == [*range(1, 4), 3, *range(4, 7), 6, *range(7, 10), 9, 10, 11]
     restored = poisoned(toy, set(), "loss", limits={"max_steps": 50})
-    restored.state.restore(*here.state.tensors(), here.state.counters())
+    restored.state.restore(*here.state.weights.tensors(), here.state.counters())
     with pytest.raises(DivergedError):  # it would only happen again
         next(fit(restored.job, restored.state))
     nine = poisoned(toy, set(range(2, 11)), "loss", limits={"max_steps": 12})
@@ -214,7 +214,7 @@ def test_evaluation_sees_the_saved_weights(toy: ModuleType) -> None:
     for precision in ("float32", "bfloat16"):
         here = toy.setting(config, evaluate=evaluate, precision=precision)
         here.run()
-        model, optimizer = here.state.tensors()
+        model, optimizer = here.state.weights.tensors()
         for name, shown in seen.items():
             assert torch.equal(shown, model[name])
             assert shown.dtype == torch.float32

@@ -39,7 +39,7 @@ def build(toy: ModuleType, name: str, model_seed: int = 0, **job: object) -> obj
 
 
 def on_disk(state: object) -> tuple[bytes, bytes, str]:
-    model, optimizer = state.tensors()
+    model, optimizer = state.weights.tensors()
     counters = state.counters() | {"minutes": 0.0}
     return save(model), save(optimizer), json.dumps(counters)
 
@@ -95,7 +95,7 @@ def test_dropout_differs_between_steps_micro_batches_and_ranks(toy: ModuleType) 
 
 def test_restore_refuses_what_does_not_fit(toy: ModuleType) -> None:
     source = build(toy, "plain").state
-    model, optimizer = source.tensors()
+    model, optimizer = source.weights.tensors()
     counters = source.counters()
     with pytest.raises(RunError, match=r"optimizer does not fit this run: it lacks 'weights\."):
         build(toy, "average").state.restore(model, optimizer, counters)

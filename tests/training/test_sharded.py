@@ -58,7 +58,7 @@ def train(toy: ModuleType, ranks: ProcessGroup, folder: Path, first: int, last: 
     )  # fmt: skip
     records = toy.Setting(job, state).run()
     shares = sum(p.to_local().numel() if hasattr(p, "to_local") else p.numel() for p in model.parameters())
-    tensors = state.tensors()
+    tensors = state.weights.tensors()
     if ranks.rank == 0:
         for name, part in zip(("model", "optimizer"), tensors, strict=True):
             whole = {key: tensor.contiguous() for key, tensor in part.items()}

@@ -279,7 +279,7 @@ class GradientSession(TrainingSession):
         return self.state.counters()
 
     def snapshot(self) -> Callable[[], Mapping[str, Content]]:
-        model, optimizer = self.state.tensors()
+        model, optimizer = self.state.weights.tensors()
         return partial(_serialize, model, optimizer)
 
     def restore(self, checkpoint: Checkpoint, counters: Mapping[str, Any]) -> None:

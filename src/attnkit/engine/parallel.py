@@ -113,7 +113,7 @@ def build_parameter_store(
         config: The run's configuration.
         precision: Precision of the working copy of the weights.
         ranks: The process group.
-        rates: Factor of the learning rate per parameter name; see ``FlatParameters``.
+        rates: Factor of the learning rate per parameter name; see ``FlatParameterStore``.
 
     Raises:
         UsageError: ``fsdp`` is set for a model that does not support it.

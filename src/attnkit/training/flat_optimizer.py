@@ -1,28 +1,35 @@
-"""AdamW over flat buffers: parameters, gradients, moments and moving average as views."""
+"""AdamW over flat buffers: all parameters, gradients, moments and averages of a model as views of a few tensors.
+
+One buffer makes the optimizer three kernels, the gradient norm one read, and the exchange between ranks one call::
+
+    master    [ decayed matrices | other trainable | frozen ]      float32 (float64 for a float64 model)
+    working   [ the same in bfloat16, or master itself      ]      what the module computes with
+    gradient  [ decayed matrices | other trainable ]               dtype of master, summed over micro-batches
+
+Each of the two trainable sections is split further by learning rate where ``rates`` has several.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.optim.adamw import adamw
 
 from attnkit.training.config import OptimizationConfig
-from attnkit.training.parameter_store import MovingAverage, Tensors, buffers_of
+from attnkit.training.parameter_store import Tensors, buffers_of, decay_at
 
 _ALIGNMENT = 64  # elements: every parameter starts on a cache line, also in bfloat16
-_NORM_BLOCK = 4096
+_NORM_BLOCK = 4096  # elements that are squared and summed in one go
 
 Precision = Literal["float32", "bfloat16"]
 
 
-@dataclass(frozen=True)
-class _Slot:
-    """Where one parameter lies."""
+class _Slot(NamedTuple):
+    """Place of one parameter in the flat buffers."""
 
     name: str
     parameter: nn.Parameter
@@ -32,65 +39,85 @@ class _Slot:
         return flat[self.start : self.start + self.parameter.numel()].view(self.parameter.shape)
 
 
-@dataclass(frozen=True)
-class ParamGroup:
-    """Neighbours that the optimizer treats alike."""
+class ParamGroup(NamedTuple):
+    """Neighbouring parameters with one weight decay and one learning rate."""
 
     span: slice
     decayed: bool
     """Whether they are matrices."""
     rate: float
-    """What the learning rate is multiplied by."""
+    """Factor of the learning rate."""
+    step: Tensor
+    """() updates taken; on the device, so that an update never waits for the host."""
 
 
-class FlatParameters:
-    """Move the parameters of ``model`` into flat buffers, in place.
+class FlatParameterStore:
+    """``ParameterStore`` with all weights on every rank; building it moves the parameters into flat buffers.
 
-    The model must be on its device already; from then on its parameters must not be moved or cast by others. A
-    parameter used in two places (tied weights) is there once. Gradients are accumulated in place by autograd into
-    views of a flat buffer, so they must be zeroed (``clear``), never set to None. ``rates`` has the names of those
-    parameters whose learning rate is multiplied by another number than 1.
+    Autograd accumulates into views of a flat buffer, so gradients are zeroed (``zero_grad``), never set to None.
+
+    Args:
+        model: On its device already; from then on nobody else may move or cast its parameters.
+        config: Settings of AdamW (Loshchilov and Hutter 2019), of clipping and of the moving average.
+        precision: Type of the weights that the module computes with; gradients are summed in that of ``master``.
+        rates: Factor of the learning rate per parameter name, 1 where a name is missing.
     """
 
     def __init__(
-        self, model: nn.Module, precision: Precision = "float32", rates: Mapping[str, float] | None = None
+        self,
+        model: nn.Module,
+        config: OptimizationConfig,
+        precision: Precision = "float32",
+        rates: Mapping[str, float] | None = None,
     ) -> None:
-        self.model = model
-        named = list(model.named_parameters())  # each once, by identity
+        self.model, self._config, self.n_updates = model, config, 0
+        named = list(model.named_parameters())  # tied weights occur once: names are by identity
         if not named:
             raise ValueError("the model has no parameters")
+        device = named[0][1].device
+        dtype = torch.float64 if any(p.dtype == torch.float64 for _, p in named) else torch.float32
         trainable = [(n, p) for n, p in named if p.requires_grad]
         # Decayed groups first, in the order in which rates occur: the layout depends on the model alone.
         rate_of = {n: 1.0 if rates is None else rates.get(n, 1.0) for n, _ in trainable}
         kinds = [(decayed, rate) for decayed in (True, False) for rate in dict.fromkeys(rate_of.values())]
         groups = [[(n, p) for n, p in trainable if (p.dim() > 1, rate_of[n]) == kind] for kind in kinds]
         self._slots, ends = _assign_offsets([*groups, [(n, p) for n, p in named if not p.requires_grad]])
+        # Frozen parameters are the last group, which has no kind: zip leaves them out.
         spans = map(slice, [0, *ends], ends)
         self.parts = [
-            ParamGroup(span, *kind) for span, kind in zip(spans, kinds, strict=False) if span.stop > span.start
+            ParamGroup(span, *kind, torch.zeros((), device=device))
+            for span, kind in zip(spans, kinds, strict=False)
+            if span.stop > span.start
         ]
-        """What is trained, end to end."""
-        self.n_trainable = self.parts[-1].span.stop if self.parts else 0
-        device = named[0][1].device
-        dtype = torch.float64 if any(p.dtype == torch.float64 for _, p in named) else torch.float32
+        n_trainable = self.parts[-1].span.stop if self.parts else 0
         self.master = torch.zeros(ends[-1], dtype=dtype, device=device)
         for slot in self._slots:
             # Padding between parameters stays zero, which keeps norms over the whole buffer right.
             slot.view(self.master).copy_(slot.parameter.detach())
-        self.gradient = torch.zeros(self.n_trainable, dtype=dtype, device=device)
+        # Frozen parameters lie behind the trainable ones: gradient and moments end before them.
+        self.gradient, self.exp_avg, self.exp_avg_sq = (
+            torch.zeros(n_trainable, dtype=dtype, device=device) for _ in range(3)
+        )
         if precision == "bfloat16":
             self.working, self._local = self.master.to(torch.bfloat16), self.gradient.to(torch.bfloat16)
         else:
             self.working, self._local = self.master, self.gradient
-        self._show(self.working)
+        self._point_at(self.working)
         self._gradients = [(slot, slot.view(self._local)) for slot in self._slots if slot.parameter.requires_grad]
         for slot, view in self._gradients:
             # Autograd adds to an existing .grad in place; a None would be replaced by a fresh tensor.
             slot.parameter.grad = view
         self._n_accumulated = 0
+        # The average follows the master weights, which are never rounded to bfloat16.
+        self.average = None if config.ema_decay is None else self.master.clone()
+
+    @property
+    def device(self) -> torch.device:
+        """Device of parameters and gradient."""
+        return self.gradient.device
 
     def accumulate_grads(self) -> None:
-        """Take in the gradient of one micro-batch, after its backward pass."""
+        """Add the gradient of one micro-batch to the sum, after its backward pass."""
         for slot, view in self._gradients:
             if slot.parameter.grad is not view:
                 raise RuntimeError(f"the gradient of '{slot.name}' was replaced: zero gradients in place, if at all")
@@ -105,149 +132,54 @@ class FlatParameters:
         self._n_accumulated += 1
 
     def all_reduce_grads(self, reduce: Callable[[Tensor], None] | None) -> None:
-        """Sum the gradient over ranks in place, by one call; nothing to do without ``reduce``."""
+        """Sum the gradient over ranks in place, by one call; without ``reduce`` there is one rank."""
         if reduce is not None:
             reduce(self.gradient)
 
     def grad_norm(self) -> Tensor:
         """Return the Euclidean norm of the gradient, a scalar, without waiting for the device."""
         # In blocks: one float32 sum of squares over 60 M elements is off by 0.5 % on CPU, this one by 1e-6.
-        norm: Tensor = torch.linalg.vector_norm(torch.linalg.vector_norm(self.gradient.view(-1, _NORM_BLOCK), dim=1))
+        blocks = self.gradient.view(-1, _NORM_BLOCK)  # (n / block, block)
+        norm: Tensor = torch.linalg.vector_norm(torch.linalg.vector_norm(blocks, dim=1))
         return norm
+
+    @torch.no_grad()
+    def update(self, learning_rate: float, norm: float) -> None:
+        """Clip the gradient, whose norm is ``norm``, step, and move the average."""
+        # The norm is a parameter: rank 0's serves all, so that rounding cannot part the ranks.
+        config, limit = self._config, self._config.clip_norm
+        if limit is not None and norm > limit:
+            self.gradient.mul_(limit / norm)  # Pascanu et al. 2013; one buffer, so one kernel
+        for span, decayed, rate, step in self.parts:
+            # torch's fused kernel, once per group; it increments the step for its bias correction.
+            adamw(
+                [self.master[span]],
+                [self.gradient[span]],
+                [self.exp_avg[span]],
+                [self.exp_avg_sq[span]],
+                [],
+                [step],
+                fused=True,
+                amsgrad=False,
+                beta1=config.betas[0],
+                beta2=config.betas[1],
+                lr=learning_rate * rate,
+                weight_decay=config.weight_decay if decayed else 0.0,
+                eps=config.eps,
+                maximize=False,
+            )
+        self.n_updates += 1
+        self._sync_working_copy()
+        if self.average is not None and config.ema_decay is not None:
+            # w <- d w + (1 - d) new, in one kernel.
+            self.average.lerp_(self.master, 1 - decay_at(config.ema_decay, self.n_updates))
 
     def zero_grad(self) -> None:
         """Zero the gradients for the next step."""
         self.gradient.zero_()
         if self._local is not self.gradient:
-            self._local.zero_()  # a backward pass that failed before accumulate() leaves its gradients there
+            self._local.zero_()  # a backward pass that failed before accumulate_grads leaves its gradients there
         self._n_accumulated = 0
-
-    def sync_working_copy(self) -> None:
-        """Give the module the master weights, after they changed."""
-        if self.working is not self.master:
-            self.working.copy_(self.master)
-
-    def views(self, flat: Tensor) -> dict[str, Tensor]:
-        """Return name -> view of a buffer laid out like ``master`` (or its trainable part), without copying."""
-        return {slot.name: slot.view(flat) for slot in self._slots if slot.start < len(flat)}
-
-    @contextmanager
-    def use_buffer(self, flat: Tensor) -> Iterator[nn.Module]:
-        """Let the module compute with the weights ``flat`` (laid out like ``master``); nothing is copied.
-
-        For evaluation only: gradients must not be taken meanwhile.
-        """
-        self._show(flat)
-        try:
-            yield self.model
-        finally:
-            self._show(self.working)
-
-    def _show(self, flat: Tensor) -> None:
-        for slot in self._slots:
-            # Through .data: the parameter object stays the same for autograd and for tied modules.
-            slot.parameter.data = slot.view(flat)
-
-
-def _assign_offsets(groups: list[list[tuple[str, nn.Parameter]]]) -> tuple[list[_Slot], list[int]]:
-    """Place the parameters of each group one after another; return the slots and where each group ends."""
-    slots, ends, place = [], [], 0
-    for group in groups:
-        for name, parameter in group:
-            slots.append(_Slot(name, parameter, place))
-            place += -(-parameter.numel() // _ALIGNMENT) * _ALIGNMENT  # rounded up
-        # Groups end on a block of the norm. What lies between is zero and stays zero under AdamW.
-        place = -(-place // _NORM_BLOCK) * _NORM_BLOCK
-        ends.append(place)
-    return slots, ends
-
-
-class AdamW:
-    """Decoupled weight decay with Adam (Loshchilov and Hutter 2019), as torch's fused kernel over a few flat slices."""
-
-    def __init__(self, flat: FlatParameters, config: OptimizationConfig) -> None:
-        self._flat = flat
-        self._config = config
-        # Of the gradient's length: frozen parameters lie behind it and have no moments.
-        self.exp_avg = torch.zeros_like(flat.gradient)
-        self.exp_avg_sq = torch.zeros_like(flat.gradient)
-        # On the device, so that a step never waits for the host.
-        self._steps = [torch.zeros((), device=flat.gradient.device) for _ in flat.parts]
-        self.n_updates = 0
-
-    def set_updates(self, n_updates: int) -> None:
-        """Restore the number of steps taken, on which the bias correction depends."""
-        self.n_updates = n_updates
-        for step in self._steps:
-            step.fill_(n_updates)
-
-    def clip(self, norm: float) -> None:
-        """Scale the gradient, whose norm is ``norm``, down to ``clip_norm`` if it is larger (Pascanu et al. 2013)."""
-        # The norm comes from outside: rank 0's serves all, so that rounding cannot part the ranks.
-        limit = self._config.clip_norm
-        if limit is not None and norm > limit:
-            # In place: the gradient is one buffer, so clipping is one kernel.
-            self._flat.gradient.mul_(limit / norm)
-
-    @torch.no_grad()
-    def step(self, learning_rate: float) -> None:
-        """Update the master weights from the flat gradient and hand them to the module."""
-        # One call per group, not per parameter: groups differ in weight decay or learning rate only.
-        beta1, beta2 = self._config.betas
-        for part, step in zip(self._flat.parts, self._steps, strict=True):
-            span = part.span
-            adamw(
-                [self._flat.master[span]],
-                [self._flat.gradient[span]],
-                [self.exp_avg[span]],
-                [self.exp_avg_sq[span]],
-                [],
-                # one tensor per group: the fused kernel reads the step for its bias correction
-                [step],
-                fused=True,
-                amsgrad=False,
-                beta1=beta1,
-                beta2=beta2,
-                lr=learning_rate * part.rate,
-                weight_decay=self._config.weight_decay if part.decayed else 0.0,
-                eps=self._config.eps,
-                maximize=False,
-            )
-        self.n_updates += 1
-        self._flat.sync_working_copy()
-
-
-class FlatParameterStore(FlatParameters):
-    """``ParameterStore`` with all weights on every rank; building it moves the parameters into flat buffers."""
-
-    def __init__(
-        self,
-        model: nn.Module,
-        config: OptimizationConfig,
-        precision: Precision = "float32",
-        rates: Mapping[str, float] | None = None,
-    ) -> None:
-        super().__init__(model, precision, rates)
-        self.optimizer = AdamW(self, config)
-        self.average = None if config.ema_decay is None else MovingAverage(self.master, config.ema_decay)
-
-    @property
-    def device(self) -> torch.device:
-        """Device of parameters and gradient."""
-        return self.gradient.device
-
-    @property
-    def n_updates(self) -> int:
-        """Optimizer updates taken."""
-        return self.optimizer.n_updates
-
-    def update(self, learning_rate: float, norm: float) -> None:
-        """Clip, step, and move the average."""
-        self.optimizer.clip(norm)
-        # The average follows the master weights, which are never rounded to bfloat16.
-        self.optimizer.step(learning_rate)
-        if self.average is not None:
-            self.average.update(self.master, self.optimizer.n_updates)
 
     def inference(self) -> AbstractContextManager[nn.Module]:
         """Let the model compute with the weights that are saved."""
@@ -263,32 +195,68 @@ class FlatParameterStore(FlatParameters):
         with self.use_buffer(flat) as model:
             yield model
 
+    @contextmanager
+    def use_buffer(self, flat: Tensor) -> Iterator[nn.Module]:
+        """Let the model compute with the weights ``flat`` (laid out like ``master``); nothing is copied.
+
+        For evaluation only: gradients must not be taken meanwhile.
+        """
+        self._point_at(flat)
+        try:
+            yield self.model
+        finally:
+            self._point_at(self.working)
+
+    def views(self, flat: Tensor) -> dict[str, Tensor]:
+        """Return name -> view of a buffer laid out like ``master`` (or its trainable part), without copying."""
+        return {slot.name: slot.view(flat) for slot in self._slots if slot.start < len(flat)}
+
     def tensors(self) -> Tensors:
         """Return all that is saved, as views that hold until the next step."""
         model = self.views(self._saved()) | buffers_of(self.model)
-        optimizer: dict[str, Tensor] = {}
-        # With a moving average the model file holds the average, so the weights in training are saved apart.
-        buffers = {"exp_avg": self.optimizer.exp_avg, "exp_avg_sq": self.optimizer.exp_avg_sq}
-        for kind, flat in (buffers if self.average is None else buffers | {"weights": self.master}).items():
-            optimizer |= {f"{kind}.{name}": view for name, view in self.views(flat).items()}
+        buffers = {"exp_avg": self.exp_avg, "exp_avg_sq": self.exp_avg_sq}
+        if self.average is not None:
+            # The model file holds the average, so the weights in training are saved apart.
+            buffers["weights"] = self.master
+        optimizer = {f"{kind}.{n}": view for kind, flat in buffers.items() for n, view in self.views(flat).items()}
         return model, optimizer
 
-    def shapes(self) -> Tensors:
-        """Return tensors of the names, shapes and types of ``tensors``."""
-        return self.tensors()
+    shapes = tensors
 
     def restore(self, model: Mapping[str, Tensor], optimizer: Mapping[str, Tensor], n_updates: int) -> None:
         """Copy in what ``tensors`` returned when the checkpoint was saved."""
-        own_model, own_optimizer = self.tensors()
         with torch.no_grad():
-            for name, tensor in own_model.items():
-                tensor.copy_(model[name])
-            for name, tensor in own_optimizer.items():
-                tensor.copy_(optimizer[name])
+            for own, saved in zip(self.tensors(), (model, optimizer), strict=True):
+                for name, tensor in own.items():
+                    tensor.copy_(saved[name])
         # The copies above went to the master weights; the module computes with the working copy.
-        self.sync_working_copy()
+        self._sync_working_copy()
         self.zero_grad()
-        self.optimizer.set_updates(n_updates)
+        self.n_updates = n_updates
+        for group in self.parts:
+            group.step.fill_(n_updates)
 
     def _saved(self) -> Tensor:
-        return self.master if self.average is None else self.average.weights
+        return self.master if self.average is None else self.average
+
+    def _sync_working_copy(self) -> None:
+        if self.working is not self.master:
+            self.working.copy_(self.master)
+
+    def _point_at(self, flat: Tensor) -> None:
+        for slot in self._slots:
+            # Through .data: the parameter object stays the same for autograd and for tied modules.
+            slot.parameter.data = slot.view(flat)
+
+
+def _assign_offsets(groups: list[list[tuple[str, nn.Parameter]]]) -> tuple[list[_Slot], list[int]]:
+    """Place the parameters of each group one after another; return the slots and the end of each group."""
+    slots, ends, place = [], [], 0
+    for group in groups:
+        for name, parameter in group:
+            slots.append(_Slot(name, parameter, place))
+            place += -(-parameter.numel() // _ALIGNMENT) * _ALIGNMENT  # rounded up
+        # Groups end on a block of the norm. The gap is zero and stays zero under AdamW.
+        place = -(-place // _NORM_BLOCK) * _NORM_BLOCK
+        ends.append(place)
+    return slots, ends

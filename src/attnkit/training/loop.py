@@ -277,7 +277,7 @@ def _evaluate(job: TrainingJob, state: TrainState) -> EvaluationRecord | None:
     assert job.evaluate is not None  # otherwise no evaluation becomes due
     limits = job.config.limits
     job.model.eval()
-    with torch.no_grad(), state.inference() as model:
+    with torch.no_grad(), state.weights.inference() as model:
         found = job.evaluate(model)
     if found is None:
         return None

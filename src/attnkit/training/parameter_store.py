@@ -10,24 +10,10 @@ import torch
 from torch import Tensor, nn
 
 
-class MovingAverage:
-    """Exponential moving average of a flat weight buffer (Polyak and Juditsky 1992, in its exponential form)."""
-
-    def __init__(self, weights: Tensor, decay: float) -> None:
-        self.weights = weights.clone()
-        self._decay = decay
-
-    @torch.no_grad()
-    def update(self, weights: Tensor, n_updates: int) -> None:
-        """Move towards ``weights`` after optimizer step number ``n_updates`` (from 1)."""
-        # w <- d w + (1 - d) new, in one kernel.
-        self.weights.lerp_(weights, 1 - decay_at(self._decay, n_updates))
-
-
 def decay_at(decay: float, n_updates: int) -> float:
-    """Return what the average keeps of itself after optimizer step number ``n_updates`` (from 1).
+    """Return the decay of a moving average of weights at update ``n_updates``, counted from 1.
 
-    Early on it is only (1 + n) / (10 + n), so that the initial weights are forgotten in time.
+    Polyak and Juditsky 1992, in its exponential form. Early on it is (1 + n) / (10 + n): initial weights fade in time.
     """
     return min(decay, (1 + n_updates) / (10 + n_updates))
 
@@ -46,7 +32,7 @@ def average(checkpoints: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]:
     n = 0
     for n, tensors in enumerate(checkpoints, start=1):
         if n == 1:
-            # Only names, shapes and dtypes of the first one are needed later: its values are in the sums.
+            # The first one serves to compare names, shapes and dtypes: its values are in the sums.
             first = {name: torch.empty_like(t) if t.is_floating_point() else t for name, t in tensors.items()}
             # float64: the mean of equal checkpoints is that checkpoint, to the last bit.
             sums = {name: t.to(torch.float64, copy=True) for name, t in tensors.items() if t.is_floating_point()}
@@ -75,68 +61,52 @@ is a moving average, ``weights.*``, the weights being trained. By the names of t
 
 
 class ParameterStore(Protocol):
-    """Parameters, gradient, moments and moving average of a model that is being trained.
-
-    With several ranks every method is called on all of them.
-    """
+    """Parameters, gradient, moments and moving average of a model in training. All ranks call every method."""
 
     @property
     def model(self) -> nn.Module:
         """The trained model."""
-        ...
 
     @property
     def device(self) -> torch.device:
         """Device of parameters and gradient."""
-        ...
 
     @property
     def n_updates(self) -> int:
         """Optimizer updates taken; the bias correction depends on it."""
-        ...
 
     def accumulate_grads(self) -> None:
-        """Take in the gradient of one micro-batch, after its backward pass."""
-        ...
+        """Add the gradient of one micro-batch to the sum, after its backward pass."""
 
     def all_reduce_grads(self, reduce: Callable[[Tensor], None] | None) -> None:
         """Sum the gradient over ranks, once all micro-batches are in."""
-        ...
 
     def grad_norm(self) -> Tensor:
         """Return the Euclidean norm of the whole gradient, a scalar, without waiting for the device."""
-        ...
 
     def update(self, learning_rate: float, norm: float) -> None:
         """Clip the gradient, whose norm is given, take a step of the optimizer, and move the average."""
-        ...
 
     def zero_grad(self) -> None:
         """Zero the gradient for the next step."""
-        ...
 
     def inference(self) -> AbstractContextManager[nn.Module]:
         """Let the model compute with the weights that are saved: full precision, the moving average if there is one.
 
         On rank 0; what the others get need not be able to compute.
         """
-        ...
 
     def use_weights(self, tensors: Mapping[str, Tensor]) -> AbstractContextManager[nn.Module]:
         """Let the model compute with other weights, as ``inference`` does."""
-        ...
 
     def tensors(self) -> Tensors:
         """Return all that is saved, on rank 0; it holds until the next step."""
-        ...
 
     def shapes(self) -> Tensors:
         """Return tensors of the names, shapes and types of ``tensors``, on every rank."""
-        ...
 
     def restore(self, model: Mapping[str, Tensor], optimizer: Mapping[str, Tensor], n_updates: int) -> None:
         """Copy in what ``tensors`` returned when the checkpoint was saved; shapes fit already."""
-        ...
 
 
 def buffers_of(model: nn.Module) -> dict[str, Tensor]:

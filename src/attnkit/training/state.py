@@ -5,15 +5,14 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from attnkit.errors import RunError
 from attnkit.training.config import OptimizationConfig
-from attnkit.training.parameter_store import ParameterStore, Tensors
+from attnkit.training.parameter_store import ParameterStore
 
 _COUNTERS = (
     *("step", "epoch", "tokens", "minutes", "skipped", "skipped_in_row"),
@@ -59,10 +58,6 @@ class TrainState:
         self.finished: str | None = None
         """Why training ended: steps, epochs, tokens, minutes, patience or stopped. None while it runs."""
 
-    def inference(self) -> AbstractContextManager[nn.Module]:
-        """Let the model compute with the weights that are saved: full precision, the moving average if there is one."""
-        return self.weights.inference()
-
     def note_metric(
         self, value: float, higher_is_better: bool, config: OptimizationConfig, loss: float | None = None
     ) -> bool:
@@ -87,15 +82,6 @@ class TrainState:
             self.plateau_wait = 0
         return False
 
-    def tensors(self) -> Tensors:
-        """Return (model, optimizer) as name -> tensor, on rank 0; it holds until the next step.
-
-        ``model`` has the weights for inference, each tied parameter once, and the model's persistent buffers.
-        ``optimizer`` has what only training needs: ``exp_avg.*``, ``exp_avg_sq.*`` and, with a moving average,
-        ``weights.*``, the weights being trained. With several ranks it is called on all of them.
-        """
-        return self.weights.tensors()
-
     def counters(self) -> dict[str, Any]:
         """Return all that is not a tensor, ready for JSON."""
         found = {name: getattr(self, name) for name in _COUNTERS}
@@ -104,7 +90,7 @@ class TrainState:
     def restore(
         self, model: Mapping[str, Tensor], optimizer: Mapping[str, Tensor], counters: Mapping[str, Any]
     ) -> None:
-        """Set everything to what ``tensors()`` and ``counters()`` returned when the checkpoint was made.
+        """Set everything to what ``weights.tensors()`` and ``counters()`` returned when the checkpoint was made.
 
         Raises:
             RunError: The checkpoint belongs to another model or to other settings, lacks a counter, or has a NaN in it.
