@@ -55,6 +55,7 @@ class Bert(nn.Module):
 
     def embed(self, ids: Tensor, layout: PackedLayout, segments: Tensor | None = None) -> Tensor:
         """Return what the first layer reads (B, T, D); segments (B, T) int64, None where all are the first one."""
+        # The output layer may be tied to this matrix, so it is read directly.
         x = self.places(F.embedding(ids, self.embedding.weight), layout.positions)  # (B, T, D)
         if self.segments is not None:
             # The first segment's vector is added even where nobody speaks of segments: it was trained with it.

@@ -182,9 +182,10 @@ class TransformerConfig(BaseModel, frozen=True, extra="forbid", strict=True, use
 
     def min_parameters(self, src_vocab_size: int, tgt_vocab_size: int) -> int:
         """Return how many numbers the matrices of such a model hold, biases and the like left out; torch-free."""
+        # A decoder layer has two attentions: its own and the one to the memory.
         n_attentions = self.encoder_layers + 2 * self.decoder_layers
         attentions = 4 * self.d_model * n_attentions
-        inner = 2 * self.d_ff * (self.encoder_layers + self.decoder_layers)
+        inner = 2 * self.d_ff * (self.encoder_layers + self.decoder_layers)  # up and down
         positions = 2 * self.max_length if self.positions == "learned" else 0
         words = n_embeddings(self.tie_embeddings, src_vocab_size, tgt_vocab_size)
         width = self.d_model // self.n_heads
@@ -296,6 +297,7 @@ class RnnConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribu
 
     def min_parameters(self, src_vocab_size: int, tgt_vocab_size: int) -> int:
         """Return how many numbers the matrices of such a model hold, biases and the like left out; torch-free."""
+        # Gates per cell, and tensors per state (an LSTM's are h and c).
         gates, states = {"rnn": (1, 1), "gru": (3, 1), "lstm": (4, 2)}[self.cell]
         aside = self.d_hidden // 2 if self.bidirectional else self.d_hidden
         encoder = self.d_model + (self.encoder_layers - 1) * self.d_hidden + self.encoder_layers * aside
@@ -304,6 +306,7 @@ class RnnConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribu
         bridge = (
             states * self.encoder_layers * self.decoder_layers * self.d_hidden if self.decoder_init == "bridge" else 0
         )
+        # The readout sees the state, and the context if there is one.
         readout = self.d_model * (2 if self.has_attention or self.gives_context else 1)
         words = self.d_model * n_embeddings(self.tie_embeddings, src_vocab_size, tgt_vocab_size)
         if self.alignment != "none":

@@ -107,6 +107,7 @@ class Gpt(nn.Module):
         """
         if src_mask is not None and not bool(src_mask.all()):
             raise ValueError("prompts of different lengths do not go together")
+        # The last token is read by the first step, which gives the first prediction.
         past, last = src[:, :-1], src[:, -1:]
         length = past.shape[1]
         kept: list[tuple[HeadGroups, Tensor, Tensor]] = []
@@ -115,6 +116,7 @@ class Gpt(nn.Module):
         if length:
             self._through(x, [self._keeping(mix, kept)] * len(self.layers))
         width = x.shape[-1] // self.n_heads
+        # A language model has no memory: cross-attention's cache is empty.
         none = x.new_zeros(2 * len(self.layers), len(src), self.n_heads, 0, width)
         cache: DecodingState | GenericDecodingState
         if self.fused:
@@ -133,6 +135,7 @@ class Gpt(nn.Module):
         cache = state.cache
         at = cache.n_steps
         x = self.places.at(F.embedding(words, self.embedding.weight), at)
+        # (1, C): key step minus query step, for C cache slots.
         distance = cache.begin_step(x.shape[1])
         if self.sight.bias is not None:
             cache.add_bias(self.sight.bias(distance))
@@ -142,7 +145,7 @@ class Gpt(nn.Module):
             mixes = [
                 lambda heads, query, keys, values, mix=mix: mix(heads, turn(query), turn(keys), values) for mix in mixes
             ]
-        features = self._through(x, mixes)
+        features = self._through(x, mixes)  # (B, K, D)
         cache.end_step()
         return features, state
 
@@ -159,6 +162,7 @@ class Gpt(nn.Module):
         """Return a mix that also keeps each layer's keys, turned where positions turn them, and values."""
 
         def kept_mix(heads: HeadGroups, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+            # Keys are cached turned: later steps turn their queries only.
             turn = self.sight.rotation(0, keys.shape[-2], keys) if self.sight.rotary else None
             kept.append((heads, keys if turn is None else turn(keys), values))
             return mix(heads, query, keys, values)

@@ -102,6 +102,7 @@ class HierarchicalAttentionNetwork(nn.Module):
         """
         with without_dropout(self):
             _, of_words, of_sentences = self.forward_with_weights(words, word_mask, places, sentence_mask)
+        # One layer and one head each.
         return {"word": of_words[:, None, None], "sentence": of_sentences[:, None, None, None]}
 
     def forward_with_weights(

@@ -110,6 +110,7 @@ def layers_of(encoder: Bert) -> list[list[nn.Parameter]]:
     embeddings: list[nn.Module] = [encoder.embedding, encoder.places, encoder.embedding_norm]
     if encoder.segments is not None:
         embeddings.append(encoder.segments)
+    # From the bottom up, as layer-wise learning rates and freezing count them.
     groups = [embeddings, *([layer] for layer in encoder.layers)]
     found = [[parameter for module in group for parameter in module.parameters()] for group in groups]
     top = list(encoder.norm.parameters())

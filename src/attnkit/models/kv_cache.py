@@ -11,6 +11,8 @@ from torch import Tensor
 from attnkit.models.attention.multihead import HeadGroups, Prepared
 from attnkit.models.attention.scaled_dot_product import AttentionScope
 
+# Letters: B sentences, K beams, C slots of the cache, S source length, H heads, d head width, L layers. Beams never
+# copy keys and values: a slot stays where it was written, and a mask says which beams descend from it.
 GROWTH = 8
 """Steps that fit before the slots are copied to a larger tensor; products run over all slots, free ones masked."""
 
@@ -66,6 +68,7 @@ class BeamSlots:
         else:
             # Beam k sees its own new slot only, not those of the sentence's other beams.
             self.ancestry[:, :, first:last].diagonal(dim1=1, dim2=2).fill_(0.0)
+        # Distances between steps feed position biases.
         self.steps[first:last] = self.n_steps
         self.n_queries = n_queries
         return self.steps[None, :] - self.n_steps
@@ -131,7 +134,7 @@ class DecodingState(BeamState):
         self.memory[0::2].mul_(self.scale)
         added = None
         if memory_mask is not None and not bool(memory_mask.all()):
-            blocked = ~memory_mask[:, None, None, :]
+            blocked = ~memory_mask[:, None, None, :]  # (B, 1, 1, S)
             lowest = torch.finfo(self.exact).min  # not -inf: a source of padding alone must not become NaN
             added = torch.zeros_like(blocked, dtype=self.exact).masked_fill_(blocked, lowest)
         self.slots = self.memory.new_zeros(n_layers, batch, n_heads, 0, width)  # (2 L, B, H, C, d)
@@ -172,6 +175,7 @@ class DecodingState(BeamState):
 
         The heads must be of scaled dot x softmax, which is what is computed.
         """
+        # Views: writing into them fills the cache.
         slot_keys, slot_values = self.slots[2 * layer], self.slots[2 * layer + 1]
         slot_keys[:, :, self.beams.current] = keys
         slot_values[:, :, self.beams.current] = values
@@ -259,6 +263,7 @@ class GenericDecodingState(BeamState):
 
     def self_attend(self, layer: int, heads: HeadGroups, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         """Write this step's keys and values (B, H, K, d) and return the context (B, H, K, d) over each beam's past."""
+        # Prepared once: what an alignment computes of a key never changes.
         new, slot_values = heads.prepare(keys, self.n_steps), self.slot_values[layer]
         # The widths of what a function prepares are known only when it has prepared the first keys.
         if not self.slots[layer]:

@@ -154,6 +154,7 @@ class LanguageConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_at
         """Return how many numbers the matrices of such a model hold, biases and the like left out; torch-free."""
         width = self.d_model // self.n_heads
         functions = sum(n_parameters(align, width, width, self.attention_options) for align, _ in self.heads)
+        # Query, key, value and output maps, then the feed-forward maps.
         layer = 4 * self.d_model**2 + (3 if self.glu else 2) * self.d_model * self.d_ff + functions
         words = vocab_size * (1 if self.tie_embeddings else 2) + (self.max_length if self.positions == "learned" else 0)
         return self.n_layers * layer + words * self.d_model

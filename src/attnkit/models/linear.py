@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from attnkit.onednn import HAS_PACKING, linear_product
 
+# The types that oneDNN multiplies in its packed layout.
 DTYPES = (torch.float32, torch.bfloat16)
 FEW_ROWS = 8
 """Below this many rows laying the weights out for oneDNN costs more than it gains."""
@@ -27,6 +28,7 @@ class Linear(nn.Linear):
         """Return input (..., in_features) mapped to (..., out_features)."""
         if torch.compiler.is_compiling():  # it does not take these operations, and has a choice of its own
             return F.linear(input, self.weight, self.bias)
+        # All leading dimensions together: the product sees a matrix (rows, in).
         rows = input.numel() // self.in_features
         if rows < FEW_ROWS or not HAS_PACKING or input.dtype not in DTYPES or input.device.type != "cpu":
             return F.linear(input, self.weight, self.bias)
@@ -41,6 +43,7 @@ class _OneDnnLinear(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        # The bias is not needed: its gradient is a sum.
         ctx.save_for_backward(x, weight)
         ctx.has_bias = bias is not None
         y = linear_product(x.reshape(-1, x.shape[-1]), weight, bias)

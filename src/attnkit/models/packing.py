@@ -67,6 +67,7 @@ class PackedLayout:
         mixed = passages[n_whole:]
         mask = (mixed[:, :, None] == mixed[:, None, :])[:, None]  # (rows, 1, T, T): block diagonal
         at = torch.arange(length, device=passages.device)
+        # True at the first token of each passage.
         begins = F.pad(passages[:, 1:] != passages[:, :-1], (1, 0), value=True)
         first = torch.where(begins, at, 0).cummax(dim=1).values  # (rows, T): where each token's passage starts
         return PackedLayout(n_rows, n_whole, mask, at - first, bounds)

@@ -98,6 +98,7 @@ class AlibiBias(nn.Module):
 
 def alibi_slopes(n_heads: int) -> list[float]:
     """Return the heads' slopes: 2^(-8/n), 2^(-16/n), … for n a power of two; otherwise filled up as in the paper."""
+    # The largest power of two that is at most n_heads.
     power = 1 << (n_heads.bit_length() - 1)
     slopes = [2.0 ** (-8.0 * (i + 1) / power) for i in range(power)]
     # Every second slope of the next power of two, which lie between the first ones
@@ -131,6 +132,7 @@ class RelativeBias(nn.Module):
         return self._bucket((-distance).clamp(min=0), self.n_buckets)
 
     def _bucket(self, distance: Tensor, n: int) -> Tensor:
+        # Distances below this have a bucket each.
         exact = n // 2
         # Chosen so that max_distance falls on the end of the last bucket.
         growth = (n - exact) / math.log(self.max_distance / exact)

@@ -162,6 +162,7 @@ def reverse(sequence: Tensor, lengths: Tensor | None) -> Tensor:
     """Reverse the real steps of each row of (B, T, d); padding stays on the right. Its own inverse."""
     if lengths is None:
         return sequence.flip(1)
+    # Real steps are mirrored, padding maps to itself.
     places = torch.arange(sequence.shape[1], device=sequence.device).expand(sequence.shape[:2])  # (B, T)
     ends = lengths[:, None]  # (B, 1)
     order = torch.where(places < ends, ends - 1 - places, places)
@@ -182,6 +183,7 @@ class RecurrentEncoder(nn.Module):
         super().__init__()
         if bidirectional and d_hidden % 2:
             raise ValueError(f"a bidirectional encoder needs an even d_hidden, not {d_hidden}")
+        # Both directions together are d_hidden wide.
         d_direction = d_hidden // 2 if bidirectional else d_hidden
         widths = [d_input] + [d_hidden] * (n_layers - 1)
         self.forwards = nn.ModuleList(make_layer(cell, width, d_direction) for width in widths)

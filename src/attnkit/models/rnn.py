@@ -61,10 +61,12 @@ class RecurrentDecoder(nn.Module):
         self.d_model = d_model
         self.step_cell = STEPS[config.cell]
         self.feeds = config.input_feeding
+        # Bahdanau's order: attend, then step; Luong's: step, then attend.
         self.looks_first = config.has_attention and config.attention_query == "previous"
         self.looks_last = config.has_attention and config.attention_query == "current"
         self.gives_context = config.gives_context
         self.blind = not config.has_attention and not config.gives_context
+        # Widths of what each step's input gets besides the word.
         self.d_given = [d_hidden] * self.gives_context + [d_model] * self.feeds
         widths = [d_model + sum(self.d_given)] + [d_hidden] * (config.decoder_layers - 1)
         self.layers = nn.ModuleList(make_layer(config.cell, width, d_hidden) for width in widths)
@@ -95,6 +97,7 @@ class RecurrentDecoder(nn.Module):
 
     def forward(self, words: Tensor, source: EncodedSource, layers: Sequence[CellState]) -> Tensor:
         """Return features (B, T, D) of all steps, for embedded words (B, T, D) and the layers' first states (B, d)."""
+        # A step then depends on the one before it: no layer can run over all steps at once.
         if self.looks_first or self.feeds:
             return self._unroll(words, source, self.begin(layers))
         summary = source.summary.expand(-1, words.shape[1], -1)  # (B, T, d)
@@ -102,6 +105,7 @@ class RecurrentDecoder(nn.Module):
         for index, (layer, state) in enumerate(zip(self.layers, layers, strict=True)):
             assert isinstance(layer, nn.RNNBase)
             hidden, _ = run_layer(layer, self.dropout(hidden) if index else hidden, state)
+        # (B, T, d)
         context = self._attend(hidden, source)[0] if self.looks_last else summary
         return self._read(words, hidden, context)
 
@@ -218,6 +222,7 @@ class Bridge(nn.Module):
 
     def __init__(self, config: RnnConfig) -> None:
         super().__init__()
+        # all final states, side by side
         d_from, self.d_hidden = config.encoder_layers * config.d_hidden, config.d_hidden
         n_parts = 2 if config.cell == "lstm" else 1
         self.maps = nn.ModuleList(Linear(d_from, config.decoder_layers * config.d_hidden) for _ in range(n_parts))

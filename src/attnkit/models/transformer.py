@@ -35,6 +35,7 @@ class Embedding(nn.Module):
         super().__init__()
         self.words = nn.Embedding(vocab_size, config.d_model)
         nn.init.normal_(self.words.weight, std=config.d_model**-0.5)
+        # With weights of deviation 1/√D, embeddings have unit variance.
         self.scale = math.sqrt(config.d_model)
         self.sinusoidal = config.positions == "sinusoidal"
         learned = config.positions == "learned"
@@ -215,6 +216,7 @@ class Transformer(nn.Module):
 
     def word_vectors(self) -> list[Tensor]:
         """Return the embeddings of the source and of the target, one where they are one matrix; (V, D) each."""
+        # Tied sides are one tensor, listed once.
         src, tgt = self.encoder.embedding.words.weight, self.decoder.embedding.words.weight
         return [src] if src is tgt else [src, tgt]
 

@@ -53,6 +53,7 @@ class Word2Vec(nn.Module):
         gradient on undivided, so that its rows learn as quickly as skip-gram's, and a sum divides it.
         """
         if self.context == "concat":
+            # Concatenated, every row has its own part of the gradient.
             own = upstream[:, : mask.shape[1] * self.dim].reshape(*mask.shape, self.dim)  # (B, C, D)
             found = F.pad(own, (0, self.inputs.shape[1] - self.dim))
         else:

@@ -21,6 +21,7 @@ from attnkit.models.attention.dot_product import (
 )
 from attnkit.models.attention.mlp import Additive, Concat, Deep, Feature, Location
 
+# The one table: a name in a configuration finds its class here.
 ALIGNMENTS: dict[AlignmentName, Callable[[int, int, AttentionOptions, int], AlignmentModule]] = {
     "similarity": Similarity,
     "dot": Dot,
@@ -46,6 +47,7 @@ def make_alignment(
     n_heads: int = 1,
 ) -> AlignmentModule:
     """Return an alignment function; ValueError where it needs queries and keys of one width and they are not."""
+    # These compare number by number; all others project at least one side.
     if name in SAME_WIDTH and d_query != d_key:
         raise ValueError(f"{name} needs queries and keys of one width, not {d_query} and {d_key}")
     return ALIGNMENTS[name](d_query, d_key, options or AttentionOptions(), n_heads)

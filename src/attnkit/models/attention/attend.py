@@ -15,6 +15,7 @@ from attnkit.models.attention.linear_attention import linear_attention
 from attnkit.models.attention.scaled_dot_product import AttentionScope, scaled_dot
 
 
+# Letters: B batch, H heads, T queries, S keys, d width of queries and keys, d_v width of values.
 def attend(
     query: Tensor,
     keys: Tensor,
@@ -37,6 +38,7 @@ def attend_prepared(
 ) -> tuple[Tensor, Tensor]:
     """Return context and weights for keys that align.prepare has seen: a decoder prepares them once per sentence."""
     weights = AttentionFunction(align, distribute).weights(query, prepared, AttentionScope(mask))  # (B, H, T, S)
+    # (B, H, T, S) @ (B, H, S, d_v)
     return weights @ values, weights
 
 
@@ -66,7 +68,7 @@ class AttentionFunction(NamedTuple):
             return normalize(self.align.relative(query, prepared, allowed), query, allowed).to(query.dtype)
         scores = self.align.score(query, prepared)  # (B, H, T, S)
         if scope.bias is not None:
-            scores = scores + scope.bias
+            scores = scores + scope.bias  # positions: ALiBi or relative biases
         weights = self.distribute(scores, query, scope.allowed(query.shape[-2], scores.shape[-1], query.device))
         return weights.to(query.dtype)  # a float32 bias has widened the scores
 
@@ -79,11 +81,13 @@ class AttentionFunction(NamedTuple):
         all queries; every other pair is computed as it is written.
         """
         if self.distribute is softmax and isinstance(self.align, ScaledDot):
+            # The fused kernel: no weights in memory.
             return scaled_dot(query, keys, values, scope, dropout)
         # Associativity: φ(q)ᵀ(Σ φ(k) vᵀ) needs no T × S weights (Katharopoulos et al. 2020, eq. 5).
         if self.distribute is normalize and isinstance(self.align, Kernel) and not dropout and _is_linear(scope):
             return linear_attention(query, keys, values, self.align.feature_map, scope.mask, scope.causal)
         weights = self.weights(query, self.align.prepare(keys), scope)
+        # Dropout acts on weights, as in Vaswani et al. 2017 and its successors.
         return F.dropout(weights, dropout) @ values if dropout else weights @ values
 
 
@@ -105,6 +109,7 @@ class Gaussian(nn.Module):
         if learned:
             self.w = nn.Parameter(torch.ones(()))
         else:
+            # A buffer: saved with the model, never trained.
             self.register_buffer("w", torch.ones(()))
 
     def prepare(self, keys: Tensor) -> Tensor:
@@ -114,7 +119,7 @@ class Gaussian(nn.Module):
     def score(self, query: Tensor, prepared: Tensor) -> Tensor:
         """Return scores (..., T, S); builds (..., T, S, d), so d is best small."""
         apart = (query.unsqueeze(-2) - prepared.unsqueeze(-3)) * self.w  # (..., T, S, d)
-        return apart.square().sum(-1) / -2
+        return apart.square().sum(-1) / -2  # (..., T, S)
 
     def forward(self, query: Tensor, keys: Tensor) -> Tensor:
         """Return scores (..., T, S)."""
@@ -129,6 +134,7 @@ def pool(at: Tensor, x: Tensor, y: Tensor, kernel: Gaussian, mask: Tensor | None
     mask = None if mask is None else mask[None, None]
     query, keys, values = (numbers[None, None, :, None] for numbers in (at, x, y))  # (1, 1, T or S, 1)
     context, weights = attend(query, keys, values, kernel, softmax, mask)
+    # Without the batch, head and width dimensions of 1.
     return context[0, 0, :, 0], weights[0, 0]
 
 
@@ -137,4 +143,5 @@ def leave_one_out(x: Tensor, y: Tensor, kernel: Gaussian) -> Tensor:
 
     A point that may use itself is fitted best by the narrowest kernel, which has learned nothing.
     """
+    # The diagonal is masked: no point sees itself.
     return pool(x, x, y, kernel, ~torch.eye(len(x), dtype=torch.bool, device=x.device))[0]

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from attnkit.models.attention.config import ActivationName
 from attnkit.models.linear import Linear
 
+# In place where autograd allows: the tensors are (B, H, T, S, d), the largest of all.
 ACTIVATIONS: dict[ActivationName, Callable[[Tensor], Tensor]] = {
     "tanh": torch.tanh_,
     "relu": F.relu_,
@@ -41,7 +42,7 @@ def map_heads(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Map x (B, H, ..., d_in) by weight (d_out, d_in), or by each head's of (H, d_out, d_in), and add a bias."""
     if weight.dim() == 2:
         return F.linear(x, weight, bias)
-    y = torch.einsum("bh...i,hoi->bh...o", x, weight)
+    y = torch.einsum("bh...i,hoi->bh...o", x, weight)  # (B, H, ..., d_out)
     return y if bias is None else y + per_head(bias, len(weight), y.dim())
 
 
@@ -58,6 +59,7 @@ def build_per_head_linear(
     It is the plain one where there is one head.
     """
     linear = Linear(d_in, d_out, bias) if n_heads == 1 else PerHeadLinear(n_heads, d_in, d_out, bias)
+    # Head by head: the fan-out of all heads together would make the range too narrow.
     for weight in linear.weight.data.view(n_heads, d_out, d_in):
         nn.init.xavier_uniform_(weight, gain)
     if linear.bias is not None:
@@ -71,6 +73,7 @@ def bilinear(n_heads: int, d_in: int, d_out: int, bias: bool = True) -> Linear |
     They begin as spread as those of a scaled dot product. Without the root, the softmax of long vectors picks one key
     from the start on, and little gradient comes through it.
     """
+    # The gain 1/√d takes the place of the division in scaled dot products.
     return build_per_head_linear(n_heads, d_in, d_out, bias, d_in**-0.5)
 
 

@@ -81,6 +81,7 @@ class AttentionOptions(BaseModel, frozen=True, extra="forbid", strict=True, use_
     """D of local: it looks at most so many positions to each side of its centre."""
 
 
+# normalize divides by the sum of scores, which may vanish or change sign.
 _SIGNED = "its scores may be negative, and normalize divides scores by their sum"
 INCOMPATIBLE: dict[tuple[AlignmentName, DistributionName], str] = {
     ("dot", "normalize"): _SIGNED,
@@ -146,5 +147,6 @@ def saved_activations(
     """Estimate how many numbers the backward pass needs for each score of one head: none in fused forms."""
     if (alignment, distribution) in (("scaled_dot", "softmax"), ("kernel", "normalize")):
         return 0
+    # concat and additive keep the sum and its activation, deep two tensors per layer.
     inner = {"concat": 2, "additive": 2, "deep": 2 * options.deep_layers}.get(alignment, 0)
     return 4 + inner * (options.d_hidden or d_query)

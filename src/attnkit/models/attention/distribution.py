@@ -26,6 +26,7 @@ def softmax(scores: Tensor, query: Tensor, mask: Tensor | None) -> Tensor:
     """
     if mask is None:
         return scores.softmax(-1)
+    # Twice filled: first with the lowest number (-inf would give NaN rows), then with exact zeros.
     blocked = ~mask
     weights = scores.masked_fill(blocked, torch.finfo(scores.dtype).min).softmax(-1)
     return weights.masked_fill(blocked, 0.0)
@@ -42,6 +43,7 @@ def normalize(scores: Tensor, query: Tensor, mask: Tensor | None) -> Tensor:
         faint = scores.detach().sum(-1, keepdim=True).abs() < 1024 * torch.finfo(scores.dtype).tiny
         scores = torch.where(faint, scores.detach(), scores)
     total = scores.sum(-1, keepdim=True)
+    # A row of zeros stays a row of zeros.
     return scores / total.masked_fill(total == 0, 1.0)
 
 
@@ -53,12 +55,14 @@ def hard(scores: Tensor, query: Tensor, mask: Tensor | None) -> Tensor:
     """
     if not scores.shape[-1]:
         return scores
+    # masked keys lose every comparison
     visible = scores if mask is None else scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
     chosen = torch.zeros_like(scores).scatter_(-1, visible.detach().argmax(-1, keepdim=True), 1.0)
     if mask is not None:
         chosen = chosen.masked_fill(~mask, 0.0)
     if not scores.requires_grad:
         return chosen
+    # Forward the hard choice, backward the gradient of softmax.
     soft = softmax(scores, query, mask)
     return chosen + (soft - soft.detach())  # what is added is exactly 0
 
@@ -76,8 +80,10 @@ def sparsemax(scores: Tensor, query: Tensor, mask: Tensor | None) -> Tensor:
     z = _shifted(scores, mask)
     ordered = z.detach().sort(-1, descending=True).values
     counts = torch.arange(1, z.shape[-1] + 1, device=z.device)
+    # k(z) of the algorithm: how many of the sorted scores are in the support.
     size = (1 + counts * ordered > ordered.cumsum(-1)).sum(-1, keepdim=True)
     inside = z >= ordered.gather(-1, size - 1)
+    # τ = (Σ of the support - 1) / k; from z, not from the sorted copy, so that gradients pass.
     threshold = (z.masked_fill(~inside, 0.0).sum(-1, keepdim=True) - 1) / inside.sum(-1, keepdim=True)
     return _settled((z - threshold).clamp(min=0.0), scores, mask)
 
@@ -89,11 +95,13 @@ def entmax15(scores: Tensor, query: Tensor, mask: Tensor | None) -> Tensor:
     z = _shifted(scores / 2, mask)
     ordered = z.detach().sort(-1, descending=True).values
     counts = torch.arange(1, z.shape[-1] + 1, device=z.device)
+    # Mean and spread of the k largest scores, for every k at once.
     means = ordered.cumsum(-1) / counts
     spread = ordered.square().cumsum(-1) - counts * means.square()
     thresholds = means - ((1 - spread) / counts).clamp(min=0.0).sqrt()
     size = (thresholds <= ordered).sum(-1, keepdim=True)
     inside = z >= ordered.gather(-1, size - 1)
+    # The same quantities for the chosen support, this time with gradients.
     count = inside.sum(-1, keepdim=True)
     mean = z.masked_fill(~inside, 0.0).sum(-1, keepdim=True) / count
     spread = (z - mean).masked_fill(~inside, 0.0).square().sum(-1, keepdim=True)
@@ -134,6 +142,7 @@ class Local(nn.Module):
 
     def forward(self, scores: Tensor, query: Tensor, mask: Tensor | None) -> Tensor:
         """Return weights (B, H, T, S) for the queries (B, H, T, d) that the scores belong to."""
+        # (B, H, T) in (0, 1), equation 9 without the factor S.
         share = weighted_sum(torch.tanh_(self.query(query)), self.weight, self.n_heads).sigmoid()
         if share.dtype in (torch.bfloat16, torch.float16):
             share = share.float()  # half precision cannot tell the positions beyond 256 apart
@@ -143,8 +152,9 @@ class Local(nn.Module):
             distance = torch.arange(scores.shape[-1], device=scores.device) - scores.shape[-1] * share.unsqueeze(-1)
         else:
             distance = mask.cumsum(-1) - 1 - mask.sum(-1, keepdim=True) * share.unsqueeze(-1)  # (B, H, T, S)
-        near = distance.detach().abs() <= self.window
+        near = distance.detach().abs() <= self.window  # the window [p - D, p + D]
         weights = softmax(scores, query, near if mask is None else near & mask)
+        # exp(-(s - p)² / 2σ²) with σ = D / 2 is exp(-2 ((s - p) / D)²).
         return weights * torch.exp(-2 * (distance / self.window).square()).to(weights.dtype)
 
 

@@ -22,6 +22,7 @@ class Similarity(AlignmentModule):
     def __init__(self, d_query: int, d_key: int, options: AttentionOptions, n_heads: int) -> None:
         super().__init__()
         self.kind, self.strength = options.similarity, options.strength
+        # Scales the exponent of the Gaussian, as √d scales a dot product.
         self.root = math.sqrt(d_key)
 
     def prepare(self, keys: Tensor, at: int | None = None) -> Tensor:
@@ -91,6 +92,7 @@ class ScaledDot(AlignmentModule):
 
     def __init__(self, d_query: int, d_key: int, options: AttentionOptions, n_heads: int) -> None:
         super().__init__()
+        # Keeps the variance of scores at 1 for unit-variance queries and keys.
         self.scale = 1.0 / math.sqrt(d_key)
 
     def prepare(self, keys: Tensor, at: int | None = None) -> Tensor:
@@ -152,6 +154,7 @@ class ActivatedGeneral(AlignmentModule):
 
     def score(self, query: Tensor, prepared: Tensor) -> Tensor:
         """Return act(q·Wk + b)."""
+        # (B, H, T, S); the bias of a head is one number.
         return self.activation(query @ prepared.transpose(-1, -2) + self.bias.view(-1, 1, 1))
 
 
@@ -169,6 +172,7 @@ class Kernel(AlignmentModule):
     def score(self, query: Tensor, prepared: Tensor) -> Tensor:
         """Return φ(q)·φ(k); it may underflow to zeros for long vectors, where ``relative`` does not."""
         features, scale = self.feature_map.scaled(query)  # (B, H, T, m), (B, H, T, 1)
+        # (B, H, S, m), (B, H, S, 1)
         key_features, key_scale = prepared[..., :-1], prepared[..., -1:]
         scores = (features @ key_features.transpose(-1, -2)) * (scale + key_scale.transpose(-1, -2)).exp()
         return scores.to(query.dtype)

@@ -9,6 +9,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
+# Letters: B batch, H heads, T queries, S keys, d width of queries and keys, m features, d_v width of values.
 HALF = (torch.bfloat16, torch.float16)
 
 
@@ -36,6 +37,7 @@ class FavorFeatures(nn.Module):
 
     def __init__(self, width: int, n_features: int, seed: int = 0) -> None:
         super().__init__()
+        # d^(1/4) on both sides is √d in the product.
         self.scale = width**-0.25
         self.register_buffer("directions", torch.empty(n_features, width))
         self.redraw(seed)
@@ -94,7 +96,7 @@ def orthogonal_directions(n: int, width: int, seed: int) -> Tensor:
     basis, triangle = torch.linalg.qr(drawn)
     # Householder's signs are not random: undone, the basis is uniform over all rotations and reflections.
     basis = basis * triangle.diagonal(dim1=-2, dim2=-1).sign().unsqueeze(-2)
-    lengths = others.norm(dim=-1, keepdim=True)
+    lengths = others.norm(dim=-1, keepdim=True)  # (blocks, width, 1): those of Gaussian vectors
     rows: Tensor = (basis.transpose(-1, -2) * lengths).reshape(-1, width)
     return rows[:n]
 
@@ -131,7 +133,7 @@ def linear_attention(
         raise ValueError("linear attention needs one mask for all queries: it never builds scores of its own")
     if causal and n_queries != n_keys:
         raise ValueError(f"causal linear attention needs as many keys as queries, not {n_keys} and {n_queries}")
-    sums = LinearAttentionState(feature_map)
+    sums = LinearAttentionState(feature_map)  # (B, H, m, d_v + 1) once filled
     if not causal:
         sums.add(keys, values, mask)
         return sums.read(query)
@@ -158,6 +160,7 @@ class LinearAttentionState:
 
     def add(self, keys: Tensor, values: Tensor, mask: Tensor | None = None) -> None:
         """Take in keys (B, H, S, d) and values (B, H, S, d_v); mask (B, H, 1, S) as in ``linear_attention``."""
+        # (B, H, S, m), (B, H, S, 1)
         features, scale = self._keys(keys, mask)
         self._add(features, scale, _with_ones(values, features.dtype))
 
@@ -179,6 +182,7 @@ class LinearAttentionState:
         tops = scale.cummax(-2).values  # (B, H, T, 1)
         if self.top is not None:
             tops = torch.maximum(tops, self.top)
+        # -inf where all keys so far are masked.
         finite = _finite(tops)
         future = torch.ones(scale.shape[-2], scale.shape[-2], dtype=torch.bool, device=scale.device).triu(1)
         shrunk = (scale.transpose(-1, -2) - finite).masked_fill_(future, -math.inf).exp_()  # (B, H, T, T)
@@ -207,6 +211,7 @@ class LinearAttentionState:
         if self.top is not None:
             top = torch.maximum(top, self.top)
         finite = _finite(top)
+        # Earlier sums are brought to the new scale below.
         added = (features * (scale - finite).exp()).transpose(-1, -2) @ ones  # (B, H, m, d_v + 1)
         if self.sums is not None and self.top is not None:
             added = added + self.sums * (self.top - finite).exp()

@@ -52,6 +52,7 @@ class Concat(AlignmentModule):
         super().__init__()
         self.n_heads, self.d_query, d_hidden = n_heads, d_query, options.d_hidden or d_query
         self.activation = ACTIVATIONS[options.activation]
+        # One matrix, as in the paper; its column blocks are applied apart.
         self.both = build_per_head_linear(n_heads, d_query + d_key, d_hidden)
         self.weight = head_vector(n_heads, d_hidden)
 
@@ -75,6 +76,7 @@ class Deep(AlignmentModule):
         self.activation = ACTIVATIONS[options.activation]
         self.query = build_per_head_linear(n_heads, d_query, d_hidden, bias=False)
         self.keys = build_per_head_linear(n_heads, d_key, d_hidden, bias=False)
+        # The first layer is split like that of additive alignment.
         # b¹ comes after the activation, unlike all later biases, as in the paper's formula.
         self.first_bias = nn.Parameter(torch.zeros(n_heads * d_hidden))
         self.layers = nn.ModuleList(
@@ -110,6 +112,7 @@ class Location(AlignmentModule):
         last = n_keys if at is None else at + 1
         if last > n_rows:
             raise ValueError(f"location attention knows {n_rows} positions; the sentence needs {last}")
+        # While decoding all new keys stand at one position.
         rows = self.table[:, :n_keys] if at is None else self.table[:, at : at + 1]  # (H, S, d_query)
         return rows.expand(*keys.shape[:-1], -1)
 
@@ -134,6 +137,7 @@ class Feature(AlignmentModule):
         """Return the scores of the keys, (B, H, S, 1)."""
         first, second = (function(keys, at) for function in self.features)
         inner = self.first(first) + self.second(second)  # (B, H, S, d_hidden): no query, so no T
+        # (B, H, S, 1)
         return weighted_sum(self.activation(inner), self.weight, self.n_heads).unsqueeze(-1)
 
     def score(self, query: Tensor, prepared: Tensor) -> Tensor:

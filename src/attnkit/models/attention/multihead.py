@@ -15,6 +15,7 @@ from attnkit.models.attention.distribution import Distribution, make_distributio
 from attnkit.models.attention.scaled_dot_product import AttentionScope
 from attnkit.models.linear import Linear
 
+# Letters: B batch, H heads, T queries, S keys, D model width, d = D / H head width.
 Mix = Callable[..., Tensor]
 """From heads and the projected parts, (B, H, T, d) each, to the context (B, H, T, d)."""
 Prepared = list[Tensor]
@@ -27,6 +28,7 @@ class HeadGroup(nn.Module):
     def __init__(self, places: list[int], n_heads: int, align: AlignmentModule, distribute: Distribution) -> None:
         super().__init__()
         self.places, self.all = places, len(places) == n_heads
+        # Consecutive heads can be taken as a view.
         self.together = places == list(range(places[0], places[-1] + 1))
         self.align, self.distribute = align, distribute
 
@@ -48,6 +50,7 @@ class HeadGroup(nn.Module):
         """Return the scope of the group's heads."""
         if self.all:
             return scope
+        # A mask or bias without a head dimension serves every group as it is.
         mask, bias = (
             part if part is None or part.dim() < 3 or part.shape[-3] == 1 else self.pick(part)
             for part in (scope.mask, scope.bias)
@@ -78,6 +81,7 @@ class HeadGroups(nn.Module):
                 make_distribution(distribute, width, options, len(places)),
             )
             self.groups.append(HeadGroup(places, n_heads, *functions))
+        # Groups are computed one after another; order restores the heads.
         order = [place for group in self.head_groups for place in group.places]
         self.order = None if order == sorted(order) else [order.index(place) for place in range(n_heads)]
 
@@ -92,6 +96,7 @@ class HeadGroups(nn.Module):
         """Return the context (B, H, T, d), each group's by its fastest form."""
         parts = []
         for group in self.head_groups:
+            # (B, H of the group, T or S, d)
             q, k, v = (group.pick(part) for part in (query, keys, values))
             parts.append(group.pair.context(q, k, v, group.within(scope), dropout))
         return self._join(parts)
@@ -123,7 +128,7 @@ def attend_within(scope: AttentionScope, dropout: float = 0.0, seen: list[Tensor
         if seen is None:
             return heads.context(query, keys, values, scope, dropout)
         weights = heads.weights(query, heads.prepare(keys), scope)
-        seen.append(weights)
+        seen.append(weights)  # (B, H, T, S)
         return weights @ values
 
     return mix
@@ -157,6 +162,7 @@ class MultiHeadAttention(nn.Module):
         if d_model % n_heads:
             raise ValueError(f"d_model ({d_model}) must be a multiple of n_heads ({n_heads})")
         self.n_heads, self.n_parts = n_heads, n_parts
+        # Rows: queries of all heads, then keys, then values.
         self.projection = Linear(d_model, n_parts * d_model)
         self.output = Linear(d_model, d_model)
         self.heads = HeadGroups(n_heads, d_model // n_heads, alignment, distribution, options)

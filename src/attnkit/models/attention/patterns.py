@@ -14,6 +14,7 @@ PatternName = Literal["window", "strided", "block", "global"]
 Sees = Callable[[Any, Any], Any]
 """Whether query i sees key j, elementwise for tensors."""
 
+# A tile of scores is at most 1 MB per head in float32.
 ROWS, COLUMNS = 128, 2048
 """Most queries and keys of one tile. Its scores are all that is ever built of the matrix."""
 
@@ -79,6 +80,7 @@ class Strided(Pattern):
         """List the tiles of the matrix (T, S): a band, then the positions that leave the same remainder together."""
         reach = self.size - 1
         yield from _band(reach, 0 if self.causal else reach, range(n_queries), range(n_keys), self._near)
+        # Positions of one remainder see each other: a dense matrix of T / size positions.
         for first in range(self.size):
             queries, keys = range(first, n_queries, self.size), range(first, n_keys, self.size)
             yield from _grid(queries, keys, self._far, self.causal)
@@ -101,6 +103,7 @@ class Block(Pattern):
 
     def tiles(self, n_queries: int, n_keys: int) -> Iterator[Tile]:
         """List the tiles of the matrix (T, S): its blocks, small ones several to a tile."""
+        # Small blocks share a tile, and sees keeps them apart.
         n_together = max(1, ROWS // self.size)
         sees = None if n_together == 1 and not self.causal else self.sees
         queries, keys = (_cut(range(n), n_together * self.size) for n in (n_queries, n_keys))
@@ -124,6 +127,7 @@ class GlobalWindow(Pattern):
 
     def tiles(self, n_queries: int, n_keys: int) -> Iterator[Tile]:
         """List the tiles of the matrix (T, S): rows and columns of the first positions, then a band of the others."""
+        # Three parts, none of which overlap: global rows, global columns, the band of the rest.
         queries, keys = range(n_queries), range(n_keys)
         edge = self.sees if self.causal else None
         yield from _grid(queries[: self.n_global], keys, edge, self.causal)

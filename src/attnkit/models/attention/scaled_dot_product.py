@@ -15,10 +15,12 @@ from torch import Tensor
 
 from attnkit.models.attention.distribution import softmax
 
+# Letters: B batch, H heads, T queries, S keys, d head width, P passages.
 _WIDEST = 256
 """Largest head width of the kernel."""
 _MULTIPLE = 8
 """Head widths are multiples of this."""
+# Window to the left and right in tokens; -1 is unlimited.
 _CAUSAL = (-1, 0)
 _FREE = (-1, -1)
 
@@ -88,6 +90,7 @@ class AttentionScope:
         """Return mask and causality as one bool tensor, None where all is allowed."""
         if not self.causal:
             return self.mask
+        # True on and below the diagonal
         triangle = torch.ones(n_queries, n_keys, dtype=torch.bool, device=device).tril()
         return triangle if self.mask is None else triangle & self.mask
 
@@ -110,6 +113,7 @@ def scaled_dot(query: Tensor, keys: Tensor, values: Tensor, scope: AttentionScop
         return varlen_attention(query, keys, values, scope.bounds, scope.causal)
     if prefers_matmul(query, query.shape[-2] * keys.shape[-2]):
         return _plain(query, keys, values, scope, dropout)
+    # Half precision in the fused CPU kernel is slower than float32.
     if _is_slow(query):
         return _fused(query.float(), keys.float(), values.float(), scope, dropout).to(query.dtype)
     return _fused(query, keys, values, scope, dropout)

@@ -114,19 +114,21 @@ class _Sparse(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         query, keys, values, context, tops, *tables = ctx.saved_tensors
         plan: _Plan = ctx.plan
+        # Tiles add to these; several tiles share rows and columns.
         to_query, to_keys, to_values = (torch.zeros_like(part) for part in (query, keys, values))
         to_tables = [torch.zeros_like(table) for table in tables]
         # Softmax's gradient is w (g - Σ w g), and Σ w g is gradient · context (Dao 2022, algorithm 4).
         shared = (gradient * context).sum(-1, keepdim=True)
         for tile in plan.pattern.tiles(query.shape[-2], keys.shape[-2]):
             rows, columns = _slice(tile.queries), _slice(tile.keys)
-            weights = plan.scores(tile, query, keys).sub_(tops[..., rows, :]).exp_()
+            weights = plan.scores(tile, query, keys).sub_(tops[..., rows, :]).exp_()  # computed again, not stored
             from_context = gradient[..., rows, :]
             to_values[..., columns, :] += weights.transpose(-1, -2) @ from_context
             to_scores = from_context @ values[..., columns, :].transpose(-1, -2)  # (B, H, rows, columns)
             to_scores = to_scores.sub_(shared[..., rows, :]).mul_(weights)
             if tables:
                 plan.add_to_tables(tile, to_scores, tables, to_tables)
+            # The scale was applied to the query before the product.
             to_scores *= plan.scale
             to_query[..., rows, :] += to_scores @ keys[..., columns, :]
             to_keys[..., columns, :] += to_scores.transpose(-1, -2) @ query[..., rows, :]
