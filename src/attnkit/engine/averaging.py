@@ -83,6 +83,7 @@ def mean_of(checkpoints: Iterable[Checkpoint], expected: Mapping[str, Tensor]) -
 def _choose(folder: RunFolder, newest: Checkpoint, n: int | None, names: list[str]) -> list[Checkpoint]:
     if names and n is not None:
         raise UsageError("checkpoint names and a number of checkpoints cannot be combined")
+    # JSON has text keys only.
     scored = {int(step) for step in read_state(newest)["scores"]}
     steps = scheduled_steps(folder.steps(), scored, read_run_config(newest).checkpoints.save_every)
     if n is not None and n > len(steps):
@@ -91,6 +92,7 @@ def _choose(folder: RunFolder, newest: Checkpoint, n: int | None, names: list[st
             where=str(folder.path),
             help="train with --set checkpoints.keep_last=N to keep more, or name checkpoints with --checkpoint",
         )
+    # Oldest first, so that messages list them in order.
     wanted = names or [f"step-{step}" for step in (steps[-n:] if n is not None else steps)]
     if len(wanted) < 2:
         raise RunError("an average needs two checkpoints or more", where=str(folder.path))

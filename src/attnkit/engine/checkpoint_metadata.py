@@ -32,6 +32,7 @@ TEXT_FILES: Mapping[str, int] = {
 }
 """Files of a checkpoint besides configuration, state and weights, and the most bytes of each."""
 
+# Exact as a float: JSON readers of other languages keep them.
 Count = Annotated[int, Field(ge=0, le=2**53)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Digits = Annotated[str, Field(pattern="^(0|[1-9][0-9]{0,15})$")]
@@ -97,6 +98,7 @@ def check_serializable(config: BaseModel) -> None:
 
 def read_state(checkpoint: Checkpoint) -> dict[str, Any]:
     """Return the ``state.json`` of a training checkpoint. Raises ``RunError`` if it is invalid."""
+    # The schema of the counters depends on the task, so it is checked second.
     state = _read_json(checkpoint, _State)
     config = read_run_config(checkpoint)
     _validated(checkpoint, load_symbol(TASKS[config.task].counters_path), json.dumps(state["counters"]), "counters.")
@@ -135,6 +137,7 @@ def read_run_config(checkpoint: Checkpoint, *tasks: str) -> Any:
         expected = " or ".join(TASKS[task].description for task in tasks) or f"one of {', '.join(TASKS)}"
         help = f"attnkit {TASKS[found].command} takes it" if found in TASKS else None
         raise RunError(f"this run is of the kind '{found}', not {expected}", where=str(checkpoint.path), help=help)
+    # The kind of model chooses the task's variant.
     model = tree.get("model")
     try:
         return validate(task_spec(found, str(model.get("kind")) if isinstance(model, dict) else None).config, tree)

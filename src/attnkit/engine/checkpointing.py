@@ -89,6 +89,7 @@ class RunWriter:
         self._leave(error, noted=error is not None and not isinstance(error, GeneratorExit))
 
     def _leave(self, error: BaseException | None, noted: bool) -> None:
+        # A finished run has its status; a run never locked is not ours.
         open_run = self._locked and not self._complete
         handles_signals = self.request.stop is not None and open_run
         stop = signal_to_stop(error, self._saved_step(), self.ranks.world) if handles_signals else None
@@ -146,6 +147,7 @@ class RunWriter:
 
     def _write_config(self) -> None:
         """Write the configuration; delete data that was encoded under another one."""
+        # A copy for people; checkpoints hold their own.
         path, text = self.folder.path / "config.yaml", dump_yaml(self._model).encode()
         if self.run_state.checkpoint is None and os.path.lexists(path) and not file_equals(path, text):
             # Without a checkpoint nothing depends on the data yet.
@@ -225,6 +227,7 @@ class RunWriter:
     def _rotate(self) -> None:
         """Delete old checkpoints; one that a stop saved does not displace a scheduled one."""
         limits, kept = self.config.limits, self.config.checkpoints
+        # Ascending steps of all checkpoints on disk.
         present = self.folder.steps()
         oldest = (self.run_state.scheduled_steps() or present)[-max(kept.keep_last, kept.average) :][0]
         self.folder.apply_retention(
@@ -247,6 +250,7 @@ class RunWriter:
         with self.ranks.synchronized():
             if not self.is_writer:
                 return
+            # What best names, and what it should name.
             name, best = self.folder.best_name(), self.run_state.expected_best()
             if best is not None and name not in (best, "averaged"):  # an average that somebody made later stays named
                 self.folder.set_best(best)
@@ -285,6 +289,7 @@ class RunWriter:
 
     def _record_exit(self, error: BaseException) -> None:
         """Write a failure or a stop to status.json."""
+        # 75: stopped on request; 130 and 143: ended by a signal.
         state: State = "stopped" if (code := exit_code(error)) in (75, 130, 143) else "failed"
         reason = str(error).encode("utf-8", "backslashreplace").decode()  # a path may hold lone surrogates
         step, facts = self._saved_step(), failure_facts(error)

@@ -24,6 +24,7 @@ class SkipWeightInit(TorchFunctionMode):
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        # The tensor is returned unchanged, as initializers do.
         if func in _INITIALIZERS or getattr(func, "__module__", "") == "torch.nn.init":
             return (kwargs or {}).get("tensor", *args[:1])
         return func(*args, **(kwargs or {}))
@@ -36,6 +37,7 @@ def estimate(
     # Shapes without memory: parameters are counted, never allocated.
     with torch.device("meta"), SkipWeightInit():
         model = build()
+    # Tied weights are one parameter.
     n_parameters = sum(parameter.numel() for parameter in model.parameters())
     device = choose_device(config.device)
     precision = choose_precision(config.precision, device)
@@ -56,11 +58,14 @@ def memory(config: RunConfig, n_parameters: int, vocab_size: int, itemsize: int)
     """Estimate the bytes of weights, optimizer, gradients and activations of one micro-batch."""
     # float32 weight, gradient and two Adam moments: 16 bytes per parameter.
     state = 16 + (2 * itemsize if itemsize < 4 else 0) + (4 if config.optimization.ema_decay else 0)
+    # Activations live for one micro-batch.
     tokens = config.optimization.batch_tokens / config.optimization.gradient_accumulation_steps
     activations: float = tokens * config.model.activation_floats_per_token * itemsize
     # Cross-entropy is computed in chunks over a reused buffer, hence the bound.
     logits = min(tokens * vocab_size * 4, 64e6)
+    # 350 MB: the process without a model, torch imported.
     return round(n_parameters * state + activations + logits + 350e6)
 
 
+# Lines per file that are encoded to estimate tokens.
 SAMPLE = 20_000

@@ -279,6 +279,7 @@ class GradientSession(TrainingSession):
         return self.state.counters()
 
     def snapshot(self) -> Callable[[], Mapping[str, Content]]:
+        # Views: serialized before the next step changes them.
         model, optimizer = self.state.weights.tensors()
         return partial(_serialize, model, optimizer)
 

@@ -45,6 +45,7 @@ def load_model(path: Path, task: str, *, device: str = "auto", checkpoint: str |
     """
     chosen, warnings = RunFolder(path).checkpoint(checkpoint)
     config = read_run_config(chosen, task)
+    # auto: CUDA, Apple's MPS, or the CPU.
     where = choose_device(device)
     # Checks the number of weights before the model is built: a crafted configuration cannot fill the memory.
     model = task_of(config).model_for_checkpoint(chosen, config)

@@ -141,6 +141,7 @@ def broadcast_metrics(
         with ranks.synchronized():
             if ranks.rank == 0:
                 found = evaluation(model)
+        # A single process needs no exchange.
         if ranks.world == 1:
             return found
         # Gloo, the backend of all devices but CUDA, reduces on the CPU.

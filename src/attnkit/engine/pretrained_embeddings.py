@@ -100,6 +100,7 @@ def _opened(config: RunConfig, key: str) -> EmbeddingSource | None:
     name = getattr(config.model, key, None)
     if name is None:
         return None
+    # By name: the engine must not import a task.
     vectors, width = load_symbol(VECTORS_PATH).load(Path(name)), config.model.d_model
     if vectors.vector_size != width:
         raise UsageError(
@@ -137,6 +138,7 @@ def init_embeddings(
                 where=given.key,
                 help="check language and tokenization of the vectors, or train some: attnkit word2vec train TEXT",
             )
+        # Spread of random rows and of the given ones.
         drawn, spread = _fill(model.word_vectors()[place], found.words, given)
         text = coverage_message(found, given)
         yield from map(WarningEvent, given.vectors.warnings)
@@ -180,6 +182,7 @@ def find_words(
     ids = [id for id in range(len(SPECIALS), tokenizer.vocab_size) if tokenizer.bytes_of(id).strip()]
     if alone := tokenizer.config.kind == "char":  # entries of single bytes encode unknown characters only
         ids = [id for id in ids if tokenizer.encode([tokenizer.bytes_of(id).decode("utf-8", "replace")]) == [[id]]]
+    # Id -> text as displayed, ▁ for a leading space.
     pieces = dict(zip(ids, tokenizer.tokens(ids), strict=True))
     if any(len(piece) > 1 and piece.startswith("▁") and piece in known for piece in pieces.values()):
         return EmbeddingMatch({id: piece for id, piece in pieces.items() if piece in known}, len(ids), 0, 0, 0)
@@ -214,6 +217,7 @@ def _word(raw: bytes, alone: bool) -> str | None:
 
 def coverage_message(found: EmbeddingMatch, given: EmbeddingSource) -> str:
     """Return a sentence on how many words have a vector."""
+    # Continuations of words are not counted: no vectors exist for them.
     share = 100 * len(found.words) / found.n_words
     text = f"{given.key}: {len(found.words):,} of {found.n_words:,} words ({share:.1f} %) initialized from "
     text += given.name

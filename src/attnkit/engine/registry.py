@@ -16,6 +16,7 @@ from attnkit.config import Layer
 from attnkit.engine.run_config import AUTO, LANGUAGE_AUTO, PresetThresholds
 
 
+# Strings, not imports: the table is read by --help, and must not load torch.
 def load_symbol(path: str) -> Any:
     """Import "module:symbol", a path below ``attnkit``."""
     module, symbol = path.split(":")
@@ -107,6 +108,7 @@ class TaskSpec:
 EXCLUDED_INIT_KEYS = ("dropout", "attention_dropout", "activation_dropout", "next_sentence", "tie_embeddings")
 """Model keys that a fine-tuned run does not inherit from the pretrained one."""
 
+# One task, two models: BERT fine-tuned, or a hierarchical network from scratch.
 HAN_CLASSIFICATION = TaskSpec(
     description="a document classifier (han)",
     command="predict",

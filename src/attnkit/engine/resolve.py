@@ -31,6 +31,7 @@ def init_layer(run: Path) -> Layer:
     Raises:
         RunError: no such run, or a damaged one.
     """
+    # Unvalidated: whatever fits is inherited, and validated later as a whole.
     tree = read_tree(RunFolder(run).checkpoint()[0])
     kept: dict[str, Any] = {
         key: tree[key] for key in ("task", "model", "vocabulary", "joint_vocabulary", "direction") if key in tree
@@ -142,8 +143,8 @@ def resolve(
             ``subwords``, whose keys other layers may give.
         sets: texts of the form ``a.b=value``.
         file: a YAML configuration.
-        preset_name: one of the task's, or ``auto`` for the one that ``sets`` or ``file`` name, that of the resumed run
-            continues, or the one that fits the number of lines.
+        preset_name: one of the task's, or ``auto`` for the one that ``sets`` or ``file`` name, that of the resumed run,
+            or the one that fits the number of lines.
         earlier: the preset of the resumed run, if there is one; then no text is read.
         fixed: values that come right above the preset (``--init-from``: model and vocabulary of the other run).
 
@@ -173,6 +174,7 @@ def resolve(
     ):
         layers.append(Layer("two vocabularies", {"joint_vocabulary": False}))
         given, _ = merge(layers)
+    # Flag or file; auto chooses below.
     name = _get(given, "preset")
     if name in (None, "auto"):
         # A resumed run keeps its preset, even if its text has grown since.
@@ -204,6 +206,7 @@ def differences(old: RunSettings, new: RunSettings) -> list[str]:
     """Return ``key: old -> new`` for everything that makes it another run: all but limits and output options."""
     if old.task != new.task:  # of which the keys are others
         return [f"task: {old.task} -> {new.task}"]
+    # Dotted key -> value.
     before, after = (flatten(config.model_dump(mode="json")) for config in (old, new))
     return [
         f"{key}: {before.get(key)} -> {after.get(key)}"
@@ -242,6 +245,7 @@ def _task_spec(given: Tree, fixed: Layer | None) -> TaskSpec:
     name = _get(given, "task") or "translation"
     if not isinstance(name, str) or name not in TASKS:
         raise UsageError(f"unknown task '{str(name)[:40]}'", help=f"choose one of {', '.join(TASKS)}")
+    # The task of the run that weights come from.
     begun = _get(fixed.tree, "task") if fixed else name
     allowed = (*TASKS[name].init_from_tasks, name)
     if fixed is not None and begun not in allowed:

@@ -34,6 +34,7 @@ AUTO: PresetThresholds = ((20_000, "tiny"), (300_000, "small"), (4_000_000, "bas
 LANGUAGE_AUTO: PresetThresholds = ((20_000, "tiny"), (2_000_000, "mini"), (20_000_000, "small"), (math.inf, "base"))
 """Thresholds of language models and of fine-tuning."""
 
+# Settings by corpus size; sizes of models are in models.config.SIZES.
 SCALES: dict[str, Tree] = {
     "tiny": {
         "vocabulary": {"size": 4000},

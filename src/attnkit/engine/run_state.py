@@ -43,6 +43,7 @@ class RunState:
         checkpoint, warnings = folder.newest()
         if checkpoint is None:
             return cls(folder, config, warnings=warnings)
+        # Validated: the folder may come from elsewhere.
         stored = read_state(checkpoint)
         scores = {int(step): found for step, found in stored["scores"].items()}
         return cls(folder, config, checkpoint, stored, scores, warnings)
@@ -52,6 +53,7 @@ class RunState:
         checkpoint = self.checkpoint
         if checkpoint is None:
             return {}
+        # Which of them exist depends on the task.
         found = {name: most for name, most in TEXT_FILES.items() if name in checkpoint.manifest.files}
         return {name: read_bounded(checkpoint, name, most) for name, most in found.items()}
 
@@ -93,6 +95,7 @@ class RunState:
 
     def best_scores(self) -> Mapping[str, float]:
         """Return the development scores of the best checkpoint."""
+        # "averaged", "step-N" or "last".
         name = self.best
         if name == "averaged":
             return self._averaged()[1]

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from attnkit.models.autoencoder import SequenceAutoencoder
 
 
+# Letters: B batch, S source length, P prefix length, T target length, D model width, N target tokens.
 Found = list[list[Hypothesis]]
 LoadModel = Callable[[Path], TranslationModel]
 """Load the model of a run folder on the CPU."""
@@ -172,6 +173,7 @@ def exclude_padding_ids(config: SearchConfig, tokenizer: Tokenizer) -> SearchCon
 
 def pad_sources(rows: Sequence[list[int]], device: torch.device) -> tuple[Tensor, Tensor | None]:
     """Return ids (B, S) with EOS appended, and their mask (B, S); no mask if all lengths are equal."""
+    # EOS
     length = max(len(row) for row in rows) + 1
     src = torch.tensor([[*row, EOS_ID, *[PAD_ID] * (length - 1 - len(row))] for row in rows], device=device)
     if all(len(row) == length - 1 for row in rows):

@@ -29,6 +29,7 @@ Stop = Callable[[], bool]
 _T = TypeVar("_T")
 
 
+# Caught by evaluations, which then return None.
 class EvaluationCancelled(Exception):
     """A stop was requested during an evaluation."""
 

@@ -43,6 +43,7 @@ def train(request: TrainRequest) -> Generator[Event, None, None]:
     with session.join() as ranks, closing(session), RunWriter(request, session, ranks) as writer:
         yield from map(WarningEvent, writer.warnings)
         n_warnings = len(writer.warnings)
+        # Running the same command on a finished run repairs it and reports.
         if writer.run_state.finished is not None:
             writer.repair_finished()
             yield session.outcome(writer.run_state, already=True)
@@ -70,6 +71,7 @@ def train(request: TrainRequest) -> Generator[Event, None, None]:
                 if session.step % _RELEASE_EVERY == 0:
                     release_free_memory()
                 yield session.event(record)
+            # Saved once more: the stop may have come between two scheduled saves.
             if session.finished == "stopped":
                 writer.save()
                 raise stop_error(session.step)

@@ -33,6 +33,7 @@ class Vocabularies:
 
 def load_vocabularies(folder: Path) -> Vocabularies:
     """Read the tokenizer files of a folder."""
+    # A joint vocabulary is stored once.
     src = load_tokenizer(folder / "tokenizer.json")
     target = folder / "tokenizer.target.json"
     return Vocabularies(src, load_tokenizer(target) if target.exists() else src)

@@ -20,6 +20,7 @@ def load_weights(model: torch.nn.Module | TranslationModel, checkpoint: Checkpoi
     Raises:
         RunError: The weights do not fit the model or are not finite.
     """
+    # Names and shapes that the checkpoint must have, no more and no less.
     own = tensors_of(model)
     tensors = read_tensors(checkpoint, MODEL, own)
     with torch.no_grad():
@@ -45,6 +46,7 @@ def find_weight_errors(
     read_state(checkpoint)
     if checkpoint.step == 0 and OPTIMIZER not in checkpoint.manifest.files:
         return  # an imported run, not trained yet
+    # Buffers have no moments.
     trained = {name: tensor for name, tensor in expected.items() if isinstance(tensor, torch.nn.Parameter)}
     kinds = ["exp_avg", "exp_avg_sq", *(["weights"] if config.optimization.ema_decay is not None else [])]
     buffers = {f"{kind}.{name}": tensor for kind in kinds for name, tensor in trained.items()}

@@ -43,6 +43,7 @@ class AlignmentCorpus:
 
     def sizes(self, begin: int, end: int) -> tuple[Ints, Ints]:
         """Return the numbers of words S and T (end - begin,) of some pairs; both 0 where one of them is."""
+        # (end - begin,) words per line
         n_src = np.diff(self.src_starts[begin : end + 1])
         n_tgt = np.diff(self.tgt_starts[begin : end + 1])
         # A pair with an empty side has no cells, not even NULL's.
@@ -53,6 +54,7 @@ class AlignmentCorpus:
 def spans(corpus: AlignmentCorpus) -> Iterator[tuple[int, int]]:
     """Cut a corpus into runs of pairs (begin, end) of at most ``CELLS`` cells each, or of one pair."""
     n_src, n_tgt = corpus.sizes(0, corpus.n_pairs)
+    # Cells per pair: every target word meets every source word and NULL.
     ends = np.cumsum((n_src + 1) * n_tgt)
     begin, done = 0, 0
     while begin < len(ends):
@@ -82,6 +84,7 @@ def link_candidates(corpus: AlignmentCorpus, begin: int, end: int) -> LinkCandid
     pair = np.repeat(np.arange(end - begin), n_cells)  # (cells,), which pair of lines
     # Within its pair: target word by target word, S + 1 cells each.
     offset = np.arange(len(pair)) - (np.cumsum(n_cells) - n_cells)[pair]
+    # (cells,) each from here on
     lengths = n_src[pair]
     place = offset // (lengths + 1)
     source = offset - place * (lengths + 1)
@@ -121,7 +124,7 @@ def _merge(parts: list[tuple[Ints, Ints]], most: int) -> tuple[Ints, Ints, int]:
     first = np.flatnonzero(np.diff(keys, prepend=-1))
     if not len(first):
         return keys, counts, 0
-    keys, counts = keys[first], np.add.reduceat(counts, first)
+    keys, counts = keys[first], np.add.reduceat(counts, first)  # one entry per distinct key
     if len(keys) <= most:
         return keys, counts, 0
     # Half of `most`, so that pruning is rare; stable: the lower key among equals.

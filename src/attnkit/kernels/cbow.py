@@ -16,6 +16,8 @@ from attnkit.kernels.vector import add_to_row, add_to_rows, clear, dots, item, p
 from attnkit.kernels.windows import windows
 from attnkit.kernels.word2vec import LoopSpec
 
+# Letters: V words, P floats of a padded row, m words of a context. Addresses are bytes: a row takes 64 bytes per 16
+# floats.
 AHEAD = 2
 """Words of lead with which negatives are drawn and their rows prefetched."""
 AHEAD_AROUND = 4
@@ -33,6 +35,7 @@ def loop(recipe: LoopSpec) -> Callable[..., Any]:
 def prefetch_outputs(lanes: Any, outputs: Any, word: Any, negatives: Any, given: Any) -> None:
     """Draw a word's negatives and ask for all rows it needs. ``given`` is (the epoch's key, its position, tables)."""
     # XOR with NOISE: negatives never share random numbers with window sizes.
+    # tables[1:3] are the alias table of the noise distribution.
     key, position, tables = given
     noise, size = number(np.uint64(key) ^ NOISE, np.uint64(position)), 64 * len(lanes)
     for k in range(len(negatives)):
@@ -48,7 +51,7 @@ def train_outputs(lanes: Any, outputs: Any, word: Any, negatives: Any, given: An
 
     ``given`` is (the input's address, the error's, alpha, room for the rows, room for the scores, costs).
     """
-    x, error, alpha, rows, scores, costs = given
+    x, error, alpha, rows, scores, costs = given  # scratch memory of the caller
     # The target first, then negatives; one equal to the target is overwritten by the next (no branch).
     rows[0], n = word, np.uint64(1)
     for k in range(len(negatives)):
@@ -56,6 +59,7 @@ def train_outputs(lanes: Any, outputs: Any, word: Any, negatives: Any, given: An
         rows[n] = row
         n += np.uint64(row != word)
     count = np.int64(n)
+    # scores[k] = o_k·x, then its slope, then the update of both sides.
     dots(lanes, outputs, rows, count, x, scores)
     scores[0] = -scores[0]  # σ(f) is 1 - σ(-f): so the word is of one kind with the negatives
     # 16 scores at a time, the lanes of one vector.
@@ -99,6 +103,7 @@ def _train(weights: Any, given: Any, tables: Any, room: Any) -> Any:
             continue
         if i + window + AHEAD_AROUND < last:
             prefetch(lanes, x_of + size * item(words, i + window + AHEAD_AROUND))
+        # Rows of the context, without the centre.
         m = context(words, i, (item(left, i), item(right, i)), rows)
         # A line of one word, or a window that subsampling left empty.
         if m == 0:
@@ -106,6 +111,7 @@ def _train(weights: Any, given: Any, tables: Any, room: Any) -> Any:
         # Mean: input scaled by 1/m, error whole to each row; sum: the other way round (gensim).
         share, place = _ONE / np.float32(m), negative * (i % (AHEAD + 1))
         order = (hidden, error, alpha_at(work, item(at, i)), targets, scores, costs)
+        # h, the mean or the sum of the context.
         sum_rows(lanes, x_of, rows, m, share if mean else _ONE, hidden)
         n_terms += train_outputs(lanes, o_of, item(words, i), negatives[place : place + negative], order)
         add_to_rows(lanes, x_of, rows, m, _ONE if mean else share, error)
@@ -130,6 +136,7 @@ def _store_input(lanes: Any, inputs: Any, word: Any, tables: Any, place: Any) ->
 @inline
 def _reached(left: Any, right: Any, first: Any, last: Any) -> Any:
     """Return the first word that any window reaches, and the end of them."""
+    # Centres of the piece, then what their windows add on both sides.
     low, high = first, last
     for i in range(first, last):
         low, high = min(low, i - left[i]), max(high, i + right[i] + 1)
@@ -213,6 +220,7 @@ def _train_subwords(weights: Any, given: Any, tables: Any, room: Any) -> Any:
         reach, place = (item(left, i), item(right, i)), negative * (i % (AHEAD + 1))
         if reach[0] + reach[1] == 0:
             continue
+        # A mean over rows, so over words and their n-grams alike (fastText).
         share = _ONE / np.float32(_around(words, i, reach, tables, slots))
         order = (hidden, error, alpha_at(work, item(at, i)), targets, scores, costs)
         sum_rows(lanes, kept, slots, reach[0] + reach[1], share if mean else _ONE, hidden)

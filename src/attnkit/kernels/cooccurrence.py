@@ -26,6 +26,7 @@ _STRETCH = 1 << 20  # pairs that numpy sorts at a time
 _SLOT_BYTES = 40  # of the table, and of what it is sorted in
 _MIN_SLOTS = 1 << 15  # slots: more than the widest window needs
 _MAX_SLOTS = (1 << 32) - 1
+# A bijection: equal hashes mean equal pairs, so keys themselves need not be stored.
 _FACTORS = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)  # splitmix64's (Steele et al. 2014)
 _STEP = 0x9E3779B97F4A7C15
 _U = np.uint64
@@ -62,6 +63,7 @@ def unscramble(hashes: Hashes) -> Hashes:
 
 def words_of(run: Run, n_words: int) -> tuple[NDArray[np.uint32], NDArray[np.uint32], NDArray[np.float32]]:
     """Return the lower and the higher word of each pair, and its count."""
+    # A key is low * V + high.
     low, high = np.divmod(unscramble(run.hashes), _U(n_words))
     return low.astype(np.uint32), high.astype(np.uint32), (run.units / float(UNIT)).astype(np.float32)
 
@@ -79,6 +81,7 @@ def combine(runs: Sequence[Run]) -> Run:
 
 def merge(runs: Sequence[Run], most: int) -> Iterator[Run]:
     """Yield the sum of sorted runs in blocks, ascending, of which none takes more than ``most`` pairs of the runs."""
+    # Position in each run; a k-way merge in blocks.
     at = [0] * len(runs)
     step = max(1, most // max(1, len(runs)))
     while open_runs := [n for n, run in enumerate(runs) if at[n] < len(run.hashes)]:
@@ -125,6 +128,7 @@ class Counter:
             found = combine(self._parts) if self._parts else Run(np.empty(0, np.uint64), np.empty(0, np.uint64))
             self._parts, self._used = [], 0
             return found
+        # Slots in use, in the order of the table, which is nearly sorted.
         found = self._table[self._table[:, 1] != 0]
         self._table, self._used = np.zeros(self._table.shape, np.uint64), 0  # what is never written takes no memory
         order = np.argsort(found[:, 0])
@@ -137,6 +141,7 @@ class Counter:
             raise ValueError(f"no room for a window of {widest:,}")
         while True:
             room = (self._used, self.most)
+            # The loop returns early when the table is full.
             at, self._used = self._loop(words, reach, at, self.n_words, self._table, room)
             if at == len(words):
                 return
@@ -168,7 +173,7 @@ def _pairs(words: NDArray[np.uint32], reach: NDArray[np.int32], span: tuple[int,
         here, there = words[at], words[at - d]
         low, high = np.minimum(here, there).astype(np.uint64), np.maximum(here, there).astype(np.uint64)
         hashes.append(scramble(low * _U(n_words) + high))
-        units.append(np.where(here == there, _U(2), _U(1)) * _U(UNIT // d))
+        units.append(np.where(here == there, _U(2), _U(1)) * _U(UNIT // d))  # 1 / d in units of 2^-32
     return Run(np.concatenate(hashes), np.concatenate(units))
 
 

@@ -65,6 +65,7 @@ def train_pairs(parameters: Parameters, pairs: Pairs, span: tuple[int, int], kno
     Returns the sum of the losses, each before its step, and how many there were. Threads may do so at once on the same
     parameters: a step that another overwrites is lost, as in their program.
     """
+    # Read-only views: numba compiles per type, and mutability is part of it.
     way: Callable[..., Any] = compiled_way() or in_numpy
     mapped = Pairs(*(_read_only(array) for array in pairs))
     loss, terms = way(
@@ -94,12 +95,14 @@ def _descend_loop(parameters: Any, pairs: Any, span: Any, knobs: Any) -> Any:
             if side == 1:
                 i, j = j, i
             w, v, ww, vv = words[i], contexts[j], word_squares[i], context_squares[j]
+            # w·c
             product = np.float32(0.0)
             for d in range(len(w)):
                 product += w[d] * v[d]
             difference = np.float64(product) + b[i, 0] + c[j, 0] - target
             loss += weight * difference * difference
             terms += 1
+            # alpha f(X) (w·c + b + b' - log X): common to all four gradients.
             step = np.float32(alpha * weight * difference)
             for d in range(len(w)):
                 # Both gradients before either vector moves; AdaGrad divides by the sum before this step.
@@ -153,6 +156,7 @@ def in_numpy(parameters: Parameters, pairs: Pairs, span: tuple[int, int], knobs:
 
 def _apart(i: NDArray[np.int64], j: NDArray[np.int64]) -> list[NDArray[np.int64]]:
     """Return places in an order that changes nothing: in each part no i and no j stands twice."""
+    # Row -> first level that is free for it.
     next_word: dict[int, int] = {}
     next_context: dict[int, int] = {}
     levels = []

@@ -38,6 +38,7 @@ def _prefetch_path(lanes: Any, outputs: Any, word: Any, tables: Any) -> None:
 
 
 @inline
+# Nodes of a path are distinct, so 16 of them can be moved together.
 def _descend(lanes: Any, outputs: Any, word: Any, tables: Any, given: Any) -> Any:
     """Go down a word's path, 16 nodes at a time: move them, and set the input's error. Return how many they were.
 
@@ -51,6 +52,7 @@ def _descend(lanes: Any, outputs: Any, word: Any, tables: Any, given: Any) -> An
         n = min(16, last - begin)
         for k in range(n):
             rows[np.uint64(k)] = item(nodes, begin + k)
+        # v·x of up to 16 nodes.
         dots(lanes, outputs, rows, n, x, scores)
         _turn(scores, codes, begin, n)
         add_nll(costs, np.uint64(0), slopes(scores.ctypes.data, n, _MINUS, alpha, FARTHEST))
@@ -80,6 +82,7 @@ def _train_pairs(weights: Any, given: Any, tables: Any, room: Any) -> Any:
     inputs, outputs, lanes = weights
     work, knobs, (words, at, left, right, first, last) = given
     pool, rows, costs = room
+    # Raw addresses: numba would check bounds and count references.
     window, x_of, o_of, scores, n_terms = knobs[0], inputs.ctypes.data, outputs.ctypes.data, pool[1][0], 0
     error, mean = pool[0].ctypes.data, pool[0].ctypes.data + 64 * len(lanes)
     for i in range(first, last):

@@ -31,6 +31,7 @@ def huffman(counts: NDArray[np.int64]) -> Paths:
     parent, right = _join(counts)
     # Leaves are 0 .. V - 1, inner nodes V .. 2 V - 2 in the order in which they were joined.
     root = 2 * n_words - 2
+    # All words climb together, one level per pass.
     at, depths = np.arange(n_words), np.zeros(n_words, np.int64)
     while len(climbing := np.flatnonzero(at < root)):
         at[climbing] = parent[at[climbing]]
@@ -60,6 +61,7 @@ def _join(counts: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int8
     children: list[int] = []
     word, node = 0, 0
     for _ in range(n_words - 1):
+        # Two parts become one: twice the rarer of the next word and the next node.
         total = 0
         for _ in range(2):
             if word < n_words and (node >= len(made) or sizes[word] <= made[node]):

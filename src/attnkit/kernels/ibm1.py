@@ -45,6 +45,7 @@ def init_table(corpus: AlignmentCorpus, *, null_prob: float | None = None, most:
     """Return a table in which every target word that occurs is as likely, with at most ``most`` pairs beside NULL's."""
     # Only pairs that occur in one line are stored; all others have probability 0 for good.
     keys, n_lost = cooccurring_pairs(corpus, most)
+    # Keys are row * n_tgt + y: rows are ranges of keys.
     rows = np.arange(corpus.n_src + 2, dtype=np.int64) * corpus.n_tgt
     starts = np.searchsorted(keys, rows).astype(np.int64)
     n_words = int(np.count_nonzero(np.bincount(corpus.tgt)))  # a vocabulary may have many more
@@ -65,6 +66,7 @@ def em_step(
     for begin, end in spans(corpus):
         likelihood += loops.expect(corpus, table, (begin, end), counts)
         seen(end)
+    # reduceat cannot sum empty rows.
     full = np.flatnonzero(np.diff(table.starts))
     sums = np.add.reduceat(counts, table.starts[full]) if len(full) else np.empty(0)
     # A row of which nothing was expected, as NULL's may be, is left without probability.
@@ -128,7 +130,7 @@ def _expect(corpus: AlignmentCorpus, table: TranslationTable, span: tuple[int, i
     if not len(terms):
         return 0.0
     first = np.flatnonzero(found.source == 0)
-    totals = np.add.reduceat(terms, first)
+    totals = np.add.reduceat(terms, first)  # (T,) Σ over the source places
     shares = terms / np.repeat(totals, np.diff(first, append=len(terms)))
     known = slots >= 0
     # add.at, not +=: the same slot may occur several times in a run.
@@ -152,6 +154,7 @@ def _choose(corpus: AlignmentCorpus, table: TranslationTable, span: tuple[int, i
     order = off * (found.lengths + 1) + found.source
     last = np.iinfo(np.int64).max
     order = np.where(found.source == 0, last - 1, order)
+    # Only the likeliest places stay in the contest.
     order = np.where(terms == np.repeat(np.maximum.reduceat(terms, first), sizes), order, last)
     chosen = np.minimum.reduceat(order, first)
     places = np.where(chosen == last - 1, -1, chosen % (found.lengths[first] + 1) - 1)
@@ -237,6 +240,7 @@ def _choose_loop(corpus: Any, probs: Any, null_prob: float, span: Any, slots: An
             for i in range(n_src):
                 slot = slots[cell + 1 + i]
                 term = probs[slot] * each if slot >= 0 else 0.0
+                # The same whole number as in numpy: distance from the diagonal.
                 off = abs((2 * i + 1) * n_words - (2 * j + 1) * n_src)
                 if i == 0 or term > best or (term == best and off < best_off):
                     best, best_off, links[link] = term, off, i

@@ -35,6 +35,7 @@ def cache_folder() -> Path:
     """Return where compiled code is kept."""
     if given := os.environ.get("NUMBA_CACHE_DIR"):
         return Path(given)
+    # Outside of the sources: numba reads its cache with pickle.
     usual = "~/Library/Caches" if sys.platform == "darwin" else "~/.cache"
     base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser(usual)  # noqa: PTH111 (Path's fails without a home)
     return Path(base) / "attnkit" / "numba"
@@ -83,6 +84,7 @@ def compile_cached(loop: Callable[..., Any], arguments: tuple[Any, ...], words: 
     are, it is compiled here. Of processes that want the same loop at once one has it compiled, and the others wait.
     """
     numba = _numba()
+    # Compiled for these types alone, not on demand.
     types = tuple(numba.typeof(argument) for argument in arguments)
     usual = numba.config.CACHE_DIR
     # numba reads the setting when a function is decorated: set around it, then restored.

@@ -18,6 +18,7 @@ except ImportError:  # nothing here is called then
 
 FARTHEST = 18.0
 """Beyond it, either way, σ counts as if it were there: a loss of 18 at most, of 1.5e-8 at least."""
+# Coefficients 1 / k! of exp, the highest power first.
 _POLYNOMIAL = (1 / 720, 1 / 120, 1 / 24, 1 / 6, 1 / 2, 1.0, 1.0)
 
 
@@ -85,6 +86,7 @@ def slopes(typing: Any, out: Any, n: Any, sign: Any, scale: Any, limit: Any) -> 
         place, count, sign_value, factor, most = given
         chance, rest, size = _logistic(b, load(b, place, 0), sign_value)
         ints, first = ir.VectorType(ir.IntType(32), 16), ir.Constant(ir.IntType(32), 0)
+        # Lanes beyond the count are masked: their slope is 0 and their probability 1.
         lane, empty = ir.Constant(ints, list(range(16))), ir.Constant(ints, ir.Undefined)
         bound = b.insert_element(empty, b.trunc(count, ir.IntType(32)), first)
         inside = b.icmp_signed("<", lane, b.shuffle_vector(bound, empty, ir.Constant(ints, [0] * 16)))
@@ -103,6 +105,7 @@ def slopes32(typing: Any, out: Any, sign: Any, scale: Any) -> Any:
 
     def emit(context: Any, b: Any, signature: Any, given: Any) -> Any:
         place, sign_value, factor = given
+        # Two vectors at once hide the latency of exp.
         both = [_logistic(b, load(b, place, j), sign_value) for j in range(2)]
         for j, (_, rest, _) in enumerate(both):
             store(b, b.fmul(rest, splat(b, b.fmul(factor, sign_value))), place, j)

@@ -72,6 +72,7 @@ class PairCounter:
             return
         done, base = 0, self._kinds.n_connectors + 1
         while True:
+            # The loop stops when the table is full, and continues after a cleanup.
             limits = (done, base, self._most)
             done = self._loops[0](numbers, self._kinds.of, limits, self._state, self._table)
             if done == len(numbers):

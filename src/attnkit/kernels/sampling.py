@@ -52,6 +52,7 @@ def stays(bits: Any, keep: Any) -> Any:
 
 def key_of(*parts: int) -> int:
     """Return a 64-bit key for (seed, epoch, ...)."""
+    # The same mixing as ``number``, in Python's integers.
     key, whole = 0, (1 << 64) - 1
     for part in parts:
         x = (key ^ (part & whole)) + int(STEP) & whole
@@ -83,6 +84,7 @@ def alias_table(counts: NDArray[np.int64], power: float) -> tuple[NDArray[np.uin
     """
     # Words that never occur are never drawn, whatever the power (0 ** 0 would be 1).
     weights = np.where(counts > 0, np.maximum(counts, 1).astype(np.float64) ** power, 0.0)
+    # Mean 1: heights of the columns.
     share = (weights * (len(counts) / weights.sum())).tolist()
     prob = np.full(len(counts), (1 << 32) - 1, np.uint32)
     alias = np.arange(len(counts), dtype=np.int32)

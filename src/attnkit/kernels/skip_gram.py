@@ -24,6 +24,7 @@ from attnkit.kernels.windows import windows
 if TYPE_CHECKING:
     from attnkit.kernels.word2vec import LoopSpec
 
+# Letters: V words, P floats of a padded row, m words of a window. Addresses are bytes.
 BLOCK = 16
 """Centres that share noise words, at most."""
 SHARED = 32
@@ -121,6 +122,7 @@ def _train_shared(weights: Any, given: Any, tables: Any, room: Any) -> Any:
     window, negative, key = knobs[0], knobs[2], np.uint64(work[2]) ^ NOISE
     pool, rows, costs = room
     size, x_of, o_of = 64 * len(lanes), inputs.ctypes.data, outputs.ctypes.data
+    # Layout of the pool: SHARED noise rows, BLOCK inputs, an error row, two rows for a mean.
     copies, steps_of, near = pool[0].ctypes.data, pool[1].ctypes.data, pool[2][0]
     centres, error = copies + size * SHARED, copies + size * (SHARED + BLOCK)
     near_of, chosen = near.ctypes.data, rows[2 * window + 4 :]
@@ -145,6 +147,7 @@ def _train_shared(weights: Any, given: Any, tables: Any, room: Any) -> Any:
             if i + window + 1 < end:
                 prefetch(lanes, o_of + size * item(words, i + window + 1))
             m = context(words, i, (item(left, i), item(right, i)), rows)
+            # The learning rate falls within a piece.
             word, alpha = item(words, i), alpha_at(work, item(at, i))
             x = load_input(lanes, x_of, word, tables, error + size)
             x_kept, steps = centres + size * (i - block), steps_of + 4 * SHARED * (i - block)
@@ -156,6 +159,7 @@ def _train_shared(weights: Any, given: Any, tables: Any, room: Any) -> Any:
                 dots16(lanes, copies + size * k, x_kept, steps + 4 * k)
             add_nll(costs, np.uint64(m), slopes32(steps, _MINUS, alpha * share * np.float32(m)))
             weigh(lanes, copies, SHARED, (steps, 4), error)
+            # The window's own words, exactly.
             dots(lanes, o_of, rows, m, x_kept, near)
             for k in range(0, m, 16):
                 add_nll(costs, np.uint64(2 * window + 1), slopes(near_of + 4 * k, min(16, m - k), _ONE, alpha, _ALL))

@@ -24,6 +24,7 @@ def load_input(lanes: Any, matrix: Any, word: Any, tables: Any, room: Any) -> An
     """Return the address of a word's input, for reading and writing; ``room`` is that of two rows, used for a mean."""
     starts, size = tables[STARTS], 64 * len(lanes)
     if len(starts) == 0:
+        # Without subwords a word's input is its row: no copy.
         return matrix + size * np.int64(word)
     begin, end = starts[word], starts[word + 1]
     sum_rows(lanes, matrix, tables[ROWS][begin:end], end - begin, _ONE / np.float32(end - begin), room)

@@ -11,7 +11,9 @@ try:
 except ImportError:  # nothing here is called then
     pass
 
+# Letters: width is P / 16, the vectors of a row; b is llvmlite's IR builder.
 UNROLLED = 20
+# No "nnan" or "ninf": NaN must survive.
 REORDER = ("contract", "reassoc", "nsz")
 
 
@@ -102,6 +104,7 @@ def halves(b: Any, x: Any, y: Any, group: int) -> Any:
 def sums_of(b: Any, vectors: list[Any]) -> Any:
     """Return the sums over lanes of a power of two of vectors; the k-th begins at lane k * 16 / n."""
     group = 16
+    # A tree of halvings: the sums of several vectors share their shuffles.
     while len(vectors) > 1:
         vectors = [halves(b, x, y, group) for x, y in zip(vectors[::2], vectors[1::2], strict=True)]
         group //= 2
@@ -123,6 +126,7 @@ def dot_group(b: Any, width: int, x: Any, addresses: list[Any]) -> Any:
 
     def add(j: Any) -> None:
         part = x[j] if isinstance(x, list) else load(b, x, j)
+        # One load of x serves all rows.
         for total, address in zip(totals, addresses, strict=True):
             b.store(fma(b, part, load(b, address, j), b.load(total)), total)
 

@@ -19,6 +19,7 @@ def windows(text: Any, work: Any, knobs: Any, keep: Any) -> Any:
     words[first:last] are its centre words; around them stand those that their windows reach. The context of words[i] is
     words[i - left[i] : i] and words[i + 1 : i + 1 + right[i]]; at[i] is its position in the text.
     """
+    # work is (begin, end, key) of the piece, knobs (window, dynamic).
     ids, starts = text
     a, b, key = work[0], work[1], np.uint64(work[2])
     widest, dynamic = knobs[0], knobs[1]
@@ -83,6 +84,7 @@ def windows_in_numpy(
     All are as ``windows`` has them, but that words, at, left and right hold no room that is not used.
     """
     (ids, starts), (a, b, key), (widest, dynamic) = text, work, knobs
+    # The same random numbers as the loop: results are equal.
     kept = _Kept(ids, keep, np.uint64(key))
     # Start of the piece's first line, and end of its last one.
     begin = int(starts[np.searchsorted(starts, a, side="right") - 1]) if a < b else a

@@ -72,6 +72,7 @@ class Weights:
 def rows(n: int, width: int) -> Floats:
     """Return zeros (n, width) that begin at a multiple of 64 bytes; ``width`` must be a multiple of 16."""
     raw = np.zeros(n * width + 16, np.float32)
+    # Floats up to the next multiple of 64 bytes.
     skip = (-raw.ctypes.data % 64) // 4
     return raw[skip : skip + n * width].reshape(n, width)
 
@@ -154,6 +155,7 @@ class Loops:
         ``key`` is the epoch's (``sampling.key_of(seed, epoch)``), the same for all its pieces: with the positions it
         decides all that is random. The learning rate falls from alphas[0] to alphas[1] over the piece.
         """
+        # Tuples of plain arrays and numbers: what numba takes without boxing.
         matrices = (weights.inputs, weights.outputs, self._lanes)
         work = _work((*span, key), alphas)
         loss, terms, words = self._loop(matrices, _arrays(text), work, self._knobs, self._tables)

@@ -21,6 +21,7 @@ def byte_steps() -> NDArray[np.uint8]:
 
     A state beyond ``INSIDE`` is the bytes of a character so far, which decide what may follow.
     """
+    # All of Unicode's white space lies below U+3001.
     spaces = {character.encode() for code in range(0x3001) if (character := chr(code)).isspace()}
     steps = np.full((64, 256), WRONG, np.uint8)
     known: dict[tuple[bytes, ...], int] = {}
@@ -82,6 +83,7 @@ def _cut(steps: Any, data: Any, end: int, at: Any, spans: Any) -> int:
     n, state, i, character, begin, skips = 0, 0, 0, 0, 0, at[1]
     at[2] = -1
     while i < end:
+        # One table look-up per byte.
         state = steps[state, data[i]]
         i += 1
         if state == 0:
@@ -114,6 +116,7 @@ def _number(data: Any, spans: Any, lower: Any, table: Any, out: Any) -> Any:
     from ``starts[k]`` on. The last of ``starts`` is how many words there are.
     """
     slots, starts, arena, counts = table
+    # Slots are a power of two: a mask replaces the remainder.
     mask, last, n = np.uint64(len(slots) - 1), len(starts) - 1, starts[-1]
     number: Any = 0
     for span in range(len(spans)):
@@ -255,6 +258,7 @@ class CompiledNumberer:
         n = len(self)
         if not self._lower or not n:
             return None
+        # Words with a byte outside of ASCII.
         wide = np.flatnonzero(np.logical_or.reduceat(self._arena[: self._starts[n]] >= 128, self._starts[:n]))
         names = zip(wide.tolist(), self.words(wide), strict=True)
         pairs = [(number, low) for number, word in names if (low := word.lower()) != word]

@@ -106,6 +106,7 @@ class PlainNumberer:
         numbers[numbers > 0] -= 1  # the dictionary counts from 1
         if len(self._rest.encode()) > MAX_WORD_BYTES:
             self._rest, self._skips = "", True
+        # LINE_END and TOO_LONG are below 0.
         found, times = np.unique(numbers[numbers >= 0], return_counts=True)
         for word, n in zip(found.tolist(), times.tolist(), strict=True):
             self._counts[word] += n

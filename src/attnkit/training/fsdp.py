@@ -22,6 +22,7 @@ from attnkit.training.config import OptimizationConfig
 from attnkit.training.flat_optimizer import Precision
 from attnkit.training.parameter_store import Tensors, buffers_of, decay_at
 
+# FSDP gathers weights by hooks on forward; our models are entered by other methods.
 ENTRIES = ("hidden", "hidden_at")
 """Methods, beside ``forward``, by which a step enters a model; whatever else of it is called is called after them."""
 
@@ -53,6 +54,7 @@ class FsdpParameterStore:
         if not has_entry(model):
             raise ValueError(f"{type(model).__name__} has none of the methods {', '.join(ENTRIES)}")
         self.model, self.n_updates, self._config = model, 0, config
+        # Before sharding: DTensors have a device too, but shards of it.
         self._device = next(model.parameters()).device
         # An unsharded skeleton for evaluation: torch's hooks on the sharded model would gather on all ranks.
         self._plain = _emptied(copy.deepcopy(model))
@@ -79,6 +81,7 @@ class FsdpParameterStore:
             # Made at once, not at the first step: a checkpoint has them to restore into from the start.
             moments = {name: torch.zeros_like(p) for name in ("exp_avg", "exp_avg_sq")}
             self._optimizer.state[p] = {"step": torch.zeros(()), **moments}
+        # The average is sharded like the weights.
         averaged = config.ema_decay is not None
         self._average = {name: p.detach().clone() for name, p in self._named.items()} if averaged else None
 
@@ -132,6 +135,7 @@ class FsdpParameterStore:
     @contextmanager
     def use_weights(self, tensors: Mapping[str, Tensor]) -> Iterator[nn.Module]:
         """Let rank 0 compute with whole weights, beside the shares."""
+        # Ranks other than 0 get no tensors and leave the skeleton empty.
         plain = dict(self._plain.named_parameters())
         for name, p in plain.items():
             if name in tensors:
@@ -173,6 +177,7 @@ class FsdpParameterStore:
         self.zero_grad()
 
     def _groups(self) -> list[dict[str, Any]]:
+        # (matrix or not, learning-rate factor) -> parameters.
         groups: dict[tuple[bool, float], list[Tensor]] = {}
         for name, p in self._trained.items():
             groups.setdefault((p.dim() > 1, self._rates[name]), []).append(p)

@@ -20,6 +20,7 @@ from attnkit.training.schedules import lr_factor
 from attnkit.training.state import TrainState
 
 
+# A step trains on one global batch, split into micro-batches over time and over ranks.
 class GlobalBatch(Protocol):
     """One global batch, of which this rank holds a share."""
 
@@ -125,6 +126,7 @@ def fit(job: TrainingJob, state: TrainState) -> Iterator[StepRecord | Evaluation
         UsageError: The configuration needs a metric that evaluation does not give.
     """
     _check(job, state)
+    # As if all earlier sessions had run without a break.
     started, feed = job.clock() - 60 * state.minutes, Prefetcher(job.feed, job.prefetch)
     state.finished = _limit_reached(job.config.limits, state)
     while True:
@@ -159,6 +161,7 @@ def _shares(limits: LimitsConfig, state: TrainState) -> list[tuple[str, float]]:
         "tokens": state.tokens,
         "minutes": state.minutes,
     }
+    # Limits that are not set bound nothing.
     bounds: dict[str, float | None] = {name: getattr(limits, f"max_{name}") for name in done}
     return [(name, done[name] / bound) for name, bound in bounds.items() if bound is not None]
 
@@ -188,6 +191,7 @@ def _check(job: TrainingJob, state: TrainState) -> None:
 
 
 def _train_step(job: TrainingJob, state: TrainState, started: float, feed: Prefetcher) -> StepRecord:
+    # The batch and the position of the next one: a pure function of the position.
     step, after = feed.batch_at(state.position)
     optimization = job.config.optimization
     # Progress before the step, so that the last step has a learning rate above the end of the schedule.
@@ -222,6 +226,7 @@ def _train_step(job: TrainingJob, state: TrainState, started: float, feed: Prefe
     if applied:
         state.weights.update(rate, totals.norm)
     state.weights.zero_grad()
+    # Compared after the step: did it complete a period?
     evaluation_before = _evaluations_until(job, state)
     state.step += 1
     state.position, state.epoch = after, step.epoch
@@ -276,6 +281,7 @@ def _evaluations_until(job: TrainingJob, state: TrainState) -> int:
 def _evaluate(job: TrainingJob, state: TrainState) -> EvaluationRecord | None:
     assert job.evaluate is not None  # otherwise no evaluation becomes due
     limits = job.config.limits
+    # No dropout; _train_step switches back.
     job.model.eval()
     with torch.no_grad(), state.weights.inference() as model:
         found = job.evaluate(model)

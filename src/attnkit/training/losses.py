@@ -12,6 +12,7 @@ from torch.autograd.function import once_differentiable
 
 from attnkit.onednn import HAS_PRODUCT, linear_product
 
+# Letters: N rows with a target, D model width, V vocabulary, n rows of a chunk.
 _BUFFER_BYTES_ON_CPU = 16 << 20  # stays in the caches; the curve is flat from 8 to 32 MiB
 _BUFFER_BYTES_ELSEWHERE = 256 << 20  # an accelerator wants fewer and larger products
 
@@ -54,6 +55,7 @@ def linear_cross_entropy(
         The smoothed sum, differentiable once, and the plain negative log-likelihood summed, without gradient; both
         scalars, of float32 at least.
     """
+    # Only those that autograd asks for are computed.
     gradients = _ChunkedGradients(hidden, weight, bias)
     with torch.no_grad():
         rows = chunk_rows or _rows_that_fit(hidden, len(weight))
@@ -75,6 +77,7 @@ class _ChunkedGradients:
     """The gradients of hidden (N, D), weight (V, D) and bias (V,) that are wanted, summed chunk by chunk."""
 
     def __init__(self, hidden: Tensor, weight: Tensor, bias: Tensor | None) -> None:
+        # Detached: the graph ends here, and _AttachGradients continues it.
         self.inputs = hidden.detach(), weight.detach(), None if bias is None else bias.detach()
         self.dtype = hidden.dtype
         # float32 at least, float64 for float64 features.
@@ -159,6 +162,7 @@ def _product(x: Tensor, weight: Tensor, bias: Tensor | None = None, out: Tensor 
 def _rows_that_fit(hidden: Tensor, vocab_size: int) -> int:
     size = hidden.element_size()
     per_logit = size if size >= 4 else size + 4  # narrow logits have a float32 copy beside them
+    # As many rows as keep the buffer within the caches.
     budget = _BUFFER_BYTES_ON_CPU if hidden.device.type == "cpu" else _BUFFER_BYTES_ELSEWHERE
     return max(1, budget // (per_logit * vocab_size))
 

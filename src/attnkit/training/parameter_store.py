@@ -27,6 +27,7 @@ def average(checkpoints: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]:
     Raises:
         ValueError: No checkpoint is given, or names, shapes, dtypes or whole-number tensors differ.
     """
+    # Name -> float64 sum over checkpoints.
     sums: dict[str, Tensor] = {}
     first: Mapping[str, Tensor] = {}
     n = 0

@@ -24,6 +24,7 @@ def _warmup(config: OptimizationConfig, step: int, progress: float) -> float:
 
 def _bounded(config: OptimizationConfig, warmup: float, share: float) -> float:
     """Scale ``share`` in [0, 1] to [min_rate, 1] and let the warmup cut it from below."""
+    # The minimum is never below the warmup's own rise.
     return min(warmup, config.min_lr_ratio + (1 - config.min_lr_ratio) * share)
 
 

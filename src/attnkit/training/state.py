@@ -14,6 +14,7 @@ from attnkit.errors import RunError
 from attnkit.training.config import OptimizationConfig
 from attnkit.training.parameter_store import ParameterStore
 
+# Names of attributes, stored in state.json.
 _COUNTERS = (
     *("step", "epoch", "tokens", "minutes", "skipped", "skipped_in_row"),
     *("best", "best_step", "best_loss", "evals_without_improvement", "plateau_wait"),
