@@ -11,6 +11,7 @@ ScheduleName = Literal["constant", "inverse_sqrt", "noam", "cosine", "linear", "
 MAX_COUNT = 10**15
 """Of anything that is counted: far beyond any run, and exact as a floating-point number."""
 
+# By name, since tasks bring metrics of their own; a new falling metric must be added.
 LOWER_IS_BETTER = frozenset({"loss", "nll", "perplexity", "ter", "error"})
 """Metrics that improve by falling; every other metric (bleu, chrf, accuracy, ...) improves by rising."""
 
@@ -26,6 +27,7 @@ class OptimizationConfig(BaseModel, frozen=True, extra="forbid", strict=True, us
     """AdamW's guard against division by zero."""
     weight_decay: float = Field(default=0.01, ge=0, le=1e6)
     """Decoupled weight decay of matrices; vectors (biases, norms) are never decayed."""
+    # Over all ranks and micro-batches: the loop clips the gradient that it applies.
     clip_norm: float | None = Field(default=1.0, gt=0, le=1e9)
     """Gradients with a larger norm over all parameters are scaled down to it. Null: no clipping."""
     label_smoothing: float = Field(default=0.1, ge=0, lt=1)
@@ -59,6 +61,7 @@ class OptimizationConfig(BaseModel, frozen=True, extra="forbid", strict=True, us
     def _check(self) -> OptimizationConfig:
         if not all(0 <= beta < 1 for beta in self.betas):
             raise ValueError("betas must both be at least 0 and below 1")
+        # Both divide by the warmup.
         if self.schedule in ("inverse_sqrt", "noam") and self.warmup_steps == 0:
             raise ValueError(f"the schedule {self.schedule} needs warmup_steps of at least 1")
         return self

@@ -1,7 +1,7 @@
 """Sharded weights: torch's FSDP2 (``fully_shard``) in place of flat buffers.
 
-Parameters, gradients, moments and moving average lie in equal shares along their first dimension; a block's weights are
-whole on a rank only while it computes. What is saved is whole: the same files as of a run that does not share.
+Parameters, gradients, moments and moving average are sharded along their first dimension. A block's weights are whole
+on a rank only while it computes. Checkpoints are whole: the same files as those of a run without shards.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any
 
 import torch
 import torch.distributed
@@ -24,23 +23,23 @@ from attnkit.training.parameter_store import Tensors, buffers_of, decay_at
 
 # FSDP gathers weights by hooks on forward; our models are entered by other methods.
 ENTRIES = ("hidden", "hidden_at")
-"""Methods, beside ``forward``, by which a step enters a model; whatever else of it is called is called after them."""
+"""Methods, beside ``forward``, by which a step enters a model; any other method is called after one of them."""
 
 
 class FsdpParameterStore:
-    """``ParameterStore`` with a shard per rank. The process group must exist; building the store shards the model.
+    """``ParameterStore`` with a shard per rank; building it, inside a process group, shards the model.
 
-    Every rank must compute equally often: the ranks gather what each of them needs together.
+    Every rank must compute equally often, since all ranks take part in gathering a block.
 
     Args:
-        model: on its device, the same on every rank.
-        blocks: its parts whose weights are gathered one after another.
-        config: of the optimizer.
+        model: On its device, the same on every rank.
+        blocks: Parts of the model whose weights are gathered one after another.
+        config: Settings of the optimizer.
         precision: bfloat16 gathers and computes in it; gradients are summed in float32.
-        rates: what the learning rate of some parameters is multiplied by.
+        rates: Factor of the learning rate per parameter name, 1 where a name is missing.
 
     Raises:
-        ValueError: a step enters the model by none of ``ENTRIES``, nor by ``forward``.
+        ValueError: The model has neither ``forward`` nor a method of ``ENTRIES``.
     """
 
     def __init__(
@@ -74,11 +73,19 @@ class FsdpParameterStore:
                 register_fsdp_forward_method(model, name)
         # After sharding: the names are the same, the parameters are DTensors now.
         self._named = dict(model.named_parameters())
+        # Frozen parameters are sharded too, but have neither gradient nor moments.
         self._trained = {name: p for name, p in self._named.items() if p.requires_grad}
-        self._rates = {name: 1.0 if rates is None else rates.get(name, 1.0) for name in self._trained}
-        self._optimizer = torch.optim.AdamW(self._groups(), betas=config.betas, eps=config.eps, foreach=True)
+        groups: dict[tuple[bool, float], list[Tensor]] = {}  # by (is a matrix, rate)
+        for name, p in self._trained.items():
+            groups.setdefault((p.dim() > 1, (rates or {}).get(name, 1.0)), []).append(p)
+        options = [
+            # "rate" is ours: update() multiplies the learning rate of the group by it.
+            {"params": parts, "weight_decay": config.weight_decay if decayed else 0.0, "rate": rate}
+            for (decayed, rate), parts in groups.items()
+        ]
+        self._optimizer = torch.optim.AdamW(options, betas=config.betas, eps=config.eps, foreach=True)
         for p in self._trained.values():
-            # Made at once, not at the first step: a checkpoint has them to restore into from the start.
+            # Here, not at the first step: a checkpoint can be restored into them from the start.
             moments = {name: torch.zeros_like(p) for name in ("exp_avg", "exp_avg_sq")}
             self._optimizer.state[p] = {"step": torch.zeros(()), **moments}
         # The average is sharded like the weights.
@@ -87,31 +94,33 @@ class FsdpParameterStore:
 
     @property
     def device(self) -> torch.device:
-        """Where the model is."""
+        """Device of the model."""
         return self._device
 
     def accumulate_grads(self) -> None:
-        """Nothing is left to do: the backward pass has summed the gradient over ranks and micro-batches."""
+        """Do nothing: the backward pass has summed the gradient over ranks and micro-batches."""
 
     def all_reduce_grads(self, reduce: Callable[[Tensor], None] | None) -> None:
-        """Nothing is left to do."""
+        """Do nothing, as in ``accumulate_grads``."""
 
     def grad_norm(self) -> Tensor:
-        """Return the norm of the gradient of all shares."""
+        """Return the norm of the whole gradient, the same on every rank."""
         # Squares add up over shards; roots do not.
         squares = torch.zeros((), dtype=torch.float64, device=self._device)
         for p in self._trained.values():
             if p.grad is not None:
-                squares += torch.linalg.vector_norm(_local(p.grad), dtype=torch.float64).square()
+                local = p.grad.to_local() if isinstance(p.grad, DTensor) else p.grad
+                squares += torch.linalg.vector_norm(local, dtype=torch.float64).square()
+        # Sum over shards; the square root follows on every rank alike.
         torch.distributed.all_reduce(squares)
         return squares.sqrt()
 
     @torch.no_grad()
     def update(self, learning_rate: float, norm: float) -> None:
-        """Clip, step, and move the average, each rank its share."""
+        """Clip, step, and move the average; each rank works on its shard."""
         limit = self._config.clip_norm
         for p in self._trained.values():
-            if p.grad is None:  # nothing has used it: its gradient is zero, and it decays as the others
+            if p.grad is None:  # not used in this step: its gradient is zero, and its weight decays
                 p.grad = torch.zeros_like(p)
             elif limit is not None and norm > limit:
                 p.grad.mul_(limit / norm)
@@ -134,10 +143,9 @@ class FsdpParameterStore:
 
     @contextmanager
     def use_weights(self, tensors: Mapping[str, Tensor]) -> Iterator[nn.Module]:
-        """Let rank 0 compute with whole weights, beside the shares."""
+        """Let rank 0 compute with whole weights, beside the shards."""
         # Ranks other than 0 get no tensors and leave the skeleton empty.
-        plain = dict(self._plain.named_parameters())
-        for name, p in plain.items():
+        for name, p in self._plain.named_parameters():
             if name in tensors:
                 p.data = tensors[name].to(self._device)
         try:
@@ -146,7 +154,7 @@ class FsdpParameterStore:
             _emptied(self._plain)
 
     def tensors(self) -> Tensors:
-        """Gather all that is saved; ranks but 0 get nothing."""
+        """Gather all that is saved on rank 0; the other ranks get empty mappings."""
         model = self._gather(self._saved())
         if torch.distributed.get_rank() == 0:
             model |= buffers_of(self.model)
@@ -156,36 +164,25 @@ class FsdpParameterStore:
         return model, optimizer
 
     def shapes(self) -> Tensors:
-        """Return tensors without content."""
+        """Return the tensors of ``tensors`` on the meta device."""
         model = {name: _shape(p) for name, p in self._named.items()} | buffers_of(self.model)
         kinds = self._moments()
         return model, {f"{kind}.{name}": _shape(p) for kind, shares in kinds.items() for name, p in shares.items()}
 
     @torch.no_grad()
     def restore(self, model: Mapping[str, Tensor], optimizer: Mapping[str, Tensor], n_updates: int) -> None:
-        """Take each rank's share of what ``tensors`` returned, for any number of ranks."""
+        """Copy each rank's shard of what ``tensors`` returned, saved by any number of ranks."""
         for name, buffer in buffers_of(self.model).items():
             buffer.copy_(model[name])
         for name, share in self._saved().items():
-            self._lay(share, model[name])
+            self._copy_shard(share, model[name])
         for kind, shares in self._moments().items():
             for name, share in shares.items():
-                self._lay(share, optimizer[f"{kind}.{name}"])
+                self._copy_shard(share, optimizer[f"{kind}.{name}"])
         self.n_updates = n_updates
         for p in self._trained.values():
             self._optimizer.state[p]["step"].fill_(n_updates)
         self.zero_grad()
-
-    def _groups(self) -> list[dict[str, Any]]:
-        # (matrix or not, learning-rate factor) -> parameters.
-        groups: dict[tuple[bool, float], list[Tensor]] = {}
-        for name, p in self._trained.items():
-            groups.setdefault((p.dim() > 1, self._rates[name]), []).append(p)
-        decay = self._config.weight_decay
-        return [
-            {"params": parts, "weight_decay": decay if decayed else 0.0, "rate": rate}
-            for (decayed, rate), parts in groups.items()
-        ]
 
     def _saved(self) -> dict[str, Tensor]:
         return {name: p.detach() for name, p in self._named.items()} if self._average is None else self._average
@@ -208,26 +205,23 @@ class FsdpParameterStore:
                 whole[name] = tensor.cpu()
         return whole
 
-    def _lay(self, share: Tensor, whole: Tensor) -> None:
+    def _copy_shard(self, share: Tensor, whole: Tensor) -> None:
         assert isinstance(share, DTensor)
         # src_data_rank=None: every rank has read the checkpoint, so nothing is broadcast.
-        laid = distribute_tensor(whole.to(self._device), self._mesh, share.placements, src_data_rank=None)
-        share.to_local().copy_(laid.to_local())
+        sharded = distribute_tensor(whole.to(self._device), self._mesh, share.placements, src_data_rank=None)
+        share.to_local().copy_(sharded.to_local())
 
 
 def has_entry(model: nn.Module) -> bool:
-    """Return whether ``FsdpParameterStore`` can tell when a step enters a model."""
+    """Return whether a model has a method by which ``FsdpParameterStore`` lets a step enter it."""
     return type(model).forward is not nn.Module.forward or any(hasattr(model, name) for name in ENTRIES)
 
 
 def _emptied(model: nn.Module) -> nn.Module:
+    # Names and buffers stay; weights take no memory until use_weights lends them.
     for p in model.parameters():
         p.data = torch.empty(0, dtype=p.dtype, device=p.device)
     return model
-
-
-def _local(tensor: Tensor) -> Tensor:
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 def _shape(tensor: Tensor) -> Tensor:

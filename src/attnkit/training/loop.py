@@ -22,19 +22,19 @@ from attnkit.training.state import TrainState
 
 # A step trains on one global batch, split into micro-batches over time and over ranks.
 class GlobalBatch(Protocol):
-    """One global batch, of which this rank holds a share."""
+    """One global batch, of which this rank holds some micro-batches."""
 
     @property
     def micro_batches(self) -> Sequence[Any]:
-        """This rank's parts, perhaps none."""
+        """Micro-batches of this rank, perhaps none."""
 
     @property
     def n_padding_batches(self) -> int:
-        """How many of the parts, the last ones, count for nothing: every rank computes as often where they share."""
+        """Last micro-batches with weight 0, which keep the number of passes equal on all ranks."""
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """For each loss term what its sum is divided by, counted over all parts and ranks."""
+        """Divisor of each loss term, counted over all micro-batches and ranks."""
 
     @property
     def n_tokens(self) -> int:
@@ -53,10 +53,10 @@ class BatchSource(Protocol):
 
 
 class Prefetcher:
-    """Batch source that may be read one step ahead."""
+    """Batch source with room for one step that was read ahead."""
 
-    def __init__(self, feed: BatchSource, ahead: bool) -> None:
-        self._feed, self._ahead = feed, ahead
+    def __init__(self, feed: BatchSource) -> None:
+        self._feed = feed
         self._held: tuple[Any, tuple[GlobalBatch, Any]] | None = None
 
     def batch_at(self, position: Any) -> tuple[GlobalBatch, Any]:
@@ -66,9 +66,8 @@ class Prefetcher:
         return held[1] if held is not None and held[0] == position else self._feed.batch_at(position)
 
     def prefetch(self, position: Any) -> None:
-        """Read the step at a position already now, if this reader looks ahead."""
-        if self._ahead:
-            self._held = position, self._feed.batch_at(position)
+        """Read the step at a position and hold it."""
+        self._held = position, self._feed.batch_at(position)
 
 
 _MAX_SKIPPED = 10
@@ -82,13 +81,10 @@ class TrainingJob:
     model: nn.Module
     feed: BatchSource
     loss: Callable[[Any], Mapping[str, LossTerm]]
-    """Sums over one micro-batch by name; the names are those of ``Step.counts``."""
+    """Sums over one micro-batch by name; the names are those of ``GlobalBatch.counts``."""
     config: TrainingConfig
     evaluate: Callable[[nn.Module], Mapping[str, float] | None] | None = None
-    """Metrics of the model by name; None if a stop was asked for before they were known.
-
-    Called on every rank, and every rank must get the same answer.
-    """
+    """Metrics of the model by name, the same on every rank; None if a stop was requested before they were known."""
     seed: int = 1
     rank: int = 0
     reduce: Callable[[Tensor], None] | None = None
@@ -98,19 +94,19 @@ class TrainingJob:
     clock: Callable[[], float] = time.monotonic
     """Seconds."""
     prefetch: bool = False
-    """Read the next step while the device computes this one: where it does so by itself."""
+    """Read the next step while the device computes this one, for devices that compute asynchronously."""
 
 
 class _StepTotals(NamedTuple):
-    """What ranks tell each other in the one small exchange of a step; all are summed."""
+    """Scalars that ranks sum in the one small exchange of a step."""
 
     objective: float
     loss: float
     stop: float
     minutes: float
-    """Rank 0's; the others add nothing, so that one clock decides."""
+    """Minutes of rank 0, 0 on the others: one clock decides."""
     norm: float
-    """Rank 0's, too: machines that round otherwise would clip otherwise, and weights drift apart."""
+    """Norm of rank 0, 0 on the others: ranks that round otherwise would clip otherwise, and weights drift apart."""
 
 
 def fit(job: TrainingJob, state: TrainState) -> Iterator[StepRecord | EvaluationRecord]:
@@ -126,8 +122,8 @@ def fit(job: TrainingJob, state: TrainState) -> Iterator[StepRecord | Evaluation
         UsageError: The configuration needs a metric that evaluation does not give.
     """
     _check(job, state)
-    # As if all earlier sessions had run without a break.
-    started, feed = job.clock() - 60 * state.minutes, Prefetcher(job.feed, job.prefetch)
+    # A start in the past, so that minutes of earlier restarts count.
+    started, feed = job.clock() - 60 * state.minutes, Prefetcher(job.feed)
     state.finished = _limit_reached(job.config.limits, state)
     while True:
         if state.skipped_in_row >= _MAX_SKIPPED:
@@ -170,24 +166,17 @@ def _limit_reached(limits: LimitsConfig, state: TrainState) -> str | None:
     for name, share in _shares(limits, state):
         if share >= 1:
             return name
-    return (
-        "patience"
-        if limits.early_stopping_patience is not None
-        and state.evals_without_improvement >= limits.early_stopping_patience
-        else None
-    )
+    patience = limits.early_stopping_patience
+    return "patience" if patience is not None and state.evals_without_improvement >= patience else None
 
 
 def _check(job: TrainingJob, state: TrainState) -> None:
     if state.weights.model is not job.model:
         raise ValueError("the state was built for another model than the job's")
-    needs = {
-        "limits.early_stopping_patience": job.config.limits.early_stopping_patience is not None,
-        "optimization.schedule plateau": job.config.optimization.schedule == "plateau",
-    }
-    for what, needed in needs.items():
-        if needed and job.evaluate is None:
-            raise UsageError(f"{what} needs validation data")
+    if job.evaluate is None and job.config.limits.early_stopping_patience is not None:
+        raise UsageError("limits.early_stopping_patience needs validation data")
+    if job.evaluate is None and job.config.optimization.schedule == "plateau":
+        raise UsageError("optimization.schedule plateau needs validation data")
 
 
 def _train_step(job: TrainingJob, state: TrainState, started: float, feed: Prefetcher) -> StepRecord:
@@ -196,6 +185,7 @@ def _train_step(job: TrainingJob, state: TrainState, started: float, feed: Prefe
     optimization = job.config.optimization
     # Progress before the step, so that the last step has a learning rate above the end of the schedule.
     before = progress(job.config.limits, state)
+    # Schedules count steps from 1: step 0 of a warmup would learn nothing.
     rate = optimization.learning_rate * state.lr_scale * lr_factor(optimization, state.step + 1, before)
     # Gradients of this rank's micro-batches; a term's sum is divided by its count over the whole global batch.
     device = state.weights.device
@@ -209,25 +199,27 @@ def _train_step(job: TrainingJob, state: TrainState, started: float, feed: Prefe
         objective: Tensor | None = None
         for name, term in job.loss(batch).items():
             # Padding batches only equalize the number of passes over ranks: their gradient is multiplied by 0.
+            # Divided by the global count: accumulation and the number of ranks do not change the gradient.
             share = term.weight / max(1, step.counts[name]) if i < n_counted else 0.0
             part = term.total * share
             reported = term.total if term.reported is None else term.reported
             sums[0], sums[1] = sums[0] + part.detach(), sums[1] + reported.detach() * share
             objective = part if objective is None else objective + part
+        # No terms, no graph: a micro-batch may have nothing to predict.
         if objective is not None:
             objective.backward()  # type: ignore[no-untyped-call]
         state.weights.accumulate_grads()
     state.weights.all_reduce_grads(job.reduce)
-    # The device still computes: reading the next batch now hides its cost.
-    feed.prefetch(after)
+    if job.prefetch:
+        # The device still computes: reading the next batch now hides its cost.
+        feed.prefetch(after)
     totals = _all_reduce_stats(job, state, sums, started)
     # All ranks see the same totals, so all of them skip or none does.
     applied = math.isfinite(totals.objective) and math.isfinite(totals.norm)
     if applied:
         state.weights.update(rate, totals.norm)
     state.weights.zero_grad()
-    # Compared after the step: did it complete a period?
-    evaluation_before = _evaluations_until(job, state)
+    n_evaluations = _evaluations_until(job, state)
     state.step += 1
     state.position, state.epoch = after, step.epoch
     state.tokens += step.n_tokens
@@ -236,8 +228,9 @@ def _train_step(job: TrainingJob, state: TrainState, started: float, feed: Prefe
     state.skipped += not applied
     state.skipped_in_row = 0 if applied else state.skipped_in_row + 1
     reached = _limit_reached(job.config.limits, state)
-    ended = reached is not None or _evaluations_until(job, state) > evaluation_before
-    state.eval_pending = state.eval_pending or (job.evaluate is not None and ended)
+    # Compared before and after: a step may cross a border of the period, and a period be shorter than a step.
+    is_due = reached is not None or _evaluations_until(job, state) > n_evaluations
+    state.eval_pending = state.eval_pending or (job.evaluate is not None and is_due)
     state.finished = "stopped" if totals.stop else reached
     return StepRecord(
         step=state.step,
@@ -255,7 +248,7 @@ def _train_step(job: TrainingJob, state: TrainState, started: float, feed: Prefe
 def _all_reduce_stats(job: TrainingJob, state: TrainState, local: list[Tensor], started: float) -> _StepTotals:
     """Sum over ranks what a step needs to know besides the gradient; wait for the device once."""
     device = state.weights.device
-    norm = state.weights.grad_norm()  # rank 0's is taken
+    norm = state.weights.grad_norm()  # ()
     norm = norm if job.rank == 0 else torch.zeros_like(norm)
     dtype = torch.float32 if device.type == "mps" else torch.float64  # Apple GPUs have no float64
     # A sum over ranks: more than 0 if any rank wants to stop.
@@ -263,14 +256,14 @@ def _all_reduce_stats(job: TrainingJob, state: TrainState, local: list[Tensor], 
     minutes = (job.clock() - started) / 60 if job.rank == 0 else 0.0
     # One tensor, one reduction, one transfer to the host per step.
     mine = torch.tensor([stop, minutes], dtype=dtype).to(device)
-    shared = torch.cat([torch.stack(local).to(dtype), mine, norm.to(dtype)[None]])
+    shared = torch.cat([torch.stack(local).to(dtype), mine, norm.to(dtype)[None]])  # (5,) as in _StepTotals
     if job.reduce is not None:
         job.reduce(shared)
     return _StepTotals(*shared.tolist())
 
 
 def _evaluations_until(job: TrainingJob, state: TrainState) -> int:
-    """Return how many evaluations the period has asked for up to now."""
+    """Return the number of evaluations that were due up to now."""
     evaluation = job.config.evaluation
     if evaluation.every_steps is not None:
         return state.step // evaluation.every_steps
@@ -280,6 +273,7 @@ def _evaluations_until(job: TrainingJob, state: TrainState) -> int:
 
 def _evaluate(job: TrainingJob, state: TrainState) -> EvaluationRecord | None:
     assert job.evaluate is not None  # otherwise no evaluation becomes due
+    # Dropout off; the next step switches it on again.
     limits = job.config.limits
     # No dropout; _train_step switches back.
     job.model.eval()

@@ -94,7 +94,7 @@ class _ChunkedGradients:
     def logits(self, rows: slice, out: Tensor) -> Tensor:
         """Compute the logits (n, V) of some rows, if need be into ``out``."""
         hidden, weight, bias = self.inputs
-        return _product(hidden[rows], weight, bias, out)
+        return _product(hidden[rows], weight, bias, out)  # (n, D) @ (D, V)
 
     def add(self, rows: slice, errors: Tensor) -> None:
         """Add the part of the rows whose logits have the gradient ``errors`` (n, V)."""
@@ -108,7 +108,7 @@ class _ChunkedGradients:
         if self.weight is not None:
             self.weight.add_(_product(errors.t(), hidden[rows].t()))  # (V, n) @ (n, D)
         if self.bias is not None:
-            self.bias.add_(errors.sum(0, dtype=self.wide))
+            self.bias.add_(errors.sum(0, dtype=self.wide))  # (V,)
 
     def smooth(self, label_smoothing: float) -> None:
         """Subtract smoothing / V from the gradient of every logit: an outer product, so no pass over (N, V)."""
@@ -116,9 +116,9 @@ class _ChunkedGradients:
         # Softmax and target are in the chunked pass already: only -smoothing / V per logit is left.
         share = label_smoothing / len(weight)
         if self.hidden is not None:
-            self.hidden.sub_((share * weight.sum(0, dtype=self.wide)).to(self.dtype))
+            self.hidden.sub_((share * weight.sum(0, dtype=self.wide)).to(self.dtype))  # (D,), for every row
         if self.weight is not None:
-            self.weight.sub_(share * hidden.sum(0, dtype=self.wide))
+            self.weight.sub_(share * hidden.sum(0, dtype=self.wide))  # (D,), for every word
         if self.bias is not None:
             self.bias.sub_(share * len(hidden))
 
@@ -136,6 +136,7 @@ class _AttachGradients(torch.autograd.Function):
     def forward(
         ctx: Any, total: Tensor, hidden: Tensor, weight: Tensor, bias: Tensor | None, gradients: _ChunkedGradients
     ) -> Tensor:
+        # A plain attribute: save_for_backward is for inputs and outputs, and these gradients are neither.
         ctx.gradients = gradients
         # A clone: returning an input itself would tie the two in autograd.
         return total.clone()
@@ -171,6 +172,7 @@ def _chunks(n_rows: int, most: int) -> Iterator[slice]:
     """Cut rows into the fewest chunks of at most ``most``, near equal in size: no tiny last product."""
     n_chunks = -(-n_rows // most)
     for i in range(n_chunks):
+        # Integer arithmetic: borders are exact and cover every row.
         yield slice(n_rows * i // n_chunks, n_rows * (i + 1) // n_chunks)
 
 
@@ -180,13 +182,13 @@ def _softmax_pass(gradients: _ChunkedGradients, targets: Tensor, on_target: floa
     # One buffer for the logits of all chunks, and a wide one where they are half precision.
     narrow = hidden.new_empty((min(rows, len(hidden)), len(weight)))
     wide = narrow if gradients.wide == gradients.dtype else torch.empty_like(narrow, dtype=gradients.wide)
-    log_norms = hidden.new_empty(len(hidden), dtype=gradients.wide)
+    log_norms = hidden.new_empty(len(hidden), dtype=gradients.wide)  # (N,)
     chosen = torch.empty_like(log_norms)
     for span in _chunks(len(hidden), rows):
         n = span.stop - span.start
-        logits = gradients.logits(span, narrow[:n])
+        logits = gradients.logits(span, narrow[:n])  # (n, V)
         column = targets[span, None]  # (n, 1)
-        chosen[span] = logits.gather(1, column).squeeze(1)
+        chosen[span] = logits.gather(1, column).squeeze(1)  # (n,)
         highest = logits.amax(1)  # (n,)
         in_place = logits.dtype == gradients.wide
         # Widened into memory that is there: softmax's own copy would be new, and paid for page by page.

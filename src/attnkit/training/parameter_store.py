@@ -38,6 +38,7 @@ def average(checkpoints: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]:
             # float64: the mean of equal checkpoints is that checkpoint, to the last bit.
             sums = {name: t.to(torch.float64, copy=True) for name, t in tensors.items() if t.is_floating_point()}
             continue
+        # Before the sum: shapes that broadcast would add up without an error.
         _check_alike(first, tensors, n)
         for name, total in sums.items():
             total += tensors[name]
@@ -112,4 +113,5 @@ class ParameterStore(Protocol):
 
 def buffers_of(model: nn.Module) -> dict[str, Tensor]:
     """Return the persistent buffers: what a state dict has beside parameters."""
+    # keep_vars: otherwise parameters are plain tensors and cannot be told apart.
     return {n: t for n, t in model.state_dict(keep_vars=True).items() if not isinstance(t, nn.Parameter)}

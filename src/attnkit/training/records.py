@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
+# Tuples of plain numbers: the caller may log them after the tensors of the step are gone.
 class StepRecord(NamedTuple):
     """One step that was taken, or skipped because a number was not finite."""
 

@@ -24,7 +24,7 @@ def _warmup(config: OptimizationConfig, step: int, progress: float) -> float:
 
 def _bounded(config: OptimizationConfig, warmup: float, share: float) -> float:
     """Scale ``share`` in [0, 1] to [min_rate, 1] and let the warmup cut it from below."""
-    # The minimum is never below the warmup's own rise.
+    # min, not a product: the warmup may still rise while the decay has begun.
     return min(warmup, config.min_lr_ratio + (1 - config.min_lr_ratio) * share)
 
 
@@ -52,7 +52,7 @@ def cosine(config: OptimizationConfig, step: int, progress: float) -> float:
 
 def linear(config: OptimizationConfig, step: int, progress: float) -> float:
     """Fall on a straight line to ``min_rate`` at the end."""
-    return _bounded(config, _warmup(config, step, progress), 1 - progress)
+    return _bounded(config, _warmup(config, step, progress), 1 - progress)  # 1 at the start, 0 at the end
 
 
 def wsd(config: OptimizationConfig, step: int, progress: float) -> float:
@@ -62,6 +62,7 @@ def wsd(config: OptimizationConfig, step: int, progress: float) -> float:
     return _bounded(config, _warmup(config, step, progress), 1 - math.sqrt(min(1.0, into_decay)))
 
 
+# Names as in config.ScheduleName; a test compares the two.
 SCHEDULES: dict[str, Schedule] = {
     "constant": constant,
     "inverse_sqrt": inverse_sqrt,

@@ -23,7 +23,7 @@ _COUNTERS = (
 
 
 class TrainState:
-    """The state of a run between two steps.
+    """State of a run between two steps.
 
     Two states with equal tensors and counters lead to bit-identical weights, given the same job.
     """
@@ -53,7 +53,7 @@ class TrainState:
         self.plateau_wait = 0
         """Evaluations without improvement since the schedule ``plateau`` last lowered the learning rate."""
         self.lr_scale = 1.0
-        """What ``plateau`` has multiplied the learning rate by."""
+        """Factor of the learning rate, which ``plateau`` lowers."""
         self.eval_pending = False
         """Whether an evaluation comes before the next step."""
         self.finished: str | None = None
@@ -62,7 +62,7 @@ class TrainState:
     def note_metric(
         self, value: float, higher_is_better: bool, config: OptimizationConfig, loss: float | None = None
     ) -> bool:
-        """Take in one evaluation: best value, patience, plateau. Return whether it is the best so far.
+        """Record one evaluation for best value, patience and plateau; return whether it is the best so far.
 
         Of equal values, as BLEU 0.0 early on, the one with the lower ``loss`` is the better.
         """
@@ -70,6 +70,7 @@ class TrainState:
         better = math.isfinite(value) and (
             self.best is None or (value > self.best if higher_is_better else value < self.best)
         )
+        # A coarse metric repeats itself; without this the first of many equal checkpoints would stay the best.
         if value == self.best and loss is not None and self.best_loss is not None:
             better = loss < self.best_loss
         if better:
@@ -80,13 +81,14 @@ class TrainState:
         self.plateau_wait += 1
         if config.schedule == "plateau" and self.plateau_wait >= config.plateau_patience:
             self.lr_scale = max(config.min_lr_ratio, self.lr_scale * config.plateau_factor)
-            self.plateau_wait = 0
+            self.plateau_wait = 0  # patience of early stopping counts on, that of the plateau starts anew
         return False
 
     def counters(self) -> dict[str, Any]:
         """Return all that is not a tensor, ready for JSON."""
-        found = {name: getattr(self, name) for name in _COUNTERS}
-        return found | {"updates": self.weights.n_updates, "position": dataclasses.asdict(self.position)}
+        counters = {name: getattr(self, name) for name in _COUNTERS}
+        # Skipped steps are no updates: the optimizer's bias correction counts for itself.
+        return counters | {"updates": self.weights.n_updates, "position": dataclasses.asdict(self.position)}
 
     def restore(
         self, model: Mapping[str, Tensor], optimizer: Mapping[str, Tensor], counters: Mapping[str, Any]
