@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attnkit.data.documents import DocumentDataset, batch_of, write_documents
+from attnkit.data.text_classification import DocumentDataset, document_batch, write_documents
 from attnkit.errors import DataError, RunError
 from attnkit.io import atomic
 from attnkit.text.documents import read_labeled, space_words, split_sentences
@@ -35,7 +35,7 @@ def read_back(batch: Any) -> list[list[list[int]]]:
 @pytest.mark.parametrize("seed", range(5))
 def test_a_batch_holds_every_word_of_every_sentence(seed: int) -> None:
     given = documents(7, seed, least=0)
-    batch = batch_of(given)
+    batch = document_batch(given)
     assert read_back(batch) == given
     n_sentences = [len(sentences) for sentences in given]
     assert batch.sentence_mask.sum(1).tolist() == n_sentences
@@ -44,7 +44,7 @@ def test_a_batch_holds_every_word_of_every_sentence(seed: int) -> None:
 
 
 def test_documents_without_sentences_make_a_batch() -> None:
-    batch = batch_of([[], []])
+    batch = document_batch([[], []])
     assert read_back(batch) == [[], []] and batch.words.shape == (1, 1) and not batch.word_mask.any()
 
 
@@ -57,7 +57,7 @@ def stored(folder: Path, given: list[list[list[int]]], labels: list[int]) -> Pat
 def test_stored_documents_come_back_with_their_labels(tmp_path: Path) -> None:
     given = documents(20, 1)
     labels = [len(sentences) % 4 for sentences in given]
-    rows = DocumentDataset.open(stored(tmp_path / "a", given, labels))
+    rows = DocumentDataset(stored(tmp_path / "a", given, labels))
     assert len(rows) == 20
     words, ones = rows.lengths
     assert words.tolist() == [sum(len(s) + 1 for s in d) for d in given] and set(ones.tolist()) == {1}
@@ -66,7 +66,7 @@ def test_stored_documents_come_back_with_their_labels(tmp_path: Path) -> None:
     assert read_back(batch) == [given[i] for i in chosen]
     assert batch.labels.tolist() == [labels[i] for i in chosen]
     assert rows.counts(chosen) == {"nll": 3}
-    other = DocumentDataset.open(stored(tmp_path / "b", given, [*labels[:-1], (labels[-1] + 1) % 4]))
+    other = DocumentDataset(stored(tmp_path / "b", given, [*labels[:-1], (labels[-1] + 1) % 4]))
     assert other.fingerprint != rows.fingerprint
 
 
@@ -78,7 +78,7 @@ def test_a_label_too_few_is_damage(tmp_path: Path) -> None:
     other = stored(tmp_path / "b", documents(2, 1), [0, 1])
     (other / "labels").rename(folder / "labels")
     with pytest.raises(RunError, match="not one label for each"):
-        DocumentDataset.open(folder)
+        DocumentDataset(folder)
 
 
 @pytest.mark.parametrize(

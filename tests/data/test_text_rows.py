@@ -55,7 +55,7 @@ def test_segments_behind_two_separators() -> None:
 def test_rows_come_back_with_their_labels(tmp_path: Path) -> None:
     rows = [(join(list(range(5, 5 + n)), None, 50)[0], n % 3) for n in range(9)]
     write_texts(tmp_path, rows, 60, 3)
-    found = TextClassificationDataset.open(tmp_path)
+    found = TextClassificationDataset(tmp_path)
     chosen = np.array([8, 0, 3])
     batch = found.batch(chosen)
     for ids, real, label, i in zip(batch.ids, batch.real, batch.labels.tolist(), chosen, strict=True):
@@ -63,7 +63,7 @@ def test_rows_come_back_with_their_labels(tmp_path: Path) -> None:
     assert found.lengths[0].tolist() == [len(row) for row, _ in rows] and found.label_counts(4) == [3, 3, 3, 0]
     (tmp_path / "other").mkdir()
     write_texts(tmp_path / "other", [*rows[:-1], (rows[-1][0], 0)], 60, 3)
-    assert TextClassificationDataset.open(tmp_path / "other").fingerprint != found.fingerprint
+    assert TextClassificationDataset(tmp_path / "other").fingerprint != found.fingerprint
 
 
 def test_a_row_without_a_label_is_damage(tmp_path: Path) -> None:
@@ -72,4 +72,4 @@ def test_a_row_without_a_label_is_damage(tmp_path: Path) -> None:
     (tmp_path / "labels").rename(tmp_path / "old")
     (tmp_path / "less" / "labels").rename(tmp_path / "labels")
     with pytest.raises(RunError, match="not one label for each"):
-        TextClassificationDataset.open(tmp_path)
+        TextClassificationDataset(tmp_path)

@@ -11,7 +11,7 @@ import torch
 from formulas import Formula, weigh
 from torch import Tensor
 
-from attnkit.data.documents import batch_of
+from attnkit.data.text_classification import document_batch
 from attnkit.models.attention.config import ALIGNMENT_NAMES, DISTRIBUTION_NAMES, AttentionOptions, incompatibility
 from attnkit.models.han import HierarchicalAttentionNetwork
 from attnkit.models.han_config import HanConfig
@@ -76,7 +76,7 @@ def naive(model: Any, document: list[list[int]]) -> tuple[Tensor, list[list[floa
 
 @torch.no_grad()
 def test_it_is_the_loop_over_sentences_and_words(model: HierarchicalAttentionNetwork) -> None:
-    inputs = batch_of(DOCUMENTS).inputs
+    inputs = document_batch(DOCUMENTS).inputs
     found, looked = model.hidden(*inputs), model.attention_weights(*inputs)
     for i, document in enumerate(DOCUMENTS):
         feature, of_words, of_sentences = naive(model, document)
@@ -89,7 +89,7 @@ def test_it_is_the_loop_over_sentences_and_words(model: HierarchicalAttentionNet
 @torch.no_grad()
 def test_weights_sum_to_one_over_what_is_real_and_are_zero_elsewhere(model: HierarchicalAttentionNetwork) -> None:
     documents = [*DOCUMENTS, []]
-    looked = model.attention_weights(*batch_of(documents).inputs)
+    looked = model.attention_weights(*document_batch(documents).inputs)
     word, sentence = looked["word"], looked["sentence"]
     assert word.shape == (6, 1, 1, 5, 6) and sentence.shape == (6, 1, 1, 1, 5)
     for i, document in enumerate(documents):
@@ -103,10 +103,10 @@ def test_weights_sum_to_one_over_what_is_real_and_are_zero_elsewhere(model: Hier
 
 @torch.no_grad()
 def test_padding_and_batch_mates_change_nothing(model: HierarchicalAttentionNetwork) -> None:
-    whole = model.hidden(*batch_of(DOCUMENTS).inputs)
+    whole = model.hidden(*document_batch(DOCUMENTS).inputs)
     for i, document in enumerate(DOCUMENTS):
-        torch.testing.assert_close(model.hidden(*batch_of([document]).inputs)[0], whole[i], rtol=1e-9, atol=1e-12)
-    words, word_mask, places, sentence_mask = batch_of(DOCUMENTS).inputs
+        torch.testing.assert_close(model.hidden(*document_batch([document]).inputs)[0], whole[i], rtol=1e-9, atol=1e-12)
+    words, word_mask, places, sentence_mask = document_batch(DOCUMENTS).inputs
     n, width = words.shape
     wider = torch.full((n + 2, width + 3), 9)
     wider[:n, :width] = words.masked_fill(~word_mask, 9)  # what stands at padding must not matter
@@ -119,13 +119,13 @@ def test_padding_and_batch_mates_change_nothing(model: HierarchicalAttentionNetw
 
 @torch.no_grad()
 def test_a_document_without_words_has_a_finite_answer(model: HierarchicalAttentionNetwork) -> None:
-    assert torch.equal(model.hidden(*batch_of([[]]).inputs), torch.zeros(1, 10, dtype=torch.float64))
+    assert torch.equal(model.hidden(*document_batch([[]]).inputs), torch.zeros(1, 10, dtype=torch.float64))
 
 
 def test_gradients_reach_every_parameter_and_ignore_padding(model: HierarchicalAttentionNetwork) -> None:
     model.zero_grad()
     torch.nn.functional.cross_entropy(
-        model.output(model.hidden(*batch_of([*DOCUMENTS, []]).inputs)), torch.tensor([0, 1, 2, 0, 1, 2])
+        model.output(model.hidden(*document_batch([*DOCUMENTS, []]).inputs)), torch.tensor([0, 1, 2, 0, 1, 2])
     ).backward()
     gradients = {name: parameter.grad for name, parameter in model.named_parameters()}
     assert all(g is not None and bool(torch.isfinite(g).all()) and bool(g.any()) for g in gradients.values())
@@ -134,7 +134,7 @@ def test_gradients_reach_every_parameter_and_ignore_padding(model: HierarchicalA
 
 
 def test_dropout_is_off_while_it_looks_and_on_in_training(model: HierarchicalAttentionNetwork) -> None:
-    inputs = batch_of(DOCUMENTS).inputs
+    inputs = document_batch(DOCUMENTS).inputs
     calm = model.attention_weights(*inputs)["word"]
     model.train()
     try:
@@ -210,7 +210,7 @@ def test_every_pair_weighs_as_its_formula(names: tuple[str, str]) -> None:
 @pytest.mark.parametrize("names", PAIRS, ids="-".join)
 def test_every_pair_trains(names: tuple[str, str]) -> None:
     """A step moves the loss down, and all that the scores depend on has a finite gradient."""
-    model, inputs, labels = build(*names), batch_of([*DOCUMENTS, []]).inputs, torch.tensor([0, 1, 2, 0, 1, 2])
+    model, inputs, labels = build(*names), document_batch([*DOCUMENTS, []]).inputs, torch.tensor([0, 1, 2, 0, 1, 2])
 
     def loss() -> Tensor:
         return torch.nn.functional.cross_entropy(model.output(model.hidden(*inputs)), labels)

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from attnkit.data.documents import batch_of
+from attnkit.data.text_classification import document_batch
 from attnkit.models import positions
 from attnkit.models.config import RnnConfig, TransformerConfig
 from attnkit.models.han import HierarchicalAttentionNetwork
@@ -173,7 +173,7 @@ def test_the_default_document_classifier_runs_the_recorded_operators() -> None:
     torch.manual_seed(0)
     config = HanConfig(d_model=6, d_word=8, d_sentence=10, d_attention=7)
     model = HierarchicalAttentionNetwork(config, 13, 3).double()
-    inputs = batch_of([[[5, 6, 7], [8, 9]], [[10]]]).inputs
+    inputs = document_batch([[[5, 6, 7], [8, 9]], [[10]]]).inputs
     with Counting() as counting:
         F.cross_entropy(model.output(model.hidden(*inputs)), torch.tensor([0, 2])).backward()
     assert ", ".join(f"{name} {n}" for name, n in sorted(counting.calls.items())) == DOCUMENTS

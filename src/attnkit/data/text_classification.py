@@ -1,8 +1,8 @@
-"""Labeled texts and pairs of texts as rows for an encoder: ``[CLS] text [SEP]`` or ``[CLS] text [SEP] text2 [SEP]``,
-with one more ``[SEP]`` between the two for RoBERTa.
+"""Labeled texts as training rows: texts and pairs for an encoder, documents of sentences for a hierarchical model.
 
-A row is stored as it is read, its symbols included; where the first text ends tells the second one's segment. Its label
-is a row of one id. Letters: B rows, T tokens of a row.
+A row of a text is ``[CLS] text [SEP]`` or ``[CLS] text [SEP] text2 [SEP]``, with two ``[SEP]`` between texts for
+RoBERTa; it is stored with these symbols. A row of a document is the ids of its sentences, each closed by the end
+symbol. Labels lie in a second store, one id per row. Letters: B rows or documents, T tokens of a row.
 """
 
 from __future__ import annotations
@@ -25,20 +25,58 @@ from attnkit.protocols import BOS_ID, EOS_ID, PAD_ID
 
 Integers = npt.NDArray[np.int64]
 Row = tuple[list[int], int]
+"""Ids of a row and its label."""
+Sentences = Sequence[Sequence[int]]
+
+
+class LabeledRows:
+    """Two stores of equal length: rows of ids, and one label id per row."""
+
+    def __init__(self, rows: Store, labels: Store, where: Path) -> None:
+        if len(rows) != len(labels) or labels.lengths.tolist() != [1] * len(labels):
+            raise RunError("the stored texts are damaged: there is not one label for each", where=str(where))
+        self.rows = rows
+        self.labels = labels
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash that changes with any id, any border and any label."""
+        return hashlib.sha256((self.rows.fingerprint + self.labels.fingerprint).encode()).hexdigest()
+
+    def counts(self, indices: Integers, seed: int = 0, epoch: int = 0) -> Mapping[str, int]:
+        """Return the number of rows at ``indices``."""
+        return {"nll": len(indices)}
+
+    def label_counts(self, n_labels: int) -> list[int]:
+        """Return the number of rows with each label."""
+        counts: list[int] = np.bincount(self.labels.ids, minlength=n_labels).tolist()
+        return counts
+
+
+def _write(folder: Path, name: str, rows: Iterable[Row], vocab_size: int, n_labels: int) -> None:
+    for part in (name, "labels"):
+        atomic.make_dirs(folder / part)
+    with store_writer(folder / name, vocab_size) as texts, store_writer(folder / "labels", n_labels) as labels:
+        for ids, label in rows:
+            texts.add([ids])
+            labels.add([[label]])
 
 
 @dataclass(frozen=True)
 class TextBatch:
-    """Rows of texts, padded behind."""
+    """Rows of texts, padded at the end."""
 
     ids: Tensor
     """(B, T) int64."""
     real: Tensor
     """(B, T) bool, True at tokens."""
     segments: Tensor
-    """(B, T) int64, 1 at the tokens of a second text and the symbol behind it."""
+    """(B, T) int64, 1 at the tokens of a second text and at the symbol after it."""
     labels: Tensor
-    """(B,) int64; empty where there are none."""
+    """(B,) int64; empty if unknown."""
 
     def to(self, device: torch.device | str) -> TextBatch:
         """Return the batch on another device."""
@@ -46,70 +84,38 @@ class TextBatch:
 
     @property
     def inputs(self) -> tuple[Tensor, Tensor, Tensor]:
-        """What a classifier takes."""
+        """Arguments of a classifier."""
         return self.ids, self.real, self.segments
 
 
-class TextClassificationDataset:
+class TextClassificationDataset(LabeledRows):
     """Texts and their labels; satisfies ``loader.Dataset``."""
 
-    def __init__(self, texts: Store, labels: Store, separators: int = 1) -> None:
-        if len(texts) != len(labels):
-            raise ValueError(f"{len(texts)} texts for {len(labels)} labels")
-        self.texts = texts
-        self.labels = labels
+    def __init__(self, folder: Path, separators: int = 1) -> None:
+        """Open a folder of ``write_texts``. Raises ``RunError`` naming the damaged file."""
+        super().__init__(Store.open(folder / "texts"), Store.open(folder / "labels"), folder)
         self.separators = separators
-
-    @classmethod
-    def open(cls, folder: Path, separators: int = 1) -> TextClassificationDataset:
-        """Open what ``write_texts`` wrote. Raises ``RunError`` naming the file that is wrong."""
-        texts, labels = Store.open(folder / "texts"), Store.open(folder / "labels")
-        if len(texts) != len(labels) or labels.lengths.tolist() != [1] * len(labels):
-            raise RunError("the stored texts are damaged: there is not one label for each", where=str(folder))
-        return cls(texts, labels, separators)
-
-    def __len__(self) -> int:
-        return len(self.texts)
-
-    @property
-    def fingerprint(self) -> str:
-        """Changes with any id, any border and any label."""
-        return hashlib.sha256((self.texts.fingerprint + self.labels.fingerprint).encode()).hexdigest()
 
     @functools.cached_property
     def lengths(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-        """(n,) tokens of each row, and nothing more."""
-        return self.texts.lengths, np.zeros(len(self), np.int32)
+        """(n,) tokens of each row, and zeros."""
+        return self.rows.lengths, np.zeros(len(self), np.int32)
 
     def batch(self, indices: Integers, seed: int = 0, epoch: int = 0) -> TextBatch:
         """Return the rows at ``indices``, in their order; they are the same in every epoch."""
-        ids, lengths = self.texts.gather(indices)
-        return _collate(ids, lengths, self.labels.gather(indices)[0], self.separators)
-
-    def counts(self, indices: Integers, seed: int = 0, epoch: int = 0) -> Mapping[str, int]:
-        """Return how many rows these are."""
-        return {"nll": len(indices)}
-
-    def label_counts(self, n_labels: int) -> list[int]:
-        """Return how often each label occurs."""
-        found: list[int] = np.bincount(self.labels.ids, minlength=n_labels).tolist()
-        return found
+        ids, lengths = self.rows.gather(indices)
+        return _collate_texts(ids, lengths, self.labels.gather(indices)[0], self.separators)
 
 
 def write_texts(folder: Path, rows: Iterable[Row], vocab_size: int, n_labels: int) -> None:
     """Write rows and their labels into a new folder."""
-    for name in ("texts", "labels"):
-        atomic.make_dirs(folder / name)
-    with store_writer(folder / "texts", vocab_size) as texts, store_writer(folder / "labels", n_labels) as labels:
-        for ids, label in rows:
-            texts.add([ids])
-            labels.add([[label]])
+    _write(folder, "texts", rows, vocab_size, n_labels)
 
 
 def join(text: Sequence[int], text2: Sequence[int] | None, longest: int, separators: int = 1) -> tuple[list[int], bool]:
-    """Return the row of a text, or of two, and whether the end of any was left out so that the row fits.
+    """Return the row of a text, or of two, and whether a text was truncated to fit it.
 
-    Of two texts the longer one is cut first, as in Devlin et al.'s code; ``separators`` ends stand between them.
+    Of two texts the longer one is truncated first, as in Devlin et al.'s code; ``separators`` ends lie between them.
 
     >>> join([7, 7, 7, 7], [8], longest=7)
     ([1, 7, 7, 7, 2, 8, 2], True)
@@ -127,16 +133,93 @@ def join(text: Sequence[int], text2: Sequence[int] | None, longest: int, separat
 
 
 def text_batch(rows: Sequence[Sequence[int]], separators: int = 1) -> TextBatch:
-    """Return the batch of rows of ``join``, at least one, that nobody has labeled."""
-    ids = np.array([id for row in rows for id in row], np.int64)
-    return _collate(ids, np.array([len(row) for row in rows], np.int64), np.empty(0, np.int64), separators)
+    """Return the batch of unlabeled rows of ``join``, at least one."""
+    return _collate_texts(*_ragged(rows), np.empty(0, np.int64), separators)
 
 
-def _collate(ids: Integers, lengths: Integers, labels: Integers, separators: int) -> TextBatch:
-    real = np.arange(int(lengths.max())) < lengths[:, None]
+def _ragged(rows: Sequence[Sequence[int]]) -> tuple[Integers, Integers]:
+    return np.array([id for row in rows for id in row], np.int64), np.array([len(row) for row in rows], np.int64)
+
+
+def _collate_texts(ids: Integers, lengths: Integers, labels: Integers, separators: int) -> TextBatch:
+    real = np.arange(int(lengths.max())) < lengths[:, None]  # (B, T)
     rows = np.full(real.shape, PAD_ID, np.int64)
     rows[real] = ids
     ends = rows == EOS_ID
-    ended = np.cumsum(ends, axis=1) - ends >= separators  # behind what stands between the texts
-    arrays = rows, real, (ended & real).astype(np.int64), labels
-    return TextBatch(*(torch.from_numpy(array) for array in arrays))
+    # The second segment starts after the last separator.
+    segments = (np.cumsum(ends, axis=1) - ends >= separators) & real
+    return TextBatch(*(torch.from_numpy(array) for array in (rows, real, segments.astype(np.int64), labels)))
+
+
+@dataclass(frozen=True)
+class DocumentBatch:
+    """B documents with at most S sentences, N sentences in total with at most W words."""
+
+    words: Tensor
+    """(N, W) int64, the sentences of all documents, one after another."""
+    word_mask: Tensor
+    """(N, W) bool, True where a word is real."""
+    places: Tensor
+    """(B, S) int64, the sentence at each place of each document, 0 at padding."""
+    sentence_mask: Tensor
+    """(B, S) bool, True where a sentence is."""
+    labels: Tensor
+    """(B,) int64; empty if unknown."""
+
+    def to(self, device: torch.device | str) -> DocumentBatch:
+        """Return the batch on another device."""
+        return DocumentBatch(*(part.to(device, non_blocking=True) for part in (*self.inputs, self.labels)))
+
+    @property
+    def inputs(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Arguments of a document model."""
+        return self.words, self.word_mask, self.places, self.sentence_mask
+
+
+class DocumentDataset(LabeledRows):
+    """Documents and their labels; satisfies ``loader.Dataset``."""
+
+    def __init__(self, folder: Path) -> None:
+        """Open a folder of ``write_documents``. Raises ``RunError`` naming the damaged file."""
+        super().__init__(Store.open(folder / "documents"), Store.open(folder / "labels"), folder)
+
+    @functools.cached_property
+    def lengths(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+        """(n,) words of each document with the ends of its sentences; and ones, for its label."""
+        return self.rows.lengths, np.ones(len(self), np.int32)
+
+    def batch(self, indices: Integers, seed: int = 0, epoch: int = 0) -> DocumentBatch:
+        """Return the documents at ``indices``, in their order; they are the same in every epoch."""
+        return _collate_documents(*self.rows.gather(indices), self.labels.gather(indices)[0])
+
+
+def write_documents(folder: Path, documents: Iterable[tuple[Sentences, int]], vocab_size: int, n_labels: int) -> None:
+    """Write encoded documents and their labels into a new folder."""
+    rows = ((_flatten(sentences), label) for sentences, label in documents)
+    _write(folder, "documents", rows, vocab_size, n_labels)
+
+
+def document_batch(documents: Sequence[Sentences]) -> DocumentBatch:
+    """Return the batch of unlabeled documents; a document may have no sentences."""
+    return _collate_documents(*_ragged([_flatten(sentences) for sentences in documents]), np.empty(0, np.int64))
+
+
+def _flatten(sentences: Sentences) -> list[int]:
+    return [id for sentence in sentences for id in (*sentence, EOS_ID)]
+
+
+def _collate_documents(ids: Integers, lengths: Integers, labels: Integers) -> DocumentBatch:
+    ends = np.flatnonzero(ids == EOS_ID)  # (N,)
+    sizes = np.diff(ends, prepend=-1) - 1  # (N,) words of each sentence
+    n_sentences = np.diff(np.searchsorted(ends, np.cumsum(lengths)), prepend=0)  # (B,)
+    columns = np.arange(max(1, int(sizes.max(initial=0))))
+    word_mask = columns < sizes[:, None]  # (N, W)
+    words = np.full(word_mask.shape, PAD_ID, np.int64)
+    words[word_mask] = ids[ids != EOS_ID]
+    if not len(words):  # no document has a sentence
+        words, word_mask = np.full((1, 1), PAD_ID, np.int64), np.zeros((1, 1), np.bool_)
+    sentence_mask = np.arange(max(1, int(n_sentences.max()))) < n_sentences[:, None]  # (B, S)
+    places = np.zeros(sentence_mask.shape, np.int64)
+    places[sentence_mask] = np.arange(len(ends))
+    arrays = words, word_mask, places, sentence_mask, labels
+    return DocumentBatch(*(torch.from_numpy(array) for array in arrays))

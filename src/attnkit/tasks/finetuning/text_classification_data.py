@@ -251,7 +251,7 @@ def load_texts(config: TextClassifyConfig, folder: Path) -> PreparedTexts:
     with open_prepared_dir(folder) as index:
         texts = read_lines(folder / "valid.txt")
         between = config.model.separators
-        train, valid = (TextClassificationDataset.open(folder / name, between) for name in ("train", "valid"))
+        train, valid = (TextClassificationDataset(folder / name, between) for name in ("train", "valid"))
         if not len(texts) == len(valid) == index["counts"].get("valid") or not len(train):
             raise ValueError("texts are missing")
         labels = Labels.parse(read_regular_file(folder / "labels.json", MAX_LABELS_BYTES), str(folder))

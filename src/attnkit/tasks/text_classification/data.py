@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from attnkit.data.config import DocumentsConfig
-from attnkit.data.documents import DocumentDataset, Sentences, write_documents
 from attnkit.data.labels import (
     MAX_LABELS_BYTES,
     Labels,
@@ -25,6 +24,7 @@ from attnkit.data.prepared_dir import (
     write_index,
     write_lines,
 )
+from attnkit.data.text_classification import DocumentDataset, Sentences, write_documents
 from attnkit.errors import DataError
 from attnkit.io import atomic
 from attnkit.io.safe_read import read_regular_file
@@ -183,7 +183,7 @@ def open_documents(config: HanClassificationConfig, folder: Path) -> PreparedDoc
     """Open what ``build_documents`` made. Raises ``RunError`` naming what is damaged."""
     with open_prepared_dir(folder) as index:
         texts = read_lines(folder / "valid.txt")
-        train, valid = DocumentDataset.open(folder / "train"), DocumentDataset.open(folder / "valid")
+        train, valid = DocumentDataset(folder / "train"), DocumentDataset(folder / "valid")
         if not len(texts) == len(valid) == index["counts"].get("valid") or not len(train):
             raise ValueError("documents are missing")
         labels = Labels.parse(read_regular_file(folder / "labels.json", MAX_LABELS_BYTES), str(folder))

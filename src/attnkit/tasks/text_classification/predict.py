@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from attnkit.data.documents import Sentences, batch_of
+from attnkit.data.text_classification import Sentences, document_batch
 from attnkit.engine.checkpoint_metadata import read_labels
 from attnkit.engine.loading import LoadedModel
 from attnkit.engine.vocabularies import read_tokenizer
@@ -75,7 +75,7 @@ class Classifier:
         return in_batches(sizes, self._batch_tokens, lambda batch: self._batch([encoded[i] for i in batch]))
 
     def _batch(self, documents: Sequence[Sentences]) -> Iterator[DocumentPrediction]:
-        model, inputs = self.opened.model, batch_of(documents).to(self.opened.device).inputs
+        model, inputs = self.opened.model, document_batch(documents).to(self.opened.device).inputs
         with torch.inference_mode():
             features, word_weights, sentence_weights = model.forward_with_weights(*inputs)
             probabilities = model.output(features).float().softmax(-1).tolist()  # (B, labels)

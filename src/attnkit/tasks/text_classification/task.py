@@ -13,9 +13,9 @@ import torch
 from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.checkpoints.weights import check_min_parameters
-from attnkit.data.documents import DocumentBatch
 from attnkit.data.loader import Batching, Dataset, make_batches
 from attnkit.data.prepared_dir import is_prepared
+from attnkit.data.text_classification import DocumentBatch
 from attnkit.engine.checkpoint_metadata import read_labels
 from attnkit.engine.dry_run import SAMPLE, estimate
 from attnkit.engine.model_card import ModelCardFields
