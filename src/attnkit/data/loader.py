@@ -25,15 +25,12 @@ class Dataset(Protocol):
     @property
     def lengths(self) -> tuple[Lengths, Lengths]:
         """(n,) input tokens and (n,) target tokens of each example."""
-        ...
 
     def batch(self, indices: Indices, seed: int, epoch: int) -> Any:
         """Return the examples at ``indices``, at least one, as the task's loss takes them."""
-        ...
 
     def counts(self, indices: Indices, seed: int, epoch: int) -> Mapping[str, int]:
         """Return the count that each loss term is divided by, over these examples."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -21,9 +21,10 @@ import torch
 from attnkit.data.config import MaskingConfig
 from attnkit.data.language_modeling import LanguageModelBatch, make_batch
 from attnkit.data.masking import Masking, MaskVocabulary
-from attnkit.data.packed_batches import Bools, CorpusMixture, Ids, PackedBatch, PackedCorpora, Sizes, ranges
+from attnkit.data.packed_batches import Bools, CorpusMixture, Ids, PackedBatch, PackedCorpora, Sizes
 from attnkit.data.permutation import FeistelPermutation
 from attnkit.data.permutation import Words as Numbers
+from attnkit.data.store import ranges
 from attnkit.protocols import BOS_ID, EOS_ID, PAD_ID
 from attnkit.text.offsets import WordBoundaries
 

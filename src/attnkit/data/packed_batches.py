@@ -13,28 +13,27 @@ import numpy.typing as npt
 
 from attnkit.data.packing import Packing, pack
 from attnkit.data.permutation import FeistelPermutation, Words, subset
-from attnkit.data.permutation import Words as Numbers
-from attnkit.data.store import Store
+from attnkit.data.store import Store, ranges
 from attnkit.protocols import BOS_ID, EOS_ID, PAD_ID
 
 Integers = npt.NDArray[np.integer[Any]]
 
 
 def sampling_probabilities(sizes: Sequence[int], alpha: float) -> list[float]:
-    """Return the share of an epoch that each corpus gets.
+    """Return the share of an epoch of each corpus: share**alpha, normalized (Conneau and Lample 2019, equation 1).
 
-    >>> shares([900, 100], 0.5)
+    >>> sampling_probabilities([900, 100], 0.5)
     [0.75, 0.25]
     """
     raised = [(size / sum(sizes)) ** alpha for size in sizes]
-    return [one / sum(raised) for one in raised]
+    return [power / sum(raised) for power in raised]
 
 
 class CorpusMixture:
-    """Rows of several corpora, some of which come more than once in an epoch.
+    """Rows of several corpora, some of which occur more than once per epoch.
 
-    Each coming has a number of its own: first all rows as they are, then further comings of corpus after corpus. So
-    whatever is drawn for a row by its number is drawn anew each time it comes.
+    Each occurrence has a number: first every row once, then the further occurrences of corpus after corpus. Random
+    draws are keyed by this number, so a row that occurs twice is masked in two ways.
     """
 
     def __init__(self, n_rows: Sequence[int], weights: Sequence[float]) -> None:
@@ -50,16 +49,11 @@ class CorpusMixture:
             self._blocks[c].append(int(start))
 
     def __len__(self) -> int:
-        """Return how many comings there are in all."""
+        """Return the number of occurrences."""
         return int(self._starts[-1])
 
-    @property
-    def plain(self) -> bool:
-        """Whether an epoch is each row once."""
-        return all(weight == 1 for weight in self.weights)
-
     def rows(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return the rows that come under some numbers."""
+        """Return the row of each occurrence number."""
         if not len(self._first):
             return numbers
         block = np.searchsorted(self._starts, numbers, side="right") - 1
@@ -69,12 +63,12 @@ class CorpusMixture:
         return found
 
     def spread(self, lengths: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
-        """Return the length of each coming, from those of the rows."""
+        """Return the length of each occurrence, from the lengths of the rows."""
         return lengths if not len(self._first) else lengths[self.rows(np.arange(len(self)))]
 
     def draw(self, seed: int, epoch: int) -> Words | None:
-        """Return the numbers that come in an epoch, in no particular order; None where these are all."""
-        if self.plain:
+        """Return the occurrence numbers of an epoch, in no particular order; None for every row once."""
+        if all(weight == 1 for weight in self.weights):
             return None
         drawn = []
         for corpus, (n, weight) in enumerate(zip(self.n_rows, self.weights, strict=True)):
@@ -95,18 +89,18 @@ Sizes = npt.NDArray[np.int32]
 
 @dataclass(frozen=True)
 class PackedCorpora:
-    """Encoded documents of one corpus or several, and how they become rows."""
+    """Encoded documents of one corpus or several, and the way they are packed into rows."""
 
     store: Store
-    """A row for each document, corpus after corpus."""
+    """One row per document, corpus after corpus."""
     row_length: int
     """Tokens of a row."""
     n_documents: tuple[int, ...] = ()
-    """Of each corpus; empty where all are one."""
+    """Documents of each corpus; empty for one corpus."""
     alpha: float = 1.0
-    """The exponent of the corpora's shares; see ``mixing``."""
+    """Exponent of ``sampling_probabilities``."""
     isolate_documents: bool = True
-    """Whether passages that share a row are apart; otherwise a row is one passage, its padding another."""
+    """Whether passages in one row are masked from each other; otherwise a row is one passage, its padding another."""
 
     def __post_init__(self) -> None:
         if self.n_documents and sum(self.n_documents) != len(self.store):
@@ -114,7 +108,7 @@ class PackedCorpora:
 
     @property
     def fingerprint(self) -> str:
-        """Changes with any id, and with any border of documents and corpora."""
+        """Hash that changes with any id, and with any border of documents and corpora."""
         text = f"{self.store.fingerprint}:{','.join(map(str, self.n_documents))}"
         return hashlib.sha256(text.encode()).hexdigest() if self.n_documents[1:] else self.store.fingerprint
 
@@ -125,37 +119,36 @@ class PackedCorpora:
         return [slice(begin, end) for begin, end in zip([0, *ends], ends, strict=False)]
 
     def weights(self, sizes: list[int]) -> list[float]:
-        """Return how often an epoch uses each document of each corpus, from the corpora's tokens."""
+        """Return how often an epoch uses the documents of each corpus, given the tokens of each."""
         if self.alpha == 1 or len(sizes) == 1:
-            return [1.0] * len(sizes)
-        return [
-            share * sum(sizes) / size
-            for share, size in zip(sampling_probabilities(sizes, self.alpha), sizes, strict=True)
-        ]
+            return [1.0] * len(sizes)  # exactly, so that draw() may return None
+        shares = sampling_probabilities(sizes, self.alpha)
+        return [share * sum(sizes) / size for share, size in zip(shares, sizes, strict=True)]
 
 
 @dataclass(frozen=True)
 class PackedBatch:
-    """Pieces laid out in rows."""
+    """Rows of pieces: a piece is a stretch of one document, a passage what attends to itself alone."""
 
     ids: Ids
-    """(B, T) with the first and last token of each piece where it has them, PAD elsewhere."""
+    """(B, T) pieces with their first and last symbols, if any, and padding."""
     maskable: Bools
     """(B, T) True at tokens of the documents."""
     pieces: Ids
-    """(B, T) the piece of each place, counted in each row; the rest of a row is one more."""
+    """(B, T) the piece of each position, counted per row; padding is one more."""
     passages: Ids
-    """(B, T) the same by what may see each other."""
+    """(B, T) the passage of each position, counted per row; padding is one more."""
     numbers: Ids
-    """(B,) the numbers of the rows, in the order they were laid in: whole ones first."""
+    """(B,) the occurrence numbers of the rows, rows of one passage first."""
     n_unmixed: int
+    """Rows at the front that are one passage from end to end: they need no mask."""
 
 
 class PackedDataset:
-    """Corpora packed into rows. Rows go by the numbers of their comings (``mixing.CorpusMixture``)."""
+    """Corpora packed into rows, which are addressed by occurrence numbers (``CorpusMixture``)."""
 
     def __init__(self, corpora: PackedCorpora, ends: int) -> None:
-        """Take what to pack, and how many tokens are added to each piece: two for its first and its last, or none."""
+        """Pack corpora; ``ends`` symbols are added to each piece: two, for [CLS] and [SEP], or none."""
         self.corpora, self.store, self._ends = corpora, corpora.store, ends
         lengths = self.store.lengths
         packed = [pack(lengths[span], corpora.row_length, ends) for span in corpora.spans]
@@ -168,7 +161,7 @@ class PackedDataset:
 
     @functools.cached_property
     def sizes(self) -> Sizes:
-        """(n,) tokens of each row, the ends of its pieces included."""
+        """(n,) tokens of each row, the symbols of its pieces included."""
         if not len(self.packing):
             return np.empty(0, np.int32)
         starts = self.packing.row_starts[:-1]
@@ -176,12 +169,12 @@ class PackedDataset:
 
     @functools.cached_property
     def lengths(self) -> tuple[Sizes, Sizes]:
-        """(n,) tokens of each coming but for one, and that one: a length of none would be planned as one."""
+        """(n,) tokens of each occurrence but one, and ones: the plan counts a length of 0 as 1."""
         return self.mixture.spread(self.sizes - np.int32(1)), np.ones(len(self), np.int32)
 
     @property
     def padding(self) -> float:
-        """Share of all places that hold no token."""
+        """Share of padding in all rows."""
         return 1 - float(self.sizes.sum(dtype=np.int64)) / max(1, self.corpora.row_length * len(self.packing))
 
     def corpus(self, numbers: Ids) -> Ids:
@@ -189,16 +182,16 @@ class PackedDataset:
         return np.searchsorted(np.cumsum(self.mixture.n_rows), self.mixture.rows(numbers), side="right")
 
     def n_free(self, numbers: Ids) -> Ids:
-        """Return (B,) the tokens of documents in each row."""
+        """Return (B,) the maskable tokens of each row."""
         rows, starts = self.mixture.rows(numbers), self.packing.row_starts
         return self.sizes[rows].astype(np.int64) - self._ends * (starts[rows + 1] - starts[rows])
 
-    def draw(self, seed: int, epoch: int) -> Numbers | None:
-        """Return the numbers that come in an epoch; None where these are all."""
+    def draw(self, seed: int, epoch: int) -> Words | None:
+        """Return the occurrence numbers of an epoch; None for every row once."""
         return self.mixture.draw(seed, epoch)
 
     def collate(self, numbers: Ids) -> PackedBatch:
-        """Lay out rows."""
+        """Build the batch of some rows, those of one passage first."""
         packing, ends = self.packing, self._ends
         rows = self.mixture.rows(numbers)
         n_pieces = packing.row_starts[rows + 1] - packing.row_starts[rows]
@@ -207,8 +200,9 @@ class PackedDataset:
         whole = (sizes == length) & (n_pieces == 1) if self.corpora.isolate_documents else sizes == length
         order = np.concatenate([np.flatnonzero(whole), np.flatnonzero(~whole)])
         starts, n_pieces, sizes = packing.row_starts[rows[order]], n_pieces[order], sizes[order]
+        # Per piece of the batch, (p,): its row, its number in the row, and its index in the packing.
         row = np.repeat(np.arange(len(order)), n_pieces)
-        number = np.arange(len(row)) - np.repeat(np.cumsum(n_pieces) - n_pieces, n_pieces)
+        number = ranges(np.zeros_like(n_pieces), n_pieces)
         piece = np.repeat(starts, n_pieces) + number
         lengths = packing.lengths[piece].astype(np.int64)
         places = lengths + ends
@@ -224,24 +218,17 @@ class PackedDataset:
             ids[at], ids[at + places - 1] = BOS_ID, EOS_ID
         free = np.zeros(len(ids), np.bool_)
         free[tokens] = True
-        passages = (
-            pieces if self.corpora.isolate_documents else (pieces == np.repeat(n_pieces, length)).astype(np.int64)
-        )
-        shape = -1, length
+        isolated = self.corpora.isolate_documents
+        passages = pieces if isolated else (pieces == np.repeat(n_pieces, length)).astype(np.int64)
+        shape = -1, length  # (B, T)
         return PackedBatch(
-            ids.reshape(shape),
-            free.reshape(shape),
-            pieces.reshape(shape),
-            passages.reshape(shape),
-            numbers[order],
-            int(whole.sum()),
+            ids=ids.reshape(shape),
+            maskable=free.reshape(shape),
+            pieces=pieces.reshape(shape),
+            passages=passages.reshape(shape),
+            numbers=numbers[order],
+            n_unmixed=int(whole.sum()),
         )
-
-
-def ranges(starts: Ids, lengths: Ids) -> Ids:
-    """Return the places from each start on, as many as each length says, end to end."""
-    behind = np.cumsum(lengths) - lengths
-    return np.repeat(starts - behind, lengths) + np.arange(int(lengths.sum()))
 
 
 def _joined(packed: list[Packing], first_documents: list[int]) -> Packing:

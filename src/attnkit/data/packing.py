@@ -9,19 +9,21 @@ import numpy as np
 import numpy.typing as npt
 
 _AHEAD = 256
-"""Tokens of a row that are filled by looking ahead; before, the largest piece that fits is taken."""
+"""Tokens of a row that are filled by subset sums; what comes before takes the largest piece that fits."""
 
 
 def pack_with_lookahead(sizes: npt.NDArray[np.int32], room: int) -> npt.NDArray[np.int32]:
-    """Return the row of each piece, rows being numbered as they are made.
+    """Return the row of each piece, rows numbered in the order in which they are filled.
 
-    >>> fill_rows(np.array([6, 5, 5, 4, 4, 4], np.int32), 14).tolist()
+    Pieces of one size are alike, so a row is a pattern: the number of pieces per size. The largest piece left opens a
+    row, a subset sum fills it, and the pattern is repeated as often as there are pieces for it.
+
+    >>> pack_with_lookahead(np.array([6, 5, 5, 4, 4, 4], np.int32), 14).tolist()
     [0, 1, 1, 0, 0, 1]
     """
     counts = np.bincount(sizes, minlength=room + 1).tolist()
     order = np.argsort(sizes, kind="stable")
-    ends = np.cumsum(counts).tolist()
-    """Of each size, behind the last of its pieces that are left, in their order."""
+    ends = np.cumsum(counts).tolist()  # per size, the end of its remaining pieces in order
     rows = np.empty(len(sizes), np.int32)
     n_rows, largest = 0, room
     while largest:
@@ -56,10 +58,8 @@ def _pattern(counts: list[int], largest: int, room: int) -> dict[int, int]:
 
 
 def _fullest(counts: list[int], taken: dict[int, int], room: int) -> list[tuple[int, int]]:
-    """Return sizes, and how many of each, that fill a room best: the largest ones of those that do.
-
-    Sums that can be reached are the bits of a number (subset sums, Bellman 1956).
-    """
+    """Return (size, count) pairs that fill a room best, the largest sizes of those that do."""
+    # The sums that can be reached are the bits of an integer (subset sums, Bellman 1956).
     reached, every = 1, (1 << (room + 1)) - 1
     steps: list[tuple[int, int, int]] = []
     for size in range(1, room + 1):
@@ -80,12 +80,12 @@ def _fullest(counts: list[int], taken: dict[int, int], room: int) -> list[tuple[
 Integers = npt.NDArray[np.integer[Any]]
 Counts = npt.NDArray[np.int64]
 _WASTE = 0.005
-"""Rows beyond those that full ones would be, as a share of them, from which on it is worth looking ahead."""
+"""Share of rows beyond the minimum from which on looking ahead pays."""
 
 
 @dataclass(frozen=True)
 class Packing:
-    """Which pieces lie in which row, the rows of one piece first."""
+    """Assignment of P pieces to R rows, the rows of one piece first."""
 
     row_starts: Counts
     """(R + 1,) where in the lists of pieces each row begins."""
@@ -94,7 +94,7 @@ class Packing:
     offsets: Counts
     """(P,) tokens of the document before the piece."""
     lengths: npt.NDArray[np.int32]
-    """(P,) tokens of the piece, what is added to it not counted."""
+    """(P,) tokens of the piece, without the added symbols."""
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -102,15 +102,15 @@ class Packing:
 
 
 def pack(lengths: Integers, room: int, more: int = 2) -> Packing:
-    """Pack documents of some lengths into rows.
+    """Pack documents into rows: long ones are split, short ones share rows (best-fit decreasing).
 
     Args:
-        lengths: (n,) tokens of each document; those of none are left out.
-        room: tokens of a row.
-        more: tokens that are added to each piece, as [CLS] and [SEP].
+        lengths: (n,) tokens of each document; empty documents are left out.
+        room: Tokens of a row.
+        more: Symbols added to each piece, such as [CLS] and [SEP].
 
     Raises:
-        ValueError: a row has no room for a token.
+        ValueError: A row has no room for a token.
     """
     most = room - more
     if most < 1 or len(lengths) >= 1 << 31:
@@ -147,56 +147,33 @@ def _rows(sizes: npt.NDArray[np.int32], room: int) -> npt.NDArray[np.int32]:
 
 
 def _best_fit(sizes: npt.NDArray[np.int32], room: int) -> npt.NDArray[np.int32]:
-    """Return the row of each piece, rows being numbered as they are opened.
-
-    Pieces of one size are handled together: rows with the same space left are alike, so a table by space is enough.
-    """
-    order = np.argsort(_small(room - sizes, room), kind="stable")
+    """Return the row of each piece, rows numbered in the order in which they are opened."""
+    # Pieces of one size are handled together: rows with the same free space are alike.
+    spaces = room - sizes
+    # A stable sort of 16-bit integers is a radix sort.
+    order = np.argsort(spaces.astype(np.uint16) if room < 1 << 16 else spaces, kind="stable")
     counts = np.bincount(sizes, minlength=room + 1).tolist()
     rows = np.empty(len(sizes), np.int32)
-    waiting = FreeSpace(room)
+    # By the tokens that rows have room for: lists of arrays of rows, none of them empty.
+    free: list[list[npt.NDArray[np.int32]]] = [[] for _ in range(room + 1)]
     n_rows = place = 0
     for size in range(room, 0, -1):
         count = counts[size]
-        while count and (space := waiting.least(size)) is not None:
-            taken = waiting.take(space, count)
+        while count and (space := next((space for space in range(size, room + 1) if free[space]), None)) is not None:
+            taken = free[space].pop()
+            if len(taken) > count:
+                free[space].append(taken[count:])
+                taken = taken[:count]
             rows[order[place : place + len(taken)]] = taken
-            waiting.add(space - size, taken)
+            free[space - size].append(taken)
             place, count = place + len(taken), count - len(taken)
         if count:
             per_row = room // size
             n_new = -(-count // per_row)
             rows[order[place : place + count]] = n_rows + np.arange(count, dtype=np.int32) // per_row
             last = count - (n_new - 1) * per_row
-            waiting.add(room - per_row * size, np.arange(n_rows, n_rows + n_new - 1, dtype=np.int32))
-            waiting.add(room - last * size, np.arange(n_rows + n_new - 1, n_rows + n_new, dtype=np.int32))
+            if n_new > 1:
+                free[room - per_row * size].append(np.arange(n_rows, n_rows + n_new - 1, dtype=np.int32))
+            free[room - last * size].append(np.array([n_rows + n_new - 1], np.int32))
             n_rows, place = n_rows + n_new, place + count
     return rows
-
-
-def _small(numbers: npt.NDArray[np.int32], most: int) -> npt.NDArray[Any]:
-    """Return numbers up to ``most`` in a type that is quick to sort."""
-    return numbers.astype(np.uint16) if most < 1 << 16 else numbers
-
-
-class FreeSpace:
-    """Rows by the tokens they still have room for."""
-
-    def __init__(self, room: int) -> None:
-        self._rows: list[list[npt.NDArray[np.int32]]] = [[] for _ in range(room + 1)]
-
-    def add(self, space: int, rows: npt.NDArray[np.int32]) -> None:
-        """Add rows with so much room left."""
-        if len(rows):
-            self._rows[space].append(rows)
-
-    def least(self, size: int) -> int | None:
-        """Return the least room that holds a piece of a size, None where no row has any."""
-        return next((space for space in range(size, len(self._rows)) if self._rows[space]), None)
-
-    def take(self, space: int, most: int) -> npt.NDArray[np.int32]:
-        """Remove and return rows with this room, not more than asked for."""
-        rows = self._rows[space].pop()
-        if len(rows) > most:
-            self._rows[space].append(rows[most:])
-        return rows[:most]

@@ -11,7 +11,7 @@ import functools
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from attnkit.data.config import WindowSizes
+from attnkit.data.store import ranges
 from attnkit.protocols import BOS_ID, EOS_ID, PAD_ID
 
 Longs = npt.NDArray[np.int64]
@@ -34,11 +35,9 @@ class Texts(Protocol):
     @property
     def lengths(self) -> npt.NDArray[np.int32]:
         """(n,) ids of each row."""
-        ...
 
     def gather_parts(self, rows: Longs, skip: Longs, lengths: Longs) -> Longs:
         """Return ids laid end to end: ``lengths`` of each row after the first ``skip``."""
-        ...
 
 
 class InMemoryTokens:
@@ -52,7 +51,7 @@ class InMemoryTokens:
 
     def gather_parts(self, rows: Longs, skip: Longs, lengths: Longs) -> Longs:
         """Return ids laid end to end."""
-        return self._ids[_ranges(self._starts[rows] + skip, lengths)]
+        return self._ids[ranges(self._starts[rows] + skip, lengths)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +81,7 @@ def cut_windows(lengths: Longs, rooms: Longs, stride: int | Longs) -> Windows:
         raise ValueError(f"windows of {rooms.min(initial=0)} tokens, the next {strides.max()} behind, leave tokens out")
     n_windows = 1 + np.maximum(0, -((rooms - lengths) // strides))
     contexts = np.repeat(np.arange(len(lengths)), n_windows)
-    numbers = _ranges(np.zeros_like(n_windows), n_windows)
+    numbers = ranges(np.zeros_like(n_windows), n_windows)
     length, room = lengths[contexts], rooms[contexts]
     begins = np.minimum(numbers * strides[contexts], np.maximum(0, length - room))
     ends = np.minimum(begins + room, length)
@@ -208,10 +207,3 @@ def _strides(rooms: Longs, sizes: WindowSizes) -> Longs:
     if sizes.fixed:
         return np.full_like(rooms, sizes.stride)
     return np.minimum(sizes.stride, np.maximum(rooms - 2 * sizes.max_answer_length, -(-rooms // 4)))
-
-
-def _ranges(starts: npt.NDArray[Any], lengths: npt.NDArray[Any]) -> Longs:
-    """Return ``starts[i], starts[i] + 1, ...``, so many of each as ``lengths`` says, end to end."""
-    behind = np.cumsum(lengths, dtype=np.int64)
-    total = int(behind[-1]) if len(behind) else 0
-    return np.repeat(starts - behind + lengths, lengths) + np.arange(total)

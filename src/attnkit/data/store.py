@@ -138,9 +138,7 @@ class Store:
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         if len(lengths) and (lengths.min() < 0 or starts.min() < 0 or (starts + lengths).max() > len(self._ids)):
             raise _damaged(self._folder / "offsets.bin", "has borders in no order")
-        ends = np.cumsum(lengths)
-        places = np.repeat(starts - ends + lengths, lengths) + np.arange(ends[-1] if len(ends) else 0)
-        ids = self._ids[places].astype(np.int64)
+        ids = self._ids[ranges(starts, lengths)].astype(np.int64)
         # Beyond the vocabulary lies no embedding: torch ends such a look-up with an error, and a GPU is lost with it.
         if len(ids) and ids.max() >= self.vocab_size:
             raise _damaged(self._folder / "ids.bin", f"has the id {ids.max()} of {self.vocab_size}")
@@ -162,15 +160,8 @@ class StoreWriter:
 
     def add(self, rows: Sequence[Sequence[int]]) -> None:
         """Append rows. Raises ``ValueError`` for an id outside the vocabulary."""
-        lengths = np.fromiter(map(len, rows), np.int64, len(rows))
-        ids = np.fromiter(itertools.chain.from_iterable(rows), np.int64, int(lengths.sum()))
-        if len(ids) and not (ids.min() >= 0 and ids.max() < self._vocab_size):
-            raise ValueError(f"ids from {ids.min()} to {ids.max()} for a vocabulary of {self._vocab_size}")
-        self._write(0, ids.astype(self._dtype))
-        self._write(1, (self._n_ids + np.cumsum(lengths)).astype("<i8"))
-        self._n_rows += len(rows)
-        self._n_ids += len(ids)
-        self._end = self._n_ids
+        ends = self._n_ids + np.cumsum(np.fromiter(map(len, rows), np.int64, len(rows)))
+        self.append(np.fromiter(itertools.chain.from_iterable(rows), np.int64), ends)
 
     def append(self, ids: npt.NDArray[Any], ends: npt.NDArray[np.int64]) -> None:
         """Append ids, and ends of rows, counted in ids from the first of the store: a row may come in several parts.
@@ -254,6 +245,12 @@ def _map(path: Path, dtype: np.dtype[Any], n: int) -> npt.NDArray[Any]:
 def _damaged(path: Path, what: str) -> RunError:
     # What to remove for it, only the caller knows: a store is one part of what was encoded together.
     return RunError(f"the encoded text is damaged: {path.name} {what}", where=str(path))
+
+
+def ranges(starts: npt.NDArray[Any], lengths: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    """Return ``starts[i], starts[i] + 1, ...``, ``lengths[i]`` numbers each, end to end."""
+    ends = np.cumsum(lengths, dtype=np.int64)
+    return np.repeat(starts - ends + lengths, lengths) + np.arange(int(ends[-1]) if len(ends) else 0)
 
 
 def _dtype(vocab_size: int) -> str:
