@@ -6,11 +6,12 @@ import errno
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from attnkit.checkpoints.logs import Status
-from attnkit.checkpoints.run_folder import Retention, RunFolder, removable
+from attnkit.checkpoints.run_folder import RunFolder, removable
 from attnkit.errors import RunError, SystemFailure, UsageError
 
 
@@ -22,21 +23,25 @@ def run_with(path: Path, *steps: int) -> RunFolder:
     return run
 
 
+def keep(keep_last: int = 3, keep_best: int = 1, lower_is_better: bool = False, **rest: Any) -> dict[str, Any]:
+    return {"keep_last": keep_last, "keep_best": keep_best, "lower_is_better": lower_is_better, "metrics": {}} | rest
+
+
 @pytest.mark.parametrize(
     ("retention", "protected", "gone"),
     [
-        (Retention(keep_last=5), [], []),
-        (Retention(keep_last=2, keep_best=0), [], [1, 2, 3]),
-        (Retention(keep_last=0, keep_best=0), [], [1, 2, 3, 4]),
-        (Retention(keep_last=1, keep_best=0), [2], [1, 3, 4]),
-        (Retention(keep_last=1, keep_best=1, metrics={1: 9.0, 2: 30.0, 3: 30.0}), [], [1, 2, 4]),
-        (Retention(keep_last=1, keep_best=1, lower_is_better=True, metrics={1: 2.0, 2: 1.5, 3: 3.0}), [], [1, 3, 4]),
-        (Retention(keep_last=1, keep_best=2, metrics={1: 1.0, 2: float("nan"), 3: float("inf"), 4: 0.5}), [], [2, 3]),
-        (Retention(keep_last=1, keep_best=1, metrics={99: 50.0}), [], [1, 2, 3, 4]),
+        (keep(keep_last=5), [], []),
+        (keep(keep_last=2, keep_best=0), [], [1, 2, 3]),
+        (keep(keep_last=0, keep_best=0), [], [1, 2, 3, 4]),
+        (keep(keep_last=1, keep_best=0), [2], [1, 3, 4]),
+        (keep(keep_last=1, keep_best=1, metrics={1: 9.0, 2: 30.0, 3: 30.0}), [], [1, 2, 4]),
+        (keep(keep_last=1, keep_best=1, lower_is_better=True, metrics={1: 2.0, 2: 1.5, 3: 3.0}), [], [1, 3, 4]),
+        (keep(keep_last=1, keep_best=2, metrics={1: 1.0, 2: float("nan"), 3: float("inf"), 4: 0.5}), [], [2, 3]),
+        (keep(keep_last=1, keep_best=1, metrics={99: 50.0}), [], [1, 2, 3, 4]),
     ],
 )
-def test_which_checkpoints_may_go(retention: Retention, protected: list[int], gone: list[int]) -> None:
-    assert removable([3, 1, 5, 2, 4], retention, protected) == gone
+def test_which_checkpoints_may_go(retention: dict[str, Any], protected: list[int], gone: list[int]) -> None:
+    assert removable([3, 1, 5, 2, 4], protected, **retention) == gone
 
 
 def test_rotation_spares_the_newest_and_the_best(tmp_path: Path) -> None:

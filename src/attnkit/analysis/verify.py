@@ -11,6 +11,7 @@ from pathlib import Path
 
 from attnkit.checkpoints import logs as survey
 from attnkit.checkpoints.checkpoint import REPLACED, Checkpoint, open_checkpoint
+from attnkit.checkpoints.lock import lock_holder
 from attnkit.checkpoints.logs import STATUS_NAME
 from attnkit.checkpoints.run_folder import RunFolder, check_is_run
 from attnkit.config import dump_yaml, parse_yaml, validate
@@ -71,7 +72,7 @@ def verify_run(path: Path) -> VerificationReport:
 
 def _verify_once(path: Path) -> VerificationReport:
     folder = RunFolder(path)
-    user = survey.lock_holder(path)
+    user = lock_holder(path)
     found = [_verify_checkpoint(*named) for named in folder.list_checkpoints()]
     good = [checkpoint for _, checkpoint in found if checkpoint is not None]
     newest = max((one for one in good if one.name != "averaged"), key=lambda one: one.step, default=None)

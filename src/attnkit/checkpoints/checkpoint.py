@@ -8,6 +8,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, BinaryIO, TypeAlias
 
@@ -50,11 +51,6 @@ class _Signed(Manifest, frozen=True, extra="forbid", strict=True):
     sha256: Digest
 
 
-def parts(content: Content) -> Iterable[Data]:
-    """Return what a file holds, part by part."""
-    return content() if callable(content) else (content,)
-
-
 def describe(step: int, contents: Mapping[str, Content]) -> Manifest:
     """Return the manifest of files given by name and content.
 
@@ -67,7 +63,7 @@ def describe(step: int, contents: Mapping[str, Content]) -> Manifest:
 
 def _entry(content: Content) -> Entry:
     size, found = 0, hashlib.sha256()
-    for data in parts(content):
+    for data in content() if callable(content) else (content,):
         size += memoryview(data).nbytes
         found.update(data)
     return Entry(size=size, sha256=found.hexdigest())
@@ -110,16 +106,16 @@ _DAMAGE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO, 
 REPLACED = ".replaced"
 
 
+@dataclass(frozen=True, eq=False)
 class Checkpoint:
     """Files of one moment of a run, with their manifest.
 
     ``name`` is how a user calls it ("step-40", "averaged"); ``step`` is the number of training steps taken.
     """
 
-    def __init__(self, path: Path, name: str, manifest: Manifest) -> None:
-        self.path = path
-        self.name = name
-        self.manifest = manifest
+    path: Path
+    name: str
+    manifest: Manifest
 
     @property
     def step(self) -> int:

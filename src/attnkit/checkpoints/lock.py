@@ -15,6 +15,7 @@ from pydantic import BaseModel, ValidationError
 
 from attnkit.errors import SystemFailure, system_failure
 from attnkit.io import atomic
+from attnkit.io.safe_read import open_regular_file
 
 FILE_NAME = "lock"
 _TRIES = 20
@@ -96,22 +97,34 @@ def _lock(descriptor: int) -> None:
 
 
 def check_not_in_use(folder: Path) -> None:
-    """Raise ``SystemFailure`` as ``take_lock`` does, and take nothing; there need not be such a folder.
+    """Raise ``SystemFailure`` as ``take_lock`` does, without locking; the folder need not exist.
 
-    For commands to ask before they load what takes seconds. Whatever else is wrong, taking the lock tells later.
+    Commands call it before slow imports. Other faults are left for ``take_lock`` to report.
     """
+    if is_locked(folder):
+        raise _in_use(folder, read_owner(folder))
+
+
+def is_locked(folder: Path) -> bool:
+    """Return whether a process holds the lock of a run folder."""
     try:
-        descriptor = os.open(folder / FILE_NAME, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        # A shared lock, released at once: a run that starts in that very microsecond tries again.
+        with open_regular_file(folder / FILE_NAME) as stream:
+            fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise _in_use(folder, read_owner(folder)) from None
-    except OSError:
-        return
-    finally:
-        os.close(descriptor)
+        return True
+    except (OSError, ValueError):
+        pass
+    return False
+
+
+def lock_holder(folder: Path) -> str | None:
+    """Return who holds the lock of a run folder, as "process 12 on host since ...", None if nobody does."""
+    return _name(read_owner(folder)) if is_locked(folder) else None
+
+
+def _name(owner: Owner | None) -> str:
+    return f"process {owner.pid} on {owner.host} since {owner.since}" if owner else "another process"
 
 
 def read_owner(folder: Path) -> Owner | None:
@@ -124,12 +137,8 @@ def read_owner(folder: Path) -> Owner | None:
 
 
 def _in_use(folder: Path, owner: Owner | None) -> SystemFailure:
-    if owner is None:
-        return SystemFailure(f"{folder} is in use by another process", help="wait for it or choose another folder")
-    return SystemFailure(
-        f"{folder} is in use by process {owner.pid} on {owner.host} since {owner.since}",
-        help=f"wait for it, stop it (kill {owner.pid}), or choose another folder",
-    )
+    stop = f"wait for it, stop it (kill {owner.pid}), or" if owner else "wait for it or"
+    return SystemFailure(f"{folder} is in use by {_name(owner)}", help=f"{stop} choose another folder")
 
 
 def _release_in_child() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import math
 import re
@@ -14,7 +13,6 @@ from typing import Literal, TypeAlias
 
 from pydantic import BaseModel, Field, ValidationError
 
-from attnkit.checkpoints import lock
 from attnkit.errors import system_failure
 from attnkit.io import atomic
 from attnkit.io.safe_read import is_file_fault, open_regular_file
@@ -132,20 +130,6 @@ class LogSummary:
     """Lines that are not damage: cut short by a power cut, or after those asked for."""
 
 
-def lock_holder(folder: Path) -> str | None:
-    """Return who holds the lock of a run folder, as "process 12 on host since ...", None if nobody does."""
-    try:
-        # A shared lock, let go at once: a run that begins in that very microsecond is refused.
-        with open_regular_file(folder / lock.FILE_NAME) as stream:
-            fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        owner = lock.read_owner(folder)
-        return f"process {owner.pid} on {owner.host} since {owner.since}" if owner else "another process"
-    except (OSError, ValueError):
-        return None
-    return None
-
-
 def read_log(path: Path, size: int | None) -> LogSummary:
     """Check every line of a log; ``size`` is how many bytes of it have to be right.
 
@@ -199,7 +183,7 @@ def is_truncated_write(line: bytes) -> bool:
 def line_ranges(numbers: tuple[int, ...], n_all: int) -> str:
     """Return in words which lines, of which the first few are numbered.
 
-    >>> numbered((3, 7, 9), 4)
+    >>> line_ranges((3, 7, 9), 4)
     'lines 3, 7, 9 and 1 more'
     """
     shown = [str(number) for number in numbers]

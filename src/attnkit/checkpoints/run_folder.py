@@ -7,7 +7,6 @@ import math
 import os
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -20,7 +19,6 @@ from attnkit.checkpoints.checkpoint import (
     replaced_path,
     write_checkpoint,
 )
-from attnkit.checkpoints.lock import FILE_NAME as LOCK_NAME
 from attnkit.checkpoints.lock import Lock, take_lock
 from attnkit.checkpoints.logs import Status
 from attnkit.errors import RunError, UsageError, system_failure
@@ -29,17 +27,17 @@ from attnkit.io.atomic import Data
 from attnkit.io.safe_read import is_file_fault, read_regular_file
 
 _ELSEWHERE = "choose a new or empty folder"
+_MAX_NAME = 100  # bytes of the file that names the best
+STEP: Final = re.compile(r"step-(0|[1-9][0-9]{0,15})")
 
 
 def is_run(path: Path) -> bool:
     """Tell whether a run was begun in this folder; it need not have a checkpoint yet."""
     if not path.is_dir():
         return False
-    return (
-        _has_checkpoint(path)
-        or lock.read_owner(path) is not None
-        or logs.read_status(path / logs.STATUS_NAME) is not None
-    )
+    folders = [path / "averaged", *(path / "checkpoints").glob("step-*")]
+    has_checkpoint = any((folder / checkpoint.FILE_NAME).exists() for folder in folders)
+    return has_checkpoint or lock.read_owner(path) is not None or logs.read_status(path / logs.STATUS_NAME) is not None
 
 
 def check_is_run(path: Path) -> None:
@@ -78,40 +76,26 @@ def check_not_symlink(folder: Path) -> None:
         raise RunError(f"{folder} is not a folder of this run", help="put the folder itself in its place")
 
 
-def _has_checkpoint(path: Path) -> bool:
-    folders = [path / "averaged", *(path / "checkpoints").glob("step-*")]
-    return any((folder / checkpoint.FILE_NAME).exists() for folder in folders)
-
-
-@dataclass(frozen=True)
-class Retention:
-    """What to keep: the newest few, and the few with the best scores. A checkpoint may be both."""
-
-    keep_last: int = 3
-    keep_best: int = 1
-    lower_is_better: bool = False
-    metrics: Mapping[int, float] = field(default_factory=dict)
-    """Step to score. A checkpoint without a finite score is never among the best."""
-
-
-def removable(steps: Collection[int], retention: Retention, protected: Collection[int]) -> list[int]:
+def removable(
+    steps: Collection[int],
+    protected: Collection[int],
+    keep_last: int,
+    keep_best: int,
+    metrics: Mapping[int, float],
+    lower_is_better: bool = False,
+) -> list[int]:
     """Return the steps that may be removed, oldest first; never the newest nor a protected one.
 
-    Of equal scores the newer is the better.
+    Of equal scores (``metrics``: step to score) the newer is the better. A step without a finite score is never best.
 
-    >>> removable([1, 2, 3, 4], Retention(keep_last=1, keep_best=1, metrics={1: 30.0, 2: 31.5}), protected=[])
+    >>> removable([1, 2, 3, 4], [], keep_last=1, keep_best=1, metrics={1: 30.0, 2: 31.5})
     [1, 3]
     """
-    sign = -1.0 if retention.lower_is_better else 1.0
-    scored = [step for step in steps if math.isfinite(retention.metrics.get(step, math.nan))]
-    best = sorted(scored, key=lambda step: (sign * retention.metrics[step], step), reverse=True)
+    sign = -1.0 if lower_is_better else 1.0
+    scored = [step for step in steps if math.isfinite(metrics.get(step, math.nan))]
+    best = sorted(scored, key=lambda step: (sign * metrics[step], step), reverse=True)
     last = sorted(steps, reverse=True)
-    kept = {*last[: max(retention.keep_last, 1)], *best[: max(retention.keep_best, 0)], *protected}
-    return sorted(set(steps) - kept)
-
-
-_MAX_NAME = 100  # bytes of the file that names the best
-STEP: Final = re.compile(r"step-(0|[1-9][0-9]{0,15})")
+    return sorted({*steps} - {*last[: max(keep_last, 1)], *best[: max(keep_best, 0)], *protected})
 
 
 class RunFolder:
@@ -138,18 +122,18 @@ class RunFolder:
         """
         check_target_dir(self.path)
         atomic.make_dirs(self.path)
-        lock = take_lock(self.path)
+        held = take_lock(self.path)
         try:
             # Before the first save, the lock file alone tells that a run was begun here.
-            atomic.sync(self.path / LOCK_NAME)
+            atomic.sync(self.path / lock.FILE_NAME)
             for folder in (self.path, self.checkpoints_path, self.data_path):
                 if folder.is_dir():
                     atomic.remove_stale_temporaries(folder)
             self._recover_replaced()
         except BaseException:
-            lock.release()
+            held.release()
             raise
-        return lock
+        return held
 
     def move_aside(self) -> Path:
         """Rename the run to RUN.old-1, or the next free number, and return that path. Nothing may be using it."""
@@ -201,8 +185,8 @@ class RunFolder:
             best = self.best_name()
         protected = [newest, *(int(found[1]) for found in [STEP.fullmatch(best or "")] if found)]
         current = [step for step in present if step <= newest]
-        retention = Retention(keep_last, keep_best, lower_is_better, metrics)
-        going = [*removable(current, retention, protected), *(step for step in present if step > newest)]
+        old = removable(current, protected, keep_last, keep_best, metrics, lower_is_better)
+        going = [*old, *(step for step in present if step > newest)]
         for step in going:
             path = self.checkpoints_path / f"step-{step}"
             atomic.remove_tree(replaced_path(path))
