@@ -100,7 +100,7 @@ def collation() -> dict[str, Any]:
         times = []
         for batch in batches:
             began = time.perf_counter()
-            pairs.collate(batch)
+            pairs.batch(batch)
             times.append(1000 * (time.perf_counter() - began))
     return {"pairs": 160, "tokens_a_side": 13, "milliseconds": round(statistics.median(times), 3)}
 

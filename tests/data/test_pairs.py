@@ -32,7 +32,7 @@ def test_batches_equal_a_plain_loop(
 ) -> None:
     pairs = make(tmp_path_factory.mktemp("pairs"), rows)
     indices = data.draw(st.lists(st.integers(0, len(rows) - 1), min_size=1, max_size=6))
-    batch = pairs.collate(np.array(indices))
+    batch = pairs.batch(np.array(indices))
     longest_src = max(len(rows[i][0]) for i in indices) + 1
     longest_tgt = max(len(rows[i][1]) for i in indices) + 1
     src, mask, tgt_in, positions, targets = [], [], [], [], []
@@ -53,7 +53,7 @@ def test_batches_equal_a_plain_loop(
 
 
 def test_shapes_of_the_tensors(tmp_path: Path) -> None:
-    batch = make(tmp_path, [([5, 6], [7]), ([5], [7, 8, 9])]).collate(np.array([0, 1]))
+    batch = make(tmp_path, [([5, 6], [7]), ([5], [7, 8, 9])]).batch(np.array([0, 1]))
     assert batch.src_mask is not None
     for tensor in (batch.src, batch.tgt_in, batch.positions, batch.targets):
         assert tensor.dtype == torch.int64
@@ -64,7 +64,7 @@ def test_shapes_of_the_tensors(tmp_path: Path) -> None:
 
 def test_an_empty_batch_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="empty batch"):
-        make(tmp_path, [([5], [6])]).collate(np.array([], np.int64))
+        make(tmp_path, [([5], [6])]).batch(np.array([], np.int64))
 
 
 def test_lengths_count_the_end_symbol(tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_collating_runs_no_python_per_token(tmp_path: Path) -> None:
             count += 1
 
         sys.setprofile(tally)
-        pairs.collate(np.array(indices))
+        pairs.batch(np.array(indices))
         sys.setprofile(None)
         return count
 

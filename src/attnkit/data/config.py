@@ -53,32 +53,33 @@ class DataConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attrib
         return self
 
 
-class RowsConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
+class ExamplesConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
+    """Files of examples, and which of them are held out for validation."""
+
+    files: tuple[str, ...] = Field(min_length=1)
+    """Files of examples."""
+    valid_files: tuple[str, ...] | None = Field(default=None, min_length=1)
+    """The same for validation. Null: examples are held out of ``files``."""
+    held_out: int = Field(default=1000, ge=1, lt=2**32)
+    """Examples held out for validation when no validation files are given, but never more than 5 % of all."""
+    held_out_seed: int = Field(default=1, ge=-(2**63), lt=2**63)
+    """Chooses which examples are held out, and nothing else."""
+
+
+class RowsConfig(ExamplesConfig, frozen=True):
     """Files of which every row is an example: lines of text, or vectors of numbers."""
 
     files: tuple[str, ...] = Field(min_length=1)
     """Text, one example per line; or vectors, one per row, in ``.npy`` or ``.csv``."""
-    valid_files: tuple[str, ...] | None = Field(default=None, min_length=1)
-    """The same for validation. Null: rows are held out of ``files``."""
-    held_out: int = Field(default=1000, ge=1, lt=2**32)
-    """Rows held out for validation when no validation files are given, but never more than 5 % of all."""
-    held_out_seed: int = Field(default=1, ge=-(2**63), lt=2**63)
-    """Chooses which rows are held out, and nothing else."""
     max_length: int = Field(default=256, ge=1, le=1 << 20)
     """Longest line in tokens; longer ones are dropped from training and counted. Vectors have no length."""
 
 
-class DocumentsConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
+class DocumentsConfig(ExamplesConfig, frozen=True):
     """Labeled documents: a document, a tab, its label, one per line."""
 
     files: tuple[str, ...] = Field(min_length=1)
     """Files of documents and labels."""
-    valid_files: tuple[str, ...] | None = Field(default=None, min_length=1)
-    """The same for validation. Null: documents are held out of ``files``."""
-    held_out: int = Field(default=1000, ge=1, lt=2**32)
-    """Documents held out for validation when no validation files are given, but never more than 5 % of all."""
-    held_out_seed: int = Field(default=1, ge=-(2**63), lt=2**63)
-    """Chooses which documents are held out, and nothing else."""
     max_length: int = Field(default=100, ge=1, le=1 << 16)
     """Longest sentence in tokens; longer ones are split."""
     max_sentences: int = Field(default=100, ge=1, le=1 << 16)
@@ -180,19 +181,6 @@ class WindowsConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_att
             what = f"max_length={length} leaves {max(0, room)} tokens for the context beside a question of"
             raise ValueError(f"{what} max_question={question}, fewer than stride={stride}")
         return WindowSizes(length, stride, question, self.max_answer_length, self.stride is not None, separators)
-
-
-class ExamplesConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
-    """Files of examples, and which of them are for validation."""
-
-    files: tuple[str, ...] = Field(min_length=1)
-    """Files of examples."""
-    valid_files: tuple[str, ...] | None = Field(default=None, min_length=1)
-    """The same for validation. Null: examples are held out of ``files``."""
-    held_out: int = Field(default=1000, ge=1, lt=2**32)
-    """Examples held out for validation when no validation files are given, but never more than 5 % of all."""
-    held_out_seed: int = Field(default=1, ge=-(2**63), lt=2**63)
-    """Chooses which examples are held out, and nothing else."""
 
 
 class TextsConfig(ExamplesConfig, frozen=True):

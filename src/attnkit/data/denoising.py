@@ -11,7 +11,7 @@ import numpy.typing as npt
 from attnkit.data.config import NoiseConfig
 from attnkit.data.pairs import PairBatch, make_batch
 from attnkit.data.permutation import FeistelPermutation
-from attnkit.data.store import Store
+from attnkit.data.store import Store, ranges
 from attnkit.protocols import UNK_ID
 
 Ids = npt.NDArray[np.int64]
@@ -37,11 +37,14 @@ class Noise:
         """
         config = self.config
         owner = np.repeat(np.arange(len(rows)), lengths)
-        places = _places(lengths)
+        places = ranges(np.zeros_like(lengths), lengths)  # of each token in its row
         numbers = rows[owner]
         if config.word_dropout:
             coins = self._coins("drop", numbers, places)
-            kept = _kept(coins, owner, len(rows), config.word_dropout)
+            highest = np.zeros(len(rows))
+            np.maximum.at(highest, owner, coins)
+            # The token with the highest coin of its row stays in any case: no row becomes empty.
+            kept = (coins >= config.word_dropout) | (coins == highest[owner])
             ids, owner, places, numbers = ids[kept], owner[kept], places[kept], numbers[kept]
         else:
             ids = ids.copy()
@@ -63,26 +66,10 @@ class Noise:
 
     def _coins(self, purpose: str, rows: Ids, places: Ids) -> Floats:
         """Return a number in [0, 1) for each token, by its row and its place in it."""
-        of_rows = FeistelPermutation(f"noise {purpose} row", *self._key).apply(_words(rows))
-        return FeistelPermutation(f"noise {purpose} place", *self._key).apply(of_rows + _words(places)) / 2**32
-
-
-def _words(numbers: Ids) -> Words:
-    return numbers.astype(np.uint32)
-
-
-def _places(lengths: Ids) -> Ids:
-    """Return the place of each token in its row."""
-    starts = np.cumsum(lengths) - lengths
-    return np.arange(int(lengths.sum())) - np.repeat(starts, lengths)
-
-
-def _kept(coins: Floats, owner: Ids, n_rows: int, rate: float) -> npt.NDArray[np.bool_]:
-    """Return which tokens stay: those of a coin of ``rate`` or more, of each row at least the one with the highest."""
-    highest = np.zeros(n_rows)
-    np.maximum.at(highest, owner, coins)
-    kept: npt.NDArray[np.bool_] = (coins >= rate) | (coins == highest[owner])
-    return kept
+        # Keyed by row and position: independent of batch mates, ranks and interruptions.
+        of_rows = FeistelPermutation(f"noise {purpose} row", *self._key).apply(rows.astype(np.uint32))
+        mixed = of_rows + places.astype(np.uint32)
+        return FeistelPermutation(f"noise {purpose} place", *self._key).apply(mixed) / 2**32
 
 
 class LineDataset:
@@ -97,7 +84,7 @@ class LineDataset:
 
     @property
     def fingerprint(self) -> str:
-        """Changes with any id and any border between lines."""
+        """Hash that changes with any id and any border between lines."""
         return self.store.fingerprint
 
     @functools.cached_property
@@ -120,5 +107,5 @@ class LineDataset:
         return make_batch(rows, rows)
 
     def counts(self, indices: npt.NDArray[np.int64], seed: int = 0, epoch: int = 0) -> Mapping[str, int]:
-        """Return how many tokens these lines have, their ends included."""
+        """Return the number of tokens of these lines, end symbols included."""
         return {"nll": int(self.lengths[1][indices].sum())}

@@ -94,10 +94,11 @@ class Pairs:
         src, tgt = Store.open(folder / "src"), Store.open(folder / "tgt")
         try:
             known = _Index.model_validate_json(json.dumps(index))
+            if not len(src) == len(tgt) == sum(known.corpora):
+                raise ValueError
         except (ValueError, RecursionError) as error:
-            raise _unlike(path) from error
-        if not len(src) == len(tgt) == sum(known.corpora):
-            raise _unlike(path)
+            what = "the encoded text is damaged: pairs.json does not fit the two stores"
+            raise RunError(what, where=str(path)) from error
         return cls(src, tgt, known.corpora, known.dropped)
 
     def __len__(self) -> int:
@@ -113,13 +114,16 @@ class Pairs:
 
     @property
     def fingerprint(self) -> str:
-        """Changes with any id, any border between lines and any border between corpora."""
-        named = json.dumps([self.src.fingerprint, self.tgt.fingerprint, self.corpora])
-        return hashlib.sha256(named.encode()).hexdigest()
+        """Hash that changes with any id, any border between lines and any border between corpora."""
+        return hashlib.sha256(
+            json.dumps([self.src.fingerprint, self.tgt.fingerprint, self.corpora]).encode()
+        ).hexdigest()
 
-    def batch(self, indices: npt.NDArray[np.int64], seed: int, epoch: int) -> PairBatch:
-        """Return the padded batch of the pairs at ``indices``; neither seed nor epoch changes it."""
-        return self.collate(indices)
+    def batch(self, indices: npt.NDArray[np.int64], seed: int = 0, epoch: int = 0) -> PairBatch:
+        """Return the padded batch of the pairs at ``indices``, the same in every epoch; ``ValueError`` for none."""
+        if not len(indices):
+            raise ValueError("an empty batch has no tensors")
+        return make_batch(self.src.gather(indices), self.tgt.gather(indices))
 
     def counts(self, indices: npt.NDArray[np.int64], seed: int, epoch: int) -> Mapping[str, int]:
         """Return the number of target tokens at ``indices``, end symbols included."""
@@ -132,12 +136,6 @@ class Pairs:
         if weights is None or set(weights) == {1.0}:
             return None
         return lambda seed, epoch: draw(self.corpora, weights, seed=seed, epoch=epoch)
-
-    def collate(self, indices: npt.NDArray[np.int64]) -> PairBatch:
-        """Return the batch of the pairs at ``indices``, in their order. Raises ``ValueError`` if there are none."""
-        if not len(indices):
-            raise ValueError("an empty batch has no tensors")
-        return make_batch(self.src.gather(indices), self.tgt.gather(indices))
 
 
 def make_batch(src_rows: Ragged, tgt_rows: Ragged) -> PairBatch:
@@ -212,7 +210,3 @@ def _add(
         writer.add(list(itertools.compress(side, chosen)))
     n_kept, n_fit = int(keep.sum()), int(fits.sum())
     return n_kept, Dropped(dropped.too_long + len(src) - n_fit, dropped.ratio + n_fit - n_kept)
-
-
-def _unlike(path: Path) -> RunError:
-    return RunError("the encoded text is damaged: pairs.json does not fit the two stores", where=str(path))

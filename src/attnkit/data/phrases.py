@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -123,17 +123,10 @@ def _join(text: WordIds, kinds: WordClasses, targets: dict[Pair, tuple[str, ...]
 
     text.spool.rewrite(change)
     text.counts, text.first, text.n_words = join.counts, join.first, n_words
-    text.names = _Names(text.names, n_old, added)
+    old_names = text.names
 
+    def names(numbers: NDArray[np.int64]) -> list[str]:
+        old = iter(old_names(numbers[numbers < n_old]))
+        return [next(old) if n < n_old else added[n - n_old] for n in numbers.tolist()]
 
-class _Names:
-    """The names of words, some of which have been added."""
-
-    def __init__(self, names: Callable[[NDArray[np.int64]], list[str]], n_old: int, added: Iterable[str]) -> None:
-        self._names = names
-        self._n_old = n_old
-        self._added = list(added)
-
-    def __call__(self, numbers: NDArray[np.int64]) -> list[str]:
-        old = iter(self._names(numbers[numbers < self._n_old]))
-        return [next(old) if n < self._n_old else self._added[n - self._n_old] for n in numbers.tolist()]
+    text.names = names

@@ -91,7 +91,7 @@ def development_loss(
     """Return the mean negative log-likelihood of the references' tokens, in nats."""
     total, count = 0.0, 0
     for indices in until_stopped(stop, batches_by_length(pairs, _BATCH_TOKENS)):
-        batch = pairs.collate(indices).to(device)
+        batch = pairs.batch(indices).to(device)
         hidden = model.hidden(batch.src, batch.src_mask, batch.tgt_in).flatten(0, 1)[batch.positions]
         _, nll = linear_cross_entropy(hidden, model.output.weight, model.output.bias, batch.targets, 0.0)
         total += float(nll)
