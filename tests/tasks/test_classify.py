@@ -14,9 +14,10 @@ from attnkit.engine.loading import load_model
 from attnkit.engine.resolve import resolve
 from attnkit.engine.trainer import TrainingStarted, TrainRequest, train
 from attnkit.errors import AttnkitError, DataError, RunError, UsageError
+from attnkit.tasks.finetuning.text_classification import ClassificationEvaluation
 from attnkit.tasks.text_classification.data import DocumentEncoder
 from attnkit.tasks.text_classification.predict import Classifier
-from attnkit.tasks.text_classification.task import DocumentsEvaluation
+from attnkit.tasks.text_classification.task import document_logits
 from attnkit.text.config import VocabularyConfig
 from attnkit.text.vocabulary import train_vocabulary
 
@@ -186,7 +187,7 @@ def test_the_evaluation_counts_as_the_classifier_does(taught: Path) -> None:
 
     opened = load_model(taught, "text-classification", device="cpu")
     prepared = open_documents(opened.config, taught / "data")
-    found = DocumentsEvaluation(prepared, opened.device, 2)(opened.model)
+    found = ClassificationEvaluation(prepared, opened.device, 2, logits=document_logits)(opened.model)
     lines = [line.split("\t") for line in (taught.parent / "valid.tsv").read_text().splitlines()]
     labels = [labeled.label for labeled in Classifier(opened).classify([text for text, _ in lines])]
     scores = label_scores(labels, [label for _, label in lines])
@@ -199,7 +200,7 @@ def test_a_stop_gives_an_evaluation_up(taught: Path) -> None:
 
     opened = load_model(taught, "text-classification", device="cpu")
     prepared = open_documents(opened.config, taught / "data")
-    assert DocumentsEvaluation(prepared, opened.device, 2, stop=lambda: True)(opened.model) is None
+    assert ClassificationEvaluation(prepared, opened.device, 2, lambda: True, document_logits)(opened.model) is None
 
 
 HOSTILE: dict[str, tuple[str, type[AttnkitError], str]] = {

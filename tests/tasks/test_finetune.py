@@ -26,7 +26,7 @@ from attnkit.metrics.labels import class_weights
 from attnkit.models.heads import SequenceClassifier
 from attnkit.tasks.finetuning.base import init_weights, lr_multipliers
 from attnkit.tasks.finetuning.config import TextClassifyConfig
-from attnkit.tasks.finetuning.text_classification import TextsEvaluation, texts_loss
+from attnkit.tasks.finetuning.text_classification import ClassificationEvaluation, texts_loss
 from attnkit.tasks.finetuning.text_classification_data import inherited_labels
 
 STEADY = ["precision=float32", "device=cpu", "threads=1", "evaluation.n_samples=1", "optimization.batch_tokens=300"]
@@ -159,7 +159,7 @@ def taught(workshop: Any, pretrained: Path, tmp_path_factory: pytest.TempPathFac
 def test_the_development_set_is_scored_as_by_hand(taught: Path) -> None:
     opened = load_model(taught, "text-classification", device="cpu")
     prepared = task_of(opened.config).load_data(opened.config, taught / "data")
-    found = TextsEvaluation(prepared, opened.device, 2)(opened.model)  # type: ignore[arg-type]
+    found = ClassificationEvaluation(prepared, opened.device, 2)(opened.model)  # type: ignore[arg-type]
     valid, right, nll = prepared.valid, 0, 0.0  # type: ignore[attr-defined]
     for i in range(len(valid)):
         batch = valid.batch(np.array([i]))

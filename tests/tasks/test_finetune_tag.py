@@ -181,7 +181,7 @@ def test_tags_of_any_scheme(tmp_path: Path, case: str) -> None:
     batch = prepared.train.batch(np.array([0]))
     written = {"iob1": "B-x I-x O B-y"}.get(case, lines[0]).split()
     assert [prepared.labels.labels[tag] for tag in batch.tags.tolist()] == written
-    assert prepared.valid_sentences[0] == (tuple(f"w{i}" for i in range(len(written))), tuple(written))
+    assert prepared.valid_examples[0] == (tuple(f"w{i}" for i in range(len(written))), tuple(written))
 
 
 def scored(tmp_path: Path, text: str, said: str) -> tuple[dict[str, float], list[Any]]:
@@ -293,7 +293,7 @@ def test_tags_out_of_place_are_read_as_conlleval_does_and_told_once(tmp_path: Pa
     prepared = load_tagged(configure("token-classification", tmp_path / "a.conll", tmp_path / "b.conll"), run / "data")
     labels = prepared.labels.labels
     assert labels == ["O", "B-a", "I-a", "B-b", "I-b"]
-    assert [tags for _, tags in prepared.valid_sentences] == [("B-a", "I-a"), ("O", "B-b"), ("B-a", "B-b")]
+    assert [tags for _, tags in prepared.valid_examples] == [("B-a", "I-a"), ("O", "B-b"), ("B-a", "B-b")]
     assert [labels[tag] for tag in prepared.train.batch(np.array([1])).tags.tolist()] == ["O", "B-b"]
 
 

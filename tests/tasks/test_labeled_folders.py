@@ -53,10 +53,10 @@ QUESTIONS: dict[str, tuple[Change, str]] = {
     "behind the end": (answers([0, 1, 2], [0, 1, 6]), "does not lie in its context"),
     "backwards": (answers([0, 1, 2], [0, 2, 1]), "does not lie in its context"),
     "without a beginning": (answers([0, 1, 2], [0, 0, 1]), "does not lie in its context"),
-    "no questions": (lambda folder: (folder / "valid.json").write_text("{}"), "valid.json does not say what it should"),
+    "no questions": (lambda folder: (folder / "valid.json").write_text("{}"), "invalid valid.json"),
     "other outcomes": (
         lambda folder: (folder / "labels.json").write_bytes(Labels(labels=["a", "b"]).to_bytes()),
-        "labels.json does not say what it should",
+        "invalid labels.json",
     ),
 }
 

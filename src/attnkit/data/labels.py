@@ -3,37 +3,36 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
-from typing import Annotated, Literal
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Generic, Literal, Protocol, TypeVar
 
 from pydantic import BaseModel, Field, ValidationError
 
 from attnkit.errors import DataError, RunError
+from attnkit.io.safe_read import read_regular_file
 from attnkit.text.documents import MAX_LABEL_LENGTH
+from attnkit.text.tokenizer import Tokenizer
 
 MAX_LABELS = 10_000
-
-
-MAX_LABELS_BYTES = 1 << 23
-"""Of labels.json."""
-
-
+_MAX_BYTES = 1 << 23  # of labels.json
 Label = Annotated[str, Field(min_length=1, max_length=MAX_LABEL_LENGTH, pattern=r"^[^\n\r\t]+$")]
 
 
 class Labels(BaseModel, extra="forbid", strict=True):
-    """What ``labels.json`` says."""
+    """Content of ``labels.json``."""
 
     format: Literal["attnkit labels"] = "attnkit labels"
     labels: list[Label] = Field(min_length=2, max_length=MAX_LABELS)
     """By their ids."""
     columns: list[str] | None = Field(default=None, min_length=2, max_length=3)
-    """Of a classifier of texts: the names that the label's column and those of one text or two had in the table that it
-    was trained on. None where nobody knows."""
+    """Text classification: column names of the training table, the label's and those of one text or two. None if
+    unknown."""
 
     @property
     def pairs(self) -> bool | None:
-        """Return whether it was taught pairs of texts; None where nobody knows."""
+        """Return whether the training examples were pairs of texts; None if unknown."""
         return None if self.columns is None else len(self.columns) == 3
 
     def to_bytes(self) -> bytes:
@@ -42,14 +41,55 @@ class Labels(BaseModel, extra="forbid", strict=True):
 
     @staticmethod
     def parse(raw: bytes, where: str) -> Labels:
-        """Read the content of the file. Raises ``RunError`` where it makes no sense."""
+        """Parse the content of the file. Raises ``RunError`` if it is invalid."""
         try:
             found = Labels.model_validate_json(raw)
             if len(set(found.labels)) != len(found.labels):
-                raise ValueError("a label stands twice")
+                raise ValueError("duplicate label")
             return found
         except (ValidationError, ValueError) as error:
             raise RunError("invalid labels.json", where=where) from error
+
+    @staticmethod
+    def load(folder: Path) -> Labels:
+        """Read the file of a folder. Raises ``RunError`` if it is invalid."""
+        return Labels.parse(read_regular_file(folder / "labels.json", _MAX_BYTES), str(folder))
+
+
+class Rows(Protocol):
+    """Encoded examples."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes with any id and any label."""
+        ...
+
+
+RowsT = TypeVar("RowsT", bound=Rows)
+ExampleT = TypeVar("ExampleT")
+
+
+@dataclass(frozen=True)
+class LabeledData(Generic[RowsT, ExampleT]):
+    """Prepared training data with labels, opened; satisfies ``task.Prepared``."""
+
+    train: RowsT
+    valid: RowsT
+    valid_examples: list[ExampleT]
+    """The development set as text."""
+    tokenizer: Tokenizer
+    labels: Labels
+    counts: dict[str, Any]
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes with any id, any border and any label."""
+        return self.train.fingerprint
+
+    @property
+    def texts(self) -> Mapping[str, bytes]:
+        """Text files of a checkpoint."""
+        return {"tokenizer.json": self.tokenizer.to_json().encode(), "labels.json": self.labels.to_bytes()}
 
 
 def check_known_labels(known: Labels, found: Iterable[str], where: str, noun: str = "label") -> None:

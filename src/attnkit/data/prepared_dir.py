@@ -32,6 +32,7 @@ from attnkit.text.check_report import CheckReport
 MAX_TEXT_BYTES = 1 << 26
 """Bytes of a text file in the folder."""
 _MAX_INDEX_BYTES = 1 << 24  # bytes
+_MAX_UNKNOWN = 0.01  # names and typing errors
 
 
 @dataclass(frozen=True)
@@ -170,6 +171,13 @@ def count_reason(reasons: Mapping[str, bool], counts: dict[str, int]) -> bool:
     if reason is not None:
         counts[reason] += 1
     return reason is not None
+
+
+def warn_of_unknown(n_unknown: int, n_tokens: int, side: str = "") -> Iterator[WarningEvent]:
+    """Yield a warning if more than 1 % of the tokens are unknown; ``side`` is source or target."""
+    if n_unknown > _MAX_UNKNOWN * n_tokens:
+        share = f"{n_unknown / n_tokens:.1%} of the {f'{side} ' if side else ''}tokens"
+        yield WarningEvent(f"{share} are unknown to the vocabulary")
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> None:

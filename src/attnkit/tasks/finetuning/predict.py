@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -118,23 +119,54 @@ def as_json(tree: dict[str, Any]) -> str:
     return json.dumps(tree, ensure_ascii=False)
 
 
-def label_totals(found: Sequence[str], expected: Sequence[str], known: Sequence[str]) -> Totals:
-    """Return accuracy, macro-averaged F1 and the scores of each label; ``known`` are the labels of the model."""
-    n = len(expected)
-    if not n:
-        return Totals({"examples": 0}, "0 examples")
-    scores = label_scores(found, expected)
-    labels = list(dict.fromkeys([*known, *sorted(set(expected))]))
-    counted = confusion(found, expected, labels)
-    plain = {
-        "examples": n,
-        "accuracy": scores.accuracy,
-        "macro_f1": scores.macro_f1,
-        "classes": {label: asdict(part) for label, part in counted.classes().items()},
-        "confusion": {"labels": labels, "counts": counted.counts.tolist()},
-    }
-    headline = f"{n:,} examples, accuracy {scores.accuracy:.2f} %, macro F1 {scores.macro_f1:.2f} %"
-    return Totals(plain, headline, confusion=counted)
+class GoldLabels:
+    """Predicted and gold labels of the examples read so far."""
+
+    def __init__(self, labels: Sequence[str]) -> None:
+        """Take the labels of the model."""
+        self._labels = labels
+        self._found: list[str] = []
+        self._expected: list[str] = []
+
+    def format(self, request: PredictRequest, row: Sequence[float], gold: str | None, **more: Any) -> str:
+        """Return the output line of an example from its probabilities, and count it where a gold label is given.
+
+        ``more`` are further values of a JSON line.
+        """
+        best = max(range(len(row)), key=row.__getitem__)
+        if request.gold and gold is not None:
+            self._found.append(self._labels[best])
+            self._expected.append(gold)
+        if not request.as_json:
+            label = f"{self._labels[best]}\t{row[best]:.4f}"
+            return format_probabilities(self._labels, row) if request.every else label
+        tree: dict[str, Any] = {"label": self._labels[best], "probability": rounded(row[best])}
+        tree |= {"expected": gold} if request.gold else {}
+        tree |= {"all": label_probabilities(self._labels, row)} if request.every else {}
+        return as_json(tree | more)
+
+    def warnings(self) -> list[str]:
+        """Return a warning on gold labels that the model does not know."""
+        known = set(self._labels)
+        return unknown_labels(Counter(label for label in self._expected if label not in known))
+
+    def totals(self) -> Totals:
+        """Return accuracy, macro-averaged F1 and the scores of each label."""
+        n = len(self._expected)
+        if not n:
+            return Totals({"examples": 0}, "0 examples")
+        scores = label_scores(self._found, self._expected)
+        labels = list(dict.fromkeys([*self._labels, *sorted(set(self._expected))]))
+        counted = confusion(self._found, self._expected, labels)
+        plain = {
+            "examples": n,
+            "accuracy": scores.accuracy,
+            "macro_f1": scores.macro_f1,
+            "classes": {label: asdict(part) for label, part in counted.classes().items()},
+            "confusion": {"labels": labels, "counts": counted.counts.tolist()},
+        }
+        headline = f"{n:,} examples, accuracy {scores.accuracy:.2f} %, macro F1 {scores.macro_f1:.2f} %"
+        return Totals(plain, headline, confusion=counted)
 
 
 def unknown_labels(unknown: dict[str, int]) -> list[str]:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -15,21 +13,16 @@ from attnkit.engine.checkpoint_metadata import read_labels
 from attnkit.engine.loading import LoadedModel
 from attnkit.engine.vocabularies import read_tokenizer
 from attnkit.errors import DataError, UsageError
-from attnkit.metrics.labels import rounded
 from attnkit.tasks.finetuning.predict import (
     WINDOW,
     Format,
+    GoldLabels,
     PredictRequest,
     Tell,
     Totals,
-    as_json,
-    format_probabilities,
     in_batches,
-    label_probabilities,
-    label_totals,
     line_ref,
     truncation_warning,
-    unknown_labels,
 )
 from attnkit.tasks.finetuning.text_classification_data import TextReader, n_characters
 from attnkit.text.labeled_text import KINDS, LabeledTable, LabeledText
@@ -72,12 +65,10 @@ class ClassifyPredictor:
     opened: LoadedModel
     request: PredictRequest
     tell: Tell
-    found: list[str] = field(default_factory=list)
-    """The labels of the texts so far, where it is known what is right."""
-    expected: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.classifier = TextClassifier(self.opened, self.request.batch_tokens)
+        self.gold = GoldLabels(self.classifier.labels)
         pairs, asked = self.classifier.taught.pairs, self.request.format
         if pairs is not None and asked == ("lines" if pairs else "pairs"):
             what = f"this run was taught {KINDS[pairs]}, and --format {asked} gives it {KINDS[not pairs]}"
@@ -115,29 +106,16 @@ class ClassifyPredictor:
 
     def _label(self, given: Sequence[LabeledText]) -> list[str]:
         found = self.classifier.classify([one.text for one in given], [one.text2 for one in given])
-        return [self._line(one, row) for one, row in zip(given, found, strict=True)]
-
-    def _line(self, given: LabeledText, row: Shares) -> str:
-        labels = self.classifier.labels
-        best = max(range(len(row)), key=row.__getitem__)
-        if self.request.gold and given.label is not None:
-            self.found.append(labels[best])
-            self.expected.append(given.label)
-        if not self.request.as_json:
-            return format_probabilities(labels, row) if self.request.every else f"{labels[best]}\t{row[best]:.4f}"
-        tree: dict[str, Any] = {"label": labels[best], "probability": rounded(row[best])}
-        tree |= {"expected": given.label} if self.request.gold else {}
-        return as_json(tree | {"all": label_probabilities(labels, row)} if self.request.every else tree)
+        return [self.gold.format(self.request, row, one.label) for one, row in zip(given, found, strict=True)]
 
     def complaints(self) -> list[str]:
         """Return what is said of texts of which the end was not read, and of labels that the model does not know."""
-        known = set(self.classifier.labels)
         cut = truncation_warning(self.classifier.reader.n_cut, "text", self.opened.config.max_row_length)
-        return cut + unknown_labels(Counter(label for label in self.expected if label not in known))
+        return cut + self.gold.warnings()
 
     def totals(self) -> Totals:
         """Return accuracy, macro-averaged F1, and the scores of each label."""
-        return label_totals(self.found, self.expected, self.classifier.labels)
+        return self.gold.totals()
 
 
 _USUAL = "label", "text", "text2"

@@ -17,13 +17,13 @@ from attnkit.data.prepared_dir import (
     WarningEvent,
     open_prepared_dir,
     sample_validation_indices,
+    warn_of_unknown,
     write_index,
 )
 from attnkit.data.question_answering import NO_ANSWER, InMemoryTokens, Longs, StridedContextDataset
 from attnkit.data.store import Store, store_writer
 from attnkit.errors import DataError
 from attnkit.io import atomic
-from attnkit.io.safe_read import read_regular_file
 from attnkit.protocols import UNK_ID
 from attnkit.tasks.finetuning.config import AnswerConfig
 from attnkit.text.offsets import Aligned, align
@@ -33,9 +33,7 @@ from attnkit.text.tokenizer import load as load_tokenizer
 
 ANSWERABILITY_LABELS = Labels(labels=["answer", "no answer"])
 """What ``labels.json`` of a reader says that may find no answer; one that always finds some has no such file."""
-_MAX_BYTES = 1 << 23  # of labels.json
 _CHUNK = 256  # paragraphs
-_MOST_UNKNOWN = 0.01
 _MOST_LENGTH = 1 << 30
 """Tokens of a paragraph, and paragraphs, as numbers in a store."""
 
@@ -159,8 +157,7 @@ def prepare_questions(
             raise DataError("no question is left to train on", where=config.data.files[0])
         counts = {**corpus.counts, **writer.counts, "train": n_train, "valid": n_questions(corpus.valid)}
         write_index(temporary, [*corpus.paths, *corpus.valid_paths], origin, counts)
-        if writer.n_unknown > _MOST_UNKNOWN * writer.n_tokens:
-            yield WarningEvent(f"{writer.n_unknown / writer.n_tokens:.1%} of the tokens are unknown to the vocabulary")
+        yield from warn_of_unknown(writer.n_unknown, writer.n_tokens)
 
 
 class _Writer:
@@ -222,15 +219,12 @@ def load_questions(config: AnswerConfig, folder: Path) -> PreparedQuestions:
     with open_prepared_dir(folder) as index:
         tokenizer = load_tokenizer(folder / "tokenizer.json")
         refuses = (folder / "labels.json").exists()
-        if (
-            refuses
-            and Labels.parse(read_regular_file(folder / "labels.json", _MAX_BYTES), str(folder)) != ANSWERABILITY_LABELS
-        ):
-            raise ValueError("labels.json does not say what it should")
+        if refuses and Labels.load(folder) != ANSWERABILITY_LABELS:
+            raise ValueError("invalid labels.json")
         try:
             valid = QaExamples(read_squad(folder / "valid.json"), tokenizer, config.windows)
         except DataError as error:
-            raise ValueError(f"valid.json does not say what it should: {error.what}") from error
+            raise ValueError(f"invalid valid.json: {error.what}") from error
         train = _open_rows(folder / "train", config.windows)
         if len(valid.questions) != index["counts"].get("valid") or not len(train):
             raise ValueError("questions are missing")

@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.checkpoints.run_folder import RunFolder
-from attnkit.data.labels import Labels
+from attnkit.data.labels import LabeledData, Labels
 from attnkit.data.loader import Batching, Dataset, make_batches
 from attnkit.data.prepared_dir import is_prepared
-from attnkit.data.text_classification import TextBatch
+from attnkit.data.text_classification import DocumentDataset, TextBatch
 from attnkit.engine.checkpoint_metadata import read_labels
 from attnkit.engine.dry_run import SAMPLE, estimate
 from attnkit.engine.model_card import ModelCardFields
@@ -72,12 +73,18 @@ def texts_loss(
 
     def loss(batch: TextBatch) -> dict[str, LossTerm]:
         batch = batch.to(device)
-        logits = wide(model(*batch.inputs))
+        logits = wide(text_logits(model, batch))
         own = None if weights is None else weights.to(logits.dtype)
         total = F.cross_entropy(logits, batch.labels, own, reduction="sum", label_smoothing=smoothing)
         return {"nll": LossTerm(total, reported=F.cross_entropy(logits.detach(), batch.labels, reduction="sum"))}
 
     return loss
+
+
+def text_logits(model: SequenceClassifier, batch: TextBatch) -> Tensor:
+    """Return the logits (B, labels) of texts."""
+    logits: Tensor = model(*batch.inputs)
+    return logits
 
 
 def wide(logits: Tensor) -> Tensor:
@@ -86,18 +93,20 @@ def wide(logits: Tensor) -> Tensor:
 
 
 @dataclass
-class TextsEvaluation:
-    """How many texts of the development set get their label."""
+class ClassificationEvaluation:
+    """Scores of a classifier of texts or documents on the development set."""
 
-    prepared: PreparedTexts
+    prepared: PreparedTexts | LabeledData[DocumentDataset, str]
     device: torch.device
     n_samples: int
     stop: Stop | None = None
+    logits: Callable[[Any, Any], Tensor] = text_logits
+    """(model, batch) -> (B, labels)."""
     samples: list[Sample] = field(default_factory=list)
-    """(text, its label, the label found)."""
+    """(text, gold label, predicted label)."""
 
-    def __call__(self, model: SequenceClassifier) -> dict[str, float] | None:
-        """Return ``accuracy`` and ``macro_f1`` in percent, ``loss`` in nats a text."""
+    def __call__(self, model: nn.Module) -> dict[str, float] | None:
+        """Return ``accuracy`` and ``macro_f1`` in percent, ``loss`` in nats per example; None if stopped."""
         valid, labels = self.prepared.valid, self.prepared.labels.labels
         found, expected, total = np.zeros(len(valid), np.int64), np.zeros(len(valid), np.int64), 0.0
         batches = make_batches(valid.lengths[0].tolist(), Batching(_BATCH_TOKENS, "tokens"))
@@ -105,14 +114,14 @@ class TextsEvaluation:
             with without_dropout(model), torch.inference_mode():
                 for indices in until_stopped(self.stop, batches):
                     batch = valid.batch(np.asarray(indices, np.int64)).to(self.device)
-                    log_probs = wide(model(*batch.inputs)).log_softmax(-1)
+                    log_probs = wide(self.logits(model, batch)).log_softmax(-1)  # (B, labels)
                     total -= float(log_probs.gather(1, batch.labels[:, None]).sum())
                     found[indices] = log_probs.argmax(-1).cpu().numpy()
                     expected[indices] = batch.labels.cpu().numpy()
         except EvaluationCancelled:
             return None
         picks = sample_indices(len(valid), self.n_samples)
-        texts = self.prepared.valid_texts
+        texts = self.prepared.valid_examples
         self.samples = [(texts[i], labels[expected[i]], labels[found[i]]) for i in picks]
         scores = label_scores(found.tolist(), expected.tolist())
         return {"accuracy": scores.accuracy, "loss": total / len(valid), "macro_f1": scores.macro_f1}
@@ -147,7 +156,7 @@ class TextClassificationTask(Task[TextClassifyConfig, PreparedTexts, SequenceCla
     def evaluation(
         self, config: TextClassifyConfig, data: PreparedTexts, device: torch.device, stop: Stop | None
     ) -> Evaluation:
-        return TextsEvaluation(data, device, config.evaluation.n_samples, stop)
+        return ClassificationEvaluation(data, device, config.evaluation.n_samples, stop)
 
     def model_for_checkpoint(self, checkpoint: Checkpoint, config: TextClassifyConfig) -> SequenceClassifier:
         n_labels = len(read_labels(checkpoint).labels)

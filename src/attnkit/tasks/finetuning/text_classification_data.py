@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from attnkit.data.config import TextsConfig
-from attnkit.data.labels import MAX_LABELS_BYTES, Labels, abbreviate, check_known_labels, count_labels
+from attnkit.data.labels import LabeledData, Labels, abbreviate, check_known_labels, count_labels
 from attnkit.data.prepared_dir import (
     StatusEvent,
     WarningEvent,
@@ -16,13 +15,13 @@ from attnkit.data.prepared_dir import (
     open_prepared_dir,
     read_lines,
     sample_validation_indices,
+    warn_of_unknown,
     write_index,
     write_lines,
 )
 from attnkit.data.text_classification import Row, TextClassificationDataset, join, write_texts
 from attnkit.errors import DataError
 from attnkit.io import atomic
-from attnkit.io.safe_read import read_regular_file
 from attnkit.protocols import UNK_ID
 from attnkit.tasks.finetuning.config import TextClassifyConfig
 from attnkit.text.labeled_text import KINDS, Columns, LabeledTable, LabeledText
@@ -33,8 +32,9 @@ from attnkit.text.tokenizer import load as load_tokenizer
 from attnkit.text.vocabulary import train_vocabulary
 
 _CHUNK = 1024  # texts
-_MOST_UNKNOWN = 0.01
 _HEADER = "begin each file with the same header: label<TAB>text or label<TAB>text<TAB>text2"
+
+PreparedTexts = LabeledData[TextClassificationDataset, str]
 
 
 @dataclass
@@ -64,28 +64,6 @@ class TextReader:
             self.n_unknown += row.count(UNK_ID)
             rows.append(row)
         return rows
-
-
-@dataclass(frozen=True)
-class PreparedTexts:
-    """Everything that the training of a classifier of texts reads."""
-
-    train: TextClassificationDataset
-    valid: TextClassificationDataset
-    valid_texts: list[str]
-    tokenizer: Tokenizer
-    labels: Labels
-    counts: dict[str, Any]
-
-    @property
-    def fingerprint(self) -> str:
-        """Changes with any id, any border and any label."""
-        return self.train.fingerprint
-
-    @property
-    def texts(self) -> Mapping[str, bytes]:
-        """What a checkpoint holds besides weights."""
-        return {"tokenizer.json": self.tokenizer.to_json().encode(), "labels.json": self.labels.to_bytes()}
 
 
 class LabeledTables:
@@ -182,7 +160,7 @@ def prepare_texts(
         if not n_train:
             raise DataError("no text is left to train on", where=config.data.files[0])
         counts = {**tables.counts, "cut_short": reader.n_cut}
-        unknown = reader.n_unknown / reader.n_tokens
+        n_unknown, n_tokens = reader.n_unknown, reader.n_tokens
         _write(temporary / "valid", iter(tables.valid), reader, tables.labels)
         counts["cut_short_in_validation"] = reader.n_cut - counts["cut_short"]
         write_lines(temporary / "valid.txt", map(shown, tables.valid))
@@ -190,8 +168,7 @@ def prepare_texts(
         write_index(temporary, [*tables.paths, *tables.valid_paths], origin, counts)
         if counts["cut_short"] + counts["cut_short_in_validation"]:
             yield WarningEvent(_told_cut(counts, config))
-        if unknown > _MOST_UNKNOWN:
-            yield WarningEvent(f"{unknown:.1%} of the tokens are unknown to the vocabulary")
+        yield from warn_of_unknown(n_unknown, n_tokens)
 
 
 def inherited_labels(known: Labels, found: Labels, where: str) -> Labels:
@@ -254,6 +231,5 @@ def load_texts(config: TextClassifyConfig, folder: Path) -> PreparedTexts:
         train, valid = (TextClassificationDataset(folder / name, between) for name in ("train", "valid"))
         if not len(texts) == len(valid) == index["counts"].get("valid") or not len(train):
             raise ValueError("texts are missing")
-        labels = Labels.parse(read_regular_file(folder / "labels.json", MAX_LABELS_BYTES), str(folder))
-        tokenizer = load_tokenizer(folder / "tokenizer.json")
+        labels, tokenizer = Labels.load(folder), load_tokenizer(folder / "tokenizer.json")
         return PreparedTexts(train, valid, texts, tokenizer, labels, index["counts"])

@@ -134,10 +134,10 @@ class TagsEvaluation:
         scheme, labels = scheme_of(self.prepared.labels), self.prepared.labels.labels
         found = [[labels[tag] for tag in tags] for tags in guessed.tags]
         self.samples = [
-            _sample(self.prepared.valid_sentences[i], found[i], scheme == "plain")
+            _sample(self.prepared.valid_examples[i], found[i], scheme == "plain")
             for i in sample_indices(len(found), self.n_samples)
         ]
-        scores = span_scores(found, [tags for _, tags in self.prepared.valid_sentences])
+        scores = span_scores(found, [tags for _, tags in self.prepared.valid_examples])
         whole = (scores.all.precision, scores.all.recall, scores.all.f1)
         precision, recall, f1 = whole if scheme != "plain" else [scores.accuracy] * 3
         loss = guessed.nll / max(1, guessed.n_known)

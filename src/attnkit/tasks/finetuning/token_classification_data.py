@@ -6,22 +6,21 @@ entities, as parts of speech do not, it learns as they are.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from attnkit.data.config import TaggedConfig
-from attnkit.data.labels import MAX_LABELS, Labels, check_known_labels
+from attnkit.data.labels import MAX_LABELS, LabeledData, Labels, check_known_labels
 from attnkit.data.prepared_dir import (
     StatusEvent,
     WarningEvent,
     open_prepared_dir,
     read_lines,
     sample_validation_indices,
+    warn_of_unknown,
     write_index,
     write_lines,
 )
@@ -36,7 +35,6 @@ from attnkit.data.token_classification import (
 )
 from attnkit.errors import DataError
 from attnkit.io import atomic
-from attnkit.io.safe_read import read_regular_file
 from attnkit.protocols import OUTSIDE, UNK_ID, split_tag
 from attnkit.tasks.finetuning.config import TagConfig
 from attnkit.text.conll import LETTERS, Scheme, TagSummary, convert, label_scheme, read_sentences, summarize_tags
@@ -46,31 +44,8 @@ from attnkit.text.tokenizer import load as load_tokenizer
 
 Sentence = tuple[tuple[str, ...], tuple[str, ...]]
 """The words and their tags."""
-_MAX_BYTES = 1 << 23  # of labels.json
+PreparedTags = LabeledData[TokenClassificationDataset, Sentence]
 _CHUNK = 1024  # sentences
-_MOST_UNKNOWN = 0.01
-
-
-@dataclass(frozen=True)
-class PreparedTags:
-    """Everything that the training of a tagger reads."""
-
-    train: TokenClassificationDataset
-    valid: TokenClassificationDataset
-    valid_sentences: list[Sentence]
-    tokenizer: Tokenizer
-    labels: Labels
-    counts: dict[str, Any]
-
-    @property
-    def fingerprint(self) -> str:
-        """Changes with any id, any tag and any border."""
-        return self.train.fingerprint
-
-    @property
-    def texts(self) -> Mapping[str, bytes]:
-        """What a checkpoint holds besides weights."""
-        return {"tokenizer.json": self.tokenizer.to_json().encode(), "labels.json": self.labels.to_bytes()}
 
 
 def scheme_of(labels: Labels) -> Scheme:
@@ -192,14 +167,13 @@ def prepare_tagged(
         n_train = writer.write(temporary / "train", corpus.sentences())
         if not n_train:
             raise DataError("no sentence is left to train on", where=str(corpus.paths[0]))
-        unknown = writer.n_unknown / writer.n_tokens
+        n_unknown, n_tokens = writer.n_unknown, writer.n_tokens
         counts = {**corpus.counts, "words": writer.n_words}
         writer.write(temporary / "valid", iter(corpus.valid))
         write_lines(temporary / "valid.txt", _lines(corpus.valid))
         counts |= {"tags": len(corpus.labels.labels), "train": n_train, "valid": len(corpus.valid)}
         write_index(temporary, [*corpus.paths, *corpus.valid_paths], origin, counts)
-        if unknown > _MOST_UNKNOWN:
-            yield WarningEvent(f"{unknown:.1%} of the tokens are unknown to the vocabulary")
+        yield from warn_of_unknown(n_unknown, n_tokens)
 
 
 class _Writer:
@@ -237,7 +211,7 @@ class _Writer:
 def load_tagged(config: TagConfig, folder: Path) -> PreparedTags:
     """Open what ``prepare_tagged`` made. Raises ``RunError`` naming what is damaged."""
     with open_prepared_dir(folder) as index:
-        labels = Labels.parse(read_regular_file(folder / "labels.json", _MAX_BYTES), str(folder))
+        labels = Labels.load(folder)
         sentences = _sentences(read_lines(folder / "valid.txt"))
         train, valid = (
             _open_rows(folder / name, config.max_row_length, len(labels.labels)) for name in ("train", "valid")

@@ -19,6 +19,7 @@ from attnkit.data.prepared_dir import (
     WarningEvent,
     open_prepared_dir,
     sample_validation_indices,
+    warn_of_unknown,
     write_index,
 )
 from attnkit.data.store import Store, store_writer
@@ -37,7 +38,6 @@ Config = MlmConfig | ClmConfig
 Rows = MlmDataset | ClmDataset | NspDataset
 _AT_ONCE = 1 << 20  # characters
 _MOST_BYTES = 1 << 20  # of corpora.json
-_MOST_UNKNOWN = 0.01
 Count = Annotated[int, Field(ge=0, lt=1 << 40)]
 
 
@@ -207,8 +207,7 @@ def build_text(
         counts = {**documents.counts, "mask_symbols": n_masks, "train": sum(train), "valid": sum(valid)}
         inputs = [*documents.paths, *documents.valid_paths]
         write_index(temporary, inputs, origin, {**counts, "tokens": n_tokens})
-        if n_unknown > _MOST_UNKNOWN * n_tokens:
-            yield WarningEvent(f"{n_unknown / n_tokens:.1%} of the tokens are unknown to the vocabulary")
+        yield from warn_of_unknown(n_unknown, n_tokens)
         yield from map(StatusEvent, told_shares(config.data, Store.open(temporary / "train"), train))
 
 
@@ -241,7 +240,7 @@ def open_text(config: Config, folder: Path) -> PreparedText:
         try:
             sizes = _Sizes.model_validate_json(read_regular_file(folder / "corpora.json", _MOST_BYTES))
         except ValidationError as error:
-            raise ValueError("corpora.json does not say what it should") from error
+            raise ValueError("invalid corpora.json") from error
         tokenizer = load_tokenizer(folder / "tokenizer.json")
         data = config.data
         stores = Store.open(folder / "train"), Store.open(folder / "valid")

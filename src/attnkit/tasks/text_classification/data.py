@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from attnkit.data.config import DocumentsConfig
-from attnkit.data.labels import (
-    MAX_LABELS_BYTES,
-    Labels,
-    check_known_labels,
-    count_labels,
-)
+from attnkit.data.labels import LabeledData, Labels, check_known_labels, count_labels
 from attnkit.data.prepared_dir import (
     StatusEvent,
     count_reason,
@@ -27,7 +21,6 @@ from attnkit.data.prepared_dir import (
 from attnkit.data.text_classification import DocumentDataset, Sentences, write_documents
 from attnkit.errors import DataError
 from attnkit.io import atomic
-from attnkit.io.safe_read import read_regular_file
 from attnkit.tasks.text_classification.config import HanClassificationConfig
 from attnkit.text.documents import read_labeled, space_words, split_sentences
 from attnkit.text.tokenizer import Tokenizer
@@ -36,6 +29,8 @@ from attnkit.text.vocabulary import train_vocabulary
 
 _CHUNK = 1024  # documents
 Labeled = tuple[str, str]
+"""A document and its label."""
+PreparedDocuments = LabeledData[DocumentDataset, str]
 
 
 @dataclass
@@ -64,28 +59,6 @@ class DocumentEncoder:
         found = list(islice(cut, most))
         self.n_cut += next(cut, None) is not None
         return found
-
-
-@dataclass(frozen=True)
-class PreparedDocuments:
-    """Everything that a training job over documents reads."""
-
-    train: DocumentDataset
-    valid: DocumentDataset
-    valid_documents: list[str]
-    tokenizer: Tokenizer
-    labels: Labels
-    counts: dict[str, Any]
-
-    @property
-    def fingerprint(self) -> str:
-        """Changes with any id, any border and any label."""
-        return self.train.fingerprint
-
-    @property
-    def texts(self) -> Mapping[str, bytes]:
-        """What a checkpoint holds besides weights."""
-        return {"tokenizer.json": self.tokenizer.to_json().encode(), "labels.json": self.labels.to_bytes()}
 
 
 class LabeledDocuments:
@@ -186,6 +159,5 @@ def open_documents(config: HanClassificationConfig, folder: Path) -> PreparedDoc
         train, valid = DocumentDataset(folder / "train"), DocumentDataset(folder / "valid")
         if not len(texts) == len(valid) == index["counts"].get("valid") or not len(train):
             raise ValueError("documents are missing")
-        labels = Labels.parse(read_regular_file(folder / "labels.json", MAX_LABELS_BYTES), str(folder))
-        tokenizer = load_tokenizer(folder / "tokenizer.json")
+        labels, tokenizer = Labels.load(folder), load_tokenizer(folder / "tokenizer.json")
         return PreparedDocuments(train, valid, texts, tokenizer, labels, index["counts"])

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -15,19 +13,14 @@ from attnkit.engine.checkpoint_metadata import read_labels
 from attnkit.engine.loading import LoadedModel
 from attnkit.engine.vocabularies import read_tokenizer
 from attnkit.errors import UsageError
-from attnkit.metrics.labels import rounded
 from attnkit.tasks.finetuning.predict import (
     WINDOW,
     Format,
+    GoldLabels,
     PredictRequest,
     Tell,
     Totals,
-    as_json,
-    format_probabilities,
     in_batches,
-    label_probabilities,
-    label_totals,
-    unknown_labels,
 )
 from attnkit.tasks.text_classification.data import DocumentEncoder
 from attnkit.text.documents import read_labeled
@@ -98,12 +91,10 @@ class HanPredictor:
     opened: LoadedModel
     request: PredictRequest
     tell: Tell
-    found: list[str] = field(default_factory=list)
-    """Predicted labels, where the gold ones are known."""
-    expected: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.classifier = Classifier(self.opened, self.request.batch_tokens)
+        self.gold = GoldLabels(self.classifier.labels)
         if self.request.format == "pairs":
             raise UsageError("this model reads single documents", where="--format", help="use lines or table")
 
@@ -124,24 +115,13 @@ class HanPredictor:
         return [self._line(one, expected) for one, expected in zip(predictions, gold, strict=True)]
 
     def _line(self, one: DocumentPrediction, expected: str | None) -> str:
-        labels, probability = self.classifier.labels, max(one.probabilities)
-        if self.request.gold and expected is not None:
-            self.found.append(one.label)
-            self.expected.append(expected)
-        if not self.request.as_json:
-            shown = f"{one.label}\t{probability:.4f}"
-            return format_probabilities(labels, one.probabilities) if self.request.every else shown
-        tree: dict[str, Any] = {"label": one.label, "probability": rounded(probability)}
-        tree |= {"expected": expected} if self.request.gold else {}
-        tree |= {"all": label_probabilities(labels, one.probabilities)} if self.request.every else {}
-        weights = {"word_weights": one.word_weights, "sentence_weights": one.sentence_weights}
-        return as_json({**tree, "sentences": one.sentences, **weights})
+        attention = {"word_weights": one.word_weights, "sentence_weights": one.sentence_weights}
+        return self.gold.format(self.request, one.probabilities, expected, sentences=one.sentences, **attention)
 
     def complaints(self) -> list[str]:
         """Return warnings on truncated documents and on gold labels that the model does not know."""
-        known = set(self.classifier.labels)
-        return self.classifier.complaints() + unknown_labels(Counter(x for x in self.expected if x not in known))
+        return self.classifier.complaints() + self.gold.warnings()
 
     def totals(self) -> Totals:
         """Return accuracy, macro-averaged F1, and the scores of each label."""
-        return label_totals(self.found, self.expected, self.classifier.labels)
+        return self.gold.totals()

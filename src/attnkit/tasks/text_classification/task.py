@@ -3,46 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
-import numpy as np
 import torch
+from torch import Tensor
 
 from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.checkpoints.weights import check_min_parameters
-from attnkit.data.loader import Batching, Dataset, make_batches
+from attnkit.data.loader import Dataset
 from attnkit.data.prepared_dir import is_prepared
 from attnkit.data.text_classification import DocumentBatch
 from attnkit.engine.checkpoint_metadata import read_labels
 from attnkit.engine.dry_run import SAMPLE, estimate
 from attnkit.engine.model_card import ModelCardFields
-from attnkit.engine.seq2seq import sample_indices
-from attnkit.engine.session import PrepareEvent, Sample
-from attnkit.engine.task import (
-    Evaluation,
-    EvaluationCancelled,
-    LossFunction,
-    RunEstimate,
-    Stop,
-    Task,
-    VocabularySource,
-    until_stopped,
-)
+from attnkit.engine.session import PrepareEvent
+from attnkit.engine.task import Evaluation, LossFunction, RunEstimate, Stop, Task, VocabularySource
 from attnkit.engine.vocabularies import provided_tokenizer, read_tokenizer
-from attnkit.metrics.labels import label_scores
 from attnkit.models.han import HierarchicalAttentionNetwork
-from attnkit.models.linear import without_dropout
+from attnkit.tasks.finetuning.text_classification import ClassificationEvaluation
 from attnkit.tasks.text_classification.config import HanClassificationConfig
 from attnkit.tasks.text_classification.data import DocumentEncoder, PreparedDocuments, build_documents, open_documents
 from attnkit.text.documents import read_labeled, space_words, split_sentences
 from attnkit.text.lines import count_lines
 from attnkit.text.vocabulary import train_vocabulary
 from attnkit.training.losses import LossTerm, linear_cross_entropy
-
-_BATCH_TOKENS = 16384
 
 
 def documents_loss(
@@ -59,38 +45,10 @@ def documents_loss(
     return loss
 
 
-@dataclass
-class DocumentsEvaluation:
-    """How many documents of the development set get their label."""
-
-    prepared: PreparedDocuments
-    device: torch.device
-    n_samples: int
-    stop: Stop | None = None
-    samples: list[Sample] = field(default_factory=list)
-    """(document, its label, the label found)."""
-
-    def __call__(self, model: HierarchicalAttentionNetwork) -> dict[str, float] | None:
-        """Return ``accuracy`` and ``macro_f1`` in percent, ``loss`` in nats a document."""
-        valid, labels = self.prepared.valid, self.prepared.labels.labels
-        found, expected, total = [0] * len(valid), [0] * len(valid), 0.0
-        batches = make_batches(valid.lengths[0].tolist(), Batching(_BATCH_TOKENS, "tokens"))
-        try:
-            with without_dropout(model), torch.inference_mode():
-                for indices in until_stopped(self.stop, batches):
-                    batch = valid.batch(np.asarray(indices, np.int64)).to(self.device)
-                    log_probs = model.output(model.hidden(*batch.inputs)).float().log_softmax(-1)
-                    total -= float(log_probs.gather(1, batch.labels[:, None]).sum())
-                    best, given = log_probs.argmax(-1).tolist(), batch.labels.tolist()
-                    for i, one, other in zip(indices, best, given, strict=True):
-                        found[i], expected[i] = one, other
-        except EvaluationCancelled:
-            return None
-        picks = sample_indices(len(valid), self.n_samples)
-        texts = self.prepared.valid_documents
-        self.samples = [(texts[i], labels[expected[i]], labels[found[i]]) for i in picks]
-        scores = label_scores(found, expected)
-        return {"accuracy": scores.accuracy, "loss": total / len(valid), "macro_f1": scores.macro_f1}
+def document_logits(model: HierarchicalAttentionNetwork, batch: DocumentBatch) -> Tensor:
+    """Return the logits (B, labels) of documents."""
+    logits: Tensor = model.output(model.hidden(*batch.inputs))
+    return logits
 
 
 def _sizes(checkpoint: Checkpoint) -> tuple[int, int]:
@@ -118,7 +76,7 @@ class HanTask(Task[HanClassificationConfig, PreparedDocuments, HierarchicalAtten
     def evaluation(
         self, config: HanClassificationConfig, data: PreparedDocuments, device: torch.device, stop: Stop | None
     ) -> Evaluation:
-        return DocumentsEvaluation(data, device, config.evaluation.n_samples, stop)
+        return ClassificationEvaluation(data, device, config.evaluation.n_samples, stop, document_logits)
 
     def model_for_checkpoint(
         self, checkpoint: Checkpoint, config: HanClassificationConfig
