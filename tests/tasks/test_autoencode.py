@@ -123,7 +123,7 @@ def test_the_unigram_baseline_is_worked_out_by_hand(tmp_path: Path) -> None:
 
 
 def test_the_masked_numbers_are_the_mean_of_the_training_data(tmp_path: Path, workshop: Any) -> None:
-    from attnkit.data.vectors import VectorDataset
+    from attnkit.data.denoising import VectorDataset
 
     workshop.train(workshop.configure_task("vectors", limits__max_steps=1), tmp_path / "run")
     rows = VectorDataset.open(tmp_path / "run/data/train", NoiseConfig(mask_prob=1.0))

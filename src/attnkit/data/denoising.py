@@ -1,17 +1,29 @@
-"""Noise for denoising auto-encoders, a pure function of (seed, epoch, row); lines with their noisy copies."""
+"""Auto-encoder data: keyed noise, lines as ids, and vectors mapped from disk, each the target of its noisy copy."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+import torch
+from pydantic import BaseModel, Field
+from torch import Tensor
 
+from attnkit.data.arrays import MAX_COLUMNS, Vectors
 from attnkit.data.config import NoiseConfig
 from attnkit.data.pairs import PairBatch, make_batch
 from attnkit.data.permutation import FeistelPermutation
-from attnkit.data.store import Store, ranges
+from attnkit.data.store import FORMAT, Store, ranges, read_index
+from attnkit.errors import RunError
+from attnkit.io import atomic
+from attnkit.io.safe_read import open_regular_file
 from attnkit.protocols import UNK_ID
 
 Ids = npt.NDArray[np.int64]
@@ -109,3 +121,119 @@ class LineDataset:
     def counts(self, indices: npt.NDArray[np.int64], seed: int = 0, epoch: int = 0) -> Mapping[str, int]:
         """Return the number of tokens of these lines, end symbols included."""
         return {"nll": int(self.lengths[1][indices].sum())}
+
+
+_BLOCK = 1 << 12  # rows
+
+
+class _Index(BaseModel, extra="forbid", strict=True):
+    """What ``index.json`` says."""
+
+    format: Literal[1]
+    rows: int = Field(gt=0, lt=1 << 40)
+    width: int = Field(gt=0, le=MAX_COLUMNS)
+    sha256: str
+
+
+@dataclass(frozen=True)
+class VectorBatch:
+    """A batch of vectors, (B, d) float32 each."""
+
+    noisy: Tensor
+    """What the model sees."""
+    clean: Tensor
+    """What it has to give back: the same tensor without noise."""
+
+    def to(self, device: torch.device | str) -> VectorBatch:
+        """Return the batch on another device."""
+        clean = self.clean.to(device, non_blocking=True)
+        return VectorBatch(clean if self.noisy is self.clean else self.noisy.to(device, non_blocking=True), clean)
+
+
+class VectorDataset:
+    """Rows of a folder that ``write_vectors`` made; satisfies ``loader.Dataset``."""
+
+    def __init__(self, vectors: Vectors, digest: str, noise: NoiseConfig) -> None:
+        self.vectors = vectors
+        """(n, d), a view of the file."""
+        self.fingerprint = digest
+        self.noise = noise
+
+    @classmethod
+    def open(cls, folder: Path, noise: NoiseConfig) -> VectorDataset:
+        """Map a folder, checking the size of its file. Raises ``RunError`` naming what is wrong."""
+        path = folder / "index.json"
+        raw = read_index(path)
+        try:
+            index = _Index.model_validate_json(json.dumps(raw))
+            with open_regular_file(folder / "vectors.bin") as stream:
+                shape = (index.rows, index.width)
+                if stream.seek(0, 2) != 4 * index.rows * index.width:
+                    raise ValueError("vectors.bin has another size")
+                vectors = np.memmap(stream, "<f4", "r", 0, shape).view(np.ndarray)
+        except (OSError, ValueError, RecursionError) as error:
+            raise RunError("the stored vectors are damaged", where=str(folder)) from error
+        return cls(vectors, index.sha256, noise)
+
+    def __len__(self) -> int:
+        return len(self.vectors)
+
+    @property
+    def width(self) -> int:
+        """Numbers of a vector."""
+        return int(self.vectors.shape[1])
+
+    @functools.cached_property
+    def lengths(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+        """(n,) twice: a vector counts as one token that goes in and one that comes out."""
+        ones = np.ones(len(self), np.int32)
+        return ones, ones
+
+    def batch(self, indices: npt.NDArray[np.int64], seed: int, epoch: int) -> VectorBatch:
+        """Return the vectors at ``indices``, with the noise of this epoch."""
+        clean = self.vectors[indices].astype(np.float32)
+        target = torch.from_numpy(clean)
+        if not self.noise.any:
+            return VectorBatch(target, target)
+        noisy = Noise(self.noise, seed, epoch).corrupt_vectors(clean, indices, self.mean.astype(np.float32))
+        return VectorBatch(torch.from_numpy(noisy), target)
+
+    def counts(self, indices: npt.NDArray[np.int64], seed: int = 0, epoch: int = 0) -> Mapping[str, int]:
+        """Return how many numbers these vectors have."""
+        return {"error": len(indices) * self.width}
+
+    @functools.cached_property
+    def mean(self) -> npt.NDArray[np.float64]:
+        """(d,) mean of each column, read block by block."""
+        total = np.zeros(self.width)
+        for start in range(0, len(self), _BLOCK):
+            total += self.vectors[start : start + _BLOCK].sum(0, dtype=np.float64)
+        return total / len(self)
+
+    def spread(self, around: npt.NDArray[np.float64]) -> float:
+        """Return the mean square of all numbers' distances from (d,) numbers of their columns."""
+        total = 0.0
+        for start in range(0, len(self), _BLOCK):
+            total += float(np.square(self.vectors[start : start + _BLOCK] - around).sum())
+        return total / (len(self) * self.width)
+
+
+def write_vectors(folder: Path, blocks: Iterable[Vectors]) -> int:
+    """Write blocks of vectors (n, d), of one width, into a new folder; return how many there were.
+
+    Without any nothing but an empty file is written, which the caller is to refuse.
+    """
+    digest, n_rows, width = hashlib.sha256(), 0, 0
+    atomic.make_dirs(folder)
+    with atomic.create_exclusive(folder / "vectors.bin") as stream:
+        for block in blocks:
+            if not len(block):
+                continue
+            data = np.ascontiguousarray(block, "<f4").tobytes()
+            digest.update(data)
+            stream.write(data)
+            n_rows, width = n_rows + len(block), block.shape[1]
+    digest.update(str(width).encode())
+    index: dict[str, Any] = {"format": FORMAT, "rows": n_rows, "width": width, "sha256": digest.hexdigest()}
+    atomic.write_new_file(folder / "index.json", json.dumps(index).encode())
+    return n_rows

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -47,11 +47,9 @@ class LanguageModelBatch:
 
     def to(self, device: torch.device | str) -> LanguageModelBatch:
         """Return the batch on another device."""
-        held: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
-        for name, part in held.items():
-            if isinstance(part, Tensor):
-                held[name] = part.to(device, non_blocking=True)
-        return LanguageModelBatch(**held)
+        parts = vars(self).items()
+        moved: Any = {name: part.to(device, non_blocking=True) for name, part in parts if isinstance(part, Tensor)}
+        return replace(self, **moved)
 
 
 class MlmDataset(PackedDataset):
@@ -66,7 +64,7 @@ class MlmDataset(PackedDataset):
 
     @property
     def fingerprint(self) -> str:
-        """Changes with any id, and with any border of documents and corpora."""
+        """Hash that changes with any id, and with any border of documents and corpora."""
         return self.corpora.fingerprint
 
     def batch(self, indices: Ids, seed: int, epoch: int) -> LanguageModelBatch:
@@ -106,7 +104,7 @@ class ClmDataset(PackedDataset):
 
     @property
     def fingerprint(self) -> str:
-        """Changes with any id, and with any border of documents and corpora."""
+        """Hash that changes with any id, and with any border of documents and corpora."""
         return hashlib.sha256(b"next:" + self.corpora.fingerprint.encode()).hexdigest()
 
     def batch(self, indices: Ids, seed: int = 0, epoch: int = 0) -> LanguageModelBatch:
@@ -131,9 +129,9 @@ class ClmDataset(PackedDataset):
         piece = self.packing.row_starts[self.mixture.rows(laid.numbers[rows])] + laid.pieces[rows, columns]
         skip = self.packing.offsets[piece]
         found = np.full(len(piece), BOS_ID, np.int64)
-        going_on = skip > 0
-        documents = self.packing.documents[piece[going_on]].astype(np.int64)
-        found[going_on] = self.store.gather_parts(documents, skip[going_on] - 1, np.ones(len(documents), np.int64))
+        inside = skip > 0  # pieces that continue a document
+        documents = self.packing.documents[piece[inside]].astype(np.int64)
+        found[inside] = self.store.gather_parts(documents, skip[inside] - 1, np.ones(len(documents), np.int64))
         return found
 
 

@@ -95,15 +95,13 @@ class Masking:
         coins = self._coins("treat", units.first, rows, ids.shape[1])[units.of_token[kept]]
         flat = ids.reshape(-1)
         targets = flat[chosen]
-        hidden = flat.copy()
-        hidden[chosen[coins < self.config.mask_replace_prob]] = self.words.mask
-        other = chosen[
-            (coins >= self.config.mask_replace_prob)
-            & (coins < self.config.mask_replace_prob + self.config.random_replace_prob)
-        ]
+        masked = flat.copy()
+        mask_prob, random_prob = self.config.mask_replace_prob, self.config.random_replace_prob
+        masked[chosen[coins < mask_prob]] = self.words.mask
+        other = chosen[(coins >= mask_prob) & (coins < mask_prob + random_prob)]
         draws = self._coins("word", other, rows, ids.shape[1]) * len(self.words.ordinary)
-        hidden[other] = self.words.ordinary[draws.astype(np.int64)]
-        return MaskedBatch(hidden.reshape(ids.shape), chosen, targets)
+        masked[other] = self.words.ordinary[draws.astype(np.int64)]
+        return MaskedBatch(masked.reshape(ids.shape), chosen, targets)
 
     def _units(self, free: Bools, begins: Bools | None, rows: Ids) -> _MaskUnits:
         """Cut the tokens that may be chosen into units."""

@@ -22,8 +22,7 @@ from attnkit.data.config import MaskingConfig
 from attnkit.data.language_modeling import LanguageModelBatch, make_batch
 from attnkit.data.masking import Masking, MaskVocabulary
 from attnkit.data.packed_batches import Bools, CorpusMixture, Ids, PackedBatch, PackedCorpora, Sizes
-from attnkit.data.permutation import FeistelPermutation
-from attnkit.data.permutation import Words as Numbers
+from attnkit.data.permutation import FeistelPermutation, Words
 from attnkit.data.store import ranges
 from attnkit.protocols import BOS_ID, EOS_ID, PAD_ID
 from attnkit.text.offsets import WordBoundaries
@@ -53,28 +52,10 @@ def segment_spans(lengths: npt.NDArray[np.int32], most: int, first: int = 0) -> 
     sizes = lengths[kept].astype(np.int64)
     n_pieces = -(-sizes // most)
     owner = np.repeat(np.arange(len(kept)), n_pieces)
-    within = np.arange(len(owner)) - np.repeat(np.cumsum(n_pieces) - n_pieces, n_pieces)
+    within = ranges(np.zeros_like(n_pieces), n_pieces)  # number of each piece in its document
     borders = [within * sizes[owner] // n_pieces[owner], (within + 1) * sizes[owner] // n_pieces[owner]]
     documents = (kept[owner] + first).astype(np.uint32)
     return SegmentSpans(documents, borders[0], (borders[1] - borders[0]).astype(np.int32))
-
-
-@dataclass(frozen=True)
-class _Drawn:
-    """What an epoch makes of rows."""
-
-    pieces: Ids
-    """(B,)"""
-    cuts: Ids
-    """(B,) tokens of A."""
-    others: Ids
-    """(B,) the piece that B is taken from."""
-    skips: Ids
-    """(B,) tokens of that piece's document before B."""
-    sizes: Ids
-    """(B,) tokens of B."""
-    follows: Ids
-    """(B,) 0 where B is what follows A, else 1."""
 
 
 class NspDataset:
@@ -93,7 +74,9 @@ class NspDataset:
         self.masking, self.words, self.joints, self.sentence_ends = masking, words, joints, sentence_ends
         lengths = self.store.lengths
         cut = [segment_spans(lengths[span], corpora.row_length - ENDS, span.start) for span in corpora.spans]
-        self.pieces = SegmentSpans(*(np.concatenate([getattr(one, name) for one in cut]) for name in _FIELDS))
+        self.pieces = SegmentSpans(
+            *(np.concatenate([getattr(one, name) for one in cut]) for name in ("documents", "offsets", "lengths"))
+        )
         self._document_lengths = lengths
         self._first = np.cumsum([0, *map(len, cut)])
         self.mixture = CorpusMixture(
@@ -105,7 +88,7 @@ class NspDataset:
 
     @property
     def fingerprint(self) -> str:
-        """Changes with any id, and with any border of documents and corpora."""
+        """Hash that changes with any id, and with any border of documents and corpora."""
         return hashlib.sha256(b"pairs:" + self.corpora.fingerprint.encode()).hexdigest()
 
     @functools.cached_property
@@ -117,7 +100,7 @@ class NspDataset:
         """Return the corpus of each row."""
         return np.searchsorted(self._first[1:], self.mixture.rows(numbers), side="right")
 
-    def draw(self, seed: int, epoch: int) -> Numbers | None:
+    def draw(self, seed: int, epoch: int) -> Words | None:
         """Return the numbers that come in an epoch; None where these are all."""
         return self.mixture.draw(seed, epoch)
 
@@ -138,15 +121,6 @@ class NspDataset:
 
     def _begins(self, laid: PackedBatch) -> Bools | None:
         return None if self.masking.mask_unit == "tokens" else self.joints.word_starts(laid.ids)
-
-    def _draw(self, numbers: Ids, seed: int, epoch: int) -> _Drawn:
-        pieces = self.mixture.rows(numbers)
-        cuts = self._cuts(pieces, numbers, seed, epoch)
-        others = self._others(pieces, numbers, seed, epoch)
-        sizes = self.pieces.lengths[pieces].astype(np.int64) - cuts
-        skips = self.pieces.offsets[others] + np.where(others == pieces, cuts, self._cuts(others, numbers, seed, epoch))
-        left = self._document_lengths[self.pieces.documents[others]] - skips
-        return _Drawn(pieces, cuts, others, skips, np.minimum(sizes, left), (others != pieces).astype(np.int64))
 
     def _cuts(self, pieces: Ids, numbers: Ids, seed: int, epoch: int) -> Ids:
         """Return where pieces are cut: at the end of a sentence that is next to a place drawn at random, or there."""
@@ -175,18 +149,26 @@ class NspDataset:
 
     def _lay(self, numbers: Ids, seed: int, epoch: int) -> tuple[PackedBatch, Ids, Ids]:
         """Lay out pairs, whole rows first; return also the segments (B, T) and what follows (B,)."""
-        drawn = self._draw(numbers, seed, epoch)
-        sizes = drawn.cuts + drawn.sizes + ENDS
+        pieces = self.mixture.rows(numbers)
+        cuts = self._cuts(pieces, numbers, seed, epoch)  # (B,) tokens of A
+        others = self._others(pieces, numbers, seed, epoch)  # (B,) the piece of B
+        # Tokens of the document of B before B: B starts at the cut of its own piece.
+        skips = self.pieces.offsets[others] + np.where(others == pieces, cuts, self._cuts(others, numbers, seed, epoch))
+        left = self._document_lengths[self.pieces.documents[others]] - skips
+        lengths = np.minimum(self.pieces.lengths[pieces].astype(np.int64) - cuts, left)  # (B,) tokens of B
+        sizes = cuts + lengths + ENDS
         length = int(sizes.max())
+        # Whole rows first, so that they can be computed without a mask.
         order = np.argsort(sizes < length, kind="stable")
-        cuts, lengths, sizes = drawn.cuts[order], drawn.sizes[order], sizes[order]
+        pieces, cuts, others, skips, lengths, sizes = (
+            part[order] for part in (pieces, cuts, others, skips, lengths, sizes)
+        )
         at = np.arange(len(order)) * length
         ids = np.full(len(order) * length, PAD_ID, np.int64)
         free, segments = np.zeros(len(ids), np.bool_), np.zeros(len(ids), np.int64)
         first, second = ranges(at + 1, cuts), ranges(at + cuts + 2, lengths)
-        pieces = drawn.pieces[order]
         ids[first] = self._gather(pieces, self.pieces.offsets[pieces], cuts)
-        ids[second] = self._gather(drawn.others[order], drawn.skips[order], lengths)
+        ids[second] = self._gather(others, skips, lengths)
         ids[at], ids[at + cuts + 1], ids[at + sizes - 1] = BOS_ID, EOS_ID, EOS_ID
         free[first] = free[second] = True
         if self.words.unknown is not None:
@@ -196,13 +178,10 @@ class NspDataset:
         shape = len(order), length
         n_whole = int((sizes == length).sum())
         laid = PackedBatch(ids.reshape(shape), free.reshape(shape), padding, padding, numbers[order], n_whole)
-        return laid, segments.reshape(shape), drawn.follows[order]
+        return laid, segments.reshape(shape), (others != pieces).astype(np.int64)
 
     def _gather(self, pieces: Ids, skips: Ids, lengths: Ids) -> Ids:
         return self.store.gather_parts(self.pieces.documents[pieces].astype(np.int64), skips, lengths)
-
-
-_FIELDS = ("documents", "offsets", "lengths")
 
 
 def _coins(purpose: str, numbers: Ids, seed: int, epoch: int) -> npt.NDArray[np.float64]:

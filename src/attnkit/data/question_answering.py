@@ -145,7 +145,7 @@ class StridedContextDataset:
 
     @property
     def fingerprint(self) -> str:
-        """Changes with any id, any border, any window and any answer."""
+        """Hash that changes with any id, any border, any window and any answer."""
         parts = [self._context_of, self.questions, self.windows.begins, self.windows.ends, self._answers]
         texts = (self._questions.fingerprint + self._contexts.fingerprint).encode()
         return hashlib.sha256(texts + b"".join(part.astype(np.int64).tobytes() for part in parts)).hexdigest()

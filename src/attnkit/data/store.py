@@ -52,7 +52,7 @@ class Store:
         self._offsets = offsets
         self.vocab_size: int = index["vocab_size"]
         self.fingerprint: str = index["fingerprint"]
-        """Changes with any id or row border. Taken while writing; opening does not read the ids."""
+        """Hash that changes with any id or row border. Taken while writing; opening does not read the ids."""
 
     @classmethod
     def open(cls, folder: Path) -> Store:

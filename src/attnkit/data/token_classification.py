@@ -72,7 +72,7 @@ class TokenClassificationDataset:
 
     @property
     def fingerprint(self) -> str:
-        """Changes with any token, any tag, any border and any piece."""
+        """Hash that changes with any token, any tag, any border and any piece."""
         borders = np.concatenate([self.windows.begins, self.windows.ends, self.windows.best_ends])
         texts = (self._texts.fingerprint + self._marks.fingerprint).encode()
         return hashlib.sha256(texts + borders.astype(np.int64).tobytes()).hexdigest()

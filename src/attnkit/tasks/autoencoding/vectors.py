@@ -16,8 +16,8 @@ from pydantic import BaseModel, Field, ValidationError
 from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.data.arrays import MAX_COLUMNS, Vectors, read_vectors
 from attnkit.data.config import NoiseConfig
+from attnkit.data.denoising import VectorBatch, VectorDataset, write_vectors
 from attnkit.data.prepared_dir import StatusEvent, open_prepared_dir, sample_validation_indices, write_index
-from attnkit.data.vectors import VectorBatch, VectorDataset, write_vectors
 from attnkit.engine.checkpoint_metadata import read_bounded
 from attnkit.engine.session import Sample
 from attnkit.engine.task import EvaluationCancelled, Stop, until_stopped

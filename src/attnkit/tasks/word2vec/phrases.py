@@ -9,8 +9,8 @@ from typing import TextIO
 
 import numpy as np
 
-from attnkit.data.phrases import apply_phrases, find_phrases
 from attnkit.data.word_ids import TempIdFile, WordIds, words_to_ids
+from attnkit.data.words import apply_phrases, find_phrases
 from attnkit.errors import DataError
 from attnkit.io import atomic
 from attnkit.kernels.words import LINE_END, MAX_WORD_BYTES, Numbers
