@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attnkit.data.batch_plan import EpochPlan, draw, plan_epoch, split, split_for_rank
+from attnkit.data.batch_plan import EpochPlan, draw, plan_epoch, split
 
 Lengths = npt.NDArray[np.int32]
 
@@ -181,7 +181,8 @@ def assert_shared_out(pairs: list[tuple[int, int]], max_tokens: int, world: int,
     src, tgt = (np.array([pair[side] for pair in pairs], np.int32) for side in (0, 1))
     costs, used = src.astype(np.int64) + tgt, []
     for batch in batches(plan_epoch(src, tgt, seed=4, epoch=world, max_tokens=max_tokens)):
-        shares = [split_for_rank(batch, costs[batch], rank, world, accumulate) for rank in range(world)]
+        slices = split(batch, costs[batch], world * accumulate)
+        shares = [slices[rank * accumulate : (rank + 1) * accumulate] for rank in range(world)]
         assert {len(slices) for slices in shares} == {accumulate}
         taken = [i for slices in shares for part in slices for i in part.tolist()]
         assert taken == batch.tolist()

@@ -7,7 +7,7 @@ lengths, then a random number that also holds its index.
 from __future__ import annotations
 
 import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,12 +76,16 @@ def plan_epoch(
     # the batches' borders, so that rare lengths, too, get new neighbours in each epoch.
     swap, turn, wide, full = (FeistelPermutation("coins", seed, epoch).apply(span(slice(0, 4))) / 2**32).tolist()
     first, second = (tgt_lengths, src_lengths) if swap < 0.5 else (src_lengths, tgt_lengths)
-    lengths = _Lengths(first, second, examples)
-    path = _Path(*_length_buckets(lengths, n, max_tokens * (2 + 2 * wide)), turn=int(turn < 0.5))
+
+    def codes(part: slice) -> tuple[Codes, Codes]:
+        chosen = part if examples is None else examples[part]
+        return _code(first[chosen]), _code(second[chosen])
+
+    path = _Path(*_length_buckets(codes, n, max_tokens * (2 + 2 * wide)), turn=int(turn < 0.5))
     scramble = FeistelPermutation("order", seed, epoch)
     keys = np.empty(n, np.uint64)
     for part in parts(n):
-        keys[part] = path.cells(*lengths.codes(part)) << np.uint64(32) | scramble.apply(span(part))
+        keys[part] = path.cells(*codes(part)) << np.uint64(32) | scramble.apply(span(part))
     keys.sort()
     cells, borders = _runs(keys)
     order = np.empty(n, np.uint32)
@@ -91,17 +95,6 @@ def plan_epoch(
     del keys  # before the batches are shuffled: the peak stays at 12 bytes per example
     starts = _cut(path.longest(cells), borders, max_tokens, first_share=0.5 + full / 2)
     return EpochPlan(order, starts, shuffled(len(starts) - 1, FeistelPermutation("batches", seed, epoch)))
-
-
-@dataclass(frozen=True)
-class _Lengths:
-    first: Integers
-    second: Integers
-    examples: Words | None
-
-    def codes(self, part: slice) -> tuple[Codes, Codes]:
-        chosen = part if self.examples is None else self.examples[part]
-        return _code(self.first[chosen]), _code(self.second[chosen])
 
 
 def _code(lengths: Integers) -> Codes:
@@ -145,17 +138,16 @@ class _Path:
         return np.where(band & 1 == self.turn, second, _N_CODES - 1 - second)
 
 
-def _length_buckets(lengths: _Lengths, n_examples: int, tokens_aside: float) -> tuple[Codes, Codes]:
-    """Return the band of each code of the first side, and the greatest code in each band.
-
-    Batches that are square in the plane of the two lengths pad least, so a band is as wide as the batches in it are
-    along the second side: it is closed once its width reaches the standard deviation of its second lengths divided by
-    tokens / ``tokens_aside``. Two to four times ``max_tokens`` is within .003 of the best share of real tokens for 2 to
-    200 thousand pairs in batches of 2 to 16 thousand tokens.
-    """
+def _length_buckets(
+    codes: Callable[[slice], tuple[Codes, Codes]], n_examples: int, tokens_aside: float
+) -> tuple[Codes, Codes]:
+    """Return the band of each code of the first side, and the greatest code in each band."""
+    # Batches that are square in the plane of the two lengths pad least. So a band is closed once its width reaches the
+    # standard deviation of its second lengths divided by tokens / tokens_aside. Two to four times max_tokens is within
+    # .003 of the best share of real tokens for 2 to 200 thousand pairs in batches of 2 to 16 thousand tokens.
     n, sums, squares, tokens = np.zeros((4, _N_CODES))
     for part in parts(n_examples):
-        first, second = lengths.codes(part)
+        first, second = codes(part)
         n += np.bincount(first, minlength=_N_CODES)
         sums += np.bincount(first, second, _N_CODES)
         squares += np.bincount(first, second**2, _N_CODES)
@@ -219,11 +211,6 @@ def split(indices: Codes, costs: Integers, n: int) -> list[Codes]:
     total = ends[-1] if len(ends) else 0.0
     borders = np.searchsorted(middles, total * np.arange(1, n) / n)
     return np.split(indices, borders)
-
-
-def split_for_rank(indices: Codes, costs: Integers, rank: int, world: int, accumulate: int = 1) -> list[Codes]:
-    """Return the slices of a batch that one of ``world`` ranks takes: ``accumulate`` neighbours, some perhaps empty."""
-    return split(indices, costs, world * accumulate)[rank * accumulate : (rank + 1) * accumulate]
 
 
 def draw(n_examples: Sequence[int], weights: Sequence[float], *, seed: int, epoch: int) -> Words:

@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from attnkit.data.batch_plan import EpochPlan, plan_epoch, split_for_rank
+from attnkit.data.batch_plan import EpochPlan, plan_epoch, split
 from attnkit.data.permutation import Words
 from attnkit.errors import DataError, RunError
 
@@ -123,24 +123,22 @@ class BatchLoader:
 
     def _slices(self, batch: Indices, costs: Indices) -> tuple[list[npt.NDArray[Any]], int]:
         """Return this rank's slices of a global batch, none empty, and how many of them are padding."""
-        ranks = range(self.world) if self.equalize_ranks else [self.rank]
-        each = [
-            [part for part in split_for_rank(batch, costs, rank, self.world, self.accumulate) if len(part)]
-            for rank in ranks
-        ]
-        mine = each[self.rank] if self.equalize_ranks else each[0]
-        n_padding = max(map(len, each)) - len(mine)
-        return mine + [batch[:1]] * n_padding, n_padding
+        parts = split(batch, costs, self.world * self.accumulate)
+        # Rank r takes neighbours, of which some may be empty.
+        starts = range(0, len(parts), self.accumulate)
+        each = [[part for part in parts[start : start + self.accumulate] if len(part)] for start in starts]
+        n_padding = max(map(len, each)) - len(each[self.rank]) if self.equalize_ranks else 0
+        return each[self.rank] + [batch[:1]] * n_padding, n_padding
 
 
 @dataclass(frozen=True)
 class Batching:
-    """How lines are put together: never what comes out in float32, only how fast."""
+    """Batch size at inference: it changes the speed, never the output in float32."""
 
     size: int = 64
     unit: Literal["sentences", "tokens"] = "sentences"
     window: int = 4096
-    """Lines that are read before they are sorted by length."""
+    """Lines that are read and sorted by length together."""
 
 
 def make_batches(lengths: Sequence[int], batching: Batching) -> list[list[int]]:
@@ -148,12 +146,10 @@ def make_batches(lengths: Sequence[int], batching: Batching) -> list[list[int]]:
     order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
     batches: list[list[int]] = []
     for i in order:
-        full = not batches or (
-            len(batches[-1]) >= batching.size
-            if batching.unit == "sentences"
-            else (lengths[batches[-1][0]] + 1) * (len(batches[-1]) + 1) > batching.size
-        )
-        if full:
+        size = len(batches[-1]) + 1 if batches else 0
+        # The first of a batch is its longest; each line is padded to it and to its end symbol.
+        cost = size if batching.unit == "sentences" or not batches else (lengths[batches[-1][0]] + 1) * size
+        if not batches or cost > batching.size:
             batches.append([])
         batches[-1].append(i)
     return batches
