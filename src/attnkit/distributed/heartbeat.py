@@ -11,18 +11,18 @@ from typing import Any
 
 
 class DeferredSignals:
-    """Lets SIGTERM and SIGINT do what they did before it was taken, but only while it is open; shut, it keeps one."""
+    """SIGTERM and SIGINT with their previous handlers, delivered only while open; one signal is kept until then."""
 
     def __init__(self) -> None:
         self.pending: int | None = None
-        """The signal that has come while it was shut."""
+        """Signal that arrived while closed."""
         self.may_interrupt = True
-        """Whether ``interrupt_main_thread`` has still to send its one signal."""
+        """Whether ``interrupt_main_thread`` may send its one signal."""
         self._open = True
         self._previous: dict[int, Any] = {}
 
     def install(self) -> None:
-        """Shut it. Outside the main thread, which alone may, nothing is done."""
+        """Install the handlers, closed. Does nothing outside the main thread, which alone may set handlers."""
         if threading.current_thread() is not threading.main_thread():
             return
         self._open = False
@@ -31,7 +31,7 @@ class DeferredSignals:
                 self._previous[number] = signal.signal(number, self._handle)
 
     def uninstall(self) -> None:
-        """Leave it open for good."""
+        """Restore the previous handlers."""
         self._open = True
         for number, handler in self._previous.items():
             if signal.getsignal(number) == self._handle:
@@ -39,7 +39,7 @@ class DeferredSignals:
 
     @contextmanager
     def delivering(self) -> Iterator[None]:
-        """Let signals through in a block, one that waits at once."""
+        """Deliver signals in a block, a pending one at once."""
         self._open = True
         try:
             self.deliver()
@@ -48,17 +48,17 @@ class DeferredSignals:
             self._open = not self._previous
 
     def deliver(self) -> None:
-        """Let the signal come that waits, if one does."""
+        """Raise the pending signal, if any."""
         if self.pending is not None:
             number, self.pending = self.pending, None
             signal.raise_signal(number)
 
     def exit_code(self) -> int:
-        """Return what the process would end with for the signal that waits; 0 for none."""
+        """Return the exit code for the pending signal, 0 for none."""
         return 0 if self.pending is None else 128 + self.pending
 
     def interrupt_main_thread(self) -> None:
-        """Let the main thread get a signal, once, of a kind that raises there."""
+        """Send the main thread one signal of a kind that raises there."""
         raising = [number for number, handler in self._previous.items() if callable(handler)]
         thread = threading.main_thread().ident
         if self.may_interrupt and raising and thread is not None:
@@ -71,16 +71,16 @@ class DeferredSignals:
             self.pending = number
         elif callable(previous):
             previous(number, frame)
-        else:  # the system's own way: the process ends
+        else:  # the default action: the process ends
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
 
 
 class Heartbeat:
-    """Answers for a process at work, time and again, to those that wait for it: so they know a long wait from a death.
+    """Thread that takes part in collectives while its rank works, so that waiting ranks know slow from dead.
 
-    Every rank takes part in every meeting once, its thread or this one. Nobody who waits is ever not in a meeting, so
-    the answer of the last to come ends all waits at once.
+    Every rank joins every collective once, by its main thread or by this one. Waiting ranks are always inside a
+    collective, so the last rank's reply releases all of them.
     """
 
     def __init__(self, answer: Callable[[], object], period: float) -> None:
@@ -92,7 +92,7 @@ class Heartbeat:
         self._thread.start()
 
     def stop(self) -> None:
-        """End it, between two answers. Raises what ``answer`` has raised."""
+        """Stop between two answers; raise the error of ``answer``, if any."""
         self._stopped.set()
         self._thread.join()
         if self._failure is not None:

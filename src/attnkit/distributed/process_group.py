@@ -29,34 +29,35 @@ _HEARTBEAT_SECONDS = 1.0  # seconds; so long, at most, a rank at work does not k
 
 @dataclass
 class ProcessGroup:
-    """This process among those that ``torchrun`` started, which the end of a ``with`` block leaves; one by default.
+    """Ranks that ``torchrun`` started, seen from this one; the end of a ``with`` block leaves the group.
 
-    A rank that fails where the others do not know of it ends, and torchrun ends the others. Where ranks work apart for
-    longer, or one works alone, that happens in a block of ``synchronized``: then all know, and one alone tells of it.
-    Signals that ask for an end raise in such blocks only, for the same reason; elsewhere they wait for the next one.
+    A rank that fails outside ``synchronized`` ends, and torchrun ends the others. Ranks that work apart for longer do
+    so inside ``synchronized``: all ranks learn of a failure there, and one reports it. Stop signals raise inside such
+    blocks only; elsewhere they are deferred to the next block.
     """
 
     rank: int = 0
     world: int = 1
     timeout: float = TIMEOUT
-    """Seconds that the others may stay silent; a block of ``synchronized`` takes as long as it takes."""
+    """Seconds that other ranks may stay silent; a block of ``synchronized`` has no limit."""
     stop: Callable[[], bool] | None = None
-    """Whether this process was asked to stop; None where signals alone say so."""
+    """Whether this process was asked to stop; None to stop by signals only."""
     failed: bool = field(default=False, init=False)
     """Whether a block of ``synchronized`` has failed."""
     _peer_stopping: bool = field(default=False, init=False)
-    """Whether another process has said that it was asked to stop."""
+    """Whether another rank was asked to stop."""
     _signals: DeferredSignals = field(default_factory=DeferredSignals, init=False)
 
     def stop_requested(self) -> bool:
-        """Return whether a process was asked to stop: this one, or another while this one was at work."""
+        """Return whether this rank was asked to stop, or another one while this one was working."""
         return self._peer_stopping or self._signals.pending is not None or (self.stop is not None and self.stop())
 
     def reduce(self, tensor: torch.Tensor) -> None:
         """Sum ``tensor`` over all ranks in place.
 
         Raises:
-            SystemFailure: another process has gone or is silent; ``PeerFailedError`` where another rank says so.
+            SystemFailure: Another process is gone or silent.
+            PeerFailedError: Another process is gone, and another rank reports it.
         """
         if self.world == 1:
             return
@@ -72,11 +73,7 @@ class ProcessGroup:
 
     @contextmanager
     def guard_collectives(self) -> Iterator[None]:
-        """Raise as ``reduce`` does where torch's own exchanges fail, which a model that is shared out makes.
-
-        Raises:
-            SystemFailure: another process has gone or is silent.
-        """
+        """Raise as ``reduce`` does when torch's own collectives fail, as those of a sharded model."""
         if self.world == 1:
             yield
             return
@@ -93,14 +90,14 @@ class ProcessGroup:
 
     @contextmanager
     def synchronized(self) -> Iterator[None]:
-        """Return from the block once all ranks have come to its end, or leave it on all of them if it fails on any.
+        """Barrier with error propagation: all ranks leave the block together, and if one raises, all raise.
 
-        The lowest rank that failed raises what happened there. Ranks must not exchange anything inside. A rank that is
-        asked to stop while it waits lets those at work be asked as well.
+        The lowest failed rank raises its own error. No collectives are allowed inside. A rank that is asked to stop
+        while it waits passes the request on to the working ranks.
 
         Raises:
-            PeerFailedError: another rank failed; it has the same exit code.
-            SystemFailure: another process has gone or is silent, as in ``reduce``.
+            PeerFailedError: Another rank failed; the exit code is its code.
+            SystemFailure: Another process is gone or silent, as in ``reduce``.
         """
         if self.world == 1:
             yield
@@ -120,46 +117,45 @@ class ProcessGroup:
             if failure is not None:
                 raise failure from failure.__cause__  # nobody is left to agree with
             raise
-        teller = next((rank for rank, code in enumerate(codes) if code), None)
-        if teller is None:
+        failed_rank = next((rank for rank, code in enumerate(codes) if code), None)
+        if failed_rank is None:
             return
         self.failed = True
-        if teller == self.rank:
+        if failed_rank == self.rank:
             if failure is not None:
                 raise failure
             with self._signals.delivering():
-                pass
-        raise PeerFailedError(f"process {teller} failed", codes[teller]) from failure
+                pass  # the code was that of a deferred signal, which raises here
+        raise PeerFailedError(f"process {failed_rank} failed", codes[failed_rank]) from failure
 
     def _exchange_codes(self, code: int) -> list[int]:
-        """Return the codes of all ranks once all have come here."""
+        """Return the codes of all ranks once all have arrived."""
         while True:
-            *codes, n_come, _ = self._all_reduce_status(code or self._signals.exit_code(), come=True)
-            if n_come == self.world:
+            # Again and again: ranks that still work take part by their heartbeat.
+            *codes, n_arrived, _ = self._all_reduce_status(code or self._signals.exit_code(), arrived=True)
+            if n_arrived == self.world:
                 return codes
 
     def _beat(self) -> None:
-        """Meet the others while this rank is at work, and let it know that one of them was asked to stop.
-
-        Where a signal ends that one, it ends this one's work, too; else this one is only notified.
-        """
-        *codes, _, n_asked = self._all_reduce_status(0, come=False)
-        self._peer_stopping = self._peer_stopping or n_asked > 0
+        """Join a collective while this rank works, and note whether a waiting rank was asked to stop."""
+        *codes, _, n_stopping = self._all_reduce_status(0, arrived=False)
+        self._peer_stopping = self._peer_stopping or n_stopping > 0
+        # A signal that ends another rank ends the work of this one, too.
         if not {130, 143}.isdisjoint(codes):
             self._signals.interrupt_main_thread()
 
-    def _all_reduce_status(self, code: int, *, come: bool) -> list[int]:
-        """Return the codes of all ranks, how many have come to their block's end, and how many of these must stop."""
+    def _all_reduce_status(self, code: int, *, arrived: bool) -> list[int]:
+        """Return the codes of all ranks, the number of arrived ranks, and the number of those asked to stop."""
         import torch
 
         numbers = torch.zeros(self.world + 2, dtype=torch.int64)  # object collectives would run pickles
-        numbers[self.rank], numbers[-2], numbers[-1] = code, int(come), int(come and self.stop_requested())
+        numbers[self.rank], numbers[-2], numbers[-1] = code, int(arrived), int(arrived and self.stop_requested())
         self.reduce(numbers)
         return [int(n) for n in numbers.tolist()]
 
     def _raise_peer_lost(self, waited: float, error: RuntimeError) -> NoReturn:
         if waited >= 0.9 * self.timeout:
-            # Whoever is silent tells nothing, so all the others do.
+            # The silent rank cannot report itself, so all the others do.
             raise PeerLostError(
                 f"another process of this run has not answered for {self.timeout:g} seconds",
                 help="the same command again resumes; rank_timeout says how long to wait",
@@ -190,7 +186,7 @@ class ProcessGroup:
         import torch.distributed
 
         if self.failed:
-            # The first process to end makes torchrun end the others: none goes before the one that tells is ready.
+            # The first process to end makes torchrun end the others: none leaves before the reporting rank is ready.
             with suppress(AttnkitError):
                 self._exchange_codes(0)
                 torch.distributed.destroy_process_group()  # or its threads abort the process as it ends
