@@ -48,6 +48,12 @@ POISON: dict[str, dict[int, dict[int, tuple[str, float]]]] = {
 """Step -> rank -> what is not finite in its first micro-batch: the loss alone, the gradient, one number of it."""
 
 
+def read_records(path: Path) -> tuple[list[dict[str, Any]], list[int]]:
+    """Return the records of a log and the numbers of its damaged lines."""
+    found = [logs.parse_line(line) for line in path.read_bytes().splitlines(keepends=True)]
+    return [r for r in found if r is not None], [n for n, r in enumerate(found, start=1) if r is None]
+
+
 class Poisoner:
     """Spoils what a rank computes in the steps of a plan, and notes what each step was like."""
 
@@ -141,7 +147,7 @@ def test_a_step_that_is_not_finite_is_applied_nowhere(workshop: Any, tmp_path: P
         assert {step["step"] for step in steps if step["skipped"]} == bad
         for before, after in itertools.pairwise(steps):
             assert (before["digest"] == after["digest"]) == after["skipped"], after
-        records, warnings = logs.read_records(group.folder / "run/metrics.jsonl")
+        records, warnings = read_records(group.folder / "run/metrics.jsonl")
         told = {r["step"]: {r["loss"], r["grad_norm"]} for r in records if r["kind"] == "step" and r["skipped"]}
         assert told.keys() == bad and warnings == []
         assert all(numbers & {"nan", "inf", "-inf"} for numbers in told.values())
@@ -161,7 +167,7 @@ def test_ten_in_a_row_end_with_6_and_the_last_good_weights(workshop: Any, tmp_pa
     load_run(run, device="cpu")
     # What spoilt the numbers is gone: the same command continues.
     assert workshop.train(config, run).step == 17
-    records, _ = logs.read_records(run / "metrics.jsonl")
+    records, _ = read_records(run / "metrics.jsonl")
     assert [r["step"] for r in records if r["kind"] == "step" and r["skipped"]] == list(range(6, 13))
 
 
@@ -180,7 +186,7 @@ def test_a_score_that_is_not_finite_is_kept_and_gone_on_from(
     monkeypatch.setattr(evaluate, "development_loss", lambda *arguments: NAN)
     config = workshop.configure(limits__metric="loss")
     workshop.train(config, tmp_path / "run", stops=(6, 3))
-    records, warnings = logs.read_records(tmp_path / "run/metrics.jsonl")
+    records, warnings = read_records(tmp_path / "run/metrics.jsonl")
     scores = [r["loss"] for r in records if r["kind"] == "evaluation"]
     assert scores == ["nan"] * 3 and warnings == []
     assert not (tmp_path / "run/best").exists(), "none of them is the best"

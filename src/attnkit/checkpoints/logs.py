@@ -53,25 +53,6 @@ def append_record(path: Path, record: Mapping[str, object]) -> None:
     atomic.append_text(path, f'{body[:-1]},"check":"{zlib.crc32(body.encode()):08x}"}}\n')
 
 
-def read_records(path: Path) -> tuple[list[dict[str, object]], list[str]]:
-    """Return the records of a log and a warning for every line that is not as it was written."""
-    records: list[dict[str, object]] = []
-    warnings: list[str] = []
-    try:
-        with path.open("rb") as stream:
-            for number, line in enumerate(iter(lambda: stream.readline(MAX_LINE), b""), start=1):
-                record = parse_line(line)
-                if record is None:
-                    warnings.append(f"{path}:{number} is damaged and is left out")
-                else:
-                    records.append(record)
-    except FileNotFoundError:
-        pass
-    except OSError as error:
-        raise system_failure("read", path, error) from error
-    return records, warnings
-
-
 def write_status(path: Path, status: Status) -> None:
     """Write ``status.json`` whole and durably."""
     atomic.write_text(path, status.model_dump_json(indent=1) + "\n")

@@ -44,11 +44,16 @@ class _Index(BaseModel, extra="forbid", strict=True):
 
 
 def count_pairs(folder: Path, store: Store, window: int, memory: int, tell: Callable[[str], None]) -> Pairs:
-    """Return how often the words of a text stand within ``window`` of each other in a line, at distance d as 1 / d.
+    """Return the co-occurrences of words within ``window`` of each other in a line, weighted 1 / distance.
 
-    What the folder holds is taken if it was counted from this text and window; else it is counted anew. It appears when
-    it is complete, or not at all. ``memory`` is in bytes; runs that it cannot hold lie in the folder meanwhile, some 16
-    bytes a pair. ``tell`` hears how far the work is.
+    A folder counted from the same text and window is reused, any other one replaced, all or nothing.
+
+    Args:
+        folder: Folder of the counts; runs that exceed ``memory`` lie there meanwhile, some 16 bytes per pair.
+        store: The text, one row per line.
+        window: Words on either side.
+        memory: Bytes for counting and merging.
+        tell: Called with a progress message.
     """
     wanted = (window, store.fingerprint)
     if (found := _open(folder, wanted, store.vocab_size)) is None:
@@ -63,7 +68,7 @@ def count_pairs(folder: Path, store: Store, window: int, memory: int, tell: Call
 
 
 def _open(folder: Path, wanted: tuple[int, str], n_words: int) -> Pairs | None:
-    """Map what a folder holds; None where it is not there, not whole, or counted from something else."""
+    """Map a folder of counts; None if it is missing, incomplete, or of another text or window."""
     try:
         known = _Index.model_validate_json(json.dumps(read_index(folder / "index.json")))
         if (known.window, known.text) != wanted:

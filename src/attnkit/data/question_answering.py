@@ -1,8 +1,8 @@
-"""Questions beside windows over contexts that may be longer than a row, and the answers found in them.
+"""Questions with windows over contexts that may be longer than a row.
 
 A row is ``[CLS] question [SEP] window [SEP]``, with two ``[SEP]`` in between for RoBERTa. The windows of a context
-overlap; each token of it lies in at least one, and best in the one that shows the most context of it. Letters: n
-contexts, W windows, B rows, T tokens of a row.
+overlap; each token has one best window, which shows the most context of it. Letters: n contexts, W windows, B rows, T
+tokens of a row.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import functools
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -19,25 +19,12 @@ import torch
 from torch import Tensor
 
 from attnkit.data.config import WindowSizes
-from attnkit.data.store import ranges
+from attnkit.data.store import Store, ranges
 from attnkit.protocols import BOS_ID, EOS_ID, PAD_ID
 
 Longs = npt.NDArray[np.int64]
 NO_ANSWER = (-1, -1)
 """Instead of an answer's first and last token, where there is none."""
-
-
-class Texts(Protocol):
-    """Rows of ids, as a ``store.Store`` is."""
-
-    fingerprint: str
-
-    @property
-    def lengths(self) -> npt.NDArray[np.int32]:
-        """(n,) ids of each row."""
-
-    def gather_parts(self, rows: Longs, skip: Longs, lengths: Longs) -> Longs:
-        """Return ids laid end to end: ``lengths`` of each row after the first ``skip``."""
 
 
 class InMemoryTokens:
@@ -54,27 +41,31 @@ class InMemoryTokens:
         return self._ids[ranges(self._starts[rows] + skip, lengths)]
 
 
+Texts: TypeAlias = Store | InMemoryTokens
+"""Rows of ids, on disk or in memory."""
+
+
 @dataclass(frozen=True, eq=False)
 class Windows:
-    """Windows in the order of their contexts, (W,) each; ends are behind the last token."""
+    """Windows in the order of their contexts, (W,) each; ends are exclusive."""
 
     contexts: Longs
     begins: Longs
     ends: Longs
     best_begins: Longs
     best_ends: Longs
-    """The tokens between are those that this window is the best for. Each token of a context has one best window."""
+    """Range of the tokens whose best window this is."""
 
 
 def cut_windows(lengths: Longs, rooms: Longs, stride: int | Longs) -> Windows:
-    """Return the windows over contexts of so many tokens (n,), none longer than its room (n,).
+    """Return the windows over contexts of ``lengths`` (n,), none longer than its room (n,).
 
-    A window begins ``stride`` tokens, or (n,), behind the one before; the last one ends where its context does, so
-    that all are full. A token is best in the window where its smaller side of context is largest,
-    in the earlier one if two are alike. An empty context has one empty window.
+    Windows start ``stride`` tokens apart, one number or (n,). The last one ends with its context, so all are full. The
+    best window of a token is the one whose nearer border is farthest from it, the earlier of two. An empty context has
+    one empty window.
 
     Raises:
-        ValueError: a room is smaller than the stride: there would be tokens in no window.
+        ValueError: A room is smaller than the stride, which would leave tokens out.
     """
     strides = np.broadcast_to(np.asarray(stride, np.int64), lengths.shape)
     if (strides < 1).any() or (rooms < strides).any():
@@ -94,7 +85,7 @@ def cut_windows(lengths: Longs, rooms: Longs, stride: int | Longs) -> Windows:
 
 @dataclass(frozen=True)
 class WindowBatch:
-    """Rows of windows, padded behind."""
+    """Rows of windows, padded at the end."""
 
     ids: Tensor
     """(B, T) int64."""
@@ -152,7 +143,7 @@ class StridedContextDataset:
 
     @functools.cached_property
     def lengths(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-        """(W,) tokens of each row, and nothing more."""
+        """(W,) tokens of each row, and zeros."""
         sizes = self._n_symbols + self._sizes[self.questions] + self.windows.ends - self.windows.begins
         return sizes.astype(np.int32), np.zeros(len(self), np.int32)
 
@@ -189,7 +180,7 @@ class StridedContextDataset:
         return WindowBatch(*(torch.from_numpy(np.ascontiguousarray(part)) for part in parts))
 
     def counts(self, indices: Longs, seed: int = 0, epoch: int = 0) -> Mapping[str, int]:
-        """Return how many rows these are."""
+        """Return the number of rows."""
         return {"nll": len(indices)}
 
     def in_context(self, row: int, first: int, last: int) -> tuple[int, int]:

@@ -32,7 +32,7 @@ _AT_ONCE = 1 << 14  # rows
 
 @dataclass(frozen=True)
 class TagBatch:
-    """Rows of pieces, padded behind."""
+    """Rows of pieces, padded at the end."""
 
     ids: Tensor
     """(B, T) int64."""
@@ -79,7 +79,7 @@ class TokenClassificationDataset:
 
     @functools.cached_property
     def lengths(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-        """(W,) tokens of each row, and nothing more."""
+        """(W,) tokens of each row, and zeros."""
         sizes = 2 + self.windows.ends - self.windows.begins
         return sizes.astype(np.int32), np.zeros(len(self), np.int32)
 
@@ -92,7 +92,7 @@ class TokenClassificationDataset:
         return found
 
     def count_words(self) -> list[int]:
-        """Return how many words each sentence has, whether or not their tags are known."""
+        """Return the number of words per sentence, whether or not their tags are known."""
         found = np.zeros(len(self._texts.lengths), np.int64)
         for rows, marks, owners in self._marked():
             np.add.at(found, self.sentences[rows][owners[marks >= _FIRST]], 1)
@@ -100,7 +100,7 @@ class TokenClassificationDataset:
         return counts
 
     def count_tags(self, n_tags: int) -> list[int]:
-        """Return how many words have each tag."""
+        """Return the number of words per tag."""
         found = np.zeros(n_marks(n_tags), np.int64)
         for _, marks, _ in self._marked():
             found += np.bincount(marks, minlength=len(found))
@@ -133,7 +133,7 @@ class TokenClassificationDataset:
         return TagBatch(*(torch.from_numpy(np.ascontiguousarray(part)) for part in parts))
 
     def counts(self, indices: Longs, seed: int = 0, epoch: int = 0) -> Mapping[str, int]:
-        """Return how many words these rows tag."""
+        """Return the number of words tagged in these rows."""
         return {"nll": int(self.n_words[indices].sum())}
 
 

@@ -135,7 +135,8 @@ class _Blocks:
         with opened(self.path, self._counts) as stream:
             while block := stream.read(_BLOCK):
                 if not self.n_bytes:
-                    self._refuse_utf16(block)
+                    if is_utf16(block[:4096]):
+                        raise DataError("this is not UTF-8", where=f"{self.path}:1", help=guess(block, "utf-16"))
                     block, self.n_bytes = block.removeprefix(_BOM), len(_BOM) * block.startswith(_BOM)
                     self._begin = self.n_bytes
                 yield self._feed(block)
@@ -166,10 +167,6 @@ class _Blocks:
             where=f"{self.path}:{line}",
             help=kind or "convert the file to UTF-8 (iconv), or mend the line",
         )
-
-    def _refuse_utf16(self, block: bytes) -> None:
-        if is_utf16(block[:4096]):
-            raise DataError("this is not UTF-8", where=f"{self.path}:1", help=guess(block, "utf-16"))
 
 
 def token_words_to_ids(
