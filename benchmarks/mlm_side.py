@@ -19,7 +19,7 @@ from attnkit.data.loader import BatchLoader
 from attnkit.engine.checkpoint_metadata import read_run_config
 from attnkit.engine.loading import load_model
 from attnkit.tasks.language_modeling.config import MlmConfig
-from attnkit.tasks.language_modeling.data import PreparedText, open_text
+from attnkit.tasks.language_modeling.data import PreparedText, load_text
 from attnkit.tasks.language_modeling.evaluate import LanguageEvaluation, layout_of
 
 
@@ -27,7 +27,7 @@ def opened(run: Path, table: str) -> tuple[MlmConfig, PreparedText]:
     """Return the text of a run, its rows as a table has them: isolated, or across documents."""
     config: Any = read_run_config(RunFolder(run).checkpoint()[0], "mlm")
     config = config.model_copy(update={"data": config.data.model_copy(update={"isolated": table == "isolated"})})
-    return config, open_text(config, run / "data")
+    return config, load_text(config, run / "data")
 
 
 def write_ids(run: Path, path: Path) -> None:

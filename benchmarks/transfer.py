@@ -45,7 +45,7 @@ from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.data.packed_batches import sampling_probabilities
 from attnkit.engine.checkpoint_metadata import read_run_config
 from attnkit.tasks.language_modeling.config import MlmConfig
-from attnkit.tasks.language_modeling.data import open_text
+from attnkit.tasks.language_modeling.data import load_text
 
 RESULT = Path(__file__).parent / "results" / "transfer.json"
 WIDTH, EPOCHS = 128, 5
@@ -220,7 +220,7 @@ def shown(run: Path, alpha: float) -> Message:
     """Return the share of each language in what a run was shown in EPOCHS epochs, and what it should have been."""
     config = read_run_config(RunFolder(run).checkpoint()[0])
     assert isinstance(config, MlmConfig)
-    rows = open_text(config, run / "data").train
+    rows = load_text(config, run / "data").train
     counts = np.zeros(2)
     for epoch in range(EPOCHS):
         drawn = rows.draw(config.seed, epoch)

@@ -21,7 +21,7 @@ from rich.cells import cell_len
 from attnkit.engine.loading import load_model
 from attnkit.models.attention.config import ALIGNMENT_NAMES
 from attnkit.protocols import BOS_ID, EOS_ID
-from attnkit.tasks.text_classification.predict import Classifier
+from attnkit.tasks.text_classification.predict import DocumentClassifier
 from attnkit.tasks.translation.loading import load_run
 from attnkit.tasks.translation.translator import load_translator
 
@@ -338,7 +338,7 @@ def test_a_classifiers_words_and_sentences(call: Call, documents: Path) -> None:
     text = "the film was dull. people came back. witty."
     code, out, err = call("attend", documents, text, "--json", "--device", "cpu")
     assert (code, err) == (0, "")
-    (expected,) = Classifier(load_model(documents, "text-classification", device="cpu")).classify([text])
+    (expected,) = DocumentClassifier(load_model(documents, "text-classification", device="cpu")).classify([text])
     found = json.loads(out)
     word, sentence = found["attention"]
     assert (found["target"], word["kind"], sentence["kind"]) == (expected.label, "word", "sentence")

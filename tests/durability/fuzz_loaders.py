@@ -34,8 +34,8 @@ from attnkit.config import load_yaml, validate
 from attnkit.engine.averaging import average_run
 from attnkit.engine.resolve import resolve
 from attnkit.errors import AttnkitError
-from attnkit.tasks.autoencoding.vectors import build_vectors, open_vectors
-from attnkit.tasks.text_classification.data import build_documents, open_documents
+from attnkit.tasks.autoencoding.vectors import load_vectors, prepare_vectors
+from attnkit.tasks.text_classification.data import load_documents, prepare_documents
 from attnkit.tasks.translation.config import TranslationConfig
 from attnkit.tasks.translation.data import open_prepared, prepare
 from attnkit.tasks.translation.loading import load_run, read_config
@@ -158,9 +158,9 @@ def tsv(base: Base, source: random.Random) -> None:
     path = base.damaged("documents.tsv", mutate_bytes(raw, source))
     sets = ["vocabulary.kind=char", "data.held_out=4"]
     config = resolve({"task": "text-classification", "data.files": [str(path)]}, sets=sets, preset_name="tiny").config
-    for _ in build_documents(config, base.folder / "data", None, None, None):
+    for _ in prepare_documents(config, base.folder / "data", None, None, None):
         pass
-    open_documents(config, base.folder / "data")
+    load_documents(config, base.folder / "data")
 
 
 def vectors(base: Base, source: random.Random) -> None:
@@ -172,9 +172,9 @@ def vectors(base: Base, source: random.Random) -> None:
         raw = mutate_bytes(raw, source)
     path = base.damaged(name, raw)
     config = resolve({"task": "autoencode", "data.files": [str(path)]}, sets=["data.held_out=4"], preset_name="tiny")
-    for _ in build_vectors(config.config, base.folder / "data", None):
+    for _ in prepare_vectors(config.config, base.folder / "data", None):
         pass
-    open_vectors(config.config, base.folder / "data")
+    load_vectors(config.config, base.folder / "data")
 
 
 def lexicon(base: Base, source: random.Random) -> None:

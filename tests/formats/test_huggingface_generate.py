@@ -20,7 +20,7 @@ from attnkit.models.bert import Bert
 from attnkit.models.gpt import Gpt
 from attnkit.tasks.language_modeling.fill_mask import FillMaskPipeline
 from attnkit.tasks.language_modeling.generate import GenerateRequest, Generator
-from attnkit.tasks.language_modeling.generate import configure as settings
+from attnkit.tasks.language_modeling.generate import search_config as settings
 
 WORDS = vocabulary()
 PROMPTS = ["the quick brown", "", "größer als der", "the lazy dog sleeps, the fox"]
@@ -38,7 +38,7 @@ def test_transformers_writes_on_alike(tmp_path: Path, penalty: float) -> None:
     barred = [0, 1, *range(WORDS.vocab_size - WORDS.n_unused, WORDS.vocab_size)]
     kinds = set()
     for prompt, answer in zip(PROMPTS, made.generate(PROMPTS), strict=True):
-        row = torch.tensor([made.read(prompt)])
+        row = torch.tensor([made.encode(prompt)])
         found = theirs.generate(
             row,
             attention_mask=torch.ones_like(row),

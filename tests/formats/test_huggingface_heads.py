@@ -27,7 +27,7 @@ from attnkit.engine.trainer import TrainRequest, train
 from attnkit.engine.vocabularies import read_tokenizer
 from attnkit.errors import DataError
 from attnkit.formats.huggingface.vocabulary import separators
-from attnkit.tasks.finetuning.predict_question_answering import Answerer
+from attnkit.tasks.finetuning.predict_question_answering import QuestionAnsweringPipeline
 from attnkit.tasks.finetuning.predict_text_classification import TextClassifier
 from attnkit.tasks.finetuning.question_answering_data import QaExamples
 from attnkit.tasks.language_modeling.fill_mask import FillMaskPipeline
@@ -135,7 +135,7 @@ def test_questions_are_read_as_they_are_there(kind: str, tmp_path: Path) -> None
     scores = found.start_logits[0, :, None] + found.end_logits[0, None, :]
     allowed = torch.ones_like(scores, dtype=torch.bool).triu() & firsts[:, None] & firsts
     first, last = divmod(int(scores.masked_fill(~allowed, -torch.inf).argmax()), len(scores))
-    answer = Answerer(opened).answer([paragraph])[0]
+    answer = QuestionAnsweringPipeline(opened).answer([paragraph])[0]
     assert answer.text == CONTEXT[offsets[first][0] : offsets[last][1]].strip()
 
 

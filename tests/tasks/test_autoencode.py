@@ -189,7 +189,7 @@ def test_held_out_lines_are_never_trained_on(tmp_path: Path) -> None:
 
 
 def test_validation_lines_beyond_the_limit_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("attnkit.tasks.autoencoding.lines._LONGEST_VALID", 8)
+    monkeypatch.setattr("attnkit.tasks.autoencoding.lines._MAX_VALID_LENGTH", 8)
     (tmp_path / "a.txt").write_text("1 2 3\n" * 20)
     (tmp_path / "b.txt").write_text("1 2 3\n" + "1 2 3 1 2 3 1 2 3\n" * 2)
     flags = {

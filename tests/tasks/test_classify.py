@@ -16,7 +16,7 @@ from attnkit.engine.trainer import TrainingStarted, TrainRequest, train
 from attnkit.errors import AttnkitError, DataError, RunError, UsageError
 from attnkit.tasks.finetuning.text_classification import ClassificationEvaluation
 from attnkit.tasks.text_classification.data import DocumentEncoder
-from attnkit.tasks.text_classification.predict import Classifier
+from attnkit.tasks.text_classification.predict import DocumentClassifier
 from attnkit.tasks.text_classification.task import document_logits
 from attnkit.text.config import VocabularyConfig
 from attnkit.text.vocabulary import train_vocabulary
@@ -75,7 +75,9 @@ def taught(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_it_finds_the_label_the_sentence_and_the_word(taught: Path) -> None:
     drawn = random.Random(2)
     rows = [review(drawn) for _ in range(100)]
-    found = Classifier(load_model(taught, "text-classification", device="cpu")).classify([text for text, *_ in rows])
+    found = DocumentClassifier(load_model(taught, "text-classification", device="cpu")).classify(
+        [text for text, *_ in rows]
+    )
     right = sentence = word = 0
     for labeled, (_, label, place, telling) in zip(found, rows, strict=True):
         right += labeled.label == label
@@ -88,7 +90,7 @@ def test_it_finds_the_label_the_sentence_and_the_word(taught: Path) -> None:
 
 
 def test_a_result_depends_on_its_own_document_alone(taught: Path) -> None:
-    classifier = Classifier(load_model(taught, "text-classification", device="cpu"))
+    classifier = DocumentClassifier(load_model(taught, "text-classification", device="cpu"))
     drawn = random.Random(3)
     texts = [*(review(drawn)[0] for _ in range(9)), "", "  ", "zzz qqq. unheard-of!", "a. " * 400]
     whole = classifier.classify(texts)
@@ -129,7 +131,7 @@ def test_other_functions_train_and_classify(tmp_path: Path, case: str) -> None:
     list(train(TrainRequest(config, tmp_path / "run")))
     opened = load_model(tmp_path / "run", "text-classification", device="cpu")
     assert f"{opened.config.model.alignment}, {opened.config.model.distribution}" == case
-    classifier, texts = Classifier(opened), [text for text, *_ in rows[:5]]
+    classifier, texts = DocumentClassifier(opened), [text for text, *_ in rows[:5]]
     for text, labeled in zip(texts, classifier.classify(texts), strict=True):
         alone = classifier.classify([text])[0]
         assert labeled.sentence_weights == pytest.approx(alone.sentence_weights, abs=1e-5)
@@ -161,9 +163,9 @@ def test_long_sentences_go_on_and_long_documents_end() -> None:
     a, b, c, d, e = tokenizer.encode(["a b c d e"])[0]
     assert reader.encode(["a b c d e. x", "a. b. c. d", ""])[0][:2] == [[a, b], [c, d]]
     assert len(reader.encode(["a b c d e"])[0]) == 3 and reader.encode([" "]) == [[]]
-    assert reader.n_cut == 2, "the first two of the first three documents; as many as are read is not too many"
+    assert reader.n_truncated == 2, "the first two of the first three documents; as many as are read is not too many"
     assert reader.encode(["a ||| b ||| c ||| d", "a ||| b ||| c"]) == [[[a], [b], [c]]] * 2
-    assert reader.n_cut == 3
+    assert reader.n_truncated == 3
     assert e
 
 
@@ -183,23 +185,23 @@ def test_documents_that_are_cut_short_are_counted(tmp_path: Path) -> None:
 
 def test_the_evaluation_counts_as_the_classifier_does(taught: Path) -> None:
     from attnkit.metrics.labels import label_scores
-    from attnkit.tasks.text_classification.data import open_documents
+    from attnkit.tasks.text_classification.data import load_documents
 
     opened = load_model(taught, "text-classification", device="cpu")
-    prepared = open_documents(opened.config, taught / "data")
+    prepared = load_documents(opened.config, taught / "data")
     found = ClassificationEvaluation(prepared, opened.device, 2, logits=document_logits)(opened.model)
     lines = [line.split("\t") for line in (taught.parent / "valid.tsv").read_text().splitlines()]
-    labels = [labeled.label for labeled in Classifier(opened).classify([text for text, _ in lines])]
+    labels = [labeled.label for labeled in DocumentClassifier(opened).classify([text for text, _ in lines])]
     scores = label_scores(labels, [label for _, label in lines])
     assert found is not None
     assert (found["accuracy"], found["macro_f1"]) == (scores.accuracy, scores.macro_f1)
 
 
 def test_a_stop_gives_an_evaluation_up(taught: Path) -> None:
-    from attnkit.tasks.text_classification.data import open_documents
+    from attnkit.tasks.text_classification.data import load_documents
 
     opened = load_model(taught, "text-classification", device="cpu")
-    prepared = open_documents(opened.config, taught / "data")
+    prepared = load_documents(opened.config, taught / "data")
     assert ClassificationEvaluation(prepared, opened.device, 2, lambda: True, document_logits)(opened.model) is None
 
 

@@ -74,7 +74,7 @@ def test_each_place_is_a_pass_over_what_may_be_seen(runs: dict[str, Path], gpt: 
                 assert TEXT.endswith(place.after) and (place.after == "") == (name == "gpt" or i == len(ids) - 1)
         log_probs = [math.log(place.probability) for place in one.places]
         assert one.perplexity == pytest.approx(math.exp(-sum(log_probs) / len(log_probs)))
-        assert one.n_right == sum(place.guesses[0].piece == place.piece for place in one.places)
+        assert one.n_correct == sum(place.guesses[0].piece == place.piece for place in one.places)
     assert [one.sees for one in guessed] == [
         "all other words",
         "those after it" if gpt == "back" else "those before it",

@@ -25,7 +25,7 @@ from attnkit.errors import AttnkitError, DataError, RunError, UsageError
 from attnkit.metrics.labels import class_weights
 from attnkit.models.heads import SequenceClassifier
 from attnkit.tasks.finetuning.base import init_weights, lr_multipliers
-from attnkit.tasks.finetuning.config import TextClassifyConfig
+from attnkit.tasks.finetuning.config import TextClassificationConfig
 from attnkit.tasks.finetuning.text_classification import ClassificationEvaluation, texts_loss
 from attnkit.tasks.finetuning.text_classification_data import inherited_labels
 
@@ -34,10 +34,10 @@ STEADY = ["precision=float32", "device=cpu", "threads=1", "evaluation.n_samples=
 
 def finetuned(
     pretrained: Path, table: Path, *sets: str, dev: Path | None = None, task: str = "text-classification"
-) -> TextClassifyConfig:
+) -> TextClassificationConfig:
     flags = {"task": task, "data.files": [str(table)], "data.valid_files": None if dev is None else [str(dev)]}
     config = resolve(flags, sets=[*STEADY, *sets], fixed=init_layer(pretrained)).config
-    assert isinstance(config, TextClassifyConfig)
+    assert isinstance(config, TextClassificationConfig)
     return config
 
 
@@ -45,7 +45,7 @@ def weights_of(run: Path, step: int, file: str = "model") -> dict[str, Tensor]:
     return safetensors.torch.load_file(run / f"checkpoints/step-{step}/{file}.safetensors")
 
 
-def fresh(config: TextClassifyConfig, vocab_size: int) -> SequenceClassifier:
+def fresh(config: TextClassificationConfig, vocab_size: int) -> SequenceClassifier:
     torch.manual_seed(1)
     return SequenceClassifier(config.model, vocab_size, 3)
 

@@ -25,8 +25,8 @@ from attnkit.tasks.finetuning.question_answering import (
     SpanPrediction,
     answer_loss,
     answer_texts,
-    find_answers,
     log_sums,
+    predict_answers,
 )
 from attnkit.tasks.finetuning.question_answering_data import QaExamples, answer_tokens, load_questions
 from attnkit.text.config import VocabularyConfig
@@ -119,7 +119,7 @@ def loop(model: SpanPredictor, one: QaExamples) -> tuple[str, tuple[int, int], f
                 first = int(rows.windows.begins[row]) + a - places[0]
                 best = max(best, (score, -first, first + b - a + 1))
     score, first, behind = best[0], -best[1], best[2]
-    return one.cut(0, first, behind), (first, behind), score, nothing, float(np.logaddexp.reduce(total))
+    return one.answer_text(0, first, behind), (first, behind), score, nothing, float(np.logaddexp.reduce(total))
 
 
 def layout(real: torch.Tensor) -> Any:
@@ -146,25 +146,29 @@ def test_answers_are_those_of_a_loop_over_windows_and_spans(words: Tokenizer) ->
             parameter.add_(torch.randn_like(parameter), alpha=0.2)
     every = QaExamples([*paragraphs, Paragraph("", "", (Question("none", "aa", (), False),))], words, sizes)
     assert len(every.rows) > 20
-    found = find_answers(model, every.rows, torch.device("cpu"), sizes.max_answer_length, n_tokens=100).answers
+    found = predict_answers(model, every.rows, torch.device("cpu"), sizes.max_answer_length, n_tokens=100).answers
     for number, paragraph in enumerate(paragraphs):
         text, span, score, nothing, total = loop(model, QaExamples([paragraph], words, sizes))
         answer = found[number]
-        assert (answer.first, answer.behind) == span and every.cut(number, *span) == text and text in paragraph.context
+        assert (
+            (answer.first, answer.end) == span
+            and every.answer_text(number, *span) == text
+            and text in paragraph.context
+        )
         assert [answer.score, answer.no_answer, answer.log_sum] == pytest.approx([score, nothing, total], rel=1e-4)
         assert answer.probability(False) == pytest.approx(math.exp(score - total), rel=1e-3)
         whole = math.exp(total) + math.exp(nothing)
         assert answer.probability(True) == pytest.approx(math.exp(score) / whole, rel=1e-3)
-    assert (found[-1].behind, found[-1].probability(True)) == (0, 0), "a paragraph without tokens has no answer"
-    assert answer_texts(every, found, refuses=False)[-1] == ""
+    assert (found[-1].end, found[-1].probability(True)) == (0, 0), "a paragraph without tokens has no answer"
+    assert answer_texts(every, found, may_abstain=False)[-1] == ""
 
 
 def test_no_answer_is_given_from_a_threshold_on(words: Tokenizer) -> None:
     one = QaExamples([Paragraph("", "aa bb cc", (Question("a", "aa", (), False),))], words, WindowSizes(24, 5, 6, 4))
     found = [SpanPrediction(1, 3, score=2.0, log_sum=3.0, no_answer=2.5)]
-    assert answer_texts(one, found, refuses=True) == [""]
-    assert answer_texts(one, found, refuses=True, threshold=0.5) == ["bb cc"]
-    assert answer_texts(one, found, refuses=False) == ["bb cc"]
+    assert answer_texts(one, found, may_abstain=True) == [""]
+    assert answer_texts(one, found, may_abstain=True, threshold=0.5) == ["bb cc"]
+    assert answer_texts(one, found, may_abstain=False) == ["bb cc"]
 
 
 @pytest.mark.parametrize("longest", [1, 3, 100])
@@ -227,7 +231,7 @@ def test_rows_hold_the_answers_that_the_file_names(tmp_path: Path, kind: str) ->
         first, last = int(batch.firsts[row]), int(batch.lasts[row])
         if first:
             answered.add(question)
-            text = valid.cut(question, *rows.in_context(row, first, last))
+            text = valid.answer_text(question, *rows.in_context(row, first, last))
             assert text == known[question]["answers"][0]["text"]
     assert answered == {i for i, question in enumerate(known) if question["answers"]}
 

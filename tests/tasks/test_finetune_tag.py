@@ -18,7 +18,7 @@ from attnkit.errors import AttnkitError, DataError
 from attnkit.models.heads import TokenClassifier
 from attnkit.plotting.progress_text import evaluation_line
 from attnkit.protocols import BOS_ID, EOS_ID
-from attnkit.tasks.finetuning.token_classification import TASK, find_tags, tag_loss
+from attnkit.tasks.finetuning.token_classification import TASK, predict_tags, tag_loss
 from attnkit.tasks.finetuning.token_classification_data import load_tagged, scheme_of, word_rows
 
 LEARNT = ("limits.max_epochs=4", "optimization.learning_rate=1e-2", "optimization.batch_tokens=300")
@@ -109,7 +109,7 @@ def test_sentences_longer_than_the_positions_are_tagged_to_the_last_word(taught:
     sentences = [[pair for words in tagged(12, seed) for pair in words] for seed in (7, 8)]
     rows = word_rows(prepared.tokenizer, [[word for word, _ in words] for words in sentences], 40)
     assert len(rows) > 4
-    found = find_tags(opened.model, rows, opened.device)
+    found = predict_tags(opened.model, rows, opened.device)
     for tags, sure, words in zip(found.tags, found.probabilities, sentences, strict=True):
         names = [prepared.labels.labels[tag] for tag in tags]
         assert len(names) == len(sure) == len(words) > 38

@@ -16,7 +16,7 @@ from attnkit.errors import RunError, UsageError
 from attnkit.models.gpt import Gpt
 from attnkit.models.packing import PackedLayout
 from attnkit.tasks.language_modeling.generate import GenerateRequest, Generator, open_generator
-from attnkit.tasks.language_modeling.generate import configure as settings
+from attnkit.tasks.language_modeling.generate import search_config as settings
 
 PROMPTS = ["the quick brown fox", "", "the", "größer als der", "the lazy dog sleeps, the fox doesn't l'homme voit le"]
 
@@ -80,7 +80,7 @@ def test_greedy_texts_are_those_of_a_naive_loop(
     made = generator(save(tmp_path / "run", **model), 50, window, repetition_penalty=penalty)
     assert made.window == window or made.window == (40 if "positions" not in model else 16)
     for prompt, answer in zip(prompts, made.generate(prompts), strict=True):
-        row = made.read(prompt)
+        row = made.encode(prompt)
         expected = naive(made, row, 50, penalty)
         text = answer.texts[0]
         ended = expected[-1] == 2
@@ -144,7 +144,7 @@ def test_samples_follow_the_distribution(tmp_path: Path, options: dict[str, Any]
     made = generator(save(tmp_path / "run", "word"), 1, **options)
     prompt = "the fox the dog over"
     model: Any = made.model.model
-    row = made.read(prompt)
+    row = made.encode(prompt)
     with torch.no_grad():
         logits = model.head(model.hidden(torch.tensor([row]), PackedLayout.unpacked(1))[0, -1]) * 1.0
     penalty = options.get("repetition_penalty", 1.0)
@@ -194,10 +194,10 @@ def test_long_prompts_are_told_and_wide_windows_refused(tmp_path: Path) -> None:
     long = " ".join(["the"] * 60)
     answer = made.generate([long, "the"])[0]
     assert answer.texts[0].text.startswith(long) and len(answer.texts[0].pieces) == 5
-    assert made.complaints() == [
+    assert made.warnings() == [
         "a prompt has more than the 40 tokens that the model sees at once: it did not see the beginning"
     ]
-    assert naive(made, made.read(long), 5) == made._search([made.read(long)], [0])[0].ids
+    assert naive(made, made.encode(long), 5) == made._search([made.encode(long)], [0])[0].ids
     with pytest.raises(UsageError, match="positions for 40 tokens"):
         generator(run, 5, 41)
     with pytest.raises(RunError, match="no run"):
@@ -206,8 +206,8 @@ def test_long_prompts_are_told_and_wide_windows_refused(tmp_path: Path) -> None:
 
 def test_the_space_that_a_token_brings_is_not_asked_for_twice(tmp_path: Path) -> None:
     made = generator(save(tmp_path / "run"), 5)
-    assert made.read("the fox ") == made.read("the fox")
+    assert made.encode("the fox ") == made.encode("the fox")
     back = generator(save(tmp_path / "back", direction="right-to-left"), 5)
-    assert back.read(" the fox") == back.read("the fox") == [1, *made.read("the fox")[:0:-1]]
+    assert back.encode(" the fox") == back.encode("the fox") == [1, *made.encode("the fox")[:0:-1]]
     letters = generator(save(tmp_path / "letters", "char"), 5)
-    assert len(letters.read("the fox ")) == len(letters.read("the fox")) + 1
+    assert len(letters.encode("the fox ")) == len(letters.encode("the fox")) + 1

@@ -16,7 +16,7 @@ from attnkit.engine.loading import load_model
 from attnkit.errors import DataError, UsageError
 from attnkit.metrics.answers import answer_scores
 from attnkit.tasks.finetuning.predict import Totals
-from attnkit.tasks.finetuning.predict_question_answering import Answerer, read_question
+from attnkit.tasks.finetuning.predict_question_answering import QuestionAnsweringPipeline, read_question
 from attnkit.text.offsets import align
 from attnkit.text.squad import Paragraph, Question
 
@@ -172,21 +172,21 @@ def test_the_threshold_decides_how_sure_a_reader_has_to_be(tmp_path: Path, asked
     run = random_run(tmp_path / "may", "question-answering", ["answer", "no answer"], data=WINDOWS)
     loaded = load_model(run, "question-answering", device="cpu")
     paragraphs = [Paragraph("", one["context"], (Question("", one["question"], (), False),)) for one in asked]
-    usual = Answerer(loaded).answer(paragraphs)
+    usual = QuestionAnsweringPipeline(loaded).answer(paragraphs)
     assert {one.text == "" for one in usual} == {True, False}
-    for threshold in (-1e6, sorted(one.surety for one in usual)[7], 1e6):
-        found = Answerer(loaded, threshold=threshold).answer(paragraphs)
-        assert [one.text for one in found] == ["" if one.surety > threshold else one.best for one in usual]
+    for threshold in (-1e6, sorted(one.no_answer_margin for one in usual)[7], 1e6):
+        found = QuestionAnsweringPipeline(loaded, threshold=threshold).answer(paragraphs)
+        assert [one.text for one in found] == ["" if one.no_answer_margin > threshold else one.best for one in usual]
     # Known answers are those of the surest: then the best threshold is where the others begin.
-    sure = sorted(usual, key=lambda one: one.surety)[9].surety
+    sure = sorted(usual, key=lambda one: one.no_answer_margin)[9].no_answer_margin
     lines = [
-        json.dumps({**one, "answers": [found.best] if found.surety <= sure else []})
+        json.dumps({**one, "answers": [found.best] if found.no_answer_margin <= sure else []})
         for one, found in zip(asked, usual, strict=True)
     ]
     path = write(tmp_path / "gold.jsonl", *lines)
     totals = totals_of(run, path)
     assert totals.plain["best"] == {"questions": len(asked), "exact": 100.0, "f1": 100.0}
-    after = min(one.surety for one in usual if one.surety > sure)
+    after = min(one.no_answer_margin for one in usual if one.no_answer_margin > sure)
     assert sure <= totals.plain["best_threshold"] < after and "--no-answer-threshold" in totals.headline
     again = totals_of(run, path, no_answer_threshold=totals.plain["best_threshold"])
     assert again.plain["f1"] == 100.0 > totals.plain["f1"]
@@ -235,4 +235,4 @@ def test_a_line_that_asks_nothing_is_refused(run: Path, tmp_path: Path, line: st
 
 def test_what_a_reader_has_not_is_refused(run: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="too many"):
-        predicting(run, tmp_path / "a.jsonl", every=True)
+        predicting(run, tmp_path / "a.jsonl", all_labels=True)

@@ -55,7 +55,7 @@ def test_each_word_gets_what_it_gets_in_its_sentence_alone(
     assert len({tag for tags in best for tag in tags}) > 2, "the test needs a model that tells words apart"
     for tokens in (1, 60, 16384):
         assert predicted(run, path, batch_tokens=tokens) == [" ".join(tags) for tags in best]
-        found = [json.loads(line) for line in predicted(run, path, batch_tokens=tokens, as_json=True, every=True)]
+        found = [json.loads(line) for line in predicted(run, path, batch_tokens=tokens, as_json=True, all_labels=True)]
         for one, words, rows in zip(found, sentences, expected, strict=True):
             assert one["words"] == words
             assert one["all"] == [pytest.approx(row, abs=1.5e-6) for row in rows]
@@ -106,7 +106,7 @@ def test_scores_are_those_of_the_entities(run: Path, sentences: list[list[str]],
         assert totals.plain["sentences"] == 40 and totals.plain["words"] == sum(map(len, sentences))
         assert [row[0] for row in totals.rows] == ["", "entities", "LOC", "PER"]
         assert totals.confusion is not None and totals.confusion.labels == tuple(TAGS)
-        assert asked.predictor.complaints() == []
+        assert asked.predictor.warnings() == []
 
 
 def test_expected_tags_may_be_in_bilou(run: Path, sentences: list[list[str]], tmp_path: Path) -> None:
@@ -117,14 +117,14 @@ def test_expected_tags_may_be_in_bilou(run: Path, sentences: list[list[str]], tm
     text = [line for words, tags in rows for line in (*map(" ".join, zip(words, tags, strict=True)), "")]
     asked = predicting(run, write(tmp_path / "gold.conll", *text), gold=True)
     assert sum(map(len, asked)) == len(text)
-    assert asked.predictor.totals().plain["f1"] == 100 and asked.predictor.complaints() == []
+    assert asked.predictor.totals().plain["f1"] == 100 and asked.predictor.warnings() == []
 
 
 def test_an_expected_tag_that_names_no_entity_is_told(run: Path, tmp_path: Path) -> None:
     asked = predicting(run, write(tmp_path / "odd.conll", "ada U-PER", "lives 0", "paris O"), gold=True, as_json=True)
     (line,) = [line for lines in asked for line in lines]
     assert json.loads(line)["expected"] == ["B-PER", "0", "O"]
-    assert len(asked.predictor.complaints()) == 1 and "'0', expected 1 times" in asked.predictor.complaints()[0]
+    assert len(asked.predictor.warnings()) == 1 and "'0', expected 1 times" in asked.predictor.warnings()[0]
 
 
 @pytest.mark.parametrize("name", ["a.conll", "a.bio", "a.IOB", "a.iob2", "a.bioes", "a.conll.gz", "a.b.bilou.xz"])
@@ -192,4 +192,4 @@ def test_what_cannot_be_meant_is_refused(run: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="2 columns, the first one 3"):
         predicted(run, path, gold=True)
     with pytest.raises(UsageError, match="as JSON only"):
-        predicting(run, path, every=True)
+        predicting(run, path, all_labels=True)

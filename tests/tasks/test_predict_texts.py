@@ -18,7 +18,7 @@ from finetuned import WORDS, opened, predicted, predicting, random_run, write
 
 from attnkit.data.text_classification import join
 from attnkit.errors import DataError, UsageError
-from attnkit.tasks.finetuning.text_classification_data import TextReader
+from attnkit.tasks.finetuning.text_classification_data import TextEncoder
 from attnkit.text import line_stream as stream
 from attnkit.text import long_lines as beginning
 from attnkit.text.tokenizer import Tokenizer
@@ -57,7 +57,7 @@ def test_each_text_gets_what_it_gets_alone(run: Path, texts: list[str], tmp_path
     expected = [alone(run, text) for text in texts]
     assert len({max(row, key=row.__getitem__) for row in expected}) > 1, "the test needs a model that tells texts apart"
     for tokens in (1, 50, 16384):
-        found = [json.loads(line) for line in predicted(run, path, batch_tokens=tokens, as_json=True, every=True)]
+        found = [json.loads(line) for line in predicted(run, path, batch_tokens=tokens, as_json=True, all_labels=True)]
         assert len(found) == len(texts)
         for one, row in zip(found, expected, strict=True):
             assert one["all"] == pytest.approx(row, abs=1.5e-6)
@@ -75,7 +75,7 @@ def test_pairs_have_segments(run: Path, tmp_path: Path) -> None:
     lines = write(tmp_path / "pairs.txt", *("\t".join(pair) for pair in pairs[:3]), "")
     header = write(tmp_path / "table.tsv", "id\ttext\ttext2", *(f"7\t{one}\t{two}" for one, two in pairs))
     for path, format in ((lines, "pairs"), (header, "table")):
-        found = [json.loads(line)["all"] for line in predicted(run, path, format=format, as_json=True, every=True)]
+        found = [json.loads(line)["all"] for line in predicted(run, path, format=format, as_json=True, all_labels=True)]
         assert found == [pytest.approx(row, abs=1.5e-6) for row in expected], format
     with pytest.raises(DataError, match="3 columns, not two") as caught:
         predicted(run, write(tmp_path / "odd.txt", "a\tb", "a\tb\tc"), format="pairs")
@@ -123,7 +123,7 @@ def test_scores_are_counted(run: Path, texts: list[str], tmp_path: Path) -> None
         assert totals.plain["classes"][label]["f1"] == pytest.approx(f1[-1])
     assert totals.plain["macro_f1"] == pytest.approx(sum(f1) / 3)
     assert totals.headline.startswith(f"{len(given)} examples, accuracy {100 * right / len(given):.2f} %")
-    assert asked.predictor.complaints() == ["1 text has more than 24 tokens; the rest was not read"]
+    assert asked.predictor.warnings() == ["1 text has more than 24 tokens; the rest was not read"]
 
 
 def test_a_label_that_the_model_never_saw_counts_as_wrong(run: Path, tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_a_label_that_the_model_never_saw_counts_as_wrong(run: Path, tmp_path: P
     asked = predicting(run, path, gold=True)
     (found,) = list(asked)
     assert len(found) == 3
-    assert asked.predictor.complaints() == [
+    assert asked.predictor.warnings() == [
         "the model does not know the labels 'odd', expected 2 times: that counts as wrong"
     ]
     totals = asked.predictor.totals()
@@ -201,7 +201,7 @@ def test_no_more_of_a_text_is_encoded_than_is_read(run: Path, tmp_path: Path, mo
         seen.extend(map(len, lines))
         return encode(self, lines)
 
-    asked = predicting(run, path, as_json=True, every=True)
+    asked = predicting(run, path, as_json=True, all_labels=True)
     monkeypatch.setattr(Tokenizer, "encode", spied)
     found = [json.loads(line)["all"] for lines in asked for line in lines]
     assert max(seen) <= 24 * 16 + (1 << 16) and len(seen) < 2 * len(texts)
@@ -209,7 +209,7 @@ def test_no_more_of_a_text_is_encoded_than_is_read(run: Path, tmp_path: Path, mo
     assert found == [pytest.approx(alone(run, text), abs=1.5e-6) for text in texts]
     n_cut = sum(len(ids) > 22 for ids in opened(run, "text-classification")[1].encode(texts))
     assert n_cut < len(texts)
-    assert asked.predictor.complaints() == [f"{n_cut} texts have more than 24 tokens; the rest was not read"]
+    assert asked.predictor.warnings() == [f"{n_cut} texts have more than 24 tokens; the rest was not read"]
 
 
 def test_rows_of_pairs_are_those_of_whole_texts(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,10 +217,10 @@ def test_rows_of_pairs_are_those_of_whole_texts(run: Path, monkeypatch: pytest.M
     monkeypatch.setattr(beginning, "_PER_ID", 1)
     drawn, words = random.Random(5), opened(run, "text-classification")[1]
     one, two = ([" ".join(drawn.choices(WORDS, k=drawn.randint(0, 40))) for _ in range(200)] for _ in range(2))
-    reader = TextReader(words, 24)
+    reader = TextEncoder(words, 24)
     expected = [join(*ids, 24) for ids in zip(words.encode(one), words.encode(two), strict=True)]
     assert reader.encode(one, two) == [row for row, _ in expected]
-    assert 0 < reader.n_cut == sum(cut for _, cut in expected) < 200
+    assert 0 < reader.n_truncated == sum(cut for _, cut in expected) < 200
 
 
 def test_windows_of_long_lines_are_short(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

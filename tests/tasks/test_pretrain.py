@@ -17,7 +17,7 @@ from attnkit.data.loader import BatchLoader, Position
 from attnkit.engine.loading import load_model
 from attnkit.engine.trainer import TrainRequest, train
 from attnkit.models.packing import PackedLayout
-from attnkit.tasks.language_modeling.data import open_text
+from attnkit.tasks.language_modeling.data import load_text
 from attnkit.tasks.language_modeling.evaluate import LanguageEvaluation, language_loss
 
 
@@ -32,7 +32,7 @@ def runs(workshop: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, P
 def opened(run: Path, task: str) -> tuple[Any, Any, Any]:
     """Return model, configuration and text of a run."""
     found = load_model(run, task, device="cpu")
-    return found.model.double(), found.config, open_text(found.config, run / "data")
+    return found.model.double(), found.config, load_text(found.config, run / "data")
 
 
 @pytest.mark.parametrize("name", ["masked tokens", "pairs", "next words"])
@@ -117,7 +117,7 @@ def test_every_evaluation_hides_the_same_tokens(workshop: Any, tmp_path: Path) -
     for seed in (1, 2):
         config = workshop.configure_task("masked tokens", seed=seed)
         prepare(config, tmp_path / str(seed))
-        prepared = open_text(config, tmp_path / str(seed) / "data")
+        prepared = load_text(config, tmp_path / str(seed) / "data")
         evaluation = LanguageEvaluation(prepared, config, torch.device("cpu"))
         batches.append([(b.ids.tolist(), b.chosen.tolist()) for b in (*evaluation._batches(), *evaluation._batches())])
     assert batches[0] == batches[1] and batches[0][: len(batches[0]) // 2] == batches[0][len(batches[0]) // 2 :]
@@ -126,7 +126,7 @@ def test_every_evaluation_hides_the_same_tokens(workshop: Any, tmp_path: Path) -
 def test_some_rows_are_scored_where_there_are_many(workshop: Any, tmp_path: Path) -> None:
     config = workshop.configure_task("next words", data__valid_files=[str(workshop.file("text.txt"))])
     prepare(config, tmp_path / "run")
-    prepared = open_text(config, tmp_path / "run/data")
+    prepared = load_text(config, tmp_path / "run/data")
     n = len(prepared.valid)
     scored = {}
     for limit in (None, n + 5, 7):

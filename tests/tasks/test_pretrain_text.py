@@ -12,7 +12,7 @@ from language import configure, prepare, write
 from attnkit.data.prepared_dir import StatusEvent
 from attnkit.engine.trainer import TrainRequest, train
 from attnkit.errors import AttnkitError, DataError, UsageError
-from attnkit.tasks.language_modeling.data import open_text
+from attnkit.tasks.language_modeling.data import load_text
 
 
 def texts(store: Any, tokenizer: Any) -> list[str]:
@@ -26,7 +26,7 @@ def test_documents_are_held_out_and_their_repeats_left_out(tmp_path: Path) -> No
     )
     config = configure("mlm", [path], "vocabulary.min_frequency=1")
     prepare(config, tmp_path / "run")
-    prepared = open_text(config, tmp_path / "run/data")
+    prepared = load_text(config, tmp_path / "run/data")
     train_texts, valid_texts = (texts(rows.store, prepared.tokenizer) for rows in (prepared.train, prepared.valid))
     assert len(valid_texts) == 7 and not set(train_texts) & set(valid_texts)
     assert set(train_texts) | set(valid_texts) == {f"document number {n} of them" for n in range(100)}
@@ -39,13 +39,13 @@ def test_a_mask_in_the_text_is_left_out(tmp_path: Path) -> None:
     path = write(tmp_path / "text", *["he wrote [MASK] and [MASK], then slept"] * 3, *["nothing else"] * 30)
     config = configure("mlm", [path])
     prepare(config, tmp_path / "run")
-    prepared = open_text(config, tmp_path / "run/data")
+    prepared = load_text(config, tmp_path / "run/data")
     found = {"he wrote and, then slept", "he wrote  and , then slept", "nothing else"}
     assert set(texts(prepared.train.store, prepared.tokenizer)) <= found
     assert prepared.counts["mask_symbols"] in (4, 6)
     clm = configure("clm", [path])
     prepare(clm, tmp_path / "clm")
-    opened_clm = open_text(clm, tmp_path / "clm/data")
+    opened_clm = load_text(clm, tmp_path / "clm/data")
     assert "he wrote [MASK] and [MASK], then slept" in texts(opened_clm.train.store, opened_clm.tokenizer)
 
 
@@ -54,7 +54,7 @@ def test_directions_hold_the_same_text(tmp_path: Path, direction: str) -> None:
     path = write(tmp_path / "text", *(f"{n} sheep and {n * n} more" for n in range(40)))
     config = configure("clm", [path], direction=direction)
     prepare(config, tmp_path / "run")
-    prepared = open_text(config, tmp_path / "run/data")
+    prepared = load_text(config, tmp_path / "run/data")
     step = 1 if direction == "left-to-right" else -1
     store = prepared.train.store
     rows = [store[i].tolist() for i in range(len(store))]
@@ -68,7 +68,7 @@ def test_words_without_a_name_are_never_predicted(tmp_path: Path) -> None:
     sets = ["vocabulary.kind=word", "vocabulary.min_frequency=5", "masking.mask_prob=0.6"]
     config = configure("mlm", [write(tmp_path / "text", *lines)], *sets)
     assert any("unknown to the vocabulary" in getattr(event, "text", "") for event in prepare(config, tmp_path / "run"))
-    rows: Any = open_text(config, tmp_path / "run/data").train
+    rows: Any = load_text(config, tmp_path / "run/data").train
     for epoch in range(5):
         batch = rows.batch(np.arange(len(rows)), 1, epoch)
         assert 3 not in batch.targets.tolist() and 3 in batch.ids
@@ -84,7 +84,7 @@ def test_several_files_share_an_epoch_as_they_should(tmp_path: Path) -> None:
     events = list(train(TrainRequest(config, tmp_path / "run")))
     shown = [event.text for event in events if isinstance(event, StatusEvent) and "of an epoch" in event.text]
     assert len(shown) == 2
-    prepared = open_text(config, tmp_path / "run/data")
+    prepared = load_text(config, tmp_path / "run/data")
     rows: Any = prepared.train
     tokens = [int(rows.store.lengths[:380].sum()), int(rows.store.lengths[380:].sum())]
     share = tokens[0] ** 0.5 / (tokens[0] ** 0.5 + tokens[1] ** 0.5)
@@ -106,7 +106,7 @@ def test_pairs_of_several_files_share_an_epoch_too(tmp_path: Path) -> None:
     small = write(tmp_path / "small", *(f"das Schaf {n} kam heim" for n in range(60)))
     config = configure("mlm", [large, small], "data.language_sampling_alpha=0.3", "model.next_sentence=true")
     prepare(config, tmp_path / "run")
-    rows: Any = open_text(config, tmp_path / "run/data").train
+    rows: Any = load_text(config, tmp_path / "run/data").train
     n_large = int((rows.corpus(np.arange(len(rows))) == 0).sum())
     tokens = [int(rows.pieces.lengths[:n_large].sum()), int(rows.pieces.lengths[n_large:].sum())]
     wanted = tokens[0] ** 0.3 / (tokens[0] ** 0.3 + tokens[1] ** 0.3)
@@ -190,7 +190,7 @@ def test_documents_that_may_see_each_other_share_a_passage(tmp_path: Path) -> No
     for isolated in ("true", "false"):
         config = configure("mlm", [path], f"data.isolate_documents={isolated}")
         prepare(config, tmp_path / isolated)
-        rows[isolated] = open_text(config, tmp_path / isolated / "data").train
+        rows[isolated] = load_text(config, tmp_path / isolated / "data").train
     apart, together = (rows[name].batch(np.arange(len(rows[name])), 1, 0) for name in ("true", "false"))
     assert apart.passages is not None and sorted(apart.ids.tolist()) == sorted(together.ids.tolist())
     kept = together.ids != 0

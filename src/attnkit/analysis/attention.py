@@ -21,7 +21,7 @@ from attnkit.errors import DataError, RunError, UsageError
 from attnkit.models.attention.config import AlignmentName, DistributionName, per_head
 from attnkit.plotting.attention_maps import AttentionExample, AttentionMap, BeamNode
 from attnkit.protocols import BOS_ID, EOS_ID
-from attnkit.tasks.text_classification.predict import Classifier, DocumentPrediction
+from attnkit.tasks.text_classification.predict import DocumentClassifier, DocumentPrediction
 from attnkit.tasks.translation.loading import LoadedRun, load_run
 from attnkit.tasks.translation.score import refuse_too_long
 from attnkit.tasks.translation.translator import Translator
@@ -44,11 +44,11 @@ def look_at_documents(question: AttentionQuery) -> AttentionReport:
         "checkpoint": opened.checkpoint.name,
         "model": "hierarchical attention over words and sentences",
     }
-    classifier = Classifier(opened)
-    return AttentionReport(facts, _documents(classifier, question), opened.warnings, classifier.complaints)
+    classifier = DocumentClassifier(opened)
+    return AttentionReport(facts, _documents(classifier, question), opened.warnings, classifier.warnings)
 
 
-def _documents(classifier: Classifier, question: AttentionQuery) -> Iterator[AttentionExample]:
+def _documents(classifier: DocumentClassifier, question: AttentionQuery) -> Iterator[AttentionExample]:
     for number, document, _ in pair_lines(question):
         encoded = classifier.reader.encode([document])
         (found,) = classifier.classify_encoded(encoded)

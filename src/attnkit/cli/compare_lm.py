@@ -48,4 +48,4 @@ def command(
             console.result()
         console.result(f"{guessed.model} ({guessed.run}) predicts each token from {guessed.sees}; in percent")
         console.result(console.printable(render(guessed.places, width)))
-        console.result(f"  {guessed.n_right} of {n} right, {pseudo}perplexity {guessed.perplexity:.2f}")
+        console.result(f"  {guessed.n_correct} of {n} right, {pseudo}perplexity {guessed.perplexity:.2f}")

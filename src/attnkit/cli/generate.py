@@ -12,7 +12,7 @@ from typer import Argument, Option
 from attnkit.cli.options import CheckpointName, Device, Strict, Threads
 
 if TYPE_CHECKING:
-    from attnkit.tasks.language_modeling.generate import Answer, GenerateRequest, Generator
+    from attnkit.tasks.language_modeling.generate import GenerateRequest, Generator, PromptResult
 
 
 def command(
@@ -87,14 +87,14 @@ def command(
         raise UsageError(what, where="--stream", help="leave it out")
     live = sys.stdout is not None and sys.stdout.isatty() and not json and not generator.backwards
     _answer(generator, request, live if stream is None else stream, json)
-    for message in generator.complaints():
+    for message in generator.warnings():
         console.warn(message)
 
 
 def _answer(generator: Generator, request: GenerateRequest, stream: bool, json: bool) -> None:
     from attnkit.cli import console
     from attnkit.io import atomic
-    from attnkit.tasks.language_modeling.generate import prompts_of
+    from attnkit.tasks.language_modeling.generate import read_prompts
 
     n_lines = 0
     with (
@@ -102,7 +102,7 @@ def _answer(generator: Generator, request: GenerateRequest, stream: bool, json: 
         atomic.open_output(None) as out,
     ):
         ask()
-        for prompts in prompts_of(request, console.warn):
+        for prompts in read_prompts(request, console.warn):
             if stream:
                 _stream(generator, prompts, n_lines, request, out)
             else:
@@ -113,7 +113,7 @@ def _answer(generator: Generator, request: GenerateRequest, stream: bool, json: 
             ask()
 
 
-def _lines(answer: Answer, json: bool, request: GenerateRequest) -> list[str]:
+def _lines(answer: PromptResult, json: bool, request: GenerateRequest) -> list[str]:
     from attnkit.tasks.language_modeling.generate import one_line
 
     if json:

@@ -99,7 +99,7 @@ def command(
             stream.flush()
         if gold and json:
             stream.write(dumps(predicting.predictor.totals().plain, ensure_ascii=False) + "\n")
-    for text in predicting.predictor.complaints():
+    for text in predicting.predictor.warnings():
         console.warn(text)
     if gold:
         report(predicting.predictor.totals(), run, confusion, summary and not json)

@@ -51,7 +51,7 @@ from attnkit.text.vocabulary import train_vocabulary
 
 _CHUNK = 4096  # lines
 _BATCH_TOKENS = 4096
-_LONGEST_VALID = 4096  # tokens
+_MAX_VALID_LENGTH = 4096  # tokens
 GREEDY = SearchConfig(beam_size=1, max_ratio=1.0, extra=3, scores=False)
 
 
@@ -110,7 +110,7 @@ class LineCorpus:
                 yield line
 
 
-def build_lines(
+def prepare_lines(
     config: AutoencodeConfig, folder: Path, given: Tokenizer | None, origin: str | None
 ) -> Iterator[StatusEvent]:
     """Encode the text into RUN/data."""
@@ -129,14 +129,14 @@ def build_lines(
         if not valid:
             raise DataError("no line is left to validate on", help="give --valid-data")
         corpus.counts["too_long_in_validation"] = len(corpus.valid) - len(valid)
-        _write(temporary / "valid", valid, given, _LONGEST_VALID)
+        _write(temporary / "valid", valid, given, _MAX_VALID_LENGTH)
         write_lines(temporary / "valid.txt", valid)
         counts = {**corpus.counts, "train": n_train, "valid": len(valid)}
         write_index(temporary, [*corpus.paths, *corpus.valid_paths], origin, counts)
 
 
 def _fits(ids: Sequence[int]) -> bool:
-    return len(ids) <= _LONGEST_VALID
+    return len(ids) <= _MAX_VALID_LENGTH
 
 
 def _write(folder: Path, lines: Iterable[str], tokenizer: Tokenizer, longest: int) -> tuple[int, int]:
@@ -151,8 +151,8 @@ def _write(folder: Path, lines: Iterable[str], tokenizer: Tokenizer, longest: in
     return n_kept, n_long
 
 
-def open_lines(config: AutoencodeConfig, folder: Path) -> PreparedLines:
-    """Open what ``build_lines`` made. Raises ``RunError`` naming what is damaged."""
+def load_lines(config: AutoencodeConfig, folder: Path) -> PreparedLines:
+    """Open what ``prepare_lines`` made. Raises ``RunError`` naming what is damaged."""
     with open_prepared_dir(folder) as index:
         lines = read_lines(folder / "valid.txt")
         train = LineDataset(Store.open(folder / "train"), config.noise)

@@ -24,13 +24,13 @@ from attnkit.engine.task import Evaluation, LossFunction, RunEstimate, Stop, Tas
 from attnkit.engine.vocabularies import provided_tokenizer, read_tokenizer
 from attnkit.models.autoencoder import SequenceAutoencoder, VectorAutoencoder
 from attnkit.tasks.autoencoding.config import AutoencodeConfig
-from attnkit.tasks.autoencoding.lines import LinesEvaluation, PreparedLines, build_lines, open_lines
+from attnkit.tasks.autoencoding.lines import LinesEvaluation, PreparedLines, load_lines, prepare_lines
 from attnkit.tasks.autoencoding.vectors import (
     PreparedVectors,
     VectorsEvaluation,
-    build_vectors,
-    make_model,
-    open_vectors,
+    build_model,
+    load_vectors,
+    prepare_vectors,
     read_width,
     vectors_loss,
 )
@@ -49,16 +49,16 @@ class AutoencodingTask(Task[AutoencodeConfig, Prepared, nn.Module]):
         if is_prepared(folder, [*config.data.files, *(config.data.valid_files or ())], origin):
             return
         if config.model.kind == "mlp":
-            yield from build_vectors(config, folder, origin)
+            yield from prepare_vectors(config, folder, origin)
         else:
-            yield from build_lines(config, folder, provided_tokenizer(config, vocabulary_source()), origin)
+            yield from prepare_lines(config, folder, provided_tokenizer(config, vocabulary_source()), origin)
 
     def load_data(self, config: AutoencodeConfig, folder: Path) -> Prepared:
-        return open_vectors(config, folder) if config.model.kind == "mlp" else open_lines(config, folder)
+        return load_vectors(config, folder) if config.model.kind == "mlp" else load_lines(config, folder)
 
     def build_model(self, config: AutoencodeConfig, data: Prepared) -> nn.Module:
         if isinstance(data, PreparedVectors):
-            return make_model(config, data)
+            return build_model(config, data)
         assert config.model.kind == "rnn"
         return SequenceAutoencoder(config.model, data.tokenizer.vocab_size)
 

@@ -29,7 +29,7 @@ from attnkit.tasks.autoencoding.config import AutoencodeConfig
 from attnkit.training.losses import LossTerm
 
 _BLOCK = 4096  # rows
-_MOST_SHAPE = 1 << 10  # bytes
+_MAX_SHAPE_BYTES = 1 << 10  # bytes
 
 
 class Shape(BaseModel, extra="forbid", strict=True):
@@ -58,7 +58,7 @@ class PreparedVectors:
         return {"vectors.json": json.dumps(Shape(width=self.train.width).model_dump()).encode()}
 
 
-def build_vectors(config: AutoencodeConfig, folder: Path, origin: str | None) -> Iterator[StatusEvent]:
+def prepare_vectors(config: AutoencodeConfig, folder: Path, origin: str | None) -> Iterator[StatusEvent]:
     """Write the vectors into RUN/data, those to train on and those to validate on."""
     data = config.data
     paths, valid_paths = [Path(name) for name in data.files], [Path(name) for name in data.valid_files or ()]
@@ -69,8 +69,8 @@ def build_vectors(config: AutoencodeConfig, folder: Path, origin: str | None) ->
         if not valid_paths:
             total = sum(len(block) for block in _blocks(paths, width))
             held_out = sample_validation_indices(total, data.held_out, data.held_out_seed, str(paths[0]))
-        n_train = write_vectors(temporary / "train", _chosen(paths, width, held_out, False))
-        valid = _blocks(valid_paths, width) if valid_paths else _chosen(paths, width, held_out, True)
+        n_train = write_vectors(temporary / "train", _select(paths, width, held_out, False))
+        valid = _blocks(valid_paths, width) if valid_paths else _select(paths, width, held_out, True)
         n_valid = write_vectors(temporary / "valid", valid)
         counts = {"train": n_train, "valid": n_valid, "numbers_each": width}
         write_index(temporary, [*paths, *valid_paths], origin, counts)
@@ -81,7 +81,7 @@ def _blocks(paths: list[Path], width: int) -> Iterator[Vectors]:
         yield from read_vectors(path, width)
 
 
-def _chosen(paths: list[Path], width: int, rows: set[int], inside: bool) -> Iterator[Vectors]:
+def _select(paths: list[Path], width: int, rows: set[int], inside: bool) -> Iterator[Vectors]:
     """Yield the vectors whose number, counted from 0 over all files, is in ``rows``, or is not."""
     first = 0
     for block in _blocks(paths, width):
@@ -89,8 +89,8 @@ def _chosen(paths: list[Path], width: int, rows: set[int], inside: bool) -> Iter
         first += len(block)
 
 
-def open_vectors(config: AutoencodeConfig, folder: Path) -> PreparedVectors:
-    """Open what ``build_vectors`` made. Raises ``RunError`` naming what is damaged."""
+def load_vectors(config: AutoencodeConfig, folder: Path) -> PreparedVectors:
+    """Open what ``prepare_vectors`` made. Raises ``RunError`` naming what is damaged."""
     with open_prepared_dir(folder) as index:
         train = VectorDataset.open(folder / "train", config.noise)
         valid = VectorDataset.open(folder / "valid", NoiseConfig())
@@ -99,7 +99,7 @@ def open_vectors(config: AutoencodeConfig, folder: Path) -> PreparedVectors:
         return PreparedVectors(train, valid, index["counts"])
 
 
-def make_model(config: AutoencodeConfig, prepared: PreparedVectors) -> VectorAutoencoder:
+def build_model(config: AutoencodeConfig, prepared: PreparedVectors) -> VectorAutoencoder:
     """Return a fresh model for the training data: centred on its mean, scaled by its spread."""
     assert config.model.kind == "mlp"
     model = VectorAutoencoder(config.model, prepared.train.width)
@@ -112,7 +112,7 @@ def make_model(config: AutoencodeConfig, prepared: PreparedVectors) -> VectorAut
 def read_width(checkpoint: Checkpoint) -> int:
     """Return how many numbers a vector has, by a checkpoint. Raises ``RunError`` where it does not say."""
     try:
-        return Shape.model_validate_json(read_bounded(checkpoint, "vectors.json", _MOST_SHAPE)).width
+        return Shape.model_validate_json(read_bounded(checkpoint, "vectors.json", _MAX_SHAPE_BYTES)).width
     except ValidationError as error:
         raise RunError("invalid vectors.json", where=str(checkpoint.path)) from error
 

@@ -28,7 +28,7 @@ from attnkit.models.heads import freeze, layers_of
 from attnkit.tasks.finetuning.config import FinetuneConfig, LabelingConfig
 from attnkit.tasks.language_modeling.config import MlmConfig
 
-PREFIX = "encoder."
+ENCODER_PREFIX = "encoder."
 DISCARDED_PREFIXES = ("predictor.", "output.", "next_sentence.")
 """Where the names of a pretrained model begin that are not of its encoder."""
 POOLER = "next_sentence.pooler."
@@ -69,7 +69,7 @@ def _encoder_weights(source: Checkpoint) -> dict[str, Tensor]:
     with torch.device("meta"), SkipWeightInit():
         giver = Bert(config.model, read_tokenizer(source).vocab_size)
     expected = tensors_of(giver)
-    kept = {name: PREFIX + name for name in expected if not name.startswith(DISCARDED_PREFIXES)}
+    kept = {name: ENCODER_PREFIX + name for name in expected if not name.startswith(DISCARDED_PREFIXES)}
     kept |= {name: "pooler." + name.removeprefix(POOLER) for name in expected if name.startswith(POOLER)}
     found = read_tensors(source, MODEL, expected)
     return {target: found[name] for name, target in kept.items()}
@@ -87,7 +87,7 @@ def lr_multipliers(config: FinetuneConfig, model: HasEncoder) -> dict[str, float
     found: dict[str, float] = {}
     for place, group in enumerate(layers_of(model.encoder)):  # the norm at the top goes with the highest layer
         rate = decay ** (n_layers + 1 - min(place, n_layers))
-        found |= {PREFIX + names[id(parameter)]: rate for parameter in group}
+        found |= {ENCODER_PREFIX + names[id(parameter)]: rate for parameter in group}
     return found
 
 
@@ -96,7 +96,7 @@ def continues_own_task(config: FinetuneConfig, source: Checkpoint) -> bool:
     return not config.finetuning.from_scratch and read_run_config(source).task == config.task
 
 
-def refuse_misfit(checkpoint: Checkpoint, config: FinetuneConfig) -> None:
+def check_encoder(checkpoint: Checkpoint, config: FinetuneConfig) -> None:
     """Raise ``RunError`` if a checkpoint's weights cannot initialize a run.
 
     Args:
@@ -109,10 +109,10 @@ def refuse_misfit(checkpoint: Checkpoint, config: FinetuneConfig) -> None:
     check_min_parameters(checkpoint, alone.min_parameters(vocab_size))
     if not config.finetuning.from_scratch:
         unread = ["separators"] if isinstance(stored, MlmConfig) else []  # which it has not met a pair with
-        _refuse_other_encoder(stored.model.model_dump(), config, str(checkpoint.path), unread)
+        _check_same_architecture(stored.model.model_dump(), config, str(checkpoint.path), unread)
 
 
-def _refuse_other_encoder(
+def _check_same_architecture(
     stored: Mapping[str, object], config: FinetuneConfig, where: str, unread: Sequence[str]
 ) -> None:
     asked = config.model.model_dump()
@@ -133,7 +133,7 @@ def label_weights(config: LabelingConfig, counts: Sequence[int]) -> Tensor | Non
     return torch.tensor(class_weights(counts), dtype=torch.float32) if config.class_weights == "balanced" else None
 
 
-def build_for_checkpoint(checkpoint: Checkpoint, config: FinetuneConfig, n_head: int = 0) -> int:
+def checked_vocab_size(checkpoint: Checkpoint, config: FinetuneConfig, n_head: int = 0) -> int:
     """Return the size of the vocabulary of a checkpoint that a model is to be built for (``Task.fitting``).
 
     Raises:

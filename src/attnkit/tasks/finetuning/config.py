@@ -12,9 +12,9 @@ from attnkit.engine.run_config import RunConfig
 from attnkit.models.language_config import LANGUAGE_SIZES, BertConfig
 from attnkit.tasks.language_modeling.config import SCALES
 
-LONGEST = 512
+DEFAULT_MAX_LENGTH = 512
 """Tokens of a row at most, where nobody asks for more."""
-RATES = {"tiny": 5e-4, "mini": 3e-4, "small": 2e-4, "base": 5e-5}
+LEARNING_RATES = {"tiny": 5e-4, "mini": 3e-4, "small": 2e-4, "base": 5e-5}
 
 
 class FinetuningConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
@@ -57,15 +57,15 @@ class FinetuneConfig(RunConfig, frozen=True, extra="forbid", strict=True, use_at
     def max_row_length(self) -> int:
         """Return the most tokens of a row."""
         most: int | None = self.data.max_length
-        return most or min(LONGEST, self.model.usual_length)
+        return most or min(DEFAULT_MAX_LENGTH, self.model.usual_length)
 
-    def refuse_longer(self, key: str, given: int | None) -> None:
+    def check_length(self, key: str, given: int | None) -> None:
         """Raise ``ValueError`` where a key asks for rows that are longer than the model has positions."""
         if given is not None and self.model.max_positions is not None and given > self.model.max_positions:
             raise ValueError(f"{self.model.length_limit_reason} of {given} for {key}={given}; lower it")
 
 
-class TextClassifyConfig(FinetuneConfig, frozen=True):
+class TextClassificationConfig(FinetuneConfig, frozen=True):
     """Everything that decides the run of a classifier of texts."""
 
     task: Literal["text-classification"] = "text-classification"
@@ -76,8 +76,8 @@ class TextClassifyConfig(FinetuneConfig, frozen=True):
     """What is done with weights that are there already, and how labels are weighed."""
 
     @model_validator(mode="after")
-    def _rows_fit_the_positions(self) -> TextClassifyConfig:
-        self.refuse_longer("data.max_length", self.data.max_length)
+    def _rows_fit_the_positions(self) -> TextClassificationConfig:
+        self.check_length("data.max_length", self.data.max_length)
         return self
 
     @property
@@ -86,7 +86,7 @@ class TextClassifyConfig(FinetuneConfig, frozen=True):
         return ("loss", "accuracy", "macro_f1")
 
 
-class TagConfig(FinetuneConfig, frozen=True):
+class TokenClassificationConfig(FinetuneConfig, frozen=True):
     """Everything that decides the run of a tagger."""
 
     task: Literal["token-classification"] = "token-classification"
@@ -97,8 +97,8 @@ class TagConfig(FinetuneConfig, frozen=True):
     """What is done with weights that are there already, and how tags are weighed."""
 
     @model_validator(mode="after")
-    def _rows_fit_the_positions(self) -> TagConfig:
-        self.refuse_longer("data.max_length", self.data.max_length)
+    def _rows_fit_the_positions(self) -> TokenClassificationConfig:
+        self.check_length("data.max_length", self.data.max_length)
         return self
 
     @property
@@ -111,7 +111,7 @@ class TagConfig(FinetuneConfig, frozen=True):
         return ("loss", "accuracy", "precision", "recall", "f1")
 
 
-class AnswerConfig(FinetuneConfig, frozen=True):
+class QuestionAnsweringConfig(FinetuneConfig, frozen=True):
     """Everything that decides the run of a reader that finds answers."""
 
     task: Literal["question-answering"] = "question-answering"
@@ -120,8 +120,8 @@ class AnswerConfig(FinetuneConfig, frozen=True):
     """Questions, paragraphs and answers."""
 
     @model_validator(mode="after")
-    def _rows_fit_the_positions(self) -> AnswerConfig:
-        self.refuse_longer("data.windows.max_length", self.data.windows.max_length)
+    def _rows_fit_the_positions(self) -> QuestionAnsweringConfig:
+        self.check_length("data.windows.max_length", self.data.windows.max_length)
         self.data.windows.within(self.model.usual_length, self.model.separators)
         return self
 
@@ -149,7 +149,7 @@ def finetune_kind(given: Mapping[str, Any]) -> str:
     return "bert"
 
 
-def fitting_preset(model: Mapping[str, Any]) -> str:
+def preset_for_encoder(model: Mapping[str, Any]) -> str:
     """Return the preset for an encoder that is there already, by its width."""
     width = model.get("d_model")
     sizes = {name: int(size["d_model"]) for name, size in LANGUAGE_SIZES["bert"].items()}
@@ -157,27 +157,27 @@ def fitting_preset(model: Mapping[str, Any]) -> str:
     return next(fits, "base")
 
 
-def classify_texts_preset(name: str, kind: str) -> dict[str, Any]:
+def text_classification_preset(name: str, kind: str) -> dict[str, Any]:
     """Return the configuration tree of a preset."""
-    return _tree(name, kind, "accuracy", epochs=5.0, max_tokens=1024)
+    return _preset(name, kind, "accuracy", epochs=5.0, max_tokens=1024)
 
 
-def tag_preset(name: str, kind: str) -> dict[str, Any]:
+def token_classification_preset(name: str, kind: str) -> dict[str, Any]:
     """Return the configuration tree of a preset."""
-    return _tree(name, kind, "f1", epochs=10.0, max_tokens=1024)
+    return _preset(name, kind, "f1", epochs=10.0, max_tokens=1024)
 
 
-def answer_preset(name: str, kind: str) -> dict[str, Any]:
+def question_answering_preset(name: str, kind: str) -> dict[str, Any]:
     """Return the configuration tree of a preset."""
-    return _tree(name, kind, "f1", epochs=3.0, max_tokens=4096)
+    return _preset(name, kind, "f1", epochs=3.0, max_tokens=4096)
 
 
-def _tree(name: str, kind: str, metric: str, epochs: float, max_tokens: int) -> dict[str, Any]:
+def _preset(name: str, kind: str, metric: str, epochs: float, max_tokens: int) -> dict[str, Any]:
     sizes = LANGUAGE_SIZES["bert"].get(name, {}) if kind == "bert" else {}
     return {
         "vocabulary": SCALES[name]["vocabulary"],
         "optimization": {
-            "learning_rate": RATES[name],
+            "learning_rate": LEARNING_RATES[name],
             "schedule": "linear",
             "warmup_steps": 1000,
             "warmup_fraction": 0.1,

@@ -22,10 +22,10 @@ from attnkit.text.lines import STDIN
 
 Format = Literal["auto", "lines", "pairs", "table", "conll", "jsonl", "squad"]
 """How a file holds what is to be predicted; ``auto`` is what the kind of run usually has."""
-Tell = Callable[[str], None]
+Warn = Callable[[str], None]
 """Takes warnings."""
 _T = TypeVar("_T")
-WINDOW = 1024
+READ_AHEAD = 1024
 """Texts that are read before they are sorted by length."""
 
 
@@ -39,7 +39,7 @@ class PredictRequest:
     format: Format = "auto"
     gold: bool = False
     """The files say what is right: count how often it is found."""
-    every: bool = False
+    all_labels: bool = False
     """Give the probability of every label, not of the likeliest alone."""
     as_json: bool = False
     strict: bool = False
@@ -78,7 +78,7 @@ class Predictor(Protocol):
         """Yield the output lines of a file in groups as they are ready."""
         ...
 
-    def complaints(self) -> list[str]:
+    def warnings(self) -> list[str]:
         """Return what should be said of all that was read, in words."""
         ...
 
@@ -139,10 +139,10 @@ class GoldLabels:
             self._expected.append(gold)
         if not request.as_json:
             label = f"{self._labels[best]}\t{row[best]:.4f}"
-            return format_probabilities(self._labels, row) if request.every else label
+            return format_probabilities(self._labels, row) if request.all_labels else label
         tree: dict[str, Any] = {"label": self._labels[best], "probability": rounded(row[best])}
         tree |= {"expected": gold} if request.gold else {}
-        tree |= {"all": label_probabilities(self._labels, row)} if request.every else {}
+        tree |= {"all": label_probabilities(self._labels, row)} if request.all_labels else {}
         return as_json(tree | more)
 
     def warnings(self) -> list[str]:
@@ -209,7 +209,7 @@ class OpenPredictor:
             yield from self.predictor.lines(path, choose_format(self.request, self.task, path))
 
 
-def open_predictor(request: PredictRequest, tell: Tell) -> OpenPredictor:
+def open_predictor(request: PredictRequest, warn: Warn) -> OpenPredictor:
     """Open a run for predictions; ``tell`` takes warnings, now and later.
 
     Raises:
@@ -227,10 +227,10 @@ def open_predictor(request: PredictRequest, tell: Tell) -> OpenPredictor:
     for path in request.files:
         choose_format(request, task, path)
     for warning in warnings:
-        tell(warning)
+        warn(warning)
     opened = load_model(request.run, task, device=request.device, checkpoint=chosen.name)
     ready = replace(opened, model=pack(opened.model))
-    predictor: Predictor = load_symbol(str(task_spec(task, config.model_kind).predictor_path))(ready, request, tell)
+    predictor: Predictor = load_symbol(str(task_spec(task, config.model_kind).predictor_path))(ready, request, warn)
     return OpenPredictor(predictor, request, task)
 
 

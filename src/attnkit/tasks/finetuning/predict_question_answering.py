@@ -17,19 +17,19 @@ from attnkit.metrics.labels import rounded
 from attnkit.tasks.finetuning.predict import (
     Format,
     PredictRequest,
-    Tell,
     Totals,
+    Warn,
     as_json,
     line_ref,
     truncation_warning,
 )
-from attnkit.tasks.finetuning.question_answering import SpanPrediction, find_answers
+from attnkit.tasks.finetuning.question_answering import SpanPrediction, predict_answers
 from attnkit.tasks.finetuning.question_answering_data import QaExamples
 from attnkit.text.line_stream import encoding_warnings, flush_interval, line_batches
 from attnkit.text.lines import LineReader
 from attnkit.text.squad import Answer, Paragraph, Question, lone_surrogate, mend_surrogates, read_squad
 
-_AT_ONCE = 256  # questions
+_READ_AHEAD = 256  # questions
 _HELP = 'a line is an object with two texts: {"question": "Who ...?", "context": "It was ..."}'
 
 
@@ -67,7 +67,7 @@ def read_question(line: str, where: str, strict: bool = False) -> Paragraph:
 
 
 @dataclass(frozen=True)
-class Answered:
+class AnswerPrediction:
     """An answer to a question."""
 
     text: str
@@ -79,15 +79,15 @@ class Answered:
     """The one behind its last."""
     best: str
     """The best answer, whether or not it is given."""
-    surety: float
+    no_answer_margin: float
     """How much likelier it is that there is none, as a difference of logits."""
 
 
-_SUREST = 1e9
+_MAX_MARGIN = 1e9
 """A surety beyond which there is nothing to choose from."""
 
 
-class Answerer:
+class QuestionAnsweringPipeline:
     """Questions on paragraphs in, answers out. A result depends on its own question and paragraph alone.
 
     Where there may be no answer, or a threshold is given, there is none if that is likelier than the best answer by
@@ -97,73 +97,75 @@ class Answerer:
     def __init__(self, opened: LoadedModel, batch_tokens: int = 16384, threshold: float | None = None) -> None:
         self.opened, self._batch_tokens, self._threshold = opened, batch_tokens, threshold or 0.0
         self._tokenizer = read_tokenizer(opened.checkpoint)
-        self.refuses = "labels.json" in opened.checkpoint.manifest.files or threshold is not None
+        self.may_abstain = "labels.json" in opened.checkpoint.manifest.files or threshold is not None
         """Whether it may predict no answer: it was trained to, or a threshold is given."""
-        self.n_cut = 0
+        self.n_truncated = 0
         """Questions so far of which the end was not read."""
 
-    def answer(self, paragraphs: Sequence[Paragraph]) -> list[Answered]:
+    def answer(self, paragraphs: Sequence[Paragraph]) -> list[AnswerPrediction]:
         """Return the answer to each question of each paragraph."""
         model, sizes = self.opened.model, self.opened.config.windows
         asked = QaExamples(paragraphs, self._tokenizer, sizes)
-        self.n_cut += asked.n_cut
+        self.n_truncated += asked.n_truncated
         most, n_tokens = sizes.max_answer_length, self._batch_tokens
-        found = find_answers(model, asked.rows, self.opened.device, most, n_tokens=n_tokens)
+        found = predict_answers(model, asked.rows, self.opened.device, most, n_tokens=n_tokens)
         return [self._answered(asked, question, answer) for question, answer in enumerate(found.answers)]
 
-    def _answered(self, asked: QaExamples, question: int, found: SpanPrediction) -> Answered:
-        text, surety = asked.cut(question, found.first, found.behind), found.margin
-        if self.refuses and surety > self._threshold:
+    def _answered(self, asked: QaExamples, question: int, found: SpanPrediction) -> AnswerPrediction:
+        text, surety = asked.answer_text(question, found.first, found.end), found.margin
+        if self.may_abstain and surety > self._threshold:
             none = 1 / (1 + math.exp(min(700.0, found.log_sum - found.no_answer)))
-            return Answered("", none, None, None, text, surety)
+            return AnswerPrediction("", none, None, None, text, surety)
         if not text:  # nothing but spaces, or nothing to choose from
-            return Answered("", found.probability(self.refuses), None, None, text, surety)
+            return AnswerPrediction("", found.probability(self.may_abstain), None, None, text, surety)
         number = int(asked.context_of[question])
         context, begin = asked.paragraphs[number].context, int(asked.aligned[number].begins[found.first])
         begin = context.index(text, begin)  # behind the space that is its first token's
-        return Answered(text, found.probability(self.refuses), begin, begin + len(text), text, surety)
+        return AnswerPrediction(text, found.probability(self.may_abstain), begin, begin + len(text), text, surety)
 
 
 @dataclass
-class AnswerPredictor:
+class QuestionAnsweringPredictor:
     """What ``attnkit predict`` does with a reader; satisfies ``prediction.Predictor``."""
 
     opened: LoadedModel
     request: PredictRequest
-    tell: Tell
-    found: list[Answered] = field(default_factory=list)
+    warn: Warn
+    found: list[AnswerPrediction] = field(default_factory=list)
     """The answers so far to questions of which it is known what to answer."""
     expected: list[list[str]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        if self.request.every:
+        if self.request.all_labels:
             raise UsageError("answers are too many to give the probability of each", where="--all", help="leave it out")
-        self.answerer = Answerer(self.opened, self.request.batch_tokens, self.request.no_answer_threshold)
+        self.pipeline = QuestionAnsweringPipeline(
+            self.opened, self.request.batch_tokens, self.request.no_answer_threshold
+        )
 
     def lines(self, path: Path, format: Format) -> Iterator[list[str]]:
         """Yield a line for each question, in their order."""
         if format == "squad":
-            for paragraphs in _parts(read_squad(path)):
+            for paragraphs in _question_batches(read_squad(path)):
                 yield self._answer(paragraphs)
             return
         reader = LineReader(path, on_bad="refuse" if self.request.strict else "replace")
         strict = self.request.strict
         asked = (read_question(line, line_ref(path, number), strict) for number, line in enumerate(reader, 1))
-        for paragraphs in line_batches(asked, _AT_ONCE, flush_interval(path), _n_characters):
+        for paragraphs in line_batches(asked, _READ_AHEAD, flush_interval(path), _n_characters):
             yield self._answer(paragraphs)
         for message in encoding_warnings(reader.counts, path):
-            self.tell(message)
+            self.warn(message)
 
     def _answer(self, paragraphs: Sequence[Paragraph]) -> list[str]:
         questions = [question for paragraph in paragraphs for question in paragraph.questions]
-        found = self.answerer.answer(paragraphs)
+        found = self.pipeline.answer(paragraphs)
         if self.request.gold:
             known = [(one, q) for one, q in zip(found, questions, strict=True) if q.labeled]
             self.found += [one for one, _ in known]
             self.expected += [[answer.text for answer in question.answers] for _, question in known]
         return [self._line(one, question) for one, question in zip(found, questions, strict=True)]
 
-    def _line(self, found: Answered, question: Question) -> str:
+    def _line(self, found: AnswerPrediction, question: Question) -> str:
         if not self.request.as_json:
             place = "\t".join("" if at is None else str(at) for at in (found.begin, found.end))
             return f"{' '.join(found.text.split())}\t{found.probability:.4f}\t{place}"
@@ -173,9 +175,9 @@ class AnswerPredictor:
         expected = {"expected": [answer.text for answer in question.answers]}
         return as_json(tree | expected if self.request.gold and question.labeled else tree)
 
-    def complaints(self) -> list[str]:
+    def warnings(self) -> list[str]:
         """Return what is said of questions that are too long, and of those nobody has answered if scores are wanted."""
-        cut = truncation_warning(self.answerer.n_cut, "question", self.opened.config.windows.max_question_length)
+        cut = truncation_warning(self.pipeline.n_truncated, "question", self.opened.config.windows.max_question_length)
         return cut if self.expected or not self.request.gold else [*cut, "no question says what to answer"]
 
     def totals(self) -> Totals:
@@ -189,13 +191,13 @@ class AnswerPredictor:
         )
         parts = {"answered": scores.answered, "unanswered": scores.unanswered}
         kinds = {name: part for name, part in parts.items() if part is not None}
-        plain = {**_plain(scores.all), **{name: _plain(part) for name, part in kinds.items()}}
+        plain = {**_as_dictionary(scores.all), **{name: _as_dictionary(part) for name, part in kinds.items()}}
         if len(kinds) < 2:
             return Totals(plain, headline)
-        if self.answerer.refuses:
-            best, sure = [one.best for one in self.found], [one.surety for one in self.found]
-            threshold, highest = best_threshold(best, self.expected, [min(one, _SUREST) for one in sure])
-            plain |= {"best_threshold": threshold, "best": _plain(highest.all)}
+        if self.pipeline.may_abstain:
+            best, sure = [one.best for one in self.found], [one.no_answer_margin for one in self.found]
+            threshold, highest = best_threshold(best, self.expected, [min(one, _MAX_MARGIN) for one in sure])
+            plain |= {"best_threshold": threshold, "best": _as_dictionary(highest.all)}
             headline += f"; F1 {highest.all.f1:.2f} with --no-answer-threshold {threshold!r}, the best here"
         table = [("questions", "", "exact match", "F1")]
         names = {"answered": "with an answer", "unanswered": "without one"}
@@ -207,17 +209,17 @@ def _n_characters(paragraph: Paragraph) -> int:
     return len(paragraph.context) + sum(len(question.text) for question in paragraph.questions)
 
 
-def _plain(scores: AnswerScores) -> dict[str, Any]:
+def _as_dictionary(scores: AnswerScores) -> dict[str, Any]:
     return {"questions": scores.n_questions, "exact": scores.exact, "f1": scores.f1}
 
 
-def _parts(paragraphs: Sequence[Paragraph]) -> Iterator[list[Paragraph]]:
+def _question_batches(paragraphs: Sequence[Paragraph]) -> Iterator[list[Paragraph]]:
     """Yield paragraphs in lists of not many questions; those of one paragraph stay together."""
     part, n = list[Paragraph](), 0
     for paragraph in paragraphs:
         part.append(paragraph)
         n += len(paragraph.questions)
-        if n >= _AT_ONCE:
+        if n >= _READ_AHEAD:
             yield part
             part, n = [], 0
     if n:

@@ -14,22 +14,22 @@ from attnkit.engine.loading import LoadedModel
 from attnkit.engine.vocabularies import read_tokenizer
 from attnkit.errors import DataError, UsageError
 from attnkit.tasks.finetuning.predict import (
-    WINDOW,
+    READ_AHEAD,
     Format,
     GoldLabels,
     PredictRequest,
-    Tell,
     Totals,
+    Warn,
     in_batches,
     line_ref,
     truncation_warning,
 )
-from attnkit.tasks.finetuning.text_classification_data import TextReader, n_characters
+from attnkit.tasks.finetuning.text_classification_data import TextEncoder, n_characters
 from attnkit.text.labeled_text import KINDS, LabeledTable, LabeledText
 from attnkit.text.line_stream import encoding_warnings, flush_interval, line_batches
 from attnkit.text.lines import LineReader
 
-Shares = list[float]
+Probabilities = list[float]
 """The probability of each label."""
 
 
@@ -38,38 +38,38 @@ class TextClassifier:
 
     def __init__(self, opened: LoadedModel, batch_tokens: int = 16384) -> None:
         self.opened = opened
-        self.taught = read_labels(opened.checkpoint)
-        self.labels = self.taught.labels
+        self.label_file = read_labels(opened.checkpoint)
+        self.labels = self.label_file.labels
         config = opened.config
-        self.reader = TextReader(read_tokenizer(opened.checkpoint), config.max_row_length, config.model.separators)
+        self.reader = TextEncoder(read_tokenizer(opened.checkpoint), config.max_row_length, config.model.separators)
         self._batch_tokens = batch_tokens
 
-    def classify(self, texts: Sequence[str], texts2: Sequence[str | None]) -> list[Shares]:
+    def classify(self, texts: Sequence[str], texts2: Sequence[str | None]) -> list[Probabilities]:
         """Return the probabilities of the labels for each text, or pair of texts where there is a second one."""
         rows = self.reader.encode(texts, texts2)
 
-        def compute(indices: list[int]) -> list[Shares]:
+        def compute(indices: list[int]) -> list[Probabilities]:
             batch = text_batch([rows[i] for i in indices], self.reader.separators).to(self.opened.device)
             with torch.inference_mode():
                 logits = self.opened.model(*batch.inputs)
-                found: list[Shares] = logits.float().softmax(-1).tolist()
+                found: list[Probabilities] = logits.float().softmax(-1).tolist()
             return found
 
         return in_batches([len(row) for row in rows], self._batch_tokens, compute)
 
 
 @dataclass
-class ClassifyPredictor:
+class TextClassificationPredictor:
     """What ``attnkit predict`` does with a classifier; satisfies ``prediction.Predictor``."""
 
     opened: LoadedModel
     request: PredictRequest
-    tell: Tell
+    warn: Warn
 
     def __post_init__(self) -> None:
         self.classifier = TextClassifier(self.opened, self.request.batch_tokens)
         self.gold = GoldLabels(self.classifier.labels)
-        pairs, asked = self.classifier.taught.pairs, self.request.format
+        pairs, asked = self.classifier.label_file.pairs, self.request.format
         if pairs is not None and asked == ("lines" if pairs else "pairs"):
             what = f"this run was taught {KINDS[pairs]}, and --format {asked} gives it {KINDS[not pairs]}"
             raise UsageError(what, where="--format", help=f"give --format {'pairs' if pairs else 'lines'} or table")
@@ -77,21 +77,21 @@ class ClassifyPredictor:
     def lines(self, path: Path, format: Format) -> Iterator[list[str]]:
         """Yield a line for each text; the header of a table has none."""
         if format == "table":
-            for window in line_batches(self._table(path), WINDOW, flush_interval(path), n_characters):
+            for window in line_batches(self._table(path), READ_AHEAD, flush_interval(path), n_characters):
                 yield self._label(window)
             return
-        if self.request.format == "auto" and self.classifier.taught.pairs:
+        if self.request.format == "auto" and self.classifier.label_file.pairs:
             format = "pairs"
         reader = LineReader(path, on_bad="refuse" if self.request.strict else "replace")
         read = _pairs if format == "pairs" else _singles
-        for texts in line_batches(read(reader, path, self.tell), WINDOW, flush_interval(path), n_characters):
+        for texts in line_batches(read(reader, path, self.warn), READ_AHEAD, flush_interval(path), n_characters):
             yield self._label(texts)
         for message in encoding_warnings(reader.counts, path):
-            self.tell(message)
+            self.warn(message)
 
     def _table(self, path: Path) -> Iterator[LabeledText]:
         """Yield the lines of a table, saying what is taken for what unless the names are those that are expected."""
-        taught = self.classifier.taught
+        taught = self.classifier.label_file
         table = LabeledTable(path, labeled=self.request.gold, taught=taught.columns or ())
         columns = table.columns
         pairs = len(columns.texts) == 2
@@ -101,16 +101,16 @@ class ClassifyPredictor:
             raise DataError(what, where=f"{path}:1", help=help)
         usual = {*_USUAL, *(taught.columns or ())}
         if not {name.lower() for name in columns.names} <= {name.lower() for name in usual}:
-            self.tell(f"{line_ref(path, 1)}: {columns.message()}")
+            self.warn(f"{line_ref(path, 1)}: {columns.message()}")
         yield from table
 
     def _label(self, given: Sequence[LabeledText]) -> list[str]:
         found = self.classifier.classify([one.text for one in given], [one.text2 for one in given])
         return [self.gold.format(self.request, row, one.label) for one, row in zip(given, found, strict=True)]
 
-    def complaints(self) -> list[str]:
+    def warnings(self) -> list[str]:
         """Return what is said of texts of which the end was not read, and of labels that the model does not know."""
-        cut = truncation_warning(self.classifier.reader.n_cut, "text", self.opened.config.max_row_length)
+        cut = truncation_warning(self.classifier.reader.n_truncated, "text", self.opened.config.max_row_length)
         return cut + self.gold.warnings()
 
     def totals(self) -> Totals:
@@ -121,7 +121,7 @@ class ClassifyPredictor:
 _USUAL = "label", "text", "text2"
 
 
-def _singles(lines: LineReader, path: Path, tell: Tell) -> Iterator[LabeledText]:
+def _singles(lines: LineReader, path: Path, tell: Warn) -> Iterator[LabeledText]:
     """Yield each line as a text, saying of the first tab that it means nothing."""
     told = False
     for number, line in enumerate(lines, 1):
@@ -131,7 +131,7 @@ def _singles(lines: LineReader, path: Path, tell: Tell) -> Iterator[LabeledText]
         yield LabeledText(line, None, None, number)
 
 
-def _pairs(lines: LineReader, path: Path, tell: Tell) -> Iterator[LabeledText]:
+def _pairs(lines: LineReader, path: Path, tell: Warn) -> Iterator[LabeledText]:
     """Yield each line as two texts. Raises ``DataError`` where it is not two; a blank one is two blank ones."""
     for number, line in enumerate(lines, 1):
         parts = line.split("\t") if line else ["", ""]

@@ -21,11 +21,11 @@ from attnkit.metrics.labels import confusion, label_scores, rounded
 from attnkit.metrics.spans import span_scores
 from attnkit.protocols import entities
 from attnkit.tasks.finetuning.predict import (
-    WINDOW,
+    READ_AHEAD,
     Format,
     PredictRequest,
-    Tell,
     Totals,
+    Warn,
     as_json,
     in_batches,
     label_probabilities,
@@ -38,7 +38,7 @@ from attnkit.text.conll import Block, convert, read_blocks, write_tags
 from attnkit.text.line_stream import encoding_warnings, flush_interval, line_batches
 from attnkit.text.lines import STDIN, LineReader
 
-Shares = npt.NDArray[np.float32]
+Probabilities = npt.NDArray[np.float32]
 Words = Sequence[str]
 
 
@@ -48,21 +48,25 @@ class TaggedSentence:
 
     words: Words
     tags: list[str]
-    shares: Shares
+    probabilities: Probabilities
     """(N, L) the probability of each tag for each word."""
 
-    def plain(self, labels: Sequence[str], every: bool) -> dict[str, Any]:
+    def as_dictionary(self, labels: Sequence[str], every: bool) -> dict[str, Any]:
         """Return it for programs."""
         found = {
             "words": list(self.words),
             "tags": self.tags,
-            "probabilities": [rounded(row) for row in self.shares.max(axis=1, initial=0).tolist()],
+            "probabilities": [rounded(row) for row in self.probabilities.max(axis=1, initial=0).tolist()],
             "entities": [
                 {**entity._asdict(), "text": " ".join(self.words[entity.begin : entity.end])}
                 for entity in entities(self.tags)
             ],
         }
-        return {**found, "all": [label_probabilities(labels, row) for row in self.shares.tolist()]} if every else found
+        return (
+            {**found, "all": [label_probabilities(labels, row) for row in self.probabilities.tolist()]}
+            if every
+            else found
+        )
 
 
 class TaggingPipeline:
@@ -76,11 +80,11 @@ class TaggingPipeline:
     def tag(self, sentences: Sequence[Words]) -> list[TaggedSentence]:
         """Return the tags of each sentence's words."""
         names, found = self.labels.labels, []
-        for words, table in zip(sentences, self._shares(sentences), strict=True):
+        for words, table in zip(sentences, self._probabilities(sentences), strict=True):
             found.append(TaggedSentence(words, [names[i] for i in table.argmax(axis=1).tolist()], table))
         return found
 
-    def _shares(self, sentences: Sequence[Words]) -> list[Shares]:
+    def _probabilities(self, sentences: Sequence[Words]) -> list[Probabilities]:
         """Return the probabilities (N, L) of the tags of each sentence's words."""
         full = [words for words in sentences if words]
         nothing = np.empty((0, len(self.labels.labels)), np.float32)
@@ -88,10 +92,10 @@ class TaggingPipeline:
             return [nothing for _ in sentences]
         rows = word_rows(self._tokenizer, full, self.opened.config.max_row_length)
 
-        def compute(indices: list[int]) -> list[Shares]:
+        def compute(indices: list[int]) -> list[Probabilities]:
             batch = rows.batch(np.array(indices, np.int64)).to(self.opened.device)
             with torch.inference_mode():
-                found: Shares = tag_logits(self.opened.model, batch).softmax(-1).cpu().numpy()
+                found: Probabilities = tag_logits(self.opened.model, batch).softmax(-1).cpu().numpy()
             owners = (batch.firsts // batch.ids.shape[1]).cpu().numpy()
             return np.split(found, np.searchsorted(owners, np.arange(1, len(indices))))
 
@@ -102,18 +106,18 @@ class TaggingPipeline:
 
 
 @dataclass
-class TagPredictor:
+class TokenClassificationPredictor:
     """What ``attnkit predict`` does with a tagger; satisfies ``prediction.Predictor``."""
 
     opened: LoadedModel
     request: PredictRequest
-    tell: Tell
+    warn: Warn
     found: list[list[str]] = field(default_factory=list)
     """The tags of the sentences so far, where it is known what is right."""
     expected: list[list[str]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        if self.request.every and not self.request.as_json:
+        if self.request.all_labels and not self.request.as_json:
             what = "the probabilities of all tags are shown as JSON only"
             help = "add --json, which gives that of each tag found even without --all"
             raise UsageError(what, where="--all", help=help)
@@ -124,19 +128,21 @@ class TagPredictor:
         """Yield a line of tags for each line of words, or columns with a further one."""
         if format == "conll":
             blocks = read_blocks(path, tagged=self.request.gold)
-            for window in line_batches(blocks, WINDOW, flush_interval(path), lambda block: sum(map(len, block.words))):
+            for window in line_batches(
+                blocks, READ_AHEAD, flush_interval(path), lambda block: sum(map(len, block.words))
+            ):
                 yield list(self._columns(window))
             return
         reader = LineReader(path, on_bad="refuse" if self.request.strict else "replace")
         n_before, fault = 0, None
-        for lines in line_batches(reader, WINDOW, flush_interval(path)):
-            if fault is None and (fault := _columns_fault(lines, path, n_before, set(self.tagger.labels.labels))):
-                self.tell(fault)
+        for lines in line_batches(reader, READ_AHEAD, flush_interval(path)):
+            if fault is None and (fault := _columns_warning(lines, path, n_before, set(self.tagger.labels.labels))):
+                self.warn(fault)
             n_before += len(lines)
             found = self.tagger.tag([line.split() for line in lines])
             yield [self._json(one) if self.request.as_json else " ".join(one.tags) for one in found]
         for message in encoding_warnings(reader.counts, path):
-            self.tell(message)
+            self.warn(message)
 
     def _columns(self, blocks: Sequence[Block]) -> Iterator[str]:
         for block, one in zip(blocks, self.tagger.tag([block.words for block in blocks]), strict=True):
@@ -149,10 +155,10 @@ class TagPredictor:
                 yield self._json(one, self.expected[-1] if self.request.gold else None)
 
     def _json(self, one: TaggedSentence, expected: list[str] | None = None) -> str:
-        plain = one.plain(self.tagger.labels.labels, self.request.every)
+        plain = one.as_dictionary(self.tagger.labels.labels, self.request.all_labels)
         return as_json(plain if expected is None else {**plain, "expected": expected})
 
-    def complaints(self) -> list[str]:
+    def warnings(self) -> list[str]:
         """Return what is said of tags that the model does not know."""
         known = set(self.tagger.labels.labels)
         return unknown_labels(Counter(tag for tags in self.expected for tag in tags if tag not in known))
@@ -185,7 +191,7 @@ class TagPredictor:
         )
 
 
-def _columns_fault(lines: Sequence[str], path: Path, n_before: int, labels: Collection[str]) -> str | None:
+def _columns_warning(lines: Sequence[str], path: Path, n_before: int, labels: Collection[str]) -> str | None:
     """Return what is said of lines of words, so many behind the first, that hold a tab or end in tags, most of them."""
     number = next((i for i, line in enumerate(lines, n_before + 1) if "\t" in line), None)
     if number is not None:

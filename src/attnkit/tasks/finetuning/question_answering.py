@@ -35,7 +35,7 @@ from attnkit.metrics.answers import AllScores, Version, answer_scores
 from attnkit.models.heads import SpanPredictor, best_span
 from attnkit.models.linear import without_dropout
 from attnkit.tasks.finetuning import base as finetune
-from attnkit.tasks.finetuning.config import AnswerConfig
+from attnkit.tasks.finetuning.config import QuestionAnsweringConfig
 from attnkit.tasks.finetuning.question_answering_data import (
     PreparedQuestions,
     QaCorpus,
@@ -58,7 +58,7 @@ class SpanPrediction:
 
     first: int
     """First token of the context; ``behind`` is 0 where the context has no tokens."""
-    behind: int
+    end: int
     """What comes behind its last token."""
     score: float
     """Sum of the logits of its beginning and its end; -inf where the context has no tokens."""
@@ -72,10 +72,10 @@ class SpanPrediction:
         """Margin of logits of no answer over this one."""
         return self.no_answer - self.score
 
-    def probability(self, refuses: bool) -> float:
+    def probability(self, may_abstain: bool) -> float:
         """Return how likely this answer is among all, and no answer among these where a reader ``has_unanswerable``."""
-        total = float(np.logaddexp(self.log_sum, self.no_answer)) if refuses else self.log_sum
-        return math.exp(self.score - total) if self.behind else 0.0
+        total = float(np.logaddexp(self.log_sum, self.no_answer)) if may_abstain else self.log_sum
+        return math.exp(self.score - total) if self.end else 0.0
 
 
 @dataclass(frozen=True)
@@ -120,15 +120,15 @@ def answer_loss(
     return loss
 
 
-def find_answers(
+def predict_answers(
     model: SpanPredictor,
     rows: StridedContextDataset,
     device: torch.device,
-    longest: int,
+    max_length: int,
     stop: Stop | None = None,
     n_tokens: int = _BATCH_TOKENS,
 ) -> SpanPredictions:
-    """Return the likeliest answer of at most ``longest`` tokens to each question; ``n_tokens`` are computed together.
+    """Return the most probable answer of at most ``max_length`` tokens per question, ``n_tokens`` computed together.
 
     An answer begins in the window that shows the most context of its first token, so that none counts twice.
     Raises ``EvaluationCancelled`` where a stop is asked for.
@@ -140,9 +140,9 @@ def find_answers(
             batch = rows.batch(np.asarray(indices, np.int64)).to(device)
             logits = reader_logits(model, batch)[0]
             nll += float(_nll(logits.log_softmax(-1), batch))
-            for row, answer in zip(indices, _answers(rows, indices, logits, batch, longest), strict=True):
+            for row, answer in zip(indices, _answers(rows, indices, logits, batch, max_length), strict=True):
                 question = int(rows.questions[row])
-                found[question] = _better(found[question], answer) if question in found else answer
+                found[question] = _merge(found[question], answer) if question in found else answer
     return SpanPredictions([found[question] for question in sorted(found)], nll)
 
 
@@ -152,12 +152,12 @@ def _nll(log_probs: Tensor, batch: WindowBatch) -> Tensor:
 
 
 def _answers(
-    rows: StridedContextDataset, indices: list[int], logits: Tensor, batch: WindowBatch, longest: int
+    rows: StridedContextDataset, indices: list[int], logits: Tensor, batch: WindowBatch, max_length: int
 ) -> list[SpanPrediction]:
     starts = logits[0].masked_fill(~batch.best, -math.inf)
     ends = logits[1].masked_fill(~batch.context, -math.inf)
-    firsts, lasts, scores = best_span(starts, ends, longest)
-    sums = log_sums(starts, ends, longest)
+    firsts, lasts, scores = best_span(starts, ends, max_length)
+    sums = log_sums(starts, ends, max_length)
     none = logits[:, :, 0].sum(0)
     found = []
     for row, first, last, score, total, null in zip(
@@ -169,35 +169,35 @@ def _answers(
     return found
 
 
-def log_sums(starts: Tensor, ends: Tensor, longest: int) -> Tensor:
-    """Return (B,) log of the sum of exp(score) over all spans of at most ``longest`` tokens; arguments (B, T) logits.
+def log_sums(starts: Tensor, ends: Tensor, max_length: int) -> Tensor:
+    """Return (B,) log of the sum of exp(score) over all spans of at most ``max_length`` tokens, from (B, T) logits.
 
-    Memory is that of the logits, whatever ``longest`` is.
+    Memory is that of the logits, whatever ``max_length`` is.
     """
     total = starts.new_full(starts.shape[:1], -math.inf)
-    for shift in range(min(longest, starts.shape[1])):
+    for shift in range(min(max_length, starts.shape[1])):
         scores = starts[:, : starts.shape[1] - shift] + ends[:, shift:]
         total = torch.logaddexp(total, scores.logsumexp(1))
     return total
 
 
-def _better(one: SpanPrediction, other: SpanPrediction) -> SpanPrediction:
+def _merge(one: SpanPrediction, other: SpanPrediction) -> SpanPrediction:
     """Return the likelier one of two windows' answers, with what both windows say of all answers."""
     best = one if one.score >= other.score else other
     log_sum = float(np.logaddexp(one.log_sum, other.log_sum))
-    return SpanPrediction(best.first, best.behind, best.score, log_sum, min(one.no_answer, other.no_answer))
+    return SpanPrediction(best.first, best.end, best.score, log_sum, min(one.no_answer, other.no_answer))
 
 
 _SAMPLE = 500  # paragraphs
 
 
 @dataclass
-class AnswersEvaluation:
+class QuestionAnsweringEvaluation:
     """How many questions of the development set get their answer."""
 
     prepared: PreparedQuestions
     device: torch.device
-    longest: int
+    max_answer_length: int
     """Tokens of an answer."""
     n_samples: int
     stop: Stop | None = None
@@ -208,12 +208,12 @@ class AnswersEvaluation:
         """Return ``loss`` in nats a window; ``exact`` and ``f1`` as SQuAD's script counts them, in percent."""
         asked = self.prepared.valid
         try:
-            found = find_answers(model, asked.rows, self.device, self.longest, self.stop)
+            found = predict_answers(model, asked.rows, self.device, self.max_answer_length, self.stop)
         except EvaluationCancelled:
             return None
         texts = answer_texts(asked, found.answers, self.prepared.has_unanswerable)
         self.samples = [
-            (asked.questions[i].text, *([*references(asked.questions[i]), ""][:1]), texts[i])
+            (asked.questions[i].text, *([*gold_answers(asked.questions[i]), ""][:1]), texts[i])
             for i in sample_indices(len(texts), self.n_samples)
         ]
         scores = score_answers(texts, asked.questions)
@@ -221,7 +221,7 @@ class AnswersEvaluation:
 
 
 def answer_texts(
-    asked: QaExamples, found: Sequence[SpanPrediction], refuses: bool, threshold: float = 0.0
+    asked: QaExamples, found: Sequence[SpanPrediction], may_abstain: bool, threshold: float = 0.0
 ) -> list[str]:
     """Return the answers as they occur in the paragraphs; the empty text is not an answer.
 
@@ -232,12 +232,12 @@ def answer_texts(
         threshold: how much likelier that has to be than the answer, as a difference of logits.
     """
     return [
-        "" if refuses and answer.margin > threshold else asked.cut(question, answer.first, answer.behind)
+        "" if may_abstain and answer.margin > threshold else asked.answer_text(question, answer.first, answer.end)
         for question, answer in enumerate(found)
     ]
 
 
-def references(question: Question) -> list[str]:
+def gold_answers(question: Question) -> list[str]:
     """Return what people gave as answers."""
     return [answer.text for answer in question.answers]
 
@@ -245,7 +245,7 @@ def references(question: Question) -> list[str]:
 def score_answers(texts: Sequence[str], questions: Sequence[Question]) -> AllScores:
     """Return the scores of answers: as version 2.0 of SQuAD counts where a question has no answer, else as 1.1."""
     version: Version = "2.0" if any(question.impossible for question in questions) else "1.1"
-    return answer_scores(texts, [references(question) for question in questions], version)
+    return answer_scores(texts, [gold_answers(question) for question in questions], version)
 
 
 def _texts(paragraphs: Sequence[Paragraph]) -> Iterator[str]:
@@ -254,11 +254,11 @@ def _texts(paragraphs: Sequence[Paragraph]) -> Iterator[str]:
         yield from (question.text for question in paragraph.questions)
 
 
-class QuestionAnsweringTask(Task[AnswerConfig, PreparedQuestions, SpanPredictor]):
+class QuestionAnsweringTask(Task[QuestionAnsweringConfig, PreparedQuestions, SpanPredictor]):
     """Extractive question answering by a pretrained encoder."""
 
     def prepare(
-        self, config: AnswerConfig, folder: Path, vocabulary_source: VocabularySource, origin: str | None
+        self, config: QuestionAnsweringConfig, folder: Path, vocabulary_source: VocabularySource, origin: str | None
     ) -> Iterator[PrepareEvent]:
         if is_prepared(folder, [*config.data.files, *(config.data.valid_files or ())], origin):
             return
@@ -266,7 +266,7 @@ class QuestionAnsweringTask(Task[AnswerConfig, PreparedQuestions, SpanPredictor]
         yield StatusEvent("reading the questions")
         corpus = QaCorpus(config.data)
         n_without = sum(question.impossible for paragraph in corpus.valid for question in paragraph.questions)
-        if n_without and not corpus.refuses:
+        if n_without and not corpus.has_unanswerable:
             yield WarningEvent(
                 f"{n_without:,} of the questions to validate on have no answer, and none to train on: all get one"
             )
@@ -275,32 +275,34 @@ class QuestionAnsweringTask(Task[AnswerConfig, PreparedQuestions, SpanPredictor]
             tokenizer = train_vocabulary(_texts(corpus.train), config.vocabulary)
         yield from prepare_questions(config, corpus, folder, tokenizer, origin)
 
-    def load_data(self, config: AnswerConfig, folder: Path) -> PreparedQuestions:
+    def load_data(self, config: QuestionAnsweringConfig, folder: Path) -> PreparedQuestions:
         return load_questions(config, folder)
 
-    def build_model(self, config: AnswerConfig, data: PreparedQuestions) -> SpanPredictor:
+    def build_model(self, config: QuestionAnsweringConfig, data: PreparedQuestions) -> SpanPredictor:
         model = SpanPredictor(config.model, data.tokenizer.vocab_size)
         finetune.freeze_layers(config, model)
         return model
 
     def evaluation(
-        self, config: AnswerConfig, data: PreparedQuestions, device: torch.device, stop: Stop | None
+        self, config: QuestionAnsweringConfig, data: PreparedQuestions, device: torch.device, stop: Stop | None
     ) -> Evaluation:
-        return AnswersEvaluation(data, device, config.windows.max_answer_length, config.evaluation.n_samples, stop)
+        return QuestionAnsweringEvaluation(
+            data, device, config.windows.max_answer_length, config.evaluation.n_samples, stop
+        )
 
-    def model_for_checkpoint(self, checkpoint: Checkpoint, config: AnswerConfig) -> SpanPredictor:
-        return SpanPredictor(config.model, finetune.build_for_checkpoint(checkpoint, config, 2 * config.model.d_model))
+    def model_for_checkpoint(self, checkpoint: Checkpoint, config: QuestionAnsweringConfig) -> SpanPredictor:
+        return SpanPredictor(config.model, finetune.checked_vocab_size(checkpoint, config, 2 * config.model.d_model))
 
-    def check_compatible(self, checkpoint: Checkpoint, config: AnswerConfig) -> None:
-        finetune.refuse_misfit(checkpoint, config)
+    def check_compatible(self, checkpoint: Checkpoint, config: QuestionAnsweringConfig) -> None:
+        finetune.check_encoder(checkpoint, config)
 
-    def init_weights(self, config: AnswerConfig, model: SpanPredictor, source: Checkpoint) -> None:
+    def init_weights(self, config: QuestionAnsweringConfig, model: SpanPredictor, source: Checkpoint) -> None:
         finetune.init_weights(config, model, source)
 
-    def lr_multipliers(self, config: AnswerConfig, model: SpanPredictor) -> Mapping[str, float]:
+    def lr_multipliers(self, config: QuestionAnsweringConfig, model: SpanPredictor) -> Mapping[str, float]:
         return finetune.lr_multipliers(config, model)
 
-    def model_card(self, config: AnswerConfig, name: str) -> ModelCardFields:
+    def model_card(self, config: QuestionAnsweringConfig, name: str) -> ModelCardFields:
         return ModelCardFields(
             what="A reader that answers questions on paragraphs (bert)",
             data=[f"`{path}`" for path in config.data.files],
@@ -308,10 +310,10 @@ class QuestionAnsweringTask(Task[AnswerConfig, PreparedQuestions, SpanPredictor]
             use=f"attnkit predict {name} questions.json",
         )
 
-    def dry_run(self, config: AnswerConfig, init_from: Path | None = None) -> RunEstimate:
+    def dry_run(self, config: QuestionAnsweringConfig, init_from: Path | None = None) -> RunEstimate:
         source = None if init_from is None else RunFolder(init_from).checkpoint()[0]
         if source is not None:
-            finetune.refuse_misfit(source, config)
+            finetune.check_encoder(source, config)
         paragraphs = QaCorpus(config.data).train
         sample = paragraphs[:_SAMPLE]
         given = provided_tokenizer(config, source)
@@ -326,7 +328,7 @@ class QuestionAnsweringTask(Task[AnswerConfig, PreparedQuestions, SpanPredictor]
         return data.train
 
     def loss(
-        self, config: AnswerConfig, model: SpanPredictor, data: PreparedQuestions, device: torch.device
+        self, config: QuestionAnsweringConfig, model: SpanPredictor, data: PreparedQuestions, device: torch.device
     ) -> LossFunction:
         return answer_loss(model, device, config.optimization.label_smoothing)
 

@@ -25,7 +25,7 @@ from attnkit.data.store import Store, store_writer
 from attnkit.errors import DataError
 from attnkit.io import atomic
 from attnkit.protocols import UNK_ID
-from attnkit.tasks.finetuning.config import AnswerConfig
+from attnkit.tasks.finetuning.config import QuestionAnsweringConfig
 from attnkit.text.offsets import Aligned, align
 from attnkit.text.squad import Paragraph, Question, read_squad, write_squad
 from attnkit.text.tokenizer import Tokenizer
@@ -34,7 +34,7 @@ from attnkit.text.tokenizer import load as load_tokenizer
 ANSWERABILITY_LABELS = Labels(labels=["answer", "no answer"])
 """What ``labels.json`` of a reader says that may find no answer; one that always finds some has no such file."""
 _CHUNK = 256  # paragraphs
-_MOST_LENGTH = 1 << 30
+_MAX_NUMBER = 1 << 30
 """Tokens of a paragraph, and paragraphs, as numbers in a store."""
 
 
@@ -72,7 +72,7 @@ class QaExamples:
         self.context_of: Longs = np.array(numbers, np.int64)
         self.aligned = align(tokenizer, [paragraph.context for paragraph in paragraphs])
         asked = InMemoryTokens(tokenizer.encode([question.text for question in self.questions]))
-        self.n_cut = int((asked.lengths > sizes.max_question_length).sum())
+        self.n_truncated = int((asked.lengths > sizes.max_question_length).sum())
         """Questions of which the end is not read."""
         contexts = InMemoryTokens([aligned.ids.tolist() for aligned in self.aligned])
         answers = [
@@ -81,7 +81,7 @@ class QaExamples:
         ]
         self.rows = StridedContextDataset(asked, contexts, self.context_of, sizes, np.array(answers).reshape(-1, 2))
 
-    def cut(self, question: int, first: int, behind: int) -> str:
+    def answer_text(self, question: int, first: int, behind: int) -> str:
         """Return what tokens ``first`` up to ``behind`` of a question's paragraph represent in its text."""
         number = int(self.context_of[question])
         return self.aligned[number].cut(self.paragraphs[number].context, first, behind)
@@ -114,7 +114,7 @@ class QaCorpus:
             self.counts["held_out"] = n_questions(self.valid)
 
     @property
-    def refuses(self) -> bool:
+    def has_unanswerable(self) -> bool:
         """Return whether some questions to train on have no answer."""
         return any(question.impossible for paragraph in self.train for question in paragraph.questions)
 
@@ -142,12 +142,12 @@ def n_questions(paragraphs: Sequence[Paragraph]) -> int:
 
 
 def prepare_questions(
-    config: AnswerConfig, corpus: QaCorpus, folder: Path, tokenizer: Tokenizer, origin: str | None
+    config: QuestionAnsweringConfig, corpus: QaCorpus, folder: Path, tokenizer: Tokenizer, origin: str | None
 ) -> Iterator[StatusEvent | WarningEvent]:
     """Encode questions and paragraphs into RUN/data."""
     with atomic.atomic_dir(folder) as temporary:
         atomic.write_new_file(temporary / "tokenizer.json", tokenizer.to_json().encode())
-        if corpus.refuses:
+        if corpus.has_unanswerable:
             atomic.write_new_file(temporary / "labels.json", ANSWERABILITY_LABELS.to_bytes())
         atomic.write_new_file(temporary / "valid.json", write_squad(corpus.valid).encode())
         yield StatusEvent("encoding the questions")
@@ -176,7 +176,7 @@ class _Writer:
         with (
             store_writer(folder / "questions", size) as questions,
             store_writer(folder / "contexts", size) as contexts,
-            store_writer(folder / "answers", _MOST_LENGTH) as answers,
+            store_writer(folder / "answers", _MAX_NUMBER) as answers,
         ):
             stream, number = iter(paragraphs), 0
             while chunk := list(islice(stream, _CHUNK)):
@@ -214,7 +214,7 @@ class _Writer:
         self.n_unknown += sum(int((ids == UNK_ID).sum()) for ids in rows)
 
 
-def load_questions(config: AnswerConfig, folder: Path) -> PreparedQuestions:
+def load_questions(config: QuestionAnsweringConfig, folder: Path) -> PreparedQuestions:
     """Open what ``prepare_questions`` made. Raises ``RunError`` naming what is damaged."""
     with open_prepared_dir(folder) as index:
         tokenizer = load_tokenizer(folder / "tokenizer.json")

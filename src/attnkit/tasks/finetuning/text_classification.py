@@ -38,19 +38,19 @@ from attnkit.metrics.labels import label_scores
 from attnkit.models.heads import SequenceClassifier
 from attnkit.models.linear import without_dropout
 from attnkit.tasks.finetuning.base import (
-    build_for_checkpoint,
+    check_encoder,
+    checked_vocab_size,
     continues_own_task,
     freeze_layers,
     init_weights,
     label_weights,
     lr_multipliers,
-    refuse_misfit,
 )
-from attnkit.tasks.finetuning.config import TextClassifyConfig
+from attnkit.tasks.finetuning.config import TextClassificationConfig
 from attnkit.tasks.finetuning.text_classification_data import (
     LabeledTables,
     PreparedTexts,
-    TextReader,
+    TextEncoder,
     inherited_labels,
     load_texts,
     prepare_texts,
@@ -73,7 +73,7 @@ def texts_loss(
 
     def loss(batch: TextBatch) -> dict[str, LossTerm]:
         batch = batch.to(device)
-        logits = wide(text_logits(model, batch))
+        logits = to_float32(text_logits(model, batch))
         own = None if weights is None else weights.to(logits.dtype)
         total = F.cross_entropy(logits, batch.labels, own, reduction="sum", label_smoothing=smoothing)
         return {"nll": LossTerm(total, reported=F.cross_entropy(logits.detach(), batch.labels, reduction="sum"))}
@@ -87,7 +87,7 @@ def text_logits(model: SequenceClassifier, batch: TextBatch) -> Tensor:
     return logits
 
 
-def wide(logits: Tensor) -> Tensor:
+def to_float32(logits: Tensor) -> Tensor:
     """Return logits in float32 at least."""
     return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
@@ -114,7 +114,7 @@ class ClassificationEvaluation:
             with without_dropout(model), torch.inference_mode():
                 for indices in until_stopped(self.stop, batches):
                     batch = valid.batch(np.asarray(indices, np.int64)).to(self.device)
-                    log_probs = wide(self.logits(model, batch)).log_softmax(-1)  # (B, labels)
+                    log_probs = to_float32(self.logits(model, batch)).log_softmax(-1)  # (B, labels)
                     total -= float(log_probs.gather(1, batch.labels[:, None]).sum())
                     found[indices] = log_probs.argmax(-1).cpu().numpy()
                     expected[indices] = batch.labels.cpu().numpy()
@@ -127,52 +127,52 @@ class ClassificationEvaluation:
         return {"accuracy": scores.accuracy, "loss": total / len(valid), "macro_f1": scores.macro_f1}
 
 
-def _given_labels(config: TextClassifyConfig, source: Checkpoint | None) -> Labels | None:
+def _initial_labels(config: TextClassificationConfig, source: Checkpoint | None) -> Labels | None:
     """Return the labels of the weights that initialize the run, if these know any."""
     return read_labels(source) if source is not None and continues_own_task(config, source) else None
 
 
-class TextClassificationTask(Task[TextClassifyConfig, PreparedTexts, SequenceClassifier]):
+class TextClassificationTask(Task[TextClassificationConfig, PreparedTexts, SequenceClassifier]):
     """Classification of texts and pairs of texts by a pretrained encoder."""
 
     def prepare(
-        self, config: TextClassifyConfig, folder: Path, vocabulary_source: VocabularySource, origin: str | None
+        self, config: TextClassificationConfig, folder: Path, vocabulary_source: VocabularySource, origin: str | None
     ) -> Iterator[PrepareEvent]:
         if is_prepared(folder, [*config.data.files, *(config.data.valid_files or ())], origin):
             return
         source = vocabulary_source()
         yield from prepare_texts(
-            config, folder, provided_tokenizer(config, source), origin, _given_labels(config, source)
+            config, folder, provided_tokenizer(config, source), origin, _initial_labels(config, source)
         )
 
-    def load_data(self, config: TextClassifyConfig, folder: Path) -> PreparedTexts:
+    def load_data(self, config: TextClassificationConfig, folder: Path) -> PreparedTexts:
         return load_texts(config, folder)
 
-    def build_model(self, config: TextClassifyConfig, data: PreparedTexts) -> SequenceClassifier:
+    def build_model(self, config: TextClassificationConfig, data: PreparedTexts) -> SequenceClassifier:
         model = SequenceClassifier(config.model, data.tokenizer.vocab_size, len(data.labels.labels))
         freeze_layers(config, model)
         return model
 
     def evaluation(
-        self, config: TextClassifyConfig, data: PreparedTexts, device: torch.device, stop: Stop | None
+        self, config: TextClassificationConfig, data: PreparedTexts, device: torch.device, stop: Stop | None
     ) -> Evaluation:
         return ClassificationEvaluation(data, device, config.evaluation.n_samples, stop)
 
-    def model_for_checkpoint(self, checkpoint: Checkpoint, config: TextClassifyConfig) -> SequenceClassifier:
+    def model_for_checkpoint(self, checkpoint: Checkpoint, config: TextClassificationConfig) -> SequenceClassifier:
         n_labels = len(read_labels(checkpoint).labels)
-        vocab_size = build_for_checkpoint(checkpoint, config, config.model.d_model * (config.model.d_model + n_labels))
+        vocab_size = checked_vocab_size(checkpoint, config, config.model.d_model * (config.model.d_model + n_labels))
         return SequenceClassifier(config.model, vocab_size, n_labels)
 
-    def check_compatible(self, checkpoint: Checkpoint, config: TextClassifyConfig) -> None:
-        refuse_misfit(checkpoint, config)
+    def check_compatible(self, checkpoint: Checkpoint, config: TextClassificationConfig) -> None:
+        check_encoder(checkpoint, config)
 
-    def init_weights(self, config: TextClassifyConfig, model: SequenceClassifier, source: Checkpoint) -> None:
+    def init_weights(self, config: TextClassificationConfig, model: SequenceClassifier, source: Checkpoint) -> None:
         init_weights(config, model, source)
 
-    def lr_multipliers(self, config: TextClassifyConfig, model: SequenceClassifier) -> Mapping[str, float]:
+    def lr_multipliers(self, config: TextClassificationConfig, model: SequenceClassifier) -> Mapping[str, float]:
         return lr_multipliers(config, model)
 
-    def model_card(self, config: TextClassifyConfig, name: str) -> ModelCardFields:
+    def model_card(self, config: TextClassificationConfig, name: str) -> ModelCardFields:
         return ModelCardFields(
             what="A classifier of texts (bert)",
             data=[f"`{path}`" for path in config.data.files],
@@ -180,11 +180,11 @@ class TextClassificationTask(Task[TextClassifyConfig, PreparedTexts, SequenceCla
             use=f"attnkit predict {name} texts.txt",
         )
 
-    def dry_run(self, config: TextClassifyConfig, init_from: Path | None = None) -> RunEstimate:
+    def dry_run(self, config: TextClassificationConfig, init_from: Path | None = None) -> RunEstimate:
         source = None if init_from is None else RunFolder(init_from).checkpoint()[0]
         if source is not None:
-            refuse_misfit(source, config)
-        tables, known = LabeledTables(config.data, SAMPLE), _given_labels(config, source)
+            check_encoder(source, config)
+        tables, known = LabeledTables(config.data, SAMPLE), _initial_labels(config, source)
         labels = tables.labels if known is None else inherited_labels(known, tables.labels, config.data.files[0])
         samples, counts = list(tables.samples.values()), list(tables.n_lines.values())
         lines = [line for sample in samples for line in sample]
@@ -192,7 +192,7 @@ class TextClassificationTask(Task[TextClassifyConfig, PreparedTexts, SequenceCla
         tokenizer = given or train_vocabulary(texts_of(lines), config.vocabulary)
         size = tokenizer.vocab_size if given or max(counts) <= SAMPLE else config.vocabulary.size
         n_labels = len(labels.labels)
-        reader, tokens = TextReader(tokenizer, config.max_row_length, config.model.separators), 0.0
+        reader, tokens = TextEncoder(tokenizer, config.max_row_length, config.model.separators), 0.0
         for sample, n_lines in zip(samples, counts, strict=True):
             rows = reader.encode([line.text for line in sample], [line.text2 for line in sample])
             tokens += sum(map(len, rows)) * n_lines / max(1, len(sample))
@@ -204,7 +204,7 @@ class TextClassificationTask(Task[TextClassifyConfig, PreparedTexts, SequenceCla
         return data.train
 
     def loss(
-        self, config: TextClassifyConfig, model: SequenceClassifier, data: PreparedTexts, device: torch.device
+        self, config: TextClassificationConfig, model: SequenceClassifier, data: PreparedTexts, device: torch.device
     ) -> LossFunction:
         weights = label_weights(config.finetuning, data.train.label_counts(len(data.labels.labels)))
         return texts_loss(model, device, config.optimization.label_smoothing, weights)

@@ -23,7 +23,7 @@ from attnkit.data.text_classification import Row, TextClassificationDataset, joi
 from attnkit.errors import DataError
 from attnkit.io import atomic
 from attnkit.protocols import UNK_ID
-from attnkit.tasks.finetuning.config import TextClassifyConfig
+from attnkit.tasks.finetuning.config import TextClassificationConfig
 from attnkit.text.labeled_text import KINDS, Columns, LabeledTable, LabeledText
 from attnkit.text.line_stream import line_batches
 from attnkit.text.long_lines import encode_prefixes
@@ -38,15 +38,15 @@ PreparedTexts = LabeledData[TextClassificationDataset, str]
 
 
 @dataclass
-class TextReader:
+class TextEncoder:
     """Turns texts into rows."""
 
     tokenizer: Tokenizer
-    longest: int
+    max_length: int
     """Most tokens of a row."""
     separators: int = 1
     """Ends that stand between two texts."""
-    n_cut: int = 0
+    n_truncated: int = 0
     """Rows so far of which the end was not read."""
     n_tokens: int = 0
     n_unknown: int = 0
@@ -55,11 +55,11 @@ class TextReader:
         """Return the row of each text, or pair of texts where there is a second one."""
         # More ids than a row has room for make the same row: of what follows nothing is encoded.
         given = [text for text in texts2 if text is not None]
-        seconds = iter(encode_prefixes(self.tokenizer, given, self.longest))
+        seconds = iter(encode_prefixes(self.tokenizer, given, self.max_length))
         rows = []
-        for ids, text2 in zip(encode_prefixes(self.tokenizer, texts, self.longest), texts2, strict=True):
-            row, cut = join(ids, None if text2 is None else next(seconds), self.longest, self.separators)
-            self.n_cut += cut
+        for ids, text2 in zip(encode_prefixes(self.tokenizer, texts, self.max_length), texts2, strict=True):
+            row, cut = join(ids, None if text2 is None else next(seconds), self.max_length, self.separators)
+            self.n_truncated += cut
             self.n_tokens += len(row)
             self.n_unknown += row.count(UNK_ID)
             rows.append(row)
@@ -140,7 +140,7 @@ def is_blank(line: LabeledText) -> bool:
 
 
 def prepare_texts(
-    config: TextClassifyConfig, folder: Path, given: Tokenizer | None, origin: str | None, labels: Labels | None
+    config: TextClassificationConfig, folder: Path, given: Tokenizer | None, origin: str | None, labels: Labels | None
 ) -> Iterator[StatusEvent | WarningEvent]:
     """Encode the texts into RUN/data; ``labels`` are those of the weights that initialize the run."""
     with atomic.atomic_dir(folder) as temporary:
@@ -155,19 +155,19 @@ def prepare_texts(
         atomic.write_new_file(temporary / "tokenizer.json", given.to_json().encode())
         atomic.write_new_file(temporary / "labels.json", tables.labels.to_bytes())
         yield StatusEvent("encoding the texts")
-        reader = TextReader(given, config.max_row_length, config.model.separators)
+        reader = TextEncoder(given, config.max_row_length, config.model.separators)
         n_train = _write(temporary / "train", tables.lines(), reader, tables.labels)
         if not n_train:
             raise DataError("no text is left to train on", where=config.data.files[0])
-        counts = {**tables.counts, "cut_short": reader.n_cut}
+        counts = {**tables.counts, "cut_short": reader.n_truncated}
         n_unknown, n_tokens = reader.n_unknown, reader.n_tokens
         _write(temporary / "valid", iter(tables.valid), reader, tables.labels)
-        counts["cut_short_in_validation"] = reader.n_cut - counts["cut_short"]
-        write_lines(temporary / "valid.txt", map(shown, tables.valid))
+        counts["cut_short_in_validation"] = reader.n_truncated - counts["cut_short"]
+        write_lines(temporary / "valid.txt", map(displayed, tables.valid))
         counts |= {"labels": len(tables.labels.labels), "train": n_train, "valid": len(tables.valid)}
         write_index(temporary, [*tables.paths, *tables.valid_paths], origin, counts)
         if counts["cut_short"] + counts["cut_short_in_validation"]:
-            yield WarningEvent(_told_cut(counts, config))
+            yield WarningEvent(_truncation_warning(counts, config))
         yield from warn_of_unknown(n_unknown, n_tokens)
 
 
@@ -184,7 +184,7 @@ def inherited_labels(known: Labels, found: Labels, where: str) -> Labels:
     return Labels(labels=known.labels, columns=found.columns)
 
 
-def _told_cut(counts: Mapping[str, int], config: TextClassifyConfig) -> str:
+def _truncation_warning(counts: Mapping[str, int], config: TextClassificationConfig) -> str:
     train, valid = counts["cut_short"], counts["cut_short_in_validation"]
     there = f"{train:,} of {counts['train']:,} texts, and {valid:,} of {counts['valid']:,} for validation,"
     return f"{there} are longer than {config.max_row_length} tokens: their end is not read"
@@ -203,12 +203,12 @@ def n_characters(line: LabeledText) -> int:
     return len(line.text) + len(line.text2 or "")
 
 
-def shown(line: LabeledText) -> str:
+def displayed(line: LabeledText) -> str:
     """Return what people are shown of a line."""
     return line.text if line.text2 is None else f"{line.text} ||| {line.text2}"
 
 
-def _write(folder: Path, lines: Iterator[LabeledText], reader: TextReader, labels: Labels) -> int:
+def _write(folder: Path, lines: Iterator[LabeledText], reader: TextEncoder, labels: Labels) -> int:
     """Write lines, and return how many there were."""
     ids, n = {label: id for id, label in enumerate(labels.labels)}, 0
 
@@ -223,7 +223,7 @@ def _write(folder: Path, lines: Iterator[LabeledText], reader: TextReader, label
     return n
 
 
-def load_texts(config: TextClassifyConfig, folder: Path) -> PreparedTexts:
+def load_texts(config: TextClassificationConfig, folder: Path) -> PreparedTexts:
     """Open what ``prepare_texts`` made. Raises ``RunError`` naming what is damaged."""
     with open_prepared_dir(folder) as index:
         texts = read_lines(folder / "valid.txt")

@@ -38,7 +38,7 @@ from attnkit.models.heads import TokenClassifier
 from attnkit.models.linear import without_dropout
 from attnkit.protocols import entities
 from attnkit.tasks.finetuning import base as finetune
-from attnkit.tasks.finetuning.config import TagConfig
+from attnkit.tasks.finetuning.config import TokenClassificationConfig
 from attnkit.tasks.finetuning.token_classification_data import (
     PreparedTags,
     Sentence,
@@ -89,7 +89,7 @@ def tag_loss(
     return loss
 
 
-def find_tags(
+def predict_tags(
     model: TokenClassifier, rows: TokenClassificationDataset, device: torch.device, stop: Stop | None = None
 ) -> TagPrediction:
     """Return the tags of all words of all rows. Raises ``EvaluationCancelled`` where a stop is asked for."""
@@ -115,7 +115,7 @@ def _cross_entropy(logits: Tensor, tags: Tensor, weights: Tensor | None = None, 
 
 
 @dataclass
-class TagsEvaluation:
+class TokenClassificationEvaluation:
     """Which words and which entities of the development set get their tags."""
 
     prepared: PreparedTags
@@ -128,7 +128,7 @@ class TagsEvaluation:
     def __call__(self, model: TokenClassifier) -> dict[str, float] | None:
         """Return ``loss`` in nats a word; ``accuracy``, ``precision``, ``recall`` and ``f1`` in percent."""
         try:
-            guessed = find_tags(model, self.prepared.valid, self.device, self.stop)
+            guessed = predict_tags(model, self.prepared.valid, self.device, self.stop)
         except EvaluationCancelled:
             return None
         scheme, labels = scheme_of(self.prepared.labels), self.prepared.labels.labels
@@ -155,17 +155,17 @@ def _sample(sentence: Sentence, found: Sequence[str], plain: bool) -> Sample:
     return " ".join(words), shown(tags), shown(found)
 
 
-def _corpus(config: TagConfig, source: Checkpoint | None) -> TaggedCorpus:
+def _corpus(config: TokenClassificationConfig, source: Checkpoint | None) -> TaggedCorpus:
     """Return the files, with the tags of the weights that initialize the run, if these know any."""
     begun = source is not None and finetune.continues_own_task(config, source)
     return TaggedCorpus(config.data, read_labels(source) if begun and source is not None else None)
 
 
-class TokenClassificationTask(Task[TagConfig, PreparedTags, TokenClassifier]):
+class TokenClassificationTask(Task[TokenClassificationConfig, PreparedTags, TokenClassifier]):
     """Tagging of words by a pretrained encoder."""
 
     def prepare(
-        self, config: TagConfig, folder: Path, vocabulary_source: VocabularySource, origin: str | None
+        self, config: TokenClassificationConfig, folder: Path, vocabulary_source: VocabularySource, origin: str | None
     ) -> Iterator[PrepareEvent]:
         if is_prepared(folder, [*config.data.files, *(config.data.valid_files or ())], origin):
             return
@@ -178,33 +178,35 @@ class TokenClassificationTask(Task[TagConfig, PreparedTags, TokenClassifier]):
             tokenizer = train_vocabulary((" ".join(words) for words, _ in corpus.sentences()), config.vocabulary)
         yield from prepare_tagged(corpus, folder, tokenizer, origin)
 
-    def load_data(self, config: TagConfig, folder: Path) -> PreparedTags:
+    def load_data(self, config: TokenClassificationConfig, folder: Path) -> PreparedTags:
         return load_tagged(config, folder)
 
-    def build_model(self, config: TagConfig, data: PreparedTags) -> TokenClassifier:
+    def build_model(self, config: TokenClassificationConfig, data: PreparedTags) -> TokenClassifier:
         model = TokenClassifier(config.model, data.tokenizer.vocab_size, len(data.labels.labels))
         finetune.freeze_layers(config, model)
         return model
 
-    def evaluation(self, config: TagConfig, data: PreparedTags, device: torch.device, stop: Stop | None) -> Evaluation:
-        return TagsEvaluation(data, device, config.evaluation.n_samples, stop)
+    def evaluation(
+        self, config: TokenClassificationConfig, data: PreparedTags, device: torch.device, stop: Stop | None
+    ) -> Evaluation:
+        return TokenClassificationEvaluation(data, device, config.evaluation.n_samples, stop)
 
-    def model_for_checkpoint(self, checkpoint: Checkpoint, config: TagConfig) -> TokenClassifier:
+    def model_for_checkpoint(self, checkpoint: Checkpoint, config: TokenClassificationConfig) -> TokenClassifier:
         n_tags = len(read_labels(checkpoint).labels)
         return TokenClassifier(
-            config.model, finetune.build_for_checkpoint(checkpoint, config, n_tags * config.model.d_model), n_tags
+            config.model, finetune.checked_vocab_size(checkpoint, config, n_tags * config.model.d_model), n_tags
         )
 
-    def check_compatible(self, checkpoint: Checkpoint, config: TagConfig) -> None:
-        finetune.refuse_misfit(checkpoint, config)
+    def check_compatible(self, checkpoint: Checkpoint, config: TokenClassificationConfig) -> None:
+        finetune.check_encoder(checkpoint, config)
 
-    def init_weights(self, config: TagConfig, model: TokenClassifier, source: Checkpoint) -> None:
+    def init_weights(self, config: TokenClassificationConfig, model: TokenClassifier, source: Checkpoint) -> None:
         finetune.init_weights(config, model, source)
 
-    def lr_multipliers(self, config: TagConfig, model: TokenClassifier) -> Mapping[str, float]:
+    def lr_multipliers(self, config: TokenClassificationConfig, model: TokenClassifier) -> Mapping[str, float]:
         return finetune.lr_multipliers(config, model)
 
-    def model_card(self, config: TagConfig, name: str) -> ModelCardFields:
+    def model_card(self, config: TokenClassificationConfig, name: str) -> ModelCardFields:
         return ModelCardFields(
             what="A tagger of words (bert)",
             data=[f"`{path}`" for path in config.data.files],
@@ -212,10 +214,10 @@ class TokenClassificationTask(Task[TagConfig, PreparedTags, TokenClassifier]):
             use=f"attnkit predict {name} words.txt",
         )
 
-    def dry_run(self, config: TagConfig, init_from: Path | None = None) -> RunEstimate:
+    def dry_run(self, config: TokenClassificationConfig, init_from: Path | None = None) -> RunEstimate:
         source = None if init_from is None else RunFolder(init_from).checkpoint()[0]
         if source is not None:
-            finetune.refuse_misfit(source, config)
+            finetune.check_encoder(source, config)
         corpus = _corpus(config, source)
         sample = [words for words, _ in islice(corpus.sentences(), SAMPLE)]
         n_sentences = sum(1 for _ in corpus.sentences())
@@ -236,7 +238,9 @@ class TokenClassificationTask(Task[TagConfig, PreparedTags, TokenClassifier]):
     def dataset(self, data: PreparedTags) -> Dataset:
         return data.train
 
-    def loss(self, config: TagConfig, model: TokenClassifier, data: PreparedTags, device: torch.device) -> LossFunction:
+    def loss(
+        self, config: TokenClassificationConfig, model: TokenClassifier, data: PreparedTags, device: torch.device
+    ) -> LossFunction:
         weights = finetune.label_weights(config.finetuning, data.train.count_tags(len(data.labels.labels)))
         return tag_loss(model, device, config.optimization.label_smoothing, weights)
 

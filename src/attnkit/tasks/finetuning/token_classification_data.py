@@ -36,7 +36,7 @@ from attnkit.data.token_classification import (
 from attnkit.errors import DataError
 from attnkit.io import atomic
 from attnkit.protocols import OUTSIDE, UNK_ID, split_tag
-from attnkit.tasks.finetuning.config import TagConfig
+from attnkit.tasks.finetuning.config import TokenClassificationConfig
 from attnkit.text.conll import LETTERS, Scheme, TagSummary, convert, label_scheme, read_sentences, summarize_tags
 from attnkit.text.offsets import EncodedWords, encode_words
 from attnkit.text.tokenizer import Tokenizer
@@ -66,12 +66,12 @@ class TaggedCorpus:
         self.valid_paths = [Path(name) for name in data.valid_files or ()]
         self.counts = {"held_out": 0, "repeats_of_held_out": 0}
         seen, seen_valid = summarize_tags(self.paths), summarize_tags(self.valid_paths)
-        self._told = _complaints(seen, seen_valid)
+        self._tag_warnings = _tag_warnings(seen, seen_valid)
         scheme = seen.scheme()
-        self._written: Scheme = "bio" if scheme == "iob1" else scheme
-        self.labels = Labels(labels=self._named(set(seen.tags), data.files[0]))
+        self._scheme: Scheme = "bio" if scheme == "iob1" else scheme
+        self.labels = Labels(labels=self._label_list(set(seen.tags), data.files[0]))
         if known is not None:
-            self._written, self.labels = scheme_of(known), known
+            self._scheme, self.labels = scheme_of(known), known
             met = {tag for _, tags in self._read(self.paths) for tag in tags}
             check_known_labels(known, sorted(met), data.files[0], "tag")
         self._held_out: set[int] = set()
@@ -83,12 +83,12 @@ class TaggedCorpus:
         if not self.valid:
             raise DataError("no sentence to validate on", where=str((self.valid_paths or self.paths)[0]))
 
-    def complaints(self) -> list[str]:
+    def warnings(self) -> list[str]:
         """Return what is said of tags: unheard-of ones, slips in their scheme, and that they name no entities."""
         strange = sorted({tag for _, tags in self.valid for tag in tags} - set(self.labels.labels))
         shown = ", ".join(f"'{tag}'" for tag in strange[:3])
         text = f"no sentence to train on has the tag {shown}: words that have it will be tagged wrongly"
-        return [*([text] if strange else []), *self._told]
+        return [*([text] if strange else []), *self._tag_warnings]
 
     def sentences(self) -> Iterator[Sentence]:
         """Yield the sentences to train on, counting what is left out."""
@@ -102,16 +102,16 @@ class TaggedCorpus:
             else:
                 yield words, tags
 
-    def _named(self, tags: set[str], where: str) -> list[str]:
+    def _label_list(self, tags: set[str], where: str) -> list[str]:
         if not tags:
             raise DataError("no sentences in this file", where=where)
         if len(tags) < 2:
             what = f"every word has the tag '{next(iter(tags))}'"
             raise DataError(what, where=where, help="a tagger needs two tags or more; they are in the last column")
         found = sorted(tags)
-        if self._written != "plain":
+        if self._scheme != "plain":
             types = sorted({split_tag(tag)[1] for tag in tags if tag != OUTSIDE})
-            found = [OUTSIDE, *(f"{letter}-{type}" for type in types for letter in LETTERS[self._written])]
+            found = [OUTSIDE, *(f"{letter}-{type}" for type in types for letter in LETTERS[self._scheme])]
         if len(found) > MAX_LABELS:
             raise DataError(f"there are more than {MAX_LABELS:,} tags", where=where)
         return found
@@ -119,7 +119,7 @@ class TaggedCorpus:
     def _read(self, paths: Sequence[Path]) -> Iterator[Sentence]:
         for path in paths:
             for block in read_sentences(path):
-                yield block.words, tuple(convert(block.tags, self._written))
+                yield block.words, tuple(convert(block.tags, self._scheme))
 
     def _read_valid(self) -> Iterator[Sentence]:
         for number, sentence in enumerate(self._read(self.valid_paths or self.paths)):
@@ -127,7 +127,7 @@ class TaggedCorpus:
                 yield sentence
 
 
-def _complaints(train: TagSummary, valid: TagSummary) -> list[str]:
+def _tag_warnings(train: TagSummary, valid: TagSummary) -> list[str]:
     """Return what is to be said of the tags of two sets of files. Raises ``DataError`` where one makes no sense."""
     scheme = train.scheme()
     if scheme == "plain":
@@ -159,7 +159,7 @@ def prepare_tagged(
 ) -> Iterator[StatusEvent | WarningEvent]:
     """Encode the sentences into RUN/data."""
     with atomic.atomic_dir(folder) as temporary:
-        yield from map(WarningEvent, corpus.complaints())
+        yield from map(WarningEvent, corpus.warnings())
         atomic.write_new_file(temporary / "tokenizer.json", tokenizer.to_json().encode())
         atomic.write_new_file(temporary / "labels.json", corpus.labels.to_bytes())
         yield StatusEvent("encoding the sentences")
@@ -208,7 +208,7 @@ class _Writer:
         return found
 
 
-def load_tagged(config: TagConfig, folder: Path) -> PreparedTags:
+def load_tagged(config: TokenClassificationConfig, folder: Path) -> PreparedTags:
     """Open what ``prepare_tagged`` made. Raises ``RunError`` naming what is damaged."""
     with open_prepared_dir(folder) as index:
         labels = Labels.load(folder)

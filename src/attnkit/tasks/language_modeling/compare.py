@@ -26,7 +26,7 @@ from attnkit.plotting.lm_comparison import Candidate, Position
 from attnkit.protocols import BOS_ID, EOS_ID
 from attnkit.runtime.devices import set_threads
 from attnkit.tasks.language_modeling.config import MASK
-from attnkit.tasks.language_modeling.fill_mask import Predictor, refuse_longer
+from attnkit.tasks.language_modeling.fill_mask import MaskPredictor, check_length
 from attnkit.text.offsets import word_boundaries
 from attnkit.text.tokenizer import Tokenizer
 
@@ -59,7 +59,7 @@ class PositionPrediction:
     places: list[Position]
 
     @property
-    def n_right(self) -> int:
+    def n_correct(self) -> int:
         """Return how many tokens are the likeliest at their places."""
         return sum(place.rank == 1 for place in self.places)
 
@@ -71,10 +71,10 @@ class PositionPrediction:
 
     def as_dictionary(self) -> dict[str, Any]:
         """Return it as plain data for ``--json``."""
-        return {**asdict(self), "right": self.n_right, "perplexity": self.perplexity}
+        return {**asdict(self), "right": self.n_correct, "perplexity": self.perplexity}
 
 
-def compare(request: CompareRequest, tell: Callable[[str], None]) -> tuple[PositionPrediction, PositionPrediction]:
+def compare(request: CompareRequest, warn: Callable[[str], None]) -> tuple[PositionPrediction, PositionPrediction]:
     """Return the text as BERT guesses it, and as GPT does; ``tell`` takes warnings.
 
     Raises:
@@ -95,8 +95,8 @@ def compare(request: CompareRequest, tell: Callable[[str], None]) -> tuple[Posit
     ]
     for opened in found:
         for warning in opened.warnings:
-            tell(warning)
-    return _by_bert(found[0], request), _by_gpt(found[1], request)
+            warn(warning)
+    return _predict_bert(found[0], request), _predict_gpt(found[1], request)
 
 
 def _task(run: Path, checkpoint: str | None) -> str:
@@ -112,11 +112,11 @@ def _encode(tokenizer: Tokenizer, request: CompareRequest, opened: LoadedModel) 
 
 
 @torch.inference_mode()
-def _by_bert(opened: LoadedModel, request: CompareRequest) -> PositionPrediction:
+def _predict_bert(opened: LoadedModel, request: CompareRequest) -> PositionPrediction:
     tokenizer = read_tokenizer(opened.checkpoint)
     ids = _encode(tokenizer, request, opened)
-    refuse_longer(len(ids) + 2, opened.config.model.max_text_length, str(opened.path))
-    predictor = Predictor(opened.model, tokenizer, opened.device)
+    check_length(len(ids) + 2, opened.config.model.max_text_length, str(opened.path))
+    predictor = MaskPredictor(opened.model, tokenizer, opened.device)
     words = _word_spans(tokenizer, ids)
     rows = [[BOS_ID, *ids[:a], *[predictor.mask] * (b - a), *ids[b:], EOS_ID] for a, b in words]
     masks = [list(range(a + 1, b + 1)) for a, b in words]  # after the begin token
@@ -126,7 +126,7 @@ def _by_bert(opened: LoadedModel, request: CompareRequest) -> PositionPrediction
         for first in range(0, len(words), size)
     ]
     spans = [word for word in words for _ in range(*word)]
-    places = _places(tokenizer, ids, torch.cat(parts), request.top, [(ids[:a], ids[b:]) for a, b in spans])
+    places = _positions(tokenizer, ids, torch.cat(parts), request.top, [(ids[:a], ids[b:]) for a, b in spans])
     return PositionPrediction(str(opened.path), "BERT", "all other words", list(places))
 
 
@@ -137,21 +137,21 @@ def _word_spans(tokenizer: Tokenizer, ids: list[int]) -> list[tuple[int, int]]:
 
 
 @torch.inference_mode()
-def _by_gpt(opened: LoadedModel, request: CompareRequest) -> PositionPrediction:
+def _predict_gpt(opened: LoadedModel, request: CompareRequest) -> PositionPrediction:
     tokenizer, backwards = read_tokenizer(opened.checkpoint), opened.config.direction == "right-to-left"
     ids = _encode(tokenizer, request, opened)
-    refuse_longer(len(ids), opened.config.model.max_text_length, str(opened.path))  # the last one is only guessed
+    check_length(len(ids), opened.config.model.max_text_length, str(opened.path))  # the last one is only guessed
     read = [BOS_ID, *(reversed(ids) if backwards else ids)][:-1]
     hidden = opened.model.hidden(torch.tensor([read], device=opened.device), PackedLayout.unpacked(1))[0]
     probabilities = opened.model.head(hidden).double().softmax(-1)
     if backwards:
         probabilities = probabilities.flip(0)
     seen = [([], ids[i + 1 :]) if backwards else (ids[:i], []) for i in range(len(ids))]
-    places = _places(tokenizer, ids, probabilities, request.top, seen)
+    places = _positions(tokenizer, ids, probabilities, request.top, seen)
     return PositionPrediction(str(opened.path), "GPT", f"those {'after' if backwards else 'before'} it", list(places))
 
 
-def _places(
+def _positions(
     tokenizer: Tokenizer, ids: list[int], probabilities: Tensor, top: int, seen: list[tuple[list[int], list[int]]]
 ) -> Iterator[Position]:
     """Yield the positions of a text from probabilities (T, V) and the ids seen before and after each of them."""

@@ -72,9 +72,9 @@ class MlmConfig(RunConfig, frozen=True, extra="forbid", strict=True, use_attribu
 
     @model_validator(mode="after")
     def _rows_fit_the_model(self) -> MlmConfig:
-        _refuse_short(self.model, self.data)
+        _check_positions(self.model, self.data)
         if not self.model.next_sentence:
-            _refuse_row_positions(self.model, self.data)
+            _check_isolated_positions(self.model, self.data)
         return self
 
     @model_validator(mode="after")
@@ -107,8 +107,8 @@ class ClmConfig(RunConfig, frozen=True, extra="forbid", strict=True, use_attribu
 
     @model_validator(mode="after")
     def _rows_fit_the_model(self) -> ClmConfig:
-        _refuse_short(self.model, self.data)
-        _refuse_row_positions(self.model, self.data)
+        _check_positions(self.model, self.data)
+        _check_isolated_positions(self.model, self.data)
         return self
 
     @property
@@ -159,7 +159,7 @@ def _metrics(data: TextConfig) -> tuple[str, ...]:
     return ("loss", "perplexity", "accuracy", "top_5", *each)
 
 
-def _refuse_short(model: LanguageConfig, data: TextConfig) -> None:
+def _check_positions(model: LanguageConfig, data: TextConfig) -> None:
     if model.max_positions is not None and model.max_positions < data.sequence_length:
         raise ValueError(
             f"{model.length_limit_reason} of {model.max_positions} for rows of "
@@ -167,7 +167,7 @@ def _refuse_short(model: LanguageConfig, data: TextConfig) -> None:
         )
 
 
-def _refuse_row_positions(model: LanguageConfig, data: TextConfig) -> None:
+def _check_isolated_positions(model: LanguageConfig, data: TextConfig) -> None:
     """Refuse an alignment that scores places of a row, where the documents of a row are to know nothing of each other.
 
     Such a model would learn other places than those it sees when it is used.

@@ -36,8 +36,8 @@ from attnkit.text.vocabulary import train_vocabulary
 
 Config = MlmConfig | ClmConfig
 Rows = MlmDataset | ClmDataset | NspDataset
-_AT_ONCE = 1 << 20  # characters
-_MOST_BYTES = 1 << 20  # of corpora.json
+_CHUNK = 1 << 20  # characters
+_MAX_BYTES = 1 << 20  # of corpora.json
 Count = Annotated[int, Field(ge=0, lt=1 << 40)]
 
 
@@ -71,7 +71,7 @@ class PreparedText:
         return {"tokenizer.json": self.tokenizer.to_json().encode()}
 
 
-class Documents:
+class DocumentCorpus:
     """The documents of a run's files, read as often as they are asked for: to train on and to validate on."""
 
     def __init__(self, data: TextConfig) -> None:
@@ -154,7 +154,7 @@ class Encoder:
         return rows
 
     @property
-    def least(self) -> int:
+    def min_length(self) -> int:
         """Return how many ids a document has at least of which anything can be learnt."""
         pairs = isinstance(self.config, MlmConfig) and self.config.model.next_sentence
         return 2 if pairs or isinstance(self.config, ClmConfig) else 1
@@ -174,7 +174,7 @@ class Encoder:
                     rows = self.encode(chunk)
                     writer.add(rows)
                     n += len(rows)
-                    n_useful += sum(len(row) >= self.least for row in rows)
+                    n_useful += sum(len(row) >= self.min_length for row in rows)
                 if not n_useful:
                     what = "no document of this file is left to learn from or to validate on"
                     raise DataError(what, where=str(path))
@@ -182,17 +182,17 @@ class Encoder:
         return sizes
 
 
-def build_text(
+def prepare_text(
     config: Config, folder: Path, given: Tokenizer | None, origin: str | None
 ) -> Iterator[StatusEvent | WarningEvent]:
     """Encode the text into RUN/data."""
     with atomic.atomic_dir(folder) as temporary:
         yield StatusEvent("reading the text")
-        documents = Documents(config.data)
+        documents = DocumentCorpus(config.data)
         if given is None:
             yield StatusEvent("building the vocabulary")
             given = train_vocabulary(documents.iter_documents(), config.vocabulary)
-        refuse_maskless(config, given)
+        check_mask_token(config, given)
         atomic.write_new_file(temporary / "tokenizer.json", given.to_json().encode())
         yield StatusEvent("encoding the text")
         encoder = Encoder(given, config)
@@ -208,17 +208,17 @@ def build_text(
         inputs = [*documents.paths, *documents.valid_paths]
         write_index(temporary, inputs, origin, {**counts, "tokens": n_tokens})
         yield from warn_of_unknown(n_unknown, n_tokens)
-        yield from map(StatusEvent, told_shares(config.data, Store.open(temporary / "train"), train))
+        yield from map(StatusEvent, describe_shares(config.data, Store.open(temporary / "train"), train))
 
 
-def refuse_maskless(config: Config, tokenizer: Tokenizer) -> None:
+def check_mask_token(config: Config, tokenizer: Tokenizer) -> None:
     """Raise ``UsageError`` where words are to be hidden and the vocabulary has nothing to put in their place."""
     if isinstance(config, MlmConfig) and tokenizer.token_id(MASK) is None:
         help = f'attnkit vocab FILE... -o vocab.json --symbol "{MASK}" makes one that has it'
         raise UsageError(f"this vocabulary has no {MASK}", where="vocabulary_files", help=help)
 
 
-def told_shares(data: TextConfig, store: Store, n_documents: Sequence[int]) -> list[str]:
+def describe_shares(data: TextConfig, store: Store, n_documents: Sequence[int]) -> list[str]:
     """Return a line for each of several files: how much there is of it, and how much of it an epoch uses."""
     if len(n_documents) < 2:
         return []
@@ -234,11 +234,11 @@ def told_shares(data: TextConfig, store: Store, n_documents: Sequence[int]) -> l
     return lines
 
 
-def open_text(config: Config, folder: Path) -> PreparedText:
-    """Open what ``build_text`` made. Raises ``RunError`` naming what is damaged."""
+def load_text(config: Config, folder: Path) -> PreparedText:
+    """Open what ``prepare_text`` made. Raises ``RunError`` naming what is damaged."""
     with open_prepared_dir(folder) as index:
         try:
-            sizes = _Sizes.model_validate_json(read_regular_file(folder / "corpora.json", _MOST_BYTES))
+            sizes = _Sizes.model_validate_json(read_regular_file(folder / "corpora.json", _MAX_BYTES))
         except ValidationError as error:
             raise ValueError("invalid corpora.json") from error
         tokenizer = load_tokenizer(folder / "tokenizer.json")
@@ -248,15 +248,15 @@ def open_text(config: Config, folder: Path) -> PreparedText:
             stores[0], data.sequence_length, tuple(sizes.train), data.language_sampling_alpha, data.isolate_documents
         )
         valid = PackedCorpora(stores[1], data.sequence_length, tuple(sizes.valid), 1.0, data.isolate_documents)
-        make = rows_of(config, tokenizer, bool(sizes.unknown))
+        make = dataset_builder(config, tokenizer, bool(sizes.unknown))
         return PreparedText(make(train), make(valid), tokenizer, index["counts"])
 
 
-def rows_of(config: Config, tokenizer: Tokenizer, unknown: bool) -> Callable[[PackedCorpora], Rows]:
+def dataset_builder(config: Config, tokenizer: Tokenizer, unknown: bool) -> Callable[[PackedCorpora], Rows]:
     """Return what makes rows of documents, some tokens of which the vocabulary may not know."""
     if isinstance(config, ClmConfig):
         return ClmDataset
-    refuse_maskless(config, tokenizer)
+    check_mask_token(config, tokenizer)
     mask = tokenizer.token_id(MASK)
     assert mask is not None
     words = MaskVocabulary(mask, ordinary_tokens(tokenizer), UNK_ID if unknown else None)
@@ -273,7 +273,7 @@ def _chunks(documents: Iterable[str]) -> Iterator[list[str]]:
     for text in documents:
         chunk.append(text)
         size += len(text)
-        if size > _AT_ONCE:
+        if size > _CHUNK:
             yield chunk
             chunk, size = [], 0
     if chunk:

@@ -29,14 +29,14 @@ from attnkit.tasks.language_modeling.data import PreparedText
 from attnkit.training.losses import LossTerm, linear_cross_entropy
 
 _BATCH_TOKENS = 4096
-_LOGITS = 1 << 24
+_MAX_LOGITS = 1 << 24
 """Logits that are held at once, beyond those of one token."""
-_SHOWN = 60  # tokens of a sample
-FIXED = -1
+_SAMPLE_TOKENS = 60  # tokens of a sample
+EVALUATION_EPOCH = -1
 """The epoch whose masked tokens are those of every evaluation."""
-_TRIES = 50
+_MAX_TRIES = 50
 """Epochs before it that are tried where that one hides none, as of a few short documents."""
-_MOST = 700.0  # of a loss, for its perplexity to be a number
+_MAX_EXPONENT = 700.0  # of a loss, for its perplexity to be a number
 
 
 def layout_of(batch: LanguageModelBatch) -> PackedLayout:
@@ -111,7 +111,7 @@ class MaskedAccuracy:
     def scores(self) -> dict[str, float]:
         """Return the metrics of ``pretrain_config``."""
         loss = self.nll / float(self.n.sum()) if self.n.any() else math.nan
-        found = {"loss": loss, "perplexity": math.exp(min(loss, _MOST))}
+        found = {"loss": loss, "perplexity": math.exp(min(loss, _MAX_EXPONENT))}
         for name, right in (("accuracy", self.first), ("top_5", self.fifth)):
             found[name] = 100 * float(right.sum() / max(1.0, self.n.sum()))
         if len(self.n) > 1:
@@ -132,27 +132,27 @@ class LanguageEvaluation:
     stop: Stop | None = None
     samples: list[Sample] = field(default_factory=list)
     """(what is read, the text, what the model makes of it)."""
-    epoch: int = FIXED
+    epoch: int = EVALUATION_EPOCH
     """The epoch whose masked tokens are scored."""
 
     def __call__(self, model: Bert | Gpt) -> dict[str, float] | None:
         """Return the metrics of the configuration; the loss is not a number if no token of the text can be masked."""
         try:
             with without_dropout(model), torch.inference_mode():
-                guesses = self._guess(model)
-                while not guesses.n.any() and self.epoch > FIXED - _TRIES:
+                guesses = self._score(model)
+                while not guesses.n.any() and self.epoch > EVALUATION_EPOCH - _MAX_TRIES:
                     self.epoch -= 1
-                    guesses = self._guess(model)
-                self.samples = self._show(model)
+                    guesses = self._score(model)
+                self.samples = self._make_samples(model)
         except EvaluationCancelled:
             return None
         return guesses.scores()
 
-    def _guess(self, model: Bert | Gpt) -> MaskedAccuracy:
+    def _score(self, model: Bert | Gpt) -> MaskedAccuracy:
         n = n_corpora(self.config.data)
         guesses = MaskedAccuracy(np.zeros(n), np.zeros(n), np.zeros(n))
         for batch in self._batches():
-            self._judge(model, batch, guesses)
+            self._score_batch(model, batch, guesses)
         return guesses
 
     def _batches(self) -> Iterator[LanguageModelBatch]:
@@ -166,10 +166,10 @@ class LanguageEvaluation:
     def _batch(self, indices: npt.NDArray[np.int64]) -> LanguageModelBatch:
         return self.prepared.valid.batch(indices, self.config.data.held_out_seed, self.epoch).to(self.device)
 
-    def _judge(self, model: Bert | Gpt, batch: LanguageModelBatch, guesses: MaskedAccuracy) -> None:
+    def _score_batch(self, model: Bert | Gpt, batch: LanguageModelBatch, guesses: MaskedAccuracy) -> None:
         found, hidden = features(model, batch)
         ranks, nll = [], 0.0
-        for rows, targets in _in_parts(found, batch.targets, model.output.out_features):
+        for rows, targets in _in_chunks(found, batch.targets, model.output.out_features):
             logits = model.output(rows).float()
             right = logits.gather(1, targets[:, None])
             nll += float((logits.logsumexp(1) - right[:, 0]).sum(dtype=torch.float64))
@@ -181,7 +181,7 @@ class LanguageEvaluation:
             guesses.n_pairs += len(batch.follows)
             guesses.n_right_pairs += int((next_logits(model, hidden).argmax(1) == batch.follows).sum())
 
-    def _show(self, model: Bert | Gpt) -> list[Sample]:
+    def _make_samples(self, model: Bert | Gpt) -> list[Sample]:
         """Return the beginnings of a few rows."""
         valid = self.prepared.valid
         found = []
@@ -195,7 +195,7 @@ class LanguageEvaluation:
             made[chosen] = torch.tensor([int(id) for id in guessed], dtype=torch.int64)
             numbers = None if batch.passages is None else batch.passages[0].cpu()
             first = read if numbers is None else read[numbers == numbers[0]]
-            found.append(tuple(self._decode(ids[: min(len(first), _SHOWN)]) for ids in (read, text, made)))
+            found.append(tuple(self._decode(ids[: min(len(first), _SAMPLE_TOKENS)]) for ids in (read, text, made)))
         return [(read, text, made) for read, text, made in found]
 
     def _decode(self, ids: Tensor) -> str:
@@ -206,7 +206,7 @@ class LanguageEvaluation:
         return text if tokenizer.config.kind in ("char", "word") else text.replace(MASK, f" {MASK}").strip()
 
 
-def _in_parts(found: Tensor, targets: Tensor, vocab_size: int) -> Iterator[tuple[Tensor, Tensor]]:
-    size = max(1, _LOGITS // vocab_size)
+def _in_chunks(found: Tensor, targets: Tensor, vocab_size: int) -> Iterator[tuple[Tensor, Tensor]]:
+    size = max(1, _MAX_LOGITS // vocab_size)
     for start in range(0, len(found), size):
         yield found[start : start + size], targets[start : start + size]

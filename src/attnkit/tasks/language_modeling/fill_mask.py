@@ -28,8 +28,8 @@ from attnkit.text.lines import STDIN, LineReader
 from attnkit.text.offsets import ordinary_tokens
 from attnkit.text.tokenizer import Tokenizer, encode_masked, fill_masks
 
-_AT_ONCE, _BATCH_TOKENS = 256, 2048
-_GUESSES = 100_000
+_READ_AHEAD, _BATCH_TOKENS = 256, 2048
+_MAX_GUESSES = 100_000
 """Per mask of the lines held at once, each with its own context."""
 
 
@@ -89,8 +89,8 @@ class FillMaskPipeline:
             RunError: its vocabulary has nothing to fill a mask with.
         """
         self.tokenizer, self.top = read_tokenizer(opened.checkpoint), top
-        self.predictor = Predictor(opened.model, self.tokenizer, opened.device)
-        self.longest: int = opened.config.model.max_text_length
+        self.predictor = MaskPredictor(opened.model, self.tokenizer, opened.device)
+        self.max_length: int = opened.config.model.max_text_length
         self._places = torch.from_numpy(ordinary_tokens(self.tokenizer)).to(opened.device)
         if not len(self._places):  # an imported tokenizer.json may have lost all of its entries
             what = "the vocabulary has special entries only, no token of text"
@@ -102,28 +102,28 @@ class FillMaskPipeline:
         Raises:
             DataError: a line has no mask, or more tokens than are read at once.
         """
-        rows, refused = self.read(lines, first, source)
+        rows, refused = self.encode(lines, first, source)
         if refused is not None:
             raise refused
         if maskless := [number for number, row in enumerate(rows, first) if not row]:
             where, help = f"{source}, line {maskless[0]}", f"put {MASK} where a word is missing"
             raise DataError(f"no {MASK} in this line", where=where, help=help)
-        return self.guess(lines, rows)
+        return self.predict(lines, rows)
 
-    def read(self, lines: Sequence[str], first: int, source: str) -> tuple[list[list[int]], DataError | None]:
+    def encode(self, lines: Sequence[str], first: int, source: str) -> tuple[list[list[int]], DataError | None]:
         """Return the row of each line, empty where it has no mask; of those before one that is refused, and why."""
         rows: list[list[int]] = []
         for number, line in enumerate(lines, first):
             ids = encode_masked(self.tokenizer, line, MASK)
             row = [BOS_ID, *ids, EOS_ID] if self.predictor.mask in ids else []
             try:
-                refuse_longer(len(row), self.longest, f"{source}, line {number}")
+                check_length(len(row), self.max_length, f"{source}, line {number}")
             except DataError as error:
                 return rows, error
             rows.append(row)
         return rows, None
 
-    def guess(self, lines: Sequence[str], rows: Sequence[list[int]]) -> list[FilledText]:
+    def predict(self, lines: Sequence[str], rows: Sequence[list[int]]) -> list[FilledText]:
         """Return the guesses for lines whose rows ``read`` returned; one without a mask stays as it is."""
         found = [FilledText(line, line, []) for line in lines]
         kept = [i for i, row in enumerate(rows) if row]
@@ -134,10 +134,10 @@ class FillMaskPipeline:
             sizes = [len(places) for places in masks]
             probabilities = torch.split(self.predictor.probabilities(some, masks), sizes)
             for i, part in zip(batch, probabilities, strict=True):
-                found[i] = self._told(lines[i], part)
+                found[i] = self._filled_text(lines[i], part)
         return found
 
-    def _told(self, line: str, probabilities: Tensor) -> FilledText:
+    def _filled_text(self, line: str, probabilities: Tensor) -> FilledText:
         """Return the guesses for a line from the probabilities (N, V) at its masks."""
         usable = probabilities[:, self._places]
         best = usable.topk(min(self.top, len(self._places)), sorted=True)
@@ -152,7 +152,7 @@ class FillMaskPipeline:
         return FilledText(line, fill_masks(self.tokenizer, line, MASK, [own[0] for own in ids]), masks)
 
 
-class Predictor:
+class MaskPredictor:
     """Probabilities of masked tokens."""
 
     def __init__(self, model: Bert, tokenizer: Tokenizer, device: torch.device) -> None:
@@ -174,14 +174,14 @@ class Predictor:
         return logits.double().softmax(-1)
 
 
-def refuse_longer(n_tokens: int, longest: int, where: str) -> None:
+def check_length(n_tokens: int, longest: int, where: str) -> None:
     """Raise ``DataError`` for a row of more tokens, its ends included, than are read at once."""
     if n_tokens > longest:
         what = f"this text has {n_tokens:,} tokens with its ends, and the model reads {longest:,} at most"
         raise DataError(what, where=where, help="shorten it")
 
 
-def fill_stream(request: FillMaskRequest, tell: Callable[[str], None]) -> Iterator[list[FilledText]]:
+def fill_stream(request: FillMaskRequest, warn: Callable[[str], None]) -> Iterator[list[FilledText]]:
     """Yield the lines with guesses in groups as they are ready, first an empty one; ``tell`` takes warnings.
 
     Raises:
@@ -191,22 +191,22 @@ def fill_stream(request: FillMaskRequest, tell: Callable[[str], None]) -> Iterat
     set_threads(request.threads)
     opened = load_model(request.run, "mlm", device=request.device, checkpoint=request.checkpoint)
     for warning in opened.warnings:
-        tell(warning)
+        warn(warning)
     filler = FillMaskPipeline(opened, request.top)
     yield []
     if request.texts is not None:
         yield filler.fill(request.texts)
         return
     lines, n, n_maskless = LineReader(STDIN, on_bad="refuse" if request.strict else "replace"), 1, 0
-    at_once = max(1, min(_AT_ONCE, _GUESSES // request.top))
+    at_once = max(1, min(_READ_AHEAD, _MAX_GUESSES // request.top))
     for window in line_batches(lines, at_once, flush_interval(STDIN)):
-        rows, refused = filler.read(window, n, "standard input")
+        rows, refused = filler.encode(window, n, "standard input")
         n_maskless += sum(not row for row in rows)
-        yield filler.guess(window[: len(rows)], rows)
+        yield filler.predict(window[: len(rows)], rows)
         if refused is not None:
             raise refused
         n += len(window)
     if n_maskless:
-        tell(f"{n_maskless:,} of {n - 1:,} lines have no {MASK}: they stay as they are")
+        warn(f"{n_maskless:,} of {n - 1:,} lines have no {MASK}: they stay as they are")
     for message in encoding_warnings(lines.counts, STDIN):
-        tell(message)
+        warn(message)

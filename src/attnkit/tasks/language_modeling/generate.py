@@ -29,9 +29,9 @@ from attnkit.text.line_stream import encoding_warnings, flush_interval, line_bat
 from attnkit.text.lines import STDIN, LineReader
 from attnkit.text.tokenizer import IncrementalDecoder
 
-_AT_ONCE, _BATCH = 256, 64
+_READ_AHEAD, _BATCH = 256, 64
 _DIGITS = 4  # of a log-probability: further ones change with what is generated beside it
-MOST_TEXTS = 1024
+MAX_TEXTS = 1024
 """Of one prompt."""
 
 
@@ -56,7 +56,7 @@ class GenerateRequest:
 
 
 @dataclass(frozen=True)
-class Text:
+class GeneratedText:
     """A prompt with what was made of it."""
 
     text: str
@@ -71,11 +71,11 @@ class Text:
 
 
 @dataclass(frozen=True)
-class Answer:
+class PromptResult:
     """What came of one prompt."""
 
     prompt: str
-    texts: list[Text]
+    texts: list[GeneratedText]
 
     def as_dictionary(self) -> dict[str, Any]:
         """Return it as plain data for ``--json``."""
@@ -83,7 +83,7 @@ class Answer:
         return {"prompt": self.prompt, "texts": texts}
 
 
-def configure(request: GenerateRequest) -> SearchConfig:
+def search_config(request: GenerateRequest) -> SearchConfig:
     """Return the settings of the search: greedy, unless something speaks of chance.
 
     Raises:
@@ -124,31 +124,31 @@ class Generator:
             raise UsageError(what, where=f"--window {window}", help=f"ask for at most {longest}")
         self.window: int = window or longest or opened.config.data.sequence_length
         self.model = SlidingWindowLM(pack(opened.model), self.window)
-        self.n_cut = 0
+        self.n_truncated = 0
         """Prompts so far whose beginnings the model did not see."""
 
-    def generate(self, prompts: Sequence[str], n: int = 1, first: int = 0) -> list[Answer]:
+    def generate(self, prompts: Sequence[str], n: int = 1, first: int = 0) -> list[PromptResult]:
         """Return what comes of prompts, which are the lines ``first``, ``first`` + 1, … of all."""
-        rows = [self.read(prompt) for prompt in prompts]
-        self.n_cut += sum(len(row) > self.window for row in rows)
+        rows = [self.encode(prompt) for prompt in prompts]
+        self.n_truncated += sum(len(row) > self.window for row in rows)
         jobs = sorted(
             ((line, number) for line in range(len(rows)) for number in range(n)), key=lambda j: len(rows[j[0]])
         )
-        found: list[list[Text]] = [[] for _ in rows]
-        for batch in _alike(jobs, rows):
+        found: list[list[GeneratedText]] = [[] for _ in rows]
+        for batch in _equal_length_batches(jobs, rows):
             keys = [_key(first + line, number) for line, number in batch]
             for (line, _), ids in zip(batch, self._search([rows[line] for line, _ in batch], keys), strict=True):
-                found[line].append(self._told(rows[line], ids))
-        return [Answer(prompt, texts) for prompt, texts in zip(prompts, found, strict=True)]
+                found[line].append(self._generated_text(rows[line], ids))
+        return [PromptResult(prompt, texts) for prompt, texts in zip(prompts, found, strict=True)]
 
-    def stream(self, prompt: str, tell: Callable[[str], None], line: int = 0, number: int = 0) -> Text:
+    def stream(self, prompt: str, tell: Callable[[str], None], line: int = 0, number: int = 0) -> GeneratedText:
         """Return the ``number``-th text of the prompt of a line, telling its characters as they come.
 
         The same text as ``generate`` gives, and only for models from left to right.
         """
         assert not self.backwards
-        row = self.read(prompt)
-        self.n_cut += number == 0 and len(row) > self.window
+        row = self.encode(prompt)
+        self.n_truncated += number == 0 and len(row) > self.window
         growing = IncrementalDecoder(self.tokenizer)
         tell(growing.add(row[1:]))
 
@@ -159,21 +159,21 @@ class Generator:
 
         found = self._search([row], [_key(line, number)], told)[0]
         tell(growing.end())
-        return self._told(row, found)
+        return self._generated_text(row, found)
 
-    def read(self, prompt: str) -> list[int]:
+    def encode(self, prompt: str) -> list[int]:
         """Return what the model reads of a prompt, in its direction."""
         if self.tokenizer.config.kind != "char":  # pieces bring their own space, which precedes them
             prompt = prompt.lstrip(" ") if self.backwards else prompt.rstrip(" ")
         ids = self.tokenizer.encode([prompt])[0]
         return [BOS_ID, *(reversed(ids) if self.backwards else ids)]
 
-    def complaints(self) -> list[str]:
+    def warnings(self) -> list[str]:
         """Return what of the prompts so far the model did not see, in words."""
         which = "end" if self.backwards else "beginning"
-        said = f"{self.n_cut:,} prompts have" if self.n_cut > 1 else "a prompt has"
+        said = f"{self.n_truncated:,} prompts have" if self.n_truncated > 1 else "a prompt has"
         told = f"{said} more than the {self.window:,} tokens that the model sees at once: it did not see the {which}"
-        return [told] if self.n_cut else []
+        return [told] if self.n_truncated else []
 
     def _search(
         self, rows: list[list[int]], keys: list[int], told: Callable[[Tensor, Tensor], None] | None = None
@@ -182,7 +182,7 @@ class Generator:
         found = search([self.model], Sources(ids, keys=keys, context_ids=ids), self.config, on_step=told)
         return [hypotheses[0] for hypotheses in found]
 
-    def _told(self, row: list[int], found: Hypothesis) -> Text:
+    def _generated_text(self, row: list[int], found: Hypothesis) -> GeneratedText:
         step = -1 if self.backwards else 1
         made, ids = found.ids[::step], [*row[1:], *found.ids][::step]
         text, raw = self.tokenizer.decode([ids])[0], b"".join(map(self.tokenizer.bytes_of, made))
@@ -190,14 +190,16 @@ class Generator:
         if self.backwards or len(row) == 1:
             own = self.tokenizer.decode([made])[0]
         pieces = self.tokenizer.tokens(made)
-        return Text(text, own, pieces, found.log_prob, "end" if found.finished else "length")
+        return GeneratedText(text, own, pieces, found.log_prob, "end" if found.finished else "length")
 
 
 def _key(line: int, number: int) -> int:
-    return line * MOST_TEXTS + number
+    return line * MAX_TEXTS + number
 
 
-def _alike(jobs: Sequence[tuple[int, int]], rows: Sequence[list[int]]) -> Iterator[list[tuple[int, int]]]:
+def _equal_length_batches(
+    jobs: Sequence[tuple[int, int]], rows: Sequence[list[int]]
+) -> Iterator[list[tuple[int, int]]]:
     """Cut jobs, which are sorted by the lengths of their rows, into batches of one length each."""
     batch: list[tuple[int, int]] = []
     for job in jobs:
@@ -209,22 +211,24 @@ def _alike(jobs: Sequence[tuple[int, int]], rows: Sequence[list[int]]) -> Iterat
         yield batch
 
 
-def open_generator(request: GenerateRequest, tell: Callable[[str], None]) -> Generator:
+def open_generator(request: GenerateRequest, warn: Callable[[str], None]) -> Generator:
     """Open a run of GPT; ``tell`` takes warnings.
 
     Raises:
         UsageError: settings that cannot be.
         RunError: the run is none of GPT.
     """
-    config = configure(request)
+    config = search_config(request)
     set_threads(request.threads)
     opened = load_model(request.run, "clm", device=request.device, checkpoint=request.checkpoint)
     for warning in opened.warnings:
-        tell(warning)
+        warn(warning)
     return Generator(opened, config, request.window)
 
 
-def prompts_of(request: GenerateRequest, tell: Callable[[str], None], at_once: int = _AT_ONCE) -> Iterator[list[str]]:
+def read_prompts(
+    request: GenerateRequest, tell: Callable[[str], None], at_once: int = _READ_AHEAD
+) -> Iterator[list[str]]:
     """Yield the prompts in groups, as they are read; ``tell`` takes what is odd about their bytes."""
     if request.prompt is not None:
         yield [request.prompt]

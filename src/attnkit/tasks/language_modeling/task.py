@@ -23,7 +23,7 @@ from attnkit.errors import DataError
 from attnkit.models.bert import Bert
 from attnkit.models.gpt import Gpt
 from attnkit.tasks.language_modeling.config import ClmConfig, MlmConfig
-from attnkit.tasks.language_modeling.data import Encoder, PreparedText, build_text, open_text, refuse_maskless
+from attnkit.tasks.language_modeling.data import Encoder, PreparedText, check_mask_token, load_text, prepare_text
 from attnkit.tasks.language_modeling.evaluate import LanguageEvaluation, language_loss
 from attnkit.text.documents import DocumentFormat, detect_document_format, read_documents
 from attnkit.text.vocabulary import train_vocabulary
@@ -39,7 +39,7 @@ def make_model(config: Config, vocab_size: int) -> Bert | Gpt:
 
 
 @dataclass(frozen=True)
-class _Looked:
+class _FileSample:
     """What a plan knows of a file."""
 
     sample: list[str]
@@ -53,7 +53,7 @@ def _documents(path: Path, shape: DocumentFormat | Literal["auto"]) -> Iterator[
     return read_documents(path, detect_document_format(path) if shape == "auto" else shape)
 
 
-def _look(path: Path, shape: DocumentFormat | Literal["auto"]) -> _Looked:
+def _sample_file(path: Path, shape: DocumentFormat | Literal["auto"]) -> _FileSample:
     sample: list[str] = []
     n = size = held = 0
     for text in _documents(path, shape):
@@ -61,7 +61,7 @@ def _look(path: Path, shape: DocumentFormat | Literal["auto"]) -> _Looked:
             sample.append(text)
             held += len(text)
         n, size = n + 1, size + len(text)
-    return _Looked(sample, n, held / max(1, size))
+    return _FileSample(sample, n, held / max(1, size))
 
 
 class LanguageModelingTask(Task[Config, PreparedText, Bert | Gpt]):
@@ -71,10 +71,10 @@ class LanguageModelingTask(Task[Config, PreparedText, Bert | Gpt]):
         self, config: Config, folder: Path, vocabulary_source: VocabularySource, origin: str | None
     ) -> Iterator[PrepareEvent]:
         if not is_prepared(folder, [*config.data.files, *(config.data.valid_files or ())], origin):
-            yield from build_text(config, folder, provided_tokenizer(config, vocabulary_source()), origin)
+            yield from prepare_text(config, folder, provided_tokenizer(config, vocabulary_source()), origin)
 
     def load_data(self, config: Config, folder: Path) -> PreparedText:
-        return open_text(config, folder)
+        return load_text(config, folder)
 
     def build_model(self, config: Config, data: PreparedText) -> Bert | Gpt:
         return make_model(config, data.tokenizer.vocab_size)
@@ -111,14 +111,14 @@ class LanguageModelingTask(Task[Config, PreparedText, Bert | Gpt]):
         for path in map(Path, data.valid_files or ()):
             if next(_documents(path, data.document_format), None) is None:
                 raise DataError("no document to validate on", where=str(path))
-        files = [_look(Path(name), data.document_format) for name in data.files]
+        files = [_sample_file(Path(name), data.document_format) for name in data.files]
         for name, file in zip(data.files, files, strict=True):
             if not data.valid_files:
                 sample_validation_indices(file.n_documents, 1, data.held_out_seed, name)
         texts = [text for file in files for text in file.sample]
         given = provided_tokenizer(config, source)
         tokenizer = given or train_vocabulary(texts, config.vocabulary)
-        refuse_maskless(config, tokenizer)
+        check_mask_token(config, tokenizer)
         size = tokenizer.vocab_size if given or all(file.share == 1 for file in files) else config.vocabulary.size
         tokens = 0.0
         ends = 0 if isinstance(config, ClmConfig) else 3 if config.model.next_sentence else 2

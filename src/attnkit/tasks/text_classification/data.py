@@ -39,7 +39,7 @@ class DocumentEncoder:
 
     tokenizer: Tokenizer
     data: DocumentsConfig
-    n_cut: int = 0
+    n_truncated: int = 0
     """Documents so far of which the end was not read: they have more sentences than ``max_sentences``."""
 
     def sentences(self, document: str) -> list[str]:
@@ -57,7 +57,7 @@ class DocumentEncoder:
         longest, most = self.data.max_length, self.data.max_sentences
         cut = (ids[i : i + longest] for ids in sentences for i in range(0, len(ids), longest))
         found = list(islice(cut, most))
-        self.n_cut += next(cut, None) is not None
+        self.n_truncated += next(cut, None) is not None
         return found
 
 
@@ -103,7 +103,7 @@ def _read(paths: Sequence[Path]) -> Iterator[Labeled]:
         yield from read_labeled(path)
 
 
-def build_documents(
+def prepare_documents(
     config: HanClassificationConfig, folder: Path, given: Tokenizer | None, origin: str | None, labels: Labels | None
 ) -> Iterator[StatusEvent]:
     """Encode the documents into RUN/data; ``labels`` are those of the weights that initialize the run."""
@@ -123,9 +123,9 @@ def build_documents(
         n_train = _write(temporary / "train", corpus.documents(), reader, corpus.labels)
         if not n_train:
             raise DataError("no document is left to train on", where=config.data.files[0])
-        counts = {**corpus.counts, "cut_short": reader.n_cut}
+        counts = {**corpus.counts, "cut_short": reader.n_truncated}
         _write(temporary / "valid", iter(corpus.valid), reader, corpus.labels)
-        counts["cut_short_in_validation"] = reader.n_cut - counts["cut_short"]
+        counts["cut_short_in_validation"] = reader.n_truncated - counts["cut_short"]
         write_lines(temporary / "valid.txt", (document for document, _ in corpus.valid))
         counts |= {"labels": len(corpus.labels.labels), "train": n_train, "valid": len(corpus.valid)}
         write_index(temporary, [*corpus.paths, *corpus.valid_paths], origin, counts)
@@ -152,8 +152,8 @@ def _write(folder: Path, documents: Iterator[Labeled], reader: DocumentEncoder, 
     return n
 
 
-def open_documents(config: HanClassificationConfig, folder: Path) -> PreparedDocuments:
-    """Open what ``build_documents`` made. Raises ``RunError`` naming what is damaged."""
+def load_documents(config: HanClassificationConfig, folder: Path) -> PreparedDocuments:
+    """Open what ``prepare_documents`` made. Raises ``RunError`` naming what is damaged."""
     with open_prepared_dir(folder) as index:
         texts = read_lines(folder / "valid.txt")
         train, valid = DocumentDataset(folder / "train"), DocumentDataset(folder / "valid")

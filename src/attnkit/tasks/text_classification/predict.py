@@ -14,12 +14,12 @@ from attnkit.engine.loading import LoadedModel
 from attnkit.engine.vocabularies import read_tokenizer
 from attnkit.errors import UsageError
 from attnkit.tasks.finetuning.predict import (
-    WINDOW,
+    READ_AHEAD,
     Format,
     GoldLabels,
     PredictRequest,
-    Tell,
     Totals,
+    Warn,
     in_batches,
 )
 from attnkit.tasks.text_classification.data import DocumentEncoder
@@ -43,7 +43,7 @@ class DocumentPrediction:
     """They sum to 1, with the same exceptions."""
 
 
-class Classifier:
+class DocumentClassifier:
     """Documents in, labels out. A result depends on its own document alone."""
 
     def __init__(self, opened: LoadedModel, batch_tokens: int = 16384) -> None:
@@ -56,9 +56,9 @@ class Classifier:
         """Return the prediction for each document."""
         return self.classify_encoded(self.reader.encode(documents))
 
-    def complaints(self) -> list[str]:
+    def warnings(self) -> list[str]:
         """Return warnings on documents that were truncated so far."""
-        n, most = self.reader.n_cut, self.reader.data.max_sentences
+        n, most = self.reader.n_truncated, self.reader.data.max_sentences
         text = f"{n:,} document{'s have' if n > 1 else ' has'} more than {most:,} sentences; the rest was not read"
         return [text] if n else []
 
@@ -90,10 +90,10 @@ class HanPredictor:
 
     opened: LoadedModel
     request: PredictRequest
-    tell: Tell
+    warn: Warn
 
     def __post_init__(self) -> None:
-        self.classifier = Classifier(self.opened, self.request.batch_tokens)
+        self.classifier = DocumentClassifier(self.opened, self.request.batch_tokens)
         self.gold = GoldLabels(self.classifier.labels)
         if self.request.format == "pairs":
             raise UsageError("this model reads single documents", where="--format", help="use lines or table")
@@ -101,14 +101,14 @@ class HanPredictor:
     def lines(self, path: Path, format: Format) -> Iterator[list[str]]:
         """Yield one line per document; a table has lines of document, tab, label, as in training."""
         if format == "table":
-            for window in line_batches(read_labeled(path), WINDOW, flush_interval(path), lambda row: len(row[0])):
+            for window in line_batches(read_labeled(path), READ_AHEAD, flush_interval(path), lambda row: len(row[0])):
                 yield self._format([text for text, _ in window], [label for _, label in window])
             return
         lines = LineReader(path, on_bad="refuse" if self.request.strict else "replace")
-        for texts in line_batches(lines, WINDOW, flush_interval(path)):
+        for texts in line_batches(lines, READ_AHEAD, flush_interval(path)):
             yield self._format(texts, [None] * len(texts))
         for message in encoding_warnings(lines.counts, path):
-            self.tell(message)
+            self.warn(message)
 
     def _format(self, documents: Sequence[str], gold: Sequence[str | None]) -> list[str]:
         predictions = self.classifier.classify(documents)
@@ -118,9 +118,9 @@ class HanPredictor:
         attention = {"word_weights": one.word_weights, "sentence_weights": one.sentence_weights}
         return self.gold.format(self.request, one.probabilities, expected, sentences=one.sentences, **attention)
 
-    def complaints(self) -> list[str]:
+    def warnings(self) -> list[str]:
         """Return warnings on truncated documents and on gold labels that the model does not know."""
-        return self.classifier.complaints() + self.gold.warnings()
+        return self.classifier.warnings() + self.gold.warnings()
 
     def totals(self) -> Totals:
         """Return accuracy, macro-averaged F1, and the scores of each label."""

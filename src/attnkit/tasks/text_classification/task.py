@@ -24,7 +24,7 @@ from attnkit.engine.vocabularies import provided_tokenizer, read_tokenizer
 from attnkit.models.han import HierarchicalAttentionNetwork
 from attnkit.tasks.finetuning.text_classification import ClassificationEvaluation
 from attnkit.tasks.text_classification.config import HanClassificationConfig
-from attnkit.tasks.text_classification.data import DocumentEncoder, PreparedDocuments, build_documents, open_documents
+from attnkit.tasks.text_classification.data import DocumentEncoder, PreparedDocuments, load_documents, prepare_documents
 from attnkit.text.documents import read_labeled, space_words, split_sentences
 from attnkit.text.lines import count_lines
 from attnkit.text.vocabulary import train_vocabulary
@@ -65,10 +65,10 @@ class HanTask(Task[HanClassificationConfig, PreparedDocuments, HierarchicalAtten
             return
         source = vocabulary_source()
         labels = None if source is None else read_labels(source)
-        yield from build_documents(config, folder, provided_tokenizer(config, source), origin, labels)
+        yield from prepare_documents(config, folder, provided_tokenizer(config, source), origin, labels)
 
     def load_data(self, config: HanClassificationConfig, folder: Path) -> PreparedDocuments:
-        return open_documents(config, folder)
+        return load_documents(config, folder)
 
     def build_model(self, config: HanClassificationConfig, data: PreparedDocuments) -> HierarchicalAttentionNetwork:
         return HierarchicalAttentionNetwork(config.model, data.tokenizer.vocab_size, len(data.labels.labels))
