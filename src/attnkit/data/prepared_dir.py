@@ -1,12 +1,11 @@
-"""RUN/data, whatever a task keeps there: its index, the files it was made from, and what is said while it is made.
+"""RUN/data, the prepared data of any task: its index, its input files, and the events of preparing.
 
-The folder appears complete or not at all, and can be rebuilt from the files. It remembers what these held, so that a
-run never continues with other data than it started with, and the weights whose vocabulary it uses.
+The folder appears complete or not at all, and can be rebuilt from its inputs. The index holds their hashes and the
+fingerprint of the initial weights: a run never continues with other data or another vocabulary.
 """
 
 from __future__ import annotations
 
-import hashlib
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,6 +21,7 @@ from attnkit.io.safe_read import (
     Contents,
     check_system,
     describe_folder,
+    digest,
     find_mismatches,
     parse_json,
     read_regular_file,
@@ -68,30 +68,37 @@ class _Index(BaseModel, extra="forbid", strict=True):
 
 
 def is_prepared(folder: Path, inputs: Sequence[str], origin: str | None) -> bool:
-    """Return whether the folder is there; one that was made for other weights goes, to be made anew.
+    """Return whether the folder exists; remove one that was prepared for other initial weights.
 
     Args:
         folder: RUN/data.
-        inputs: the files that it is made from.
-        origin: fingerprint of the weights that initialize the run. Text of other weights is encoded again: the ids
-            of another vocabulary would mean nothing to these.
+        inputs: Files that it is prepared from.
+        origin: Fingerprint of the weights that initialize the run, whose vocabulary the ids belong to.
 
     Raises:
-        RunError: the folder is damaged.
-        UsageError: the files changed since it was made.
+        RunError: The folder is damaged.
+        UsageError: An input changed since the folder was prepared.
     """
     if not (folder / "prepared.json").exists():
         return False
     index = read_index(folder)
     if index.get("init_from") == origin:
-        _refuse_changed_files(inputs, index["files"])
+        for path in map(Path, dict.fromkeys(inputs)):
+            # A missing input is fine: the prepared data replaces it.
+            known = index["files"].get(str(path))
+            if known is not None and path.exists() and fingerprint(path) != known:
+                raise UsageError(
+                    "this file has changed since the run began",
+                    where=str(path),
+                    help="put the old text back, or start anew with --overwrite or another -o",
+                )
         return True
     atomic.remove_tree(folder)
     return False
 
 
 def write_index(folder: Path, inputs: Iterable[Path], origin: str | None, counts: Mapping[str, int]) -> None:
-    """Write ``prepared.json``, the last file of a folder that is being made."""
+    """Write ``prepared.json``, the last file of a new folder."""
     known = {str(path): fingerprint(path) for path in inputs}
     index = _Index(files=known, init_from=origin, counts=dict(counts), contents=describe_folder(folder))
     atomic.write_new_file(folder / "prepared.json", with_checksum(index.model_dump()))
@@ -113,10 +120,10 @@ def read_index(folder: Path) -> dict[str, Any]:
 
 @contextmanager
 def open_prepared_dir(folder: Path) -> Iterator[dict[str, Any]]:
-    """Yield what ``prepared.json`` says and, when the rest has been read, see that each file is as it was written.
+    """Yield the index for reading the folder, then verify every file.
 
     Raises:
-        RunError: something is damaged, by this or by what is read inside (``OSError``, ``ValueError``, ``RunError``).
+        RunError: A file is damaged; ``OSError``, ``ValueError`` and ``RunError`` inside the block count as damage.
     """
     index = read_index(folder)
     with _rebuildable(folder):
@@ -127,38 +134,28 @@ def open_prepared_dir(folder: Path) -> Iterator[dict[str, Any]]:
 
 @contextmanager
 def _rebuildable(folder: Path) -> Iterator[None]:
-    """Let whatever is damaged inside say that the whole folder is to be removed: only as a whole is it made anew."""
+    """Turn damage inside the block into an error that asks to remove the whole folder."""
+    help = f"remove {folder} and run the same command again: it is made anew from the text"
     try:
         yield
     except (OSError, ValueError) as error:
         check_system(folder, error)
-        raise _damaged(folder, f"the prepared text is damaged: {error}", None) from error
+        raise RunError(f"the prepared text is damaged: {error}", where=str(folder), help=help) from error
     except RunError as error:
-        raise _damaged(folder, error.what, error.where) from error
-
-
-def _damaged(folder: Path, what: str, where: str | None) -> RunError:
-    return RunError(
-        what,
-        where=where or str(folder),
-        help=f"remove {folder} and run the same command again: it is made anew from the text",
-    )
+        raise RunError(error.what, where=error.where or str(folder), help=help) from error
 
 
 def fingerprint(path: Path) -> str:
-    """Return the SHA-256 of a file's bytes as they lie on disk."""
-    digest = hashlib.sha256()
+    """Return the SHA-256 of a file."""
     try:
         with path.open("rb") as stream:
-            while block := stream.read(1 << 20):
-                digest.update(block)
+            return digest(stream)
     except OSError as error:
         raise DataError(f"cannot read this file: {error.strerror}", where=str(path)) from error
-    return digest.hexdigest()
 
 
 def sample_validation_indices(total: int, held_out: int, seed: int, where: str) -> set[int]:
-    """Return which of ``total`` rows, counted from 0, are kept for validation. Raises ``DataError`` below 2."""
+    """Return the indices of the rows held out of ``total``. Raises ``DataError`` below 2."""
     if total < 2:
         what = f"{total} row{'s'[: total != 1]} cannot be trained on with one held out"
         raise DataError(what, where=where, help="add some, or name a file of its own to validate on")
@@ -166,7 +163,7 @@ def sample_validation_indices(total: int, held_out: int, seed: int, where: str) 
 
 
 def count_reason(reasons: Mapping[str, bool], counts: dict[str, int]) -> bool:
-    """Return whether there is a reason to leave a row out, having counted the first that applies."""
+    """Return whether a row is dropped for any reason, and count the first reason that applies."""
     reason = next((name for name, applies in reasons.items() if applies), None)
     if reason is not None:
         counts[reason] += 1
@@ -181,7 +178,7 @@ def warn_of_unknown(n_unknown: int, n_tokens: int, side: str = "") -> Iterator[W
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> None:
-    """Write the lines to validate on, into a folder that is being made."""
+    """Write the validation lines of a new folder."""
     text = "".join(line + "\n" for line in lines).encode()
     if len(text) > MAX_TEXT_BYTES:
         raise DataError(f"the validation text has more than {MAX_TEXT_BYTES:,} bytes", help="give less of it")
@@ -191,14 +188,3 @@ def write_lines(path: Path, lines: Iterable[str]) -> None:
 def read_lines(path: Path) -> list[str]:
     """Return what ``write_lines`` wrote."""
     return read_regular_file(path, MAX_TEXT_BYTES).decode().split("\n")[:-1]
-
-
-def _refuse_changed_files(inputs: Sequence[str], known: Mapping[str, str]) -> None:
-    """Compare the files, where they still exist, with what they were when the folder was made."""
-    for path in map(Path, dict.fromkeys(inputs)):
-        if path.exists() and str(path) in known and fingerprint(path) != known[str(path)]:
-            raise UsageError(
-                "this file has changed since the run began",
-                where=str(path),
-                help="put the old text back, or start anew with --overwrite or another -o",
-            )
