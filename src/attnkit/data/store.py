@@ -48,8 +48,10 @@ class Store:
         self, folder: Path, ids: npt.NDArray[Any], offsets: npt.NDArray[np.int64], index: dict[str, Any]
     ) -> None:
         self._folder = folder
-        self._ids = ids
-        self._offsets = offsets
+        self.ids = ids
+        """(N,) the ids of all rows, row after row, a view of the file: little-endian, two bytes each or four."""
+        self.offsets = offsets
+        """(n + 1,) the start of each row in ``ids``, and the end, a view of the file."""
         self.vocab_size: int = index["vocab_size"]
         self.fingerprint: str = index["fingerprint"]
         """Hash that changes with any id or row border. Taken while writing; opening does not read the ids."""
@@ -71,28 +73,18 @@ class Store:
         return cls(folder, ids, offsets, index)
 
     def __len__(self) -> int:
-        return len(self._offsets) - 1
+        return len(self.offsets) - 1
 
     def __getitem__(self, i: int) -> npt.NDArray[Any]:
         """Return row ``i``, a view of the file."""
         if not 0 <= i < len(self):
             raise IndexError(f"row {i} of {len(self)}")
-        row: npt.NDArray[Any] = self._ids[self._offsets[i] : self._offsets[i + 1]]
+        row: npt.NDArray[Any] = self.ids[self.offsets[i] : self.offsets[i + 1]]
         return row
 
-    @property
-    def ids(self) -> npt.NDArray[Any]:
-        """(N,) the ids of all rows, row after row, a view of the file: little-endian, two bytes each or four."""
-        return self._ids
-
-    @property
-    def offsets(self) -> npt.NDArray[np.int64]:
-        """(n + 1,) where each row begins in ``ids``, and the end, a view of the file."""
-        return self._offsets
-
     def release(self) -> None:
-        """Let go of the pages that have been read, which count as this process's memory; they can be read again."""
-        for array in (self._ids, self._offsets):
+        """Drop the pages that were read from this process's memory; they can be read again."""
+        for array in (self.ids, self.offsets):
             base: Any = array.base
             while isinstance(base, np.ndarray):
                 base = base.base
@@ -121,24 +113,24 @@ class Store:
         Raises:
             RunError: A row has no ids of its own, or an id is none of the vocabulary.
         """
-        starts = self._offsets[rows]
-        return self._gather(starts, self._offsets[rows + 1] - starts)
+        starts = self.offsets[rows]
+        return self._gather(starts, self.offsets[rows + 1] - starts)
 
     def gather_parts(
         self, rows: npt.NDArray[np.int64], skip: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]
     ) -> npt.NDArray[np.int64]:
         """Return ids laid end to end: ``lengths`` of each row after the first ``skip``. Raises as ``gather`` does."""
-        starts = self._offsets[rows] + skip
-        if len(rows) and ((lengths < 0).any() or (starts + lengths > self._offsets[rows + 1]).any()):
+        starts = self.offsets[rows] + skip
+        if len(rows) and ((lengths < 0).any() or (starts + lengths > self.offsets[rows + 1]).any()):
             raise _damaged(self._folder / "offsets.bin", "has shorter rows than are asked for")
         return self._gather(starts, lengths)[0]
 
     def _gather(
         self, starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        if len(lengths) and (lengths.min() < 0 or starts.min() < 0 or (starts + lengths).max() > len(self._ids)):
+        if len(lengths) and (lengths.min() < 0 or starts.min() < 0 or (starts + lengths).max() > len(self.ids)):
             raise _damaged(self._folder / "offsets.bin", "has borders in no order")
-        ids = self._ids[ranges(starts, lengths)].astype(np.int64)
+        ids = self.ids[ranges(starts, lengths)].astype(np.int64)
         # Beyond the vocabulary lies no embedding: torch ends such a look-up with an error, and a GPU is lost with it.
         if len(ids) and ids.max() >= self.vocab_size:
             raise _damaged(self._folder / "ids.bin", f"has the id {ids.max()} of {self.vocab_size}")

@@ -24,7 +24,7 @@ _AT_ONCE = 1 << 18  # numbers
 
 
 class TempIdFile:
-    """A row of numbers of words that may be larger than memory; ``kernels.words.LINE_END`` ends a line."""
+    """Word numbers in a temporary file, which may be larger than memory; ``LINE_END`` ends a line."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -52,7 +52,7 @@ class TempIdFile:
             yield numbers
 
     def rewrite(self, change: Callable[[Numbers], Numbers]) -> None:
-        """Replace the numbers by what ``change`` makes of each block; it never gives more than it has taken so far."""
+        """Replace each block by ``change(block)``, which must never return more numbers than it got so far."""
         end = 0
         for block in self:
             end = self._put(end, change(block))
@@ -76,17 +76,17 @@ _BOM = "\ufeff".encode()
 
 @dataclass
 class WordIds:
-    """A text of which every distinct word has a number, from 0 on, as they first came."""
+    """A text as numbers of its distinct words, which are numbered from 0 in the order of their first occurrence."""
 
     spool: TempIdFile
     counts: NDArray[np.int64]
-    """How often each word occurs."""
+    """Occurrences of each word."""
     first: NDArray[np.int64]
-    """The place of each word in the order in which they first came."""
+    """Rank of each word by its first occurrence."""
     names: Callable[[NDArray[np.int64]], list[str]]
-    """Gives the words of some numbers."""
+    """Return the words of some numbers."""
     n_words: int = 0
-    """All words, those that have no number among them: too long ones, and tokens that represent unknown text."""
+    """All words, also those without a number: too long ones, and tokens for unknown text."""
     n_bytes: int = 0
 
     @property
@@ -157,7 +157,7 @@ class _Blocks:
         return numbers
 
     def _no_text(self, block: bytes, error: NoTextError) -> DataError:
-        """Return what to say of a byte at ``error.at``, counted from the block's begin; the one before may hold it."""
+        """Return the error for a byte at ``error.at`` of the block; a negative place is in the block before."""
         before = block[: max(0, error.at)]
         line = self._counts.n_lines + before.count(b"\n") + 1
         begin = self.n_bytes + before.rfind(b"\n") + 1 if b"\n" in before else self._begin
@@ -172,7 +172,7 @@ class _Blocks:
 def token_words_to_ids(
     sources: Sequence[Path], lower: bool, tokenizer: Tokenizer, spool: TempIdFile, tell: Callable[[str], None]
 ) -> WordIds:
-    """Number the tokens that a vocabulary makes of the lines: as its ids do, save that unknown text has no number.
+    """Number the tokens of the lines by their ids; unknown text has no number.
 
     Raises:
         DataError: A byte is not UTF-8, or a line has no space in ``text.lines.MAX_BYTES`` bytes.
@@ -195,7 +195,7 @@ def token_words_to_ids(
 
 
 def _batches(parts: Iterator[LineChunk]) -> Iterator[list[LineChunk]]:
-    """Yield parts of lines that are encoded at a time."""
+    """Group chunks of lines for one call of the tokenizer."""
     some: list[LineChunk] = []
     size = 0
     for part in parts:
@@ -209,7 +209,7 @@ def _batches(parts: Iterator[LineChunk]) -> Iterator[list[LineChunk]]:
 
 
 def encodable(part: LineChunk, lower: bool, tokenizer: Tokenizer) -> str:
-    """Return the text of a part; a vocabulary puts a space before the first word of what it encodes, or it does not."""
+    """Return the text of a chunk, without the leading space where the vocabulary adds one itself."""
     text = part.text.lower() if lower else part.text
     if part.begins:
         return "" if part.ends and not text.strip() else text
