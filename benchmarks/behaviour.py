@@ -300,13 +300,34 @@ THINGS = {
 }
 
 
+LEXICON = dict(
+    pair.split("-")
+    for pair in "the-le a-un tall-grand small-petit red-rouge man-homme woman-femme dog-chien cat-chat girl-fille "
+    "went-alla out-dehors runs-court sees-voit buys-achète bread-pain water-eau house-maison street-rue and-et to-à "
+    "two-deux three-trois men-hommes dogs-chiens old-vieux near-près her-elle him-lui today-aujourd’hui".split()
+)
+
+
+def translations(n: int, seed: int) -> list[tuple[str, str]]:
+    """Return pairs of sentences: words in any order, and their translations with neighbours exchanged."""
+    drawn, found = random.Random(seed), []
+    for _ in range(n):
+        words = drawn.choices(sorted(LEXICON), k=drawn.randint(3, 9))
+        others = [LEXICON[word] for word in words]
+        others[::2], others[1::2] = others[::2], others[1::2][::-1]
+        ends = drawn.choice([".", "?", " !"])
+        found.append(tuple(f"{side[0].capitalize()} {' '.join(side[1:])}{ends}" for side in (words, others)))
+    return found
+
+
 @functools.cache
 def text() -> str:
     """Make the parallel text and return its folder."""
-    attnkit(
-        "toy-corpus", "english-french", "--output", "text",
-        "--pairs", "400", "--valid", "30", "--test", "12", "--seed", "7",
-    )  # fmt: skip
+    (WORK / "text").mkdir(parents=True, exist_ok=True)
+    for name, n, seed in (("train", 400, 1), ("valid", 30, 2), ("test", 12, 3)):
+        pairs = translations(n, seed)
+        for side, suffix in enumerate(("en", "fr")):
+            (WORK / f"text/{name}.{suffix}").write_text("".join(f"{pair[side]}\n" for pair in pairs))
     for name, n in (("train", 240), ("valid", 24)):
         lines = (WORK / f"text/{name}.en").read_text().splitlines()[:n]
         blocks = ["\n".join(lines[i : i + 4]) for i in range(0, len(lines), 4)]

@@ -113,7 +113,8 @@ def show_plan(resolved: Resolved, given: Given) -> None:
         check_init_conflicts(resolved.config, given.init_from)
         if given.overwrite or not RunFolder(given.output).steps():  # a resumed run has them in its weights
             open_embeddings(resolved.config)
-    found = task_of(resolved.config).dry_run(resolved.config, given.init_from)
+    config = without_missing_validation(resolved.config, RunFolder(given.output).data_path)
+    found = task_of(resolved.config).dry_run(config, given.init_from)
     values = flatten(resolved.config.model_dump(mode="json"))
     if given.json:
         values = {key: {"value": value, "origin": resolved.origin(key)} for key, value in values.items()}
@@ -123,6 +124,14 @@ def show_plan(resolved: Resolved, given: Given) -> None:
         return
     rows = [(key, "null" if v is None else str(v), resolved.origin(key)) for key, v in values.items()]
     console.result(f"{console.table(rows)}\n\n{estimate_text(found)}")
+
+
+def without_missing_validation(config: Any, data_path: Path) -> Any:
+    """Return a configuration without validation files that are gone but encoded in RUN/data, as resuming needs none."""
+    files = getattr(config.data, "valid_files", None) or ()
+    if not data_path.exists() or all(Path(name).exists() for name in files):
+        return config
+    return config.model_copy(update={"data": config.data.model_copy(update={"valid_files": None})})
 
 
 def estimate_text(found: RunEstimate | None) -> str:

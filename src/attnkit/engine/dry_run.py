@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import torch
@@ -51,20 +53,57 @@ def estimate(
         device=device.type,
         precision=str(precision).removeprefix("torch."),
         unit=unit,
+        seconds=training_seconds(config, n_parameters, tokens, device, precision),
     )
 
 
 def memory(config: RunConfig, n_parameters: int, vocab_size: int, itemsize: int) -> int:
-    """Estimate the bytes of weights, optimizer, gradients and activations of one micro-batch."""
+    """Estimate the peak bytes of a run: weights, optimizer, gradients, activations, evaluation and checkpoints."""
     # float32 weight, gradient and two Adam moments: 16 bytes per parameter.
     state = 16 + (2 * itemsize if itemsize < 4 else 0) + (4 if config.optimization.ema_decay else 0)
-    # Activations live for one micro-batch.
+    # A checkpoint is serialized in memory: weights and moments once more.
+    state += 12 + (4 if config.optimization.ema_decay else 0)
+    # Activations live for one micro-batch. Batches differ in shape, so freed blocks are reused in part only.
     tokens = config.optimization.batch_tokens / config.optimization.gradient_accumulation_steps
-    activations: float = tokens * config.model.activation_floats_per_token * itemsize
+    activations: float = 1.5 * tokens * config.model.activation_floats_per_token * itemsize
     # Cross-entropy is computed in chunks over a reused buffer, hence the bound.
     logits = min(tokens * vocab_size * 4, 64e6)
-    # 350 MB: the process without a model, torch imported.
-    return round(n_parameters * state + activations + logits + 350e6)
+    # 420 MB: the process without a model, torch imported, after an evaluation.
+    return round(n_parameters * state + activations + logits + 420e6)
+
+
+def training_seconds(
+    config: RunConfig, n_parameters: int, tokens: float, device: torch.device, precision: torch.dtype
+) -> float:
+    """Estimate the time of a run from a matrix product that is timed on its device, within a factor of three.
+
+    A step takes 6 floating-point operations per parameter and token (Kaplan et al. 2020, section 2.1). About half of
+    them are spent: a token meets one side of a translator, and few positions of a masked language model reach the
+    output layer.
+    """
+    limits, per_step = config.limits, 0.93 * config.optimization.batch_tokens
+    ends = [
+        None if limits.max_steps is None else limits.max_steps * per_step,
+        None if limits.max_epochs is None else limits.max_epochs * tokens,
+        limits.max_tokens,
+    ]
+    bounds = [3 * n_parameters * end / product_rate(device, precision) for end in ends if end is not None]
+    return min([*bounds, *([] if limits.max_minutes is None else [60 * limits.max_minutes])])
+
+
+@cache
+def product_rate(device: torch.device, precision: torch.dtype) -> float:
+    """Return the floating-point operations per second of a matrix product, timed for a twentieth of a second."""
+    size = 512 if device.type == "cpu" else 4096
+    a = torch.ones(size, size, dtype=precision, device=device)
+    n, start, elapsed = 0, 0.0, 0.0
+    # The first product is not counted: it loads the library.
+    while elapsed < 0.05:
+        product = a @ a
+        product[0, 0].item()  # waits for the device
+        start = start or time.perf_counter()
+        elapsed, n = time.perf_counter() - start, n + 1
+    return 2 * size**3 * max(1, n - 1) / elapsed
 
 
 # Lines per file that are encoded to estimate tokens.

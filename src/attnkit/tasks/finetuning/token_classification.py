@@ -220,7 +220,7 @@ class TokenClassificationTask(Task[TokenClassificationConfig, PreparedTags, Toke
             finetune.check_encoder(source, config)
         corpus = _corpus(config, source)
         sample = [words for words, _ in islice(corpus.sentences(), SAMPLE)]
-        n_sentences = sum(1 for _ in corpus.sentences())
+        n_sentences = corpus.n_sentences
         given = provided_tokenizer(config, source)
         tokenizer = given or train_vocabulary((" ".join(words) for words in sample), config.vocabulary)
         size = tokenizer.vocab_size if given or n_sentences <= SAMPLE else config.vocabulary.size

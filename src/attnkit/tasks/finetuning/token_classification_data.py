@@ -79,6 +79,8 @@ class TaggedCorpus:
             self._held_out = sample_validation_indices(
                 seen.n_sentences, data.held_out, data.held_out_seed, data.files[0]
             )
+        self.n_sentences = seen.n_sentences - len(self._held_out)
+        """Sentences to train on; repeats of held-out ones are among them."""
         self.valid = list(self._read_valid())
         if not self.valid:
             raise DataError("no sentence to validate on", where=str((self.valid_paths or self.paths)[0]))
