@@ -40,6 +40,22 @@ def test_a_dry_run_of_one_that_goes_on_reads_no_vectors(call: Call, workshop: An
     assert call(*words, "--dry-run", "--overwrite")[0] == 2
 
 
+def test_a_dry_run_needs_no_validation_file_that_is_encoded(call: Call, workshop: Any, tmp_path: Path) -> None:
+    """Like the run itself, which resumes from RUN/data."""
+    bert, run, dev = tmp_path / "bert", tmp_path / "run", tmp_path / "dev.tsv"
+    workshop.train(workshop.configure_task("masked tokens", limits__max_steps=1), bert)
+    for path in (tmp_path / "train.tsv", dev):
+        path.write_text("label\ttext\n" + "odd\t1 2 3\neven\t2 2 4\n" * 9)
+    words = ["finetune", bert, "--task", "text-classification", "--train", tmp_path / "train.tsv", "--dev", dev]
+    words += ["-o", run, "--device", "cpu", "--max-steps", "1"]
+    assert call(*words)[0] == 0
+    dev.unlink()
+    assert call(*words, "--dry-run")[0] == 0
+    assert call(*words[:-1], "2")[0] == 0
+    code, _, err = call(*words[:8], "-o", tmp_path / "other", "--device", "cpu", "--dry-run")
+    assert code == 2 and "dev.tsv" in err, err
+
+
 def test_a_translator_begins_with_a_bert(call: Call, workshop: Any, tmp_path: Path) -> None:
     bert, run = tmp_path / "bert", tmp_path / "run"
     workshop.train(workshop.configure_task("masked tokens", limits__max_steps=1), bert)

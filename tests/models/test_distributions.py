@@ -157,7 +157,7 @@ def test_local_counts_the_keys_that_a_row_sees() -> None:
         mask[..., first : first + 4] = True
         found = local(padded, query, mask)
         torch.testing.assert_close(found[..., first : first + 4], alone, rtol=0, atol=1e-12)
-        assert float(found.sum() - found[..., first : first + 4].sum()) == 0
+        assert (found.sum() - found[..., first : first + 4].sum()).item() == 0
 
 
 def test_local_counts_every_key_of_a_mask_that_names_none() -> None:

@@ -44,7 +44,7 @@ def test_a_point_left_out_is_predicted_from_the_others() -> None:
     for n in range(len(x)):
         others = [i for i in range(len(x)) if i != n]
         value, _ = plain(float(x[n]), x[others].tolist(), y[others].tolist(), 1.7)
-        assert float(found[n]) == pytest.approx(value, abs=1e-12)
+        assert found[n].item() == pytest.approx(value, abs=1e-12)
 
 
 def test_the_width_has_the_gradient_of_its_formula() -> None:
@@ -57,7 +57,7 @@ def test_the_width_has_the_gradient_of_its_formula() -> None:
 
     start = torch.tensor(1.2, dtype=torch.float64)
     error(start).backward()
-    numeric = (float(error(start + 1e-6)) - float(error(start - 1e-6))) / 2e-6
+    numeric = (error(start + 1e-6).item() - error(start - 1e-6).item()) / 2e-6
     assert kernel.w.grad is not None and float(kernel.w.grad) == pytest.approx(numeric, rel=1e-5)
 
 

@@ -73,6 +73,7 @@ def copy_transformer(ours: Transformer, theirs: nn.Transformer) -> None:
             other.norm = None  # torch.nn.Transformer ends with LayerNorms even where each layer already does
 
 
+@pytest.mark.filterwarnings("ignore:enable_nested_tensor")  # torch's own encoder, with norms first
 @pytest.mark.parametrize("activation", ["relu", "gelu"])
 @pytest.mark.parametrize("norm", NORMS)
 def test_equals_torch_transformer(norm: Norm, activation: str) -> None:

@@ -129,7 +129,7 @@ def test_what_is_no_word_is_refused(tmp_path: Path, row: str) -> None:
 
 
 def test_what_lies_elsewhere_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="not a lexicon"):
+    with pytest.raises(RunError, match="no lexicon"):
         load_dictionary(tmp_path / "missing")
     with pytest.raises(RunError, match="not a plain file"):
         load_dictionary(tmp_path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -43,11 +44,14 @@ def cluster(index: Index, n_words: int, k: int, *, iterations: int = 50, seed: i
     """Sort the first ``n_words`` rows into ``k`` classes. Raises ``DataError`` for a row that is not finite."""
     check_sklearn("clustering")
     from sklearn.cluster import KMeans
+    from sklearn.exceptions import ConvergenceWarning
     from threadpoolctl import threadpool_limits
 
     rows = index.unit(np.arange(n_words))  # (V, D)
     # One thread: several add in the order in which they happen to end.
-    with threadpool_limits(1):
+    with threadpool_limits(1), warnings.catch_warnings():
+        # Fewer distinct rows than classes: the others stay empty, which is no fault of the call.
+        warnings.simplefilter("ignore", ConvergenceWarning)
         found = KMeans(k, max_iter=iterations, n_init=1, random_state=seed, tol=0.0).fit(rows)
     # Classes are numbered as they first occur, empty ones last.
     present, first = np.unique(found.labels_, return_index=True)
