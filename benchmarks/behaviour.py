@@ -302,9 +302,38 @@ THINGS = {
 
 LEXICON = dict(
     pair.split("-")
-    for pair in "the-le a-un tall-grand small-petit red-rouge man-homme woman-femme dog-chien cat-chat girl-fille "
-    "went-alla out-dehors runs-court sees-voit buys-achète bread-pain water-eau house-maison street-rue and-et to-à "
-    "two-deux three-trois men-hommes dogs-chiens old-vieux near-près her-elle him-lui today-aujourd’hui".split()
+    for pair in [
+        "the-le",
+        "a-un",
+        "tall-grand",
+        "small-petit",
+        "red-rouge",
+        "man-homme",
+        "woman-femme",
+        "dog-chien",
+        "cat-chat",
+        "girl-fille",
+        "went-alla",
+        "out-dehors",
+        "runs-court",
+        "sees-voit",
+        "buys-achète",
+        "bread-pain",
+        "water-eau",
+        "house-maison",
+        "street-rue",
+        "and-et",
+        "to-à",
+        "two-deux",
+        "three-trois",
+        "men-hommes",
+        "dogs-chiens",
+        "old-vieux",
+        "near-près",
+        "her-elle",
+        "him-lui",
+        "today-aujourd’hui",
+    ]
 )
 
 
