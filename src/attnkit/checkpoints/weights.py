@@ -16,6 +16,7 @@ from attnkit.errors import RunError
 from attnkit.io.safe_read import parse_json
 from attnkit.models.config import ModelConfig
 from attnkit.models.translation import TranslationModel
+from attnkit.training.parameter_store import buffers_of
 
 MODEL = "model.safetensors"
 OPTIMIZER = "optimizer.safetensors"
@@ -28,8 +29,7 @@ _ENTRY = 1 << 10  # bytes of a header that describe one tensor, at most
 def tensors_of(model: TranslationModel | torch.nn.Module) -> dict[str, Tensor]:
     """Return the named tensors that a checkpoint holds: each parameter once, however often it is used, and buffers."""
     module = cast(torch.nn.Module, model)
-    buffers = {n: t for n, t in module.state_dict(keep_vars=True).items() if not isinstance(t, torch.nn.Parameter)}
-    return {**dict(module.named_parameters()), **buffers}
+    return dict(module.named_parameters()) | buffers_of(module)
 
 
 def check_file_holds_weights(checkpoint: Checkpoint, config: ModelConfig, vocab_sizes: tuple[int, int]) -> None:

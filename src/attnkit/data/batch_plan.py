@@ -74,7 +74,7 @@ def plan_epoch(
         raise ValueError(f"no plan for {len(src_lengths)} and {len(tgt_lengths)} lengths, {max_tokens} tokens a batch")
     # Which side comes first, which way the path winds, how wide its bands are and how full the first batch is all move
     # the batches' borders, so that rare lengths, too, get new neighbours in each epoch.
-    swap, turn, wide, full = (FeistelPermutation("coins", seed, epoch).apply(span(slice(0, 4))) / 2**32).tolist()
+    swap, turn, wide, full = FeistelPermutation("coins", seed, epoch).uniform(np.arange(4)).tolist()
     first, second = (tgt_lengths, src_lengths) if swap < 0.5 else (src_lengths, tgt_lengths)
 
     def codes(part: slice) -> tuple[Codes, Codes]:

@@ -19,7 +19,7 @@ from torch import Tensor
 from attnkit.data.arrays import MAX_COLUMNS, Vectors
 from attnkit.data.config import NoiseConfig
 from attnkit.data.pairs import PairBatch, make_batch
-from attnkit.data.permutation import FeistelPermutation
+from attnkit.data.permutation import uniform_per_token
 from attnkit.data.store import FORMAT, Store, ranges, read_index
 from attnkit.errors import RunError
 from attnkit.io import atomic
@@ -27,8 +27,6 @@ from attnkit.io.safe_read import open_regular_file
 from attnkit.protocols import UNK_ID
 
 Ids = npt.NDArray[np.int64]
-Words = npt.NDArray[np.uint32]
-Floats = npt.NDArray[np.float64]
 
 
 class Noise:
@@ -48,40 +46,35 @@ class Noise:
             blank: the id that masked tokens get.
         """
         config = self.config
-        owner = np.repeat(np.arange(len(rows)), lengths)
-        places = ranges(np.zeros_like(lengths), lengths)  # of each token in its row
-        numbers = rows[owner]
+        owner = np.repeat(np.arange(len(rows)), lengths)  # (n,) the row of each token in the batch
+        places = ranges(np.zeros_like(lengths), lengths)  # (n,) its position in the row
         if config.word_dropout:
-            coins = self._coins("drop", numbers, places)
+            coins = uniform_per_token("noise drop", self._key, rows, owner, places)
             highest = np.zeros(len(rows))
             np.maximum.at(highest, owner, coins)
             # The token with the highest coin of its row stays in any case: no row becomes empty.
             kept = (coins >= config.word_dropout) | (coins == highest[owner])
-            ids, owner, places, numbers = ids[kept], owner[kept], places[kept], numbers[kept]
+            ids, owner, places = ids[kept], owner[kept], places[kept]
         else:
             ids = ids.copy()
         if config.mask_prob:
-            ids[self._coins("mask", numbers, places) < config.mask_prob] = blank
+            coins = uniform_per_token("noise mask", self._key, rows, owner, places)
+            ids[coins < config.mask_prob] = blank
         if config.shuffle_prob:
-            moved = np.flatnonzero(self._coins("shuffle", numbers, places) < config.shuffle_prob)
-            order = np.lexsort((self._coins("order", numbers[moved], places[moved]), owner[moved]))
-            ids[moved] = ids[moved[order]]
+            coins = uniform_per_token("noise shuffle", self._key, rows, owner, places)
+            moved = np.flatnonzero(coins < config.shuffle_prob)
+            keys = uniform_per_token("noise order", self._key, rows, owner[moved], places[moved])
+            ids[moved] = ids[moved[np.lexsort((keys, owner[moved]))]]  # within each row
         return ids, np.bincount(owner, minlength=len(rows)).astype(np.int64)
 
     def corrupt_vectors(
         self, vectors: npt.NDArray[np.float32], rows: Ids, mean: npt.NDArray[np.float32]
     ) -> npt.NDArray[np.float32]:
         """Return copies of vectors (B, d), of the given rows, with masked numbers set to their column's mean (d,)."""
-        n_rows, width = vectors.shape
-        coins = self._coins("mask", np.repeat(rows, width), np.tile(np.arange(width), n_rows))
-        return np.where(coins.reshape(n_rows, width) < self.config.mask_prob, mean, vectors)
-
-    def _coins(self, purpose: str, rows: Ids, places: Ids) -> Floats:
-        """Return a number in [0, 1) for each token, by its row and its place in it."""
-        # Keyed by row and position: independent of batch mates, ranks and interruptions.
-        of_rows = FeistelPermutation(f"noise {purpose} row", *self._key).apply(rows.astype(np.uint32))
-        mixed = of_rows + places.astype(np.uint32)
-        return FeistelPermutation(f"noise {purpose} place", *self._key).apply(mixed) / 2**32
+        width = vectors.shape[1]
+        owner, columns = np.divmod(np.arange(vectors.size), width)
+        coins = uniform_per_token("noise mask", self._key, rows, owner, columns)
+        return np.where(coins.reshape(vectors.shape) < self.config.mask_prob, mean, vectors)
 
 
 class LineDataset:

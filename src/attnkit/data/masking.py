@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attnkit.data.config import MaskingConfig
-from attnkit.data.permutation import FeistelPermutation
+from attnkit.data.permutation import FeistelPermutation, uniform_per_token
 
 Ids = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -158,12 +158,8 @@ class Masking:
 
     def _dither(self, rows: Ids) -> Floats:
         """Return (B,) numbers in (0, 1]."""
-        of_rows = FeistelPermutation("mask share", *self._key).apply(rows.astype(np.uint32))
-        return (of_rows.astype(np.float64) + 1) / 2**32
+        return FeistelPermutation("mask share", *self._key).uniform(rows) + 2**-32
 
     def _coins(self, purpose: str, places: Ids, rows: Ids, length: int) -> Floats:
         """Return a number in [0, 1) for each place of the flattened rows."""
-        of_rows = FeistelPermutation(f"mask {purpose} row", *self._key).apply(rows.astype(np.uint32))
-        owner, column = np.divmod(places, length)
-        mixed = of_rows[owner] + column.astype(np.uint32)
-        return FeistelPermutation(f"mask {purpose} place", *self._key).apply(mixed).astype(np.float64) / 2**32
+        return uniform_per_token(f"mask {purpose}", self._key, rows, *np.divmod(places, length))

@@ -125,7 +125,7 @@ class NspDataset:
     def _cuts(self, pieces: Ids, numbers: Ids, seed: int, epoch: int) -> Ids:
         """Return where pieces are cut: at the end of a sentence that is next to a place drawn at random, or there."""
         lengths = self.pieces.lengths[pieces].astype(np.int64)
-        drawn = 1 + (_coins("next cut", numbers, seed, epoch) * (lengths - 1)).astype(np.int64)
+        drawn = 1 + (FeistelPermutation("next cut", seed, epoch).uniform(numbers) * (lengths - 1)).astype(np.int64)
         ids = self._gather(pieces, self.pieces.offsets[pieces], lengths)
         places = np.arange(1, int(lengths.max()) + 1)
         may = np.zeros((len(pieces), len(places)), np.bool_)
@@ -139,9 +139,11 @@ class NspDataset:
         others, corpus = pieces.copy(), self.corpus(numbers)
         first = self._first[corpus]
         n = self._first[corpus + 1] - first
-        waiting = _coins("next follows", numbers, seed, epoch) < 0.5
+        waiting = FeistelPermutation("next follows", seed, epoch).uniform(numbers) < 0.5
         for attempt in range(_TRIES):
-            found = first + (_coins(f"next other {attempt}", numbers, seed, epoch) * n).astype(np.int64)
+            found = first + (FeistelPermutation(f"next other {attempt}", seed, epoch).uniform(numbers) * n).astype(
+                np.int64
+            )
             good = waiting & (self.pieces.documents[found] != self.pieces.documents[pieces])
             others[good] = found[good]
             waiting &= ~good
@@ -182,8 +184,3 @@ class NspDataset:
 
     def _gather(self, pieces: Ids, skips: Ids, lengths: Ids) -> Ids:
         return self.store.gather_parts(self.pieces.documents[pieces].astype(np.int64), skips, lengths)
-
-
-def _coins(purpose: str, numbers: Ids, seed: int, epoch: int) -> npt.NDArray[np.float64]:
-    """Return a number in [0, 1) for each row."""
-    return FeistelPermutation(purpose, seed, epoch).apply(numbers.astype(np.uint32)).astype(np.float64) / 2**32

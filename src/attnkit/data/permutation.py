@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -51,6 +52,26 @@ class FeistelPermutation:
             mixed ^= mixed >> np.uint32(16)
         mixed ^= self._words[0]
         return mixed
+
+    def uniform(self, numbers: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.float64]:
+        """Return a number in [0, 1) for each integer."""
+        return self.apply(numbers.astype(np.uint32)).astype(np.float64) / 2**32
+
+
+def uniform_per_token(
+    purpose: str, key: tuple[int, int], rows: npt.NDArray[np.int64], owner: npt.NDArray[np.int64], columns: Any
+) -> npt.NDArray[np.float64]:
+    """Return a number in [0, 1) per token, keyed by row and column: batch mates, ranks and resumes never change it.
+
+    Args:
+        purpose: Name of the draw, part of the key.
+        key: (seed, epoch).
+        rows: (B,) number of each row in the corpus.
+        owner: (n,) index into ``rows`` of each token.
+        columns: (n,) position of each token in its row.
+    """
+    of_rows = FeistelPermutation(f"{purpose} row", *key).apply(rows.astype(np.uint32))
+    return FeistelPermutation(f"{purpose} place", *key).uniform(of_rows[owner] + columns.astype(np.uint32))
 
 
 def parts(n: int) -> Iterator[slice]:
