@@ -11,6 +11,7 @@ MAX_TOKENS = 1 << 20
 class SearchConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
     """How target words are chosen. Lengths count target tokens, end-of-sentence included unless said otherwise."""
 
+    # Search.
     beam_size: int = Field(default=5, ge=1, le=1024)
     """Partial translations kept per sentence; 1 is greedy search. Sampling does not use it."""
     sampling: bool = False

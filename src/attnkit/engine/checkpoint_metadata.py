@@ -85,6 +85,7 @@ def check_serializable(config: BaseModel) -> None:
     Raises:
         UsageError: The configuration is too long or has too many values.
     """
+    # Checked before training: a run that could not be resumed must not start.
     text, help = dump_yaml(config), "name fewer or shorter paths, for example by joining the text files"
     size = len(text.encode())
     if size > MAX_CONFIG_BYTES:
@@ -114,6 +115,7 @@ def read_state(checkpoint: Checkpoint) -> dict[str, Any]:
 
 def read_averaged(checkpoint: Checkpoint) -> dict[str, Any]:
     """Return the ``state.json`` of an averaged checkpoint. Raises ``RunError`` if it is invalid."""
+    # An average without metrics was made by hand and never evaluated.
     state = _read_json(checkpoint, _Averaged)
     if state["metrics"] and state["metrics"].keys() != (names := _metrics(checkpoint)):
         raise _invalid(checkpoint, "state.json", f"metrics are not {', '.join(sorted(names))}")
@@ -200,6 +202,7 @@ def _validated(checkpoint: Checkpoint, model: type[BaseModel], raw: str | bytes,
     try:
         model.model_validate_json(raw)
     except ValidationError as error:
+        # One error is enough: a hostile file may have a million.
         first = error.errors(include_url=False)[0]
         place = f"{prefix}{'.'.join(map(str, first['loc']))}"[:80].removesuffix(".")
         raise _invalid(checkpoint, "state.json", f"{place}: {first['msg']}" if place else first["msg"]) from error

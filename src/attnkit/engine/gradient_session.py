@@ -102,6 +102,7 @@ class GradientSession(TrainingSession):
 
     def __init__(self, task: AnyTask, request: TrainRequest) -> None:
         """Choose the device, and refuse a request that contradicts itself."""
+        # Nothing is written and nothing is locked yet.
         self.task, self.request = task, request
         self.config = config = cast(RunConfig, request.config)
         check_init_conflicts(config, request.init_from)
@@ -114,6 +115,7 @@ class GradientSession(TrainingSession):
                 self._embeddings = open_embeddings(config)
         self.device = choose_device(config.device)
         set_threads(config.threads)
+        # Of this process alone, until join.
         self.ranks = ProcessGroup()
         self._board: TensorBoardLogger | None = None
 
@@ -130,6 +132,7 @@ class GradientSession(TrainingSession):
         return self.ranks
 
     def prepare(self, writer: RunFiles) -> Iterator[PrepareEvent]:
+        # RUN/data is encoded once and kept.
         return self.task.prepare(self.config, writer.folder.data_path, writer.vocabulary_source, writer.origin)
 
     def setup(self, writer: RunFiles) -> list[PrepareEvent]:
@@ -176,6 +179,7 @@ class GradientSession(TrainingSession):
         )
 
     def records(self) -> Iterator[StepRecord | EvaluationRecord]:
+        # The loop knows no files: saving and logging happen here, between records.
         return fit(self.job, self.state)
 
     @contextmanager
@@ -254,6 +258,7 @@ class GradientSession(TrainingSession):
             from attnkit.engine.averaging import mean_of
 
             mean = mean_of(checkpoints, self.state.weights.shapes()[0])
+        # Rank 0 evaluates, all ranks learn the result.
         evaluate = run_eager(broadcast_metrics(self.evaluation, self.ranks, self.config.metrics), self.config)
         with torch.no_grad(), self.state.weights.use_weights(mean) as model:
             metrics = evaluate(model)
@@ -284,6 +289,7 @@ class GradientSession(TrainingSession):
         return partial(_serialize, model, optimizer)
 
     def restore(self, checkpoint: Checkpoint, counters: Mapping[str, Any]) -> None:
+        # Names, shapes and types: what a checkpoint must hold.
         shapes = self.state.weights.shapes()
         model, optimizer = map(read_tensors, [checkpoint] * 2, (MODEL, OPTIMIZER), shapes)
         self.state.restore(model, optimizer, counters)

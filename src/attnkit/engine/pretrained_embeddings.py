@@ -125,6 +125,7 @@ def init_embeddings(
         UsageError: No word of the vocabulary has a vector.
         DataError: A vector is not finite.
     """
+    # The target's is missing where both sides share one.
     names = ("tokenizer.json", "tokenizer.target.json")
     # With one matrix for both sides index -1 is the same as 0.
     for given, place, name in zip(opened, (0, -1), names, strict=True):
@@ -151,6 +152,7 @@ def init_embeddings(
 def _fill(weight: torch.Tensor, words: Mapping[int, str], given: EmbeddingSource) -> tuple[float, float]:
     """Fill rows; return the standard deviations of the random and of the given values."""
     rows = np.stack([np.asarray(given.vectors[word], np.float32) for word in words.values()])  # (n, D)
+    # (n,)
     finite = np.isfinite(rows).all(1)
     if not finite.all():
         word = list(words.values())[int(np.argmin(finite))]

@@ -27,12 +27,14 @@ def load_symbol(path: str) -> Any:
 class TaskSpec:
     """A task as it is known without torch."""
 
+    # For messages.
     description: str
     """Its runs, for messages."""
     command: str
     """The command that uses its runs."""
     unit: str
     """Its examples, for messages."""
+    # Code, imported on first use.
     task_path: str
     """The ``Task`` object."""
     config_path: str
@@ -47,10 +49,12 @@ class TaskSpec:
     """The schema of the counters in ``state.json``."""
     predictor_path: str | None = None
     """A function (loaded model, request, warnings) -> predictor of ``attnkit predict``, for tasks that it serves."""
+    # Tasks with several models.
     variants: Mapping[str, TaskSpec] = field(default_factory=dict)
     """Kind of model -> the entry in place of this one, for a task whose models differ in data and presets."""
     default_variant: str | None = None
     """The kind of model of a new run that is initialized from none."""
+    # Commands and input.
     train_command: str = "train"
     """The command that trains it."""
     reads_streams: bool = False
@@ -62,6 +66,7 @@ class TaskSpec:
     """Keys of files that are read several times; the number of lines in the first one's files chooses the preset."""
     preset_thresholds: PresetThresholds = AUTO
     """All presets of the task, each with the number of lines it serves up to."""
+    # Initialization from runs of other tasks.
     init_from_tasks: tuple[str, ...] = ()
     """Other tasks whose runs ``--init-from`` accepts."""
     excluded_init_keys: tuple[str, ...] = ()
@@ -105,6 +110,7 @@ class TaskSpec:
         return None if self.preset_for_init_path is None else load_symbol(self.preset_for_init_path)
 
 
+# Dropout is a matter of the data; next_sentence and tying only concern pretraining heads.
 EXCLUDED_INIT_KEYS = ("dropout", "attention_dropout", "activation_dropout", "next_sentence", "tie_embeddings")
 """Model keys that a fine-tuned run does not inherit from the pretrained one."""
 
@@ -122,6 +128,7 @@ HAN_CLASSIFICATION = TaskSpec(
 )
 """Text classification by a hierarchical attention network; ``text-classification`` otherwise fine-tunes BERT."""
 
+# In the order in which messages list them.
 TASKS: dict[str, TaskSpec] = {
     "translation": TaskSpec(
         description="a translation model",
@@ -239,4 +246,5 @@ TASKS: dict[str, TaskSpec] = {
 def task_spec(task: str, model_kind: str | None) -> TaskSpec:
     """Return the entry of a task for a kind of model."""
     spec = TASKS[task]
+    # An unknown kind has the task's own entry, whose schema then names the choices.
     return spec.variants.get(model_kind or "", spec)

@@ -152,8 +152,10 @@ def resolve(
         UsageError: whatever is wrong with any of it.
         DataError: the first source file cannot be read.
     """
+    # Given by hand, lowest first: file, --set, flags.
     layers = _layers(file, sets, {"preset": None if preset_name == "auto" else preset_name, **flags})
     given, _ = merge(layers)
+    # The task decides which presets and keys there are.
     kind = _task_spec(given, fixed)
     # From the lowest layer up: preset, inherited values, file, --set, flags.
     fixed = _adapted_init(fixed, kind, given)
@@ -164,6 +166,7 @@ def resolve(
     if not kind.reads_streams:
         check_not_streams(path for key in kind.input_keys for path in _paths(given, key))
     if not kind.presets:
+        # word2vec: defaults depend on the method, not on a size.
         tree, origins = merge([*kind.defaults(given), *layers])
         return _validated(kind, tree, origins)
     if (
@@ -263,6 +266,7 @@ def _adapted_init(fixed: Layer | None, kind: TaskSpec, given: Tree) -> Layer | N
         return fixed
     if kind.adapt_init_config is not None:
         return Layer(fixed.origin, kind.adapt_init_config(fixed.tree, _get(given, "model.kind")))
+    # Settings of the data are not inherited by another task.
     tree = {key: value for key, value in fixed.tree.items() if key not in ("task", "data")}
     if isinstance(tree.get("model"), dict):
         tree["model"] = {key: value for key, value in tree["model"].items() if key not in kind.excluded_init_keys}
@@ -301,6 +305,7 @@ def _preset(name: str, given: Tree, fixed: Layer | None, kind: TaskSpec) -> Tree
 
 def _without(layer: Layer, section: str, names: set[str], above: Sequence[Layer]) -> Layer:
     """Return a layer less its keys of a section that are in ``names``, if a layer above sets any of these."""
+    # Only keys that exclude each other: the section's other keys stay.
     own, others = _get(layer.tree, section), (_get(higher.tree, section) for higher in above)
     if not isinstance(own, Mapping) or not any(isinstance(other, Mapping) and names & set(other) for other in others):
         return layer

@@ -11,6 +11,7 @@ from attnkit.models.config import SIZES
 from attnkit.text.config import VocabularyConfig
 from attnkit.training.config import CheckpointConfig, EvaluationConfig, LimitsConfig, OptimizationConfig, TrainingConfig
 
+# Names, here so that typer and pydantic can list them without a task.
 Preset = Literal["tiny", "mini", "small", "base", "big"]
 """Presets of all tasks; ``registry.TASKS`` lists those of each task."""
 TaskName = Literal[
@@ -101,10 +102,12 @@ def preset(name: str, kind: str) -> Tree:
     return {**SCALES[name], "model": {"kind": kind, **SIZES.get(kind, {}).get(name, {})}}
 
 
+# Recurrent loops and documents of any shape would be compiled again and again.
 COMPILABLE_MODELS = ("transformer", "bert", "gpt")
 """Kinds of models whose layers can be compiled."""
 
 
+# A protocol: word2vec's configuration has none of the sections that gradient training needs.
 class RunSettings(Protocol):
     """What the engine reads of every task's configuration, a frozen pydantic model."""
 
@@ -143,6 +146,7 @@ class RunConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribu
     """What kind of job this is."""
     preset: Preset | None = None
     """Preset of the values that were not given; a resumed run keeps it."""
+    # What to train, on what.
     data: Any
     """The files and what is dropped from them."""
     vocabulary: VocabularyConfig = VocabularyConfig()
@@ -151,6 +155,7 @@ class RunConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribu
     """A vocabulary of ``attnkit vocab`` to use instead of building a new one."""
     model: Any
     """The architecture."""
+    # How to train.
     optimization: OptimizationConfig = OptimizationConfig()
     """Optimizer, schedule, batches, label smoothing."""
     limits: LimitsConfig
@@ -159,6 +164,7 @@ class RunConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribu
     """How often the development set is scored."""
     checkpoints: CheckpointConfig = CheckpointConfig()
     """What is kept on disk."""
+    # Where and with what arithmetic.
     seed: int = Field(default=1, ge=0, lt=2**31)
     """Decides initial weights, order, dropout and held-out lines."""
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
@@ -167,6 +173,7 @@ class RunConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribu
     """Working precision of training; the master weights are float32 always."""
     threads: int | None = Field(default=None, ge=1, le=1024)
     """Threads of one operation; none leaves it to torch, or shares the CPUs among the processes of torchrun."""
+    # Several processes.
     rank_timeout: float = Field(default=120.0, ge=1, le=604_800)
     """Seconds after which one of several processes is taken for dead that does not answer."""
     fsdp: bool = False
@@ -174,6 +181,7 @@ class RunConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribu
     less memory, more to exchange. What is saved is the same."""
     torch_compile: bool = False
     """Compile the model's layers when they first compute (torch.compile): half a minute that pays on a GPU."""
+    # Output.
     tensorboard: bool = False
     """Write event files for TensorBoard into the run folder (needs attnkit[tensorboard])."""
 

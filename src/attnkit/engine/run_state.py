@@ -40,6 +40,7 @@ class RunState:
         Raises:
             RunError: Checkpoints exist and none is usable.
         """
+        # Damaged newer ones are skipped, with a warning each.
         checkpoint, warnings = folder.newest()
         if checkpoint is None:
             return cls(folder, config, warnings=warnings)
@@ -71,6 +72,7 @@ class RunState:
 
     def _init_from_difference(self, init_from: Path | None) -> list[str]:
         """Return ``--init-from: old -> new`` if the run it names has other weights than this run's initial ones."""
+        # "" for random weights.
         began: str | None = self.stored.get("init_from")
         # None: an unknown origin, or a run resumed without the option.
         if init_from is None or began is None:
@@ -99,6 +101,7 @@ class RunState:
         name = self.best
         if name == "averaged":
             return self._averaged()[1]
+        # last: the newest.
         step = int(name.removeprefix("step-")) if name.startswith("step-") else self.step
         return self.scores.get(step, {})
 
@@ -148,6 +151,7 @@ class RunState:
 
     def _averaged(self) -> tuple[int, dict[str, float]]:
         """Return the step of the averaged checkpoint and its development scores, empty if not evaluated."""
+        # Averaged checkpoints carry the step of the newest one in them.
         checkpoint = self.folder.checkpoint("averaged")[0]
         return checkpoint.step, read_averaged(checkpoint)["metrics"]
 
@@ -170,4 +174,5 @@ def scheduled_steps(steps: Sequence[int], scored: Collection[int], every: int | 
 
 def weights_fingerprint(checkpoint: Checkpoint) -> str:
     """Return the SHA-256 of a checkpoint's weights, which identifies a run wherever it is moved."""
+    # From the manifest: the weights are not read.
     return checkpoint.entry("model.safetensors").sha256

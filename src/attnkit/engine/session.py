@@ -35,8 +35,10 @@ def signal_to_stop(error: BaseException | None, step: int, world: int) -> Stoppe
     A signal is a requested stop if ``step`` is saved. Under a launcher it always is: torchrun restarts processes that a
     signal ended.
     """
+    # SIGINT and SIGTERM, as shells number them.
     if exit_code(error) not in (130, 143):
         return None
+    # Something is saved: the run can be resumed.
     if step:
         return stop_error(step)
     if is_launched_by_torchrun(world):
@@ -44,6 +46,7 @@ def signal_to_stop(error: BaseException | None, step: int, world: int) -> Stoppe
     return None
 
 
+# Events: what a run reports while it is prepared and trained.
 PrepareEvent = StatusEvent | DataCheckEvent | WarningEvent
 Sample = tuple[str, str, str]
 """Input, reference and prediction."""
@@ -126,6 +129,7 @@ Event = Any
 ``Validated`` or ``TrainingFinished``."""
 
 
+# The folder, as far as a session needs it: no more than these methods.
 class RunFiles(Protocol):
     """The run folder as a session sees it; ``checkpointing.RunWriter`` implements it."""
 
@@ -178,6 +182,7 @@ class TrainingSession(ABC):
     def finished(self) -> str | None:
         """Why training ended, "stopped" for a requested stop; None while it runs."""
 
+    # Called in this order: join, prepare, setup, started, records, finalize, outcome, close.
     def join(self) -> ProcessGroup:
         """Return the process group; by default of this process alone."""
         return ProcessGroup()
@@ -198,6 +203,7 @@ class TrainingSession(ABC):
     def records(self) -> Iterator[Any]:
         """Return the training loop. At each record the state is consistent: it may be saved, or the run stopped."""
 
+    # Around each step, so that errors of libraries become ours.
     def step_errors(self) -> AbstractContextManager[None]:
         """Return the context in which the loop computes a record."""
         return nullcontext()
@@ -210,6 +216,7 @@ class TrainingSession(ABC):
         """Return the event of a record."""
         return record
 
+    # Only after the last step, not after a requested stop.
     def finalize(self, writer: RunFiles) -> Iterator[Event]:
         """Do what remains after the last step."""
         return iter(())

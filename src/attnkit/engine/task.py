@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from attnkit.data.loader import Dataset, Sampler
     from attnkit.training.losses import LossTerm
 
+# Types that tasks and the engine exchange.
 Stop = Callable[[], bool]
 """Says whether a stop was asked for."""
 _T = TypeVar("_T")
@@ -83,6 +84,7 @@ VocabularySource = Callable[[], Checkpoint | None]
 """Returns the checkpoint that provides the vocabularies, if any."""
 LossFunction = Callable[[Any], Mapping[str, "LossTerm"]]
 """From a batch of the task's dataset to its loss terms."""
+# Each task fixes its configuration, its data and its model: mypy then checks every method.
 ConfigT = TypeVar("ConfigT", bound=RunSettings)
 DataT = TypeVar("DataT", bound=Prepared)
 ModelT = TypeVar("ModelT")
@@ -162,6 +164,7 @@ class Task(ABC, Generic[ConfigT, DataT, ModelT]):
         """Build a model with fresh weights; torch is seeded."""
         raise NotImplementedError
 
+    # Training.
     def dataset(self, data: DataT) -> Dataset:
         """Return the training examples."""
         raise NotImplementedError
@@ -178,6 +181,7 @@ class Task(ABC, Generic[ConfigT, DataT, ModelT]):
         """Return the evaluation on the development set."""
         raise NotImplementedError
 
+    # Checkpoints.
     def model_for_checkpoint(self, checkpoint: Checkpoint, config: ConfigT) -> ModelT:
         """Build a model for a checkpoint's weights, after the check of ``check_compatible``."""
         raise NotImplementedError
@@ -192,6 +196,7 @@ class Task(ABC, Generic[ConfigT, DataT, ModelT]):
         """Return the learning-rate multipliers that are not 1, by parameter name."""
         return {}
 
+    # Description.
     def model_card(self, config: ConfigT, name: str) -> ModelCardFields:
         """Return what the model card of the run ``name`` says."""
         raise NotImplementedError

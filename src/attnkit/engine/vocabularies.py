@@ -41,6 +41,7 @@ def load_vocabularies(folder: Path) -> Vocabularies:
 
 def check_init_conflicts(config: RunConfig, init_from: Path | None) -> None:
     """Raise ``UsageError`` if vocabularies or embeddings are given for weights that include their own."""
+    # Vectors are initial values: weights of another run would overwrite them.
     model, files = config.model, [key for key in EMBEDDING_FILES if getattr(config.model, key, None) is not None]
     if getattr(model, "scale_embeddings", False) and not files:
         help = "set model.embeddings, or remove model.scale_embeddings"
@@ -53,6 +54,7 @@ def check_init_conflicts(config: RunConfig, init_from: Path | None) -> None:
             where="--vocab (vocabulary_files)",
             help="remove --vocab",
         )
+    # The first key is enough for a message.
     for key in files:
         raise UsageError(
             f"model.{key} and --init-from cannot be combined: the weights of {init_from} include embeddings",
@@ -85,6 +87,7 @@ def open_tokenizer(path: Path) -> Tokenizer:
     """Return the vocabulary in a file of ``attnkit vocab``, or the source vocabulary of a run."""
     if not path.is_dir():
         return load_tokenizer(path)
+    # The best checkpoint; vocabularies are the same in all.
     checkpoint = RunFolder(path).checkpoint()[0]
     if "tokenizer.json" not in checkpoint.manifest.files:
         raise RunError("this run has no tokenizer", where=str(path), help="name a file of attnkit vocab")

@@ -28,6 +28,7 @@ _ONE, _MINUS = np.float32(1.0), np.float32(-1.0)
 
 def loop(recipe: LoopSpec) -> Callable[..., Any]:
     """Return the loop of a recipe."""
+    # The same descent for both methods.
     return _bags if recipe.method == "cbow" else _pairs
 
 
@@ -47,6 +48,7 @@ def _descend(lanes: Any, outputs: Any, word: Any, tables: Any, given: Any) -> An
     # tables[3:6] are starts, nodes and codes of all paths end to end.
     nodes, codes, first, last = tables[4], tables[5], item(tables[3], word), item(tables[3], word + 1)
     x, error, alpha, rows, scores, costs = given
+    # The error of the input adds up over all nodes.
     clear(lanes, error)
     for begin in range(first, last, 16):
         n = min(16, last - begin)

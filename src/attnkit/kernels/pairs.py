@@ -181,6 +181,7 @@ class PhraseJoiner:
                 continue
             if found is None:
                 out += held
+            # A word that may start the next pair is held back.
             held, gap = ([number], 0) if kind == 0 and found is None else ([], 0)
             if not held:
                 out.append(number if found is None else found)
@@ -210,6 +211,7 @@ def _count(numbers: Any, kinds: Any, limits: Any, state: Any, table: Any) -> Any
     """Count the pairs of numbers from a position; return the number of those done, all unless the room is used up."""
     done, base, most = limits
     ends, gaps, counts = table
+    # A power of two: & mask is the remainder.
     mask, n = np.uint64(len(ends) - 1), state[2]
     first, gap = state[0], state[1]
     for i in range(done, len(numbers)):
@@ -279,6 +281,7 @@ def _join(numbers: Any, rules: Any, work: Any, table: Any, given: Any, out: Any)
             out[n] = number
             n += 1
     counts, first = given
+    # Statistics of what was given, for the new vocabulary.
     for number in out[:n]:
         if number >= 0:
             if counts[number] == 0:

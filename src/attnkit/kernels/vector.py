@@ -157,6 +157,7 @@ def dots(typing: Any, lanes: Any, matrix: Any, rows: Any, n: Any, x: Any, out: A
     def emit(context: Any, b: Any, signature: Any, given: Any) -> Any:
         _, base, rows_value, n_value, x_value, out_value = given
         listed, result = (rows, rows_value), (out, out_value)
+        # Short rows stay in registers.
         kept = loaded(b, width, x_value)
         with b.if_then(b.icmp_signed(">", n_value, i64(0))):
             # Four rows at a time: the list is filled up with its last row, so that no group is partial.
@@ -360,6 +361,7 @@ def prefetch(typing: Any, lanes: Any, x: Any) -> Any:
     width = lanes.count
 
     def emit(context: Any, b: Any, signature: Any, given: Any) -> Any:
+        # One prefetch per cache line of 64 bytes.
         byte, i32 = ir.PointerType(ir.IntType(8)), ir.IntType(32)
         kind = ir.FunctionType(ir.VoidType(), [byte, i32, i32, i32])
         ask = b.module.declare_intrinsic("llvm.prefetch", [byte], kind)

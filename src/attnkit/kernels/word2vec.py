@@ -28,6 +28,7 @@ Floats = NDArray[np.float32]
 class LoopSpec:
     """Hyperparameters that select and configure a loop."""
 
+    # What is predicted, and from what.
     method: Literal["skip-gram", "cbow"] = "skip-gram"
     context: Literal["mean", "sum"] = "mean"
     """How CBOW joins the context's vectors."""
@@ -36,6 +37,7 @@ class LoopSpec:
     window: int = 5
     dynamic_window: bool = True
     """Draw each window's width from 1 to ``window``."""
+    # Negative sampling.
     negative: int = 5
     exact: bool = False
     """Draw ``negative`` words for every pair, as gensim does, instead of sharing some among neighbours."""
@@ -91,15 +93,19 @@ class Text:
 class LookupTables:
     """Tables indexed by word; those that a recipe does not need are empty."""
 
+    # Subsampling.
     keep: NDArray[np.uint32]
     """(V,) from ``sampling.keep_thresholds``."""
+    # Negative sampling.
     prob: NDArray[np.uint32] = field(default_factory=lambda: np.empty(0, np.uint32))
     """(V,) and ``alias`` (V,) from ``sampling.alias_table``."""
     alias: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
+    # Hierarchical softmax.
     path_starts: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     """(V + 1,): where each word's Huffman path begins; ``nodes`` are rows of the outputs, ``codes`` 0 or 1."""
     nodes: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
     codes: NDArray[np.int8] = field(default_factory=lambda: np.empty(0, np.int8))
+    # Subwords.
     subword_starts: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     """(V + 1,): where each word's list of rows of the inputs begins; its own row stands first."""
     subword_rows: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))

@@ -23,6 +23,7 @@ def byte_steps() -> NDArray[np.uint8]:
     """
     # All of Unicode's white space lies below U+3001.
     spaces = {character.encode() for code in range(0x3001) if (character := chr(code)).isspace()}
+    # Row 0 is between characters; others are within one.
     steps = np.full((64, 256), WRONG, np.uint8)
     known: dict[tuple[bytes, ...], int] = {}
 
@@ -115,6 +116,7 @@ def _number(data: Any, spans: Any, lower: Any, table: Any, out: Any) -> Any:
     A slot holds the upper half of a word's hash and its number, counted from 1; the word of number k lies in ``arena``
     from ``starts[k]`` on. The last of ``starts`` is how many words there are.
     """
+    # arena holds the bytes of all words, end to end.
     slots, starts, arena, counts = table
     # Slots are a power of two: a mask replaces the remainder.
     mask, last, n = np.uint64(len(slots) - 1), len(starts) - 1, starts[-1]
@@ -207,12 +209,14 @@ class CompiledNumberer:
 
     def feed(self, block: bytes) -> Numbers:
         """Return the numbers of the words that end in this block."""
+        # The rest of the last block lies in front.
         end = self._n_rest + len(block)
         if len(self._data) < end:
             self._data = np.concatenate(
                 [self._data[: self._n_rest], np.empty(len(block) + 2 * MAX_WORD_BYTES, np.uint8)]
             )
         self._data[self._n_rest : end] = np.frombuffer(block, np.uint8)
+        # At most one span per byte.
         spans = np.empty((end + 1, 2), np.int32)
         n = self._cut(self._steps, self._data, end, self._at, spans)
         if (bad := int(self._at[2])) >= 0:

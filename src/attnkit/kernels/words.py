@@ -116,6 +116,7 @@ class PlainNumberer:
         # At most four bytes per character: short words need not be encoded to be measured.
         if len(word) > MAX_WORD_BYTES // 4 and len(word.encode()) > MAX_WORD_BYTES:
             return TOO_LONG
+        # Lower-casing may lengthen a word: measured again.
         known = word.lower() if self._lower else word
         if len(known) > MAX_WORD_BYTES // 4 and len(known.encode()) > MAX_WORD_BYTES:
             return TOO_LONG

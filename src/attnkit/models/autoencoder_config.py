@@ -16,12 +16,14 @@ class RnnAutoencoderConfig(BaseModel, frozen=True, extra="forbid", strict=True, 
 
     kind: Literal["rnn"] = "rnn"
     """Which model: this one."""
+    # Cells and sizes.
     cell: Literal["gru", "lstm", "rnn"] = "gru"
     """The recurrent cell of encoder and decoder."""
     d_model: int = Field(default=128, gt=0, le=MOST_WIDTH)
     """Width of the embeddings."""
     d_hidden: int = Field(default=256, gt=0, le=MOST_WIDTH)
     """Width of the recurrent states."""
+    # The bottleneck.
     d_code: int = Field(default=64, gt=0, le=MOST_WIDTH)
     """Numbers of the code: all that the decoder knows of a line."""
     encoder_layers: int = Field(default=1, gt=0, le=MOST_LAYERS)
@@ -32,6 +34,7 @@ class RnnAutoencoderConfig(BaseModel, frozen=True, extra="forbid", strict=True, 
     """Whether the encoder also reads right to left."""
     dropout: float = Field(default=0.1, ge=0, lt=1)
     """Dropout on embeddings, between layers and before the output layer; never on the code."""
+    # Embeddings.
     tie_embeddings: bool = True
     """Whether embeddings and output layer are one matrix."""
     embeddings: VectorsName | None = None
@@ -51,10 +54,13 @@ class RnnAutoencoderConfig(BaseModel, frozen=True, extra="forbid", strict=True, 
 
     def min_parameters(self, vocab_size: int) -> int:
         """Return how many numbers the matrices of such a model hold, biases and the like left out."""
+        # Gates per cell; each has an input and a recurrent matrix.
         gates = {"rnn": 1, "gru": 3, "lstm": 4}[self.cell]
+        # Both directions together are d_hidden wide.
         aside = self.d_hidden // 2 if self.bidirectional else self.d_hidden
         encoder = self.d_model + (self.encoder_layers - 1) * self.d_hidden + self.encoder_layers * aside
         decoder = self.d_model + self.d_code + (2 * self.decoder_layers - 1) * self.d_hidden
+        # Embeddings, and the output layer unless tied.
         words = self.d_model * vocab_size * (1 if self.tie_embeddings else 2)
         return self.d_hidden * (gates * (encoder + decoder) + 2 * self.d_code + self.d_model) + words
 
@@ -84,6 +90,7 @@ class MlpAutoencoderConfig(BaseModel, frozen=True, extra="forbid", strict=True, 
 
     def min_parameters(self, d_input: int) -> int:
         """Return how many numbers the matrices of such a model hold."""
+        # Encoder and decoder mirror each other.
         return 2 * products(self.widths(d_input))
 
 

@@ -19,6 +19,7 @@ from attnkit.models.attention.config import (
 )
 from attnkit.models.attention.patterns import PatternName
 
+# Shared by the configurations of all models.
 Tied = Literal["none", "target", "all"]
 MOST_WIDTH, MOST_LAYERS, MOST_POSITIONS = 1 << 16, 256, 1 << 20
 """Far above any model of sentences; even the outline of a larger one would take long to make."""
@@ -54,6 +55,7 @@ def check_target_embeddings(tied: Tied, target_embeddings: str | None) -> None:
         raise ValueError("target_embeddings need tie_embeddings target or none: with all, both sides share one matrix")
 
 
+# Translation models.
 ModelKind = Literal["transformer", "rnn"]
 
 
@@ -67,18 +69,21 @@ class TransformerConfig(BaseModel, frozen=True, extra="forbid", strict=True, use
     """Width of embeddings and layers; a multiple of n_heads."""
     n_heads: int = Field(default=4, gt=0, le=MOST_WIDTH)
     """Attention heads of every layer."""
+    # Depth: deep encoders pay, decoders cost at every step of a search.
     encoder_layers: int = Field(default=3, gt=0, le=MOST_LAYERS)
     """Layers of the encoder."""
     decoder_layers: int = Field(default=3, gt=0, le=MOST_LAYERS)
     """Layers of the decoder; few make translation fast."""
     d_ff: int = Field(default=1024, gt=0, le=MOST_WIDTH)
     """Width inside the feed-forward sublayer."""
+    # Norms and positions.
     norm: Literal["post", "pre"] = "post"
     """LayerNorm after each residual sum, as in the paper, or before each sublayer and once more at the end."""
     norm_eps: float = Field(default=1e-5, gt=0, lt=1)
     """What LayerNorm adds to the variance."""
     embedding_norm: bool = False
     """LayerNorm on the source's embeddings too, as BERT has it where norms come after."""
+    # Only learned positions limit the length of a sentence.
     positions: Literal["sinusoidal", "learned", "rotary", "alibi", "relative", "none"] = "sinusoidal"
     """How the model knows the order of words; learned holds max_length of them, the others any length."""
     alignment: Alignments = "scaled_dot"
@@ -87,6 +92,7 @@ class TransformerConfig(BaseModel, frozen=True, extra="forbid", strict=True, use
     """How scores become weights: one function for all heads, or a list, one a head."""
     attention_options: AttentionOptions = AttentionOptions()
     """What can be chosen about these functions."""
+    # Sparse self-attention, tile by tile.
     pattern: Literal["none", PatternName] = "none"
     """Which positions self-attention compares, in encoder and decoder: all (none), or those of a sparse pattern."""
     pattern_size: int = Field(default=16, gt=0, le=MOST_POSITIONS)
@@ -108,11 +114,13 @@ class TransformerConfig(BaseModel, frozen=True, extra="forbid", strict=True, use
     target_embeddings: VectorsName | None = None
     """The same for the target's."""
     scale_embeddings: Scaled = False
+    # Kept at the end: the only size that may differ between runs of one architecture.
     max_length: int = Field(default=1024, gt=0, le=MOST_POSITIONS)
     """Rows of the learned position table, in tokens; the other kinds of positions ignore it."""
 
     @model_validator(mode="after")
     def _heads_fit(self) -> TransformerConfig:
+        # Heads split the width evenly; rotations and sinusoids come in pairs of numbers.
         if self.d_model % self.n_heads:
             raise ValueError(f"d_model ({self.d_model}) must be a multiple of n_heads ({self.n_heads})")
         if self.positions == "rotary" and (self.d_model // self.n_heads) % 2:
@@ -133,6 +141,7 @@ class TransformerConfig(BaseModel, frozen=True, extra="forbid", strict=True, use
         if self.positions in ("alibi", "relative") and "normalize" in per_head(self.distribution, self.n_heads):
             what = f"scores that are not negative, and positions {self.positions} add numbers below zero to them"
             raise ValueError(f"distribution normalize takes {what}")
+        # The tiled form has no weights to drop.
         if self.pattern != "none" and (self.attention_dropout or not self.plain_attention):
             what = "scaled_dot with softmax in all heads and attention_dropout 0"
             raise ValueError(f"pattern {self.pattern} needs {what}")
@@ -186,7 +195,7 @@ class TransformerConfig(BaseModel, frozen=True, extra="forbid", strict=True, use
         n_attentions = self.encoder_layers + 2 * self.decoder_layers
         attentions = 4 * self.d_model * n_attentions
         inner = 2 * self.d_ff * (self.encoder_layers + self.decoder_layers)  # up and down
-        positions = 2 * self.max_length if self.positions == "learned" else 0
+        positions = 2 * self.max_length if self.positions == "learned" else 0  # a table per side
         words = n_embeddings(self.tie_embeddings, src_vocab_size, tgt_vocab_size)
         width = self.d_model // self.n_heads
         functions = sum(n_parameters(align, width, width, self.attention_options) for align, _ in self.heads)
@@ -206,6 +215,7 @@ class RnnConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribu
 
     kind: Literal["rnn"] = "rnn"
     """Which model: this one."""
+    # Cells and sizes.
     cell: Literal["gru", "lstm", "rnn"] = "gru"
     """The recurrent cell of encoder and decoder."""
     d_model: int = Field(default=256, gt=0, le=MOST_WIDTH)
@@ -224,6 +234,7 @@ class RnnConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribu
     """How scores become weights; local is Luong's window around a predicted centre."""
     attention_options: AttentionOptions = AttentionOptions()
     """What can be chosen about these functions."""
+    # The order of a step: attend, then recur (Bahdanau), or recur, then attend (Luong).
     attention_query: Literal["previous", "current"] = "previous"
     """The decoder state that asks: s_(t-1), as Bahdanau, or s_t, as Luong; none asks without an alignment."""
     input_feeding: bool = False
@@ -245,6 +256,7 @@ class RnnConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribu
     @model_validator(mode="after")
     def _parts_fit(self) -> RnnConfig:
         check_target_embeddings(self.tie_embeddings, self.target_embeddings)
+        # Input feeding feeds what the readout made of the context.
         if self.input_feeding and (self.attention_query != "current" or self.alignment == "none"):
             raise ValueError("input_feeding needs an alignment and attention_query: current")
         if self.alignment != "none":
@@ -267,6 +279,7 @@ class RnnConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribu
     @property
     def gives_context(self) -> bool:
         """Return whether the context is joined to every step's input."""
+        # By default only Luong's decoder does without.
         if self.feed_context is not None:
             return self.feed_context
         return self.alignment == "none" or self.attention_query == "previous"

@@ -56,6 +56,7 @@ class Gpt(nn.Module):
         self.dropout = Dropout(config.dropout)
         self.sight = SelfAttentionContext(config, causal=True)
         self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.n_layers))
+        # Post-norm layers end in a norm of their own.
         pre = config.norm == "pre"
         self.norm = nn.LayerNorm(config.d_model, eps=config.norm_eps) if pre else nn.Identity()
         # No bias, as in GPT-2: weights convert to and from its checkpoints one to one.
@@ -80,6 +81,7 @@ class Gpt(nn.Module):
             seen: each layer's attention weights (B, H, T, T) are added to it.
             layers: stop after so many layers, 0 gives the embeddings; the last norm is left out then.
         """
+        # (B, T, D)
         x: Tensor = self.dropout(self.places(F.embedding(ids, self.embedding.weight), layout.positions))
         return self._through(x, [self.sight(x, layout, seen)] * (len(self.layers) if layers is None else layers))
 
@@ -115,6 +117,7 @@ class Gpt(nn.Module):
         mix = self.sight(x, PackedLayout.unpacked(len(src)))
         if length:
             self._through(x, [self._keeping(mix, kept)] * len(self.layers))
+        # Head width d.
         width = x.shape[-1] // self.n_heads
         # A language model has no memory: cross-attention's cache is empty.
         none = x.new_zeros(2 * len(self.layers), len(src), self.n_heads, 0, width)
@@ -131,6 +134,7 @@ class Gpt(nn.Module):
 
     def step(self, prev: Tensor, state: PromptState) -> tuple[Tensor, PromptState]:
         """Return features (B, K, D) after the words prev (B, K), and the state that has taken them in."""
+        # The first step reads the prompt's last token instead of the begin symbol.
         words, state.last = (prev, None) if state.last is None else (state.last, None)
         cache = state.cache
         at = cache.n_steps
@@ -153,6 +157,7 @@ class Gpt(nn.Module):
         """Return the features after as many layers as there are mixes; those of the last one are normed."""
         for layer, mix in zip(self.layers, mixes, strict=False):
             x = layer(x, mix)
+        # Fewer mixes: an inner layer's features, not normed.
         if len(mixes) < len(self.layers):
             return x
         features: Tensor = self.norm(x)
@@ -214,6 +219,7 @@ class SlidingWindowLM:
         """
         if n_beams != 1:
             raise ValueError("a sliding window takes one beam per text: repeat the text in several rows")
+        # (B, at most window)
         words = src[:, -self.window :]
         # Room for as many steps as the window has left.
         return WindowState(self.model.start(words, src_mask, 1, self.window - words.shape[1]), words)

@@ -21,6 +21,7 @@ class HanConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribu
 
     kind: Literal["han"] = "han"
     """Which model: this one."""
+    # Sizes, those of the paper but for the embeddings.
     d_model: int = Field(default=100, gt=0, le=MOST_WIDTH)
     """Width of the word embeddings."""
     d_word: int = Field(default=100, gt=0, le=MOST_WIDTH)
@@ -29,6 +30,7 @@ class HanConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribu
     """Width of the sentence encoder's states, both directions together; even."""
     d_attention: int = Field(default=100, gt=0, le=MOST_WIDTH)
     """Width of the two attentions' hidden layers, and of what they compare with."""
+    # Attention, the same function at both levels.
     alignment: AlignmentName = "dot"
     """How a learned context vector is compared with hidden layers, of words and of sentences; dot is the paper's."""
     distribution: DistributionName = "softmax"
@@ -37,6 +39,7 @@ class HanConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribu
     """What can be chosen about these functions."""
     dropout: float = Field(default=0.2, ge=0, lt=1)
     """Dropout on embeddings, on the sentences and on the document."""
+    # Embeddings.
     embeddings: VectorsName | None = None
     """Word vectors that initialize the embeddings: a run or a file of them."""
     scale_embeddings: Scaled = False
@@ -74,9 +77,11 @@ class HanConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribu
 
     def min_parameters(self, vocab_size: int, n_labels: int) -> int:
         """Return how many numbers the matrices of such a model hold, biases and the like left out."""
+        # A GRU has three gates; each direction is half as wide.
         words = 3 * self.d_word * (self.d_model + self.d_word // 2)
         sentences = 3 * self.d_sentence * (self.d_word + self.d_sentence // 2)
         functions = n_parameters(self.alignment, self.d_attention, self.d_attention, self.attention_options)
+        # A projection per level, and the alignment's own weights.
         attention = self.d_attention * (self.d_word + self.d_sentence) + 2 * functions
         return vocab_size * self.d_model + words + sentences + attention + n_labels * self.d_sentence
 

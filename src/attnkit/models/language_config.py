@@ -42,6 +42,7 @@ class LanguageConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_at
 
     kind: str
     """Which model."""
+    # Sizes.
     d_model: int = Field(default=256, gt=0, le=MOST_WIDTH)
     """Width of embeddings and layers; a multiple of n_heads."""
     n_heads: int = Field(default=4, gt=0, le=MOST_WIDTH)
@@ -54,8 +55,10 @@ class LanguageConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_at
     """LayerNorm after each residual sum, or before each sublayer and once more at the end."""
     norm_eps: float = Field(default=1e-5, gt=0, lt=1)
     """What LayerNorm adds to the variance."""
+    # Positions: all but learned ones extrapolate.
     positions: PositionName = "learned"
     """How the model knows the order of words; learned holds max_length of them, the others any length."""
+    # Attention.
     alignment: Alignments = "scaled_dot"
     """How queries are compared with keys: one function for all heads, or a list, one a head."""
     distribution: Distributions = "softmax"
@@ -66,17 +69,20 @@ class LanguageConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_at
     """The function inside the feed-forward sublayer; gelu_tanh is GELU's approximation, as GPT-2 has it."""
     glu: bool = False
     """Multiply the activation by a second linear map of the input (Shazeer 2020): GEGLU, SwiGLU, ReGLU."""
+    # Regularization.
     dropout: float = Field(default=0.1, ge=0, lt=1)
     """Dropout on embeddings and on every sublayer's output."""
     attention_dropout: float = Field(default=0.1, ge=0, lt=1)
     """Dropout on attention weights."""
     activation_dropout: float = Field(default=0.0, ge=0, lt=1)
     """Dropout after the feed-forward activation."""
+    # Embeddings.
     tie_embeddings: bool = True
     """Whether the output layer is the embedding's matrix."""
     embeddings: VectorsName | None = None
     """Word vectors that initialize the embeddings: a run or a file of them."""
     scale_embeddings: Scaled = False
+    # Length.
     max_length: int = Field(default=512, gt=1, le=MOST_POSITIONS)
     """Rows of the learned position table, in tokens; with other positions rows have no more unless somebody asks."""
 
@@ -96,6 +102,7 @@ class LanguageConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_at
                 )
         for align, distribute in self.heads:
             check_attention_pair(align, distribute, self.attention_options)
+        # normalize divides by the sum of scores, which must not be negative.
         if self.positions == "alibi" and "normalize" in per_head(self.distribution, self.n_heads):
             raise ValueError("distribution normalize takes no scores below zero, which positions alibi make")
         return self
@@ -153,6 +160,7 @@ class LanguageConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_at
     def min_parameters(self, vocab_size: int) -> int:
         """Return how many numbers the matrices of such a model hold, biases and the like left out; torch-free."""
         width = self.d_model // self.n_heads
+        # Alignment functions with weights of their own.
         functions = sum(n_parameters(align, width, width, self.attention_options) for align, _ in self.heads)
         # Query, key, value and output maps, then the feed-forward maps.
         layer = 4 * self.d_model**2 + (3 if self.glu else 2) * self.d_model * self.d_ff + functions
@@ -165,6 +173,7 @@ class BertConfig(LanguageConfig, frozen=True):
 
     kind: Literal["bert"] = "bert"
     """Which model: this one."""
+    # Pairs of texts.
     n_segments: int = Field(default=2, ge=1, le=16)
     """Kinds of segments that have a vector of their own: the two parts of a pair."""
     separators: int = Field(default=1, ge=1, le=2)

@@ -22,6 +22,7 @@ def relu(x: Tensor) -> Tensor:
     return F.relu_(x)
 
 
+# GELU's tanh approximation is GPT-2's; weights of either fit only their own.
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": relu,
     "gelu": F.gelu,
@@ -67,6 +68,7 @@ class Residual(nn.Module):
 
     def __init__(self, config: LayerConfig) -> None:
         super().__init__()
+        # Post: Vaswani et al. 2017; pre: Xiong et al. 2020, stable without warmup.
         self.pre = config.norm == "pre"
         self.norm = nn.LayerNorm(config.d_model, eps=config.norm_eps)
         self.dropout = Dropout(config.dropout)
@@ -80,6 +82,7 @@ class Residual(nn.Module):
 
     def add_and_norm(self, x: Tensor, y: Tensor) -> Tensor:
         """Return the layer's new x from the old and the sublayer's output y."""
+        # (B, T, D)
         x = x + self.dropout(y)
         if self.pre:
             return x
@@ -95,6 +98,7 @@ class FeedForward(nn.Module):
 
     def __init__(self, config: LayerConfig) -> None:
         super().__init__()
+        # D to d_ff, and back.
         self.up = Linear(config.d_model, config.d_ff)
         self.gate = Linear(config.d_model, config.d_ff) if config.glu else None
         self.down = Linear(config.d_ff, config.d_model)
@@ -116,6 +120,7 @@ class FeedForward(nn.Module):
 
 def build_attention(config: LayerConfig, n_parts: int = 3) -> MultiHeadAttention:
     """Return the attention of one sublayer."""
+    # n_parts: 3 for self-attention, 1 for attention to a memory.
     functions = config.alignment, config.distribution, config.attention_options
     return MultiHeadAttention(config.d_model, config.n_heads, n_parts, *functions)
 

@@ -15,6 +15,7 @@ from attnkit.protocols import Decodable
 class TranslationModel(Decodable, Protocol):
     """An nn.Module that turns source and target ids into features, and features into logits."""
 
+    # Loss functions multiply by it themselves, chunk by chunk.
     output: nn.Linear
 
     def hidden(self, src: Tensor, src_mask: Tensor | None, tgt_in: Tensor) -> Tensor:

@@ -19,6 +19,7 @@ LOWER_IS_BETTER = frozenset({"loss", "nll", "perplexity", "ter", "error"})
 class OptimizationConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
     """AdamW (Loshchilov and Hutter 2019), the learning rate over time, and what one step is made of."""
 
+    # AdamW.
     learning_rate: float = Field(default=1e-3, gt=0, le=1e6)
     """Learning rate that the schedule scales: its highest value (for ``noam`` see ``schedule``)."""
     betas: tuple[float, float] = (0.9, 0.98)
@@ -32,6 +33,7 @@ class OptimizationConfig(BaseModel, frozen=True, extra="forbid", strict=True, us
     """Gradients with a larger norm over all parameters are scaled down to it. Null: no clipping."""
     label_smoothing: float = Field(default=0.1, ge=0, lt=1)
     """Probability mass spread evenly over the vocabulary instead of given to the right token."""
+    # Learning rate over time.
     schedule: ScheduleName = "cosine"
     """Shape of the learning rate. After a linear rise over ``warmup_steps``: ``constant``; ``inverse_sqrt`` falls as
     1/sqrt(step); ``cosine`` and ``linear`` fall to ``min_rate`` at the run's end; ``wsd`` stays, then falls over the
@@ -50,6 +52,7 @@ class OptimizationConfig(BaseModel, frozen=True, extra="forbid", strict=True, us
     """What ``plateau`` multiplies the learning rate by when ``limits.metric`` stalls."""
     plateau_patience: int = Field(default=3, ge=1, le=MAX_COUNT)
     """Evaluations in a row without improvement after which ``plateau`` lowers the learning rate."""
+    # One step.
     gradient_accumulation_steps: int = Field(default=1, ge=1, le=1 << 16)
     """Micro-batches that a step is split into: less memory, the same gradient."""
     batch_tokens: int = Field(default=4096, ge=1, le=1 << 30)
@@ -70,6 +73,7 @@ class OptimizationConfig(BaseModel, frozen=True, extra="forbid", strict=True, us
 class LimitsConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
     """When training ends: at the first limit that is reached. At least one of the first four is needed."""
 
+    # Whichever comes first.
     max_steps: int | None = Field(default=None, ge=1, le=MAX_COUNT)
     """Most optimizer steps."""
     max_epochs: float | None = Field(default=None, gt=0, le=1e6)
@@ -101,6 +105,7 @@ class LimitsConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attr
 class EvaluationConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
     """When the validation set is looked at; always at the end as well."""
 
+    # One of the two.
     every_steps: int | None = Field(default=None, ge=1, le=MAX_COUNT)
     """Evaluate after every so many steps. Null: see ``every_epochs``."""
     every_epochs: float | None = Field(default=None, gt=0, le=1e6)
@@ -120,6 +125,7 @@ class CheckpointConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_
 
     save_every: int | None = Field(default=None, ge=1, le=MAX_COUNT)
     """Save after every so many steps, besides at every evaluation and at the end. Null: only then."""
+    # Retention: a checkpoint stays for any of these reasons.
     keep_last: int = Field(default=2, ge=1, le=MAX_COUNT)
     """Newest checkpoints that are kept."""
     keep_best: int = Field(default=1, ge=0, le=MAX_COUNT)

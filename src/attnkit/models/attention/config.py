@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from pydantic import BaseModel, Discriminator, Field, Tag
 
+# The twelve alignment functions.
 AlignmentName = Literal[
     "similarity",
     "dot",
@@ -36,6 +37,7 @@ def _form(value: Any) -> str:
     return "each" if isinstance(value, list | tuple) else "all"
 
 
+# One name, or a list with one per head; the tag keeps error messages short.
 Alignments = Annotated[
     Annotated[AlignmentName, Tag("all")] | Annotated[tuple[AlignmentName, ...], Tag("each")], Discriminator(_form)
 ]
@@ -57,26 +59,33 @@ NOT_NEGATIVE: frozenset[ActivationName] = frozenset({"relu", "sigmoid", "softplu
 class AttentionOptions(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
     """What can be chosen about alignment and distribution functions; each uses the fields that name it."""
 
+    # Functions with a hidden layer.
     d_hidden: int | None = Field(default=None, gt=0, le=1 << 16)
     """Hidden width of concat, additive, deep, feature and of local's centre; none takes the query's width."""
     activation: ActivationName = "tanh"
     """act of activated_general, concat, additive, deep and feature."""
+    # similarity.
     similarity: SimilarityName = "cosine"
     """sim(k, q): cosine, Pearson correlation, -|q - k| (euclidean), or exp(-|q - k|^2 / 2 sqrt(d)) (gaussian)."""
     strength: float = Field(default=1.0, gt=0, le=1e6)
     """What a similarity is multiplied by (the key strength of Graves et al. 2014)."""
+    # kernel.
     feature_map: FeatureMapName = "favor"
     """phi of kernel: positive random features (FAVOR+), or elu(x) + 1."""
     n_features: int = Field(default=128, gt=0, le=1 << 13)
     """Random features of FAVOR+; twice as many halve the square of its error."""
+    # deep.
     deep_layers: int = Field(default=3, ge=2, le=64)
     """Layers L of deep, the one that gives the score included."""
+    # location.
     max_source: int = Field(default=1024, gt=0, le=1 << 20)
     """Most positions that location can score, in tokens; longer sentences are refused."""
+    # feature.
     first_feature: KeyFeatureName = "identity"
     """phi_1 of feature: the key, its position (sinusoids), or its squares."""
     second_feature: KeyFeatureName = "position"
     """phi_2 of feature."""
+    # local, a distribution.
     window: int = Field(default=10, gt=0, le=1 << 20)
     """D of local: it looks at most so many positions to each side of its centre."""
 
@@ -100,6 +109,7 @@ INCOMPATIBLE: dict[tuple[AlignmentName, DistributionName], str] = {
 def incompatibility(alignment: AlignmentName, distribution: DistributionName, options: AttentionOptions) -> str | None:
     """Return why a pair has no meaning, None where it has one."""
     reason = INCOMPATIBLE.get((alignment, distribution))
+    # Every other distribution takes scores of any sign.
     if distribution != "normalize":
         return reason
     if alignment == "similarity" and options.similarity != "gaussian":

@@ -61,6 +61,7 @@ class Window(Pattern):
 
     def sees(self, i: Any, j: Any) -> Any:
         """Return whether query i sees key j."""
+        # Bitwise operators: they work on numbers and on tensors alike.
         return (j >= i - self.size) & (j <= (i if self.causal else i + self.size))
 
     def tiles(self, n_queries: int, n_keys: int) -> Iterator[Tile]:
@@ -78,6 +79,7 @@ class Strided(Pattern):
 
     def tiles(self, n_queries: int, n_keys: int) -> Iterator[Tile]:
         """List the tiles of the matrix (T, S): a band, then the positions that leave the same remainder together."""
+        # The band holds distances below size; the grid of remainders all others.
         reach = self.size - 1
         yield from _band(reach, 0 if self.causal else reach, range(n_queries), range(n_keys), self._near)
         # Positions of one remainder see each other: a dense matrix of T / size positions.
@@ -129,6 +131,7 @@ class GlobalWindow(Pattern):
         """List the tiles of the matrix (T, S): rows and columns of the first positions, then a band of the others."""
         # Three parts, none of which overlap: global rows, global columns, the band of the rest.
         queries, keys = range(n_queries), range(n_keys)
+        # Without causality the rows of global positions are full.
         edge = self.sees if self.causal else None
         yield from _grid(queries[: self.n_global], keys, edge, self.causal)
         yield from _grid(queries[self.n_global :], keys[: self.n_global], None, False)
