@@ -128,7 +128,7 @@ def test_a_configuration_may_name_the_task(call: Call, workshop: Any, pretrained
         (
             ["BERT", "--task", "text-classification", "--train", "good.tsv", "--set", "finetuning.freeze_layers=9"],
             2,
-            "of 2 layers",
+            "the model has 2 layers",
         ),
     ],
 )

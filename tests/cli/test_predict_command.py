@@ -174,7 +174,7 @@ def test_lines_go_through_and_totals_come_apart(call: Call, bench: Path, tmp_pat
         (["run", "test.tsv", "--confusion", "page.html"], 2, "--gold"),
         (["run", "test.conll", "--gold"], 3, "test.conll:"),
         (["run", "test.tsv", "--gold", "-o", "test.tsv"], 2, "one of the texts"),
-        (["run", "test.tsv", "--format", "conll"], 2, "reads no conll"),
+        (["run", "test.tsv", "--format", "conll"], 2, "does not read conll"),
         (["tagger", "test.conll", "--all"], 2, "add --json, which gives that of each tag found"),
         (
             ["reader", "test.json", "--gold", "--confusion", "page.html"],
@@ -182,7 +182,7 @@ def test_lines_go_through_and_totals_come_apart(call: Call, bench: Path, tmp_pat
             "question-answering has no confusion matrix",
         ),
         (["reader", "test.tsv"], 3, "test.tsv:1"),
-        (["BERT", "test.tsv"], 4, "attnkit finetune makes one of it"),
+        (["BERT", "test.tsv"], 4, "fine-tune it with attnkit finetune"),
         (["run", "test.tsv", "--checkpoint", "step-99"], 4, "step-99"),
     ],
 )

@@ -287,8 +287,16 @@ def test_patience_ends_a_run(workshop: Any, pretrained: Path, tmp_path: Path) ->
 
 
 REFUSED: dict[str, tuple[list[str], type[AttnkitError], str]] = {
-    "more layers than there are": (["finetuning.freeze_layers=3"], UsageError, "freeze_layers=3 of 2 layers"),
-    "frozen and fresh": (["finetuning.freeze_layers=1", "finetuning.from_scratch=true"], UsageError, "have to learn"),
+    "more layers than there are": (
+        ["finetuning.freeze_layers=3"],
+        UsageError,
+        "freeze_layers=3, but the model has 2 layers",
+    ),
+    "frozen and fresh": (
+        ["finetuning.freeze_layers=1", "finetuning.from_scratch=true"],
+        UsageError,
+        "cannot be combined with finetuning.from_scratch",
+    ),
     "longer than the positions": (["data.max_length=99", "model.positions=learned"], UsageError, "data.max_length=99"),
     "another width": (["model.d_model=32"], RunError, "model.d_model is 32, but the encoder was trained with 16"),
     "other heads": (["model.n_heads=4"], RunError, "model.n_heads is 4"),

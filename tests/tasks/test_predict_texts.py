@@ -163,11 +163,11 @@ def test_what_a_run_was_not_taught_is_refused(
     taught: dict[str, Path], tmp_path: Path, kind: str, format: str, other: str
 ) -> None:
     texts = write(tmp_path / "texts.txt", "a\tb")
-    with pytest.raises(UsageError, match="this run was taught") as caught:
+    with pytest.raises(UsageError, match="this run was trained on") as caught:
         predicting(taught[kind], texts, format=format)
-    assert (caught.value.where, caught.value.help) == ("--format", f"give --format {other} or table")
+    assert (caught.value.where, caught.value.help) == ("--format", f"use --format {other} or table")
     header = {"pairs": "label\ttext", "singles": "text\ttext2"}[kind]
-    with pytest.raises(DataError, match="and the run was taught") as wrong:
+    with pytest.raises(DataError, match="but the run was trained on") as wrong:
         predicted(taught[kind], write(tmp_path / "table.tsv", header, "a\tb"), format="table")
     assert wrong.value.where == f"{tmp_path / 'table.tsv'}:1" and "text" in str(wrong.value.help)
 
@@ -232,9 +232,9 @@ def test_windows_of_long_lines_are_short(run: Path, tmp_path: Path, monkeypatch:
 
 
 WRONG: list[tuple[dict[str, Any], str, str]] = [
-    ({"format": "squad"}, "reads no squad", "it reads lines, table, pairs"),
-    ({"format": "lines", "gold": True}, "lines do not say what is right", "--format table"),
-    ({"format": "pairs", "gold": True}, "pairs do not say", "--format table"),
+    ({"format": "squad"}, "does not read squad", "choose lines, table, pairs"),
+    ({"format": "lines", "gold": True}, "lines have no gold labels", "--format table"),
+    ({"format": "pairs", "gold": True}, "pairs have no gold labels", "--format table"),
 ]
 
 

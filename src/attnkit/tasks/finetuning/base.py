@@ -1,8 +1,8 @@
-"""What the runs of a pretrained encoder have in common: the weights they take over, frozen layers, layers' rates.
+"""Parts that all fine-tuning tasks share: initial weights, frozen layers, layer-wise learning rates.
 
-A model of such a run has an ``encoder`` (``heads.encoder_without_mlm_head``) and a head for its task. The encoder takes
-the pretrained weights, the language-model head is dropped, and the new head is initialized. After pretraining with
-next-sentence prediction the pooler is kept for the classifier.
+A fine-tuned model has an ``encoder`` and a head for its task. The encoder takes the pretrained weights; the language
+model head is dropped and the new head is initialized. After pretraining with next-sentence prediction the pooler is
+kept for the classifier.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from attnkit.tasks.language_modeling.config import MlmConfig
 
 ENCODER_PREFIX = "encoder."
 DISCARDED_PREFIXES = ("predictor.", "output.", "next_sentence.")
-"""Where the names of a pretrained model begin that are not of its encoder."""
+"""Name prefixes of pretrained weights that do not belong to the encoder."""
 POOLER = "next_sentence.pooler."
-"""Of a pretrained model; a classifier's is called ``pooler.``."""
+"""Name prefix in a pretrained model; in a classifier it is ``pooler.``."""
 
 
 class HasEncoder(Protocol):
-    """A model that stands on an encoder."""
+    """A model with a pretrained encoder."""
 
     @property
     def encoder(self) -> Bert:
@@ -45,12 +45,12 @@ class HasEncoder(Protocol):
 
 
 def freeze_layers(config: FinetuneConfig, model: HasEncoder) -> None:
-    """Freeze the layers that are to stay as they are; for ``Task.build``."""
+    """Freeze the lowest layers as configured; for ``Task.build_model``."""
     freeze(model.encoder, config.finetuning.freeze_layers)
 
 
 def init_weights(config: FinetuneConfig, model: nn.Module, source: Checkpoint) -> None:
-    """Give a fresh model a pretrained run's encoder, or all weights of a run of its own kind (``Task.take``)."""
+    """Copy the encoder of a pretrained run, or all weights of a run of the same task (``Task.init_weights``)."""
     if config.finetuning.from_scratch:
         return
     if continues_own_task(config, source):
@@ -59,16 +59,16 @@ def init_weights(config: FinetuneConfig, model: nn.Module, source: Checkpoint) -
     own = tensors_of(model)
     with torch.no_grad():
         for name, tensor in _encoder_weights(source).items():
-            if name in own:  # a reader has no pooler
+            if name in own:  # question answering has no pooler
                 own[name].copy_(tensor)
 
 
 def _encoder_weights(source: Checkpoint) -> dict[str, Tensor]:
-    """Return the weights of a pretrained run's encoder, by their names in a model that stands on it."""
+    """Return the encoder weights of a pretrained run, by their names in a fine-tuned model."""
     config = read_run_config(source, "mlm")
     with torch.device("meta"), SkipWeightInit():
-        giver = Bert(config.model, read_tokenizer(source).vocab_size)
-    expected = tensors_of(giver)
+        pretrained = Bert(config.model, read_tokenizer(source).vocab_size)
+    expected = tensors_of(pretrained)
     kept = {name: ENCODER_PREFIX + name for name in expected if not name.startswith(DISCARDED_PREFIXES)}
     kept |= {name: "pooler." + name.removeprefix(POOLER) for name in expected if name.startswith(POOLER)}
     found = read_tensors(source, MODEL, expected)
@@ -76,7 +76,7 @@ def _encoder_weights(source: Checkpoint) -> dict[str, Tensor]:
 
 
 def lr_multipliers(config: FinetuneConfig, model: HasEncoder) -> dict[str, float]:
-    """Return what the learning rate of each parameter of the encoder is multiplied by (``Task.rates``).
+    """Return the learning-rate multiplier of each encoder parameter (``Task.lr_multipliers``).
 
     The head has 1, the highest layer ``layer_decay``, the one below it ``layer_decay`` squared, and so on.
     """
@@ -92,7 +92,7 @@ def lr_multipliers(config: FinetuneConfig, model: HasEncoder) -> dict[str, float
 
 
 def continues_own_task(config: FinetuneConfig, source: Checkpoint) -> bool:
-    """Return whether a run keeps the head of a checkpoint of its own kind."""
+    """Return whether the head is initialized too: the checkpoint is of the same task."""
     return not config.finetuning.from_scratch and read_run_config(source).task == config.task
 
 
@@ -100,44 +100,44 @@ def check_encoder(checkpoint: Checkpoint, config: FinetuneConfig) -> None:
     """Raise ``RunError`` if a checkpoint's weights cannot initialize a run.
 
     Args:
-        checkpoint: of a pretrained run, or of one of this kind.
-        config: of the run that begins, or that is opened.
+        checkpoint: a pretrained run's, or one of the same task.
+        config: the configuration of the new run.
     """
     stored = read_run_config(checkpoint)
     vocab_size = read_tokenizer(checkpoint).vocab_size
     alone = stored.model if isinstance(stored, MlmConfig) else stored.model.model_copy(update={"tie_embeddings": True})
     check_min_parameters(checkpoint, alone.min_parameters(vocab_size))
     if not config.finetuning.from_scratch:
-        unread = ["separators"] if isinstance(stored, MlmConfig) else []  # which it has not met a pair with
+        unread = ["separators"] if isinstance(stored, MlmConfig) else []  # pretraining reads no pairs
         _check_same_architecture(stored.model.model_dump(), config, str(checkpoint.path), unread)
 
 
 def _check_same_architecture(
     stored: Mapping[str, object], config: FinetuneConfig, where: str, unread: Sequence[str]
 ) -> None:
-    asked = config.model.model_dump()
+    expected = config.model.model_dump()
     free = (
         *EXCLUDED_INIT_KEYS,
         *EMBEDDING_KEYS,
         *unread,
         *(["max_length"] if config.model.max_positions is None else []),
     )
-    for key in asked:
-        if key not in free and stored.get(key) != asked[key]:
-            what = f"model.{key} is {asked[key]}, but the encoder was trained with {stored.get(key)}"
-            raise RunError(what, where=where, help=f"leave model.{key} out, or take none of the weights: from scratch")
+    for key in expected:
+        if key not in free and stored.get(key) != expected[key]:
+            what = f"model.{key} is {expected[key]}, but the encoder was trained with {stored.get(key)}"
+            raise RunError(what, where=where, help=f"leave model.{key} out, or set finetuning.from_scratch=true")
 
 
 def label_weights(config: LabelingConfig, counts: Sequence[int]) -> Tensor | None:
-    """Return the weight of each label in the loss, (C,) float32, by how often it occurs; None where all weigh 1."""
+    """Return label weights for the loss, (labels,) float32, from their counts; None if all are 1."""
     return torch.tensor(class_weights(counts), dtype=torch.float32) if config.class_weights == "balanced" else None
 
 
 def checked_vocab_size(checkpoint: Checkpoint, config: FinetuneConfig, n_head: int = 0) -> int:
-    """Return the size of the vocabulary of a checkpoint that a model is to be built for (``Task.fitting``).
+    """Return the vocabulary size of a checkpoint (``Task.model_for_checkpoint``).
 
     Raises:
-        RunError: it has too few weights, ``n_head`` being those of the task's head.
+        RunError: the checkpoint has too few weights; ``n_head`` counts those of the task's head.
     """
     vocab_size = read_tokenizer(checkpoint).vocab_size
     alone = config.model.model_copy(update={"tie_embeddings": True})

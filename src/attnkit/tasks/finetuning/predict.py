@@ -1,4 +1,4 @@
-"""Predictions of fine-tuned runs: batches, totals and the predictor of each task."""
+"""``attnkit predict``: requests, formats, batches and totals of all predictors."""
 
 from __future__ import annotations
 
@@ -21,74 +21,74 @@ from attnkit.runtime.devices import set_threads
 from attnkit.text.lines import STDIN
 
 Format = Literal["auto", "lines", "pairs", "table", "conll", "jsonl", "squad"]
-"""How a file holds what is to be predicted; ``auto`` is what the kind of run usually has."""
+"""Format of an input file; ``auto`` is the usual one of the task."""
 Warn = Callable[[str], None]
-"""Takes warnings."""
+"""Reports a warning."""
 _T = TypeVar("_T")
 READ_AHEAD = 1024
-"""Texts that are read before they are sorted by length."""
+"""Examples read before they are sorted by length into batches."""
 
 
 @dataclass(frozen=True)
 class PredictRequest:
-    """What ``attnkit predict`` is asked to do."""
+    """Options of ``attnkit predict``."""
 
     run: Path
     files: list[Path]
     """``-`` for standard input."""
     format: Format = "auto"
     gold: bool = False
-    """The files say what is right: count how often it is found."""
+    """Score the predictions against gold labels in the files."""
     all_labels: bool = False
-    """Give the probability of every label, not of the likeliest alone."""
+    """Show the probability of every label, not only of the most probable one."""
     as_json: bool = False
     strict: bool = False
-    """Refuse bytes that are not UTF-8 where otherwise U+FFFD is put in their place."""
+    """Refuse invalid UTF-8 instead of replacing it by U+FFFD."""
     batch_tokens: int = 16384
     device: str = "auto"
     threads: int | None = None
     checkpoint: str | None = None
-    """A checkpoint by name; without it the best."""
+    """Name of a checkpoint. None: the best."""
     no_answer_threshold: float | None = None
-    """Margin of logits by which no answer must beat the best answer; None: any,
-    of a reader that has learned that there may be none."""
+    """Margin of logits by which "no answer" must exceed the best answer. None: 0 for models trained on unanswerable
+    questions; others always answer."""
 
 
 @dataclass(frozen=True)
 class Totals:
-    """How much of what was expected was found."""
+    """Scores against gold labels."""
 
     plain: dict[str, Any]
-    """For programs."""
+    """The ``--json`` object."""
     headline: str
     rows: Sequence[tuple[str, ...]] = ()
-    """A table for people, its header first."""
+    """Table rows, the header first."""
     confusion: Confusion | None = None
 
 
 def line_ref(path: Path, number: int) -> str:
-    """Return a line's name in messages."""
+    """Return how messages name a line."""
     return f"line {number} of standard input" if path == STDIN else f"{path}:{number}"
 
 
 class Predictor(Protocol):
-    """Says what a run of one kind finds in text."""
+    """Predictions of one task."""
 
     def lines(self, path: Path, format: Format) -> Iterator[list[str]]:
-        """Yield the output lines of a file in groups as they are ready."""
+        """Yield the output lines of a file in groups."""
         ...
 
     def warnings(self) -> list[str]:
-        """Return what should be said of all that was read, in words."""
+        """Return warnings on the input read so far."""
         ...
 
     def totals(self) -> Totals:
-        """Return the scores of all that was read, where its labels are known."""
+        """Return the scores of the examples with gold labels."""
         ...
 
 
 def in_batches(sizes: Sequence[int], n_tokens: int, compute: Callable[[list[int]], Iterable[_T]]) -> list[_T]:
-    """Return what is computed for rows of some sizes, in their order, batches being made by length."""
+    """Compute results in batches of similar sizes and return them in the given order."""
     found: list[Any] = [None] * len(sizes)
     for batch in make_batches(sizes, Batching(n_tokens, "tokens")):
         for i, result in zip(batch, compute(batch), strict=True):
@@ -97,25 +97,25 @@ def in_batches(sizes: Sequence[int], n_tokens: int, compute: Callable[[list[int]
 
 
 def truncation_warning(n: int, noun: str, most: int) -> list[str]:
-    """Return what is said of texts of which the end was not read: nothing where there are none."""
+    """Return a warning on ``n`` truncated texts, if any."""
     return (
         [f"{n:,} {noun}{'s have' if n > 1 else ' has'} more than {most:,} tokens; the rest was not read"] if n else []
     )
 
 
 def label_probabilities(labels: Sequence[str], row: Sequence[float]) -> dict[str, float]:
-    """Return the probability of each label, the likeliest first."""
+    """Return the probability of each label, the most probable first."""
     order = sorted(range(len(row)), key=lambda i: -row[i])
     return {labels[i]: rounded(row[i]) for i in order}
 
 
 def format_probabilities(labels: Sequence[str], row: Sequence[float]) -> str:
-    """Return the same between tabs, for people and ``cut``."""
+    """Return label=probability pairs separated by tabs, the most probable first."""
     return "\t".join(f"{label}={share:.4f}" for label, share in label_probabilities(labels, row).items())
 
 
 def as_json(tree: dict[str, Any]) -> str:
-    """Return a line of JSON."""
+    """Return an object as one line of JSON."""
     return json.dumps(tree, ensure_ascii=False)
 
 
@@ -129,7 +129,7 @@ class GoldLabels:
         self._expected: list[str] = []
 
     def format(self, request: PredictRequest, row: Sequence[float], gold: str | None, **more: Any) -> str:
-        """Return the output line of an example from its probabilities, and count it where a gold label is given.
+        """Format the probabilities of an example; count it if it has a gold label.
 
         ``more`` are further values of a JSON line.
         """
@@ -170,7 +170,7 @@ class GoldLabels:
 
 
 def unknown_labels(unknown: dict[str, int]) -> list[str]:
-    """Return what is said of expected labels that the model does not know, with how often they were expected."""
+    """Return a warning on gold labels that the model does not know, from their counts."""
     if not unknown:
         return []
     total, names = sum(unknown.values()), [f"'{label}'" for label in list(unknown)[:5]]
@@ -185,26 +185,26 @@ FORMATS: dict[str, tuple[Format, ...]] = {
     "token-classification": ("lines", "conll"),
     "question-answering": ("jsonl", "squad"),
 }
-"""Of each kind of run what it reads: by default, where labels are asked for or the name says so, and else."""
+"""Formats of each task: the default, the one with gold labels, and others."""
 _UNLABELED: tuple[Format, ...] = ("lines", "pairs")
 _BY_NAME = {
     "token-classification": (".conll", ".bio", ".iob", ".iob2", ".bioes", ".bilou"),
     "question-answering": (".json",),
 }
-"""Suffixes of files that are read as where labels are asked for."""
+"""Suffixes that select the format with gold labels."""
 _COMPRESSED = (".gz", ".xz", ".bz2")
 
 
 @dataclass(frozen=True)
 class OpenPredictor:
-    """A run that is ready to predict, and what is asked of it."""
+    """An opened run with the options of a prediction."""
 
     predictor: Predictor
     request: PredictRequest
     task: str
 
     def __iter__(self) -> Iterator[list[str]]:
-        """Yield output lines in groups as they are ready. Raises ``DataError`` where a file is not of its format."""
+        """Yield output lines in groups. Raises ``DataError`` for a file that violates its format."""
         for path in self.request.files:
             yield from self.predictor.lines(path, choose_format(self.request, self.task, path))
 
@@ -213,8 +213,8 @@ def open_predictor(request: PredictRequest, warn: Warn) -> OpenPredictor:
     """Open a run for predictions; ``tell`` takes warnings, now and later.
 
     Raises:
-        RunError: no run, a damaged one, or one of another kind.
-        UsageError: its kind does not read the format.
+        RunError: the run is missing, damaged or of another task.
+        UsageError: the task does not read the format.
     """
     set_threads(request.threads)
     chosen, warnings = RunFolder(request.run).checkpoint(request.checkpoint)
@@ -222,7 +222,7 @@ def open_predictor(request: PredictRequest, warn: Warn) -> OpenPredictor:
     task = config.task
     if task not in FORMATS:
         what = f"this run is of the kind '{task}', not one that predict takes: {', '.join(FORMATS)}"
-        help = "attnkit finetune makes one of it" if task == "mlm" else f"attnkit {TASKS[task].command} takes it"
+        help = "fine-tune it with attnkit finetune" if task == "mlm" else f"attnkit {TASKS[task].command} takes it"
         raise RunError(what, where=str(request.run), help=help)
     for path in request.files:
         choose_format(request, task, path)
@@ -235,21 +235,21 @@ def open_predictor(request: PredictRequest, warn: Warn) -> OpenPredictor:
 
 
 def choose_format(request: PredictRequest, task: str, path: Path) -> Format:
-    """Return how a file is read, which its name may tell. Raises ``UsageError`` where that makes no sense."""
+    """Return the format of a file. Raises ``UsageError`` for one that the task does not read."""
     known = FORMATS[task]
     if request.format == "auto":
         named = _suffix(path) in _BY_NAME.get(task, ())
         return known[named if task == "question-answering" else request.gold or named]
     if request.format not in known:
-        what = f"a run of the kind '{task}' reads no {request.format}"
-        raise UsageError(what, where="--format", help=f"it reads {', '.join(known)}")
+        what = f"{task} does not read {request.format}"
+        raise UsageError(what, where="--format", help=f"choose {', '.join(known)}")
     if request.gold and request.format in _UNLABELED:
-        what = f"{request.format} do not say what is right"
-        raise UsageError(what, where="--gold", help=f"give a file for --format {known[1]}")
+        what = f"{request.format} have no gold labels"
+        raise UsageError(what, where="--gold", help=f"use --format {known[1]}")
     return request.format
 
 
 def _suffix(path: Path) -> str:
-    """Return the last suffix of a name but for that of what is compressed, in small letters."""
+    """Return the last suffix in lower case, ignoring that of a compression."""
     suffixes = [suffix.lower() for suffix in path.suffixes if suffix.lower() not in _COMPRESSED]
     return suffixes[-1] if suffixes else ""

@@ -1,4 +1,4 @@
-"""Answers to questions, by a reader that was fine-tuned: JSON lines, or the JSON of SQuAD."""
+"""Answers of a question-answering run to questions in JSON lines or SQuAD's JSON."""
 
 from __future__ import annotations
 
@@ -34,11 +34,10 @@ _HELP = 'a line is an object with two texts: {"question": "Who ...?", "context":
 
 
 def read_question(line: str, where: str, strict: bool = False) -> Paragraph:
-    """Return what a line of JSON asks, as a paragraph of one question.
+    """Parse a line of JSON as a paragraph with one question.
 
-    ``answers``, which may be missing, is a list of texts or of objects with a ``text``, as SQuAD has it, or an object
-    with a list under ``text``, as the Hugging Face Hub has it; none of them with answers means that there is none. Half
-    a character, as JSON can write it, becomes U+FFFD.
+    The optional ``answers`` is a list of texts, a list of objects with a ``text`` as in SQuAD, or an object with a list
+    ``text`` as on the Hugging Face Hub. An empty list marks an unanswerable question. A lone surrogate becomes U+FFFD.
 
     Raises:
         DataError: invalid JSON, or a lone surrogate if strict.
@@ -46,20 +45,20 @@ def read_question(line: str, where: str, strict: bool = False) -> Paragraph:
     try:
         tree = parse_json(line.encode("utf-8", "surrogatepass"))
     except ValueError as error:
-        raise DataError(f"this line is not JSON: {error}", where=where, help=_HELP) from error
+        raise DataError(f"invalid JSON: {error}", where=where, help=_HELP) from error
     if not isinstance(tree, dict) or not all(isinstance(tree.get(key), str) for key in ("question", "context")):
-        raise DataError("this line has no 'question' or no 'context'", where=where, help=_HELP)
+        raise DataError("'question' or 'context' is missing", where=where, help=_HELP)
     answers = tree.get("answers")
     given = answers.get("text") if isinstance(answers, dict) else answers
     texts = [part.get("text") if isinstance(part, dict) else part for part in given] if isinstance(given, list) else []
     if (given is not None and not isinstance(given, list)) or not all(isinstance(text, str) for text in texts):
-        help = '"answers": ["one", "another"], or [] where there is none'
-        raise DataError("the answers of this line are not a list of texts", where=where, help=help)
+        help = 'write "answers": ["one", "another"], or [] for an unanswerable question'
+        raise DataError("'answers' is not a list of texts", where=where, help=help)
     id = "" if tree.get("id") is None else str(tree["id"])
     whole = [id, tree["question"], tree["context"], *map(str, texts)]
     if strict and (half := next(filter(None, map(lone_surrogate, whole)), None)):
-        help = "write the whole character there, or leave out --strict"
-        raise DataError(f"this line holds {half}, half a character without its other half", where=where, help=help)
+        help = "write the whole surrogate pair, or leave out --strict"
+        raise DataError(f"lone surrogate {half}", where=where, help=help)
     id, asked, context, *mended = map(mend_surrogates, whole)
     known = tuple(Answer(text, 0) for text in mended)
     question = Question(id, asked, known, given is not None and not known)
@@ -71,36 +70,36 @@ class AnswerPrediction:
     """An answer to a question."""
 
     text: str
-    """Empty where the reader finds that there is none."""
+    """Empty if the prediction is that there is no answer."""
     probability: float
     begin: int | None
-    """Its first character in the context."""
+    """Offset of its first character in the context."""
     end: int | None
-    """The one behind its last."""
+    """Offset after its last character."""
     best: str
-    """The best answer, whether or not it is given."""
+    """The best span, even if ``text`` is empty."""
     no_answer_margin: float
-    """How much likelier it is that there is none, as a difference of logits."""
+    """Margin of logits of no answer over the best span."""
 
 
 _MAX_MARGIN = 1e9
-"""A surety beyond which there is nothing to choose from."""
+"""Bound of margins; those of empty contexts are infinite."""
 
 
 class QuestionAnsweringPipeline:
-    """Questions on paragraphs in, answers out. A result depends on its own question and paragraph alone.
+    """Answers questions on paragraphs. Each answer depends on its own question and paragraph alone.
 
-    Where there may be no answer, or a threshold is given, there is none if that is likelier than the best answer by
-    more than the threshold (else 0), a difference of logits (Rajpurkar et al. 2018; Devlin et al. 2019, section 4.3).
+    A model trained on unanswerable questions, or any model with a threshold, abstains if no answer exceeds the best
+    answer by more than the threshold of logits, default 0 (Rajpurkar et al. 2018; Devlin et al. 2019, section 4.3).
     """
 
     def __init__(self, opened: LoadedModel, batch_tokens: int = 16384, threshold: float | None = None) -> None:
         self.opened, self._batch_tokens, self._threshold = opened, batch_tokens, threshold or 0.0
         self._tokenizer = read_tokenizer(opened.checkpoint)
         self.may_abstain = "labels.json" in opened.checkpoint.manifest.files or threshold is not None
-        """Whether it may predict no answer: it was trained to, or a threshold is given."""
+        """Whether it may predict no answer."""
         self.n_truncated = 0
-        """Questions so far of which the end was not read."""
+        """Truncated questions so far."""
 
     def answer(self, paragraphs: Sequence[Paragraph]) -> list[AnswerPrediction]:
         """Return the answer to each question of each paragraph."""
@@ -116,34 +115,34 @@ class QuestionAnsweringPipeline:
         if self.may_abstain and surety > self._threshold:
             none = 1 / (1 + math.exp(min(700.0, found.log_sum - found.no_answer)))
             return AnswerPrediction("", none, None, None, text, surety)
-        if not text:  # nothing but spaces, or nothing to choose from
+        if not text:  # only spaces, or an empty context
             return AnswerPrediction("", found.probability(self.may_abstain), None, None, text, surety)
         number = int(asked.context_of[question])
         context, begin = asked.paragraphs[number].context, int(asked.aligned[number].begins[found.first])
-        begin = context.index(text, begin)  # behind the space that is its first token's
+        begin = context.index(text, begin)  # the first token may bring a space
         return AnswerPrediction(text, found.probability(self.may_abstain), begin, begin + len(text), text, surety)
 
 
 @dataclass
 class QuestionAnsweringPredictor:
-    """What ``attnkit predict`` does with a reader; satisfies ``prediction.Predictor``."""
+    """``attnkit predict`` for question answering; satisfies ``predict.Predictor``."""
 
     opened: LoadedModel
     request: PredictRequest
     warn: Warn
     found: list[AnswerPrediction] = field(default_factory=list)
-    """The answers so far to questions of which it is known what to answer."""
+    """Answers so far to questions with gold answers."""
     expected: list[list[str]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         if self.request.all_labels:
-            raise UsageError("answers are too many to give the probability of each", where="--all", help="leave it out")
+            raise UsageError("question answering cannot list all answers", where="--all", help="leave out --all")
         self.pipeline = QuestionAnsweringPipeline(
             self.opened, self.request.batch_tokens, self.request.no_answer_threshold
         )
 
     def lines(self, path: Path, format: Format) -> Iterator[list[str]]:
-        """Yield a line for each question, in their order."""
+        """Yield one line per question, in their order."""
         if format == "squad":
             for paragraphs in _question_batches(read_squad(path)):
                 yield self._answer(paragraphs)
@@ -176,12 +175,12 @@ class QuestionAnsweringPredictor:
         return as_json(tree | expected if self.request.gold and question.labeled else tree)
 
     def warnings(self) -> list[str]:
-        """Return what is said of questions that are too long, and of those nobody has answered if scores are wanted."""
+        """Return warnings on truncated questions, and on missing gold answers with ``--gold``."""
         cut = truncation_warning(self.pipeline.n_truncated, "question", self.opened.config.windows.max_question_length)
-        return cut if self.expected or not self.request.gold else [*cut, "no question says what to answer"]
+        return cut if self.expected or not self.request.gold else [*cut, "no question has gold answers"]
 
     def totals(self) -> Totals:
-        """Return exact match and F1, of all questions, and of those with and without an answer."""
+        """Return exact match and F1: of all questions, of answerable and of unanswerable ones."""
         if not self.expected:
             return Totals({"questions": 0}, "0 questions")
         given = [one.text for one in self.found]
@@ -214,7 +213,7 @@ def _as_dictionary(scores: AnswerScores) -> dict[str, Any]:
 
 
 def _question_batches(paragraphs: Sequence[Paragraph]) -> Iterator[list[Paragraph]]:
-    """Yield paragraphs in lists of not many questions; those of one paragraph stay together."""
+    """Yield lists of paragraphs with about ``_READ_AHEAD`` questions each."""
     part, n = list[Paragraph](), 0
     for paragraph in paragraphs:
         part.append(paragraph)

@@ -1,4 +1,4 @@
-"""Labels of texts and of pairs of texts, by a classifier that was fine-tuned: lines, or tables with a header."""
+"""Labels of a text classifier for texts or pairs of texts, in lines or in tables with a header."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from attnkit.text.line_stream import encoding_warnings, flush_interval, line_bat
 from attnkit.text.lines import LineReader
 
 Probabilities = list[float]
-"""The probability of each label."""
+"""One per label."""
 
 
 class TextClassifier:
-    """Texts in, labels out. A result depends on its own text alone."""
+    """Classifies texts. Each result depends on its own text alone."""
 
     def __init__(self, opened: LoadedModel, batch_tokens: int = 16384) -> None:
         self.opened = opened
@@ -45,7 +45,7 @@ class TextClassifier:
         self._batch_tokens = batch_tokens
 
     def classify(self, texts: Sequence[str], texts2: Sequence[str | None]) -> list[Probabilities]:
-        """Return the probabilities of the labels for each text, or pair of texts where there is a second one."""
+        """Return label probabilities for each text, or pair of texts if ``texts2`` has one."""
         rows = self.reader.encode(texts, texts2)
 
         def compute(indices: list[int]) -> list[Probabilities]:
@@ -60,7 +60,7 @@ class TextClassifier:
 
 @dataclass
 class TextClassificationPredictor:
-    """What ``attnkit predict`` does with a classifier; satisfies ``prediction.Predictor``."""
+    """``attnkit predict`` for text classification; satisfies ``predict.Predictor``."""
 
     opened: LoadedModel
     request: PredictRequest
@@ -71,11 +71,11 @@ class TextClassificationPredictor:
         self.gold = GoldLabels(self.classifier.labels)
         pairs, asked = self.classifier.label_file.pairs, self.request.format
         if pairs is not None and asked == ("lines" if pairs else "pairs"):
-            what = f"this run was taught {KINDS[pairs]}, and --format {asked} gives it {KINDS[not pairs]}"
-            raise UsageError(what, where="--format", help=f"give --format {'pairs' if pairs else 'lines'} or table")
+            what = f"this run was trained on {KINDS[pairs]}, but --format {asked} reads {KINDS[not pairs]}"
+            raise UsageError(what, where="--format", help=f"use --format {'pairs' if pairs else 'lines'} or table")
 
     def lines(self, path: Path, format: Format) -> Iterator[list[str]]:
-        """Yield a line for each text; the header of a table has none."""
+        """Yield one line per text; none for the header of a table."""
         if format == "table":
             for window in line_batches(self._table(path), READ_AHEAD, flush_interval(path), n_characters):
                 yield self._label(window)
@@ -90,16 +90,18 @@ class TextClassificationPredictor:
             self.warn(message)
 
     def _table(self, path: Path) -> Iterator[LabeledText]:
-        """Yield the lines of a table, saying what is taken for what unless the names are those that are expected."""
-        taught = self.classifier.label_file
-        table = LabeledTable(path, labeled=self.request.gold, taught=taught.columns or ())
+        """Yield the rows of a table; warn of the choice of columns unless their names are the usual ones."""
+        known = self.classifier.label_file
+        table = LabeledTable(path, labeled=self.request.gold, taught=known.columns or ())
         columns = table.columns
         pairs = len(columns.texts) == 2
-        if taught.pairs is not None and pairs != taught.pairs:
-            what = f"this table has {KINDS[pairs]}, and the run was taught {KINDS[taught.pairs]}: {columns.message()}"
-            help = "name the columns in the first line: " + "<TAB>".join(("text", "text2")[: 1 + taught.pairs])
+        if known.pairs is not None and pairs != known.pairs:
+            what = (
+                f"this table has {KINDS[pairs]}, but the run was trained on {KINDS[known.pairs]}: {columns.message()}"
+            )
+            help = "name the columns in the first line: " + "<TAB>".join(("text", "text2")[: 1 + known.pairs])
             raise DataError(what, where=f"{path}:1", help=help)
-        usual = {*_USUAL, *(taught.columns or ())}
+        usual = {*_USUAL, *(known.columns or ())}
         if not {name.lower() for name in columns.names} <= {name.lower() for name in usual}:
             self.warn(f"{line_ref(path, 1)}: {columns.message()}")
         yield from table
@@ -109,7 +111,7 @@ class TextClassificationPredictor:
         return [self.gold.format(self.request, row, one.label) for one, row in zip(given, found, strict=True)]
 
     def warnings(self) -> list[str]:
-        """Return what is said of texts of which the end was not read, and of labels that the model does not know."""
+        """Return warnings on truncated texts and on gold labels that the model does not know."""
         cut = truncation_warning(self.classifier.reader.n_truncated, "text", self.opened.config.max_row_length)
         return cut + self.gold.warnings()
 
@@ -121,21 +123,21 @@ class TextClassificationPredictor:
 _USUAL = "label", "text", "text2"
 
 
-def _singles(lines: LineReader, path: Path, tell: Warn) -> Iterator[LabeledText]:
-    """Yield each line as a text, saying of the first tab that it means nothing."""
-    told = False
+def _singles(lines: LineReader, path: Path, warn: Warn) -> Iterator[LabeledText]:
+    """Yield each line as a text; warn of the first tab, which does not separate columns here."""
+    warned = False
     for number, line in enumerate(lines, 1):
-        if "\t" in line and not told:
-            told = True
-            tell(f"{line_ref(path, number)} holds a tab and is read as one text; --format pairs or table reads columns")
+        if "\t" in line and not warned:
+            warned = True
+            warn(f"{line_ref(path, number)} holds a tab and is read as one text; --format pairs or table reads columns")
         yield LabeledText(line, None, None, number)
 
 
-def _pairs(lines: LineReader, path: Path, tell: Warn) -> Iterator[LabeledText]:
-    """Yield each line as two texts. Raises ``DataError`` where it is not two; a blank one is two blank ones."""
+def _pairs(lines: LineReader, path: Path, warn: Warn) -> Iterator[LabeledText]:
+    """Yield each line as two texts, a blank line as two blank ones. Raises ``DataError`` for other numbers."""
     for number, line in enumerate(lines, 1):
         parts = line.split("\t") if line else ["", ""]
         if len(parts) != 2:
             what = f"this line has {len(parts)} column{'s'[: len(parts) != 1]}, not two"
-            raise DataError(what, where=f"{path}:{number}", help="a line is a text, a tab, and another text")
+            raise DataError(what, where=f"{path}:{number}", help="separate two texts by one tab")
         yield LabeledText(parts[0], parts[1], None, number)
