@@ -113,8 +113,8 @@ CASES = [
         Case(f"data/{name} that is a pipe", lambda s, n=name: s.pipe(f"run/data/{n}"), "train", 4, "remove")
         for name in ("prepared.json", "valid.src.txt", "train/src/ids.bin", "train/src/index.json", "tokenizer.json")
     ),
-    Case("checkpoints elsewhere", outside_folder("run/checkpoints"), "train", 4, "no folder of this run"),
-    Case("data elsewhere", outside_folder("run/data"), "train", 4, "no folder of this run"),
+    Case("checkpoints elsewhere", outside_folder("run/checkpoints"), "train", 4, "not a folder of this run"),
+    Case("data elsewhere", outside_folder("run/data"), "train", 4, "not a folder of this run"),
     Case("a checkpoint elsewhere", outside_folder("run/checkpoints/step-12"), "translate last", 0, "symbolic link"),
     Case("an average elsewhere", averaged, "translate averaged", 4, "symbolic link"),
     Case("events elsewhere", lambda s: s.link("run/tensorboard", s.outside / "folder"), "train --tensorboard", 4),

@@ -24,7 +24,7 @@ FILE_NAME = "manifest.json"
 MAX_BYTES = 1 << 20
 
 Content: TypeAlias = Data | Callable[[], Iterable[Data]]
-"""Of a file: at once, or in parts that are made anew at each call, for what would take too much memory twice."""
+"""Content of a file: at once, or a function that generates it in parts, for content too large to hold twice."""
 
 # A plain name: no folder, no "..", nothing hidden, not the manifest itself.
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}$")]
@@ -185,8 +185,8 @@ def open_checkpoint(path: Path, name: str) -> Checkpoint:
 def write_checkpoint(path: Path, name: str, step: int, contents: Mapping[str, Content]) -> Checkpoint:
     """Write a whole checkpoint durably, or nothing.
 
-    One that stands at ``path`` already stays loadable until the new one is durable: for the moment between two renames
-    it is called ``<name>.replaced``, where discovery finds it after a crash.
+    An old checkpoint at ``path`` stays loadable until the new one is durable. Between two renames it is called
+    ``<name>.replaced``, where discovery finds it after a crash.
     """
     manifest = describe(step, contents)
     replaced = replaced_path(path)

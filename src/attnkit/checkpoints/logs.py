@@ -40,7 +40,7 @@ class Status(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_
     facts: dict[str, Fact] = Field(default_factory=dict)
     """Anything else worth showing.
 
-    ``launch`` is the call of ``torchrun`` that the run was last begun by, and ``lost_peer`` says that the failure was
+    ``launch`` is the call of ``torchrun`` that started the run last, and ``lost_peer`` says that the failure was
     that of another process, which could not tell what it died of.
     """
 
@@ -69,7 +69,7 @@ def read_status(path: Path) -> Status | None:
 
 
 def parse_line(line: bytes) -> dict[str, object] | None:
-    """Return the record that a line of a log holds, None where it is not as it was written."""
+    """Return the record of a log line, None if the line is damaged."""
     found = _CHECKED.fullmatch(line)
     if found is None:
         return None
@@ -104,11 +104,11 @@ class LogSummary:
     """Bytes."""
     n_lines: int
     n_damaged: int
-    """Lines that are not as they were written, among those asked for."""
+    """Damaged lines among the required ones."""
     damaged: tuple[int, ...]
     """Numbers of the first few of them."""
     n_truncated: int
-    """Lines that are not damage: cut short by a power cut, or after those asked for."""
+    """Lines truncated by a power cut, or after the required ones."""
 
 
 def read_log(path: Path, size: int | None) -> LogSummary:
@@ -145,20 +145,20 @@ def read_log(path: Path, size: int | None) -> LogSummary:
 
 
 def is_truncated_write(line: bytes) -> bool:
-    """Return whether a line begins as one that was not written to its end, after which at most a whole one follows.
+    """Return whether a line is a truncated one, followed by at most one whole line.
 
-    A power cut leaves such a line, with zeros where nothing had reached the disk; the next one is appended to it. No
-    flipped bit makes a line look like that.
+    A power cut leaves such a line, with zeros for bytes that had not reached the disk; the next line is appended to
+    it. No flipped bit makes a line look like that.
     """
-    begun = line
+    start = line
     if line.endswith(b"\n"):
-        begun, sign, rest = line.rpartition(b"{")
+        start, sign, rest = line.rpartition(b"{")
         if parse_line(sign + rest) is None:
             return False
     elif len(line) >= MAX_LINE:
         return False
-    begun = begun.rstrip(b"\0")
-    return b'"}' not in begun or parse_line(begun + b"\n") is not None
+    start = start.rstrip(b"\0")
+    return b'"}' not in start or parse_line(start + b"\n") is not None
 
 
 def line_ranges(numbers: tuple[int, ...], n_all: int) -> str:

@@ -32,7 +32,7 @@ STEP: Final = re.compile(r"step-(0|[1-9][0-9]{0,15})")
 
 
 def is_run(path: Path) -> bool:
-    """Tell whether a run was begun in this folder; it need not have a checkpoint yet."""
+    """Return whether a folder is a run folder; it need not have a checkpoint yet."""
     if not path.is_dir():
         return False
     folders = [path / "averaged", *(path / "checkpoints").glob("step-*")]
@@ -54,7 +54,7 @@ def check_is_run(path: Path) -> None:
 
 
 def check_target_dir(path: Path) -> None:
-    """Raise ``RunError`` when a run cannot be begun or continued at ``path`` because something else lies there."""
+    """Raise ``RunError`` if ``path`` holds something else than a run, so that none can start or resume there."""
     if not os.path.lexists(path):
         return
     if not path.is_dir():
@@ -112,11 +112,11 @@ class RunFolder:
     # --- who may write here
 
     def exists(self) -> bool:
-        """Tell whether a run was begun here."""
+        """Return whether this is a run folder already."""
         return is_run(self.path)
 
     def lock(self) -> Lock:
-        """Make the folder where it is missing, lock it for this process, and clear up what a killed one left behind.
+        """Create the folder if needed, lock it for this process, and remove leftovers of a killed one.
 
         Raises ``SystemFailure`` at once when another process holds it, ``RunError`` when something else lies here.
         """
@@ -124,7 +124,7 @@ class RunFolder:
         atomic.make_dirs(self.path)
         held = take_lock(self.path)
         try:
-            # Before the first save, the lock file alone tells that a run was begun here.
+            # Before the first save, the lock file alone marks the folder as a run.
             atomic.sync(self.path / lock.FILE_NAME)
             for folder in (self.path, self.checkpoints_path, self.data_path):
                 if folder.is_dir():
@@ -258,7 +258,7 @@ class RunFolder:
         return self._open(name), []
 
     def best_name(self) -> str | None:
-        """Return what the file ``best`` names, None when there is none. Raises ``RunError`` when it makes no sense."""
+        """Return what the file ``best`` names, None when there is none. Raises ``RunError`` if it is damaged."""
         path = self.path / "best"
         text = ""
         try:
@@ -301,7 +301,7 @@ class RunFolder:
         logs.write_status(self.path / logs.STATUS_NAME, status)
 
     def read_status(self) -> Status | None:
-        """Return what ``status.json`` says, None when it is missing or makes no sense."""
+        """Return what ``status.json`` says, None if it is missing or invalid."""
         return logs.read_status(self.path / logs.STATUS_NAME)
 
     def write_copy(self, name: str, data: Data) -> None:

@@ -83,11 +83,11 @@ def count_rows(path: Path) -> int:
 def read_vectors(path: Path, width: int | None = None) -> Iterator[Vectors]:
     """Yield the rows of a file in blocks (n, width) of float32.
 
-    A ``.csv`` has a vector a line, its numbers between commas; a first line without any is a header.
+    A ``.csv`` has one vector per line, numbers separated by commas; a first line without numbers is a header.
 
     Args:
         path: a ``.npy`` file of two dimensions, or a ``.csv`` file.
-        width: what every row has to have; None takes it from the first.
+        width: Numbers per row; None takes it from the first row.
 
     Raises:
         DataError: no rows, rows of different widths, what is not a number, or a number that is not finite.

@@ -26,14 +26,14 @@ _MAX_EXAMPLES = 1 << 32
 
 @dataclass(frozen=True)
 class EpochPlan:
-    """The batches of one epoch, about 4 bytes an example."""
+    """The batches of one epoch, about 4 bytes per example."""
 
     order: Words
-    """Example indices, batch after batch, neighbours being of like lengths."""
+    """Example indices, batch after batch; neighbours have similar lengths."""
     starts: Words
-    """(n_batches + 1,) where in ``order`` each batch begins."""
+    """(n_batches + 1,) start of each batch in ``order``, and the end."""
     shuffled: Words
-    """(n_batches,) the batch that stands at each place of the epoch."""
+    """(n_batches,) the batch at each position of the epoch."""
 
     @property
     def n_batches(self) -> int:

@@ -94,17 +94,17 @@ class TextConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attrib
     valid_files: tuple[str, ...] | None = Field(default=None, min_length=1)
     """The same for validation. Null: documents are held out of ``files``."""
     document_format: Literal["auto", "lines", "blocks"] = "auto"
-    """What a document is: a line, or the lines between blank ones; auto takes blocks where there are blank lines."""
+    """Unit of a document: a line, or the lines between blank ones; auto takes blocks in files with blank lines."""
     held_out: int = Field(default=1000, ge=1, lt=2**32)
     """Documents held out for validation when no validation files are given, but never more than 5 % of a file's."""
     held_out_seed: int = Field(default=1, ge=-(2**63), lt=2**63)
-    """Chooses which documents are held out, and which of their tokens are hidden in validation."""
+    """Chooses which documents are held out, and which of their tokens are masked in validation."""
     valid_rows: int | None = Field(default=2048, ge=1, lt=2**31)
     """Most rows of the validation text that are scored, taken evenly from all of it. Null: all are."""
     sequence_length: int = Field(default=128, ge=8, le=1 << 20)
-    """Tokens of a row. Long documents are cut into rows, short ones laid side by side; nothing is left out."""
+    """Tokens per row. Long documents are split into rows, short ones share a row; nothing is left out."""
     isolate_documents: bool = True
-    """Whether documents in one row are hidden from each other."""
+    """Whether documents in one row are masked from each other."""
     language_sampling_alpha: float = Field(default=1.0, ge=0, le=1)
     """A file that holds the share p of all tokens gets a share of each epoch that grows as p**alpha (Conneau and Lample
     2019, equation 1): 1 uses each document once, 0 all files alike."""
@@ -192,7 +192,7 @@ class TextsConfig(ExamplesConfig, frozen=True):
 
 
 class TaggedConfig(ExamplesConfig, frozen=True):
-    """Sentences of tagged words: a word a line, its tag in the last column, a blank line after each sentence."""
+    """Sentences of tagged words: one word per line, its tag in the last column, a blank line after each sentence."""
 
     max_length: int | None = Field(default=None, ge=8, le=1 << 20)
     """Tokens of a row, with the symbols around its words. Null: as many as the model learned from, at most 512."""

@@ -37,7 +37,7 @@ _MAX_UNKNOWN = 0.01  # names and typing errors
 
 @dataclass(frozen=True)
 class StatusEvent:
-    """Something that takes a while has begun."""
+    """Start of a step that takes a while."""
 
     text: str
 
@@ -108,7 +108,7 @@ def read_index(folder: Path) -> dict[str, Any]:
     """Return what ``prepared.json`` says. Raises ``RunError`` if it is damaged."""
     with _rebuildable(folder):
         raw = read_regular_file(folder / "prepared.json", _MAX_INDEX_BYTES)
-        parse_json(raw)  # stricter than what follows: a key stands once
+        parse_json(raw)  # stricter than pydantic: duplicate keys are errors
         try:
             index = _Index.model_validate_json(raw)
         except ValidationError as error:

@@ -24,7 +24,7 @@ from attnkit.protocols import BOS_ID, EOS_ID, PAD_ID
 
 Longs = npt.NDArray[np.int64]
 NO_ANSWER = (-1, -1)
-"""Instead of an answer's first and last token, where there is none."""
+"""First and last token of a missing answer."""
 
 
 class InMemoryTokens:
@@ -120,7 +120,7 @@ class StridedContextDataset:
             contexts: one may have several questions.
             context_of: (n,) the number of each question's context.
             sizes: of the windows.
-            answers: (n, 2) first and last token of each question's answer, ``NO_ANSWER`` where there is none.
+            answers: (n, 2) first and last token of each question's answer, or ``NO_ANSWER``.
         """
         self._questions, self._contexts, self._context_of = questions, contexts, context_of
         self._separators, self._n_symbols = sizes.separators, sizes.n_symbols

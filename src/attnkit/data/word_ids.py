@@ -96,7 +96,7 @@ class WordIds:
 
 
 def words_to_ids(sources: Sequence[Path], lower: bool, spool: TempIdFile, tell: Callable[[str], None]) -> WordIds:
-    """Number the words between white space, lower-cased if that is asked for.
+    """Number the words between white space, lower-cased if ``lower``.
 
     Raises:
         DataError: A byte is not UTF-8, or a compressed file is damaged.

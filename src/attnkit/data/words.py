@@ -160,7 +160,7 @@ class Encoded:
 
     words: WordVocabulary
     store: Store
-    """A row a line, of the ids of its words; words that get no vector are left out, and lines without any that do."""
+    """One row per line: the ids of its words. Words without a vector are left out, and lines without such words."""
     n_raw: int
     """Words of the text before any was left out, phrases counting as one."""
     warnings: tuple[str, ...] = ()
@@ -186,13 +186,13 @@ def encode_words(
     """Count, prune and encode the words of files (``-`` is standard input) into ``folder``, which must not exist.
 
     The text is read once; the folder appears when it is complete, or not at all. While it is made, 4 bytes per word lie
-    beside it on the disk. Phrases, if asked for, lie in it as ``phrases.tsv``.
+    beside it on the disk. Phrases, if configured, lie in it as ``phrases.tsv``.
 
     Args:
         folder: A store, and the words with their counts.
         sources: Text, plain or compressed, lines of any length.
         settings: Which words are kept and how they are joined.
-        tell: Hears how far the work is.
+        tell: Called with a progress message.
         tokenizer: The vocabulary that ``settings.tokenizer`` names, opened.
 
     Raises:

@@ -110,7 +110,7 @@ class _StepTotals(NamedTuple):
 
 
 def fit(job: TrainingJob, state: TrainState) -> Iterator[StepRecord | EvaluationRecord]:
-    """Train from ``state`` until a limit is reached or a stop is asked for, and yield what happened.
+    """Train from ``state`` until a limit or a stop request; yield a record per step and evaluation.
 
     ``state.finished`` says why it ended. Calling it again on a stopped or restored state continues, and on a finished
     one returns at once; limits are looked at afresh, so raised ones are followed.
