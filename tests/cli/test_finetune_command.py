@@ -6,6 +6,7 @@ import inspect
 import json
 import os
 import shlex
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,70 @@ def test_dry_run_shows_where_values_come_from(call: Call, workshop: Any, pretrai
     assert values["model.d_model"] == {"value": 16, "origin": f"--init-from {pretrained}"}
     assert values["model.dropout"]["value"] == 0.1 and values["preset"]["origin"] == "width of the model"
     assert shown["plan"]["unit"] == "texts" and shown["plan"]["n_examples"] == 160
+
+
+def test_dry_run_needs_no_development_file_where_the_run_would_resume(
+    call: Call, workshop: Any, pretrained: Path, tmp_path: Path
+) -> None:
+    run, dev = tmp_path / "run", tmp_path / "dev.tsv"
+    table = workshop.file("table.tsv")
+    dev.write_bytes(table.read_bytes())
+    words = arguments(pretrained, table, run, "--dev", dev, "--max-steps", 1)
+    assert call(*words)[0] == 0
+    dev.unlink()
+    code, out, err = call(*words[:-1], 2, "--dry-run")
+    assert (code, err) == (0, "") and "texts, about" in out
+    code, _, err = call(*words[:-1], 2)
+    assert code == 0, err
+    for more in (["--overwrite"], ["-o", tmp_path / "other"]):
+        code, _, err = call(*words, *more, "--dry-run")
+        assert code == 2 and "dev.tsv" in err, err
+
+
+OPENED: list[str] = []
+"""Files opened since a test cleared the list."""
+
+
+@pytest.fixture(scope="session")
+def audited() -> list[str]:
+    """Record every file that this process opens; an audit hook cannot be removed."""
+    sys.addaudithook(lambda event, what: OPENED.append(str(what[0])) if event == "open" else None)
+    return OPENED
+
+
+@pytest.mark.parametrize("task", ["text-classification", "token-classification", "question-answering"])
+def test_dry_run_reads_each_file_once(
+    call: Call, pretrained: Path, tmp_path: Path, audited: list[str], task: str
+) -> None:
+    rows = {
+        "text-classification": ["label\ttext"] + [f"{'ab'[i % 2]}\tthe film {i}" for i in range(30)],
+        "token-classification": [f"the O\nfilm{i} B-x\n" for i in range(30)],
+    }
+    tree: dict[str, Any] = {"version": "1.1", "data": [{"title": "", "paragraphs": []}]}
+    train, dev = tmp_path / "train.json", tmp_path / "dev.json"
+    for path in (train, dev):
+        answers = [{"text": "film", "answer_start": 4}]
+        questions = [{"id": path.stem, "question": "what was seen?", "answers": answers}]
+        tree["data"][0]["paragraphs"] = [{"context": "the film", "qas": questions}]
+        path.write_text("\n".join(rows[task]) + "\n" if task in rows else json.dumps(tree))
+    audited.clear()
+    words = [
+        "finetune",
+        pretrained,
+        "--task",
+        task,
+        "--train",
+        train,
+        "--dev",
+        dev,
+        "-o",
+        tmp_path / "run",
+        "--dry-run",
+    ]
+    code, _, err = call(*words, *STEADY[:6])
+    n_read = [audited.count(str(path)) for path in (train, dev)]
+    assert (code, err) == (0, ""), err
+    assert n_read[0] == 1, n_read
 
 
 def test_a_folder_with_another_task_is_named(call: Call, workshop: Any, pretrained: Path, tmp_path: Path) -> None:

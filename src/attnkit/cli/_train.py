@@ -113,7 +113,9 @@ def show_plan(resolved: Resolved, given: Given) -> None:
         check_init_conflicts(resolved.config, given.init_from)
         if given.overwrite or not RunFolder(given.output).steps():  # a resumed run has them in its weights
             open_embeddings(resolved.config)
-    config = without_missing_validation(resolved.config, RunFolder(given.output).data_path)
+    config = resolved.config
+    if not given.overwrite:
+        config = without_missing_validation(config, RunFolder(given.output).data_path)
     found = task_of(resolved.config).dry_run(config, given.init_from)
     values = flatten(resolved.config.model_dump(mode="json"))
     if given.json:
@@ -127,7 +129,7 @@ def show_plan(resolved: Resolved, given: Given) -> None:
 
 
 def without_missing_validation(config: Any, data_path: Path) -> Any:
-    """Return a configuration without validation files that are gone but encoded in RUN/data, as resuming needs none."""
+    """Drop missing validation files from a configuration if RUN/data has them encoded, as for resuming."""
     files = getattr(config.data, "valid_files", None) or ()
     if not data_path.exists() or all(Path(name).exists() for name in files):
         return config

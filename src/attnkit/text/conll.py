@@ -147,12 +147,18 @@ class TagSummary:
             raise DataError(what, where=self.tags[tag], help=help)
 
 
-def summarize_tags(paths: Iterable[Path]) -> TagSummary:
-    """Return what the tags of files are. Raises ``DataError`` as ``read_blocks`` and ``TagSummary.add`` do."""
+def summarize_tags(paths: Iterable[Path], sample: list[Sequence[str]] | None = None, n_sampled: int = 0) -> TagSummary:
+    """Summarize the tags of files; add the words of their first ``n_sampled`` sentences to ``sample``.
+
+    Raises:
+        DataError: as ``read_blocks`` and ``TagSummary.add``.
+    """
     found = TagSummary()
     for path in paths:
         for block in read_sentences(path):
             found.add(path, block)
+            if sample is not None and found.n_sentences <= n_sampled:
+                sample.append(block.words)
     return found
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -155,10 +154,10 @@ def _sample(sentence: Sentence, found: Sequence[str], plain: bool) -> Sample:
     return " ".join(words), shown(tags), shown(found)
 
 
-def _corpus(config: TokenClassificationConfig, source: Checkpoint | None) -> TaggedCorpus:
-    """Return the files, with the tags of the weights that initialize the run, if these know any."""
-    begun = source is not None and finetune.continues_own_task(config, source)
-    return TaggedCorpus(config.data, read_labels(source) if begun and source is not None else None)
+def _corpus(config: TokenClassificationConfig, source: Checkpoint | None, n_sampled: int = 0) -> TaggedCorpus:
+    """Return the corpus, with the tags of the initial weights if they are a tagger's."""
+    known = read_labels(source) if source is not None and finetune.continues_own_task(config, source) else None
+    return TaggedCorpus(config.data, known, n_sampled)
 
 
 class TokenClassificationTask(Task[TokenClassificationConfig, PreparedTags, TokenClassifier]):
@@ -218,9 +217,8 @@ class TokenClassificationTask(Task[TokenClassificationConfig, PreparedTags, Toke
         source = None if init_from is None else RunFolder(init_from).checkpoint()[0]
         if source is not None:
             finetune.check_encoder(source, config)
-        corpus = _corpus(config, source)
-        sample = [words for words, _ in islice(corpus.sentences(), SAMPLE)]
-        n_sentences = corpus.n_sentences
+        corpus = _corpus(config, source, SAMPLE)
+        sample, n_sentences = corpus.sample, corpus.n_sentences
         given = provided_tokenizer(config, source)
         tokenizer = given or train_vocabulary((" ".join(words) for words in sample), config.vocabulary)
         size = tokenizer.vocab_size if given or n_sentences <= SAMPLE else config.vocabulary.size

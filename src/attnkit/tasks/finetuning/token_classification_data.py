@@ -56,16 +56,19 @@ def scheme_of(labels: Labels) -> Scheme:
 class TaggedCorpus:
     """The sentences of a run's files, read as often as they are asked for, and all tags that a tagger of them knows."""
 
-    def __init__(self, data: TaggedConfig, known: Labels | None = None) -> None:
-        """Read the files; ``known`` are the tags of weights that are there already, whose scheme is kept.
+    def __init__(self, data: TaggedConfig, known: Labels | None = None, n_sampled: int = 0) -> None:
+        """Read the files; keep the words of the first ``n_sampled`` sentences in ``sample``.
+
+        ``known`` are the tags of the initial weights, whose scheme is kept.
 
         Raises:
-            DataError: no sentences, or a tag that is not among the known ones.
+            DataError: there are no sentences, or a tag is not among the known ones.
         """
         self.paths = [Path(name) for name in data.files]
         self.valid_paths = [Path(name) for name in data.valid_files or ()]
         self.counts = {"held_out": 0, "repeats_of_held_out": 0}
-        seen, seen_valid = summarize_tags(self.paths), summarize_tags(self.valid_paths)
+        self.sample: list[Sequence[str]] = []
+        seen, seen_valid = summarize_tags(self.paths, self.sample, n_sampled), summarize_tags(self.valid_paths)
         self._tag_warnings = _tag_warnings(seen, seen_valid)
         scheme = seen.scheme()
         self._scheme: Scheme = "bio" if scheme == "iob1" else scheme
