@@ -83,7 +83,7 @@ def audited() -> list[str]:
 
 
 @pytest.mark.parametrize("task", ["text-classification", "token-classification", "question-answering"])
-def test_dry_run_reads_each_file_once(
+def test_dry_run_reads_the_training_file_once(
     call: Call, pretrained: Path, tmp_path: Path, audited: list[str], task: str
 ) -> None:
     rows = {

@@ -181,7 +181,7 @@ def test_what_asks_for_chance(tmp_path: Path) -> None:
     assert settings(GenerateRequest(run, n=2)).sampling
     cold = settings(GenerateRequest(run, search={"temperature": 0.0, "top_k": 3}))
     assert (cold.sampling, cold.beam_size) == (False, 1)
-    with pytest.raises(UsageError, match="all 2 texts are alike"):
+    with pytest.raises(UsageError, match="all 2 texts are equal"):
         settings(GenerateRequest(run, n=2, search={"temperature": 0}))
     with pytest.raises(UsageError, match="top_p") as error:
         settings(GenerateRequest(run, search={"top_p": 3.0}))

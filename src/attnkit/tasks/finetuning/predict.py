@@ -210,7 +210,7 @@ class OpenPredictor:
 
 
 def open_predictor(request: PredictRequest, warn: Warn) -> OpenPredictor:
-    """Open a run for predictions; ``tell`` takes warnings, now and later.
+    """Open a run for predictions; ``warn`` receives warnings, now and later.
 
     Raises:
         RunError: the run is missing, damaged or of another task.

@@ -35,13 +35,13 @@ _BATCH_TOKENS = 4096
 
 @dataclass(frozen=True)
 class CompareRequest:
-    """What ``attnkit compare-lm`` is asked to do."""
+    """Options of ``attnkit compare-lm``."""
 
     runs: tuple[Path, Path]
-    """Of BERT and of GPT, in whichever order."""
+    """A BERT and a GPT run, in any order."""
     text: str
     top: int = 3
-    """Guesses for each place."""
+    """Predictions per position."""
     device: str = "auto"
     threads: int | None = None
     checkpoint: str | None = None
@@ -49,23 +49,23 @@ class CompareRequest:
 
 @dataclass(frozen=True)
 class PositionPrediction:
-    """A text as one model guesses it."""
+    """Predictions of one model at each position of a text."""
 
     run: str
     model: str
     """``BERT`` or ``GPT``."""
     sees: str
-    """Which tokens it sees at each place, in words."""
+    """Description of the context of each position."""
     places: list[Position]
 
     @property
     def n_correct(self) -> int:
-        """Return how many tokens are the likeliest at their places."""
+        """Return the number of tokens that are the most probable at their positions."""
         return sum(place.rank == 1 for place in self.places)
 
     @property
     def perplexity(self) -> float:
-        """Return 1 / the geometric mean of the tokens' probabilities; of BERT this is the pseudo-perplexity."""
+        """Return the perplexity of the text; for BERT the pseudo-perplexity."""
         nll = -sum(math.log(max(place.probability, 1e-300)) for place in self.places)
         return math.exp(min(700.0, nll / len(self.places)))
 
@@ -75,16 +75,16 @@ class PositionPrediction:
 
 
 def compare(request: CompareRequest, warn: Callable[[str], None]) -> tuple[PositionPrediction, PositionPrediction]:
-    """Return the text as BERT guesses it, and as GPT does; ``tell`` takes warnings.
+    """Return the predictions of BERT and of GPT for a text; ``warn`` receives warnings.
 
     Raises:
-        RunError: the runs are not one of each.
-        DataError: no text, it holds a mask, or it is longer than a model reads at once.
+        RunError: the runs are not one of BERT and one of GPT.
+        DataError: the text is blank, holds a mask, or is longer than a model reads.
     """
     if not request.text.strip():
         raise DataError("no text to compare on", help='for example: "The cat sat on the mat."')
     if MASK in request.text:
-        raise DataError(f"the text holds {MASK}: each of its tokens is hidden in turn", help="put a word there")
+        raise DataError(f"the text holds {MASK}, but each token is masked in turn", help="write a word there")
     set_threads(request.threads)
     first, second = request.runs
     if _task(first, request.checkpoint) == "clm" and _task(second, request.checkpoint) == "mlm":
@@ -107,7 +107,7 @@ def _encode(tokenizer: Tokenizer, request: CompareRequest, opened: LoadedModel) 
     ids = tokenizer.encode([request.text])[0]
     if not ids:
         what = "the vocabulary leaves nothing of this text"
-        raise DataError(what, where=str(opened.path), help="give one with letters in it")
+        raise DataError(what, where=str(opened.path), help="give a text with letters")
     return ids
 
 
@@ -140,7 +140,7 @@ def _word_spans(tokenizer: Tokenizer, ids: list[int]) -> list[tuple[int, int]]:
 def _predict_gpt(opened: LoadedModel, request: CompareRequest) -> PositionPrediction:
     tokenizer, backwards = read_tokenizer(opened.checkpoint), opened.config.direction == "right-to-left"
     ids = _encode(tokenizer, request, opened)
-    check_length(len(ids), opened.config.model.max_text_length, str(opened.path))  # the last one is only guessed
+    check_length(len(ids), opened.config.model.max_text_length, str(opened.path))  # the last token is only predicted
     read = [BOS_ID, *(reversed(ids) if backwards else ids)][:-1]
     hidden = opened.model.hidden(torch.tensor([read], device=opened.device), PackedLayout.unpacked(1))[0]
     probabilities = opened.model.head(hidden).double().softmax(-1)
@@ -154,7 +154,7 @@ def _predict_gpt(opened: LoadedModel, request: CompareRequest) -> PositionPredic
 def _positions(
     tokenizer: Tokenizer, ids: list[int], probabilities: Tensor, top: int, seen: list[tuple[list[int], list[int]]]
 ) -> Iterator[Position]:
-    """Yield the positions of a text from probabilities (T, V) and the ids seen before and after each of them."""
+    """Yield the positions of a text from probabilities (T, V) and the visible ids before and after each."""
     right = probabilities.gather(1, torch.tensor(ids, device=probabilities.device)[:, None])
     ranks = ((probabilities > right).sum(1) + 1).tolist()
     best = probabilities.topk(min(top, probabilities.shape[1]), sorted=True)

@@ -1,4 +1,4 @@
-"""The configurations of language models' runs, and what their presets choose. Knows no torch."""
+"""Configurations and presets of language models. Torch-free."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ SCALES: dict[str, dict[str, Any]] = {
     },
 }
 DROPOUT = {"tiny": 0.1, "mini": 0.0, "small": 0.0, "base": 0.1}
-"""One or few passes over much text need none, and are faster for it (Geiping and Goldstein 2022)."""
+"""None for one or few epochs over much text, which is faster (Geiping and Goldstein 2022)."""
 ATTENTION_DROPOUT = {**DROPOUT, "base": 0.0}
-"""On a GPU the kernel for passages of many lengths knows none."""
+"""None for base: the GPU kernel for packed passages has no dropout."""
 BERT_POSITIONS = "rotary"
 """With learned positions a small BERT stays at unigram frequencies: docs/log/2026-11-22-bert-positions.md."""
 
@@ -62,32 +62,32 @@ class MlmConfig(RunConfig, frozen=True, extra="forbid", strict=True, use_attribu
     """Configuration of a masked language model's run."""
 
     task: Literal["mlm"] = "mlm"
-    """What kind of job this is."""
+    """The task."""
     data: TextConfig
     """The text."""
     model: BertConfig
     """The architecture."""
     masking: MaskingConfig = MaskingConfig()
-    """Which words are hidden, and how."""
+    """Which tokens are masked, and how."""
 
     @model_validator(mode="after")
-    def _rows_fit_the_model(self) -> MlmConfig:
+    def _check_rows(self) -> MlmConfig:
         _check_positions(self.model, self.data)
         if not self.model.next_sentence:
             _check_isolated_positions(self.model, self.data)
         return self
 
     @model_validator(mode="after")
-    def _words_can_be_hidden(self) -> MlmConfig:
+    def _check_mask_symbol(self) -> MlmConfig:
         if self.vocabulary_files is None and MASK not in self.vocabulary.symbols:
             raise ValueError(f"vocabulary.symbols needs {MASK}, the mask token")
         return self
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """Return the names of what evaluation reports, all of masked tokens: ``loss`` in nats, the others in percent.
+        """Return the evaluation metrics, all of masked tokens: ``loss`` in nats, the others in percent.
 
-        ``accuracy_2`` is of the second file, where there are several.
+        With several files, ``accuracy_2`` is that of the second one.
         """
         found = _metrics(self.data)
         return (*found, "next_accuracy") if self.model.next_sentence else found
@@ -97,38 +97,38 @@ class ClmConfig(RunConfig, frozen=True, extra="forbid", strict=True, use_attribu
     """Configuration of a causal language model's run."""
 
     task: Literal["clm"] = "clm"
-    """What kind of job this is."""
+    """The task."""
     data: TextConfig
     """The text."""
     direction: Direction = "left-to-right"
-    """In which order the model reads the tokens of a document."""
+    """Order in which the model reads the tokens of a document."""
     model: GptConfig
     """The architecture."""
 
     @model_validator(mode="after")
-    def _rows_fit_the_model(self) -> ClmConfig:
+    def _check_rows(self) -> ClmConfig:
         _check_positions(self.model, self.data)
         _check_isolated_positions(self.model, self.data)
         return self
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """Return the names of what evaluation reports: ``loss`` in nats a token, the others in percent."""
+        """Return the evaluation metrics: ``loss`` in nats per token, the others in percent."""
         return _metrics(self.data)
 
 
 def mlm_kind(given: Mapping[str, Any]) -> str:
-    """Return the kind of model where nobody said it."""
+    """Return the default kind of model."""
     return "bert"
 
 
 def clm_kind(given: Mapping[str, Any]) -> str:
-    """Return the kind of model where nobody said it."""
+    """Return the default kind of model."""
     return "gpt"
 
 
 def mlm_preset(name: str, kind: str) -> dict[str, Any]:
-    """Return the configuration tree of a preset, whose vocabulary knows ``[MASK]``."""
+    """Return the configuration tree of a preset with ``[MASK]`` in its vocabulary."""
     tree = clm_preset(name, kind)
     return {**tree, "vocabulary": {**tree["vocabulary"], "symbols": [MASK]}}
 
@@ -149,7 +149,7 @@ def clm_preset(name: str, kind: str) -> dict[str, Any]:
 
 
 def n_corpora(data: TextConfig) -> int:
-    """Return how many files are scored each for itself."""
+    """Return the number of files with scores of their own."""
     return len(data.valid_files or data.files)
 
 
@@ -168,15 +168,15 @@ def _check_positions(model: LanguageConfig, data: TextConfig) -> None:
 
 
 def _check_isolated_positions(model: LanguageConfig, data: TextConfig) -> None:
-    """Refuse an alignment that scores places of a row, where the documents of a row are to know nothing of each other.
+    """Refuse alignments that score positions of a row if the documents of a row are isolated.
 
-    Such a model would learn other places than those it sees when it is used.
+    Such a model would be trained on other positions than it is used with.
     """
     options = model.attention_options
     placed = {"location"} | ({"feature"} if "position" in (options.first_feature, options.second_feature) else set())
     for name, _ in model.heads:
         if data.isolate_documents and name in placed:
             raise ValueError(
-                f"alignment {name} scores places of a row, which documents that share it would shift; set "
+                f"alignment {name} scores positions of a row, which packing documents shifts; set "
                 "data.isolate_documents=false or choose another alignment"
             )

@@ -1,4 +1,4 @@
-"""Raw text on the way to rows of a language model: documents, vocabulary, encoded stores. Everything is in RUN/data."""
+"""Training data of language models: documents, their vocabulary and the encoded stores in RUN/data."""
 
 from __future__ import annotations
 
@@ -42,18 +42,18 @@ Count = Annotated[int, Field(ge=0, lt=1 << 40)]
 
 
 class _Sizes(BaseModel, extra="forbid", strict=True):
-    """What ``corpora.json`` says."""
+    """Content of ``corpora.json``."""
 
     train: list[Count]
-    """Documents of each file."""
+    """Number of documents per file."""
     valid: list[Count]
     unknown: Count
-    """Tokens that the vocabulary does not know."""
+    """Number of unknown tokens."""
 
 
 @dataclass(frozen=True)
 class PreparedText:
-    """Everything that the training of a language model reads."""
+    """Prepared training data of a language model, opened."""
 
     train: Rows
     valid: Rows
@@ -67,12 +67,12 @@ class PreparedText:
 
     @property
     def texts(self) -> Mapping[str, bytes]:
-        """What a checkpoint holds besides weights."""
+        """Text files of a checkpoint."""
         return {"tokenizer.json": self.tokenizer.to_json().encode()}
 
 
 class DocumentCorpus:
-    """The documents of a run's files, read as often as they are asked for: to train on and to validate on."""
+    """The documents of a run's files, for training and for validation; read anew each time."""
 
     def __init__(self, data: TextConfig) -> None:
         self.paths = [Path(name) for name in data.files]
@@ -87,7 +87,7 @@ class DocumentCorpus:
                 raise DataError("no document to validate on", where=str(path))
 
     def read(self, number: int) -> Iterator[str]:
-        """Yield the documents of a file to train on, counting what is left out; the first file counts anew."""
+        """Yield the training documents of a file, counting the others; the first file restarts the counts."""
         if number == 0:
             self.counts = dict.fromkeys(self.counts, 0)
         held_out = set() if self.valid_paths else self._held_out[number]
@@ -100,7 +100,7 @@ class DocumentCorpus:
                 yield text
 
     def iter_documents(self) -> Iterator[str]:
-        """Yield the documents of all files to train on."""
+        """Yield the training documents of all files."""
         for number in range(len(self.paths)):
             yield from self.read(number)
 
@@ -108,7 +108,7 @@ class DocumentCorpus:
         return read_documents(path, detect_document_format(path) if self._shape == "auto" else self._shape)
 
     def _choose(self, data: TextConfig) -> list[set[int]]:
-        """Return which documents of each file are held out: of large files more, of each at least one."""
+        """Choose held-out documents per file, in proportion to its size, at least one."""
         sizes = [sum(1 for _ in self._documents(path)) for path in self.paths]
         seed, each = data.held_out_seed, zip(sizes, self.paths, strict=True)
         return [
@@ -116,7 +116,7 @@ class DocumentCorpus:
         ]
 
     def read_valid(self, number: int) -> Iterator[str]:
-        """Yield the documents of a file to validate on."""
+        """Yield the validation documents of a file."""
         return iter(self._kept[number]) if self._kept else self._documents(self.valid_paths[number])
 
     def _keep(self, number: int) -> list[str]:
@@ -126,21 +126,21 @@ class DocumentCorpus:
 
 @dataclass
 class Encoder:
-    """Turns documents into the ids that a model of a configuration is trained on."""
+    """Encodes documents for a configuration."""
 
     tokenizer: Tokenizer
     config: Config
     n_unknown: int = 0
     n_tokens: int = 0
     n_masks: int = 0
-    """[MASK] in the text, left out: nobody hid a word there."""
+    """[MASK] symbols of the text, which are dropped: no word is masked there."""
     _mask: int | None = field(init=False)
 
     def __post_init__(self) -> None:
         self._mask = self.tokenizer.token_id(MASK) if isinstance(self.config, MlmConfig) else None
 
     def encode(self, documents: Sequence[str]) -> list[list[int]]:
-        """Return the ids of documents; of some, nothing may be left."""
+        """Return the ids of each document, which may be none."""
         rows = self.tokenizer.encode(documents)
         for i, ids in enumerate(rows):
             self.n_unknown += ids.count(UNK_ID)
@@ -155,15 +155,15 @@ class Encoder:
 
     @property
     def min_length(self) -> int:
-        """Return how many ids a document has at least of which anything can be learnt."""
+        """Return the minimum number of ids of a useful document."""
         pairs = isinstance(self.config, MlmConfig) and self.config.model.next_sentence
         return 2 if pairs or isinstance(self.config, ClmConfig) else 1
 
     def write(self, folder: Path, corpora: Iterable[tuple[Path, Iterable[str]]]) -> list[int]:
-        """Write a store of documents, corpus after corpus, each with its file's name; return how many each has.
+        """Write a store of documents, corpus by corpus; return the number of documents of each.
 
         Raises:
-            DataError: there is nothing to learn from in a file.
+            DataError: a file has no useful document.
         """
         atomic.make_dirs(folder)
         sizes = []
@@ -176,7 +176,7 @@ class Encoder:
                     n += len(rows)
                     n_useful += sum(len(row) >= self.min_length for row in rows)
                 if not n_useful:
-                    what = "no document of this file is left to learn from or to validate on"
+                    what = "no useful document is left in this file"
                     raise DataError(what, where=str(path))
                 sizes.append(n)
         return sizes
@@ -212,14 +212,14 @@ def prepare_text(
 
 
 def check_mask_token(config: Config, tokenizer: Tokenizer) -> None:
-    """Raise ``UsageError`` where words are to be hidden and the vocabulary has nothing to put in their place."""
+    """Raise ``UsageError`` if a masked language model's vocabulary has no mask token."""
     if isinstance(config, MlmConfig) and tokenizer.token_id(MASK) is None:
-        help = f'attnkit vocab FILE... -o vocab.json --symbol "{MASK}" makes one that has it'
+        help = f'build one: attnkit vocab FILE... -o vocab.json --symbol "{MASK}"'
         raise UsageError(f"this vocabulary has no {MASK}", where="vocabulary_files", help=help)
 
 
 def describe_shares(data: TextConfig, store: Store, n_documents: Sequence[int]) -> list[str]:
-    """Return a line for each of several files: how much there is of it, and how much of it an epoch uses."""
+    """Describe the size of each of several files and its share of an epoch, one line per file."""
     if len(n_documents) < 2:
         return []
     corpora = PackedCorpora(store, data.sequence_length, tuple(n_documents))
@@ -235,7 +235,7 @@ def describe_shares(data: TextConfig, store: Store, n_documents: Sequence[int]) 
 
 
 def load_text(config: Config, folder: Path) -> PreparedText:
-    """Open what ``prepare_text`` made. Raises ``RunError`` naming what is damaged."""
+    """Open what ``prepare_text`` wrote. Raises ``RunError`` if it is damaged."""
     with open_prepared_dir(folder) as index:
         try:
             sizes = _Sizes.model_validate_json(read_regular_file(folder / "corpora.json", _MAX_BYTES))
@@ -253,7 +253,7 @@ def load_text(config: Config, folder: Path) -> PreparedText:
 
 
 def dataset_builder(config: Config, tokenizer: Tokenizer, unknown: bool) -> Callable[[PackedCorpora], Rows]:
-    """Return what makes rows of documents, some tokens of which the vocabulary may not know."""
+    """Return the dataset constructor; ``unknown`` says whether any token is unknown."""
     if isinstance(config, ClmConfig):
         return ClmDataset
     check_mask_token(config, tokenizer)

@@ -1,4 +1,4 @@
-"""What a language model is trained on and scored by: the likelihood of hidden or of next tokens.
+"""Loss and evaluation of language models: the likelihood of masked or of next tokens.
 
 Letters: B rows, T tokens of a row, N predicted tokens, D model width, V vocabulary.
 """
@@ -30,24 +30,24 @@ from attnkit.training.losses import LossTerm, linear_cross_entropy
 
 _BATCH_TOKENS = 4096
 _MAX_LOGITS = 1 << 24
-"""Logits that are held at once, beyond those of one token."""
+"""Logits in memory at a time, at least those of one token."""
 _SAMPLE_TOKENS = 60  # tokens of a sample
 EVALUATION_EPOCH = -1
-"""The epoch whose masked tokens are those of every evaluation."""
+"""Epoch number that selects the masked tokens of every evaluation."""
 _MAX_TRIES = 50
-"""Epochs before it that are tried where that one hides none, as of a few short documents."""
-_MAX_EXPONENT = 700.0  # of a loss, for its perplexity to be a number
+"""Further epoch numbers to try if no token is masked, as in few short documents."""
+_MAX_EXPONENT = 700.0  # exp of more overflows
 
 
 def layout_of(batch: LanguageModelBatch) -> PackedLayout:
-    """Return what the tokens of a batch may see."""
+    """Return the layout of a batch: which tokens attend to each other."""
     if batch.passages is None:
         return PackedLayout.unpacked(len(batch.ids))
     return PackedLayout.packed(batch.n_unmixed, batch.passages, batch.bounds)
 
 
 def features(model: Bert | Gpt, batch: LanguageModelBatch) -> tuple[Tensor, Tensor | None]:
-    """Return what ``output`` turns into the logits of the predicted tokens, (N, D), and of pairs all, (B, T, D)."""
+    """Return the inputs of the output layer, (N, D), and for sentence pairs all hidden states, (B, T, D)."""
     layout = layout_of(batch)
     if isinstance(model, Gpt):
         return _pick(model.hidden(batch.ids, layout), batch), None
@@ -64,7 +64,7 @@ def _pick(hidden: Tensor, batch: LanguageModelBatch) -> Tensor:
 def language_loss(
     model: Bert | Gpt, device: torch.device, smoothing: float
 ) -> Callable[[LanguageModelBatch], dict[str, LossTerm]]:
-    """Return the loss of a batch: the negative log-likelihood of the predicted tokens, and of what follows in pairs."""
+    """Return the loss: negative log-likelihood of predicted tokens, and of next sentences in pairs."""
 
     def loss(batch: LanguageModelBatch) -> dict[str, LossTerm]:
         batch = batch.to(device)
@@ -81,7 +81,7 @@ def language_loss(
 
 
 def next_logits(model: Bert | Gpt, hidden: Tensor | None) -> Tensor:
-    """Return the logits (B, 2) of pairs: the second part follows, or does not."""
+    """Return the next-sentence logits (B, 2) of pairs: follows, does not follow."""
     assert isinstance(model, Bert) and model.next_sentence is not None and hidden is not None
     logits: Tensor = model.next_sentence(hidden)
     return logits
@@ -89,19 +89,19 @@ def next_logits(model: Bert | Gpt, hidden: Tensor | None) -> Tensor:
 
 @dataclass
 class MaskedAccuracy:
-    """How tokens were guessed, summed by corpus."""
+    """Counts of correct predictions per corpus."""
 
     n: npt.NDArray[np.float64]
     first: npt.NDArray[np.float64]
-    """The token was the likeliest one."""
+    """Targets that are the most probable token."""
     fifth: npt.NDArray[np.float64]
-    """It was among the five likeliest."""
+    """Targets among the five most probable tokens."""
     nll: float = 0.0
     n_pairs: int = 0
     n_right_pairs: int = 0
 
     def add(self, corpora: npt.NDArray[np.int64], ranks: npt.NDArray[np.int64], nll: float) -> None:
-        """Take in tokens (N,) of corpora, with how many others were as likely or likelier."""
+        """Add tokens (N,) by corpus, with the number of other tokens at least as probable."""
         size = len(self.n)
         self.n += np.bincount(corpora, minlength=size)
         self.first += np.bincount(corpora[ranks < 1], minlength=size)
@@ -109,7 +109,7 @@ class MaskedAccuracy:
         self.nll += nll
 
     def scores(self) -> dict[str, float]:
-        """Return the metrics of ``pretrain_config``."""
+        """Return the metrics of the configuration."""
         loss = self.nll / float(self.n.sum()) if self.n.any() else math.nan
         found = {"loss": loss, "perplexity": math.exp(min(loss, _MAX_EXPONENT))}
         for name, right in (("accuracy", self.first), ("top_5", self.fifth)):
@@ -124,19 +124,19 @@ class MaskedAccuracy:
 
 @dataclass
 class LanguageEvaluation:
-    """How well the tokens of the development set are guessed, the same ones each time."""
+    """Scores on the development set, with the same masked tokens each time."""
 
     prepared: PreparedText
     config: MlmConfig | ClmConfig
     device: torch.device
     stop: Stop | None = None
     samples: list[Sample] = field(default_factory=list)
-    """(what is read, the text, what the model makes of it)."""
+    """(input, text, text with the model's predictions)."""
     epoch: int = EVALUATION_EPOCH
-    """The epoch whose masked tokens are scored."""
+    """Epoch number that selects the masked tokens."""
 
     def __call__(self, model: Bert | Gpt) -> dict[str, float] | None:
-        """Return the metrics of the configuration; the loss is not a number if no token of the text can be masked."""
+        """Return the metrics of the configuration; the loss is NaN if no token can be masked."""
         try:
             with without_dropout(model), torch.inference_mode():
                 guesses = self._score(model)
@@ -173,7 +173,7 @@ class LanguageEvaluation:
             logits = model.output(rows).float()
             right = logits.gather(1, targets[:, None])
             nll += float((logits.logsumexp(1) - right[:, 0]).sum(dtype=torch.float64))
-            # Not above but at least: where all are alike, nothing was guessed.
+            # >=, not >: equal logits everywhere are no prediction.
             ranks.append((logits >= right).sum(1) - 1)
         corpora = self.prepared.valid.corpus(batch.numbers)[batch.chosen.cpu().numpy() // batch.ids.shape[1]]
         guesses.add(corpora, torch.cat(ranks).cpu().numpy() if ranks else np.empty(0, np.int64), nll)
@@ -182,7 +182,7 @@ class LanguageEvaluation:
             guesses.n_right_pairs += int((next_logits(model, hidden).argmax(1) == batch.follows).sum())
 
     def _make_samples(self, model: Bert | Gpt) -> list[Sample]:
-        """Return the beginnings of a few rows."""
+        """Return the first tokens of a few rows."""
         valid = self.prepared.valid
         found = []
         for place in sample_indices(len(valid), self.config.evaluation.n_samples):
@@ -202,7 +202,7 @@ class LanguageEvaluation:
         tokenizer = self.prepared.tokenizer
         step = -1 if isinstance(self.config, ClmConfig) and self.config.direction == "right-to-left" else 1
         text = tokenizer.decode([ids.tolist()[::step]])[0]
-        # A symbol has no space before it, as the words that it represents have.
+        # Words bring their space; a symbol does not.
         return text if tokenizer.config.kind in ("char", "word") else text.replace(MASK, f" {MASK}").strip()
 
 

@@ -30,45 +30,45 @@ from attnkit.text.tokenizer import Tokenizer, encode_masked, fill_masks
 
 _READ_AHEAD, _BATCH_TOKENS = 256, 2048
 _MAX_GUESSES = 100_000
-"""Per mask of the lines held at once, each with its own context."""
+"""Predictions in memory at a time; each holds a copy of its line."""
 
 
 @dataclass(frozen=True)
 class FillMaskRequest:
-    """What ``attnkit fill-mask`` is asked to do."""
+    """Options of ``attnkit fill-mask``."""
 
     run: Path
     texts: list[str] | None = None
-    """Without them, the lines of standard input."""
+    """None: the lines of standard input."""
     top: int = 5
-    """Guesses for each mask."""
+    """Predictions per mask."""
     device: str = "auto"
     threads: int | None = None
     checkpoint: str | None = None
     strict: bool = False
-    """Refuse bytes that are not UTF-8 instead of putting U+FFFD in their place."""
+    """Refuse invalid UTF-8 instead of replacing it by U+FFFD."""
 
 
 @dataclass(frozen=True)
 class Guess:
-    """A token in the place of a mask."""
+    """A predicted token for a mask."""
 
     piece: str
     probability: float
-    """Of this token among all that the vocabulary has; other masks of the line are still hidden."""
+    """Over the whole vocabulary, with all other masks of the line in place."""
     text: str
-    """The line with it; other masks stay."""
+    """The line with this mask filled."""
 
 
 @dataclass(frozen=True)
 class FilledText:
-    """A line with guesses."""
+    """A line with predictions."""
 
     text: str
     filled: str
-    """The line with the likeliest token in the place of each mask."""
+    """The line with the most probable token for each mask."""
     masks: list[list[Guess]]
-    """For each mask its guesses, the likeliest first. Special tokens are left out."""
+    """Predictions per mask, the most probable first, without special tokens."""
 
     def as_dictionary(self) -> dict[str, Any]:
         """Return it as plain data for ``--json``."""
@@ -79,14 +79,14 @@ class FilledText:
 
 
 class FillMaskPipeline:
-    """Lines in, guesses out. A result depends on its own line alone."""
+    """Fills masks. Each result depends on its own line alone."""
 
     def __init__(self, opened: LoadedModel, top: int = 5) -> None:
-        """Take a run of BERT, and how many guesses are wanted for a mask.
+        """Take a BERT run and the number of predictions per mask.
 
         Raises:
             DataError: its vocabulary has no mask.
-            RunError: its vocabulary has nothing to fill a mask with.
+            RunError: its vocabulary has special tokens only.
         """
         self.tokenizer, self.top = read_tokenizer(opened.checkpoint), top
         self.predictor = MaskPredictor(opened.model, self.tokenizer, opened.device)
@@ -97,10 +97,10 @@ class FillMaskPipeline:
             raise RunError(what, where=str(opened.path), help="import the run again from a complete tokenizer.json")
 
     def fill(self, lines: Sequence[str], first: int = 1, source: str = "texts") -> list[FilledText]:
-        """Return the guesses for lines, which are those from number ``first`` on of a source.
+        """Fill the masks of lines; messages number them from ``first`` and name the source.
 
         Raises:
-            DataError: a line has no mask, or more tokens than are read at once.
+            DataError: a line has no mask or too many tokens.
         """
         rows, refused = self.encode(lines, first, source)
         if refused is not None:
@@ -111,7 +111,7 @@ class FillMaskPipeline:
         return self.predict(lines, rows)
 
     def encode(self, lines: Sequence[str], first: int, source: str) -> tuple[list[list[int]], DataError | None]:
-        """Return the row of each line, empty where it has no mask; of those before one that is refused, and why."""
+        """Return one row per line, empty without a mask, up to the first line that is too long, and its error."""
         rows: list[list[int]] = []
         for number, line in enumerate(lines, first):
             ids = encode_masked(self.tokenizer, line, MASK)
@@ -124,7 +124,7 @@ class FillMaskPipeline:
         return rows, None
 
     def predict(self, lines: Sequence[str], rows: Sequence[list[int]]) -> list[FilledText]:
-        """Return the guesses for lines whose rows ``read`` returned; one without a mask stays as it is."""
+        """Fill the masks of lines from the rows of ``encode``; lines without a mask stay unchanged."""
         found = [FilledText(line, line, []) for line in lines]
         kept = [i for i, row in enumerate(rows) if row]
         for places in make_batches([len(rows[i]) for i in kept], Batching(_BATCH_TOKENS, "tokens")):
@@ -138,7 +138,7 @@ class FillMaskPipeline:
         return found
 
     def _filled_text(self, line: str, probabilities: Tensor) -> FilledText:
-        """Return the guesses for a line from the probabilities (N, V) at its masks."""
+        """Return the predictions for a line from the probabilities (N, V) at its masks."""
         usable = probabilities[:, self._places]
         best = usable.topk(min(self.top, len(self._places)), sorted=True)
         ids, values = self._places[best.indices].tolist(), best.values.tolist()
@@ -156,7 +156,7 @@ class MaskPredictor:
     """Probabilities of masked tokens."""
 
     def __init__(self, model: Bert, tokenizer: Tokenizer, device: torch.device) -> None:
-        """Take a model with its vocabulary. Raises ``DataError`` where that has no mask."""
+        """Take a model and its vocabulary. Raises ``DataError`` if the vocabulary has no mask."""
         mask = tokenizer.token_id(MASK)
         if mask is None:
             raise DataError(f"the vocabulary of this run has no {MASK}", help="take a run of pretrain-mlm")
@@ -164,7 +164,7 @@ class MaskPredictor:
 
     @torch.inference_mode()
     def probabilities(self, rows: Sequence[list[int]], places: Sequence[list[int]]) -> Tensor:
-        """Return the probabilities (N, V) in float64 at places of rows, row after row."""
+        """Return the probabilities (N, V) in float64 at positions of rows, row by row."""
         length = max(map(len, rows))
         ids = torch.tensor([row + [PAD_ID] * (length - len(row)) for row in rows], device=self.device)
         real = torch.arange(length, device=self.device) < torch.tensor([[len(row)] for row in rows], device=self.device)
@@ -175,18 +175,18 @@ class MaskPredictor:
 
 
 def check_length(n_tokens: int, longest: int, where: str) -> None:
-    """Raise ``DataError`` for a row of more tokens, its ends included, than are read at once."""
+    """Raise ``DataError`` for a row, begin and end included, longer than the model reads."""
     if n_tokens > longest:
         what = f"this text has {n_tokens:,} tokens with its ends, and the model reads {longest:,} at most"
         raise DataError(what, where=where, help="shorten it")
 
 
 def fill_stream(request: FillMaskRequest, warn: Callable[[str], None]) -> Iterator[list[FilledText]]:
-    """Yield the lines with guesses in groups as they are ready, first an empty one; ``tell`` takes warnings.
+    """Yield the lines with guesses in groups, first an empty one; ``warn`` receives warnings.
 
     Raises:
-        RunError: the run is none of BERT.
-        DataError: see ``FillMaskPipeline.fill_masks``.
+        RunError: the run is not of BERT.
+        DataError: as ``FillMaskPipeline.fill``.
     """
     set_threads(request.threads)
     opened = load_model(request.run, "mlm", device=request.device, checkpoint=request.checkpoint)

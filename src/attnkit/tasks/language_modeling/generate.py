@@ -1,7 +1,7 @@
-"""Text generated from prompts by a trained GPT, greedily or by sampling. Knows no terminals.
+"""Text generation from prompts by a trained GPT, greedy or by sampling.
 
-The model reads the begin symbol and the prompt, or, where it works from right to left, the prompt's tokens from its
-last to its first: then the prompt is the end of the text.
+The model reads the begin symbol and the prompt. A right-to-left model reads the prompt in reverse: the prompt is then
+the end of the text.
 """
 
 from __future__ import annotations
@@ -30,49 +30,49 @@ from attnkit.text.lines import STDIN, LineReader
 from attnkit.text.tokenizer import IncrementalDecoder
 
 _READ_AHEAD, _BATCH = 256, 64
-_DIGITS = 4  # of a log-probability: further ones change with what is generated beside it
+_DIGITS = 4  # of log-probabilities: further digits depend on the batch
 MAX_TEXTS = 1024
-"""Of one prompt."""
+"""Texts per prompt."""
 
 
 @dataclass(frozen=True)
 class GenerateRequest:
-    """What ``attnkit generate`` is asked to do."""
+    """Options of ``attnkit generate``."""
 
     run: Path
     prompt: str | None = None
-    """Without one, each line of standard input is one."""
+    """None: one prompt per line of standard input."""
     n: int = 1
-    """Texts of each prompt."""
+    """Texts per prompt."""
     search: dict[str, Any] = field(default_factory=dict)
-    """Fields of ``SearchConfig``; one that speaks of chance makes it a game of chance."""
+    """Fields of ``SearchConfig``; temperature, top_k, top_p or seed turn on sampling."""
     window: int | None = None
-    """Most tokens that the model sees at once; None: its positions, or what its training rows had."""
+    """Context length in tokens. None: the model's positions, or the length of its training rows."""
     device: str = "auto"
     threads: int | None = None
     checkpoint: str | None = None
     strict: bool = False
-    """Refuse bytes that are not UTF-8 instead of putting U+FFFD in their place."""
+    """Refuse invalid UTF-8 instead of replacing it by U+FFFD."""
 
 
 @dataclass(frozen=True)
 class GeneratedText:
-    """A prompt with what was made of it."""
+    """A prompt with its generated continuation."""
 
     text: str
-    """All of it; of a model from right to left, what was made and then the prompt."""
+    """Prompt and continuation in reading order."""
     made: str
     pieces: list[str]
-    """The tokens that were made, in the order of the text."""
+    """The generated tokens in reading order."""
     log_prob: float
-    """Natural logarithm of the probability of what was made, its end included."""
+    """Natural log-probability of the generated tokens, the end symbol included."""
     end: Literal["end", "length"]
-    """Whether the model ended the text, or the greatest length did."""
+    """What ended the text: the end symbol or the maximum length."""
 
 
 @dataclass(frozen=True)
 class PromptResult:
-    """What came of one prompt."""
+    """The generated texts of one prompt."""
 
     prompt: str
     texts: list[GeneratedText]
@@ -84,35 +84,35 @@ class PromptResult:
 
 
 def search_config(request: GenerateRequest) -> SearchConfig:
-    """Return the settings of the search: greedy, unless something speaks of chance.
+    """Return the settings of the search: greedy unless an option of sampling is given.
 
     Raises:
-        UsageError: a value that cannot be, or several texts without chance, which would be alike.
+        UsageError: an invalid value, or several texts without sampling, which would be equal.
     """
     given = {name: value for name, value in request.search.items() if value is not None}
     greedy = given.get("temperature") == 0
     if greedy and request.n > 1:
         raise UsageError(
-            f"without chance all {request.n} texts are alike",
+            f"without sampling all {request.n} texts are equal",
             where="--temperature 0",
             help="raise it, or leave out --n",
         )
-    chance = {"temperature", "top_k", "top_p", "seed"} & given.keys()
+    sampled = {"temperature", "top_k", "top_p", "seed"} & given.keys()
     if greedy:
-        given = {name: value for name, value in given.items() if name not in chance}
-    sampling = bool(chance or request.n > 1) and not greedy
+        given = {name: value for name, value in given.items() if name not in sampled}
+    sampling = bool(sampled or request.n > 1) and not greedy
     origins = {name: f"--{name.replace('_', '-')}" for name in given} | {"max_length": "--max-new-tokens"}
     return validate(SearchConfig, {"beam_size": 1, **given, "sampling": sampling}, origins)
 
 
 class Generator:
-    """Prompts in, texts out. A text depends on its own prompt, the number of its line and of itself, and the seed."""
+    """Generates texts. Each depends on its prompt, the numbers of its line and text, and the seed alone."""
 
     def __init__(self, opened: LoadedModel, config: SearchConfig, window: int | None = None) -> None:
-        """Take a run, how words are chosen, and the most tokens that the model is to see at once.
+        """Take a run, the settings of the search and the context length.
 
         Raises:
-            UsageError: the model has no positions for such a window.
+            UsageError: the window exceeds the positions of the model.
         """
         self.opened, self.device = opened, opened.device
         self.tokenizer = read_tokenizer(opened.checkpoint)
@@ -121,14 +121,14 @@ class Generator:
         longest = opened.config.model.max_positions
         if window is not None and longest is not None and window > longest:
             what = f"this model has positions for {longest:,} tokens"
-            raise UsageError(what, where=f"--window {window}", help=f"ask for at most {longest}")
+            raise UsageError(what, where=f"--window {window}", help=f"give at most {longest}")
         self.window: int = window or longest or opened.config.data.sequence_length
         self.model = SlidingWindowLM(pack(opened.model), self.window)
         self.n_truncated = 0
-        """Prompts so far whose beginnings the model did not see."""
+        """Truncated prompts so far."""
 
     def generate(self, prompts: Sequence[str], n: int = 1, first: int = 0) -> list[PromptResult]:
-        """Return what comes of prompts, which are the lines ``first``, ``first`` + 1, … of all."""
+        """Continue prompts, which are lines ``first``, ``first`` + 1, …"""
         rows = [self.encode(prompt) for prompt in prompts]
         self.n_truncated += sum(len(row) > self.window for row in rows)
         jobs = sorted(
@@ -142,9 +142,9 @@ class Generator:
         return [PromptResult(prompt, texts) for prompt, texts in zip(prompts, found, strict=True)]
 
     def stream(self, prompt: str, tell: Callable[[str], None], line: int = 0, number: int = 0) -> GeneratedText:
-        """Return the ``number``-th text of the prompt of a line, telling its characters as they come.
+        """Return the ``number``-th text of a line's prompt and pass its characters to ``tell`` as they are generated.
 
-        The same text as ``generate`` gives, and only for models from left to right.
+        The text equals that of ``generate``. Left-to-right models only.
         """
         assert not self.backwards
         row = self.encode(prompt)
@@ -162,14 +162,14 @@ class Generator:
         return self._generated_text(row, found)
 
     def encode(self, prompt: str) -> list[int]:
-        """Return what the model reads of a prompt, in its direction."""
+        """Return the ids of a prompt in the order of reading."""
         if self.tokenizer.config.kind != "char":  # pieces bring their own space, which precedes them
             prompt = prompt.lstrip(" ") if self.backwards else prompt.rstrip(" ")
         ids = self.tokenizer.encode([prompt])[0]
         return [BOS_ID, *(reversed(ids) if self.backwards else ids)]
 
     def warnings(self) -> list[str]:
-        """Return what of the prompts so far the model did not see, in words."""
+        """Return a warning on truncated prompts."""
         which = "end" if self.backwards else "beginning"
         said = f"{self.n_truncated:,} prompts have" if self.n_truncated > 1 else "a prompt has"
         told = f"{said} more than the {self.window:,} tokens that the model sees at once: it did not see the {which}"
@@ -200,7 +200,7 @@ def _key(line: int, number: int) -> int:
 def _equal_length_batches(
     jobs: Sequence[tuple[int, int]], rows: Sequence[list[int]]
 ) -> Iterator[list[tuple[int, int]]]:
-    """Cut jobs, which are sorted by the lengths of their rows, into batches of one length each."""
+    """Yield batches of equal row length from jobs sorted by it."""
     batch: list[tuple[int, int]] = []
     for job in jobs:
         if batch and (len(batch) == _BATCH or len(rows[batch[0][0]]) != len(rows[job[0]])):
@@ -212,11 +212,11 @@ def _equal_length_batches(
 
 
 def open_generator(request: GenerateRequest, warn: Callable[[str], None]) -> Generator:
-    """Open a run of GPT; ``tell`` takes warnings.
+    """Open a GPT run; ``warn`` receives warnings.
 
     Raises:
-        UsageError: settings that cannot be.
-        RunError: the run is none of GPT.
+        UsageError: an invalid setting.
+        RunError: the run is not of GPT.
     """
     config = search_config(request)
     set_threads(request.threads)
@@ -227,18 +227,18 @@ def open_generator(request: GenerateRequest, warn: Callable[[str], None]) -> Gen
 
 
 def read_prompts(
-    request: GenerateRequest, tell: Callable[[str], None], at_once: int = _READ_AHEAD
+    request: GenerateRequest, warn: Callable[[str], None], at_once: int = _READ_AHEAD
 ) -> Iterator[list[str]]:
-    """Yield the prompts in groups, as they are read; ``tell`` takes what is odd about their bytes."""
+    """Yield the prompts in groups as they are read; ``warn`` receives warnings on invalid UTF-8."""
     if request.prompt is not None:
         yield [request.prompt]
         return
     lines = LineReader(STDIN, on_bad="refuse" if request.strict else "replace")
     yield from line_batches(lines, at_once, flush_interval(STDIN))
     for message in encoding_warnings(lines.counts, STDIN):
-        tell(message)
+        warn(message)
 
 
 def one_line(text: str) -> str:
-    """Return a text with spaces in the place of its line feeds, so that lines stay as many as they are."""
+    """Replace line feeds by spaces, to print one line per text."""
     return text.replace("\n", " ")

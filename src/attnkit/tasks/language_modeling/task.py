@@ -1,4 +1,4 @@
-"""Pretraining as a task: what joins raw text, a language model, its loss and its scores; BERT and GPT alike."""
+"""Pretraining as a task: masked (BERT) and causal (GPT) language models."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from attnkit.text.vocabulary import train_vocabulary
 
 Config = MlmConfig | ClmConfig
 _SAMPLE = 2_000_000
-"""Characters of a file that a plan looks at."""
+"""Characters per file that a dry run encodes."""
 
 
 def make_model(config: Config, vocab_size: int) -> Bert | Gpt:
@@ -40,13 +40,13 @@ def make_model(config: Config, vocab_size: int) -> Bert | Gpt:
 
 @dataclass(frozen=True)
 class _FileSample:
-    """What a plan knows of a file."""
+    """Sample of a file for a dry run."""
 
     sample: list[str]
     """Its first documents."""
     n_documents: int
     share: float
-    """Of its characters that are in the sample."""
+    """Fraction of its characters in the sample."""
 
 
 def _documents(path: Path, shape: DocumentFormat | Literal["auto"]) -> Iterator[str]:
@@ -95,7 +95,7 @@ class LanguageModelingTask(Task[Config, PreparedText, Bert | Gpt]):
             return ModelCardFields(
                 what="A masked language model (bert)",
                 data=data,
-                scored=", of held-out tokens that were hidden: nats; accuracies in percent.",
+                scored=", of masked held-out tokens: nats; accuracies in percent.",
                 use=f'attnkit fill-mask {name} "The cat sat on the [MASK]."',
             )
         return ModelCardFields(
