@@ -1,4 +1,4 @@
-"""Whether a translation run could be exported once it is trained: said before, from its configuration alone."""
+"""Check before training, from the configuration alone, whether a translation run can be exported."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ NAMES: dict[System, str] = {"ctranslate2": "CTranslate2", "huggingface": "Huggin
 def check_exportable(
     src: Path, tgt: Path, to: System, *, file: Path | None = None, sets: Sequence[str] = (), preset: str = "auto"
 ) -> str:
-    """Return a sentence that says a run on these files with these settings could be exported.
+    """Check that a run with these settings can be exported; return a sentence that says so.
 
     Raises:
-        UsageError: it could not, naming the key that is in the way; or the settings make no sense.
+        UsageError: a key prevents the export (the message names it), or the settings are invalid.
     """
     flags = {"data.src": [str(src)], "data.tgt": [str(tgt)]}
     resolved = resolve(flags, sets=sets, file=file, preset_name=preset)

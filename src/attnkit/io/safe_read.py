@@ -18,22 +18,22 @@ from pydantic import BaseModel, Field, StringConstraints
 from attnkit.errors import system_failure
 
 MAX_JSON_VALUES = 1 << 22
-"""Numbers, texts, lists and mappings of one JSON text; each takes some 60 bytes once it is read."""
+"""Limit on the values of one JSON text; each takes some 60 bytes in memory."""
 
 
 @contextlib.contextmanager
 def open_regular_file(path: Path, *, follow: bool = False) -> Iterator[BinaryIO]:
-    """Yield a plain file for reading, without waiting for a pipe or touching a device.
+    """Open a regular file for reading; never wait for a pipe or touch a device.
 
-    A symbolic link is an ``OSError`` unless ``follow`` is set, which is for paths that a person has typed.
+    A symbolic link is an ``OSError`` unless ``follow`` is set, for paths typed by a person.
 
     Raises:
-        ValueError: There is something else at ``path``.
-        OSError: It cannot be opened or read.
+        ValueError: ``path`` is not a regular file.
+        OSError: opening or reading failed.
     """
     flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | (0 if follow else os.O_NOFOLLOW)
     descriptor = os.open(path, flags)
-    # Before there is a stream: making one of a folder is an error that leaves the descriptor open.
+    # Check before fdopen: fdopen of a folder raises and leaks the descriptor.
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise ValueError("it is not a plain file")
@@ -42,31 +42,31 @@ def open_regular_file(path: Path, *, follow: bool = False) -> Iterator[BinaryIO]
 
 
 def is_file_fault(error: OSError) -> bool:
-    """Return whether an error says something of what lies there, not of what this process may do and has left."""
+    """Return whether an error concerns the file itself, not permissions or exhausted resources."""
     return error.errno not in (errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
 def check_system(path: Path, error: Exception) -> None:
-    """Raise ``SystemFailure`` if a failed read says nothing of the file: no permission, descriptors or memory."""
+    """Raise ``SystemFailure`` if a read failed for want of permission, descriptors or memory."""
     if isinstance(error, OSError) and not is_file_fault(error):
         raise system_failure("read", path, error) from error
 
 
 def read_regular_file(path: Path, most: int, *, follow: bool = False) -> bytes:
-    """Return the content of a plain file of at most ``most`` bytes; errors as ``open_regular_file``'s.
+    """Read a regular file of at most ``most`` bytes; raises as ``open_regular_file`` too.
 
     Raises:
-        ValueError: It is longer, which is seen before anything is read.
+        ValueError: the file is longer; checked before reading.
     """
     with open_regular_file(path, follow=follow) as stream:
         size = os.fstat(stream.fileno()).st_size
         if size > most:
             raise ValueError(f"it has {size:,} bytes, more than the {most:,} that such a file may have")
-        return stream.read(min(most, size + 4096))  # takes room for all it is asked for, before it reads
+        return stream.read(min(most, size + 4096))  # read(n) allocates n bytes first
 
 
 def file_equals(path: Path, content: bytes) -> bool:
-    """Return whether a plain file has this content; whatever else lies there has not."""
+    """Return whether ``path`` is a regular file with this content."""
     try:
         return read_regular_file(path, len(content)) == content
     except (OSError, ValueError):
@@ -74,7 +74,7 @@ def file_equals(path: Path, content: bytes) -> bool:
 
 
 def parse_json(raw: bytes) -> Any:
-    """Return what JSON text says, read strictly: a key stands once, numbers are finite, depth and count are bounded.
+    """Parse JSON strictly: unique keys, finite numbers, bounded depth and count.
 
     Raises:
         ValueError: Invalid JSON; the message says why.
@@ -116,20 +116,20 @@ Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 
 
 class Entry(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
-    """What one file must look like."""
+    """Expected size and digest of one file."""
 
     size: int = Field(ge=0)
     """Bytes."""
     sha256: Digest
-    """Of the whole file, in hexadecimal digits."""
+    """Hexadecimal digest of the whole file."""
 
 
 Contents: TypeAlias = dict[Below, Entry]
-"""What every file must look like, by its path."""
+"""Expected entry per path."""
 
 
 def digest(stream: BinaryIO) -> str:
-    """Return the SHA-256 of what is left of a file, in hexadecimal digits; takes a megabyte of memory."""
+    """Return the hexadecimal SHA-256 of the rest of a stream, in a megabyte of memory."""
     found = hashlib.sha256()
     buffer = memoryview(bytearray(_CHUNK))
     while n_read := stream.readinto(buffer):  # type: ignore[attr-defined]
@@ -149,19 +149,18 @@ def describe_folder(folder: Path) -> Contents:
 
 
 def with_checksum(index: Mapping[str, object]) -> bytes:
-    """Return JSON with its own SHA-256 in it: what is read has to render to the very same bytes.
+    """Return JSON with its own SHA-256; reading and rendering must give the same bytes.
 
-    An ``index`` that holds one already gets it anew.
+    A checksum already in ``index`` is replaced.
     """
     body = {key: value for key, value in index.items() if key != "sha256"}
     return json.dumps({**body, "sha256": hashlib.sha256(json.dumps(body).encode()).hexdigest()}, indent=1).encode()
 
 
 def find_mismatches(folder: Path, contents: Contents) -> Iterator[str]:
-    """Yield what is wrong with a folder's files, as "train/src/ids.bin has 9 bytes instead of 12".
+    """Yield each mismatch of a folder, such as "train/src/ids.bin has 9 bytes instead of 12".
 
-    Where a folder is a link, nothing is looked at: what lies behind it is not part of the whole, and may be another's
-    tomorrow.
+    Symbolic links to folders are reported and not followed: their targets can change independently.
     """
     try:
         linked = _linked(folder, contents)
@@ -185,6 +184,6 @@ def find_mismatches(folder: Path, contents: Contents) -> Iterator[str]:
 
 
 def _linked(folder: Path, contents: Contents) -> list[str]:
-    """Return the names of those folders that are symbolic links, from the outermost to the ones furthest below."""
+    """Return the folders that are symbolic links, outermost first."""
     folders = {Path(), *(parent for name in contents for parent in Path(name).parents)}
     return [part.as_posix() if part.parts else folder.name for part in sorted(folders) if (folder / part).is_symlink()]

@@ -1,4 +1,4 @@
-"""How well numbers that a system gives agree with those of people: correlation of values and of ranks."""
+"""Pearson and Spearman correlation between the scores of a system and of people."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ Doubles = NDArray[np.float64]
 
 
 def pearson(found: ArrayLike, expected: ArrayLike) -> float:
-    """Return Pearson's correlation of two rows of numbers; NaN where either is constant.
+    """Return the Pearson correlation of two sequences; NaN if either is constant.
 
     Raises:
-        ValueError: they differ in length, or have fewer than two numbers.
+        ValueError: the lengths differ, or are below two.
     """
     x, y = _rows(found, expected)
     x, y = x - x.mean(), y - y.mean()
@@ -24,13 +24,13 @@ def pearson(found: ArrayLike, expected: ArrayLike) -> float:
 
 
 def spearman(found: ArrayLike, expected: ArrayLike) -> float:
-    """Return Spearman's correlation: Pearson's of the ranks, equals sharing their mean rank. Errors as ``pearson``."""
+    """Return the Spearman correlation: Pearson of the ranks; ties get their mean rank."""
     x, y = _rows(found, expected)
     return pearson(ranks(x), ranks(y))
 
 
 def ranks(values: Sequence[float] | NDArray[Any]) -> Doubles:
-    """Return the rank of each value, counted from 1; equals have the mean of theirs."""
+    """Return the 1-based rank of each value; ties get their mean rank."""
     _, groups, sizes = np.unique(np.asarray(values), return_inverse=True, return_counts=True)
     last = np.cumsum(sizes)
     means: Doubles = last - (sizes - 1) / 2

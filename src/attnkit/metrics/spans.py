@@ -1,4 +1,4 @@
-"""Entities in tags, and their precision, recall and F1 as conlleval and seqeval count them. Strings in, percent out.
+"""Precision, recall and F1 of tagged entities, in percent, as conlleval and seqeval count them.
 
 A tag is ``O``, or ``B``, ``I``, ``E`` or ``S`` (begin, inside, end, single), a hyphen, and the type of the entity.
 ``L`` and ``U`` (last, unit) are other letters for ``E`` and ``S``.
@@ -16,7 +16,7 @@ from attnkit.protocols import entities
 
 @dataclass(frozen=True)
 class TypeScores:
-    """Of entities of one type, or of all: what is counted, and shares in percent, 0 where there is nothing."""
+    """Counts and scores of one entity type or of all types; scores are in percent, 0 without entities."""
 
     right: int
     found: int
@@ -24,12 +24,12 @@ class TypeScores:
 
     @property
     def precision(self) -> float:
-        """How many of those found are right."""
+        """Correct entities per predicted entity."""
         return 100 * self.right / max(1, self.found)
 
     @property
     def recall(self) -> float:
-        """How many of those expected are found."""
+        """Correct entities per gold entity."""
         return 100 * self.right / max(1, self.expected)
 
     @property
@@ -40,21 +40,21 @@ class TypeScores:
 
 @dataclass(frozen=True)
 class SpanScores:
-    """Scores of the entities in some sentences."""
+    """Entity scores of a set of sentences."""
 
     all: TypeScores
-    """Of entities of all types together (micro-averaged), as conlleval's first line has them."""
+    """Micro-average over all types, the first line of conlleval."""
     by_type: Mapping[str, TypeScores]
-    """Of each type that was found or expected, in alphabetical order."""
+    """Scores per predicted or gold type, in alphabetical order."""
     accuracy: float
-    """Share of words whose tag is right, in percent."""
+    """Percentage of words with the correct tag."""
 
 
 def span_scores(found: Sequence[Sequence[str]], expected: Sequence[Sequence[str]]) -> SpanScores:
-    """Return the scores of the tags found for some sentences.
+    """Score predicted tags against gold tags, sentence by sentence.
 
     Raises:
-        ValueError: no words, or not as many tags found as expected.
+        ValueError: no words, or predicted and gold tags differ in number.
     """
     if [len(tags) for tags in found] != [len(tags) for tags in expected] or not any(expected):
         raise ValueError("there is not one tag found for each tag expected")

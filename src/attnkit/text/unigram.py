@@ -1,10 +1,10 @@
-"""Find the pieces of a unigram language model (Kudo 2018, "Subword Regularization", arXiv:1804.10959, section 3.2).
+"""Train the pieces of a unigram language model (Kudo 2018, "Subword Regularization", arXiv:1804.10959, section 3.2).
 
-Start from every frequent substring, fit probabilities by expectation-maximization, drop the pieces that are missed
-least, and continue until few enough are left. All words are swept at once, one column of their lattices at a time.
+Every frequent substring is a seed. Expectation-maximization fits probabilities, and each round prunes the pieces whose
+loss costs the likelihood least. All words are processed at once, one column of their lattices at a time.
 
-Here rather than in ``tokenizers``, whose trainer sums in the order of a randomly seeded hash map, so that two runs
-over one file give two vocabularies. Knows words as bytes with counts, nothing else.
+``tokenizers`` has a trainer too, which sums in the order of a randomly seeded hash map: two runs over one file give two
+vocabularies.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ MAX_PIECE_LENGTH = 24
 MAX_WORD_LENGTH = 48
 """Bytes; longer words are cut. Short enough that probabilities do not underflow."""
 MAX_WORDS = 150_000
-"""Distinct words that are looked at, the most frequent ones: bounds memory to some 500 MB."""
+"""The most frequent distinct words are used: bounds memory to some 500 MB."""
 SEEDS_PER_PIECE = 16
 MIN_SEEDS = 50_000
 SHRINK = 0.75
-"""Share of the pieces, single bytes aside, that outlives one round."""
+"""Fraction of the pieces, single bytes aside, kept per round."""
 FLOOR = 1e-6
-"""Least probability of a single byte."""
+"""Minimum probability of a single byte."""
 MIN_COUNT = 0.05
-"""Pieces that are expected more rarely count as this: e to the digamma of it is 2e-9, and never 0."""
+"""Minimum expected count of a piece; exp(digamma(0.05)) is 2e-9, never 0."""
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 
 class Piece(NamedTuple):
-    """An entry and its log-probability."""
+    """A piece and its log-probability."""
 
     text: bytes
     score: float
@@ -71,9 +71,9 @@ class _Corpus:
 
     text: NDArray[np.uint8]
     word: Ints
-    """Of each byte: its word."""
+    """Index of the word of each byte."""
     start: Ints
-    """Of each word: where it begins in ``text``, and the end of the last."""
+    """Offset of each word in ``text``, and the end of the last."""
     count: Floats
 
     @staticmethod
@@ -98,16 +98,16 @@ class _Corpus:
 
 @dataclass(frozen=True)
 class _Seeds:
-    """Substrings and all their occurrences. The first 256 are the single bytes."""
+    """Candidate substrings and their occurrences; the first 256 are the single bytes."""
 
     length: Ints
     frequency: Floats
     found: Ints
-    """One place in the text where each occurs (of a byte that does not occur: 0)."""
+    """Offset of one occurrence of each substring (0 for an absent byte)."""
     at: Ints
-    """Of each occurrence: its place, ascending."""
+    """Offset of each occurrence, ascending."""
     piece: Ints
-    """Of each occurrence: which substring."""
+    """Index of the substring of each occurrence."""
 
 
 def _find_seeds(corpus: _Corpus, most: int, min_frequency: int) -> _Seeds:
@@ -137,7 +137,7 @@ def _find_seeds(corpus: _Corpus, most: int, min_frequency: int) -> _Seeds:
 
 
 class _Level(NamedTuple):
-    """The frequent substrings of one length: their occurrences, and how frequent each is."""
+    """The frequent substrings of one length, their occurrences and frequencies."""
 
     at: Ints
     piece: Ints
@@ -145,7 +145,7 @@ class _Level(NamedTuple):
 
 
 def _lengthen(shorter: _Level, corpus: _Corpus, length: int, weight: Floats, least: int) -> _Level:
-    """Return the substrings of ``length``: two overlapping ones of the length before, so rare ones lead nowhere."""
+    """Return the frequent substrings of ``length``, built from two overlapping ones of length - 1."""
     piece_at = np.full(len(corpus.text) + 1, -1, dtype=np.int64)
     piece_at[shorter.at] = shorter.piece
     at = shorter.at[piece_at[shorter.at + 1] >= 0]
@@ -159,13 +159,13 @@ def _lengthen(shorter: _Level, corpus: _Corpus, length: int, weight: Floats, lea
 
 @dataclass(frozen=True)
 class _Sweep:
-    """Edges of many lattices, in the order in which one direction needs them."""
+    """Edges of many lattices, sorted for one direction of the dynamic program."""
 
     source: Ints
     goal: Ints
     piece: Ints
     column: Ints
-    """Distance of the goal from its lattice's first node; ascending, and goals ascend within."""
+    """Distance of the goal from the first node of its lattice; edges are sorted by column, then goal."""
 
     @staticmethod
     def of(source: Ints, goal: Ints, piece: Ints, column: Ints) -> _Sweep:
@@ -177,7 +177,7 @@ class _Sweep:
         return _Sweep(self.source[kept], self.goal[kept], self.piece[kept], self.column[kept])
 
     def run(self, probability: Floats, first: Ints, n_nodes: int, combine: np.ufunc) -> Floats:
-        """Return for every node the sum (or maximum) over the paths to it of the product of their edges."""
+        """Return the sum (or maximum) over all paths to each node of their probabilities."""
         reached = np.zeros(n_nodes)
         reached[first] = 1.0
         bounds = np.flatnonzero(np.diff(self.column, prepend=-1, append=-1))
@@ -191,7 +191,7 @@ class _Sweep:
 
 @dataclass(frozen=True)
 class _Lattice:
-    """All ways to cut many texts into pieces; the nodes of a text lie between its bytes and at both ends."""
+    """All segmentations of many texts; a text of n bytes has n + 1 nodes."""
 
     first: Ints
     last: Ints
@@ -203,11 +203,11 @@ class _Lattice:
         return _Lattice(self.first, self.last, self.forward.keep(alive), backward)
 
     def best(self, probability: Floats) -> Floats:
-        """Return the probability of the best path through each text, 0 where there is none."""
+        """Return the probability of the best path through each text, 0 without a path."""
         return self.forward.run(probability, self.first, int(self.last[-1]) + 1, np.maximum)[self.last]
 
     def expect(self, probability: Floats, count: Floats) -> Floats:
-        """Return how often each piece is expected, where text w occurs ``count[w]`` times."""
+        """Return the expected count of each piece (forward-backward); text w occurs ``count[w]`` times."""
         assert self.backward is not None
         n_nodes = int(self.last[-1]) + 1
         alpha = self.forward.run(probability, self.first, n_nodes, np.add)
@@ -229,7 +229,7 @@ def _word_lattice(corpus: _Corpus, seeds: _Seeds) -> _Lattice:
 
 
 def _piece_lattice(corpus: _Corpus, seeds: _Seeds) -> _Lattice:
-    """Return the lattices of the seeds' own texts, without the edges that are the whole seed."""
+    """Return a lattice per seed, without the edge that is the whole seed."""
     index = np.searchsorted(seeds.at, np.arange(len(corpus.text) + 1))
     begin, end = index[seeds.found], index[seeds.found + seeds.length]
     size = np.where(seeds.length > 1, end - begin, 0)
@@ -245,21 +245,21 @@ def _piece_lattice(corpus: _Corpus, seeds: _Seeds) -> _Lattice:
 
 
 def _loss(within: _Lattice, expected: Floats, probability: Floats) -> Floats:
-    """Return by how much the log-likelihood falls when each piece is written by its best other pieces."""
+    """Return the drop in log-likelihood when each piece is replaced by its best segmentation."""
     with np.errstate(divide="ignore", invalid="ignore"):
         loss: Floats = expected * (np.log(probability) - np.log(within.best(probability)))
     return np.nan_to_num(loss, nan=-np.inf)
 
 
 def _reestimate(expected: Floats, alive: NDArray[np.bool_], is_byte: NDArray[np.bool_]) -> Floats:
-    """Return probabilities by variational Bayes, which presses rare pieces down (Liang and Klein 2009)."""
+    """Return probabilities by variational Bayes, which penalizes rare pieces (Liang and Klein 2009)."""
     counts = np.maximum(expected, MIN_COUNT)
     probability = np.exp(_digamma(counts) - np.log(max(1.0, expected.sum())))
     return np.where(alive, np.where(is_byte, np.maximum(probability, FLOOR), probability), 0.0)
 
 
 def _sums(index: Ints, weight: Floats, n: int) -> Floats:
-    """Return the sum of the weights at each index below n, added up in a fixed order."""
+    """Return the sum of the weights per index below n, added in a fixed order."""
     return np.bincount(index, weight, n).astype(np.float64)
 
 

@@ -1,7 +1,6 @@
-"""Training a vocabulary in a process of its own, for that can be ended: the trainers of ``tokenizers`` heed no signal.
+"""Train a vocabulary in a subprocess, which can be killed: the trainers of ``tokenizers`` ignore signals.
 
-The text goes there and the vocabulary comes back through pipes. The process ends with the one that started it, however
-that one ends. Knows nothing of files.
+Text and vocabulary travel through pipes. The subprocess ends when its parent ends, whatever the cause.
 """
 
 from __future__ import annotations
@@ -32,22 +31,22 @@ _BLOCK = 1 << 20
 _ERRORS: dict[str, type[AttnkitError]] = {
     kind.__name__: kind for kind in (DataError, RunError, SystemFailure, UsageError)
 }
-# Without the folder that python puts before all others: a json.py that lies there is not the one that is meant.
+# Drop the working folder, which python puts first in sys.path: a json.py there would shadow the standard one.
 _PROGRAM = "import sys; parent, *sys.path = sys.argv[1:]; from {module} import worker_main; worker_main(int(parent))"
 
 
 def train_in_subprocess(lines: Iterable[str], config: VocabularyConfig, module: str) -> str:
-    """Return the JSON form of the vocabulary that ``train_in_process`` makes of the same lines.
+    """Train a vocabulary in a subprocess and return its JSON form.
 
     ``module`` is the dotted name of the module whose ``worker_main`` the new process calls.
 
     Raises:
-        AttnkitError: what it raises there.
-        SystemFailure: the process has been ended.
+        AttnkitError: the error of the subprocess.
+        SystemFailure: a signal ended the subprocess.
     """
     with _process(module) as process:
         assert process.stdin is not None and process.stdout is not None
-        with contextlib.suppress(BrokenPipeError):  # it has failed, and says why
+        with contextlib.suppress(BrokenPipeError):  # the subprocess failed; its answer says why
             process.stdin.write(config.model_dump_json().encode() + b"\n")
             _send(lines, process.stdin)
         answer = process.stdout.read()
@@ -68,7 +67,7 @@ def train_in_subprocess(lines: Iterable[str], config: VocabularyConfig, module: 
 
 @contextmanager
 def defer_signals() -> Iterator[None]:
-    """Let SIGTERM and SIGINT wait until the block has ended; what is started in it never gets any of them."""
+    """Delay SIGTERM and SIGINT to the end of the block; processes started in it inherit the blocked mask."""
     noted: list[int] = []
     here = threading.current_thread() is threading.main_thread()
     previous = {n: signal.signal(n, lambda number, frame: noted.append(number)) for n in STOPS} if here else {}
@@ -85,7 +84,7 @@ def defer_signals() -> Iterator[None]:
 
 @contextmanager
 def _process(module: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Yield a process that waits for text, and end it with the block."""
+    """Start a subprocess that reads text; kill it at the end of the block."""
     command = [sys.executable, "-c", _PROGRAM.format(module=module), str(os.getpid()), *sys.path]
     process: subprocess.Popen[bytes] | None = None
     try:
@@ -111,7 +110,7 @@ def _send(lines: Iterable[str], stream: IO[bytes]) -> None:
 
 
 def _receive(stream: BufferedReader) -> Iterator[str]:
-    """Yield the lines as they come. If they break off, whoever sends them has gone, and so does this process."""
+    """Yield lines as they arrive; exit if the sender closes the pipe early."""
     rest = b""
     while block := stream.read1(_BLOCK):
         *lines, rest = (rest + block).split(_LINE_END)
@@ -124,20 +123,20 @@ def _receive(stream: BufferedReader) -> Iterator[str]:
 
 
 def _end_with_sender() -> None:
-    os.read(0, 1)  # nothing more is sent: it returns when the pipe is closed
+    os.read(0, 1)  # returns when the parent closes the pipe
     os._exit(1)
 
 
 def end_with_parent(parent: int) -> None:
-    """Let the kernel kill this process when the one that started it ends, where there is such a kernel (Linux)."""
+    """Ask the kernel to kill this process when its parent ends (Linux only)."""
     with contextlib.suppress(OSError, AttributeError, TypeError):
         ctypes.CDLL(None).prctl(1, int(signal.SIGKILL), 0, 0, 0)  # PR_SET_PDEATHSIG
-    if os.getppid() != parent:  # it was quicker
+    if os.getppid() != parent:  # the parent ended before prctl
         os._exit(1)
 
 
 def serve(parent: int, train: Callable[[Iterator[str], VocabularyConfig], Tokenizer]) -> None:
-    """Be that process: read settings and text from standard input, write the vocabulary to standard output."""
+    """Run the subprocess: read settings and text from stdin, write the vocabulary to stdout."""
     end_with_parent(parent)
 
     source = cast(BufferedReader, sys.stdin.buffer)
@@ -149,4 +148,4 @@ def serve(parent: int, train: Callable[[Iterator[str], VocabularyConfig], Tokeni
         answer = {"error": type(error).__name__, "what": error.what, "where": error.where, "help": error.help}
     sys.stdout.buffer.write(json.dumps(answer).encode())
     sys.stdout.buffer.flush()
-    os._exit(0)  # the thread that waits for the end of the pipe would hold up another
+    os._exit(0)  # a normal exit would wait for the thread that reads the pipe
