@@ -165,7 +165,7 @@ def test_a_few_held_out_words_are_scored_nevertheless(tmp_path: Path) -> None:
 def test_alignments_that_score_places_of_a_row_want_rows_of_their_own(tmp_path: Path, task: str) -> None:
     path = write(tmp_path / "text", *(f"line {n}" for n in range(50)))
     for name in ("location", "feature"):
-        with pytest.raises(UsageError, match=f"alignment {name} scores places of a row"):
+        with pytest.raises(UsageError, match=f"alignment {name} scores positions of a row"):
             configure(task, [path], f"model.alignment={name}")
         configure(task, [path], f"model.alignment={name}", "data.isolate_documents=false")
     configure(task, [path], "model.alignment=feature", "model.attention_options.second_feature=square")

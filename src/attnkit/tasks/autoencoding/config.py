@@ -1,4 +1,4 @@
-"""The configuration of an auto-encoder's run, and what its presets choose. Knows no torch."""
+"""Configuration and presets of auto-encoders. Torch-free."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from attnkit.engine.run_config import SCALES, RunConfig
 from attnkit.models.autoencoder_config import AUTOENCODER_SIZES, AutoencoderConfig
 
 VECTORS = (".npy", ".csv")
-"""How the names of files of vectors end; all others are text."""
+"""Suffixes of files of vectors; all others are text."""
 OPTIMIZATION: dict[str, dict[str, Any]] = {
     "rnn": {"label_smoothing": 0.0, "weight_decay": 0.0},
     "mlp": {
@@ -21,7 +21,7 @@ OPTIMIZATION: dict[str, dict[str, Any]] = {
         "weight_decay": 0.0,
         "batch_tokens": 256,
         "warmup_steps": 50,
-        "ema_decay": None,  # it would trail behind in runs of a few hundred steps, as those over vectors are
+        "ema_decay": None,  # an average lags in runs of a few hundred steps
     },
 }
 METRICS = {"rnn": ("loss", "perplexity", "unigram_loss", "exact"), "mlp": ("error", "mean_error", "explained")}
@@ -29,23 +29,23 @@ BEST = {"rnn": "loss", "mlp": "error"}
 
 
 class AutoencodeConfig(RunConfig, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
-    """Everything that decides an auto-encoder's run."""
+    """Configuration of an auto-encoder's run."""
 
     task: Literal["autoencode"] = "autoencode"
-    """What kind of job this is."""
+    """The task."""
     data: RowsConfig
-    """Lines of text or vectors, as the model is one of lines (rnn) or of vectors (mlp)."""
+    """Lines of text (model rnn) or vectors (model mlp)."""
     model: AutoencoderConfig
     """The architecture."""
     noise: NoiseConfig = NoiseConfig()
-    """What is done to the input, which the model has to restore; nothing makes a plain auto-encoder."""
+    """Noise on the input; none makes a plain auto-encoder."""
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """Return the names of what evaluation reports.
+        """Return the evaluation metrics.
 
-        Text: ``loss`` and ``unigram_loss`` in nats a token, ``exact`` in percent of the lines. Vectors: ``error`` and
-        ``mean_error`` as mean squares of one number, ``explained`` = 1 - error / mean_error.
+        Text: ``loss`` and ``unigram_loss`` in nats per token, ``exact`` in percent of the lines. Vectors: ``error`` and
+        ``mean_error`` as mean squares per number, ``explained`` = 1 - error / mean_error.
         """
         return METRICS[self.model.kind]
 
@@ -65,14 +65,14 @@ class AutoencodeConfig(RunConfig, frozen=True, extra="forbid", strict=True, use_
 
 
 def autoencode_kind(given: Mapping[str, Any]) -> str:
-    """Return the kind of model for files of which nobody said it: by the name of the first."""
+    """Return the default kind of model, by the name of the first file."""
     data = given.get("data")
     files = data.get("files") if isinstance(data, Mapping) else None
     return "mlp" if isinstance(files, list) and files and str(files[0]).endswith(VECTORS) else "rnn"
 
 
 def autoencode_preset(name: str, kind: str) -> dict[str, Any]:
-    """Return the configuration tree of a preset for a kind of model; of an unknown kind that of text."""
+    """Return the configuration tree of a preset; an unknown kind gets that of text."""
     scale = SCALES[name]
     return {
         **scale,

@@ -1,4 +1,4 @@
-"""Auto-encoding lines of text: their encoded rows, how well they come back, and the reconstructions themselves."""
+"""Auto-encoding of lines: training data, evaluation, codes and reconstructions."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ GREEDY = SearchConfig(beam_size=1, max_ratio=1.0, extra=3, scores=False)
 
 @dataclass(frozen=True)
 class PreparedLines:
-    """Everything that a training job over lines reads."""
+    """Prepared training lines, opened."""
 
     train: LineDataset
     valid: LineDataset
@@ -72,12 +72,12 @@ class PreparedLines:
 
     @property
     def texts(self) -> Mapping[str, bytes]:
-        """What a checkpoint holds besides weights."""
+        """Text files of a checkpoint."""
         return {"tokenizer.json": self.tokenizer.to_json().encode()}
 
 
 class LineCorpus:
-    """The lines of a run's files, read as often as they are asked for: those to train on and those to validate on."""
+    """The lines of a run's files, for training and for validation; read anew each time."""
 
     def __init__(self, config: AutoencodeConfig) -> None:
         data = config.data
@@ -96,7 +96,7 @@ class LineCorpus:
             raise DataError("no line is left to validate on", help="give --valid-data")
 
     def lines(self) -> Iterator[str]:
-        """Yield the lines to train on, counting what is left out."""
+        """Yield the training lines, counting the others."""
         self.counts = dict.fromkeys(self.counts, 0)
         known = set() if self.valid_paths else set(self.valid)
         every = (line for path in self.paths for line in text.read_lines(path))
@@ -140,7 +140,7 @@ def _fits(ids: Sequence[int]) -> bool:
 
 
 def _write(folder: Path, lines: Iterable[str], tokenizer: Tokenizer, longest: int) -> tuple[int, int]:
-    """Write a store of the lines that are short enough; return how many these are, and how many are not."""
+    """Write a store of lines up to ``longest`` tokens; return the numbers of kept and dropped lines."""
     rows, n_kept, n_long = iter(lines), 0, 0
     atomic.make_dirs(folder)
     with store_writer(folder, tokenizer.vocab_size) as writer:
@@ -152,7 +152,7 @@ def _write(folder: Path, lines: Iterable[str], tokenizer: Tokenizer, longest: in
 
 
 def load_lines(config: AutoencodeConfig, folder: Path) -> PreparedLines:
-    """Open what ``prepare_lines`` made. Raises ``RunError`` naming what is damaged."""
+    """Open what ``prepare_lines`` wrote. Raises ``RunError`` if it is damaged."""
     with open_prepared_dir(folder) as index:
         lines = read_lines(folder / "valid.txt")
         train = LineDataset(Store.open(folder / "train"), config.noise)
@@ -164,7 +164,7 @@ def load_lines(config: AutoencodeConfig, folder: Path) -> PreparedLines:
 
 @dataclass
 class LinesEvaluation:
-    """How well the lines of the development set come back, without noise."""
+    """Reconstruction scores on the development set, without noise."""
 
     prepared: PreparedLines
     device: torch.device
@@ -175,7 +175,7 @@ class LinesEvaluation:
     _unigram: float | None = None
 
     def __call__(self, model: SequenceAutoencoder) -> dict[str, float] | None:
-        """Return ``loss`` and ``unigram_loss`` (nats a token), ``perplexity``, ``exact`` (percent of the lines)."""
+        """Return ``loss`` and ``unigram_loss`` (nats per token), ``perplexity``, ``exact`` (percent of the lines)."""
         try:
             with without_dropout(model), torch.inference_mode():
                 loss = self._loss(model)
@@ -184,7 +184,7 @@ class LinesEvaluation:
         except EvaluationCancelled:
             return None
         lines = self.prepared.valid_lines
-        # Normalised text, as from a lower-cased vocabulary, is what can come back.
+        # Only normalized text, for example lower-cased, can be reconstructed.
         expected = self.prepared.tokenizer.decode(rows)
         exact = sum(a == b for a, b in zip(found, expected, strict=True))
         picks = sample_indices(len(lines), self.n_samples)
@@ -209,9 +209,9 @@ class LinesEvaluation:
 
 
 def unigram_loss(train: Store, valid: Store) -> float:
-    """Return the nats a token that ``valid`` costs by how often its tokens occur in ``train``, each counted once more.
+    """Return the cross-entropy of ``valid`` under add-one unigram frequencies of ``train``, in nats per token.
 
-    What a model can reach that knows the words but nothing of the line. Ends of lines are tokens.
+    The baseline of a model without any code of the line. Line ends are tokens.
     """
     counts = np.ones(train.vocab_size) + _count(train)
     found = _count(valid)
@@ -234,7 +234,7 @@ def reconstruct(
     device: torch.device,
     stop: Stop | None = None,
 ) -> list[str]:
-    """Return what comes back of encoded lines: a text for each, found by greedy search."""
+    """Reconstruct encoded lines by greedy search, one text per line."""
     parts = [LineSegment(i, 0, ids, []) for i, ids in enumerate(rows)]
     searcher = LocalSearch([cast(TranslationModel, model)], device)
     found = greedy_ids(searcher, parts, exclude_padding_ids(GREEDY, tokenizer), stop)

@@ -1,4 +1,4 @@
-"""Auto-encoding as a task, of lines (a recurrent model) or of vectors (layers); see the two modules beside this one."""
+"""Auto-encoding as a task: of lines (recurrent model) or of vectors (MLP)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Auto-encoding vectors: their stored rows, and how much of them comes back."""
+"""Auto-encoding of vectors: training data, loss and evaluation."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _MAX_SHAPE_BYTES = 1 << 10  # bytes
 
 
 class Shape(BaseModel, extra="forbid", strict=True):
-    """What ``vectors.json`` of a checkpoint says."""
+    """Content of ``vectors.json`` of a checkpoint."""
 
     format: Literal["attnkit vectors"] = "attnkit vectors"
     width: int = Field(gt=0, le=MAX_COLUMNS)
@@ -41,7 +41,7 @@ class Shape(BaseModel, extra="forbid", strict=True):
 
 @dataclass(frozen=True)
 class PreparedVectors:
-    """Everything that a training job over vectors reads."""
+    """Prepared training vectors, opened."""
 
     train: VectorDataset
     valid: VectorDataset
@@ -54,12 +54,12 @@ class PreparedVectors:
 
     @property
     def texts(self) -> Mapping[str, bytes]:
-        """What a checkpoint holds besides weights."""
+        """Text files of a checkpoint."""
         return {"vectors.json": json.dumps(Shape(width=self.train.width).model_dump()).encode()}
 
 
 def prepare_vectors(config: AutoencodeConfig, folder: Path, origin: str | None) -> Iterator[StatusEvent]:
-    """Write the vectors into RUN/data, those to train on and those to validate on."""
+    """Write the training and validation vectors into RUN/data."""
     data = config.data
     paths, valid_paths = [Path(name) for name in data.files], [Path(name) for name in data.valid_files or ()]
     with atomic.atomic_dir(folder) as temporary:
@@ -90,7 +90,7 @@ def _select(paths: list[Path], width: int, rows: set[int], inside: bool) -> Iter
 
 
 def load_vectors(config: AutoencodeConfig, folder: Path) -> PreparedVectors:
-    """Open what ``prepare_vectors`` made. Raises ``RunError`` naming what is damaged."""
+    """Open what ``prepare_vectors`` wrote. Raises ``RunError`` if it is damaged."""
     with open_prepared_dir(folder) as index:
         train = VectorDataset.open(folder / "train", config.noise)
         valid = VectorDataset.open(folder / "valid", NoiseConfig())
@@ -100,7 +100,7 @@ def load_vectors(config: AutoencodeConfig, folder: Path) -> PreparedVectors:
 
 
 def build_model(config: AutoencodeConfig, prepared: PreparedVectors) -> VectorAutoencoder:
-    """Return a fresh model for the training data: centred on its mean, scaled by its spread."""
+    """Build a model centred on the mean of the training data and scaled by its spread."""
     assert config.model.kind == "mlp"
     model = VectorAutoencoder(config.model, prepared.train.width)
     mean = prepared.train.mean
@@ -110,7 +110,7 @@ def build_model(config: AutoencodeConfig, prepared: PreparedVectors) -> VectorAu
 
 
 def read_width(checkpoint: Checkpoint) -> int:
-    """Return how many numbers a vector has, by a checkpoint. Raises ``RunError`` where it does not say."""
+    """Return the vector width of a checkpoint. Raises ``RunError`` for an invalid ``vectors.json``."""
     try:
         return Shape.model_validate_json(read_bounded(checkpoint, "vectors.json", _MAX_SHAPE_BYTES)).width
     except ValidationError as error:
@@ -131,17 +131,17 @@ def vectors_loss(model: VectorAutoencoder, device: torch.device) -> Callable[[Ve
 
 @dataclass
 class VectorsEvaluation:
-    """How much of the development set's vectors comes back, without noise."""
+    """Reconstruction error on the development set, without noise."""
 
     prepared: PreparedVectors
     device: torch.device
     stop: Stop | None = None
     samples: list[Sample] = field(default_factory=list)
-    """None ever: a vector is not text."""
+    """Always empty: a vector is not text."""
     _baseline: float | None = None
 
     def __call__(self, model: VectorAutoencoder) -> dict[str, float] | None:
-        """Return ``error``, ``mean_error`` (mean squares of a number) and ``explained`` (1 - error / mean_error)."""
+        """Return ``error``, ``mean_error`` (mean squares per number) and ``explained`` (1 - error / mean_error)."""
         valid = self.prepared.valid
         total = 0.0
         try:
@@ -159,5 +159,5 @@ class VectorsEvaluation:
 
 
 def explained(error: float, baseline: float) -> float:
-    """Return the share of the mean's error that is gone; 0 where the mean was right already."""
+    """Return 1 - error / baseline; 0 for a baseline of 0."""
     return 1 - error / baseline if baseline > 0 else 0.0

@@ -1,4 +1,4 @@
-"""Tags of words, by a tagger that was fine-tuned: lines of words, or columns as CoNLL has them."""
+"""Tags of a token-classification run for lines of words or CoNLL columns."""
 
 from __future__ import annotations
 
@@ -44,15 +44,15 @@ Words = Sequence[str]
 
 @dataclass(frozen=True)
 class TaggedSentence:
-    """The words of a sentence with their tags."""
+    """The words of a sentence with predicted tags."""
 
     words: Words
     tags: list[str]
     probabilities: Probabilities
-    """(N, L) the probability of each tag for each word."""
+    """(words, tags)."""
 
     def as_dictionary(self, labels: Sequence[str], every: bool) -> dict[str, Any]:
-        """Return it for programs."""
+        """Return plain data for ``--json``."""
         found = {
             "words": list(self.words),
             "tags": self.tags,
@@ -70,7 +70,7 @@ class TaggedSentence:
 
 
 class TaggingPipeline:
-    """Words in, tags out. A result depends on its own sentence alone."""
+    """Tags words. Each result depends on its own sentence alone."""
 
     def __init__(self, opened: LoadedModel, batch_tokens: int = 16384) -> None:
         self.opened = opened
@@ -107,13 +107,13 @@ class TaggingPipeline:
 
 @dataclass
 class TokenClassificationPredictor:
-    """What ``attnkit predict`` does with a tagger; satisfies ``prediction.Predictor``."""
+    """``attnkit predict`` for token classification; satisfies ``predict.Predictor``."""
 
     opened: LoadedModel
     request: PredictRequest
     warn: Warn
     found: list[list[str]] = field(default_factory=list)
-    """The tags of the sentences so far, where it is known what is right."""
+    """Predicted tags of the sentences with gold tags so far."""
     expected: list[list[str]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -125,7 +125,7 @@ class TokenClassificationPredictor:
         self.scheme = scheme_of(self.tagger.labels)
 
     def lines(self, path: Path, format: Format) -> Iterator[list[str]]:
-        """Yield a line of tags for each line of words, or columns with a further one."""
+        """Yield one line of tags per line of words, or CoNLL columns with a column added."""
         if format == "conll":
             blocks = read_blocks(path, tagged=self.request.gold)
             for window in line_batches(
@@ -159,12 +159,12 @@ class TokenClassificationPredictor:
         return as_json(plain if expected is None else {**plain, "expected": expected})
 
     def warnings(self) -> list[str]:
-        """Return what is said of tags that the model does not know."""
+        """Return a warning on gold tags that the model does not know."""
         known = set(self.tagger.labels.labels)
         return unknown_labels(Counter(tag for tags in self.expected for tag in tags if tag not in known))
 
     def totals(self) -> Totals:
-        """Return the scores: of entities where the tags name such, else of tags."""
+        """Return the scores of entities, or of tags that name no entities."""
         found, expected = (list(chain.from_iterable(part)) for part in (self.found, self.expected))
         counts = {"sentences": len(self.expected), "words": len(expected)}
         told = f"{counts['sentences']:,} sentences, {counts['words']:,} words"
@@ -192,7 +192,7 @@ class TokenClassificationPredictor:
 
 
 def _columns_warning(lines: Sequence[str], path: Path, n_before: int, labels: Collection[str]) -> str | None:
-    """Return what is said of lines of words, so many behind the first, that hold a tab or end in tags, most of them."""
+    """Return a warning if a line holds a tab or most lines end in tags; ``n_before`` lines precede them."""
     number = next((i for i, line in enumerate(lines, n_before + 1) if "\t" in line), None)
     if number is not None:
         return f"{line_ref(path, number)} holds a tab and is read as a sentence; --format conll reads columns"

@@ -1,4 +1,4 @@
-"""Extractive question answering as a task: paragraphs, a pretrained encoder, its loss, spans and scores."""
+"""Extractive question answering as a task: loss, predicted spans and evaluation."""
 
 from __future__ import annotations
 
@@ -54,18 +54,18 @@ _BATCH_TOKENS = 4096
 
 @dataclass(frozen=True)
 class SpanPrediction:
-    """The likeliest answer to a question, over all windows of its context."""
+    """The most probable answer to a question, over all windows of its context."""
 
     first: int
-    """First token of the context; ``behind`` is 0 where the context has no tokens."""
+    """First token of the answer in the context; ``end`` is 0 for an empty context."""
     end: int
-    """What comes behind its last token."""
+    """Token after its last one."""
     score: float
-    """Sum of the logits of its beginning and its end; -inf where the context has no tokens."""
+    """Sum of its start and end logits; -inf for an empty context."""
     log_sum: float
-    """Logarithm of the sum of exp(score) over all answers that are not too long."""
+    """log of the sum of exp(score) over all answers up to the maximum length."""
     no_answer: float
-    """The same sum of logits for there being no answer: the lowest one of all windows."""
+    """Sum of the no-answer logits: the minimum over all windows."""
 
     @property
     def margin(self) -> float:
@@ -73,23 +73,23 @@ class SpanPrediction:
         return self.no_answer - self.score
 
     def probability(self, may_abstain: bool) -> float:
-        """Return how likely this answer is among all, and no answer among these where a reader ``has_unanswerable``."""
+        """Return its probability among all answers, no answer included if the model ``may_abstain``."""
         total = float(np.logaddexp(self.log_sum, self.no_answer)) if may_abstain else self.log_sum
         return math.exp(self.score - total) if self.end else 0.0
 
 
 @dataclass(frozen=True)
 class SpanPredictions:
-    """What a reader says of some questions."""
+    """Predictions for some questions."""
 
     answers: list[SpanPrediction]
-    """To each question."""
+    """One per question."""
     nll: float
-    """Sum over all windows, in nats; one that holds no answer is to say so."""
+    """Sum over all windows, in nats; windows without an answer count as unanswerable."""
 
 
 def reader_logits(model: SpanPredictor, batch: WindowBatch) -> tuple[Tensor, Tensor]:
-    """Return logits (2, B, T) of beginning and end, of float32 at least, and where an answer may lie (B, T).
+    """Return start and end logits (2, B, T), at least float32, and a mask (B, T) of valid positions.
 
     The first token of a row means no answer in this window.
     """
@@ -102,9 +102,9 @@ def reader_logits(model: SpanPredictor, batch: WindowBatch) -> tuple[Tensor, Ten
 def answer_loss(
     model: SpanPredictor, device: torch.device, smoothing: float
 ) -> Callable[[WindowBatch], Mapping[str, LossTerm]]:
-    """Return the loss of a batch: the mean negative log-likelihood of its answers' beginnings and ends.
+    """Return the loss: the mean negative log-likelihood of answers' starts and ends.
 
-    ``smoothing`` is the probability spread evenly over all places where an answer may lie.
+    ``smoothing`` is the probability spread evenly over all valid positions.
     """
 
     def loss(batch: WindowBatch) -> dict[str, LossTerm]:
@@ -130,8 +130,8 @@ def predict_answers(
 ) -> SpanPredictions:
     """Return the most probable answer of at most ``max_length`` tokens per question, ``n_tokens`` computed together.
 
-    An answer begins in the window that shows the most context of its first token, so that none counts twice.
-    Raises ``EvaluationCancelled`` where a stop is asked for.
+    An answer starts in the window with the most context of its first token, so none counts twice. Raises
+    ``EvaluationCancelled`` if stopped.
     """
     found: dict[int, SpanPrediction] = {}
     nll = 0.0
@@ -163,7 +163,7 @@ def _answers(
     for row, first, last, score, total, null in zip(
         indices, *(part.tolist() for part in (firsts, lasts, scores, sums, none)), strict=True
     ):
-        # Where a window is the best for no token, the highest of scores that are all -inf says nothing.
+        # All scores are -inf if the window is the best one of no token.
         place = rows.in_context(row, first, last) if score > -math.inf else (0, 0)
         found.append(SpanPrediction(*place, score, total, null))
     return found
@@ -182,7 +182,7 @@ def log_sums(starts: Tensor, ends: Tensor, max_length: int) -> Tensor:
 
 
 def _merge(one: SpanPrediction, other: SpanPrediction) -> SpanPrediction:
-    """Return the likelier one of two windows' answers, with what both windows say of all answers."""
+    """Merge the answers of two windows: the more probable one, with both sums."""
     best = one if one.score >= other.score else other
     log_sum = float(np.logaddexp(one.log_sum, other.log_sum))
     return SpanPrediction(best.first, best.end, best.score, log_sum, min(one.no_answer, other.no_answer))
@@ -193,19 +193,19 @@ _SAMPLE = 500  # paragraphs
 
 @dataclass
 class QuestionAnsweringEvaluation:
-    """How many questions of the development set get their answer."""
+    """Scores on the questions of the development set."""
 
     prepared: PreparedQuestions
     device: torch.device
     max_answer_length: int
-    """Tokens of an answer."""
+    """In tokens."""
     n_samples: int
     stop: Stop | None = None
     samples: list[Sample] = field(default_factory=list)
-    """(question, its first answer, the answer found)."""
+    """(question, first gold answer, predicted answer)."""
 
     def __call__(self, model: SpanPredictor) -> dict[str, float] | None:
-        """Return ``loss`` in nats a window; ``exact`` and ``f1`` as SQuAD's script counts them, in percent."""
+        """Return ``loss`` in nats per window; ``exact`` and ``f1`` of SQuAD's script in percent; None if stopped."""
         asked = self.prepared.valid
         try:
             found = predict_answers(model, asked.rows, self.device, self.max_answer_length, self.stop)
@@ -223,11 +223,11 @@ class QuestionAnsweringEvaluation:
 def answer_texts(
     asked: QaExamples, found: Sequence[SpanPrediction], may_abstain: bool, threshold: float = 0.0
 ) -> list[str]:
-    """Return the answers as they occur in the paragraphs; the empty text is not an answer.
+    """Return answers as text of the paragraphs; empty for no answer.
 
     Args:
         asked: the questions.
-        found: an answer to each.
+        found: one prediction per question.
         refuses: whether no answer may be given at all where a paragraph has any token.
         threshold: how much likelier that has to be than the answer, as a difference of logits.
     """
@@ -238,12 +238,12 @@ def answer_texts(
 
 
 def gold_answers(question: Question) -> list[str]:
-    """Return what people gave as answers."""
+    """Return the gold answers."""
     return [answer.text for answer in question.answers]
 
 
 def score_answers(texts: Sequence[str], questions: Sequence[Question]) -> AllScores:
-    """Return the scores of answers: as version 2.0 of SQuAD counts where a question has no answer, else as 1.1."""
+    """Score answers by SQuAD 2.0 if a question is unanswerable, else by SQuAD 1.1."""
     version: Version = "2.0" if any(question.impossible for question in questions) else "1.1"
     return answer_scores(texts, [gold_answers(question) for question in questions], version)
 

@@ -1,4 +1,4 @@
-"""Questions on paragraphs on the way from SQuAD's JSON to rows of a reader. Everything is in RUN/data."""
+"""Training data of question answering: SQuAD's JSON, encoded as windows in RUN/data."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ from attnkit.text.tokenizer import Tokenizer
 from attnkit.text.tokenizer import load as load_tokenizer
 
 ANSWERABILITY_LABELS = Labels(labels=["answer", "no answer"])
-"""What ``labels.json`` of a reader says that may find no answer; one that always finds some has no such file."""
+"""``labels.json`` of models that may abstain; others have no such file."""
 _CHUNK = 256  # paragraphs
 _MAX_NUMBER = 1 << 30
-"""Tokens of a paragraph, and paragraphs, as numbers in a store."""
+"""Bound of token and paragraph numbers in a store."""
 
 
 @dataclass(frozen=True)
 class PreparedQuestions:
-    """Everything that the training of a reader reads."""
+    """Prepared training data, opened."""
 
     train: StridedContextDataset
     valid: QaExamples
     tokenizer: Tokenizer
     has_unanswerable: bool
-    """Whether some questions to train on have no answer."""
+    """Whether some training questions are unanswerable."""
     counts: dict[str, Any]
 
     @property
@@ -56,16 +56,16 @@ class PreparedQuestions:
 
     @property
     def texts(self) -> Mapping[str, bytes]:
-        """What a checkpoint holds besides weights."""
+        """Text files of a checkpoint."""
         found = {"tokenizer.json": self.tokenizer.to_json().encode()}
         return {**found, "labels.json": ANSWERABILITY_LABELS.to_bytes()} if self.has_unanswerable else found
 
 
 class QaExamples:
-    """Questions on paragraphs in memory, as rows, and with what is needed to read an answer off the text."""
+    """Encoded questions on paragraphs in memory, with the alignment of tokens to text."""
 
     def __init__(self, paragraphs: Sequence[Paragraph], tokenizer: Tokenizer, sizes: WindowSizes) -> None:
-        """Take paragraphs, of which some may have no questions; questions that nobody has answered get no answer."""
+        """Encode paragraphs, with or without questions; questions without gold answers get no answer."""
         self.paragraphs, self.sizes = paragraphs, sizes
         self.questions = [question for paragraph in paragraphs for question in paragraph.questions]
         numbers = [number for number, paragraph in enumerate(paragraphs) for _ in paragraph.questions]
@@ -73,7 +73,7 @@ class QaExamples:
         self.aligned = align(tokenizer, [paragraph.context for paragraph in paragraphs])
         asked = InMemoryTokens(tokenizer.encode([question.text for question in self.questions]))
         self.n_truncated = int((asked.lengths > sizes.max_question_length).sum())
-        """Questions of which the end is not read."""
+        """Truncated questions."""
         contexts = InMemoryTokens([aligned.ids.tolist() for aligned in self.aligned])
         answers = [
             answer_tokens(question, self.aligned[number]) or NO_ANSWER
@@ -82,13 +82,13 @@ class QaExamples:
         self.rows = StridedContextDataset(asked, contexts, self.context_of, sizes, np.array(answers).reshape(-1, 2))
 
     def answer_text(self, question: int, first: int, behind: int) -> str:
-        """Return what tokens ``first`` up to ``behind`` of a question's paragraph represent in its text."""
+        """Return the text of tokens ``first`` up to ``behind`` of a question's paragraph."""
         number = int(self.context_of[question])
         return self.aligned[number].cut(self.paragraphs[number].context, first, behind)
 
 
 def answer_tokens(question: Question, context: Aligned) -> tuple[int, int] | None:
-    """Return the first and the last token of the first answer that has any; None without one."""
+    """Return the first and last token of the first answer with tokens, or None."""
     for answer in question.answers:
         if (found := context.pieces(answer.begin, answer.begin + len(answer.text))) is not None:
             return found[0], found[1] - 1
@@ -96,7 +96,7 @@ def answer_tokens(question: Question, context: Aligned) -> tuple[int, int] | Non
 
 
 class QaCorpus:
-    """The paragraphs of a run's files with the questions of which it is known what to answer."""
+    """The paragraphs of a run's files with the questions that have gold answers."""
 
     def __init__(self, data: QuestionsConfig) -> None:
         self.paths = [Path(name) for name in data.files]
@@ -115,7 +115,7 @@ class QaCorpus:
 
     @property
     def has_unanswerable(self) -> bool:
-        """Return whether some questions to train on have no answer."""
+        """Return whether some training questions are unanswerable."""
         return any(question.impossible for paragraph in self.train for question in paragraph.questions)
 
     def _read(self, paths: Sequence[Path]) -> list[Paragraph]:
@@ -137,7 +137,7 @@ class QaCorpus:
 
 
 def n_questions(paragraphs: Sequence[Paragraph]) -> int:
-    """Return how many questions there are."""
+    """Return the number of questions."""
     return sum(len(paragraph.questions) for paragraph in paragraphs)
 
 
@@ -161,7 +161,7 @@ def prepare_questions(
 
 
 class _Writer:
-    """Writes questions, paragraphs, and which tokens of which paragraph answer which question."""
+    """Writes stores of questions, paragraphs and answers."""
 
     def __init__(self, tokenizer: Tokenizer, sizes: WindowSizes) -> None:
         self.tokenizer, self.sizes = tokenizer, sizes
@@ -169,7 +169,7 @@ class _Writer:
         self.n_tokens = self.n_unknown = 0
 
     def write(self, folder: Path, paragraphs: Sequence[Paragraph]) -> int:
-        """Write paragraphs, and return how many questions there were whose answer has tokens, or that have none."""
+        """Write paragraphs; return the number of questions, those with answers without tokens left out."""
         n, size = 0, self.tokenizer.vocab_size
         for name in ("questions", "contexts", "answers"):
             atomic.make_dirs(folder / name)
@@ -192,7 +192,7 @@ class _Writer:
     def _answers(
         self, chunk: Sequence[Paragraph], aligned: Sequence[Aligned], number: int
     ) -> list[tuple[Question, list[int]]]:
-        """Return questions with paragraph, first token and last token, each of these plus 1: 0 where there is none."""
+        """Return each question with its paragraph, first token + 1 and last token + 1; 0 for no answer."""
         found = []
         for place, (paragraph, context) in enumerate(zip(chunk, aligned, strict=True), number):
             for question in paragraph.questions:
@@ -215,7 +215,7 @@ class _Writer:
 
 
 def load_questions(config: QuestionAnsweringConfig, folder: Path) -> PreparedQuestions:
-    """Open what ``prepare_questions`` made. Raises ``RunError`` naming what is damaged."""
+    """Open what ``prepare_questions`` wrote. Raises ``RunError`` if it is damaged."""
     with open_prepared_dir(folder) as index:
         tokenizer = load_tokenizer(folder / "tokenizer.json")
         refuses = (folder / "labels.json").exists()

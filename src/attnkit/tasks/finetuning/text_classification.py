@@ -1,4 +1,4 @@
-"""Classifying texts as a task: what joins labeled texts, a pretrained encoder, its loss and its scores."""
+"""Classification of texts as a task: loss and evaluation."""
 
 from __future__ import annotations
 
@@ -65,9 +65,9 @@ _BATCH_TOKENS = 16384
 def texts_loss(
     model: SequenceClassifier, device: torch.device, smoothing: float = 0.0, weights: Tensor | None = None
 ) -> Callable[[TextBatch], Mapping[str, LossTerm]]:
-    """Return the loss of a batch: the negative log-likelihood of the labels, each weighing ``weights`` (C,).
+    """Return the loss: the negative log-likelihood of the labels, weighted by ``weights`` (labels,).
 
-    Reported is what it would be if all weighed 1.
+    The reported value is unweighted.
     """
     weights = None if weights is None else weights.to(device)
 
@@ -88,7 +88,7 @@ def text_logits(model: SequenceClassifier, batch: TextBatch) -> Tensor:
 
 
 def to_float32(logits: Tensor) -> Tensor:
-    """Return logits in float32 at least."""
+    """Return logits as float32, or float64 if they are."""
     return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
@@ -128,7 +128,7 @@ class ClassificationEvaluation:
 
 
 def _initial_labels(config: TextClassificationConfig, source: Checkpoint | None) -> Labels | None:
-    """Return the labels of the weights that initialize the run, if these know any."""
+    """Return the labels of the initial weights if they are a classifier's."""
     return read_labels(source) if source is not None and continues_own_task(config, source) else None
 
 

@@ -1,4 +1,4 @@
-"""Labeled texts on the way from tables to rows of an encoder, for training and for use alike."""
+"""Labeled texts, encoded as rows for training and prediction."""
 
 from __future__ import annotations
 
@@ -39,21 +39,21 @@ PreparedTexts = LabeledData[TextClassificationDataset, str]
 
 @dataclass
 class TextEncoder:
-    """Turns texts into rows."""
+    """Encodes texts as rows."""
 
     tokenizer: Tokenizer
     max_length: int
-    """Most tokens of a row."""
+    """Maximum tokens per row."""
     separators: int = 1
     """Ends that stand between two texts."""
     n_truncated: int = 0
-    """Rows so far of which the end was not read."""
+    """Truncated rows so far."""
     n_tokens: int = 0
     n_unknown: int = 0
 
     def encode(self, texts: Sequence[str], texts2: Sequence[str | None]) -> list[list[int]]:
-        """Return the row of each text, or pair of texts where there is a second one."""
-        # More ids than a row has room for make the same row: of what follows nothing is encoded.
+        """Return one row per text, or per pair if there is a second text."""
+        # Ids beyond the length of a row are never encoded.
         given = [text for text in texts2 if text is not None]
         seconds = iter(encode_prefixes(self.tokenizer, given, self.max_length))
         rows = []
@@ -67,7 +67,7 @@ class TextEncoder:
 
 
 class LabeledTables:
-    """The lines of a run's files, read as often as they are asked for, and all labels that they have."""
+    """The labeled lines of a run's files, read anew each time, and all their labels."""
 
     def __init__(self, data: TextsConfig, n_sampled: int = 0) -> None:
         """Read all labels; keep the first ``n_sampled`` training lines of each file in ``samples``."""
@@ -75,7 +75,7 @@ class LabeledTables:
         self.valid_paths = [Path(name) for name in data.valid_files or ()]
         self.counts = {"blank": 0, "held_out": 0, "repeats_of_held_out": 0}
         self.columns: dict[Path, Columns] = {}
-        """Of each file, as it is read."""
+        """Columns of each file read so far."""
         self.n_lines = dict.fromkeys(self.paths, 0)
         self.samples: dict[Path, list[LabeledText]] = {path: [] for path in self.paths}
         labels, total = count_labels(self._first_pass(n_sampled), "text", data.files[0])
@@ -97,7 +97,7 @@ class LabeledTables:
             yield line.label or ""
 
     def lines(self) -> Iterator[LabeledText]:
-        """Yield the lines to train on, counting what is left out."""
+        """Yield the training lines, counting the others."""
         self.counts = dict.fromkeys(self.counts, 0)
         known = set() if self.valid_paths else {(line.text, line.text2) for line in self.valid}
         for number, (_, line) in enumerate(self._read(self.paths)):
@@ -120,7 +120,7 @@ class LabeledTables:
 
     @property
     def describe(self) -> Iterator[str]:
-        """Yield in words which columns were taken for what, once for all files of which the same is true."""
+        """Describe the chosen columns, once for files with equal ones."""
         yield from dict.fromkeys(columns.message() for columns in self.columns.values())
 
     def _read(self, paths: Sequence[Path]) -> Iterator[tuple[Path, LabeledText]]:
@@ -135,7 +135,7 @@ class LabeledTables:
 
 
 def is_blank(line: LabeledText) -> bool:
-    """Return whether there is nothing to read."""
+    """Return whether a line has no text."""
     return not line.text.strip() and not (line.text2 or "").strip()
 
 
@@ -175,7 +175,7 @@ def inherited_labels(known: Labels, found: Labels, where: str) -> Labels:
     """Return the labels of the initial run, by their ids, and the columns of the texts.
 
     Raises:
-        DataError: it does not know one of them, or texts are not of the kind that it was taught.
+        DataError: a label is unknown, or single texts are given for pairs or vice versa.
     """
     check_known_labels(known, found.labels, where)
     if known.pairs is not None and known.pairs != found.pairs:
@@ -199,17 +199,17 @@ def texts_of(lines: Iterable[LabeledText]) -> Iterator[str]:
 
 
 def n_characters(line: LabeledText) -> int:
-    """Return how long first and second text are."""
+    """Return the length of both texts."""
     return len(line.text) + len(line.text2 or "")
 
 
 def displayed(line: LabeledText) -> str:
-    """Return what people are shown of a line."""
+    """Return a line for display."""
     return line.text if line.text2 is None else f"{line.text} ||| {line.text2}"
 
 
 def _write(folder: Path, lines: Iterator[LabeledText], reader: TextEncoder, labels: Labels) -> int:
-    """Write lines, and return how many there were."""
+    """Write lines and return their number."""
     ids, n = {label: id for id, label in enumerate(labels.labels)}, 0
 
     def encoded() -> Iterator[Row]:
@@ -224,7 +224,7 @@ def _write(folder: Path, lines: Iterator[LabeledText], reader: TextEncoder, labe
 
 
 def load_texts(config: TextClassificationConfig, folder: Path) -> PreparedTexts:
-    """Open what ``prepare_texts`` made. Raises ``RunError`` naming what is damaged."""
+    """Open what ``prepare_texts`` wrote. Raises ``RunError`` if it is damaged."""
     with open_prepared_dir(folder) as index:
         texts = read_lines(folder / "valid.txt")
         between = config.model.separators

@@ -1,4 +1,4 @@
-"""Token classification as a task: tagged sentences, a pretrained encoder, its loss and its scores."""
+"""Token classification as a task: loss, predicted tags and evaluation."""
 
 from __future__ import annotations
 
@@ -55,19 +55,19 @@ _BATCH_TOKENS = 4096
 
 @dataclass(frozen=True)
 class TagPrediction:
-    """What a tagger says of the words of some sentences."""
+    """Predictions for the words of some sentences."""
 
     tags: list[list[int]]
-    """The likeliest tag of each word, by sentence."""
+    """The most probable tag of each word, by sentence."""
     probabilities: list[list[float]]
     """Of these tags."""
     nll: float
-    """Sum over the words whose tag is known, in nats."""
+    """Sum over the words with a known gold tag, in nats."""
     n_known: int
 
 
 def tag_logits(model: TokenClassifier, batch: TagBatch) -> Tensor:
-    """Return logits (N, L) of a batch's words, of float32 at least."""
+    """Return logits (N, tags) of the N words of a batch, at least float32."""
     logits: Tensor = model(batch.ids, batch.real).flatten(0, 1).index_select(0, batch.firsts)
     return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
@@ -75,7 +75,7 @@ def tag_logits(model: TokenClassifier, batch: TagBatch) -> Tensor:
 def tag_loss(
     model: TokenClassifier, device: torch.device, smoothing: float, weights: Tensor | None = None
 ) -> Callable[[TagBatch], Mapping[str, LossTerm]]:
-    """Return the loss of a batch: the negative log-likelihood of its words' tags, each times the weight of its tag."""
+    """Return the loss: the negative log-likelihood of words' tags, weighted by tag."""
     weighed = None if weights is None else weights.to(device)
 
     def loss(batch: TagBatch) -> dict[str, LossTerm]:
@@ -91,7 +91,7 @@ def tag_loss(
 def predict_tags(
     model: TokenClassifier, rows: TokenClassificationDataset, device: torch.device, stop: Stop | None = None
 ) -> TagPrediction:
-    """Return the tags of all words of all rows. Raises ``EvaluationCancelled`` where a stop is asked for."""
+    """Return the tags of all words of all rows. Raises ``EvaluationCancelled`` if stopped."""
     tags: list[list[int]] = [[] for _ in range(len(rows))]
     sure: list[list[float]] = [[] for _ in range(len(rows))]
     nll, n_known = 0.0, 0
@@ -115,17 +115,17 @@ def _cross_entropy(logits: Tensor, tags: Tensor, weights: Tensor | None = None, 
 
 @dataclass
 class TokenClassificationEvaluation:
-    """Which words and which entities of the development set get their tags."""
+    """Scores on the words and entities of the development set."""
 
     prepared: PreparedTags
     device: torch.device
     n_samples: int
     stop: Stop | None = None
     samples: list[Sample] = field(default_factory=list)
-    """(words, their entities, the entities found); tags in place of entities where they name none."""
+    """(words, gold entities, predicted entities); tags instead if they name no entities."""
 
     def __call__(self, model: TokenClassifier) -> dict[str, float] | None:
-        """Return ``loss`` in nats a word; ``accuracy``, ``precision``, ``recall`` and ``f1`` in percent."""
+        """Return ``loss`` in nats per word; ``accuracy``, ``precision``, ``recall`` and ``f1`` in percent."""
         try:
             guessed = predict_tags(model, self.prepared.valid, self.device, self.stop)
         except EvaluationCancelled:

@@ -1,7 +1,7 @@
-"""Tagged sentences on the way from columns of text to rows of a tagger. Everything is in RUN/data.
+"""Training data of token classification: tagged sentences, encoded in RUN/data.
 
-Whatever scheme its tags are in, a tagger learns BIO, or BIOES or BILOU where the text has that; tags that name no
-entities, as parts of speech do not, it learns as they are.
+Tags are learnt as BIO, or as BIOES or BILOU if the text has these. Tags that name no entities, such as parts of speech,
+are learnt unchanged.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def scheme_of(labels: Labels) -> Scheme:
 
 
 class TaggedCorpus:
-    """The sentences of a run's files, read as often as they are asked for, and all tags that a tagger of them knows."""
+    """The sentences of a run's files, read anew each time, and all their tags."""
 
     def __init__(self, data: TaggedConfig, known: Labels | None = None, n_sampled: int = 0) -> None:
         """Read the files; keep the words of the first ``n_sampled`` sentences in ``sample``.
@@ -89,14 +89,14 @@ class TaggedCorpus:
             raise DataError("no sentence to validate on", where=str((self.valid_paths or self.paths)[0]))
 
     def warnings(self) -> list[str]:
-        """Return what is said of tags: unheard-of ones, slips in their scheme, and that they name no entities."""
+        """Return warnings on tags: unknown ones, violations of the scheme, tags without entities."""
         strange = sorted({tag for _, tags in self.valid for tag in tags} - set(self.labels.labels))
         shown = ", ".join(f"'{tag}'" for tag in strange[:3])
         text = f"no sentence to train on has the tag {shown}: words that have it will be tagged wrongly"
         return [*([text] if strange else []), *self._tag_warnings]
 
     def sentences(self) -> Iterator[Sentence]:
-        """Yield the sentences to train on, counting what is left out."""
+        """Yield the training sentences, counting the others."""
         self.counts = dict.fromkeys(self.counts, 0)
         known = set() if self.valid_paths else {words for words, _ in self.valid}
         for number, (words, tags) in enumerate(self._read(self.paths)):
@@ -133,7 +133,7 @@ class TaggedCorpus:
 
 
 def _tag_warnings(train: TagSummary, valid: TagSummary) -> list[str]:
-    """Return what is to be said of the tags of two sets of files. Raises ``DataError`` where one makes no sense."""
+    """Return warnings on the tags of both sets of files. Raises ``DataError`` for an invalid tag."""
     scheme = train.scheme()
     if scheme == "plain":
         shown = ", ".join(f"'{tag}'" for tag in sorted(train.invalid_tags())[:3])
@@ -145,12 +145,12 @@ def _tag_warnings(train: TagSummary, valid: TagSummary) -> list[str]:
 
 
 def encode_sentences(tokenizer: Tokenizer, sentences: Sequence[Sequence[str]]) -> list[EncodedWords]:
-    """Return the words of sentences as tokens, of which each word has one at least."""
+    """Encode sentences, with at least one token per word."""
     return [with_tokens(words) for words in encode_words(tokenizer, sentences)]
 
 
 def word_rows(tokenizer: Tokenizer, sentences: Sequence[Sequence[str]], longest: int) -> TokenClassificationDataset:
-    """Return the rows, of at most so many tokens, of sentences that nobody has tagged."""
+    """Return rows of at most ``longest`` tokens of untagged sentences."""
     encoded = encode_sentences(tokenizer, sentences)
     texts, marks = (
         InMemoryTokens([words.ids.tolist() for words in encoded]),
@@ -182,7 +182,7 @@ def prepare_tagged(
 
 
 class _Writer:
-    """Writes sentences as stores of tokens and of marks."""
+    """Writes stores of tokens and of marks."""
 
     def __init__(self, tokenizer: Tokenizer, labels: Labels) -> None:
         self.tokenizer = tokenizer
@@ -190,7 +190,7 @@ class _Writer:
         self.n_words = self.n_tokens = self.n_unknown = 0
 
     def write(self, folder: Path, sentences: Iterator[Sentence]) -> int:
-        """Write sentences, and return how many there were."""
+        """Write sentences and return their number."""
         n = 0
         for name in ("tokens", "marks"):
             atomic.make_dirs(folder / name)
@@ -214,7 +214,7 @@ class _Writer:
 
 
 def load_tagged(config: TokenClassificationConfig, folder: Path) -> PreparedTags:
-    """Open what ``prepare_tagged`` made. Raises ``RunError`` naming what is damaged."""
+    """Open what ``prepare_tagged`` wrote. Raises ``RunError`` if it is damaged."""
     with open_prepared_dir(folder) as index:
         labels = Labels.load(folder)
         sentences = _sentences(read_lines(folder / "valid.txt"))

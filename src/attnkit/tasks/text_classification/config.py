@@ -1,4 +1,4 @@
-"""The configuration of a document classifier's run, and what its presets choose. Knows no torch."""
+"""Configuration and presets of document classifiers. Torch-free."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EPOCHS = {"tiny": 30.0, "small": 15.0, "base": 10.0, "big": 5.0}
 
 
 class HanClassificationConfig(RunConfig, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
-    """Everything that decides a document classifier's run."""
+    """Configuration of a document classifier's run."""
 
     task: Literal["text-classification"] = "text-classification"
     """The task."""
@@ -39,17 +39,17 @@ class HanClassificationConfig(RunConfig, frozen=True, extra="forbid", strict=Tru
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """Return the names of what evaluation reports: ``loss`` in nats a document, the others in percent."""
+        """Return the evaluation metrics: ``loss`` in nats per document, the others in percent."""
         return ("loss", "accuracy", "macro_f1")
 
 
 def han_kind(given: Mapping[str, Any]) -> str:
-    """Return the kind of model where nobody said it."""
+    """Return the default kind of model."""
     return "han"
 
 
 def han_preset(name: str, kind: str) -> dict[str, Any]:
-    """Return the configuration tree of a preset: words as they are, in lower case, and few epochs."""
+    """Return the configuration tree of a preset: lower-case words and few epochs."""
     scale = SCALES[name]
     return {
         **scale,

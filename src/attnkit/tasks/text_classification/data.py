@@ -1,4 +1,4 @@
-"""Documents and their labels on the way from text to a model, for training and for use alike."""
+"""Labeled documents, encoded for training and prediction."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ PreparedDocuments = LabeledData[DocumentDataset, str]
 
 @dataclass
 class DocumentEncoder:
-    """Turns documents into the ids of their sentences."""
+    """Encodes documents as ids of their sentences."""
 
     tokenizer: Tokenizer
     data: DocumentsConfig
     n_truncated: int = 0
-    """Documents so far of which the end was not read: they have more sentences than ``max_sentences``."""
+    """Truncated documents so far: those with more sentences than ``max_sentences``."""
 
     def sentences(self, document: str) -> list[str]:
-        """Return the sentences as the vocabulary is given them."""
+        """Split a document into sentences for the tokenizer."""
         found = split_sentences(document)
         return [space_words(part) for part in found] if self.tokenizer.config.kind == "word" else found
 
     def encode(self, documents: Sequence[str]) -> list[Sentences]:
-        """Return the ids of each document's sentences: over-long ones cut, those beyond the last left out."""
+        """Return the ids of each document's sentences: long ones are split, excess ones dropped."""
         texts = [self.sentences(document) for document in documents]
         rows = iter(self.tokenizer.encode([sentence for document in texts for sentence in document]))
         return [self._limited([next(rows) for _ in document]) for document in texts]
@@ -62,7 +62,7 @@ class DocumentEncoder:
 
 
 class LabeledDocuments:
-    """The documents of a run's files, read as often as they are asked for, and all labels that they have."""
+    """The documents of a run's files, read anew each time, and all their labels."""
 
     def __init__(self, data: DocumentsConfig) -> None:
         self.paths = [Path(name) for name in data.files]
@@ -78,7 +78,7 @@ class LabeledDocuments:
             raise DataError("no document is left to validate on", help="give --valid-data")
 
     def documents(self) -> Iterator[Labeled]:
-        """Yield the documents to train on with their labels, counting what is left out."""
+        """Yield the training documents with their labels, counting the others."""
         self.counts = dict.fromkeys(self.counts, 0)
         known = set() if self.valid_paths else {document for document, _ in self.valid}
         for number, (document, label) in enumerate(_read(self.paths)):
@@ -138,7 +138,7 @@ def _sentences(corpus: LabeledDocuments, config: HanClassificationConfig) -> Ite
 
 
 def _write(folder: Path, documents: Iterator[Labeled], reader: DocumentEncoder, labels: Labels) -> int:
-    """Write documents, and return how many there were."""
+    """Write documents and return their number."""
     ids, n = {label: id for id, label in enumerate(labels.labels)}, 0
 
     def encoded() -> Iterator[tuple[Sentences, int]]:
@@ -153,7 +153,7 @@ def _write(folder: Path, documents: Iterator[Labeled], reader: DocumentEncoder, 
 
 
 def load_documents(config: HanClassificationConfig, folder: Path) -> PreparedDocuments:
-    """Open what ``prepare_documents`` made. Raises ``RunError`` naming what is damaged."""
+    """Open what ``prepare_documents`` wrote. Raises ``RunError`` if it is damaged."""
     with open_prepared_dir(folder) as index:
         texts = read_lines(folder / "valid.txt")
         train, valid = DocumentDataset(folder / "train"), DocumentDataset(folder / "valid")

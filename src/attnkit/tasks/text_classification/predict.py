@@ -44,7 +44,7 @@ class DocumentPrediction:
 
 
 class DocumentClassifier:
-    """Documents in, labels out. A result depends on its own document alone."""
+    """Classifies documents. Each result depends on its own document alone."""
 
     def __init__(self, opened: LoadedModel, batch_tokens: int = 16384) -> None:
         self.opened = opened
@@ -63,7 +63,7 @@ class DocumentClassifier:
         return [text] if n else []
 
     def classify_encoded(self, encoded: Sequence[Sentences]) -> list[DocumentPrediction]:
-        """Return the same for documents as the reader encodes them."""
+        """Return the prediction for each encoded document."""
         sizes = [sum(len(ids) + 1 for ids in sentences) for sentences in encoded]
         return in_batches(sizes, self._batch_tokens, lambda batch: self._batch([encoded[i] for i in batch]))
 
@@ -86,7 +86,7 @@ class DocumentClassifier:
 
 @dataclass
 class HanPredictor:
-    """``attnkit predict`` for documents; satisfies ``prediction.Predictor``."""
+    """``attnkit predict`` for documents; satisfies ``predict.Predictor``."""
 
     opened: LoadedModel
     request: PredictRequest

@@ -1,4 +1,4 @@
-"""Classifying documents as a task: what joins labeled documents, a hierarchical model, its loss and its scores."""
+"""Classification of documents by a hierarchical attention network as a task."""
 
 from __future__ import annotations
 
