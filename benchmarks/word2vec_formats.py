@@ -134,8 +134,9 @@ def ask_peers(python: Path, what: str, spec: Message) -> Message:
 def read_theirs(options: argparse.Namespace, python: Path) -> dict[str, Message]:
     """Return, for each file of the peers', how attnkit's answers compare with gensim's."""
     from attnkit import Vectors
+    from attnkit.tasks.word2vec.evaluate import Known, read_analogies, read_pairs, score_analogies, score_pairs
 
-    rows = {}
+    known, rows = Known(30_000, True), {}
     for name in THEIRS:
         vectors = Vectors.load(HOME / name)
         spec = {"path": str(HOME / name), "scores": True, "pairs": options.pairs, "analogies": options.analogies}
@@ -143,11 +144,11 @@ def read_theirs(options: argparse.Namespace, python: Path) -> dict[str, Message]
         rows[name] = compared(json.loads(json.dumps(answers(vectors))), theirs)
         gaps = []
         for path, (spearman, pearson, missing) in theirs["pairs"].items():
-            found = vectors.evaluate_word_pairs(path, restrict_vocab=30_000)
+            found = score_pairs(vectors, read_pairs(Path(path)), known)
             unknown = 100 * found.unknown / (found.known + found.unknown)
             gaps += [abs((found.spearman or 0) - spearman), abs((found.pearson or 0) - pearson), abs(unknown - missing)]
         if options.analogies:
-            total = vectors.evaluate_word_analogies(options.analogies, restrict_vocab=30_000).total
+            total = score_analogies(vectors, read_analogies(Path(options.analogies)), known).total
             gaps += [abs((total.accuracy or 0) - theirs["analogies"][0]), abs(total.known - theirs["analogies"][1])]
         rows[name]["largest difference of a benchmark's score"] = max(gaps, default=None)
     return rows

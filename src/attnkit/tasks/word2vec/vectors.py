@@ -1,20 +1,181 @@
-"""Word vectors and their words: ``Vectors``. Torch-free."""
+"""Words and their vectors: loaded, saved, looked up and queried. Torch-free."""
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from attnkit.errors import UsageError
-from attnkit.formats.word_vectors.table import Floats
-from attnkit.tasks.word2vec.rows import Key, WordRows
-from attnkit.tasks.word2vec.search import best, norms_of, scaled, unit_vector
+from attnkit.errors import DataError, UsageError
+from attnkit.formats.word_vectors.formats import Format, format_of
+from attnkit.formats.word_vectors.table import Floats, Rows, VectorTable, finite_blocks, finite_rows_at
+from attnkit.tasks.word2vec.search import Index, best, norms_of, scaled, unit_vector
+from attnkit.tasks.word2vec.vector_files import LoadedVectors, Unseen, open_vectors, write_vectors
 
 if TYPE_CHECKING:
-    from attnkit.tasks.word2vec.evaluate import AnalogyScores, PairScores
+    from typing_extensions import Self
+
+
+_LOOKED_AT = 50_000
+"""The most frequent words alone: comparing takes some microseconds each."""
+
+
+def suggest(word: str, words: Sequence[str], n: int = 3) -> list[str]:
+    """Return up to ``n`` words of a list that are spelt like one that is not in it, the nearest first."""
+    short = word[:64]
+    folded = short.casefold()
+    frequent = words[:_LOOKED_AT]
+    # Another case, or letters that have changed places.
+    letters = sorted(folded)
+    same = [o for o in frequent if len(o) == len(short) and sorted(o.casefold()) == letters][:n]
+    # Two signs in common are the least that a near word has, and quick to see.
+    signs = set(folded)
+    close = [o for o in frequent if abs(len(o) - len(short)) <= 2 and len(signs & set(o)) * 2 > len(signs)]
+    found = difflib.get_close_matches(short, close, n=n, cutoff=0.7)
+    return list(dict.fromkeys([*same, *found]))[:n]
+
+
+Key: TypeAlias = "str | int | Floats"
+"""A word, the number of one, or a vector itself."""
+_MANY = 1_000_000
+"""Words of which a dictionary takes longer than looking for a few of them."""
+_LOOKS = 8
+
+
+class UnknownWordError(DataError, KeyError):
+    """A word without a vector; a ``KeyError`` too, as of any other mapping."""
+
+    def __str__(self) -> str:
+        return self.what
+
+
+class WordRows:
+    """Words in the order of their rows, and the rows, which may be mapped from a file.
+
+    A word is looked up as it is spelt. One that has no row gets the vector of its n-grams where ``unseen`` knows them.
+    """
+
+    def __init__(self, words: Sequence[str], vectors: Rows, *, counts: Any = None, name: str = "vectors",
+                 unseen: Unseen | None = None) -> None:  # fmt: skip
+        if len(words) != len(vectors):
+            raise DataError(f"there are {len(words):,} words for {len(vectors):,} vectors", where=name)
+        self.index_to_key = list(words)
+        self.vectors = vectors
+        """(V, D): an array, or what is indexed as one and gives arrays."""
+        self.counts = None if counts is None else np.asarray(counts, np.int64)
+        """(V,) how often each word occurs in the text, where that is known."""
+        self.name = name
+        """Where they come from, for messages."""
+        self.unseen = unseen
+        self.warnings: tuple[str, ...] = ()
+        """What was wrong with newer checkpoints that were passed over."""
+        self.index = Index(vectors, name)
+        self._looks = 0
+        if len(words) < _MANY:
+            self.key_to_index  # noqa: B018 - finds words that stand twice
+
+    @classmethod
+    def load(cls, path: str | Path, mmap: bool = True, *, checkpoint: str | None = None) -> Self:
+        """Load a run, a checkpoint, or a file of any format (see ``formats``); packed files (.gz …) too.
+
+        Args:
+            path: what ``attnkit word2vec train`` or ``convert`` made, gensim, fastText, GloVe or word2vec.
+            mmap: leave rows in their file where the format allows it (safetensors, npy, binary); false reads them.
+            checkpoint: of a run: best, last, averaged or step-N.
+
+        Raises:
+            DataError: a broken file, with its line.
+            RunError: a run without vectors, or a damaged one.
+        """
+        return cls._of(open_vectors(Path(path), checkpoint), str(path), mmap)
+
+    @classmethod
+    def _of(cls, opened: LoadedVectors, name: str, mmap: bool) -> Self:
+        table = replace(opened.table, name=name)
+        rows = table.rows if mmap else np.concatenate([block for _, block in finite_blocks(table)])
+        found = cls(table.words, rows, counts=table.counts, name=name, unseen=opened.unseen)
+        found.warnings = opened.warnings
+        return found
+
+    def save(self, path: str | Path, format: Format | None = None) -> None:
+        """Write the vectors of all words; the ending of the name chooses the format unless it is given."""
+        write_vectors(Path(path), self.table(), format or format_of(Path(path)))
+
+    def table(self, top: int | None = None) -> VectorTable:
+        """Return words and rows as the writers take them: all, or the first ``top``."""
+        counts = self.counts if self.counts is None else self.counts[:top]
+        rows = self.vectors if top is None or top >= len(self) else self.vectors[:top]
+        return VectorTable(self.index_to_key[:top], rows, counts, self.name)
+
+    # --- words and their vectors
+
+    @property
+    def vector_size(self) -> int:
+        """D, the numbers of a vector."""
+        return int(self.vectors.shape[1])
+
+    @cached_property
+    def key_to_index(self) -> dict[str, int]:
+        """Word -> its row. Raises ``DataError`` for a word that stands twice."""
+        words = self.index_to_key
+        found = dict(zip(words, range(len(words)), strict=True))
+        if len(found) != len(words):
+            second, word = next((i, word) for i, word in enumerate(words) if found[word] != i)
+            where = f"{self.name}, words {second + 1:,} and {found[word] + 1:,}"
+            raise DataError(f"the word {word[:60]!r} stands twice", where=where, help="leave one of the two out")
+        return found
+
+    def __len__(self) -> int:
+        return len(self.index_to_key)
+
+    def __contains__(self, word: object) -> bool:
+        return isinstance(word, str) and self.get_index(word, None) is not None
+
+    def __getitem__(self, key: Key | Sequence[str]) -> Floats:
+        if isinstance(key, str | int | np.integer):
+            return self.get_vector(key)
+        return np.stack([self.get_vector(word) for word in key])
+
+    def get_index(self, word: str, default: int | None = None) -> int | None:
+        """Return the row of a word, ``default`` where it has none."""
+        if "key_to_index" not in self.__dict__ and self._looks < _LOOKS:
+            self._looks += 1
+            try:
+                return self.index_to_key.index(word)
+            except ValueError:
+                return default
+        return self.key_to_index.get(word, default)
+
+    def get_vector(self, word: Key, norm: bool = False) -> Floats:
+        """Return the vector (D,) of a word, of length 1 with ``norm``; of its n-grams where it has no row.
+
+        Raises:
+            UnknownWordError: it has neither.
+            DataError: it is not finite.
+        """
+        row = self.get_index(word) if isinstance(word, str) else word
+        if row is None:
+            assert isinstance(word, str)
+            vector = self.unseen(word) if self.unseen is not None else None
+            if vector is None:
+                raise self.unknown(word)
+        else:
+            vector = np.array(row, np.float32) if isinstance(row, np.ndarray) else self._row(int(row))
+        return unit_vector(vector) if norm else vector
+
+    def _row(self, number: int) -> Floats:
+        return finite_rows_at(self.vectors, number, self.name)
+
+    def unknown(self, word: str) -> UnknownWordError:
+        """Return the error for a word that has no vector, with words that are spelt like it."""
+        found = suggest(word, self.index_to_key)
+        help = f"near spellings: {', '.join(found)}" if found else "words are looked up as they are spelt"
+        return UnknownWordError(f"no vector of {word[:60]!r}", where=self.name, help=help)
 
 
 def resolve_words(vectors: Vectors, words: Sequence[str]) -> list[str]:
@@ -48,59 +209,6 @@ class Vectors(WordRows):
     def distance(self, a: Key, b: Key) -> float:
         """Return 1 - cosine."""
         return 1 - self.similarity(a, b)
-
-    def distances(self, word: Key, other_words: Sequence[str] = ()) -> Floats:
-        """Return 1 - cosine of a word and of each of some others, or of all words (V,) where none are given."""
-        query = self._unit([word])
-        cosines = query @ self._unit(list(other_words)).T if other_words else self.index.cosines(query)
-        found: Floats = 1 - cosines[0]
-        return found
-
-    def closer_than(self, first: str, second: str) -> list[str]:
-        """Return the words that are nearer to one than another is."""
-        found = self.distances(first)
-        limit = found[row] if (row := _row(self, second)) >= 0 else self.distance(first, second)
-        nearer = np.flatnonzero(found < limit).tolist()
-        return [self.index_to_key[i] for i in nearer if i != _row(self, first)]
-
-    def rank(self, first: str, second: str) -> int:
-        """Return the place of a word among the neighbours of another, counted from 1."""
-        return len(self.closer_than(first, second)) + 1
-
-    def most_similar_to_given(self, word: Key, others: Sequence[str]) -> str:
-        """Return the word of a list that is nearest to a word."""
-        if not others:
-            raise UsageError("no word to choose from")
-        return others[int(self.distances(word, others).argmin())]
-
-    def get_normed_vectors(self) -> Floats:
-        """Return all rows (V, D) with length 1, which takes as much memory as the rows."""
-        return self.index.unit(np.arange(len(self)))
-
-    def get_mean_vector(
-        self,
-        keys: Sequence[Key],
-        weights: Sequence[float] | None = None,
-        pre_normalize: bool = True,
-        post_normalize: bool = False,
-        ignore_missing: bool = True,
-    ) -> Floats:
-        """Return the mean vector (D,) of some words and vectors, by their weights; words have length 1 before.
-
-        Raises:
-            UnknownWordError: no vector for a word, and none may be missing; or for any of them.
-        """
-        pairs = list(zip(keys, [1.0] * len(keys) if weights is None else weights, strict=True))
-        known = [(key, weight) for key, weight in pairs if not isinstance(key, str) or key in self or self.unseen]
-        if not pairs:
-            raise UsageError("no word to take the mean of")
-        if not known or (len(known) < len(pairs) and not ignore_missing):
-            raise self.unknown(next(str(key) for key in keys if isinstance(key, str) and key not in self))
-        scales = [pre_normalize and not isinstance(key, np.ndarray) for key, _ in known]
-        rows = np.stack([self.get_vector(key, norm=norm) for (key, _), norm in zip(known, scales, strict=True)])
-        signs = np.array([weight for _, weight in known], np.float32)
-        mean: Floats = signs @ rows / np.abs(signs).sum()
-        return unit_vector(mean) if post_normalize else mean
 
     def n_similarity(self, first: Sequence[Key], second: Sequence[Key]) -> float:
         """Return the cosine of the mean vectors of two groups of words."""
@@ -150,16 +258,6 @@ class Vectors(WordRows):
         scores = cosines[: len(good)].prod(0) / (cosines[len(good) :].prod(0) + np.float32(_SMALL))
         return self._named(scores, topn, [*good, *bad])
 
-    def similar_by_word(self, word: str, topn: int = 10) -> Neighbours:
-        """Return the nearest words to a word."""
-        return self.most_similar([word], topn=topn)
-
-    similar_by_key = similar_by_word
-
-    def similar_by_vector(self, vector: Floats, topn: int = 10) -> Neighbours:
-        """Return the nearest words to a vector."""
-        return self.most_similar([vector], topn=topn)
-
     def rank_by_centrality(self, words: Sequence[str]) -> list[tuple[float, str]]:
         """Return the cosine of each word with the mean of all, the most central first."""
         if not words:
@@ -171,22 +269,6 @@ class Vectors(WordRows):
     def doesnt_match(self, words: Sequence[str]) -> str:
         """Return the word that is farthest from the mean of all."""
         return self.rank_by_centrality(words)[-1][1]
-
-    def evaluate_word_pairs(
-        self, pairs: str | Path, restrict_vocab: int = 300_000, case_insensitive: bool = True
-    ) -> PairScores:
-        """Return how well cosines agree with people's judgements in a file (WordSim-353, SimLex-999)."""
-        from attnkit.tasks.word2vec.evaluate import Known, read_pairs, score_pairs
-
-        return score_pairs(self, read_pairs(Path(pairs)), Known(restrict_vocab, case_insensitive))
-
-    def evaluate_word_analogies(
-        self, analogies: str | Path, restrict_vocab: int = 300_000, case_insensitive: bool = True
-    ) -> AnalogyScores:
-        """Return how many analogies of a file (questions-words) are solved, in all and by section."""
-        from attnkit.tasks.word2vec.evaluate import Known, read_analogies, score_analogies
-
-        return score_analogies(self, read_analogies(Path(analogies)), Known(restrict_vocab, case_insensitive))
 
     def _unit(self, keys: Sequence[Key]) -> Floats:
         rows = np.stack([self.get_vector(key) for key in keys]).astype(np.float32)
