@@ -907,7 +907,7 @@ def word2vec() -> Facts:
         **printed("word2vec/project", "word2vec", "project", "skip-gram", "--format", "tsv"),
         **printed(
             "word2vec/project-tsne", "word2vec", "project", "skip-gram", "--format", "tsv", "--method", "tsne",
-            "--words", "60", "--perplexity", "8", "--steps", "60",
+            "--words", "60", "--perplexity", "8", "--steps", "250",
         ),
         **printed("word2vec/one-hot", "word2vec", "one-hot", a, b, "skip-gram", "--json"),
         **printed(
@@ -925,8 +925,8 @@ def word2vec_context() -> Facts:
     word_vectors("skip-gram")
     trained("mlm")
     return printed(
-        "word2vec-context/compare", "word2vec", "compare-context", "skip-gram", "The teacher sees a dog.",
-        "We will see the teacher in Rome.", "--word", "teacher", "--encoder", "mlm", "--json",
+        "word2vec-context/compare", "word2vec", "compare-context", "skip-gram", "The old dog sees a cat.",
+        "Her man buys the dog bread.", "--word", "dog", "--encoder", "mlm", "--json",
     )  # fmt: skip
 
 
