@@ -24,6 +24,9 @@ from attnkit.models.layers import EncoderLayer
 STILL = {"model__dropout": 0.0, "model__attention_dropout": 0.0}
 STEPS = {"limits__max_steps": 10, "precision": "float32", **STILL}
 
+# torch's compiler warns of its own doing.
+pytestmark = pytest.mark.filterwarnings("ignore")
+
 
 @pytest.fixture
 def backend(monkeypatch: pytest.MonkeyPatch) -> list[str]:
