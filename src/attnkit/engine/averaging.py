@@ -44,6 +44,7 @@ def average_run(path: Path, n: int | None, names: list[str]) -> AverageResult:
     Raises:
         RunError: too few checkpoints, or checkpoints of different models.
     """
+    # The newest checkpoint names the run's vocabularies and configuration.
     folder = RunFolder(path)
     newest, warnings = folder.checkpoint("last")
     chosen = _choose(folder, newest, n, names)

@@ -44,6 +44,7 @@ class _Position(BaseModel, extra="forbid", strict=True):
     index: Count
 
 
+# A schema, not a dataclass: files of any origin are validated, in strict mode.
 class Counters(BaseModel, extra="forbid", strict=True):
     """Counters of ``TrainState``."""
 
@@ -103,6 +104,7 @@ def read_state(checkpoint: Checkpoint) -> dict[str, Any]:
     state = _read_json(checkpoint, _State)
     config = read_run_config(checkpoint)
     _validated(checkpoint, load_symbol(TASKS[config.task].counters_path), json.dumps(state["counters"]), "counters.")
+    # Every evaluation of a run reports the same metrics.
     names = set(config.metrics)
     for step, scores in state["scores"].items():
         if scores.keys() != names:
@@ -204,6 +206,7 @@ def _validated(checkpoint: Checkpoint, model: type[BaseModel], raw: str | bytes,
     except ValidationError as error:
         # One error is enough: a hostile file may have a million.
         first = error.errors(include_url=False)[0]
+        # Dotted path, cut: keys of a hostile file may be of any length.
         place = f"{prefix}{'.'.join(map(str, first['loc']))}"[:80].removesuffix(".")
         raise _invalid(checkpoint, "state.json", f"{place}: {first['msg']}" if place else first["msg"]) from error
     except (ValueError, RecursionError) as error:

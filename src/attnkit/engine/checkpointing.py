@@ -50,6 +50,7 @@ class RunWriter:
         """Fingerprint of the initial weights; "" for random ones, None if unknown."""
         # Released in reverse order; the lock comes off last.
         self._resources = ExitStack()
+        # Progress of this call, for the decision what to leave behind.
         self._saved: int | None = None
         self._locked, self._complete, self._fingerprint = False, False, ""
         self._texts: Mapping[str, bytes] = {}
@@ -123,6 +124,7 @@ class RunWriter:
         """Return whether this call created the run and an error leaves nothing in it that is worth keeping."""
         if not self._is_new or self._saved_step() or is_launched_by_torchrun(self.ranks.world):
             return False
+        # Hours of encoding are worth keeping after a full disk or a kill.
         useful = self.folder.data_path.exists() and exit_code(error) not in _USELESS
         return not useful and not isinstance(error, GeneratorExit)
 
@@ -206,6 +208,7 @@ class RunWriter:
         # Saved already, unless an evaluation or the end of the run changed the state since.
         if self._saved == session.step and session.finished in (None, "stopped") and not scores.get(session.step):
             return
+        # state.json.
         stored = {
             "counters": session.counters(),
             "fingerprint": self._fingerprint,

@@ -211,6 +211,7 @@ class GradientSession(TrainingSession):
 
     def _log_step(self, record: StepRecord, writer: RunFiles) -> None:
         every = self.config.checkpoints.save_every
+        # Skipped steps are logged always: they are rare, and matter.
         logs = record.step % _LOG_EVERY == 0 or record.skipped
         saves = every is not None and record.step % every == 0
         if logs or saves:  # depends on the step alone: all ranks enter the block, or none
@@ -273,6 +274,7 @@ class GradientSession(TrainingSession):
                     writer.folder.set_best("averaged")
 
     def outcome(self, state: RunState, already: bool) -> TrainingFinished:
+        # A finished run reports what its checkpoint says.
         reason, step = (state.finished, state.step) if already else (self.state.finished, self.state.step)
         return TrainingFinished(str(reason), step, state.best, state.best_scores(), already)
 

@@ -43,6 +43,7 @@ def load_model(path: Path, task: str, *, device: str = "auto", checkpoint: str |
     Raises:
         RunError: The run or the checkpoint is missing, damaged, or of another task.
     """
+    # Verified against its manifest.
     chosen, warnings = RunFolder(path).checkpoint(checkpoint)
     config = read_run_config(chosen, task)
     # auto: CUDA, Apple's MPS, or the CPU.

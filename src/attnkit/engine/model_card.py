@@ -11,6 +11,7 @@ from typing import Any
 class ModelCardFields:
     """The parts of a model card that depend on the task, in Markdown."""
 
+    # Markdown, as sentences of the card.
     what: str
     """Kind of model, as "A translation model (rnn)"."""
     data: Sequence[str]

@@ -75,6 +75,7 @@ class EmbeddingSource:
 class EmbeddingMatch:
     """Vocabulary entries with a vector."""
 
+    # Ids and words, then counts for the message.
     words: Mapping[int, str]
     """Id -> word whose vector initializes it."""
     n_words: int
@@ -212,6 +213,7 @@ def _word(raw: bytes, alone: bool) -> str | None:
         text = raw.decode("utf-8")
     except UnicodeDecodeError:  # part of a character
         return None
+    # Subword vocabularies mark the start of a word by a space.
     if text.startswith(" ") or alone or not any(sign.isalnum() for sign in text):
         return text.strip() or None
     return None
@@ -223,6 +225,7 @@ def coverage_message(found: EmbeddingMatch, given: EmbeddingSource) -> str:
     share = 100 * len(found.words) / found.n_words
     text = f"{given.key}: {len(found.words):,} of {found.n_words:,} words ({share:.1f} %) initialized from "
     text += given.name
+    # Only what applies is mentioned.
     if found.n_lowered:
         text += f", {found.n_lowered:,} of them in lower case"
     if found.n_composed:

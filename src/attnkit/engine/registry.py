@@ -39,6 +39,7 @@ class TaskSpec:
     """The ``Task`` object."""
     config_path: str
     """The configuration class."""
+    # Names of functions: presets and defaults belong to the tasks.
     preset_path: str | None
     """A function (preset, kind of model) -> configuration tree."""
     default_model_path: str
@@ -47,6 +48,7 @@ class TaskSpec:
     """For a task without presets: a function (settings given) -> layers of defaults."""
     counters_path: str = "engine.checkpoint_metadata:Counters"
     """The schema of the counters in ``state.json``."""
+    # Use.
     predictor_path: str | None = None
     """A function (loaded model, request, warnings) -> predictor of ``attnkit predict``, for tasks that it serves."""
     # Tasks with several models.
@@ -59,11 +61,13 @@ class TaskSpec:
     """The command that trains it."""
     reads_streams: bool = False
     """Whether input may be something that can be read only once, as standard input."""
+    # What must be given, and how a message asks for it.
     required_keys: tuple[str, ...] = ("data.files",)
     example: str = "--data FILE"
     """How ``required_keys`` are given."""
     input_keys: tuple[str, ...] = ("data.files", "data.valid_files")
     """Keys of files that are read several times; the number of lines in the first one's files chooses the preset."""
+    # Presets.
     preset_thresholds: PresetThresholds = AUTO
     """All presets of the task, each with the number of lines it serves up to."""
     # Initialization from runs of other tasks.
@@ -130,6 +134,7 @@ HAN_CLASSIFICATION = TaskSpec(
 
 # In the order in which messages list them.
 TASKS: dict[str, TaskSpec] = {
+    # Sequence to sequence.
     "translation": TaskSpec(
         description="a translation model",
         command="translate",
@@ -154,6 +159,7 @@ TASKS: dict[str, TaskSpec] = {
         default_model_path="tasks.autoencoding.config:autoencode_kind",
         example="text or vectors: --data FILE",
     ),
+    # Pretraining.
     "mlm": TaskSpec(
         description="a masked language model",
         command="fill-mask",
@@ -176,6 +182,7 @@ TASKS: dict[str, TaskSpec] = {
         example="text: attnkit pretrain-clm FILE",
         preset_thresholds=LANGUAGE_AUTO,
     ),
+    # Fine-tuning of a pretrained encoder.
     "text-classification": TaskSpec(
         description="a classifier of texts",
         command="predict",
@@ -223,6 +230,7 @@ TASKS: dict[str, TaskSpec] = {
         preset_for_init_path="tasks.finetuning.config:preset_for_encoder",
         predictor_path="tasks.finetuning.predict_question_answering:QuestionAnsweringPredictor",
     ),
+    # The one task with a loop of its own.
     "word2vec": TaskSpec(
         description="word vectors",
         command="word2vec similar",

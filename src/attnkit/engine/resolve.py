@@ -47,6 +47,7 @@ def init_layer(run: Path) -> Layer:
 def _learned_from(model: Mapping[str, Any], data: Any) -> dict[str, Any]:
     """Return how long the rows of a language model were, where its positions have no table that says it."""
     length = data.get("sequence_length") if isinstance(data, dict) else None
+    # Rotary and sinusoidal positions have no table, but were trained on some lengths only.
     known = model.get("max_length")
     if model.get("positions") == "learned" or not isinstance(length, int) or not isinstance(known, int):
         return {}
@@ -74,6 +75,7 @@ def _lengths(tree: Mapping[str, Any]) -> dict[str, Any]:
     model = tree.get("model")
     if not isinstance(model, dict) or model.get("positions") != "learned":
         return {}
+    # Lengths beyond the default may be valid for this run alone.
     sections = {name: tree.get(name) for name in ("data", "decoding")}
     return {
         name: {"max_length": section["max_length"]}
@@ -320,6 +322,7 @@ def _paths(tree: Tree, dotted: str) -> list[Path]:
 
 
 def _get(tree: Mapping[str, Any], dotted: str) -> Any:
+    # Missing keys give None at any depth.
     value: Any = tree
     for key in dotted.split("."):
         value = value.get(key) if isinstance(value, Mapping) else None

@@ -149,6 +149,7 @@ class RunConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribu
     # What to train, on what.
     data: Any
     """The files and what is dropped from them."""
+    # From text to ids.
     vocabulary: VocabularyConfig = VocabularyConfig()
     """How text becomes ids."""
     vocabulary_files: tuple[str, ...] | None = Field(default=None, min_length=1, max_length=1)
@@ -160,6 +161,7 @@ class RunConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribu
     """Optimizer, schedule, batches, label smoothing."""
     limits: LimitsConfig
     """When to stop: whichever comes first."""
+    # What is measured and kept.
     evaluation: EvaluationConfig = EvaluationConfig()
     """How often the development set is scored."""
     checkpoints: CheckpointConfig = CheckpointConfig()

@@ -145,6 +145,7 @@ class RunState:
 
     def _average_pending(self) -> bool:
         """Return whether the configured average is missing or older than the newest checkpoint."""
+        # Averaging is off, or one checkpoint is left.
         if self.n_averaged() < 2:
             return False
         return not (self.folder.path / "averaged").exists() or self._averaged()[0] != self.step

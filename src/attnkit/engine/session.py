@@ -26,6 +26,7 @@ def stop_error(step: int) -> StoppedError:
 
 def is_launched_by_torchrun(world: int) -> bool:
     """Return whether this process is one of several ranks or was started by torchrun."""
+    # One rank under torchrun counts: torchrun would restart it, too.
     return world > 1 or bool(launch_facts())
 
 
@@ -41,6 +42,7 @@ def signal_to_stop(error: BaseException | None, step: int, world: int) -> Stoppe
     # Something is saved: the run can be resumed.
     if step:
         return stop_error(step)
+    # Ends with 0, or torchrun would start all processes again.
     if is_launched_by_torchrun(world):
         return StoppedError("stopped before anything was saved", help="run the same command again to start over")
     return None
@@ -62,10 +64,11 @@ class TrainRequest:
 
     config: RunSettings
     path: Path
-    overwrite: bool = False
+    overwrite: bool = False  # with a fresh start
     """Move an old run aside."""
     init_from: Path | None = None
     """A run that provides the vocabulary and the initial weights."""
+    # Ways to stop and to report.
     stop: Callable[[], bool] | None = None
     """Polled once per step, and between the batches of an evaluation: whether to save and end."""
     report_progress: Callable[[str], None] = _ignore
@@ -133,6 +136,7 @@ Event = Any
 class RunFiles(Protocol):
     """The run folder as a session sees it; ``checkpointing.RunWriter`` implements it."""
 
+    # Where it is, what it holds, and where initial weights come from.
     folder: RunFolder
     run_state: RunState
     source: Checkpoint | None
@@ -149,6 +153,7 @@ class RunFiles(Protocol):
         """Return the checkpoint that provides the vocabularies; None if they are still to be trained."""
         ...
 
+    # Writing. A fingerprint ties a checkpoint to the data it was trained on.
     def restore(self, fingerprint: str, texts: Mapping[str, bytes]) -> None:
         """Restore the fresh session from the newest checkpoint, if any."""
         ...
@@ -230,6 +235,7 @@ class TrainingSession(ABC):
         """Release files and threads."""
 
     @abstractmethod
+    # State, as it goes into a checkpoint and comes back.
     def counters(self) -> dict[str, Any]:
         """Return the state besides tensors, ready for JSON."""
 

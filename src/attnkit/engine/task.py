@@ -121,6 +121,7 @@ class Task(ABC, Generic[ConfigT, DataT, ModelT]):
     """
 
     @abstractmethod
+    # What every task answers.
     def dry_run(self, config: ConfigT, init_from: Path | None = None) -> RunEstimate | None:
         """Estimate a run without training; None for input that can be read only once."""
 
@@ -139,6 +140,7 @@ class Task(ABC, Generic[ConfigT, DataT, ModelT]):
         model = cast("torch.nn.Module", self.model_for_checkpoint(checkpoint, config))
         return find_weight_errors(checkpoint, model, cast(RunConfig, config))
 
+    # The one choice: a loop of its own, or gradients.
     def session(self, request: TrainRequest) -> TrainingSession | None:
         """Return a run with a loop of the task's own; None for the ``GradientSession`` of the methods below.
 
@@ -173,6 +175,7 @@ class Task(ABC, Generic[ConfigT, DataT, ModelT]):
         """Return which examples an epoch uses; None: every example once."""
         return None
 
+    # Built once per run; it closes over model and device.
     def loss(self, config: ConfigT, model: ModelT, data: DataT, device: torch.device) -> LossFunction:
         """Return the training loss."""
         raise NotImplementedError
@@ -192,6 +195,7 @@ class Task(ABC, Generic[ConfigT, DataT, ModelT]):
 
         load_weights(cast("torch.nn.Module", model), source)
 
+    # Optional parts.
     def lr_multipliers(self, config: ConfigT, model: ModelT) -> Mapping[str, float]:
         """Return the learning-rate multipliers that are not 1, by parameter name."""
         return {}

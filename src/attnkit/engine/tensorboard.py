@@ -29,6 +29,7 @@ class TensorBoardLogger:
     def add(self, record: StepRecord | EvaluationRecord) -> None:
         """Write the scalars of a record."""
         if isinstance(record, EvaluationRecord):
+            # Development scores once per evaluation, training figures every tenth step.
             for name, value in record.metrics.items():
                 self._writer.add_scalar(f"dev/{name}", value, record.step)
         elif record.step % _EVERY == 0:

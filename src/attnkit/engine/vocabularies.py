@@ -66,6 +66,7 @@ def check_init_conflicts(config: RunConfig, init_from: Path | None) -> None:
 def read_tokenizers(checkpoint: Checkpoint) -> tuple[Tokenizer, Tokenizer]:
     """Return the source and the target tokenizer of a checkpoint; one object where both sides share it."""
     src = Tokenizer.from_json(read_bounded(checkpoint, "tokenizer.json", MAX_BYTES))
+    # One file: both sides share it.
     if "tokenizer.target.json" not in checkpoint.manifest.files:
         return src, src
     return src, Tokenizer.from_json(read_bounded(checkpoint, "tokenizer.target.json", MAX_BYTES))

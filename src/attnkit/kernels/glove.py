@@ -67,6 +67,7 @@ def train_pairs(parameters: Parameters, pairs: Pairs, span: tuple[int, int], kno
     """
     # Read-only views: numba compiles per type, and mutability is part of it.
     way: Callable[..., Any] = compiled_way() or in_numpy
+    # Memory maps become plain arrays: no copy.
     mapped = Pairs(*(_read_only(array) for array in pairs))
     loss, terms = way(
         parameters, mapped, (np.int64(span[0]), np.int64(span[1])), GloveSettings(*map(np.float64, knobs))

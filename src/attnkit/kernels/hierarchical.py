@@ -127,6 +127,7 @@ def _train_bags(weights: Any, given: Any, tables: Any, room: Any) -> Any:
             _prefetch_path(lanes, o_of, item(words, i + 1), tables)
         if i + window + 1 < last:
             prefetch_input(lanes, x_of, item(words, i + window + 1), tables)
+        # Rows of the context words, n-grams included.
         m = rows_around(words, i, (item(left, i), item(right, i)), tables, around)
         if m == 0:
             continue

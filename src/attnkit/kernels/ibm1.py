@@ -121,6 +121,7 @@ def _terms(corpus: AlignmentCorpus, table: TranslationTable, span: tuple[int, in
     # searchsorted may point behind the end, or at another key: both mean that the pair is unknown.
     slots = np.minimum(np.searchsorted(table.keys, found.keys), len(table.keys) - 1)
     slots = np.where(table.keys[slots] == found.keys, slots, -1)
+    # (cells,) p(a | S), the same for all source positions but NULL.
     weights = _weights(found.lengths, found.source, table.null_prob)
     return found, slots, np.where(slots >= 0, table.probs[slots] * weights, 0.0)
 
@@ -139,6 +140,7 @@ def _expect(corpus: AlignmentCorpus, table: TranslationTable, span: tuple[int, i
 
 
 def _choose(corpus: AlignmentCorpus, table: TranslationTable, span: tuple[int, int]) -> NDArray[np.int32]:
+    # Target words of the run, as places in the whole corpus.
     begin, end = corpus.tgt_starts[span[0]], corpus.tgt_starts[span[1]]
     links = np.full(int(end - begin), -1, np.int32)
     found, _, terms = _terms(corpus, table, span)
@@ -228,6 +230,7 @@ def _choose_loop(corpus: Any, probs: Any, null_prob: float, span: Any, slots: An
     _, src_starts, _, tgt_starts, _ = corpus
     cell, link = 0, 0
     for n in range(span[0], span[1]):
+        # S and T of this pair of lines.
         n_src, n_words = src_starts[n + 1] - src_starts[n], tgt_starts[n + 1] - tgt_starts[n]
         if n_src == 0:
             link += n_words
@@ -244,6 +247,7 @@ def _choose_loop(corpus: Any, probs: Any, null_prob: float, span: Any, slots: An
                 off = abs((2 * i + 1) * n_words - (2 * j + 1) * n_src)
                 if i == 0 or term > best or (term == best and off < best_off):
                     best, best_off, links[link] = term, off, i
+            # NULL's cell is the first.
             slot = slots[cell]
             if slot >= 0 and probs[slot] * null > best:
                 links[link] = -1

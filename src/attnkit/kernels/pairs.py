@@ -107,6 +107,7 @@ class PairCounter:
             rows = np.array(list(found), np.int64).reshape(-1, 3)
             counts = np.array(list(found.values()), np.int64)
         else:
+            # Free slots have count 0.
             kept = self._table[2] >= max(1, least)
             ends, gaps, counts = self._table[0][kept], self._table[1][kept], self._table[2][kept]
             rows = np.stack([(ends >> np.uint64(32)).astype(np.int64), gaps, (ends & _LOW).astype(np.int64)], axis=1)
@@ -122,6 +123,7 @@ class PairCounter:
                 self._found = {pair: n for pair, n in self._found.items() if n > self._rarest}
                 self._rarest += 1
             return
+        # Too many pairs: prune. Too few slots: double.
         old, size = self._table, len(self._table[0])
         if self._state[2] >= self._most:
             before = int(old[2].sum())
@@ -244,6 +246,7 @@ def _put(pairs: Any, between: Any, values: Any, ends: Any, gaps: Any, counts: An
     """Put pairs that all differ into an empty table, save those whose value is 0."""
     mask = np.uint64(len(ends) - 1)
     for i in range(len(values)):
+        # Pruned.
         if values[i] == 0:
             continue
         place = (pairs[i] ^ (np.uint64(between[i]) << np.uint64(20))) * np.uint64(0x9E3779B97F4A7C15)
@@ -255,6 +258,7 @@ def _put(pairs: Any, between: Any, values: Any, ends: Any, gaps: Any, counts: An
 
 def _join(numbers: Any, rules: Any, work: Any, table: Any, given: Any, out: Any) -> Any:
     """Put what numbers become into ``out``; return how many these are. ``held`` are the words of what may be a pair."""
+    # Tuples of arrays: numba passes them unboxed.
     (kinds, base), (state, held), (ends, gaps, values) = rules, work, table
     mask, n, n_held, gap = np.uint64(len(ends) - 1), 0, state[0], state[1]
     for i in range(len(numbers)):

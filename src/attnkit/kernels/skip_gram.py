@@ -126,6 +126,7 @@ def _train_shared(weights: Any, given: Any, tables: Any, room: Any) -> Any:
     copies, steps_of, near = pool[0].ctypes.data, pool[1].ctypes.data, pool[2][0]
     centres, error = copies + size * SHARED, copies + size * (SHARED + BLOCK)
     near_of, chosen = near.ctypes.data, rows[2 * window + 4 :]
+    # Each shared word counts as negative / SHARED of a drawn one.
     n_terms, share, now = 0, np.float32(negative / SHARED), 0
     length = block_length(knobs)
     if begin < end:

@@ -62,7 +62,9 @@ def longest_input(words: Any, reach: Any, span: Any, tables: Any) -> Any:
     starts, most = tables[STARTS], 1
     if len(starts) == 0:
         return most
+    # Window sizes per centre.
     left, right = reach
+    # First and last word that any window of the span covers.
     low, high = span[0], span[1] - 1
     for i in range(span[0], span[1]):
         # Words of the windows at the edges are outside of the span.

@@ -68,12 +68,14 @@ def splat(b: Any, value: Any) -> Any:
 
 def item_of(context: Any, b: Any, array: tuple[Any, Any], k: Any) -> Any:
     """Return a pointer to an array's k-th item."""
+    # numba's array struct: its data pointer, then element k.
     kind, value = array
     return b.gep(context.make_array(kind)(context, b, value).data, [k])
 
 
 def row_of(context: Any, b: Any, matrix: Any, rows: tuple[Any, Any], k: Any, width: int) -> Any:
     """Return the address of the row that the k-th number of a list names."""
+    # Row number, then its address: rows are 64 * width bytes apart.
     number = b.load(item_of(context, b, rows, k))
     # Row numbers may be int32, addresses are 64 bits.
     wide = b.sext(number, ir.IntType(64)) if number.type.width < 64 else number
@@ -103,6 +105,7 @@ def halves(b: Any, x: Any, y: Any, group: int) -> Any:
 
 def sums_of(b: Any, vectors: list[Any]) -> Any:
     """Return the sums over lanes of a power of two of vectors; the k-th begins at lane k * 16 / n."""
+    # Lanes that belong to one vector at this level of the tree.
     group = 16
     # A tree of halvings: the sums of several vectors share their shuffles.
     while len(vectors) > 1:
@@ -364,6 +367,7 @@ def prefetch(typing: Any, lanes: Any, x: Any) -> Any:
         # One prefetch per cache line of 64 bytes.
         byte, i32 = ir.PointerType(ir.IntType(8)), ir.IntType(32)
         kind = ir.FunctionType(ir.VoidType(), [byte, i32, i32, i32])
+        # Arguments: address, 1 = write, 3 = keep in all caches, 1 = data.
         ask = b.module.declare_intrinsic("llvm.prefetch", [byte], kind)
         for j in range(min(width, UNROLLED)):  # the machine itself continues with what is longer
             place = b.inttoptr(b.add(given[1], i64(64 * j)), byte)

@@ -112,6 +112,7 @@ class LookupTables:
 
     def arrays(self) -> tuple[NDArray[Any], ...]:
         """Return all of them, read-only, in the order in which loops take them."""
+        # Order as in STARTS and ROWS of ``subword`` and the indices of the loops.
         given = (self.keep, self.prob, self.alias, self.path_starts, self.nodes, self.codes)
         return tuple(_read_only(array) for array in (*given, self.subword_starts, self.subword_rows))
 

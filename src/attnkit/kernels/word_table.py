@@ -81,6 +81,7 @@ def _cut(steps: Any, data: Any, end: int, at: Any, spans: Any) -> int:
     Keeps in ``at``: where what is left over begins, whether it is the end of a word that is too long already, and where
     the character begins that is none (else -1). Returns the number of spans.
     """
+    # state: of the UTF-8 automaton; begin: of the word; character: of the character.
     n, state, i, character, begin, skips = 0, 0, 0, 0, 0, at[1]
     at[2] = -1
     while i < end:
@@ -219,6 +220,7 @@ class CompiledNumberer:
         # At most one span per byte.
         spans = np.empty((end + 1, 2), np.int32)
         n = self._cut(self._steps, self._data, end, self._at, spans)
+        # Position of the first byte that is not UTF-8.
         if (bad := int(self._at[2])) >= 0:
             raise NoTextError(bad - self._n_rest, int(self._data[bad]))
         numbers = self._numbers_of(spans[:n])
@@ -241,6 +243,7 @@ class CompiledNumberer:
         """Make room for more words, and for their bytes."""
         n, used = len(self), int(self._starts[len(self)])
         if n == len(self._counts):
+            # Doubled: amortized constant time per word.
             slots = np.zeros(2 * len(self._slots), np.uint64)
             self._move(self._slots, slots)
             starts, counts = np.zeros(len(slots) // 4 * 3 + 2, np.int64), np.zeros(len(slots) // 4 * 3, np.int64)

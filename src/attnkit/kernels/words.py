@@ -128,6 +128,7 @@ class PlainNumberer:
 
     def words(self, numbers: NDArray[np.int64]) -> list[str]:
         """Return the words of some numbers."""
+        # Insertion order is the order of numbers.
         names = list(self._numbers)
         return [names[number] for number in numbers.tolist()]
 
