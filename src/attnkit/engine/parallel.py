@@ -122,6 +122,7 @@ def build_parameter_store(
         return FlatParameterStore(module, config.optimization, precision, rates)
     from attnkit.training.fsdp import FsdpParameterStore, has_entry  # slow to import
 
+    # FSDP needs to know by which method a step enters the model.
     if not has_entry(module):
         raise UsageError("this model does not support FSDP", where="fsdp", help="set fsdp to false")
     return FsdpParameterStore(module, transformer_layers(module), config.optimization, precision, rates)

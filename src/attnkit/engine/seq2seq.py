@@ -76,6 +76,7 @@ class LocalSearch:
     """Searches in this process."""
 
     def __init__(self, models: Sequence[TranslationModel], device: torch.device) -> None:
+        # Several models vote as an ensemble.
         self.models = list(models)
         self.device = device
 
@@ -214,6 +215,7 @@ def greedy_ids(
     Raises:
         EvaluationCancelled: A stop was requested between two batches.
     """
+    # Long lines first: padding is short, and memory peaks at once.
     batches = make_batches([len(part.ids) for part in parts], Batching())
     # Lazy, so that a requested stop is noticed between any two batches.
     requested = ([parts[i] for i in batch] for batch in until_stopped(stop, batches))

@@ -171,6 +171,7 @@ class RunFiles(Protocol):
         ...
 
 
+# Two implementations: GradientSession, and word2vec's.
 class TrainingSession(ABC):
     """What is trained in one run: created before the run folder is locked, then set up, driven and saved.
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from attnkit.kernels.jit import compile_cached, has_numba
 
+# Integers, since sums of floats depend on their order.
 UNIT = 1 << 32
 """What a count of one is as an integer."""
 MAX_WORDS = 1 << 31

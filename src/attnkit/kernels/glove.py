@@ -178,6 +178,7 @@ def _step_together(
     knobs: GloveSettings,
 ) -> float:
     """Take one step for each pair (i, j); no i and no j stands twice."""
+    # The same step as in the loop, for rows that differ.
     (i, j), p = rows, parameters
     w, v = p.words[i], p.contexts[j]  # (n, P) each
     product = np.einsum("nd,nd->n", w, v)  # (n,)

@@ -22,6 +22,7 @@ from typing import Any
 from attnkit.errors import SystemFailure
 from attnkit.io import atomic
 
+# Options of every training loop.
 FAST = {
     "nogil": True,
     "boundscheck": False,

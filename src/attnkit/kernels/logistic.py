@@ -16,6 +16,7 @@ try:
 except ImportError:  # nothing here is called then
     pass
 
+# Letters: f scores, 16 at a time; b is llvmlite's IR builder.
 FARTHEST = 18.0
 """Beyond it, either way, σ counts as if it were there: a loss of 18 at most, of 1.5e-8 at least."""
 # Coefficients 1 / k! of exp, the highest power first.

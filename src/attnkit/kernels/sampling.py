@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from attnkit.kernels.jit import inline
 
+# SplitMix64's constants.
 STEP = np.uint64(0x9E3779B97F4A7C15)
 _FIRST = np.uint64(0xBF58476D1CE4E5B9)
 _SECOND = np.uint64(0x94D049BB133111EB)

@@ -69,6 +69,7 @@ class PlainNumberer:
 
     def __init__(self, lower: bool = False) -> None:
         self._lower = lower
+        # Keeps bytes of a character that a block cuts off.
         self._decoder = codecs.getincrementaldecoder("utf-8")()
         self._rest = ""
         self._skips = False

@@ -52,6 +52,7 @@ class CodeDecoder(nn.Module):
         super().__init__()
         self.d_hidden = config.d_hidden
         self.n_parts = 2 if config.cell == "lstm" else 1
+        # One step for decoding; torch.nn's layers for whole sequences.
         self.step_cell = STEPS[config.cell]
         widths = [config.d_model + config.d_code] + [config.d_hidden] * (config.decoder_layers - 1)
         self.layers = nn.ModuleList(make_layer(config.cell, width, config.d_hidden) for width in widths)
@@ -109,6 +110,7 @@ class SequenceAutoencoder(nn.Module):
             bidirectional=config.bidirectional,
             dropout=config.dropout,
         )
+        # The bottleneck: the last layer's final state, narrowed.
         self.to_code = Linear(config.d_hidden, config.d_code)
         self.decoder = CodeDecoder(config)
         self.output = Linear(config.d_model, vocab_size)
@@ -184,6 +186,7 @@ class VectorAutoencoder(nn.Module):
     def __init__(self, config: MlpAutoencoderConfig, d_input: int) -> None:
         super().__init__()
         widths = config.widths(d_input)
+        # Mirrored widths; weights are not shared.
         self.encoder = _mlp(widths, config)
         self.decoder = _mlp(widths[::-1], config)
         # Buffers, not parameters: they are saved with the weights and never trained.
@@ -212,6 +215,7 @@ class VectorAutoencoder(nn.Module):
 
     @property
     def _dtype(self) -> torch.dtype:
+        # The working precision, which training may lower.
         return next(self.encoder.parameters()).dtype
 
 

@@ -29,6 +29,7 @@ class Bert(nn.Module):
         super().__init__()
         width = config.d_model
         self.embedding = nn.Embedding(vocab_size, width)
+        # Token, position and segment embeddings are added.
         self.places = PositionEmbedding(config)
         self.segments = nn.Embedding(config.n_segments, width) if config.n_segments > 1 else None
         # Post-norm layers end in a norm, so only the embeddings need one; pre-norm layers need one at the top.
@@ -81,6 +82,7 @@ class Bert(nn.Module):
             layers: stop after so many layers, 0 gives the embeddings; the last norm is left out then.
         """
         x = self.embed(ids, layout, segments)
+        # One mix for all layers: bias and rotation do not depend on the layer.
         mix = self.sight(x, layout, seen)
         stack = list(self.layers)
         for layer in stack[:layers]:
@@ -119,6 +121,7 @@ class Bert(nn.Module):
     @torch.no_grad()
     def attention_weights(self, ids: Tensor, layout: PackedLayout, segments: Tensor | None = None) -> dict[str, Tensor]:
         """Return the weights of every layer, (B, L, H, T, T), under the name encoder. Dropout is off."""
+        # One tensor (B, H, T, T) per layer.
         seen: AttentionWeights = []
         with without_dropout(self):
             self.hidden(ids, layout, segments, seen)
@@ -167,7 +170,7 @@ class NextSentenceHead(nn.Module):
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
         self.pooler = Pooler(config)
-        self.output = Linear(config.d_model, 2)
+        self.output = Linear(config.d_model, 2)  # logits: follows, does not follow
         nn.init.normal_(self.output.weight, std=STD)
         nn.init.zeros_(self.output.bias)
 

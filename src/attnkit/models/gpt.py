@@ -50,6 +50,7 @@ class Gpt(nn.Module):
 
     def __init__(self, config: GptConfig, vocab_size: int) -> None:
         super().__init__()
+        # Plain attention has a faster cache.
         self.fused, self.n_heads = config.plain_attention, config.n_heads
         self.embedding = nn.Embedding(vocab_size, config.d_model)
         self.places = PositionEmbedding(config)
@@ -112,6 +113,7 @@ class Gpt(nn.Module):
         # The last token is read by the first step, which gives the first prediction.
         past, last = src[:, :-1], src[:, -1:]
         length = past.shape[1]
+        # Heads, keys and values (B, H, T, d) of each layer.
         kept: list[tuple[HeadGroups, Tensor, Tensor]] = []
         x = self.places(F.embedding(past, self.embedding.weight), None)
         mix = self.sight(x, PackedLayout.unpacked(len(src)))
@@ -137,6 +139,7 @@ class Gpt(nn.Module):
         # The first step reads the prompt's last token instead of the begin symbol.
         words, state.last = (prev, None) if state.last is None else (state.last, None)
         cache = state.cache
+        # Position of this token.
         at = cache.n_steps
         x = self.places.at(F.embedding(words, self.embedding.weight), at)
         # (1, C): key step minus query step, for C cache slots.

@@ -68,10 +68,12 @@ class HierarchicalAttentionNetwork(nn.Module):
         super().__init__()
         self.embedding = nn.Embedding(vocab_size, config.d_model)
         nn.init.normal_(self.embedding.weight)  # smaller vectors learn later, and leave less for the attention to find
+        # Two levels of the same kind: recurrent encoder, then attention pooling.
         self.words = RecurrentEncoder("gru", config.d_model, config.d_word, 1, bidirectional=True, dropout=0.0)
         self.word_attention = AttentionPooling(config.d_word, config)
         self.sentences = RecurrentEncoder("gru", config.d_word, config.d_sentence, 1, bidirectional=True, dropout=0.0)
         self.sentence_attention = AttentionPooling(config.d_sentence, config)
+        # (B, d) to (B, L).
         self.output = Linear(config.d_sentence, n_labels)
         nn.init.xavier_uniform_(self.output.weight)
         nn.init.zeros_(self.output.bias)

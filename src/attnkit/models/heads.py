@@ -38,6 +38,7 @@ class SequenceClassifier(nn.Module):
     def __init__(self, config: BertConfig, vocab_size: int, n_labels: int) -> None:
         super().__init__()
         self.encoder = encoder_without_mlm_head(config, vocab_size)
+        # Trained anew where pretraining had no next-sentence task.
         self.pooler = Pooler(config)
         self.dropout = Dropout(config.dropout)
         self.output = _output(config.d_model, n_labels)
@@ -139,6 +140,7 @@ def best_span(starts: Tensor, ends: Tensor, longest: int) -> tuple[Tensor, Tenso
         ends: (B, T) logits of ends.
         longest: most tokens of a span.
     """
+    # T
     length = starts.shape[1]
     scores = starts[:, :, None] + ends[:, None, :]  # (B, T, T): start i, end j
     # Ends not before their start (triu), and less than `longest` after it (tril).

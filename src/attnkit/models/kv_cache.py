@@ -22,6 +22,7 @@ class BeamSlots:
 
     def __init__(self, batch: int, n_beams: int, max_length: int, dtype: torch.dtype, device: torch.device) -> None:
         """Start with one beam per sentence, at most ``n_beams`` later."""
+        # Room is added in steps: short translations never pay for long ones.
         self.n_beams, self.max_length = n_beams, max_length
         self.n_steps = self.n_slots = self.n_queries = 0
         # (B, K, C), 0 at a beam's ancestors and -inf elsewhere
@@ -76,6 +77,7 @@ class BeamSlots:
     @property
     def current(self) -> slice:
         """Return the slots of the step that is being taken."""
+        # n_queries of them, one per beam.
         return slice(self.n_slots, self.n_slots + self.n_queries)
 
     def end_step(self) -> None:
@@ -121,6 +123,7 @@ class DecodingState(BeamState):
 
     def __init__(self, memory: Tensor, memory_mask: Tensor | None, n_beams: int, max_length: int, record: bool) -> None:
         """Take the memory's projected keys and values (2 L, B, H, S, d), layer by layer, and its mask (B, S)."""
+        # 2 L: keys and values alternate.
         n_layers, batch, n_heads, _, width = memory.shape
         self.scale = width**-0.5
         # Scores of a half-precision model become float32 on adding the mask: the softmax is then faster, and exact.

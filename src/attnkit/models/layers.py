@@ -169,4 +169,5 @@ class DecoderLayer(nn.Module):
 
 def transformer_layers(model: nn.Module) -> list[nn.Module]:
     """Return the layers of a model, each of which computes by itself; none for models without such layers."""
+    # For compilation and FSDP, which work layer by layer.
     return [part for part in model.modules() if isinstance(part, (EncoderLayer, DecoderLayer))]

@@ -61,7 +61,7 @@ class PackedLayout:
                 padding is a passage too.
             bounds: as ``PackedLayout`` has it, if it is known: to find it on an accelerator means to wait for it.
         """
-        n_rows, length = passages.shape
+        n_rows, length = passages.shape  # (B, T)
         if n_whole == n_rows:
             return PackedLayout.unpacked(n_rows)
         mixed = passages[n_whole:]
@@ -91,6 +91,7 @@ class PositionEmbedding(nn.Module):
 
     def __init__(self, config: LanguageConfig) -> None:
         super().__init__()
+        # Rotary positions and ALiBi act inside attention.
         self.sinusoidal = config.positions == "sinusoidal"
         learned = config.positions == "learned"
         self.table = LearnedPositions(config.max_length, config.d_model) if learned else None
@@ -119,6 +120,7 @@ class SelfAttentionContext(nn.Module):
 
     def __init__(self, config: LanguageConfig, causal: bool) -> None:
         super().__init__()
+        # Everything that all layers share is computed once per pass.
         self.causal, self.dropout = causal, config.attention_dropout
         self.rotary = config.positions == "rotary"
         self.d_head = config.d_model // config.n_heads

@@ -73,6 +73,7 @@ def make_layer(cell: str, d_input: int, d_hidden: int) -> nn.RNNBase:
     Input weights are Xavier-uniform and recurrent ones orthogonal, gate by gate; biases are zero except an LSTM's
     forget gate, which starts open at 1 (Jozefowicz et al. 2015).
     """
+    # torch.nn's module: cuDNN and its CPU kernels apply.
     layer = CELLS[cell](d_input, d_hidden, batch_first=True)
     weights = weights_of(layer)
     with torch.no_grad():
@@ -96,6 +97,7 @@ def zero_state(layer: nn.RNNBase, inputs: Tensor) -> CellState:
 
 def unroll(layer: nn.RNNBase, inputs: Tensor, state: CellState) -> tuple[Tensor, tuple[Tensor, ...]]:
     """Run a layer by hand; return every h (B, T, d) and every tensor of every state, each (B, T, d)."""
+    # torch's modes are GRU, LSTM and RNN_TANH.
     step = STEPS[layer.mode.lower().removesuffix("_tanh")]
     weights = weights_of(layer)
     states = []

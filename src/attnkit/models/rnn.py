@@ -57,6 +57,7 @@ class RecurrentDecoder(nn.Module):
 
     def __init__(self, config: RnnConfig) -> None:
         super().__init__()
+        # D and d of the legend.
         d_model, d_hidden = config.d_model, config.d_hidden
         self.d_model = d_model
         self.step_cell = STEPS[config.cell]
@@ -224,6 +225,7 @@ class Bridge(nn.Module):
         super().__init__()
         # all final states, side by side
         d_from, self.d_hidden = config.encoder_layers * config.d_hidden, config.d_hidden
+        # h and c, or h alone; each has a map of its own.
         n_parts = 2 if config.cell == "lstm" else 1
         self.maps = nn.ModuleList(Linear(d_from, config.decoder_layers * config.d_hidden) for _ in range(n_parts))
 
@@ -329,6 +331,7 @@ class RnnTranslator(nn.Module):
             return source, self.bridge(finals)
         if self.start_from == "layers":
             return source, finals
+        # The encoder's top layer.
         first = finals[-1]
         if self.start_from == "zeros":
             first = tuple(torch.zeros_like(part) for part in first)

@@ -38,6 +38,7 @@ class Embedding(nn.Module):
         # With weights of deviation 1/√D, embeddings have unit variance.
         self.scale = math.sqrt(config.d_model)
         self.sinusoidal = config.positions == "sinusoidal"
+        # Rotary, ALiBi and relative positions act inside attention.
         learned = config.positions == "learned"
         self.positions = LearnedPositions(config.max_length, config.d_model) if learned else None
         self.norm = nn.LayerNorm(config.d_model, eps=config.norm_eps) if normed else nn.Identity()
@@ -203,6 +204,7 @@ class Transformer(nn.Module):
             raise ValueError(
                 f"tie_embeddings all needs one joint vocabulary, not {src_vocab_size} and {tgt_vocab_size} words"
             )
+        # Scaled dot product with softmax in every head.
         self.fused = config.plain_attention
         self.encoder = Encoder(config, src_vocab_size)
         self.decoder = Decoder(config, tgt_vocab_size)
@@ -222,6 +224,7 @@ class Transformer(nn.Module):
 
     def hidden(self, src: Tensor, src_mask: Tensor | None, tgt_in: Tensor) -> Tensor:
         """Return features (B, T, D) of the training pass; src_mask (B, S) is True at real tokens, None if all are."""
+        # Teacher forcing: all target positions at once.
         features: Tensor = self.decoder(tgt_in, self.encoder(src, src_mask), src_mask)
         return features
 

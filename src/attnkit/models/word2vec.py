@@ -29,6 +29,7 @@ class Word2Vec(nn.Module):
         Either may have rows that are filled up with zeros; then ``dim`` is D. They stay zero.
         """
         super().__init__()
+        # The caller's arrays are not copied: training writes into them.
         self.context = context
         self.dim = inputs.shape[1] if dim is None else dim
         self.inputs = nn.Parameter(inputs)
@@ -65,10 +66,12 @@ class Word2Vec(nn.Module):
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Return the scores (B, V) of every word: softmax makes them P(o|c) of the notes."""
+        # (B, V)
         return hidden @ self.outputs.T
 
     def predictors(self, rows: Tensor) -> Tensor:
         """Return the rows u (..., K, H) of W' that are named by (..., K)."""
+        # (..., K, H)
         return F.embedding(rows, self.outputs)
 
     def tree_log_probs(self, hidden: Tensor, paths: tuple[Tensor, Tensor, Tensor]) -> Tensor:
