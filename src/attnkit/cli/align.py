@@ -48,9 +48,9 @@ def command(
     summary: Summary = False,
     json: Annotated[bool, Option("--json", help="One JSON object per pair, and one for the totals.")] = False,
 ) -> None:
-    """Print which words of two files belong together: links as 0-0 1-2, a line for each pair of lines.
+    """Align the words of two files: print links as 0-0 1-2, one line per sentence pair.
 
-    Words lie between white space; a link is source place, target place, counted from 0. The model is IBM Model 1.
+    Words are split at white space; a link is source index, target index, from 0. The model is IBM Model 1.
 
     \b
     Examples:

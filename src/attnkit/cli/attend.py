@@ -51,7 +51,7 @@ def command(
     checkpoint: CheckpointName = None,
     device: Device = "auto",
 ) -> None:
-    """Show which words a model looks at: in the terminal, as a page, as a picture, as JSON.
+    """Show attention weights: in the terminal, as a page, as a picture, as JSON.
 
     \b
     Examples:

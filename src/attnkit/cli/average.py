@@ -18,7 +18,7 @@ def command(
 ) -> None:
     """Average the weights of a run's checkpoints; translate then takes the average.
 
-    What a stop saved between two planned checkpoints is left out, unless you name it by --checkpoint.
+    A checkpoint saved by an interruption, between two scheduled ones, is skipped unless --checkpoint names it.
 
     \b
     Examples:

@@ -59,7 +59,7 @@ def command(
     strict: Annotated[bool, Option("--strict", help="Exit with 3 on any finding.")] = False,
     json: Json = False,
 ) -> None:
-    """Find what is wrong with two line-aligned files: exit 0 if they can be trained on, 3 if not.
+    """Check two line-aligned files for problems: exit 0 if they can be trained on, 3 if not.
 
     \b
     Examples:

@@ -35,11 +35,11 @@ def command(
     threads: Threads = None,
     strict: Strict = False,
 ) -> None:
-    """Print a vector of each line or row: N rows in, N rows out; totals go to stderr.
+    """Encode each line or row as a vector: N rows in, N rows out; totals go to stderr.
 
-    An auto-encoder gives its codes. BERT and GPT give the mean of a line's tokens (without [CLS] and [SEP]; 0
-    of a blank line), or what [CLS] became; lines longer than they were trained on are read in windows. The
-    static table needs no text: one row for each piece of the vocabulary.
+    An auto-encoder gives its codes. BERT and GPT give the mean of a line's hidden states without [CLS] and [SEP]
+    (zeros for a blank line), or the hidden state of [CLS]; lines longer than the position limit are read in windows.
+    The static embedding table needs no text: one row per token of the vocabulary.
 
     \b
     Examples:

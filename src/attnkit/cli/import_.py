@@ -18,12 +18,12 @@ def command(
     output: RunOutput,
     json: Json = False,
 ) -> None:
-    """Make a run of a model that another system has trained.
+    """Import a model of another system as a run.
 
-    That is BERT, RoFormer, RoBERTa or GPT-2 of Hugging Face's transformers. The folder is what save_pretrained
-    writes: config.json, model.safetensors and a tokenizer. Nothing is downloaded, and no pickle is read. The run is
-    not trained further; use it by --init-from or finetune. Of what was fine-tuned there to
-    classify, to tag or to answer, the head and its labels come along, for predict.
+    Supported are BERT, RoFormer, RoBERTa and GPT-2 of Hugging Face's transformers, from a folder that
+    save_pretrained has written: config.json, model.safetensors and a tokenizer. Nothing is downloaded, and no pickle
+    is read. Training does not resume from it: pass it to --init-from or finetune. The head and the labels of a model
+    fine-tuned for classification, tagging or question answering are imported too, for predict.
 
     \b
     Examples:

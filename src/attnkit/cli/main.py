@@ -33,7 +33,7 @@ HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("demo", "Train a small English-French model and translate with it (3 minutes)."),
-    "check": ("check", "Find what is wrong with two line-aligned files."),
+    "check": ("check", "Check two line-aligned files for problems."),
     "vocab": ("vocab", "Build a vocabulary from text files."),
     "train": ("train", "Train a model: translation, auto-encoder, classifier."),
     "pretrain-mlm": ("pretrain_mlm", "Pretrain BERT on raw text: predict masked tokens."),
@@ -65,7 +65,7 @@ WORD2VEC: dict[str, tuple[str, str]] = {
     "odd-one": ("word2vec.odd_one", "Find the word that does not fit."),
     "distance": ("word2vec.distance", "Print cosine and distance of two words."),
     "evaluate": ("word2vec.evaluate", "Evaluate on word-similarity and analogy files."),
-    "cluster": ("word2vec.cluster", "Cluster the words (k-means)."),
+    "cluster": ("word2vec.cluster", "Cluster words by k-means."),
     "phrases": ("word2vec.phrases", "Find and join phrases: new_york."),
     "convert": ("word2vec.convert", "Convert vectors to another format."),
     "project": ("word2vec.project", "Project vectors to two dimensions, as a page."),

@@ -36,7 +36,7 @@ Pdf = Annotated[Path | None, Option(help="Write a PDF picture.", metavar="FILE")
 RunOutput = Annotated[Path, Option("-o", "--output", help="Run folder to write.", metavar="RUN")]
 ConfigFile = Annotated[Path | None, Option(help="YAML configuration.", metavar="FILE")]
 Sets = Annotated[
-    list[str] | None, Option("--set", help="Configuration key, e.g. model.n_layers=6.", metavar="KEY=VALUE")
+    list[str] | None, Option("--set", help="Configuration key, e.g. model.d_model=512.", metavar="KEY=VALUE")
 ]
 MaxSteps = Annotated[int | None, Option(min=1, help="Maximum number of steps.")]
 MaxEpochs = Annotated[float | None, Option(help="Maximum number of epochs.")]

@@ -48,7 +48,7 @@ def command(
 
     text-classification prints label and probability. Input: lines; tab-separated pairs if trained on pairs; with
     --gold a table with the columns text, text2, label. A document classifier (model han) reads sentences that end
-    with . ! ? and white space, or stand between |||; with --gold lines of document, tab, label. --json adds its
+    with . ! ? and white space, or are separated by |||; with --gold lines of document, tab, label. --json adds its
     attention weights.
 
     token-classification prints one tag per word. Input: lines of words; CoNLL with --gold or for FILE.conll and

@@ -22,7 +22,7 @@ def command(
     precision: Precision = "float32",
     json: Annotated[bool, Option("--json", help="One JSON object per pair, and one for the totals.")] = False,
 ) -> None:
-    """Print the natural log-probability of each pair, a line each; the totals go to stderr.
+    """Print the natural log-probability of each pair, one per line; the totals go to stderr.
 
     \b
     Examples:

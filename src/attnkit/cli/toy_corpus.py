@@ -27,7 +27,7 @@ def command(
     overwrite: Annotated[bool, Option("--overwrite", help="Replace files with other content.")] = False,
     json: Json = False,
 ) -> None:
-    """Make train, valid and test files from a generator: a language, a puzzle, headlines, code or reviews.
+    """Generate a toy corpus: train, valid and test files of a language, a puzzle, headlines, code or reviews.
 
     english-french writes .en and .fr files, reviews .tsv (text, tab, label), the others .src and .tgt; reverse adds
     test-long, longer than training.

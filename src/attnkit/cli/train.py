@@ -75,7 +75,7 @@ def command(
     dry_run: DryRun = False,
     json: Json = False,
 ) -> None:
-    """Train a model from text, translation unless --task says else; run it again to resume.
+    """Train a translation model, or another one by --task; run it again to resume.
 
     \b
     Examples:

@@ -24,10 +24,10 @@ def command(
     runs: Annotated[list[Path], Argument(help="Run folder.", metavar="RUN")],
     json: Annotated[bool, Option("--json", help="One JSON object per run, in a list.")] = False,
 ) -> None:
-    """Check every byte of a run folder: exit 0 if all is as it was written, 4 if not.
+    """Check every byte of a run folder: exit 0 if it is intact, 4 if not.
 
-    Checkpoints, their weights and numbers, logs, copies and the encoded text. Nothing is changed, and a run that is
-    being trained continues meanwhile; a message says so. A line of timings.jsonl that a power cut tore is not damage.
+    Checked are checkpoints, their weights, logs, copies and the encoded text. Nothing is changed, and a run may be
+    training meanwhile; a message says so. A line of timings.jsonl that a power cut left incomplete is not damage.
 
     \b
     Examples:

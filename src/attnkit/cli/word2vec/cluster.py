@@ -28,9 +28,9 @@ def command(
     checkpoint: VectorsCheckpoint = None,
     json: Annotated[bool, Option("--json", help="One JSON object per line.")] = False,
 ) -> None:
-    """Sort words into classes by the directions of their vectors: lines like "word 7", as word2vec -classes writes.
+    """Cluster words by the directions of their vectors: lines like "word 7", as word2vec -classes writes.
 
-    k-means on vectors of length 1 (needs attnkit[plot]); the same seed gives the same classes.
+    The method is k-means on unit vectors (needs attnkit[plot]); the same seed gives the same clusters.
 
     \b
     Examples:

@@ -27,10 +27,10 @@ def command(
     layer: EncoderLayer = None,
     json: Json = False,
 ) -> None:
-    """Show what a word is in each sentence: word vectors know one vector, whatever it means there.
+    """Compare the vectors of a word in different sentences: static in word2vec, contextual in BERT.
 
-    BERT gives it one in each: the mean of the word's pieces. Of a run of BERT alone, the static vector is that
-    of its own embeddings.
+    BERT's vector is the mean over the word's tokens. Without word2vec vectors, the static vector is the one in BERT's
+    embedding table.
 
     \b
     Examples:

@@ -38,10 +38,10 @@ def command(
     checkpoint: VectorsCheckpoint = None,
     json: Annotated[bool, Option("--json", help="One JSON object per file.")] = False,
 ) -> None:
-    """Print how well cosines agree with people's judgements, and how many analogies are solved.
+    """Evaluate word vectors on word similarity (rank correlation with human judgements) and word analogies.
 
-    What has a word without a vector is left out of the score, and counted as unknown. Vectors with n-grams
-    (train --subwords) know every word: what they had to compose is scored too, and counted under n-grams.
+    Questions with an out-of-vocabulary word are not scored, and counted as unknown. Vectors with n-grams
+    (train --subwords) compose a vector for such a word: these are scored too, and counted under n-grams.
 
     \b
     Examples:
