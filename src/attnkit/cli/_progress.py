@@ -19,7 +19,7 @@ def follow(
     ``begin`` is called when training starts. The status line is cleared before ``handle`` is called.
     """
     from attnkit.data.prepared_dir import DataCheckEvent, StatusEvent, WarningEvent
-    from attnkit.engine.session import TrainingProgress, TrainingStarted, Validated
+    from attnkit.engine.events import TrainingProgress, TrainingStarted, Validated
     from attnkit.plotting import progress_text as views
     from attnkit.training.records import StepRecord
 

@@ -18,8 +18,8 @@ from attnkit.config import flatten
 from attnkit.errors import StoppedError, UsageError
 
 if TYPE_CHECKING:
+    from attnkit.engine.events import TrainingFinished
     from attnkit.engine.resolve import Resolved
-    from attnkit.engine.session import TrainingFinished
     from attnkit.engine.task import RunEstimate
 
 

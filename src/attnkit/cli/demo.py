@@ -27,7 +27,7 @@ def command(
 
     check_not_in_use(output / "run")  # before torch is loaded, and before the corpus is written
     from attnkit.demo import Shown, demo
-    from attnkit.engine.session import TrainingFinished
+    from attnkit.engine.events import TrainingFinished
     from attnkit.runtime.signals import StopRequests
 
     with StopRequests() as stop, console.StatusLine() as line:

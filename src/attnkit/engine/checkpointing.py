@@ -1,11 +1,12 @@
-"""Write a training run to its folder: lock, checkpoints, logs, status and model card; restore from it. Torch-free."""
+"""What a training run saves, and the writer of its folder: lock, checkpoints, logs, status, model card. Torch-free."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,11 +18,11 @@ from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.checkpoints.torchrun import failure_facts, is_of_this_launch, launch_facts
 from attnkit.config import dump_yaml
 from attnkit.distributed.process_group import ProcessGroup
-from attnkit.engine.checkpoint_metadata import check_serializable, check_task
+from attnkit.engine.checkpoint_metadata import check_serializable, read_run_config
+from attnkit.engine.events import Event, PrepareEvent, TrainRequest
+from attnkit.engine.registry import TASKS, load_symbol, task_spec
 from attnkit.engine.run_state import RunState, weights_fingerprint
-from attnkit.engine.session import TrainingSession, TrainRequest, is_launched_by_torchrun, signal_to_stop
-from attnkit.engine.task import task_of
-from attnkit.errors import AttnkitError, RunError, exit_code
+from attnkit.errors import AttnkitError, RunError, StoppedError, exit_code
 from attnkit.io import atomic
 from attnkit.io.safe_read import file_equals
 
@@ -29,27 +30,112 @@ _USELESS = (2, 3)
 """Exit codes of settings and text that cannot be trained on: what was encoded is of no use then."""
 
 
+def stop_error(step: int) -> StoppedError:
+    """Return the error of a requested stop after a saved checkpoint."""
+    return StoppedError(f"stopped at step {step}; everything is saved", help="run the same command again to resume")
+
+
+# Two implementations: GradientSession, and word2vec's.
+class TrainingSession(ABC):
+    """What is trained in one run: created before the run folder is locked, then set up, driven and saved.
+
+    The constructor refuses what cannot be trained, so that nothing has been written by then. The methods are called in
+    this order: join, prepare, setup, started, records, finalize, outcome, close.
+    """
+
+    state: Any
+    """State of the loop, set by ``setup``: its ``step``, and as ``finished`` why training ended ("stopped" for a
+    requested stop; None while it runs)."""
+
+    @property
+    def step(self) -> int:
+        """Steps taken."""
+        return int(self.state.step)
+
+    def join(self) -> ProcessGroup:
+        """Return the process group; by default of this process alone."""
+        return ProcessGroup()
+
+    @abstractmethod
+    def prepare(self, writer: RunWriter) -> Iterator[PrepareEvent]:
+        """Encode the text into RUN/data, unless that is done. Called on rank 0 alone."""
+
+    @abstractmethod
+    def setup(self, writer: RunWriter) -> list[PrepareEvent]:
+        """Load the data, build what is trained, and restore it with ``RunWriter.restore``. Called on all ranks."""
+
+    @abstractmethod
+    def started(self) -> Event:
+        """Return the event that training starts."""
+
+    @abstractmethod
+    def records(self) -> Iterator[Any]:
+        """Return the training loop. At each record the state is consistent: it may be saved, or the run stopped."""
+
+    def step_errors(self) -> AbstractContextManager[None]:
+        """Return the context in which the loop computes a record; it turns errors of libraries into ours."""
+        return nullcontext()
+
+    @abstractmethod
+    def log_and_save(self, record: Any, writer: RunWriter) -> None:
+        """Log a record, and save a checkpoint if one is due."""
+
+    def event(self, record: Any) -> Event:
+        """Return the event of a record."""
+        return record
+
+    def finalize(self, writer: RunWriter) -> Iterator[Event]:
+        """Do what remains after the last step, but not after a requested stop."""
+        return iter(())
+
+    @abstractmethod
+    def outcome(self, state: RunState, already: bool) -> Event:
+        """Return the event that the run is complete."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release files and threads."""
+
+    # State, as it goes into a checkpoint and comes back.
+    @abstractmethod
+    def counters(self) -> dict[str, Any]:
+        """Return the state besides tensors, ready for JSON."""
+
+    @abstractmethod
+    def snapshot(self) -> Callable[[], Mapping[str, Content]]:
+        """Return a function that serializes the tensors as files of a checkpoint; called on all ranks, run on one."""
+
+    @abstractmethod
+    def restore(self, checkpoint: Checkpoint, counters: Mapping[str, Any]) -> None:
+        """Set the state to that of a checkpoint."""
+
+    @abstractmethod
+    def model_card(self, state: RunState, counters: Mapping[str, Any]) -> str:
+        """Return the README.md of the finished run."""
+
+
 class RunWriter:
     """Writer of a run folder during training; a context manager that holds its lock.
 
     Every rank reads the folder and rank 0 alone writes it. Each write is a ``synchronized`` block: if rank 0 fails, all
     ranks fail. A run that could not start leaves nothing: neither a folder that was not there, nor an old run moved
-    aside.
+    aside. With ``request.stop`` a signal that ends the block becomes a requested stop.
     """
 
     def __init__(self, request: TrainRequest, session: TrainingSession, ranks: ProcessGroup) -> None:
-        """Store the parts. With ``request.stop`` signals become requested stops, see ``signal_to_stop``."""
         self.folder = RunFolder(request.path)
         self.request, self.config = request, request.config
         self._model = cast(BaseModel, request.config)
         self.session, self.ranks = session, ranks
+        self.is_writer = ranks.rank == 0
+        # One rank under torchrun counts: torchrun would restart it, too.
+        self._launched = ranks.world > 1 or bool(launch_facts())
         self.run_state = RunState(self.folder, self.config)
         self.source: Checkpoint | None = None
         """Checkpoint of ``--init-from``, for a new run."""
         self.origin: str | None = ""
         """Fingerprint of the initial weights; "" for random ones, None if unknown."""
-        # Released in reverse order; the lock comes off last.
-        self._resources = ExitStack()
+        self._lock = ExitStack()
         # Progress of this call, for the decision what to leave behind.
         self._saved: int | None = None
         self._locked, self._complete, self._fingerprint = False, False, ""
@@ -59,30 +145,44 @@ class RunWriter:
         self._aside: Path | None = None
 
     @property
-    def is_writer(self) -> bool:
-        """Whether this rank writes the folder."""
-        return self.ranks.rank == 0
-
-    @property
     def warnings(self) -> list[str]:
         """Warnings so far."""
         return self.run_state.warnings
 
     def __enter__(self) -> RunWriter:
+        request, folder, config = self.request, self.folder, self.config
         try:
             with self.ranks.synchronized():
                 if self.is_writer:
-                    self._lock()
+                    check_serializable(self._model)
+                    # A restart by torchrun repeats --overwrite: it must not move aside what this launch has trained.
+                    if request.overwrite and folder.exists() and not is_of_this_launch(folder.read_status()):
+                        self._aside = folder.move_aside()
+                    self._is_new = not folder.exists()
+                    self._created = [path for path in (folder.path, *folder.path.parents) if not path.exists()]
+                    self._lock.enter_context(folder.lock())
             self._locked = True
+            # The run must fit the request; a new run must fit the weights that it is initialized from.
             with self.ranks.synchronized():
-                self._load_state()
+                self.run_state = RunState.load(folder, config)
+                if self.run_state.checkpoint is not None:
+                    self.run_state.check_compatible(request.init_from)
+                    self.origin = self.run_state.stored.get("init_from")
+                elif request.init_from is not None:
+                    self.source, warnings = RunFolder(request.init_from).checkpoint()
+                    read_run_config(
+                        self.source, config.task, *TASKS[config.task].init_from_tasks
+                    )  # refuses other tasks
+                    task = load_symbol(task_spec(config.task, config.model_kind).task_path)
+                    task.check_compatible(self.source, config)
+                    self.warnings.extend(warnings)
+                    self.origin = weights_fingerprint(self.source)
             with self.ranks.synchronized():
                 if self.is_writer:
                     self._write_config()
         except BaseException as error:
-            self._leave(
-                error, noted=self._locked and is_launched_by_torchrun(self.ranks.world)
-            )  # a person has read the message
+            # Without torchrun a person has read the message.
+            self._leave(error, noted=self._locked and self._launched)
             raise
         return self
 
@@ -92,60 +192,54 @@ class RunWriter:
     def _leave(self, error: BaseException | None, noted: bool) -> None:
         # A finished run has its status; a run never locked is not ours.
         open_run = self._locked and not self._complete
-        handles_signals = self.request.stop is not None and open_run
-        stop = signal_to_stop(error, self._saved_step(), self.ranks.world) if handles_signals else None
+        stop: StoppedError | None = None
+        # SIGINT and SIGTERM, as shells number them.
+        if open_run and self.request.stop is not None and exit_code(error) in (130, 143):
+            if step := self._saved_step():
+                stop = stop_error(step)
+            elif self._launched:  # ends with 0, or torchrun would start all processes again
+                stop = StoppedError(
+                    "stopped before anything was saved", help="run the same command again to start over"
+                )
         # status.json is written while the lock is still held: the next run must not be overwritten.
         if self.is_writer and error is not None and open_run:
+            reason = stop or error
             # The first error is the one to report, not that the disk is full as well.
             with suppress(AttnkitError):
-                if self._is_unstarted(stop or error):
+                if self._is_unstarted(reason):
                     self._remove_unstarted()
                 elif noted:
-                    self._record_exit(stop or error)
-        self._resources.close()
+                    # 75: stopped on request; 130 and 143: ended by a signal.
+                    state: State = "stopped" if (code := exit_code(reason)) in (75, 130, 143) else "failed"
+                    # A path may hold lone surrogates.
+                    text = str(reason).encode("utf-8", "backslashreplace").decode()
+                    self._write_status(state, self._saved_step(), text, code, failure_facts(reason))
+        self._lock.close()
         if stop is not None:
             raise stop from error
 
     def _saved_step(self) -> int:
         return self._saved or self.run_state.step or max(self.folder.steps(), default=0)
 
-    def _lock(self) -> None:
-        """Lock the folder; with ``overwrite``, move an old run aside first."""
-        check_serializable(self._model)
-        path = self.folder.path
-        # A restart by torchrun repeats --overwrite: it must not move aside what this launch has trained.
-        if self.request.overwrite and self.folder.exists() and not is_of_this_launch(self.folder.read_status()):
-            self._aside = self.folder.move_aside()
-        self._is_new = not self.folder.exists()
-        self._created = [folder for folder in (path, *path.parents) if not folder.exists()]
-        self._resources.enter_context(self.folder.lock())
-
     def _is_unstarted(self, error: BaseException) -> bool:
         """Return whether this call created the run and an error leaves nothing in it that is worth keeping."""
-        if not self._is_new or self._saved_step() or is_launched_by_torchrun(self.ranks.world):
+        if not self._is_new or self._saved_step() or self._launched:
             return False
         # Hours of encoding are worth keeping after a full disk or a kill.
         useful = self.folder.data_path.exists() and exit_code(error) not in _USELESS
         return not useful and not isinstance(error, GeneratorExit)
 
     def _remove_unstarted(self) -> None:
+        """Remove the folder and those of its parents that were created and are empty; put an old run back."""
         path = self.folder.path
-        _remove_created(path, self._created)
+        # A folder that was there stays; its content alone is of this run.
+        for entry in [] if self._created else list(path.iterdir()):
+            atomic.remove_tree(entry)
+        for folder in self._created:
+            if folder == path or not any(folder.iterdir()):
+                atomic.remove_tree(folder)
         if self._aside is not None and not path.exists():
             atomic.move(self._aside, path)
-
-    def _load_state(self) -> None:
-        """Load the state of the run; check that it fits the request, or open the source of a new run's weights."""
-        self.run_state = RunState.load(self.folder, self.config)
-        if self.run_state.checkpoint is not None:
-            self.run_state.check_compatible(self.request.init_from)
-            self.origin = self.run_state.stored.get("init_from")
-        elif self.request.init_from is not None:
-            self.source, warnings = RunFolder(self.request.init_from).checkpoint()
-            check_task(self.source, self.config.task)
-            task_of(self.config).check_compatible(self.source, self.config)
-            self.warnings.extend(warnings)
-            self.origin = weights_fingerprint(self.source)
 
     def _write_config(self) -> None:
         """Write the configuration; delete data that was encoded under another one."""
@@ -195,7 +289,7 @@ class RunWriter:
                 self.folder.set_best(f"step-{best}")
 
     def save(self) -> None:
-        """Write a checkpoint and apply retention."""
+        """Write a checkpoint and apply retention; called on all ranks."""
         # Outside the block: gathering sharded tensors is a collective of all ranks.
         snapshot = self.session.snapshot()
         with self.ranks.synchronized():
@@ -206,7 +300,7 @@ class RunWriter:
         """Write a checkpoint of ``TrainingSession.snapshot``; called on rank 0 alone."""
         session, scores = self.session, self.run_state.scores
         # Saved already, unless an evaluation or the end of the run changed the state since.
-        if self._saved == session.step and session.finished in (None, "stopped") and not scores.get(session.step):
+        if self._saved == session.step and session.state.finished in (None, "stopped") and not scores.get(session.step):
             return
         # state.json.
         stored = {
@@ -278,35 +372,17 @@ class RunWriter:
         self._write_status("finished", step, f"reached the limit of {counters['finished']}", 0)
 
     def _text_files(self, stored: Mapping[str, Any]) -> dict[str, bytes]:
-        return {
-            "config.yaml": dump_yaml(self._model).encode(),
-            # Sorted keys: equal states give equal bytes.
-            "state.json": json.dumps(stored, sort_keys=True).encode(),
-            **self._texts,
-        }
+        config = dump_yaml(self._model).encode()
+        # Sorted keys: equal states give equal bytes.
+        return {"config.yaml": config, "state.json": json.dumps(stored, sort_keys=True).encode(), **self._texts}
 
     def _write_copies(self) -> None:
         for name, content in self._texts.items():
             if not (self.folder.path / name).exists():
                 self.folder.write_copy(name, content)
 
-    def _record_exit(self, error: BaseException) -> None:
-        """Write a failure or a stop to status.json."""
-        # 75: stopped on request; 130 and 143: ended by a signal.
-        state: State = "stopped" if (code := exit_code(error)) in (75, 130, 143) else "failed"
-        reason = str(error).encode("utf-8", "backslashreplace").decode()  # a path may hold lone surrogates
-        step, facts = self._saved_step(), failure_facts(error)
+    def _write_status(
+        self, state: State, step: int, reason: str = "", code: int | None = None, facts: Mapping[str, Any] | None = None
+    ) -> None:
+        facts = dict(launch_facts() if facts is None else facts)
         self.folder.write_status(Status(state=state, step=step, reason=reason, exit_code=code, facts=facts))
-
-    def _write_status(self, state: State, step: int, reason: str = "", code: int | None = None) -> None:
-        self.folder.write_status(Status(state=state, step=step, reason=reason, exit_code=code, facts=launch_facts()))
-
-
-def _remove_created(path: Path, created: Sequence[Path]) -> None:
-    """Remove a folder and those of its parents that were created and are empty; its content alone if it was there."""
-    if not created:
-        for entry in path.iterdir():
-            atomic.remove_tree(entry)
-    for folder in created:
-        if folder == path or not any(folder.iterdir()):
-            atomic.remove_tree(folder)

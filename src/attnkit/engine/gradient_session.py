@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -15,6 +14,8 @@ from attnkit.checkpoints.weights import MODEL, OPTIMIZER, read_tensors
 from attnkit.data.loader import BatchLoader, Position
 from attnkit.data.prepared_dir import StatusEvent
 from attnkit.distributed.process_group import ProcessGroup, join_process_group
+from attnkit.engine.checkpointing import RunWriter, TrainingSession, stop_error
+from attnkit.engine.events import Event, PrepareEvent, TrainingFinished, TrainingStarted, TrainRequest, Validated
 from attnkit.engine.model_card import model_card
 from attnkit.engine.parallel import (
     CompilerFailure,
@@ -29,17 +30,6 @@ from attnkit.engine.registry import task_spec
 from attnkit.engine.resolve import EMBEDDING_FILES
 from attnkit.engine.run_config import RunConfig
 from attnkit.engine.run_state import RunState
-from attnkit.engine.session import (
-    Event,
-    PrepareEvent,
-    RunFiles,
-    TrainingFinished,
-    TrainingSession,
-    TrainingStarted,
-    TrainRequest,
-    Validated,
-    stop_error,
-)
 from attnkit.engine.task import AnyTask, Evaluation, Prepared
 from attnkit.engine.vocabularies import check_init_conflicts
 from attnkit.engine.weights import to_bytes
@@ -114,28 +104,21 @@ class GradientSession(TrainingSession):
             if request.overwrite or not RunFolder(request.path).steps():
                 self._embeddings = open_embeddings(config)
         self.device = choose_device(config.device)
+        self.precision = choose_precision(config.precision, self.device)
         set_threads(config.threads)
         # Of this process alone, until join.
         self.ranks = ProcessGroup()
         self._board: TensorBoardLogger | None = None
 
-    @property
-    def step(self) -> int:
-        return self.state.step
-
-    @property
-    def finished(self) -> str | None:
-        return self.state.finished
-
     def join(self) -> ProcessGroup:
         self.ranks = join_process_group(self.device.type, self.config.rank_timeout, self.request.stop)
         return self.ranks
 
-    def prepare(self, writer: RunFiles) -> Iterator[PrepareEvent]:
+    def prepare(self, writer: RunWriter) -> Iterator[PrepareEvent]:
         # RUN/data is encoded once and kept.
         return self.task.prepare(self.config, writer.folder.data_path, writer.vocabulary_source, writer.origin)
 
-    def setup(self, writer: RunFiles) -> list[PrepareEvent]:
+    def setup(self, writer: RunWriter) -> list[PrepareEvent]:
         config, task = self.config, self.task
         self.data = task.load_data(config, writer.folder.data_path)
         # The same on all ranks: each builds the same initial weights, so none is sent.
@@ -150,7 +133,7 @@ class GradientSession(TrainingSession):
             messages += init_embeddings(model, self._embeddings, self.data.texts)
         # Before the flat buffers: parameters must not move once they are views.
         module = model.to(self.device)
-        working: Precision = "bfloat16" if self._precision() == torch.bfloat16 else "float32"
+        working: Precision = "bfloat16" if self.precision == torch.bfloat16 else "float32"
         multipliers = task.lr_multipliers(config, module)
         self.state = TrainState(build_parameter_store(module, config, working, self.ranks, multipliers), Position())
         # Before compiling: compiled layers hold on to the parameters.
@@ -165,16 +148,13 @@ class GradientSession(TrainingSession):
         self.job = build_job(task, config, module, self.data, self.evaluation, self.ranks, stop)
         return messages
 
-    def _precision(self) -> torch.dtype:
-        return choose_precision(self.config.precision, self.device)
-
     def started(self) -> TrainingStarted:
         return TrainingStarted(
             step=self.state.step,
             n_parameters=sum(parameter.numel() for parameter in self.state.weights.model.parameters()),
             counts=self.data.counts,
             device=self.device.type,
-            precision=str(self._precision()).removeprefix("torch."),
+            precision=str(self.precision).removeprefix("torch."),
             unit=task_spec(self.config.task, self.config.model_kind).unit,
         )
 
@@ -201,63 +181,54 @@ class GradientSession(TrainingSession):
             with self.ranks.synchronized():
                 raise
 
-    def log_and_save(self, record: StepRecord | EvaluationRecord, writer: RunFiles) -> None:
+    def log_and_save(self, record: StepRecord | EvaluationRecord, writer: RunWriter) -> None:
+        folder, state = writer.folder, self.state
         if isinstance(record, EvaluationRecord):
-            self._log_evaluation(record, writer)
+            # Outside the block: gathering sharded tensors is a collective of all ranks.
+            snapshot, writer.run_state.scores[record.step] = self.snapshot(), record.metrics
+            with self.ranks.synchronized():
+                if writer.is_writer:
+                    logged = {"kind": "evaluation", "step": record.step, "epoch": record.epoch, **record.metrics}
+                    folder.append_metrics(logged)
+                    folder.append_timings({"step": record.step, "minutes": state.minutes, "tokens": state.tokens})
+                    writer.write(snapshot)
+                    if record.improved:
+                        folder.set_best(f"step-{record.step}")
         else:
-            self._log_step(record, writer)
+            every = self.config.checkpoints.save_every
+            # Skipped steps are logged always: they are rare, and matter.
+            logs = record.step % _LOG_EVERY == 0 or record.skipped
+            saves = every is not None and record.step % every == 0
+            if logs or saves:  # depends on the step alone: all ranks enter the block, or none
+                due = self.snapshot() if saves else None
+                with self.ranks.synchronized():
+                    if logs and writer.is_writer:
+                        # Progress may depend on the clock; metrics.jsonl holds deterministic fields only.
+                        kept = {key: value for key, value in record._asdict().items() if key != "progress"}
+                        folder.append_metrics({"kind": "step", **kept})
+                    if due is not None and writer.is_writer:
+                        writer.write(due)
         if self._board is not None:
             self._board.add(record)
-
-    def _log_step(self, record: StepRecord, writer: RunFiles) -> None:
-        every = self.config.checkpoints.save_every
-        # Skipped steps are logged always: they are rare, and matter.
-        logs = record.step % _LOG_EVERY == 0 or record.skipped
-        saves = every is not None and record.step % every == 0
-        if logs or saves:  # depends on the step alone: all ranks enter the block, or none
-            snapshot = self.snapshot() if saves else None
-            with self.ranks.synchronized():
-                if logs and writer.is_writer:
-                    # Progress may depend on the clock; metrics.jsonl holds deterministic fields only.
-                    kept = {key: value for key, value in record._asdict().items() if key != "progress"}
-                    writer.folder.append_metrics({"kind": "step", **kept})
-                if snapshot is not None and writer.is_writer:
-                    writer.write(snapshot)
-
-    def _log_evaluation(self, record: EvaluationRecord, writer: RunFiles) -> None:
-        # Outside the block: gathering sharded tensors is a collective of all ranks.
-        snapshot, writer.run_state.scores[record.step] = self.snapshot(), record.metrics
-        with self.ranks.synchronized():
-            if not writer.is_writer:
-                return
-            folder, state = writer.folder, self.state
-            folder.append_metrics({"kind": "evaluation", "step": record.step, "epoch": record.epoch, **record.metrics})
-            folder.append_timings({"step": record.step, "minutes": state.minutes, "tokens": state.tokens})
-            writer.write(snapshot)
-            if record.improved:
-                folder.set_best(f"step-{record.step}")
 
     def event(self, record: StepRecord | EvaluationRecord) -> Event:
         return Validated(record, self.evaluation.samples) if isinstance(record, EvaluationRecord) else record
 
-    def finalize(self, writer: RunFiles) -> Iterator[Event]:
-        """Average the last checkpoints, where that is configured."""
-        if (n_averaged := writer.run_state.n_averaged()) > 1:
-            yield StatusEvent(f"averaging the last {n_averaged} checkpoints")
-            self._average(writer)
-
-    def _average(self, writer: RunFiles) -> None:
-        """Save the mean of the newest checkpoints; name it ``best`` if its metric is at least as good.
+    def finalize(self, writer: RunWriter) -> Iterator[Event]:
+        """Save the mean of the last checkpoints, if configured; name it ``best`` if its metric is at least as good.
 
         Raises:
             StoppedError: A stop was requested meanwhile; on every rank.
         """
+        if (n_averaged := writer.run_state.n_averaged()) < 2:
+            return
+        yield StatusEvent(f"averaging the last {n_averaged} checkpoints")
         with self.ranks.synchronized():
+            from attnkit.engine.averaging import mean_of
+
             steps = writer.run_state.scheduled_steps()[-self.config.checkpoints.average :]
             # A generator: one checkpoint at a time is in memory.
             checkpoints = (writer.folder.checkpoint(f"step-{step}")[0] for step in steps)
-            from attnkit.engine.averaging import mean_of
-
             mean = mean_of(checkpoints, self.state.weights.shapes()[0])
         # Rank 0 evaluates, all ranks learn the result.
         evaluate = run_eager(broadcast_metrics(self.evaluation, self.ranks, self.config.metrics), self.config)
@@ -267,8 +238,7 @@ class GradientSession(TrainingSession):
             raise stop_error(self.state.step)
         with self.ranks.synchronized():
             if writer.is_writer:
-                stored = {"averaged": steps, "metrics": dict(metrics)}
-                writer.write_averaged(stored, {MODEL: to_bytes(mean)})
+                writer.write_averaged({"averaged": steps, "metrics": dict(metrics)}, {MODEL: to_bytes(mean)})
                 # Ties go to the average.
                 if writer.run_state.is_as_good(metrics, self.state.best):
                     writer.folder.set_best("averaged")
@@ -288,19 +258,15 @@ class GradientSession(TrainingSession):
     def snapshot(self) -> Callable[[], Mapping[str, Content]]:
         # Views: serialized before the next step changes them.
         model, optimizer = self.state.weights.tensors()
-        return partial(_serialize, model, optimizer)
+        return lambda: {MODEL: to_bytes(model), OPTIMIZER: to_bytes(optimizer)}
 
     def restore(self, checkpoint: Checkpoint, counters: Mapping[str, Any]) -> None:
         # Names, shapes and types: what a checkpoint must hold.
         shapes = self.state.weights.shapes()
-        model, optimizer = map(read_tensors, [checkpoint] * 2, (MODEL, OPTIMIZER), shapes)
+        model, optimizer = (read_tensors(checkpoint, *named) for named in zip((MODEL, OPTIMIZER), shapes, strict=True))
         self.state.restore(model, optimizer, counters)
 
     def model_card(self, state: RunState, counters: Mapping[str, Any]) -> str:
         name = state.folder.path.name
         fields = self.task.model_card(self.config, name)
         return model_card(fields, name, self.config.seed, state.best, state.best_scores(), counters)
-
-
-def _serialize(model: Mapping[str, torch.Tensor], optimizer: Mapping[str, torch.Tensor]) -> dict[str, Content]:
-    return {MODEL: to_bytes(model), OPTIMIZER: to_bytes(optimizer)}

@@ -46,44 +46,36 @@ class RunState:
             return cls(folder, config, warnings=warnings)
         # Validated: the folder may come from elsewhere.
         stored = read_state(checkpoint)
-        scores = {int(step): found for step, found in stored["scores"].items()}
+        scores = {int(step): metrics for step, metrics in stored["scores"].items()}
         return cls(folder, config, checkpoint, stored, scores, warnings)
 
     def texts(self) -> dict[str, bytes]:
-        """Return the vocabulary and label files of the checkpoint, name -> content."""
+        """Return the vocabulary and label files of the checkpoint, name -> content; which exist depends on the task."""
         checkpoint = self.checkpoint
         if checkpoint is None:
             return {}
-        # Which of them exist depends on the task.
-        found = {name: most for name, most in TEXT_FILES.items() if name in checkpoint.manifest.files}
-        return {name: read_bounded(checkpoint, name, most) for name, most in found.items()}
+        named = {name: most for name, most in TEXT_FILES.items() if name in checkpoint.manifest.files}
+        return {name: read_bounded(checkpoint, name, most) for name, most in named.items()}
 
     def check_compatible(self, init_from: Path | None) -> None:
         """Raise ``UsageError`` if the run was started with other settings or other initial weights."""
         if self.checkpoint is None:
             return
-        changed = differences(read_run_config(self.checkpoint), self.config) + self._init_from_difference(init_from)
+        changed = differences(read_run_config(self.checkpoint), self.config)
+        # "" for random weights; None: an unknown origin, or a run resumed without the option.
+        stored: str | None = self.stored.get("init_from")
+        if init_from is not None and stored is not None:
+            if not init_from.exists():
+                self.warnings.append(f"no such run: {init_from}; resuming without it")
+            elif (given := weights_fingerprint(RunFolder(init_from).checkpoint()[0])) != stored:
+                old = f"weights {stored[:12]}" if stored else "none"
+                changed.append(f"--init-from: {old} -> weights {given[:12]} (not needed to resume)")
         if changed:
             raise UsageError(
                 f"this run was started with other settings: {'; '.join(changed)}",
                 where=str(self.folder.path),
                 help="use the same settings to resume, another -o, or --overwrite to start over",
             )
-
-    def _init_from_difference(self, init_from: Path | None) -> list[str]:
-        """Return ``--init-from: old -> new`` if the run it names has other weights than this run's initial ones."""
-        # "" for random weights.
-        began: str | None = self.stored.get("init_from")
-        # None: an unknown origin, or a run resumed without the option.
-        if init_from is None or began is None:
-            return []
-        if not init_from.exists():
-            self.warnings.append(f"no such run: {init_from}; resuming without it")
-            return []
-        found = weights_fingerprint(RunFolder(init_from).checkpoint()[0])
-        old = f"weights {began[:12]}" if began else "none"
-        message = f"--init-from: {old} -> weights {found[:12]} (not needed to resume)"
-        return [message] if found != began else []
 
     @property
     def step(self) -> int:
@@ -97,13 +89,10 @@ class RunState:
 
     def best_scores(self) -> Mapping[str, float]:
         """Return the development scores of the best checkpoint."""
-        # "averaged", "step-N" or "last".
-        name = self.best
-        if name == "averaged":
+        if (name := self.best) == "averaged":
             return self._averaged()[1]
-        # last: the newest.
-        step = int(name.removeprefix("step-")) if name.startswith("step-") else self.step
-        return self.scores.get(step, {})
+        # step-N, or last: the newest.
+        return self.scores.get(self.step if name == "last" else int(name.removeprefix("step-")), {})
 
     @property
     def finished(self) -> str | None:
@@ -115,8 +104,13 @@ class RunState:
         # Raised limits reopen a finished run.
         same = read_run_config(self.checkpoint).limits == self.config.limits
         # A kill may have come between the save of the last step and its evaluation.
-        done = reason != "stopped" and not counters.get("eval_pending") and same
-        return reason if done and not self._average_pending() else None
+        if reason == "stopped" or counters.get("eval_pending") or not same:
+            return None
+        # The configured average may be missing or older than the newest checkpoint.
+        averaged = self.n_averaged() < 2 or (
+            (self.folder.path / "averaged").exists() and self._averaged()[0] == self.step
+        )
+        return reason if averaged else None
 
     def expected_best(self) -> str | None:
         """Return the name that ``best`` must have at the end of the run; None if that checkpoint is gone."""
@@ -131,7 +125,6 @@ class RunState:
     def is_as_good(self, metrics: Mapping[str, float], best: float | None) -> bool:
         """Return whether the metrics of an average are at least as good as ``best``, by ``limits.metric``."""
         limits = self.config.limits
-        # One comparison for both directions.
         sign = 1 if limits.higher_is_better else -1
         return best is None or sign * metrics[limits.metric] >= sign * best
 
@@ -142,13 +135,6 @@ class RunState:
     def n_averaged(self) -> int:
         """Return the number of checkpoints to average."""
         return min(self.config.checkpoints.average, len(self.scheduled_steps()))
-
-    def _average_pending(self) -> bool:
-        """Return whether the configured average is missing or older than the newest checkpoint."""
-        # Averaging is off, or one checkpoint is left.
-        if self.n_averaged() < 2:
-            return False
-        return not (self.folder.path / "averaged").exists() or self._averaged()[0] != self.step
 
     def _averaged(self) -> tuple[int, dict[str, float]]:
         """Return the step of the averaged checkpoint and its development scores, empty if not evaluated."""

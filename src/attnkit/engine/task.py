@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
 from attnkit.checkpoints.checkpoint import Checkpoint
+from attnkit.engine.checkpointing import TrainingSession
+from attnkit.engine.events import PrepareEvent, Sample, TrainRequest
 from attnkit.engine.model_card import ModelCardFields
 from attnkit.engine.registry import load_symbol, task_spec
 from attnkit.engine.run_config import RunConfig, RunSettings
-from attnkit.engine.session import PrepareEvent, Sample, TrainingSession, TrainRequest
 
 if TYPE_CHECKING:
     import torch

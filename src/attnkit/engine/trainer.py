@@ -9,16 +9,8 @@ from collections.abc import Generator
 from contextlib import closing
 
 from attnkit.data.prepared_dir import StatusEvent, WarningEvent
-from attnkit.engine.checkpointing import RunWriter
-from attnkit.engine.session import (
-    Event,
-    TrainingFinished,
-    TrainingSession,
-    TrainingStarted,
-    TrainRequest,
-    Validated,
-    stop_error,
-)
+from attnkit.engine.checkpointing import RunWriter, stop_error
+from attnkit.engine.events import Event, TrainingFinished, TrainingStarted, TrainRequest, Validated
 from attnkit.engine.task import task_of
 from attnkit.errors import UsageError
 from attnkit.runtime.signals import release_free_memory
@@ -39,7 +31,12 @@ def train(request: TrainRequest) -> Generator[Event, None, None]:
     if request.init_from is not None and request.init_from.resolve() == request.path.resolve():
         raise UsageError("a run cannot be initialized from itself", where="--init-from", help="choose another -o")
     # Imported before anything is locked, or waited for by other ranks; refuses before anything is written.
-    session = _open_session(request)
+    task = task_of(request.config)
+    session = task.session(request)
+    if session is None:
+        from attnkit.engine.gradient_session import GradientSession  # imports torch
+
+        session = GradientSession(task, request)
     with session.join() as ranks, closing(session), RunWriter(request, session, ranks) as writer:
         yield from map(WarningEvent, writer.warnings)
         n_warnings = len(writer.warnings)
@@ -72,18 +69,9 @@ def train(request: TrainRequest) -> Generator[Event, None, None]:
                     release_free_memory()
                 yield session.event(record)
             # Saved once more: the stop may have come between two scheduled saves.
-            if session.finished == "stopped":
+            if session.state.finished == "stopped":
                 writer.save()
                 raise stop_error(session.step)
             yield from session.finalize(writer)
             writer.finish()
             yield session.outcome(writer.run_state, already=False)
-
-
-def _open_session(request: TrainRequest) -> TrainingSession:
-    task = task_of(request.config)
-    if (own := task.session(request)) is not None:
-        return own
-    from attnkit.engine.gradient_session import GradientSession  # imports torch
-
-    return GradientSession(task, request)

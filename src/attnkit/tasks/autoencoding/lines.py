@@ -26,6 +26,7 @@ from attnkit.data.prepared_dir import (
 )
 from attnkit.data.store import Store, store_writer
 from attnkit.decoding.config import SearchConfig
+from attnkit.engine.events import Sample
 from attnkit.engine.seq2seq import (
     LineSegment,
     LocalSearch,
@@ -35,7 +36,6 @@ from attnkit.engine.seq2seq import (
     sample_indices,
     seq2seq_loss,
 )
-from attnkit.engine.session import Sample
 from attnkit.engine.task import EvaluationCancelled, Stop, until_stopped
 from attnkit.errors import DataError
 from attnkit.io import atomic

@@ -17,9 +17,9 @@ from attnkit.data.arrays import count_rows, read_vectors
 from attnkit.data.loader import Dataset
 from attnkit.data.prepared_dir import is_prepared
 from attnkit.engine.dry_run import SAMPLE, estimate
+from attnkit.engine.events import PrepareEvent
 from attnkit.engine.model_card import ModelCardFields
 from attnkit.engine.seq2seq import seq2seq_loss
-from attnkit.engine.session import PrepareEvent
 from attnkit.engine.task import Evaluation, LossFunction, RunEstimate, Stop, Task, VocabularySource
 from attnkit.engine.vocabularies import provided_tokenizer, read_tokenizer
 from attnkit.models.autoencoder import SequenceAutoencoder, VectorAutoencoder

@@ -19,7 +19,7 @@ from attnkit.data.config import NoiseConfig
 from attnkit.data.denoising import VectorBatch, VectorDataset, write_vectors
 from attnkit.data.prepared_dir import StatusEvent, open_prepared_dir, sample_validation_indices, write_index
 from attnkit.engine.checkpoint_metadata import read_bounded
-from attnkit.engine.session import Sample
+from attnkit.engine.events import Sample
 from attnkit.engine.task import EvaluationCancelled, Stop, until_stopped
 from attnkit.errors import RunError
 from attnkit.io import atomic

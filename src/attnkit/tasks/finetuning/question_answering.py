@@ -17,9 +17,9 @@ from attnkit.data.loader import Batching, Dataset, make_batches
 from attnkit.data.prepared_dir import StatusEvent, WarningEvent, is_prepared
 from attnkit.data.question_answering import StridedContextDataset, WindowBatch
 from attnkit.engine.dry_run import estimate
+from attnkit.engine.events import PrepareEvent, Sample
 from attnkit.engine.model_card import ModelCardFields
 from attnkit.engine.seq2seq import sample_indices
-from attnkit.engine.session import PrepareEvent, Sample
 from attnkit.engine.task import (
     Evaluation,
     EvaluationCancelled,

@@ -18,9 +18,9 @@ from attnkit.data.prepared_dir import StatusEvent, is_prepared
 from attnkit.data.token_classification import UNKNOWN, TagBatch, TokenClassificationDataset, group_by_sentence
 from attnkit.engine.checkpoint_metadata import read_labels
 from attnkit.engine.dry_run import SAMPLE, estimate
+from attnkit.engine.events import PrepareEvent, Sample
 from attnkit.engine.model_card import ModelCardFields
 from attnkit.engine.seq2seq import sample_indices
-from attnkit.engine.session import PrepareEvent, Sample
 from attnkit.engine.task import (
     Evaluation,
     EvaluationCancelled,

@@ -17,8 +17,8 @@ from torch import Tensor
 
 from attnkit.data.language_modeling import LanguageModelBatch
 from attnkit.data.loader import Batching, make_batches
+from attnkit.engine.events import Sample
 from attnkit.engine.seq2seq import sample_indices
-from attnkit.engine.session import Sample
 from attnkit.engine.task import EvaluationCancelled, Stop, until_stopped
 from attnkit.models.bert import Bert
 from attnkit.models.gpt import Gpt

@@ -15,8 +15,8 @@ from attnkit.checkpoints.weights import check_min_parameters
 from attnkit.data.loader import Dataset, Sampler
 from attnkit.data.prepared_dir import is_prepared, sample_validation_indices
 from attnkit.engine.dry_run import estimate
+from attnkit.engine.events import PrepareEvent
 from attnkit.engine.model_card import ModelCardFields
-from attnkit.engine.session import PrepareEvent
 from attnkit.engine.task import Evaluation, LossFunction, RunEstimate, Stop, Task, VocabularySource
 from attnkit.engine.vocabularies import provided_tokenizer, read_tokenizer
 from attnkit.errors import DataError

@@ -17,8 +17,8 @@ from attnkit.data.prepared_dir import is_prepared
 from attnkit.data.text_classification import DocumentBatch
 from attnkit.engine.checkpoint_metadata import read_labels
 from attnkit.engine.dry_run import SAMPLE, estimate
+from attnkit.engine.events import PrepareEvent
 from attnkit.engine.model_card import ModelCardFields
-from attnkit.engine.session import PrepareEvent
 from attnkit.engine.task import Evaluation, LossFunction, RunEstimate, Stop, Task, VocabularySource
 from attnkit.engine.vocabularies import provided_tokenizer, read_tokenizer
 from attnkit.models.han import HierarchicalAttentionNetwork

@@ -12,9 +12,9 @@ import torch
 from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.data.loader import Dataset, Sampler
+from attnkit.engine.events import PrepareEvent
 from attnkit.engine.model_card import ModelCardFields
 from attnkit.engine.seq2seq import seq2seq_loss
-from attnkit.engine.session import PrepareEvent
 from attnkit.engine.task import Evaluation, LossFunction, RunEstimate, Stop, Task, VocabularySource
 from attnkit.engine.trainer import Event, TrainingFinished, TrainingStarted, TrainRequest, Validated, train
 from attnkit.engine.vocabularies import Vocabularies, read_tokenizers

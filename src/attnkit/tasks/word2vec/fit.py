@@ -19,8 +19,8 @@ from attnkit.data.words import Encoded, encode_words
 from attnkit.distributed.process_group import ProcessGroup
 from attnkit.engine.checkpoint_metadata import read_run_config, read_state
 from attnkit.engine.checkpointing import RunWriter
+from attnkit.engine.events import TrainRequest
 from attnkit.engine.resolve import resolve
-from attnkit.engine.session import TrainRequest
 from attnkit.engine.vocabularies import open_tokenizer
 from attnkit.errors import DataError, UsageError
 from attnkit.tasks.word2vec import matrices as mats

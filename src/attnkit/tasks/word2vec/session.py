@@ -11,16 +11,9 @@ from typing import Any, cast
 from attnkit.checkpoints.checkpoint import Checkpoint, Content
 from attnkit.data.prepared_dir import StatusEvent, WarningEvent, is_prepared, open_prepared_dir, write_index
 from attnkit.data.words import encode_words, open_words
+from attnkit.engine.checkpointing import RunWriter, TrainingSession
+from attnkit.engine.events import PrepareEvent, TrainingFinished, TrainingProgress, TrainingStarted, TrainRequest
 from attnkit.engine.run_state import RunState
-from attnkit.engine.session import (
-    PrepareEvent,
-    RunFiles,
-    TrainingFinished,
-    TrainingProgress,
-    TrainingSession,
-    TrainingStarted,
-    TrainRequest,
-)
 from attnkit.engine.vocabularies import open_tokenizer
 from attnkit.errors import RunError
 from attnkit.io import atomic
@@ -41,6 +34,7 @@ NAME = "words"
 class Word2VecSession(TrainingSession):
     """Word vectors that compiled threads train chunk by chunk."""
 
+    state: Counters
     work: Workload
     matrices: mats.Matrices
 
@@ -52,15 +46,7 @@ class Word2VecSession(TrainingSession):
         self._saved_at = 0.0
         self._encoded_warnings: list[str] = []
 
-    @property
-    def step(self) -> int:
-        return self.state.step
-
-    @property
-    def finished(self) -> str | None:
-        return self.state.finished
-
-    def prepare(self, writer: RunFiles) -> Iterator[PrepareEvent]:
+    def prepare(self, writer: RunWriter) -> Iterator[PrepareEvent]:
         config, folder = self.config.data, writer.folder.data_path
         if is_prepared(folder, config.files, None):
             return
@@ -73,7 +59,7 @@ class Word2VecSession(TrainingSession):
             write_index(temporary, [path for path in sources if not only_once(path)], None, counts)
         yield from map(WarningEvent, encoded.warnings)
 
-    def setup(self, writer: RunFiles) -> list[PrepareEvent]:
+    def setup(self, writer: RunWriter) -> list[PrepareEvent]:
         config, folder = self.config, writer.folder.data_path
         with open_prepared_dir(folder):
             encoded = open_words(folder / NAME)
@@ -106,13 +92,13 @@ class Word2VecSession(TrainingSession):
         self._loop = train_slices(self.config, self.work, self.matrices, self.state, self.request.stop or _never)
         return self._loop
 
-    def log_and_save(self, record: SliceRecord, writer: RunFiles) -> None:
+    def log_and_save(self, record: SliceRecord, writer: RunWriter) -> None:
         self.state = record.counters
         for line in record.log:
             writer.folder.append_metrics(line)
             writer.folder.append_timings({"step": line["step"], "seconds": round(60 * self.state.minutes, 3)})
         due = time.monotonic() - self._saved_at >= 60 * self.config.save_every
-        if self.finished == "epochs" or (due and self.finished is None):
+        if self.state.finished == "epochs" or (due and self.state.finished is None):
             writer.save()
             self._saved_at = time.monotonic()
 
