@@ -32,13 +32,14 @@ from attnkit.checkpoints.checkpoint import open_checkpoint
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.config import load_yaml, validate
 from attnkit.engine.averaging import average_run
+from attnkit.engine.checkpoint_metadata import read_run_config
 from attnkit.engine.resolve import resolve
 from attnkit.errors import AttnkitError
 from attnkit.tasks.autoencoding.vectors import load_vectors, prepare_vectors
 from attnkit.tasks.text_classification.data import load_documents, prepare_documents
 from attnkit.tasks.translation.config import TranslationConfig
 from attnkit.tasks.translation.data import open_prepared, prepare
-from attnkit.tasks.translation.loading import load_run, read_config
+from attnkit.tasks.translation.loading import load_run
 from attnkit.tasks.translation.score import score_pairs
 from attnkit.tasks.translation.task import TrainRequest, train
 from attnkit.tasks.translation.translator import load_translator
@@ -146,7 +147,7 @@ def text(base: Base, source: random.Random) -> None:
     check_pair(*paths)
     config = VocabularyConfig(kind=source.choice(KINDS), size=700)
     train_vocabulary(paths, config).encode([line for pair in read_parallel(*paths) for line in pair])
-    asked = read_config(open_checkpoint(base.run / "checkpoints" / "step-12", "step-12"))
+    asked = read_run_config(open_checkpoint(base.run / "checkpoints" / "step-12", "step-12"), "translation")
     data = asked.data.model_copy(update={"src": (str(paths[0]),), "tgt": (str(paths[1]),)})
     for _ in prepare(asked.model_copy(update={"data": data}), base.folder / "data"):
         pass
@@ -204,7 +205,7 @@ def folder(base: Base, source: random.Random) -> None:
 
 def go_on(run: Path, base: Base) -> None:
     """Train a step more."""
-    asked = read_config(open_checkpoint(base.run / "checkpoints" / "step-12", "step-12"))
+    asked = read_run_config(open_checkpoint(base.run / "checkpoints" / "step-12", "step-12"), "translation")
     limits = asked.limits.model_copy(update={"max_steps": 13})
     for _ in train(TrainRequest(asked.model_copy(update={"limits": limits}), run)):
         pass

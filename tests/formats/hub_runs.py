@@ -11,9 +11,8 @@ from torch import nn
 
 from attnkit.checkpoints.logs import Status
 from attnkit.checkpoints.run_folder import RunFolder
-from attnkit.checkpoints.weights import tensors_of
+from attnkit.checkpoints.weights import tensors_of, to_bytes
 from attnkit.config import dump_yaml, validate
-from attnkit.engine.weights import to_bytes
 from attnkit.tasks.language_modeling.config import MASK, ClmConfig, MlmConfig, clm_preset, mlm_preset
 from attnkit.text.config import VocabularyConfig
 from attnkit.text.tokenizer import Tokenizer

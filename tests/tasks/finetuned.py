@@ -11,13 +11,12 @@ import torch
 
 from attnkit.checkpoints.logs import Status
 from attnkit.checkpoints.run_folder import RunFolder
-from attnkit.checkpoints.weights import tensors_of
+from attnkit.checkpoints.weights import tensors_of, to_bytes
 from attnkit.config import dump_yaml, validate
 from attnkit.data.labels import Labels
 from attnkit.engine.loading import load_model
 from attnkit.engine.registry import TASKS
 from attnkit.engine.vocabularies import read_tokenizer
-from attnkit.engine.weights import to_bytes
 from attnkit.models.heads import SequenceClassifier, SpanPredictor, TokenClassifier
 from attnkit.tasks.finetuning.predict import OpenPredictor, PredictRequest, open_predictor
 from attnkit.text.config import VocabularyConfig

@@ -11,9 +11,9 @@ import safetensors.torch
 import torch
 
 from attnkit.checkpoints.run_folder import RunFolder
+from attnkit.checkpoints.weights import tensors_of
 from attnkit.cli.average import command
 from attnkit.engine.averaging import average_run
-from attnkit.engine.weights import tensors_of
 from attnkit.errors import RunError, UsageError
 from attnkit.tasks.translation.loading import load_run
 

@@ -50,20 +50,16 @@ def check_min_parameters(checkpoint: Checkpoint, n_weights: int) -> None:
         raise _misfit(checkpoint, MODEL, f"it has {size:,} bytes, the configuration asks for {least:,} or more")
 
 
-def check_file_size(checkpoint: Checkpoint, file: str, expected: Mapping[str, Tensor]) -> None:
-    """Raise ``RunError`` where a file cannot hold the ``expected`` tensors, by its size alone."""
-    size, least = checkpoint.entry(file).size, sum(map(_n_bytes, expected.values()))
-    if not least < size <= least + _PREFIX + _ENTRY * (1 + len(expected)):
-        raise _misfit(checkpoint, file, f"it has {size:,} bytes, the configuration asks for about {least:,}")
-
-
 def read_tensors(checkpoint: Checkpoint, file: str, expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return the tensors of a file, of the names, shapes and dtypes of ``expected``.
 
     Raises:
         RunError: They do not fit, or weights are not finite.
     """
-    check_file_size(checkpoint, file, expected)
+    size, least = checkpoint.entry(file).size, sum(map(_n_bytes, expected.values()))
+    # By the size alone, before anything is read.
+    if not least < size <= least + _PREFIX + _ENTRY * (1 + len(expected)):
+        raise _misfit(checkpoint, file, f"it has {size:,} bytes, the configuration asks for about {least:,}")
     raw = checkpoint.read(file)
     try:
         check_header(raw, expected)
@@ -74,6 +70,26 @@ def read_tensors(checkpoint: Checkpoint, file: str, expected: Mapping[str, Tenso
     if broken and file == MODEL:
         raise RunError(f"the weights '{broken[0]}' are not finite", where=str(checkpoint.path))
     return tensors
+
+
+def load_weights(model: torch.nn.Module | TranslationModel, checkpoint: Checkpoint) -> None:
+    """Copy a checkpoint's weights into a model.
+
+    Raises:
+        RunError: The weights do not fit the model or are not finite.
+    """
+    # Names and shapes that the checkpoint must have, no more and no less.
+    own = tensors_of(model)
+    tensors = read_tensors(checkpoint, MODEL, own)
+    with torch.no_grad():
+        for name, tensor in own.items():
+            tensor.copy_(tensors[name])
+
+
+def to_bytes(tensors: Mapping[str, Tensor]) -> bytes:
+    """Return tensors as safetensors bytes."""
+    # safetensors refuses views; tied or flat parameters are views of one buffer.
+    return safetensors.torch.save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})
 
 
 def check_header(raw: bytes, expected: Mapping[str, Tensor]) -> None:
@@ -87,23 +103,22 @@ def check_header(raw: bytes, expected: Mapping[str, Tensor]) -> None:
         raise ValueError("its header describes no tensors")
     if odd := header.keys() ^ expected.keys():
         raise ValueError(f"it {'lacks' if min(odd) in expected else 'has the unknown tensor'} '{min(odd)[:80]}'")
-    spans = sorted(_span(name, header[name], tensor) for name, tensor in expected.items())
+    spans = []
+    for name, tensor in expected.items():
+        entry = header[name]
+        if not isinstance(entry, dict) or entry.keys() != {"dtype", "shape", "data_offsets"}:
+            raise ValueError(f"'{name}' is not described as a tensor")
+        if _integers(entry["shape"]) != list(tensor.shape) or entry["dtype"] != DTYPES[tensor.dtype]:
+            stored = f"{entry['dtype']} {entry['shape']}"[:80]
+            raise ValueError(f"'{name}' is {stored}, not {DTYPES[tensor.dtype]} {[*tensor.shape]}")
+        span = _integers(entry["data_offsets"])
+        if len(span) != 2 or span[0] < 0 or span[1] - span[0] != _n_bytes(tensor):
+            raise ValueError(f"'{name}' does not take the bytes of its shape")
+        spans.append(span)
+    spans.sort()
     ends = [0, *(end for _, end in spans)]
     if [start for start, _ in spans] != ends[:-1] or ends[-1] != len(raw) - begin:
         raise ValueError("its tensors overlap or leave holes")
-
-
-def _span(name: str, entry: Any, tensor: Tensor) -> tuple[int, int]:
-    """Return where a tensor begins and ends."""
-    if not isinstance(entry, dict) or entry.keys() != {"dtype", "shape", "data_offsets"}:
-        raise ValueError(f"'{name}' is not described as a tensor")
-    if _integers(entry["shape"]) != list(tensor.shape) or entry["dtype"] != DTYPES[tensor.dtype]:
-        found = f"{entry['dtype']} {entry['shape']}"[:80]
-        raise ValueError(f"'{name}' is {found}, not {DTYPES[tensor.dtype]} {[*tensor.shape]}")
-    span = _integers(entry["data_offsets"])
-    if len(span) != 2 or span[0] < 0 or span[1] - span[0] != _n_bytes(tensor):
-        raise ValueError(f"'{name}' does not take the bytes of its shape")
-    return span[0], span[1]
 
 
 def _integers(value: Any) -> list[int]:

@@ -13,11 +13,10 @@ from torch import nn
 
 from attnkit.checkpoints.logs import Status
 from attnkit.checkpoints.run_folder import RunFolder
-from attnkit.checkpoints.weights import MODEL, tensors_of
+from attnkit.checkpoints.weights import MODEL, tensors_of, to_bytes
 from attnkit.config import dump_yaml, validate
 from attnkit.data.labels import Labels
 from attnkit.engine.registry import TASKS
-from attnkit.engine.weights import to_bytes
 from attnkit.errors import RunError
 from attnkit.formats.huggingface import layout
 from attnkit.formats.huggingface.config import ForeignModel

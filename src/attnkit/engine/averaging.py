@@ -11,11 +11,10 @@ from torch import Tensor
 
 from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.checkpoints.run_folder import RunFolder
-from attnkit.checkpoints.weights import MODEL, read_tensors, tensors_of
+from attnkit.checkpoints.weights import MODEL, read_tensors, tensors_of, to_bytes
 from attnkit.engine.checkpoint_metadata import TEXT_FILES, read_run_config, read_state
 from attnkit.engine.run_state import scheduled_steps
 from attnkit.engine.task import task_of
-from attnkit.engine.weights import to_bytes
 from attnkit.errors import RunError, UsageError
 from attnkit.training.parameter_store import average
 

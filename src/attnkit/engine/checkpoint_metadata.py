@@ -6,7 +6,7 @@ The manifest proves that a file is unchanged, not that its content is valid. A r
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, ValidationError
@@ -117,9 +117,9 @@ def read_state(checkpoint: Checkpoint) -> dict[str, Any]:
 
 def read_averaged(checkpoint: Checkpoint) -> dict[str, Any]:
     """Return the ``state.json`` of an averaged checkpoint. Raises ``RunError`` if it is invalid."""
-    # An average without metrics was made by hand and never evaluated.
     state = _read_json(checkpoint, _Averaged)
-    if state["metrics"] and state["metrics"].keys() != (names := _metrics(checkpoint)):
+    # An average without metrics was made by hand and never evaluated.
+    if state["metrics"] and state["metrics"].keys() != (names := {*read_run_config(checkpoint).metrics}):
         raise _invalid(checkpoint, "state.json", f"metrics are not {', '.join(sorted(names))}")
     return state
 
@@ -136,47 +136,32 @@ def read_run_config(checkpoint: Checkpoint, *tasks: str) -> Any:
     """
     tree = read_tree(checkpoint)
     # Cut: the file may come from a stranger, and this goes into a message.
-    found = str(tree.get("task"))[:40]
-    if found not in TASKS or (tasks and found not in tasks):
+    stored = str(tree.get("task"))[:40]
+    if stored not in TASKS or (tasks and stored not in tasks):
         expected = " or ".join(TASKS[task].description for task in tasks) or f"one of {', '.join(TASKS)}"
-        help = f"attnkit {TASKS[found].command} takes it" if found in TASKS else None
-        raise RunError(f"this run is of the kind '{found}', not {expected}", where=str(checkpoint.path), help=help)
-    # The kind of model chooses the task's variant.
+        help = f"attnkit {TASKS[stored].command} takes it" if stored in TASKS else None
+        raise RunError(f"this run is of the kind '{stored}', not {expected}", where=str(checkpoint.path), help=help)
     model = tree.get("model")
+    kind = str(model.get("kind")) if isinstance(model, dict) else None
     try:
-        return validate(task_spec(found, str(model.get("kind")) if isinstance(model, dict) else None).config, tree)
+        return validate(task_spec(stored, kind).config, tree)
     except UsageError as error:
         raise RunError(
             f"this run was made by another version of attnkit: {error.what}", where=str(checkpoint.path)
         ) from error
 
 
-def check_task(checkpoint: Checkpoint, task: str) -> None:
-    """Raise ``RunError`` if a run of a task cannot be initialized from a checkpoint."""
-    read_run_config(checkpoint, task, *TASKS[task].init_from_tasks)
-
-
-def _metrics(checkpoint: Checkpoint) -> Set[str]:
-    return set(read_run_config(checkpoint).metrics)
-
-
 def read_tree(checkpoint: Checkpoint) -> dict[str, Any]:
     """Return the configuration of a checkpoint as a tree. Raises ``RunError`` if it is not a mapping."""
     try:
-        tree = parse_yaml(read_text(checkpoint, "config.yaml", MAX_CONFIG_BYTES), "config.yaml")
+        tree = parse_yaml(read_bounded(checkpoint, "config.yaml", MAX_CONFIG_BYTES).decode("utf-8"), "config.yaml")
+    except UnicodeDecodeError as error:
+        raise _invalid(checkpoint, "config.yaml", "not UTF-8") from error
     except UsageError as error:
         raise _invalid(checkpoint, "config.yaml", error.what) from error
     if not isinstance(tree, dict):
         raise _invalid(checkpoint, "config.yaml", "not a mapping of keys to values")
     return tree
-
-
-def read_text(checkpoint: Checkpoint, file: str, most: int) -> str:
-    """Return the text of a file. Raises ``RunError`` if it is longer than ``most`` bytes or not UTF-8."""
-    try:
-        return read_bounded(checkpoint, file, most).decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise _invalid(checkpoint, file, "not UTF-8") from error
 
 
 def read_bounded(checkpoint: Checkpoint, file: str, most: int) -> bytes:
@@ -192,11 +177,11 @@ def _read_json(checkpoint: Checkpoint, model: type[BaseModel]) -> dict[str, Any]
     raw = read_bounded(checkpoint, "state.json", MAX_STATE_BYTES)
     _validated(checkpoint, model, raw)
     try:
-        found: dict[str, Any] = json.loads(raw)
+        state: dict[str, Any] = json.loads(raw)
     # json raises RecursionError for thousands of nested brackets.
     except (ValueError, RecursionError) as error:
         raise _invalid(checkpoint, "state.json", str(error)) from error
-    return found
+    return state
 
 
 def _validated(checkpoint: Checkpoint, model: type[BaseModel], raw: str | bytes, prefix: str = "") -> None:

@@ -10,7 +10,7 @@ import torch
 
 from attnkit.checkpoints.checkpoint import Checkpoint, Content
 from attnkit.checkpoints.run_folder import RunFolder
-from attnkit.checkpoints.weights import MODEL, OPTIMIZER, read_tensors
+from attnkit.checkpoints.weights import MODEL, OPTIMIZER, read_tensors, to_bytes
 from attnkit.data.loader import BatchLoader, Position
 from attnkit.data.prepared_dir import StatusEvent
 from attnkit.distributed.process_group import ProcessGroup, join_process_group
@@ -32,7 +32,6 @@ from attnkit.engine.run_config import RunConfig
 from attnkit.engine.run_state import RunState
 from attnkit.engine.task import AnyTask, Evaluation, Prepared
 from attnkit.engine.vocabularies import check_init_conflicts
-from attnkit.engine.weights import to_bytes
 from attnkit.errors import DivergedError
 from attnkit.runtime.devices import choose_device, choose_precision, set_threads
 from attnkit.training.flat_optimizer import Precision

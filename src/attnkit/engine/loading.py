@@ -10,9 +10,9 @@ import torch
 
 from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.checkpoints.run_folder import RunFolder
+from attnkit.checkpoints.weights import load_weights
 from attnkit.engine.checkpoint_metadata import read_run_config
 from attnkit.engine.task import task_of
-from attnkit.engine.weights import load_weights
 from attnkit.runtime.devices import choose_device
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
 from attnkit.checkpoints.checkpoint import Checkpoint
+from attnkit.engine.checkpoint_metadata import read_averaged, read_state
 from attnkit.engine.checkpointing import TrainingSession
 from attnkit.engine.events import PrepareEvent, Sample, TrainRequest
 from attnkit.engine.model_card import ModelCardFields
@@ -136,10 +137,27 @@ class Task(ABC, Generic[ConfigT, DataT, ModelT]):
         Raises:
             RunError: the first error, where the others cannot be found any more.
         """
-        from attnkit.engine.weights import find_weight_errors  # imports torch
+        import torch
 
-        model = cast("torch.nn.Module", self.model_for_checkpoint(checkpoint, config))
-        return find_weight_errors(checkpoint, model, cast(RunConfig, config))
+        from attnkit.checkpoints.weights import MODEL, OPTIMIZER, read_tensors, tensors_of
+
+        expected = tensors_of(cast(torch.nn.Module, self.model_for_checkpoint(checkpoint, config)))
+        read_tensors(checkpoint, MODEL, expected)
+        if checkpoint.name == "averaged":
+            read_averaged(checkpoint)
+            return
+        read_state(checkpoint)
+        if checkpoint.step == 0 and OPTIMIZER not in checkpoint.manifest.files:
+            return  # an imported run, not trained yet
+        # Buffers have no moments.
+        trained = {name: tensor for name, tensor in expected.items() if isinstance(tensor, torch.nn.Parameter)}
+        averages = cast(RunConfig, config).optimization.ema_decay is not None
+        kinds = ["exp_avg", "exp_avg_sq", *(["weights"] if averages else [])]
+        buffers = {f"{kind}.{name}": tensor for kind in kinds for name, tensor in trained.items()}
+        for name, tensor in read_tensors(checkpoint, OPTIMIZER, buffers).items():
+            if not bool(torch.isfinite(tensor).all()):
+                yield f"{OPTIMIZER} of checkpoint {checkpoint.name} cannot be used: '{name}' is not finite"
+                return
 
     # The one choice: a loop of its own, or gradients.
     def session(self, request: TrainRequest) -> TrainingSession | None:
@@ -192,7 +210,7 @@ class Task(ABC, Generic[ConfigT, DataT, ModelT]):
 
     def init_weights(self, config: ConfigT, model: ModelT, source: Checkpoint) -> None:
         """Copy initial weights from a run of this task or of one in ``TaskSpec.init_from_tasks``."""
-        from attnkit.engine.weights import load_weights  # imports torch
+        from attnkit.checkpoints.weights import load_weights  # imports torch
 
         load_weights(cast("torch.nn.Module", model), source)
 

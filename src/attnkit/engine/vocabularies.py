@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.checkpoints.run_folder import RunFolder
@@ -16,8 +16,7 @@ from attnkit.text.tokenizer import load as load_tokenizer
 from attnkit.text.vocabulary_schema import MAX_BYTES
 
 
-@dataclass(frozen=True)
-class Vocabularies:
+class Vocabularies(NamedTuple):
     """The source and the target tokenizer; one object where both sides share it."""
 
     src: Tokenizer
@@ -33,7 +32,6 @@ class Vocabularies:
 
 def load_vocabularies(folder: Path) -> Vocabularies:
     """Read the tokenizer files of a folder."""
-    # A joint vocabulary is stored once.
     src = load_tokenizer(folder / "tokenizer.json")
     target = folder / "tokenizer.target.json"
     return Vocabularies(src, load_tokenizer(target) if target.exists() else src)
@@ -41,9 +39,8 @@ def load_vocabularies(folder: Path) -> Vocabularies:
 
 def check_init_conflicts(config: RunConfig, init_from: Path | None) -> None:
     """Raise ``UsageError`` if vocabularies or embeddings are given for weights that include their own."""
-    # Vectors are initial values: weights of another run would overwrite them.
-    model, files = config.model, [key for key in EMBEDDING_FILES if getattr(config.model, key, None) is not None]
-    if getattr(model, "scale_embeddings", False) and not files:
+    files = [key for key in EMBEDDING_FILES if getattr(config.model, key, None) is not None]
+    if getattr(config.model, "scale_embeddings", False) and not files:
         help = "set model.embeddings, or remove model.scale_embeddings"
         raise UsageError("scale_embeddings needs word vectors", where="model.scale_embeddings", help=help)
     if init_from is None:
@@ -54,22 +51,23 @@ def check_init_conflicts(config: RunConfig, init_from: Path | None) -> None:
             where="--vocab (vocabulary_files)",
             help="remove --vocab",
         )
-    # The first key is enough for a message.
-    for key in files:
-        raise UsageError(
-            f"model.{key} and --init-from cannot be combined: the weights of {init_from} include embeddings",
-            where=f"model.{key}",
-            help=f"remove model.{key}",
-        )
+    if files:
+        # Vectors are initial values: weights of another run would overwrite them.
+        where = f"model.{files[0]}"
+        what = f"{where} and --init-from cannot be combined: the weights of {init_from} include embeddings"
+        raise UsageError(what, where=where, help=f"remove {where}")
 
 
-def read_tokenizers(checkpoint: Checkpoint) -> tuple[Tokenizer, Tokenizer]:
-    """Return the source and the target tokenizer of a checkpoint; one object where both sides share it."""
-    src = Tokenizer.from_json(read_bounded(checkpoint, "tokenizer.json", MAX_BYTES))
+def read_tokenizer(checkpoint: Checkpoint, file: str = "tokenizer.json") -> Tokenizer:
+    """Return the tokenizer of a checkpoint, by default the only one or that of the source."""
+    return Tokenizer.from_json(read_bounded(checkpoint, file, MAX_BYTES))
+
+
+def read_vocabularies(checkpoint: Checkpoint) -> Vocabularies:
+    """Return the source and the target tokenizer of a checkpoint."""
+    src, target = read_tokenizer(checkpoint), "tokenizer.target.json"
     # One file: both sides share it.
-    if "tokenizer.target.json" not in checkpoint.manifest.files:
-        return src, src
-    return src, Tokenizer.from_json(read_bounded(checkpoint, "tokenizer.target.json", MAX_BYTES))
+    return Vocabularies(src, read_tokenizer(checkpoint, target) if target in checkpoint.manifest.files else src)
 
 
 def provided_tokenizer(config: RunConfig, source: Checkpoint | None) -> Tokenizer | None:
@@ -77,11 +75,6 @@ def provided_tokenizer(config: RunConfig, source: Checkpoint | None) -> Tokenize
     if source is not None:
         return read_tokenizer(source)
     return None if config.vocabulary_files is None else load_tokenizer(Path(config.vocabulary_files[0]))
-
-
-def read_tokenizer(checkpoint: Checkpoint) -> Tokenizer:
-    """Return the tokenizer of a checkpoint with a single vocabulary."""
-    return Tokenizer.from_json(read_bounded(checkpoint, "tokenizer.json", MAX_BYTES))
 
 
 def open_tokenizer(path: Path) -> Tokenizer:

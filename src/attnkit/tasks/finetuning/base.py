@@ -14,13 +14,12 @@ import torch
 from torch import Tensor, nn
 
 from attnkit.checkpoints.checkpoint import Checkpoint
-from attnkit.checkpoints.weights import MODEL, check_min_parameters, read_tensors, tensors_of
+from attnkit.checkpoints.weights import MODEL, check_min_parameters, load_weights, read_tensors, tensors_of
 from attnkit.engine.checkpoint_metadata import read_run_config
 from attnkit.engine.dry_run import SkipWeightInit
 from attnkit.engine.registry import EXCLUDED_INIT_KEYS
 from attnkit.engine.resolve import EMBEDDING_KEYS
 from attnkit.engine.vocabularies import read_tokenizer
-from attnkit.engine.weights import load_weights
 from attnkit.errors import RunError
 from attnkit.metrics.labels import class_weights
 from attnkit.models.bert import Bert

@@ -9,12 +9,11 @@ from typing import Any
 import torch
 
 from attnkit.checkpoints.checkpoint import Checkpoint
-from attnkit.checkpoints.weights import check_min_parameters
+from attnkit.checkpoints.weights import check_min_parameters, load_weights
 from attnkit.data.config import DataConfig
 from attnkit.decoding.config import SearchConfig
 from attnkit.engine.checkpoint_metadata import read_run_config
 from attnkit.engine.vocabularies import read_tokenizer
-from attnkit.engine.weights import load_weights
 from attnkit.errors import RunError, UsageError
 from attnkit.models.bert import Bert
 from attnkit.models.config import TransformerConfig

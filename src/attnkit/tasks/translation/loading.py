@@ -10,10 +10,9 @@ import torch
 
 from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.checkpoints.run_folder import RunFolder
-from attnkit.checkpoints.weights import check_file_holds_weights
+from attnkit.checkpoints.weights import check_file_holds_weights, load_weights
 from attnkit.engine.checkpoint_metadata import read_run_config, read_tree
-from attnkit.engine.vocabularies import Vocabularies, read_tokenizer, read_tokenizers
-from attnkit.engine.weights import load_weights
+from attnkit.engine.vocabularies import Vocabularies, read_tokenizer, read_vocabularies
 from attnkit.models.config import ModelConfig
 from attnkit.models.linear import pack
 from attnkit.models.translation import TranslationModel, build_model
@@ -62,27 +61,20 @@ def load_run(
         RunError: no run, no such checkpoint, damaged, or of another kind.
     """
     chosen, warnings = RunFolder(path).checkpoint(checkpoint)
-    config = read_config(chosen)
+    config: TranslationConfig = read_run_config(chosen, "translation")
     where = choose_device(device)
-    src, tgt = read_tokenizers(chosen)
-    model = build_for_checkpoint(chosen, config.model, Vocabularies(src, tgt))
+    vocabularies = read_vocabularies(chosen)
+    model = build_for_checkpoint(chosen, config.model, vocabularies)
     load_weights(model, chosen)
     model.eval()
     module = cast(torch.nn.Module, model).to(device=where, dtype=DTYPES[precision])
     packed = cast(TranslationModel, pack(module))
-    return LoadedRun(path, chosen.name, config, packed, src, tgt, where, tuple(warnings))
+    return LoadedRun(path, chosen.name, config, packed, *vocabularies, where, tuple(warnings))
 
 
 def load_model_on_cpu(path: Path, *, precision: str, checkpoint: str | None) -> TranslationModel:
     """Return the model of a run, for a process that searches."""
     return load_run(path, device="cpu", precision=precision, checkpoint=checkpoint).model
-
-
-def read_config(checkpoint: Checkpoint) -> TranslationConfig:
-    """Return the configuration stored in a checkpoint. Raises ``RunError`` for a run of another kind."""
-    config = read_run_config(checkpoint, "translation")
-    assert isinstance(config, TranslationConfig)
-    return config
 
 
 def is_bert(checkpoint: Checkpoint) -> bool:
@@ -99,7 +91,7 @@ def provided_vocabularies(config: TranslationConfig, source: Checkpoint | None) 
         RunError: one of them is missing or damaged.
     """
     if source is not None:
-        return Vocabularies(*read_tokenizers(source)) if provided_source_vocabulary(config, source) is None else None
+        return read_vocabularies(source) if provided_source_vocabulary(config, source) is None else None
     if config.vocabulary_files is None:
         return None
     loaded = [load_tokenizer(Path(name)) for name in config.vocabulary_files]

@@ -11,14 +11,14 @@ import torch
 
 from attnkit.checkpoints.checkpoint import Checkpoint
 from attnkit.checkpoints.run_folder import RunFolder
+from attnkit.checkpoints.weights import load_weights
 from attnkit.data.loader import Dataset, Sampler
 from attnkit.engine.events import PrepareEvent
 from attnkit.engine.model_card import ModelCardFields
 from attnkit.engine.seq2seq import seq2seq_loss
 from attnkit.engine.task import Evaluation, LossFunction, RunEstimate, Stop, Task, VocabularySource
 from attnkit.engine.trainer import Event, TrainingFinished, TrainingStarted, TrainRequest, Validated, train
-from attnkit.engine.vocabularies import Vocabularies, read_tokenizers
-from attnkit.engine.weights import load_weights
+from attnkit.engine.vocabularies import Vocabularies, read_vocabularies
 from attnkit.models.translation import TranslationModel, build_model
 from attnkit.tasks.translation.config import TranslationConfig
 from attnkit.tasks.translation.data import Prepared, open_prepared, prepare
@@ -103,11 +103,11 @@ class TranslationTask(Task[TranslationConfig, Prepared, TranslationModel]):
         )
 
     def model_for_checkpoint(self, checkpoint: Checkpoint, config: TranslationConfig) -> TranslationModel:
-        return build_for_checkpoint(checkpoint, config.model, Vocabularies(*read_tokenizers(checkpoint)))
+        return build_for_checkpoint(checkpoint, config.model, read_vocabularies(checkpoint))
 
     def check_compatible(self, checkpoint: Checkpoint, config: TranslationConfig) -> None:
         if not is_bert(checkpoint):
-            check_weights_fit(checkpoint, config.model, Vocabularies(*read_tokenizers(checkpoint)))
+            check_weights_fit(checkpoint, config.model, read_vocabularies(checkpoint))
             return
         from attnkit.tasks.translation.bert_encoder import check_encoder_fits
 

@@ -87,9 +87,9 @@ def units_of(run: Path | None, vocab: Path | None, tgt_vocab: Path | None) -> tu
     """
     if run is not None:
         from attnkit.checkpoints.run_folder import RunFolder
-        from attnkit.engine.vocabularies import read_tokenizers
+        from attnkit.engine.vocabularies import read_vocabularies
 
-        src, tgt = read_tokenizers(RunFolder(run).checkpoint(None)[0])
+        src, tgt = read_vocabularies(RunFolder(run).checkpoint(None)[0])
         return TokenEncoder(src), TokenEncoder(tgt)
     if vocab is not None:
         tokenizer = load(vocab)
