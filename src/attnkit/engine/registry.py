@@ -6,13 +6,11 @@ A new task is a package of ``tasks`` and one entry here; its name goes to ``pres
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from importlib import import_module
 from typing import Any, cast
 
-from attnkit.config import Layer
 from attnkit.engine.run_config import AUTO, LANGUAGE_AUTO, PresetThresholds
 
 
@@ -40,12 +38,14 @@ class TaskSpec:
     config_path: str
     """The configuration class."""
     # Names of functions: presets and defaults belong to the tasks.
-    preset_path: str | None
+    preset_path: str | None = None
     """A function (preset, kind of model) -> configuration tree."""
-    default_model_path: str
-    """A function (settings given) -> kind of model, for settings that name none."""
+    default_kind: str | None = None
+    """Kind of model for settings that name none."""
+    default_kind_path: str = ""
+    """A function (settings given) -> kind of model, where no ``default_kind`` serves all."""
     defaults_path: str | None = None
-    """For a task without presets: a function (settings given) -> layers of defaults."""
+    """For a task without presets: a function (settings given) -> layers of defaults, the lowest first."""
     counters_path: str = "engine.checkpoint_metadata:Counters"
     """The schema of the counters in ``state.json``."""
     # Use.
@@ -85,7 +85,7 @@ class TaskSpec:
         """The names of the task's presets."""
         return tuple(name for _, name in self.preset_thresholds)
 
-    @cached_property
+    @property
     def config(self) -> type[Any]:
         """The configuration class, which satisfies ``RunSettings``."""
         return cast(type[Any], load_symbol(self.config_path))
@@ -94,24 +94,6 @@ class TaskSpec:
         """Return the configuration tree of a preset for a kind of model."""
         assert self.preset_path is not None
         return cast(dict[str, Any], load_symbol(self.preset_path)(name, kind))
-
-    def default_model(self, given: Mapping[str, Any]) -> str:
-        """Return the kind of model for settings that name none."""
-        return cast(str, load_symbol(self.default_model_path)(given))
-
-    def defaults(self, given: Mapping[str, Any]) -> list[Layer]:
-        """Return the defaults of a task without presets, the lowest layer first."""
-        return [] if self.defaults_path is None else cast(list[Layer], load_symbol(self.defaults_path)(given))
-
-    @property
-    def adapt_init_config(self) -> Callable[[Mapping[str, Any], Any], dict[str, Any]] | None:
-        """See ``adapt_init_path``."""
-        return None if self.adapt_init_path is None else load_symbol(self.adapt_init_path)
-
-    @property
-    def preset_for_init(self) -> Callable[[Mapping[str, Any]], str] | None:
-        """See ``preset_for_init_path``."""
-        return None if self.preset_for_init_path is None else load_symbol(self.preset_for_init_path)
 
 
 # Dropout is a matter of the data; next_sentence and tying only concern pretraining heads.
@@ -126,7 +108,7 @@ HAN_CLASSIFICATION = TaskSpec(
     task_path="tasks.text_classification.task:TASK",
     config_path="tasks.text_classification.config:HanClassificationConfig",
     preset_path="tasks.text_classification.config:han_preset",
-    default_model_path="tasks.text_classification.config:han_kind",
+    default_kind="han",
     predictor_path="tasks.text_classification.predict:HanPredictor",
     example="documents and labels: --data FILE.tsv",
 )
@@ -142,7 +124,7 @@ TASKS: dict[str, TaskSpec] = {
         task_path="tasks.translation.task:TASK",
         config_path="tasks.translation.config:TranslationConfig",
         preset_path="engine.run_config:preset",
-        default_model_path="tasks.translation.config:translation_kind",
+        default_kind="transformer",
         required_keys=("data.src", "data.tgt"),
         example="two files: --src a.en --tgt a.de",
         input_keys=("data.src", "data.tgt", "data.valid_src", "data.valid_tgt"),
@@ -156,7 +138,7 @@ TASKS: dict[str, TaskSpec] = {
         task_path="tasks.autoencoding.task:TASK",
         config_path="tasks.autoencoding.config:AutoencodeConfig",
         preset_path="tasks.autoencoding.config:autoencode_preset",
-        default_model_path="tasks.autoencoding.config:autoencode_kind",
+        default_kind_path="tasks.autoencoding.config:autoencode_kind",
         example="text or vectors: --data FILE",
     ),
     # Pretraining.
@@ -167,7 +149,7 @@ TASKS: dict[str, TaskSpec] = {
         task_path="tasks.language_modeling.task:TASK",
         config_path="tasks.language_modeling.config:MlmConfig",
         preset_path="tasks.language_modeling.config:mlm_preset",
-        default_model_path="tasks.language_modeling.config:mlm_kind",
+        default_kind="bert",
         example="text: attnkit pretrain-mlm FILE",
         preset_thresholds=LANGUAGE_AUTO,
     ),
@@ -178,7 +160,7 @@ TASKS: dict[str, TaskSpec] = {
         task_path="tasks.language_modeling.task:TASK",
         config_path="tasks.language_modeling.config:ClmConfig",
         preset_path="tasks.language_modeling.config:clm_preset",
-        default_model_path="tasks.language_modeling.config:clm_kind",
+        default_kind="gpt",
         example="text: attnkit pretrain-clm FILE",
         preset_thresholds=LANGUAGE_AUTO,
     ),
@@ -190,7 +172,7 @@ TASKS: dict[str, TaskSpec] = {
         task_path="tasks.finetuning.text_classification:TASK",
         config_path="tasks.finetuning.config:TextClassificationConfig",
         preset_path="tasks.finetuning.config:text_classification_preset",
-        default_model_path="tasks.finetuning.config:finetune_kind",
+        default_kind="bert",
         example="texts and labels: attnkit finetune RUN --task text-classification --train FILE.tsv",
         preset_thresholds=LANGUAGE_AUTO,
         init_from_tasks=("mlm",),
@@ -207,7 +189,7 @@ TASKS: dict[str, TaskSpec] = {
         task_path="tasks.finetuning.token_classification:TASK",
         config_path="tasks.finetuning.config:TokenClassificationConfig",
         preset_path="tasks.finetuning.config:token_classification_preset",
-        default_model_path="tasks.finetuning.config:finetune_kind",
+        default_kind="bert",
         example="tagged words: attnkit finetune RUN --task token-classification --train FILE",
         preset_thresholds=LANGUAGE_AUTO,
         init_from_tasks=("mlm",),
@@ -222,7 +204,7 @@ TASKS: dict[str, TaskSpec] = {
         task_path="tasks.finetuning.question_answering:TASK",
         config_path="tasks.finetuning.config:QuestionAnsweringConfig",
         preset_path="tasks.finetuning.config:question_answering_preset",
-        default_model_path="tasks.finetuning.config:finetune_kind",
+        default_kind="bert",
         example="questions: attnkit finetune RUN --task question-answering --train FILE.json",
         preset_thresholds=LANGUAGE_AUTO,
         init_from_tasks=("mlm",),
@@ -237,8 +219,6 @@ TASKS: dict[str, TaskSpec] = {
         unit="words",
         task_path="tasks.word2vec.task:TASK",
         config_path="tasks.word2vec.config:Word2VecConfig",
-        preset_path=None,
-        default_model_path="tasks.word2vec.config:method_of",
         defaults_path="tasks.word2vec.config:defaults",
         counters_path="tasks.word2vec.config:Counters",
         example="text: attnkit word2vec train FILE -o RUN",

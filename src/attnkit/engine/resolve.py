@@ -11,7 +11,7 @@ from typing import Any
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.config import Layer, Tree, flatten, load_yaml, merge, nest, parse_assignment, parse_yaml, validate
 from attnkit.engine.checkpoint_metadata import MAX_CONFIG_BYTES, read_tree
-from attnkit.engine.registry import TASKS, TaskSpec, task_spec
+from attnkit.engine.registry import TASKS, TaskSpec, load_symbol, task_spec
 from attnkit.engine.run_config import PRESETS, RunSettings, choose
 from attnkit.errors import RunError, UsageError
 from attnkit.io.safe_read import read_regular_file
@@ -25,8 +25,12 @@ EMBEDDING_KEYS = (*EMBEDDING_FILES, "scale_embeddings")
 """Keys of initial embeddings; the weights contain them, so they are not inherited."""
 
 
-def init_layer(run: Path) -> Layer:
-    """Return what a run that starts from another takes over: model, vocabulary and how the two sides share it.
+def init_layer(run: Path, *, resumed: bool = False) -> Layer:
+    """Return what a run that starts from another inherits: model, vocabulary and how the two sides share it.
+
+    Args:
+        run: The other run.
+        resumed: Whether it is the run itself, started so earlier; then lengths that it chose are inherited, too.
 
     Raises:
         RunError: no such run, or a damaged one.
@@ -36,73 +40,49 @@ def init_layer(run: Path) -> Layer:
     kept: dict[str, Any] = {
         key: tree[key] for key in ("task", "model", "vocabulary", "joint_vocabulary", "direction") if key in tree
     }
-    if isinstance(kept.get("model"), dict):  # its weights have taken in the vectors that it started with
-        kept["model"] = {key: value for key, value in kept["model"].items() if key not in EMBEDDING_KEYS}
-        kept["model"] |= _learned_from(kept["model"], tree.get("data"))
-    if (length := _row_length(tree)) is not None:
+    # Rows of a language model, which its positions are made for.
+    length = _get(tree, "data.sequence_length")
+    if isinstance(model := kept.get("model"), dict):
+        # The weights have taken in the vectors that they started with.
+        model = kept["model"] = {key: value for key, value in model.items() if key not in EMBEDDING_KEYS}
+        # Rotary and sinusoidal positions have no table that says it, but were trained on some lengths only.
+        known, has_table = model.get("max_length"), model.get("positions") == "learned"
+        if not has_table and isinstance(length, int) and isinstance(known, int):
+            model["max_length"] = max(known, length)
+    if isinstance(length, int):
         kept["data"] = {"sequence_length": length}
-    return Layer(f"--init-from {run}", kept)
-
-
-def _learned_from(model: Mapping[str, Any], data: Any) -> dict[str, Any]:
-    """Return how long the rows of a language model were, where its positions have no table that says it."""
-    length = data.get("sequence_length") if isinstance(data, dict) else None
-    # Rotary and sinusoidal positions have no table, but were trained on some lengths only.
-    known = model.get("max_length")
-    if model.get("positions") == "learned" or not isinstance(length, int) or not isinstance(known, int):
-        return {}
-    return {"max_length": max(known, length)}
-
-
-def _row_length(tree: Mapping[str, Any]) -> int | None:
-    """Return ``data.sequence_length`` of a language model's run, which its positions are made for."""
-    data = tree.get("data")
-    length = data.get("sequence_length") if isinstance(data, dict) else None
-    return length if isinstance(length, int) else None
+    if resumed and _get(kept, "model.positions") == "learned":
+        # Lengths beyond the default may be valid for this run alone.
+        for name in ("data", "decoding"):
+            if isinstance(section := tree.get(name), dict) and "max_length" in section:
+                kept[name] = {"max_length": section["max_length"]}
+    return Layer(f"{RESUMED_PREFIX if resumed else '--init-from '}{run}", kept)
 
 
 def inherited(init_from: Path, run: Path | None) -> Layer:
-    """Return what a run takes over from another; a resumed one has it in itself, and the other may be gone."""
-    if run is None or not RunFolder(run).exists() or not RunFolder(run).steps():
-        return init_layer(init_from)
-    return Layer(
-        f"{RESUMED_PREFIX}{run}", {**init_layer(run).tree, **_lengths(read_tree(RunFolder(run).checkpoint()[0]))}
-    )
-
-
-def _lengths(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """Return how long lines and translations may be in a run that may have them from the positions it started with."""
-    model = tree.get("model")
-    if not isinstance(model, dict) or model.get("positions") != "learned":
-        return {}
-    # Lengths beyond the default may be valid for this run alone.
-    sections = {name: tree.get(name) for name in ("data", "decoding")}
-    return {
-        name: {"max_length": section["max_length"]}
-        for name, section in sections.items()
-        if isinstance(section, dict) and "max_length" in section
-    }
+    """Return what a run inherits from another; a resumed one has it in itself, and the other may be gone."""
+    if run is not None and RunFolder(run).exists() and RunFolder(run).steps():
+        return init_layer(run, resumed=True)
+    return init_layer(init_from)
 
 
 def preset_of(run: Path) -> str | None:
     """Return the preset of the run in a folder; None without a run yet, or one that names none.
 
-    The newest checkpoint whose configuration is whole says it, before the first one the copy at the root. Whatever else
-    is wrong with the folder is for those to say who open it.
+    The newest readable checkpoint decides, before the first one the copy at the root. Other damage is reported when the
+    run is opened.
     """
-    folder = RunFolder(run)
+    folder, tree = RunFolder(run), None
     if not folder.exists():
         return None
-    # The newest readable checkpoint decides; a damaged one is reported when the run is opened.
     for step in reversed(folder.steps()):
         with suppress(RunError):
-            return _preset_in(read_tree(folder.checkpoint(f"step-{step}")[0]))
-    with suppress(OSError, ValueError, UsageError):  # a UnicodeDecodeError is a ValueError
-        return _preset_in(parse_yaml(read_regular_file(run / "config.yaml", MAX_CONFIG_BYTES).decode(), "config.yaml"))
-    return None
-
-
-def _preset_in(tree: Any) -> str | None:
+            tree = read_tree(folder.checkpoint(f"step-{step}")[0])
+            break
+    else:
+        with suppress(OSError, ValueError, UsageError):  # a UnicodeDecodeError is a ValueError
+            raw = read_regular_file(run / "config.yaml", MAX_CONFIG_BYTES)
+            tree = parse_yaml(raw.decode(), "config.yaml")
     name = tree.get("preset") if isinstance(tree, dict) else None
     return name if name in PRESETS else None
 
@@ -158,19 +138,16 @@ def resolve(
     layers = _layers(file, sets, {"preset": None if preset_name == "auto" else preset_name, **flags})
     given, _ = merge(layers)
     # The task decides which presets and keys there are.
-    kind = _task_spec(given, fixed)
-    # From the lowest layer up: preset, inherited values, file, --set, flags.
-    fixed = _adapted_init(fixed, kind, given)
+    kind, fixed = _choose_task(given, fixed)
     if not all(_get(given, key) for key in kind.required_keys):
         others = " or ".join(f"--task {name}" for name, other in TASKS.items() if "data.files" in other.required_keys)
         stray = _get(given, "data.files") and "data.files" not in kind.required_keys
         raise UsageError("no training data given", help=f"--data needs {others}" if stray else f"give {kind.example}")
     if not kind.reads_streams:
         check_not_streams(path for key in kind.input_keys for path in _paths(given, key))
-    if not kind.presets:
+    if kind.defaults_path is not None:
         # word2vec: defaults depend on the method, not on a size.
-        tree, origins = merge([*kind.defaults(given), *layers])
-        return _validated(kind, tree, origins)
+        return _validated(kind, [*load_symbol(kind.defaults_path)(given), *layers])
     if (
         # Two vocabulary files can only mean one per side.
         "joint_vocabulary" in kind.config.model_fields
@@ -183,23 +160,26 @@ def resolve(
     name = _get(given, "preset")
     if name in (None, "auto"):
         # A resumed run keeps its preset, even if its text has grown since.
-        earlier = earlier if earlier in kind.presets else None
-        name, origin = (earlier, "the run") if earlier is not None else _preset_name(given, fixed, kind)
+        name, origin = (earlier, "the run") if earlier in kind.presets else _choose_preset(given, fixed, kind)
         layers.append(Layer(origin, {"preset": name}))
     elif name not in kind.presets:
         help = f"choose auto, {', '.join(kind.presets)}"
         raise UsageError(f"unknown preset '{name}' for {kind.description}", help=help)
-    below = Layer(f"preset {name}", _preset(name, given, fixed, kind))
-    written, by_hand = (layers[:1], layers[1:]) if file is not None else ([], layers)
+    model = _model_kind(given, fixed) or kind.default_kind
+    tree = kind.preset(name, str(load_symbol(kind.default_kind_path)(given) if model is None else model))
+    if _get(given, "joint_vocabulary") is False:
+        # Two vocabularies cannot share one matrix.
+        tree["model"]["tie_embeddings"] = "target"
     # Otherwise the preset's max_epochs could end a run before the max_steps that was given.
-    below = _without(below, "limits", LIMIT_KEYS, layers)
+    below = _without(Layer(f"preset {name}", tree), "limits", LIMIT_KEYS, layers)
     below = _without(below, "evaluation", EVAL_INTERVAL_KEYS, layers)
+    written, by_hand = (layers[:1], layers[1:]) if file is not None else ([], layers)
     written = [_without(layer, "evaluation", EVAL_INTERVAL_KEYS, by_hand) for layer in written]
-    tree, origins = merge([below, *([fixed] if fixed else []), *written, *by_hand])
-    return _validated(kind, tree, origins)
+    return _validated(kind, [below, *([fixed] if fixed else []), *written, *by_hand])
 
 
-def _validated(kind: TaskSpec, tree: Tree, origins: Mapping[str, str]) -> Resolved:
+def _validated(kind: TaskSpec, layers: Sequence[Layer]) -> Resolved:
+    tree, origins = merge(layers)
     try:
         return Resolved(validate(kind.config, tree, origins), origins)
     except UsageError as error:
@@ -222,7 +202,7 @@ def differences(old: RunSettings, new: RunSettings) -> list[str]:
 
 
 def _layers(file: Path | None, sets: Sequence[str], flags: Mapping[str, Any]) -> list[Layer]:
-    """Return what was given by hand, the lowest first."""
+    """Return the layers given by hand, the lowest first; a single name is a list where a list is needed."""
     layers = [Layer(str(file), load_yaml(file))] if file is not None else []
     layers += [Layer(f"--set {text.partition('=')[0]}", parse_assignment(text)) for text in sets]
     layers += [Layer("flag", nest(key.split("."), value)) for key, value in flags.items() if value not in (None, {})]
@@ -234,75 +214,66 @@ def _layers(file: Path | None, sets: Sequence[str], flags: Mapping[str, Any]) ->
 
 
 def _listed(tree: Mapping[str, Any], prefix: str = "") -> Tree:
-    """Return a tree in which a name that stands alone where a list is asked for is a list of one."""
-    found: Tree = {}
+    """Return a tree in which a single name is a list of one where ``LIST_KEYS`` need a list."""
+    listed: Tree = {}
     for key, value in tree.items():
-        dotted = f"{prefix}{key}"
         if isinstance(value, Mapping):
-            found[key] = _listed(value, f"{dotted}.")
+            listed[key] = _listed(value, f"{prefix}{key}.")
         else:
-            found[key] = [value] if dotted in LIST_KEYS and isinstance(value, str) else value
-    return found
+            listed[key] = [value] if f"{prefix}{key}" in LIST_KEYS and isinstance(value, str) else value
+    return listed
 
 
-def _task_spec(given: Tree, fixed: Layer | None) -> TaskSpec:
-    """Return the task asked for, translation if none is; a run initialized from another has its task."""
+def _model_kind(given: Tree, fixed: Layer | None) -> Any:
+    return _get(given, "model.kind") or (_get(fixed.tree, "model.kind") if fixed is not None else None)
+
+
+def _choose_task(given: Tree, fixed: Layer | None) -> tuple[TaskSpec, Layer | None]:
+    """Return the task asked for, by default translation, and what it inherits from the initial run.
+
+    Raises:
+        UsageError: unknown task.
+        RunError: the initial run is of a task that cannot initialize this one.
+    """
     name = _get(given, "task") or "translation"
     if not isinstance(name, str) or name not in TASKS:
         raise UsageError(f"unknown task '{str(name)[:40]}'", help=f"choose one of {', '.join(TASKS)}")
+    if fixed is None:
+        return task_spec(name, _model_kind(given, None) or TASKS[name].default_variant), None
     # The task of the run that weights come from.
-    begun = _get(fixed.tree, "task") if fixed else name
-    allowed = (*TASKS[name].init_from_tasks, name)
-    if fixed is not None and begun not in allowed:
+    stored, allowed = _get(fixed.tree, "task"), (*TASKS[name].init_from_tasks, name)
+    if stored not in allowed:
         nouns = " or ".join(TASKS[other].description for other in allowed)
         own = fixed.origin.startswith(RESUMED_PREFIX)
         help = "name another folder, or add --overwrite" if own else "initialize from another run"
-        raise RunError(f"this run is of the kind '{str(begun)[:40]}', not {nouns}", where=fixed.origin, help=help)
-    given_kind = _get(given, "model.kind") or (_get(fixed.tree, "model.kind") if fixed is not None else None)
-    return task_spec(name, given_kind if given_kind is not None or fixed is not None else TASKS[name].default_variant)
+        raise RunError(f"this run is of the kind '{str(stored)[:40]}', not {nouns}", where=fixed.origin, help=help)
+    kind = task_spec(name, _model_kind(given, fixed))
+    if stored not in kind.init_from_tasks:
+        return kind, fixed
+    if kind.adapt_init_path is not None:
+        tree = load_symbol(kind.adapt_init_path)(fixed.tree, _get(given, "model.kind"))
+    else:
+        # Settings of the data are not inherited by another task.
+        tree = {key: value for key, value in fixed.tree.items() if key not in ("task", "data")}
+        if isinstance(tree.get("model"), dict):
+            tree["model"] = {key: value for key, value in tree["model"].items() if key not in kind.excluded_init_keys}
+    return kind, Layer(fixed.origin, tree)
 
 
-def _adapted_init(fixed: Layer | None, kind: TaskSpec, given: Tree) -> Layer | None:
-    """Return what a run takes over from another, less what one of another kind has for itself."""
-    if fixed is None or _get(fixed.tree, "task") not in kind.init_from_tasks:
-        return fixed
-    if kind.adapt_init_config is not None:
-        return Layer(fixed.origin, kind.adapt_init_config(fixed.tree, _get(given, "model.kind")))
-    # Settings of the data are not inherited by another task.
-    tree = {key: value for key, value in fixed.tree.items() if key not in ("task", "data")}
-    if isinstance(tree.get("model"), dict):
-        tree["model"] = {key: value for key, value in tree["model"].items() if key not in kind.excluded_init_keys}
-    return Layer(fixed.origin, tree)
-
-
-def _preset_name(given: Tree, fixed: Layer | None, kind: TaskSpec) -> tuple[str, str]:
+def _choose_preset(given: Tree, fixed: Layer | None, kind: TaskSpec) -> tuple[str, str]:
     """Return the preset by the initial model or by the number of training rows, and which of them."""
     model = _get(fixed.tree, "model") if fixed is not None else None
-    if kind.preset_for_init is not None and isinstance(model, Mapping):
-        return kind.preset_for_init(model), "width of the model"
-    paths = _paths(given, kind.input_keys[0])
-    n_rows = sum(_count_rows(path) for path in paths)
+    if kind.preset_for_init_path is not None and isinstance(model, Mapping):
+        return load_symbol(kind.preset_for_init_path)(model), "width of the model"
+    n_rows = 0
+    for path in _paths(given, kind.input_keys[0]):
+        if path.suffix == ".npy":
+            from attnkit.data.arrays import count_rows
+
+            n_rows += count_rows(path)
+        else:
+            n_rows += count_lines(path)
     return choose(n_rows, kind.preset_thresholds), "number of lines"
-
-
-def _count_rows(path: Path) -> int:
-    if path.suffix != ".npy":
-        return count_lines(path)
-    from attnkit.data.arrays import count_rows
-
-    return count_rows(path)
-
-
-def _preset(name: str, given: Tree, fixed: Layer | None, kind: TaskSpec) -> Tree:
-    """Return the preset's tree for the kind of model asked for, less the choices that exclude a given one."""
-    model = (
-        _get(given, "model.kind") or (_get(fixed.tree, "model.kind") if fixed else None) or kind.default_model(given)
-    )
-    tree = kind.preset(name, str(model))
-    if _get(given, "joint_vocabulary") is False:
-        # Two vocabularies cannot share one matrix.
-        tree["model"]["tie_embeddings"] = "target"
-    return tree
 
 
 def _without(layer: Layer, section: str, names: set[str], above: Sequence[Layer]) -> Layer:

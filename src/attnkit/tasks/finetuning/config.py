@@ -144,11 +144,6 @@ class QuestionAnsweringConfig(FinetuneConfig, frozen=True):
         return ("loss", "exact", "f1")
 
 
-def finetune_kind(given: Mapping[str, Any]) -> str:
-    """Return the default kind of model."""
-    return "bert"
-
-
 def preset_for_encoder(model: Mapping[str, Any]) -> str:
     """Return the preset for an existing encoder, by its width."""
     width = model.get("d_model")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import model_validator
@@ -115,16 +114,6 @@ class ClmConfig(RunConfig, frozen=True, extra="forbid", strict=True, use_attribu
     def metrics(self) -> tuple[str, ...]:
         """Return the evaluation metrics: ``loss`` in nats per token, the others in percent."""
         return _metrics(self.data)
-
-
-def mlm_kind(given: Mapping[str, Any]) -> str:
-    """Return the default kind of model."""
-    return "bert"
-
-
-def clm_kind(given: Mapping[str, Any]) -> str:
-    """Return the default kind of model."""
-    return "gpt"
 
 
 def mlm_preset(name: str, kind: str) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import model_validator
@@ -41,11 +40,6 @@ class HanClassificationConfig(RunConfig, frozen=True, extra="forbid", strict=Tru
     def metrics(self) -> tuple[str, ...]:
         """Return the evaluation metrics: ``loss`` in nats per document, the others in percent."""
         return ("loss", "accuracy", "macro_f1")
-
-
-def han_kind(given: Mapping[str, Any]) -> str:
-    """Return the default kind of model."""
-    return "han"
 
 
 def han_preset(name: str, kind: str) -> dict[str, Any]:

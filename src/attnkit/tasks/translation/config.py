@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field, model_validator
 
@@ -72,8 +71,3 @@ class TranslationConfig(RunConfig, frozen=True, extra="forbid", strict=True, use
                 "use model.tie_embeddings=target with two vocabularies"
             )
         return self
-
-
-def translation_kind(given: Mapping[str, Any]) -> str:
-    """Return the kind of model for settings that name none."""
-    return "transformer"

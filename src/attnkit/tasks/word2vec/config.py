@@ -205,18 +205,13 @@ class Counters(BaseModel, extra="forbid", strict=True, use_attribute_docstrings=
         return self
 
 
-def method_of(given: Mapping[str, Any]) -> str:
-    """Return the method of settings, the default if they name none."""
-    return str(given.get("method", "skip-gram"))
-
-
 def defaults(given: Mapping[str, Any]) -> list[Layer]:
     """Return the layers below all settings: the number of threads, and the choices of the method.
 
     With negative sampling the learning rates are those that did best in ``benchmarks/word2vec.py``, on 15 million
     words; the others are word2vec's own.
     """
-    method = method_of(given)
+    method = str(given.get("method", "skip-gram"))
     chosen: dict[str, Any] = {}
     if method == "glove":
         chosen = {"alpha": 0.05, "epochs": 25, "window": 15}
