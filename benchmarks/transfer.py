@@ -223,9 +223,9 @@ def shown(run: Path, alpha: float) -> Message:
     rows = load_text(config, run / "data").train
     counts = np.zeros(2)
     for epoch in range(EPOCHS):
-        drawn = rows.draw(config.seed, epoch)
+        drawn = rows.mixture.draw(config.seed, epoch)
         numbers = np.arange(len(rows)) if drawn is None else np.asarray(drawn, np.int64)
-        counts += np.bincount(rows.corpus(numbers), rows.n_free(numbers), minlength=2)
+        counts += np.bincount(rows.mixture.corpus(numbers), rows.n_free(numbers), minlength=2)
     corpora = rows.corpora
     tokens = [int(corpora.store.lengths[span].sum()) for span in corpora.spans]
     return {

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from attnkit.data.config import MaskingConfig
+from attnkit.data.language_modeling import MlmMasking
 from attnkit.data.masking import MaskVocabulary
 from attnkit.data.next_sentence import NspDataset, segment_spans
 from attnkit.data.packed_batches import PackedCorpora
@@ -37,9 +38,8 @@ def pairs(store: Store, **fields: object) -> NspDataset:
     config = MaskingConfig(**fields)  # type: ignore[arg-type]
     one = np.ones(V, np.uint8)
     corpora = PackedCorpora(store, 24, (6, 6))
-    return NspDataset(
-        corpora, config, MaskVocabulary(MASK, np.arange(6, V)), WordBoundaries(one, one), np.arange(V) == STOP
-    )
+    masking = MlmMasking(config, MaskVocabulary(MASK, np.arange(6, V)), WordBoundaries(one, one))
+    return NspDataset(corpora, masking, np.arange(V) == STOP)
 
 
 def parts(rows: NspDataset, epoch: int) -> list[tuple[list[int], list[int], int, int]]:
@@ -125,6 +125,6 @@ def test_counts_are_those_of_the_batch(store: Store, units: str) -> None:
 def test_a_lonely_document_follows_itself(tmp_path_factory: pytest.TempPathFactory) -> None:
     alone = write_store(tmp_path_factory.mktemp("alone") / "documents", [[list(range(6, 60))]], V)
     one = np.ones(V, np.uint8)
-    words = MaskVocabulary(MASK, np.arange(6, V))
-    rows = NspDataset(PackedCorpora(alone, 24), MaskingConfig(), words, WordBoundaries(one, one), np.arange(V) == STOP)
+    masking = MlmMasking(MaskingConfig(), MaskVocabulary(MASK, np.arange(6, V)), WordBoundaries(one, one))
+    rows = NspDataset(PackedCorpora(alone, 24), masking, np.arange(V) == STOP)
     assert {label for *_, label, _ in parts(rows, 0)} == {0}

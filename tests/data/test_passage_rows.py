@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from attnkit.data.config import MaskingConfig
-from attnkit.data.language_modeling import ClmDataset, MlmDataset
+from attnkit.data.language_modeling import ClmDataset, MlmDataset, MlmMasking
 from attnkit.data.loader import BatchLoader, Position
 from attnkit.data.masking import MaskVocabulary
 from attnkit.data.packed_batches import PackedCorpora
@@ -30,12 +30,9 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
 
 def masked(store: Store, **fields: object) -> MlmDataset:
     config = MaskingConfig(**fields)  # type: ignore[arg-type]
-    return MlmDataset(
-        PackedCorpora(store, 12),
-        config,
-        MaskVocabulary(MASK, np.arange(5, V)),
-        WordBoundaries(GOES_ON, np.ones(V, np.uint8)),
-    )
+    boundaries = WordBoundaries(GOES_ON, np.ones(V, np.uint8))
+    masking = MlmMasking(config, MaskVocabulary(MASK, np.arange(5, V)), boundaries)
+    return MlmDataset(PackedCorpora(store, 12), masking)
 
 
 def read(rows: MlmDataset) -> list[list[int]]:
@@ -143,9 +140,9 @@ def test_a_batch_holds_as_many_tokens_as_it_may(store: Store) -> None:
 
 def test_an_epoch_holds_the_rows_that_were_drawn(store: Store) -> None:
     rows = ClmDataset(PackedCorpora(store, 12, (2, 5), alpha=0.0))
-    drawn = rows.draw(3, 1)
+    drawn = rows.mixture.draw(3, 1)
     assert drawn is not None and len(set(drawn.tolist())) == len(drawn) != len(rows)
-    feed = BatchLoader(rows, 3, 24, sampler=rows.draw)
+    feed = BatchLoader(rows, 3, 24, sampler=rows.mixture.draw)
     found = [
         number
         for i in range(feed.plan(1).n_batches)
@@ -153,5 +150,6 @@ def test_an_epoch_holds_the_rows_that_were_drawn(store: Store) -> None:
         for number in part.numbers.tolist()
     ]
     assert sorted(found) == sorted(drawn.tolist())
-    corpora = np.bincount(rows.corpus(drawn.astype(np.int64)), rows.sizes[rows.mixture.rows(drawn.astype(np.int64))])
+    numbers = drawn.astype(np.int64)
+    corpora = np.bincount(rows.mixture.corpus(numbers), rows.sizes[rows.mixture.rows(numbers)])
     assert abs(corpora[0] / corpora.sum() - 0.5) < 0.1

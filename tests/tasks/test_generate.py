@@ -194,9 +194,7 @@ def test_long_prompts_are_told_and_wide_windows_refused(tmp_path: Path) -> None:
     long = " ".join(["the"] * 60)
     answer = made.generate([long, "the"])[0]
     assert answer.texts[0].text.startswith(long) and len(answer.texts[0].pieces) == 5
-    assert made.warnings() == [
-        "a prompt has more than the 40 tokens that the model sees at once: it did not see the beginning"
-    ]
+    assert made.warnings() == ["a prompt has more tokens than the model's window of 40: the beginning was truncated"]
     assert naive(made, made.encode(long), 5) == made._search([made.encode(long)], [0])[0].ids
     with pytest.raises(UsageError, match="positions for 40 tokens"):
         generator(run, 5, 41)

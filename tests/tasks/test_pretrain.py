@@ -119,7 +119,7 @@ def test_every_evaluation_hides_the_same_tokens(workshop: Any, tmp_path: Path) -
         prepare(config, tmp_path / str(seed))
         prepared = load_text(config, tmp_path / str(seed) / "data")
         evaluation = LanguageEvaluation(prepared, config, torch.device("cpu"))
-        batches.append([(b.ids.tolist(), b.chosen.tolist()) for b in (*evaluation._batches(), *evaluation._batches())])
+        batches.append([(b.ids.tolist(), b.chosen.tolist()) for b in (*evaluation.batches(), *evaluation.batches())])
     assert batches[0] == batches[1] and batches[0][: len(batches[0]) // 2] == batches[0][len(batches[0]) // 2 :]
 
 
@@ -132,7 +132,7 @@ def test_some_rows_are_scored_where_there_are_many(workshop: Any, tmp_path: Path
     for limit in (None, n + 5, 7):
         some = config.model_copy(update={"data": config.data.model_copy(update={"valid_rows": limit})})
         evaluation = LanguageEvaluation(prepared, some, torch.device("cpu"))
-        scored[limit] = sorted(number for batch in evaluation._batches() for number in batch.numbers.tolist())
+        scored[limit] = sorted(number for batch in evaluation.batches() for number in batch.numbers.tolist())
     assert scored[None] == scored[n + 5] == list(range(n))
     assert len(scored[7]) == 7 and {0, n - 1} < set(scored[7])
     assert max(np.diff(scored[7])) - min(np.diff(scored[7])) <= 1

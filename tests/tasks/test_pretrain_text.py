@@ -88,8 +88,8 @@ def test_several_files_share_an_epoch_as_they_should(tmp_path: Path) -> None:
     rows: Any = prepared.train
     tokens = [int(rows.store.lengths[:380].sum()), int(rows.store.lengths[380:].sum())]
     share = tokens[0] ** 0.5 / (tokens[0] ** 0.5 + tokens[1] ** 0.5)
-    numbers = rows.draw(1, 0).astype(np.int64)
-    found = np.bincount(rows.corpus(numbers), rows.sizes[rows.mixture.rows(numbers)])
+    numbers = rows.mixture.draw(1, 0).astype(np.int64)
+    found = np.bincount(rows.mixture.corpus(numbers), rows.sizes[rows.mixture.rows(numbers)])
     assert found[0] / found.sum() == pytest.approx(share, abs=0.02)
     assert f"{share:.1%} of an epoch" in shown[0]
     assert events[-1].metrics.keys() == set(config.metrics) and {"accuracy_1", "accuracy_2"} < set(config.metrics)
@@ -107,13 +107,13 @@ def test_pairs_of_several_files_share_an_epoch_too(tmp_path: Path) -> None:
     config = configure("mlm", [large, small], "data.language_sampling_alpha=0.3", "model.next_sentence=true")
     prepare(config, tmp_path / "run")
     rows: Any = load_text(config, tmp_path / "run/data").train
-    n_large = int((rows.corpus(np.arange(len(rows))) == 0).sum())
+    n_large = int((rows.mixture.corpus(np.arange(len(rows))) == 0).sum())
     tokens = [int(rows.pieces.lengths[:n_large].sum()), int(rows.pieces.lengths[n_large:].sum())]
     wanted = tokens[0] ** 0.3 / (tokens[0] ** 0.3 + tokens[1] ** 0.3)
     found = np.zeros(2)
     for epoch in range(5):
-        numbers = rows.draw(1, epoch).astype(np.int64)
-        found += np.bincount(rows.corpus(numbers), rows.pieces.lengths[rows.mixture.rows(numbers)])
+        numbers = rows.mixture.draw(1, epoch).astype(np.int64)
+        found += np.bincount(rows.mixture.corpus(numbers), rows.pieces.lengths[rows.mixture.rows(numbers)])
     assert tokens[0] > 5 * tokens[1] and found[0] / found.sum() == pytest.approx(wanted, abs=0.01)
 
 

@@ -2,33 +2,27 @@
 
 from __future__ import annotations
 
-import tokenize
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
-from numpy.typing import NDArray
 
 from attnkit.errors import DataError
 from attnkit.text.lines import check_not_streams, open_binary, read_lines
 
+Vectors = npt.NDArray[np.float32]
+MAX_COLUMNS = 1 << 16
+"""Numbers of a vector."""
+_BLOCK = 1 << 18  # numbers at a time
 _AGAIN = "it is damaged or cut off: fetch or write the file again"
-_MALFORMED = (
-    ValueError,
-    TypeError,
-    EOFError,
-    SyntaxError,
-    OverflowError,
-    RecursionError,
-    MemoryError,
-    tokenize.TokenError,
-)
+_MALFORMED = (ValueError, TypeError, EOFError, SyntaxError, OverflowError, RecursionError, MemoryError, TokenError)
 
 
-def map_npy(path: Path) -> NDArray[Any]:
+def map_npy(path: Path) -> npt.NDArray[Any]:
     """Map a ``.npy`` file of rows of numbers (n, columns), of any type of number.
 
     Raises:
@@ -51,28 +45,19 @@ def map_npy(path: Path) -> NDArray[Any]:
     return array.view(np.ndarray)
 
 
-def write_npy(stream: BinaryIO, blocks: Iterable[NDArray[Any]]) -> None:
+def write_npy(stream: BinaryIO, blocks: Iterable[npt.NDArray[Any]]) -> None:
     """Write blocks of rows (n, columns), of one width, as one array of float32, into a stream that can be rewound."""
-    n_rows, width = 0, 0
+    header: dict[str, Any] = {"descr": "<f4", "fortran_order": False, "shape": (0, 0)}
+    n_rows = 0
     for block in blocks:
-        if not width:
-            width = block.shape[1]
-            _write_head(stream, 0, width)
+        if not header["shape"][1]:
+            np.lib.format.write_array_header_1_0(stream, {**header, "shape": (0, block.shape[1])})
         stream.write(block.astype("<f4", copy=False).tobytes())
         n_rows += len(block)
+        header["shape"] = (n_rows, block.shape[1])
     stream.seek(0)
-    _write_head(stream, n_rows, width)  # as long as the first one: the format leaves room for the number of rows
-
-
-def _write_head(stream: BinaryIO, n_rows: int, width: int) -> None:
-    np.lib.format.write_array_header_1_0(stream, {"descr": "<f4", "fortran_order": False, "shape": (n_rows, width)})
-
-
-Vectors = npt.NDArray[np.float32]
-
-MAX_COLUMNS = 1 << 16
-"""Numbers of a vector."""
-_BLOCK = 1 << 18  # numbers at a time
+    # As long as the first header: the format leaves space for the number of rows.
+    np.lib.format.write_array_header_1_0(stream, header)
 
 
 def count_rows(path: Path) -> int:
@@ -114,7 +99,7 @@ def read_vectors(path: Path, width: int | None = None) -> Iterator[Vectors]:
 
 def _npy_blocks(path: Path) -> Iterator[tuple[npt.NDArray[Any], Sequence[int]]]:
     array = _map(path)
-    size = max(1, _BLOCK // max(1, array.shape[1]))
+    size = max(1, _BLOCK // array.shape[1])
     for start in range(0, len(array), size):
         block = array[start : start + size]
         yield block, range(start + 1, start + 1 + len(block))
@@ -135,14 +120,13 @@ def _csv_blocks(path: Path) -> Iterator[tuple[npt.NDArray[Any], Sequence[int]]]:
 
 def _csv_rows(path: Path) -> Iterator[tuple[int, list[float]]]:
     """Yield each row with the number of its line, counted from 1."""
-    numbered = enumerate(read_lines(path), 1)
-    head = next(numbered, None)
-    is_header = head is not None and head[1].strip() and not any(map(_is_number, head[1].split(",")))
-    for number, line in chain([] if head is None or is_header else [head], numbered):
+    for number, line in enumerate(read_lines(path), 1):
         fields = line.split(",")
         try:
             yield number, [float(field) for field in fields]
         except ValueError as error:
+            if number == 1 and line.strip() and not any(map(_is_number, fields)):
+                continue  # a header
             odd = next(field for field in fields if not _is_number(field)).strip()[:40]
             what = f"{odd!r} is not a number" if odd else "a number is missing"
             raise DataError(what, where=f"{path}:{number}") from error

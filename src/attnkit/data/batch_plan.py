@@ -1,7 +1,7 @@
 """Which examples make which batch: the plan of an epoch, its shuffle, and how a batch is shared out.
 
-Knows lengths and integers only. A plan is cut from one sort: each example's key is its cell in the plane of the two
-lengths, then a random number that also holds its index.
+A plan is cut from one sort: each example's key is its cell in the plane of the two lengths, then a random number that
+also holds its index.
 """
 
 from __future__ import annotations
@@ -9,15 +9,11 @@ from __future__ import annotations
 import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from attnkit.data.permutation import FeistelPermutation, Words, parts, shuffled, span, subset
-
-Integers = npt.NDArray[np.integer[Any]]
-Codes = npt.NDArray[np.int64]
+from attnkit.data.permutation import FeistelPermutation, Ids, Integers, Words, parts, shuffled, span, subset
 
 _CODE_BITS = 11  # codes of 32-bit lengths end at 1663
 _N_CODES = 1 << _CODE_BITS
@@ -40,7 +36,7 @@ class EpochPlan:
         """Number of batches in the epoch."""
         return len(self.shuffled)
 
-    def batch(self, i: int) -> Codes:
+    def batch(self, i: int) -> Ids:
         """Return the example indices of batch ``i`` of the epoch, in constant time."""
         if not 0 <= i < self.n_batches:
             raise IndexError(f"batch {i} of {self.n_batches}")
@@ -77,7 +73,7 @@ def plan_epoch(
     swap, turn, wide, full = FeistelPermutation("coins", seed, epoch).uniform(np.arange(4)).tolist()
     first, second = (tgt_lengths, src_lengths) if swap < 0.5 else (src_lengths, tgt_lengths)
 
-    def codes(part: slice) -> tuple[Codes, Codes]:
+    def codes(part: slice) -> tuple[Ids, Ids]:
         chosen = part if examples is None else examples[part]
         return _code(first[chosen]), _code(second[chosen])
 
@@ -97,7 +93,7 @@ def plan_epoch(
     return EpochPlan(order, starts, shuffled(len(starts) - 1, FeistelPermutation("batches", seed, epoch)))
 
 
-def _code(lengths: Integers) -> Codes:
+def _code(lengths: Integers) -> Ids:
     """Return small ordered codes: one for each length up to 128, then 64 for each doubling, rounding upwards.
 
     They bound the number of cells whatever the lengths, at the price of batches up to 1/64 short of the budget.
@@ -107,9 +103,9 @@ def _code(lengths: Integers) -> Codes:
     return (shift << 6) + (below >> shift)
 
 
-def _longest(codes: Codes) -> Codes:
+def _longest(codes: Ids) -> Ids:
     """Return the greatest length that has each code."""
-    shift: Codes = np.maximum((codes >> 6) - 1, 0)
+    shift: Ids = np.maximum((codes >> 6) - 1, 0)
     return (codes - (shift << 6) + 1) << shift
 
 
@@ -117,30 +113,28 @@ def _longest(codes: Codes) -> Codes:
 class _Path:
     """A path through the plane of the two lengths: band by band of the first, up and down the second in turn."""
 
-    bands: Codes
+    bands: Ids
     """(n_codes,) the band of each code of the first side."""
-    tops: Codes
+    tops: Ids
     """(n_bands,) the greatest code in each band."""
     turn: int
     """Bands of this parity are climbed, the others descended."""
 
-    def cells(self, first: Codes, second: Codes) -> npt.NDArray[np.uint64]:
+    def cells(self, first: Ids, second: Ids) -> npt.NDArray[np.uint64]:
         """Return the place on the path of pairs of codes."""
         band = self.bands[first]
         return (band << _CODE_BITS | self._wind(band, second)).astype(np.uint64)
 
-    def longest(self, cells: Codes) -> Codes:
+    def longest(self, cells: Ids) -> Ids:
         """Return (n_cells, 2) the greatest lengths of both sides in each cell."""
         band = cells >> _CODE_BITS
         return np.stack([_longest(self.tops[band]), _longest(self._wind(band, cells & (_N_CODES - 1)))], axis=1)
 
-    def _wind(self, band: Codes, second: Codes) -> Codes:
+    def _wind(self, band: Ids, second: Ids) -> Ids:
         return np.where(band & 1 == self.turn, second, _N_CODES - 1 - second)
 
 
-def _length_buckets(
-    codes: Callable[[slice], tuple[Codes, Codes]], n_examples: int, tokens_aside: float
-) -> tuple[Codes, Codes]:
+def _length_buckets(codes: Callable[[slice], tuple[Ids, Ids]], n_examples: int, tokens_aside: float) -> tuple[Ids, Ids]:
     """Return the band of each code of the first side, and the greatest code in each band."""
     # Batches that are square in the plane of the two lengths pad least. So a band is closed once its width reaches the
     # standard deviation of its second lengths divided by tokens / tokens_aside. Two to four times max_tokens is within
@@ -168,7 +162,7 @@ def _length_buckets(
     return bands, tops
 
 
-def _cut(costs: Codes, borders: Codes, max_tokens: int, first_share: float) -> Words:
+def _cut(costs: Ids, borders: Ids, max_tokens: int, first_share: float) -> Words:
     """Return the starts of batches that fill up in order, and the end. Takes time by cells, not by batches."""
     starts = array.array("I", [0])
     budget = int(max_tokens * first_share)
@@ -188,7 +182,7 @@ def _cut(costs: Codes, borders: Codes, max_tokens: int, first_share: float) -> W
     return np.frombuffer(starts, dtype=np.uint32)
 
 
-def _runs(keys: npt.NDArray[np.uint64]) -> tuple[Codes, Codes]:
+def _runs(keys: npt.NDArray[np.uint64]) -> tuple[Ids, Ids]:
     """Return the distinct cells of sorted keys and where each begins, with the end."""
     cells, begins, last = [], [], -1
     for part in parts(len(keys)):
@@ -201,7 +195,7 @@ def _runs(keys: npt.NDArray[np.uint64]) -> tuple[Codes, Codes]:
     return np.concatenate([*cells, np.empty(0, np.int64)]), np.concatenate(begins)
 
 
-def split(indices: Codes, costs: Integers, n: int) -> list[Codes]:
+def split(indices: Ids, costs: Integers, n: int) -> list[Ids]:
     """Cut a batch into ``n`` contiguous slices of near-equal cost, none further from the mean than one example.
 
     ``costs`` belong to ``indices`` place by place. Slices may be empty; together they are the batch.

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from pydantic import BaseModel, Field
 from torch import Tensor
@@ -19,14 +18,12 @@ from torch import Tensor
 from attnkit.data.arrays import MAX_COLUMNS, Vectors
 from attnkit.data.config import NoiseConfig
 from attnkit.data.pairs import PairBatch, make_batch
-from attnkit.data.permutation import uniform_per_token
+from attnkit.data.permutation import Floats, Ids, Sizes, uniform_per_token
 from attnkit.data.store import FORMAT, Store, ranges, read_index
 from attnkit.errors import RunError
 from attnkit.io import atomic
 from attnkit.io.safe_read import open_regular_file
 from attnkit.protocols import UNK_ID
-
-Ids = npt.NDArray[np.int64]
 
 
 class Noise:
@@ -67,9 +64,7 @@ class Noise:
             ids[moved] = ids[moved[np.lexsort((keys, owner[moved]))]]  # within each row
         return ids, np.bincount(owner, minlength=len(rows)).astype(np.int64)
 
-    def corrupt_vectors(
-        self, vectors: npt.NDArray[np.float32], rows: Ids, mean: npt.NDArray[np.float32]
-    ) -> npt.NDArray[np.float32]:
+    def corrupt_vectors(self, vectors: Vectors, rows: Ids, mean: Vectors) -> Vectors:
         """Return copies of vectors (B, d), of the given rows, with masked numbers set to their column's mean (d,)."""
         width = vectors.shape[1]
         owner, columns = np.divmod(np.arange(vectors.size), width)
@@ -93,25 +88,25 @@ class LineDataset:
         return self.store.fingerprint
 
     @functools.cached_property
-    def lengths(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+    def lengths(self) -> tuple[Sizes, Sizes]:
         """(n,) twice the length of each line with its end symbol; noise may leave less of what goes in."""
         lengths = self.store.lengths
         lengths += 1
         return lengths, lengths
 
-    def batch(self, indices: npt.NDArray[np.int64], seed: int, epoch: int) -> PairBatch:
+    def batch(self, indices: Ids, seed: int, epoch: int) -> PairBatch:
         """Return the lines at ``indices`` as targets, with the noise of this epoch as sources."""
         clean = self.store.gather(indices)
         if not self.noise.any:
             return make_batch(clean, clean)
         return make_batch(Noise(self.noise, seed, epoch).corrupt_tokens(*clean, indices, UNK_ID), clean)
 
-    def clean(self, indices: npt.NDArray[np.int64]) -> PairBatch:
+    def clean(self, indices: Ids) -> PairBatch:
         """Return the lines at ``indices`` as targets and as sources without noise."""
         rows = self.store.gather(indices)
         return make_batch(rows, rows)
 
-    def counts(self, indices: npt.NDArray[np.int64], seed: int = 0, epoch: int = 0) -> Mapping[str, int]:
+    def counts(self, indices: Ids, seed: int = 0, epoch: int = 0) -> Mapping[str, int]:
         """Return the number of tokens of these lines, end symbols included."""
         return {"nll": int(self.lengths[1][indices].sum())}
 
@@ -177,12 +172,12 @@ class VectorDataset:
         return int(self.vectors.shape[1])
 
     @functools.cached_property
-    def lengths(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+    def lengths(self) -> tuple[Sizes, Sizes]:
         """(n,) twice: a vector counts as one token that goes in and one that comes out."""
         ones = np.ones(len(self), np.int32)
         return ones, ones
 
-    def batch(self, indices: npt.NDArray[np.int64], seed: int, epoch: int) -> VectorBatch:
+    def batch(self, indices: Ids, seed: int, epoch: int) -> VectorBatch:
         """Return the vectors at ``indices``, with the noise of this epoch."""
         clean = self.vectors[indices].astype(np.float32)
         target = torch.from_numpy(clean)
@@ -191,19 +186,19 @@ class VectorDataset:
         noisy = Noise(self.noise, seed, epoch).corrupt_vectors(clean, indices, self.mean.astype(np.float32))
         return VectorBatch(torch.from_numpy(noisy), target)
 
-    def counts(self, indices: npt.NDArray[np.int64], seed: int = 0, epoch: int = 0) -> Mapping[str, int]:
+    def counts(self, indices: Ids, seed: int = 0, epoch: int = 0) -> Mapping[str, int]:
         """Return how many numbers these vectors have."""
         return {"error": len(indices) * self.width}
 
     @functools.cached_property
-    def mean(self) -> npt.NDArray[np.float64]:
+    def mean(self) -> Floats:
         """(d,) mean of each column, read block by block."""
         total = np.zeros(self.width)
         for start in range(0, len(self), _BLOCK):
             total += self.vectors[start : start + _BLOCK].sum(0, dtype=np.float64)
         return total / len(self)
 
-    def spread(self, around: npt.NDArray[np.float64]) -> float:
+    def spread(self, around: Floats) -> float:
         """Return the mean square of all numbers' distances from (d,) numbers of their columns."""
         total = 0.0
         for start in range(0, len(self), _BLOCK):

@@ -16,7 +16,8 @@ from torch import Tensor
 
 from attnkit.data.config import MaskingConfig
 from attnkit.data.masking import Masking, MaskVocabulary
-from attnkit.data.packed_batches import Bools, Ids, PackedBatch, PackedCorpora, PackedDataset
+from attnkit.data.packed_batches import PackedBatch, PackedCorpora, PackedDataset
+from attnkit.data.permutation import Bools, Ids
 from attnkit.protocols import BOS_ID, PAD_ID
 from attnkit.text.offsets import WordBoundaries
 
@@ -36,7 +37,7 @@ class LanguageModelBatch:
     targets: Tensor
     """(N,) int64 the tokens to predict there."""
     numbers: Ids
-    """(B,) the numbers of the rows, in the order they are laid in."""
+    """(B,) the numbers of the rows, in the order they are packed in."""
     segments: Tensor | None = None
     """(B, T) int64 the segment of each token of a pair, None without pairs."""
     follows: Tensor | None = None
@@ -52,15 +53,39 @@ class LanguageModelBatch:
         return replace(self, **moved)
 
 
+@dataclass(frozen=True)
+class MlmMasking:
+    """How the tokens of packed rows are masked."""
+
+    config: MaskingConfig
+    words: MaskVocabulary
+    boundaries: WordBoundaries
+
+    def batch(self, packed: PackedBatch, seed: int, epoch: int) -> LanguageModelBatch:
+        """Return rows with the tokens masked that this epoch chooses."""
+        masking, free, starts = self._rows(packed, seed, epoch)
+        masked = masking.apply(packed.ids, free, starts, packed.numbers)
+        return make_batch(packed, masked.ids, masked.chosen, masked.targets)
+
+    def count(self, packed: PackedBatch, seed: int, epoch: int) -> int:
+        """Return how many tokens ``batch`` masks, at least 1: sums are divided by it."""
+        masking, free, starts = self._rows(packed, seed, epoch)
+        return max(1, int(masking.choose(free, starts, packed.numbers).sum()))
+
+    def _rows(self, packed: PackedBatch, seed: int, epoch: int) -> tuple[Masking, Bools, Bools | None]:
+        """Return the masking, and (B, T) where tokens may be chosen and where words start, if these are the units."""
+        unknown = self.words.unknown
+        free = packed.maskable if unknown is None else packed.maskable & (packed.ids != unknown)
+        starts = None if self.config.mask_unit == "tokens" else self.boundaries.word_starts(packed.ids)
+        return Masking(self.config, self.words, seed, epoch), free, starts
+
+
 class MlmDataset(PackedDataset):
     """Rows of ``[CLS] … [SEP]`` with masked tokens; satisfies ``loader.Dataset``."""
 
-    def __init__(
-        self, corpora: PackedCorpora, masking: MaskingConfig, words: MaskVocabulary, joints: WordBoundaries
-    ) -> None:
-        """Take the documents, how to mask, the vocabulary's words, and how they join."""
+    def __init__(self, corpora: PackedCorpora, masking: MlmMasking) -> None:
         super().__init__(corpora, ends=2)
-        self.masking, self.words, self.joints = masking, words, joints
+        self.masking = masking
 
     @property
     def fingerprint(self) -> str:
@@ -68,28 +93,16 @@ class MlmDataset(PackedDataset):
         return self.corpora.fingerprint
 
     def batch(self, indices: Ids, seed: int, epoch: int) -> LanguageModelBatch:
-        """Return the rows at ``indices`` as this epoch hides their tokens, whole rows first."""
-        laid = self.collate(indices)
-        masked = self._masking(seed, epoch).apply(laid.ids, self._free(laid), self._begins(laid), laid.numbers)
-        return make_batch(laid, masked.ids, masked.chosen, masked.targets)
+        """Return the rows at ``indices`` as this epoch masks their tokens, whole rows first."""
+        return self.masking.batch(self.collate(indices), seed, epoch)
 
     def counts(self, indices: Ids, seed: int, epoch: int) -> Mapping[str, int]:
-        """Return how many tokens of these rows this epoch hides; 1 if none, since sums are divided by it."""
-        if self.masking.mask_unit == "tokens" and self.words.unknown is None:
-            n_chosen = int(self._masking(seed, epoch).counts(indices, self.n_free(indices)).sum())
-        else:
-            laid = self.collate(indices)
-            n_chosen = self._masking(seed, epoch).choose(self._free(laid), self._begins(laid), laid.numbers).sum()
-        return {"nll": max(1, int(n_chosen))}
-
-    def _masking(self, seed: int, epoch: int) -> Masking:
-        return Masking(self.masking, self.words, seed, epoch)
-
-    def _begins(self, laid: PackedBatch) -> Bools | None:
-        return None if self.masking.mask_unit == "tokens" else self.joints.word_starts(laid.ids)
-
-    def _free(self, laid: PackedBatch) -> Bools:
-        return laid.maskable if self.words.unknown is None else laid.maskable & (laid.ids != self.words.unknown)
+        """Return how many tokens of these rows this epoch masks, at least 1."""
+        config, words = self.masking.config, self.masking.words
+        if config.mask_unit == "tokens" and words.unknown is None:  # known without reading the rows
+            n_chosen = Masking(config, words, seed, epoch).counts(indices, self.n_free(indices)).sum()
+            return {"nll": max(1, int(n_chosen))}
+        return {"nll": self.masking.count(self.collate(indices), seed, epoch)}
 
 
 class ClmDataset(PackedDataset):
@@ -109,38 +122,38 @@ class ClmDataset(PackedDataset):
 
     def batch(self, indices: Ids, seed: int = 0, epoch: int = 0) -> LanguageModelBatch:
         """Return the rows at ``indices``, whole rows first; they are the same in every epoch."""
-        laid = self.collate(indices)
-        chosen = np.flatnonzero(laid.maskable)
-        read = np.full(laid.ids.shape, PAD_ID, np.int64)
-        read[:, 1:] = laid.ids[:, :-1]
-        first = np.ones(laid.ids.shape, np.bool_)
-        first[:, 1:] = laid.pieces[:, 1:] != laid.pieces[:, :-1]
-        rows, columns = np.nonzero(first & laid.maskable)
-        read[rows, columns] = self._before(laid, rows, columns)
-        read[~laid.maskable] = PAD_ID
-        return make_batch(laid, read, chosen, laid.ids.reshape(-1)[chosen])
+        packed = self.collate(indices)
+        chosen = np.flatnonzero(packed.maskable)
+        read = np.full(packed.ids.shape, PAD_ID, np.int64)
+        read[:, 1:] = packed.ids[:, :-1]
+        first = np.ones(packed.ids.shape, np.bool_)
+        first[:, 1:] = packed.pieces[:, 1:] != packed.pieces[:, :-1]
+        rows, columns = np.nonzero(first & packed.maskable)
+        read[rows, columns] = self._before(packed, rows, columns)
+        read[~packed.maskable] = PAD_ID
+        return make_batch(packed, read, chosen, packed.ids.reshape(-1)[chosen])
 
     def counts(self, indices: Ids, seed: int = 0, epoch: int = 0) -> Mapping[str, int]:
         """Return how many tokens these rows have."""
         return {"nll": int(self.n_free(indices).sum())}
 
-    def _before(self, laid: PackedBatch, rows: Ids, columns: Ids) -> Ids:
+    def _before(self, packed: PackedBatch, rows: Ids, columns: Ids) -> Ids:
         """Return the token before each piece that begins at these positions."""
-        piece = self.packing.row_starts[self.mixture.rows(laid.numbers[rows])] + laid.pieces[rows, columns]
+        piece = self.packing.row_starts[self.mixture.rows(packed.numbers[rows])] + packed.pieces[rows, columns]
         skip = self.packing.offsets[piece]
-        found = np.full(len(piece), BOS_ID, np.int64)
+        before = np.full(len(piece), BOS_ID, np.int64)
         inside = skip > 0  # pieces that continue a document
         documents = self.packing.documents[piece[inside]].astype(np.int64)
-        found[inside] = self.store.gather_parts(documents, skip[inside] - 1, np.ones(len(documents), np.int64))
-        return found
+        before[inside] = self.store.gather_parts(documents, skip[inside] - 1, np.ones(len(documents), np.int64))
+        return before
 
 
-def make_batch(laid: PackedBatch, ids: Ids, chosen: Ids, targets: Ids) -> LanguageModelBatch:
-    """Return a batch of rows that were laid out: what is read, and what is predicted."""
-    read, numbers, places, words = (torch.from_numpy(part) for part in (ids, laid.passages, chosen, targets))
-    if laid.n_unmixed == len(ids):
-        return LanguageModelBatch(read, laid.n_unmixed, None, places, words, laid.numbers)
-    begins = np.ones(laid.passages.shape, np.bool_)
-    begins[:, 1:] = laid.passages[:, 1:] != laid.passages[:, :-1]
+def make_batch(packed: PackedBatch, ids: Ids, chosen: Ids, targets: Ids) -> LanguageModelBatch:
+    """Return a batch of packed rows: what is read, and what is predicted."""
+    read, passages, places, words = (torch.from_numpy(part) for part in (ids, packed.passages, chosen, targets))
+    if packed.n_unmixed == len(ids):
+        return LanguageModelBatch(read, packed.n_unmixed, None, places, words, packed.numbers)
+    begins = np.ones(packed.passages.shape, np.bool_)
+    begins[:, 1:] = packed.passages[:, 1:] != packed.passages[:, :-1]
     bounds = torch.from_numpy(np.append(np.flatnonzero(begins), begins.size).astype(np.int32))
-    return LanguageModelBatch(read, laid.n_unmixed, numbers, places, words, laid.numbers, bounds=bounds)
+    return LanguageModelBatch(read, packed.n_unmixed, passages, places, words, packed.numbers, bounds=bounds)

@@ -7,14 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from attnkit.data.batch_plan import EpochPlan, plan_epoch, split
-from attnkit.data.permutation import Words
+from attnkit.data.permutation import Ids, Integers, Words
 from attnkit.errors import DataError, RunError
 
-Indices = npt.NDArray[np.int64]
-Lengths = npt.NDArray[np.integer[Any]]
 Sampler = Callable[[int, int], Words | None]
 """(seed, epoch) -> the indices of an epoch, repeats allowed; None: every example once."""
 
@@ -23,13 +20,13 @@ class Dataset(Protocol):
     """Examples of a task."""
 
     @property
-    def lengths(self) -> tuple[Lengths, Lengths]:
+    def lengths(self) -> tuple[Integers, Integers]:
         """(n,) input tokens and (n,) target tokens of each example."""
 
-    def batch(self, indices: Indices, seed: int, epoch: int) -> Any:
+    def batch(self, indices: Ids, seed: int, epoch: int) -> Any:
         """Return the examples at ``indices``, at least one, as the task's loss takes them."""
 
-    def counts(self, indices: Indices, seed: int, epoch: int) -> Mapping[str, int]:
+    def counts(self, indices: Ids, seed: int, epoch: int) -> Mapping[str, int]:
         """Return the count that each loss term is divided by, over these examples."""
 
 
@@ -121,14 +118,14 @@ class BatchLoader:
             self._planned = (epoch, plan)
         return self._planned[1]
 
-    def _slices(self, batch: Indices, costs: Indices) -> tuple[list[npt.NDArray[Any]], int]:
+    def _slices(self, batch: Ids, costs: Ids) -> tuple[list[Ids], int]:
         """Return this rank's slices of a global batch, none empty, and how many of them are padding."""
         parts = split(batch, costs, self.world * self.accumulate)
         # Rank r takes neighbours, of which some may be empty.
         starts = range(0, len(parts), self.accumulate)
-        each = [[part for part in parts[start : start + self.accumulate] if len(part)] for start in starts]
-        n_padding = max(map(len, each)) - len(each[self.rank]) if self.equalize_ranks else 0
-        return each[self.rank] + [batch[:1]] * n_padding, n_padding
+        slices = [[part for part in parts[start : start + self.accumulate] if len(part)] for start in starts]
+        n_padding = max(map(len, slices)) - len(slices[self.rank]) if self.equalize_ranks else 0
+        return slices[self.rank] + [batch[:1]] * n_padding, n_padding
 
 
 @dataclass(frozen=True)

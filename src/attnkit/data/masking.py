@@ -5,14 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from attnkit.data.config import MaskingConfig
-from attnkit.data.permutation import FeistelPermutation, uniform_per_token
-
-Ids = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
-Floats = npt.NDArray[np.float64]
+from attnkit.data.permutation import Bools, FeistelPermutation, Floats, Ids, uniform_per_token
 
 
 @dataclass(frozen=True)
@@ -74,9 +69,7 @@ class Masking:
     def choose(self, free: Bools, begins: Bools | None, rows: Ids) -> Bools:
         """Return (B, T) which tokens are chosen; see ``apply``."""
         chosen = np.zeros(free.shape, np.bool_)
-        units = self._units(free, begins, rows)
-        taken = self._take(units, free, rows)
-        chosen.reshape(-1)[units.tokens[taken[units.of_token]]] = True
+        chosen.reshape(-1)[self._choose(free, begins, rows)[0]] = True
         return chosen
 
     def apply(self, ids: Ids, free: Bools, begins: Bools | None, rows: Ids) -> MaskedBatch:
@@ -88,11 +81,8 @@ class Masking:
             begins: (B, T) True where a token begins a word; not needed where tokens are the units.
             rows: (B,) number of each row in the corpus.
         """
-        units = self._units(free, begins, rows)
-        taken = self._take(units, free, rows)
-        kept = taken[units.of_token]
-        chosen = units.tokens[kept]
-        coins = self._coins("treat", units.first, rows, ids.shape[1])[units.of_token[kept]]
+        chosen, unit_starts = self._choose(free, begins, rows)
+        coins = self._coins("treat", unit_starts, rows, ids.shape[1])  # one for all tokens of a unit
         flat = ids.reshape(-1)
         targets = flat[chosen]
         masked = flat.copy()
@@ -102,6 +92,12 @@ class Masking:
         draws = self._coins("word", other, rows, ids.shape[1]) * len(self.words.ordinary)
         masked[other] = self.words.ordinary[draws.astype(np.int64)]
         return MaskedBatch(masked.reshape(ids.shape), chosen, targets)
+
+    def _choose(self, free: Bools, begins: Bools | None, rows: Ids) -> tuple[Ids, Ids]:
+        """Return (N,) the chosen tokens' places in the flattened rows, ascending, and those of their units' starts."""
+        units = self._units(free, begins, rows)
+        kept = self._take(units, free, rows)[units.of_token]
+        return units.tokens[kept], units.first[units.of_token[kept]]
 
     def _units(self, free: Bools, begins: Bools | None, rows: Ids) -> _MaskUnits:
         """Cut the tokens that may be chosen into units."""

@@ -1,8 +1,7 @@
 """Pairs of segments for next-sentence prediction (Devlin et al. 2019, section 3.1), drawn anew in each epoch.
 
 A row is a stretch of one document, cut in two where a sentence ends: ``[CLS] A [SEP] B [SEP]``. In half of the rows
-another document of the same corpus takes the place of B, from where a sentence of it begins, too, so that only what the
-words say can tell.
+a part of another document of the same corpus replaces B. It starts where a sentence starts, too: only the words tell.
 
 Letters: B rows, T tokens of a row.
 """
@@ -15,17 +14,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
-from attnkit.data.config import MaskingConfig
-from attnkit.data.language_modeling import LanguageModelBatch, make_batch
-from attnkit.data.masking import Masking, MaskVocabulary
-from attnkit.data.packed_batches import Bools, CorpusMixture, Ids, PackedBatch, PackedCorpora, Sizes
-from attnkit.data.permutation import FeistelPermutation, Words
+from attnkit.data.language_modeling import LanguageModelBatch, MlmMasking
+from attnkit.data.packed_batches import CorpusMixture, PackedBatch, PackedCorpora
+from attnkit.data.permutation import Bools, FeistelPermutation, Ids, Sizes, Words
 from attnkit.data.store import ranges
 from attnkit.protocols import BOS_ID, EOS_ID, PAD_ID
-from attnkit.text.offsets import WordBoundaries
 
 ENDS = 3
 """Tokens that are added to a pair."""
@@ -38,7 +33,7 @@ _TRIES = 8
 class SegmentSpans:
     """Documents cut into pieces of near-equal lengths, piece after piece; those of one token are left out."""
 
-    documents: npt.NDArray[np.uint32]
+    documents: Words
     offsets: Ids
     lengths: Sizes
 
@@ -46,7 +41,7 @@ class SegmentSpans:
         return len(self.documents)
 
 
-def segment_spans(lengths: npt.NDArray[np.int32], most: int, first: int = 0) -> SegmentSpans:
+def segment_spans(lengths: Sizes, most: int, first: int = 0) -> SegmentSpans:
     """Cut documents of some lengths, numbered from ``first``, into pieces of at most ``most`` tokens."""
     kept = np.flatnonzero(lengths >= _LEAST)
     sizes = lengths[kept].astype(np.int64)
@@ -61,17 +56,9 @@ def segment_spans(lengths: npt.NDArray[np.int32], most: int, first: int = 0) -> 
 class NspDataset:
     """Rows of two segments, drawn anew in each epoch, with masked tokens; satisfies ``loader.Dataset``."""
 
-    def __init__(
-        self,
-        corpora: PackedCorpora,
-        masking: MaskingConfig,
-        words: MaskVocabulary,
-        joints: WordBoundaries,
-        sentence_ends: Bools,
-    ) -> None:
-        """Take documents, masking and vocabulary as ``MlmDataset`` does, and which ids end a sentence (V,)."""
-        self.corpora, self.store = corpora, corpora.store
-        self.masking, self.words, self.joints, self.sentence_ends = masking, words, joints, sentence_ends
+    def __init__(self, corpora: PackedCorpora, masking: MlmMasking, sentence_ends: Bools) -> None:
+        """Take documents, how their tokens are masked, and which ids end a sentence (V,)."""
+        self.corpora, self.store, self.masking, self.sentence_ends = corpora, corpora.store, masking, sentence_ends
         lengths = self.store.lengths
         cut = [segment_spans(lengths[span], corpora.row_length - ENDS, span.start) for span in corpora.spans]
         self.pieces = SegmentSpans(
@@ -79,9 +66,8 @@ class NspDataset:
         )
         self._document_lengths = lengths
         self._first = np.cumsum([0, *map(len, cut)])
-        self.mixture = CorpusMixture(
-            [len(one) for one in cut], corpora.weights([int(one.lengths.sum()) for one in cut])
-        )
+        n_tokens = [int(one.lengths.sum()) for one in cut]
+        self.mixture = CorpusMixture([len(one) for one in cut], corpora.weights(n_tokens))
 
     def __len__(self) -> int:
         return len(self.mixture)
@@ -96,31 +82,16 @@ class NspDataset:
         """(n,) most tokens of each coming but for one, and that one, as ``PackedDataset`` has them."""
         return self.mixture.spread(self.pieces.lengths + np.int32(ENDS - 1)), np.ones(len(self), np.int32)
 
-    def corpus(self, numbers: Ids) -> Ids:
-        """Return the corpus of each row."""
-        return np.searchsorted(self._first[1:], self.mixture.rows(numbers), side="right")
-
-    def draw(self, seed: int, epoch: int) -> Words | None:
-        """Return the numbers that come in an epoch; None where these are all."""
-        return self.mixture.draw(seed, epoch)
-
     def batch(self, indices: Ids, seed: int, epoch: int) -> LanguageModelBatch:
-        """Return the rows at ``indices`` as this epoch pairs them and hides their tokens, whole rows first."""
-        laid, segments, follows = self._lay(indices, seed, epoch)
-        masking = Masking(self.masking, self.words, seed, epoch)
-        masked = masking.apply(laid.ids, laid.maskable, self._begins(laid), laid.numbers)
-        batch = make_batch(laid, masked.ids, masked.chosen, masked.targets)
+        """Return the rows at ``indices`` as this epoch pairs them and masks their tokens, whole rows first."""
+        packed, segments, follows = self._collate(indices, seed, epoch)
+        batch = self.masking.batch(packed, seed, epoch)
         return replace(batch, segments=torch.from_numpy(segments), follows=torch.from_numpy(follows))
 
     def counts(self, indices: Ids, seed: int, epoch: int) -> Mapping[str, int]:
-        """Return how many tokens of these rows this epoch hides, at least 1, and how many rows there are."""
-        laid, _, _ = self._lay(indices, seed, epoch)
-        masking = Masking(self.masking, self.words, seed, epoch)
-        chosen = masking.choose(laid.maskable, self._begins(laid), laid.numbers)
-        return {"nll": max(1, int(chosen.sum())), "next": len(indices)}
-
-    def _begins(self, laid: PackedBatch) -> Bools | None:
-        return None if self.masking.mask_unit == "tokens" else self.joints.word_starts(laid.ids)
+        """Return how many tokens of these rows this epoch masks, at least 1, and how many rows there are."""
+        packed, _, _ = self._collate(indices, seed, epoch)
+        return {"nll": self.masking.count(packed, seed, epoch), "next": len(indices)}
 
     def _cuts(self, pieces: Ids, numbers: Ids, seed: int, epoch: int) -> Ids:
         """Return where pieces are cut: at the end of a sentence that is next to a place drawn at random, or there."""
@@ -136,21 +107,20 @@ class NspDataset:
 
     def _others(self, pieces: Ids, numbers: Ids, seed: int, epoch: int) -> Ids:
         """Return which piece the second part of each comes from: itself, or one of another document of its corpus."""
-        others, corpus = pieces.copy(), self.corpus(numbers)
+        others, corpus = pieces.copy(), self.mixture.corpus(numbers)
         first = self._first[corpus]
         n = self._first[corpus + 1] - first
         waiting = FeistelPermutation("next follows", seed, epoch).uniform(numbers) < 0.5
         for attempt in range(_TRIES):
-            found = first + (FeistelPermutation(f"next other {attempt}", seed, epoch).uniform(numbers) * n).astype(
-                np.int64
-            )
-            good = waiting & (self.pieces.documents[found] != self.pieces.documents[pieces])
-            others[good] = found[good]
+            drawn = FeistelPermutation(f"next other {attempt}", seed, epoch).uniform(numbers)
+            other = first + (drawn * n).astype(np.int64)
+            good = waiting & (self.pieces.documents[other] != self.pieces.documents[pieces])
+            others[good] = other[good]
             waiting &= ~good
         return others
 
-    def _lay(self, numbers: Ids, seed: int, epoch: int) -> tuple[PackedBatch, Ids, Ids]:
-        """Lay out pairs, whole rows first; return also the segments (B, T) and what follows (B,)."""
+    def _collate(self, numbers: Ids, seed: int, epoch: int) -> tuple[PackedBatch, Ids, Ids]:
+        """Build the batch of some pairs, whole rows first; return also the segments (B, T) and what follows (B,)."""
         pieces = self.mixture.rows(numbers)
         cuts = self._cuts(pieces, numbers, seed, epoch)  # (B,) tokens of A
         others = self._others(pieces, numbers, seed, epoch)  # (B,) the piece of B
@@ -173,14 +143,12 @@ class NspDataset:
         ids[second] = self._gather(others, skips, lengths)
         ids[at], ids[at + cuts + 1], ids[at + sizes - 1] = BOS_ID, EOS_ID, EOS_ID
         free[first] = free[second] = True
-        if self.words.unknown is not None:
-            free &= ids != self.words.unknown
         segments[ranges(at + cuts + 2, lengths + 1)] = 1
         padding = (np.arange(length) >= sizes[:, None]).astype(np.int64)
         shape = len(order), length
         n_whole = int((sizes == length).sum())
-        laid = PackedBatch(ids.reshape(shape), free.reshape(shape), padding, padding, numbers[order], n_whole)
-        return laid, segments.reshape(shape), (others != pieces).astype(np.int64)
+        batch = PackedBatch(ids.reshape(shape), free.reshape(shape), padding, padding, numbers[order], n_whole)
+        return batch, segments.reshape(shape), (others != pieces).astype(np.int64)
 
     def _gather(self, pieces: Ids, skips: Ids, lengths: Ids) -> Ids:
         return self.store.gather_parts(self.pieces.documents[pieces].astype(np.int64), skips, lengths)

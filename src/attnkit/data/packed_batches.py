@@ -6,17 +6,13 @@ import functools
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from attnkit.data.packing import Packing, pack
-from attnkit.data.permutation import FeistelPermutation, Words, subset
+from attnkit.data.permutation import Bools, FeistelPermutation, Ids, Sizes, Words, subset
 from attnkit.data.store import Store, ranges
 from attnkit.protocols import BOS_ID, EOS_ID, PAD_ID
-
-Integers = npt.NDArray[np.integer[Any]]
 
 
 def sampling_probabilities(sizes: Sequence[int], alpha: float) -> list[float]:
@@ -52,17 +48,21 @@ class CorpusMixture:
         """Return the number of occurrences."""
         return int(self._starts[-1])
 
-    def rows(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    def rows(self, numbers: Ids) -> Ids:
         """Return the row of each occurrence number."""
         if not len(self._first):
             return numbers
         block = np.searchsorted(self._starts, numbers, side="right") - 1
         again = block >= 0
-        found = numbers.copy()
-        found[again] += self._first[block[again]] - self._starts[block[again]]
-        return found
+        rows = numbers.copy()
+        rows[again] += self._first[block[again]] - self._starts[block[again]]
+        return rows
 
-    def spread(self, lengths: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+    def corpus(self, numbers: Ids) -> Ids:
+        """Return the corpus of each occurrence number."""
+        return np.searchsorted(np.cumsum(self.n_rows), self.rows(numbers), side="right")
+
+    def spread(self, lengths: Sizes) -> Sizes:
         """Return the length of each occurrence, from the lengths of the rows."""
         return lengths if not len(self._first) else lengths[self.rows(np.arange(len(self)))]
 
@@ -80,11 +80,6 @@ class CorpusMixture:
                     chosen = subset(n, part, FeistelPermutation("mixture", seed, epoch, corpus))
                     drawn.append(chosen + np.uint32(start))
         return np.concatenate(drawn)
-
-
-Ids = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
-Sizes = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True)
@@ -172,23 +167,10 @@ class PackedDataset:
         """(n,) tokens of each occurrence but one, and ones: the plan counts a length of 0 as 1."""
         return self.mixture.spread(self.sizes - np.int32(1)), np.ones(len(self), np.int32)
 
-    @property
-    def padding(self) -> float:
-        """Share of padding in all rows."""
-        return 1 - float(self.sizes.sum(dtype=np.int64)) / max(1, self.corpora.row_length * len(self.packing))
-
-    def corpus(self, numbers: Ids) -> Ids:
-        """Return the corpus of each row."""
-        return np.searchsorted(np.cumsum(self.mixture.n_rows), self.mixture.rows(numbers), side="right")
-
     def n_free(self, numbers: Ids) -> Ids:
         """Return (B,) the maskable tokens of each row."""
         rows, starts = self.mixture.rows(numbers), self.packing.row_starts
         return self.sizes[rows].astype(np.int64) - self._ends * (starts[rows + 1] - starts[rows])
-
-    def draw(self, seed: int, epoch: int) -> Words | None:
-        """Return the occurrence numbers of an epoch; None for every row once."""
-        return self.mixture.draw(seed, epoch)
 
     def collate(self, numbers: Ids) -> PackedBatch:
         """Build the batch of some rows, those of one passage first."""
@@ -220,15 +202,9 @@ class PackedDataset:
         free[tokens] = True
         isolated = self.corpora.isolate_documents
         passages = pieces if isolated else (pieces == np.repeat(n_pieces, length)).astype(np.int64)
-        shape = -1, length  # (B, T)
-        return PackedBatch(
-            ids=ids.reshape(shape),
-            maskable=free.reshape(shape),
-            pieces=pieces.reshape(shape),
-            passages=passages.reshape(shape),
-            numbers=numbers[order],
-            n_unmixed=int(whole.sum()),
-        )
+        shape = len(order), length  # (B, T)
+        arrays = ids.reshape(shape), free.reshape(shape), pieces.reshape(shape), passages.reshape(shape)
+        return PackedBatch(*arrays, numbers[order], int(whole.sum()))
 
 
 def _joined(packed: list[Packing], first_documents: list[int]) -> Packing:
@@ -236,7 +212,7 @@ def _joined(packed: list[Packing], first_documents: list[int]) -> Packing:
         return packed[0]
     n_pieces = np.cumsum([0, *(len(one.lengths) for one in packed)])
     starts = [one.row_starts[:-1] + n for one, n in zip(packed, n_pieces, strict=False)]
-    documents = [one.documents + np.uint32(first) for one, first in zip(packed, first_documents, strict=True)]
+    documents = [one.documents + np.uint32(n) for one, n in zip(packed, first_documents, strict=True)]
     return Packing(
         row_starts=np.concatenate([*starts, n_pieces[-1:]]),
         documents=np.concatenate(documents),

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
+
+from attnkit.data.permutation import Ids, Integers, Sizes, Words
 
 _AHEAD = 256
 """Tokens of a row that are filled by subset sums; what comes before takes the largest piece that fits."""
+_WASTE = 0.005
+"""Share of rows beyond the minimum from which on looking ahead pays."""
 
 
-def pack_with_lookahead(sizes: npt.NDArray[np.int32], room: int) -> npt.NDArray[np.int32]:
+def pack_with_lookahead(sizes: Sizes, room: int) -> Sizes:
     """Return the row of each piece, rows numbered in the order in which they are filled.
 
     Pieces of one size are alike, so a row is a pattern: the number of pieces per size. The largest piece left opens a
@@ -77,23 +79,17 @@ def _fullest(counts: list[int], taken: dict[int, int], room: int) -> list[tuple[
     return found
 
 
-Integers = npt.NDArray[np.integer[Any]]
-Counts = npt.NDArray[np.int64]
-_WASTE = 0.005
-"""Share of rows beyond the minimum from which on looking ahead pays."""
-
-
 @dataclass(frozen=True)
 class Packing:
     """Assignment of P pieces to R rows, the rows of one piece first."""
 
-    row_starts: Counts
+    row_starts: Ids
     """(R + 1,) where in the lists of pieces each row begins."""
-    documents: npt.NDArray[np.uint32]
+    documents: Words
     """(P,) the document of each piece."""
-    offsets: Counts
+    offsets: Ids
     """(P,) tokens of the document before the piece."""
-    lengths: npt.NDArray[np.int32]
+    lengths: Sizes
     """(P,) tokens of the piece, without the added symbols."""
 
     def __len__(self) -> int:
@@ -136,7 +132,7 @@ def pack(lengths: Integers, room: int, more: int = 2) -> Packing:
     )
 
 
-def _rows(sizes: npt.NDArray[np.int32], room: int) -> npt.NDArray[np.int32]:
+def _rows(sizes: Sizes, room: int) -> Sizes:
     """Return the row of each piece."""
     rows = _best_fit(sizes, room)
     least = -(-int(sizes.sum(dtype=np.int64)) // room)
@@ -146,7 +142,7 @@ def _rows(sizes: npt.NDArray[np.int32], room: int) -> npt.NDArray[np.int32]:
     return rows
 
 
-def _best_fit(sizes: npt.NDArray[np.int32], room: int) -> npt.NDArray[np.int32]:
+def _best_fit(sizes: Sizes, room: int) -> Sizes:
     """Return the row of each piece, rows numbered in the order in which they are opened."""
     # Pieces of one size are handled together: rows with the same free space are alike.
     spaces = room - sizes
@@ -155,7 +151,7 @@ def _best_fit(sizes: npt.NDArray[np.int32], room: int) -> npt.NDArray[np.int32]:
     counts = np.bincount(sizes, minlength=room + 1).tolist()
     rows = np.empty(len(sizes), np.int32)
     # By the tokens that rows have room for: lists of arrays of rows, none of them empty.
-    free: list[list[npt.NDArray[np.int32]]] = [[] for _ in range(room + 1)]
+    free: list[list[Sizes]] = [[] for _ in range(room + 1)]
     n_rows = place = 0
     for size in range(room, 0, -1):
         count = counts[size]

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
@@ -20,13 +19,14 @@ from torch import Tensor
 from attnkit.data.batch_plan import draw
 from attnkit.data.config import DataConfig
 from attnkit.data.loader import Sampler
+from attnkit.data.permutation import Bools, Ids, Sizes
 from attnkit.data.store import FORMAT, Store, StoreWriter, read_index, store_writer
 from attnkit.errors import RunError
 from attnkit.io import atomic
 from attnkit.protocols import BOS_ID, EOS_ID, PAD_ID
 
 Rows = Sequence[Sequence[int]]
-Ragged = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
+Ragged = tuple[Ids, Ids]
 """Ids laid end to end, and the length of each row."""
 
 
@@ -105,7 +105,7 @@ class Pairs:
         return len(self.src)
 
     @functools.cached_property
-    def lengths(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+    def lengths(self) -> tuple[Sizes, Sizes]:
         """(n,) lengths of the sources and of the targets with their end symbols, as they are padded; 8 bytes a pair."""
         src, tgt = self.src.lengths, self.tgt.lengths
         src += 1
@@ -119,13 +119,13 @@ class Pairs:
             json.dumps([self.src.fingerprint, self.tgt.fingerprint, self.corpora]).encode()
         ).hexdigest()
 
-    def batch(self, indices: npt.NDArray[np.int64], seed: int = 0, epoch: int = 0) -> PairBatch:
+    def batch(self, indices: Ids, seed: int = 0, epoch: int = 0) -> PairBatch:
         """Return the padded batch of the pairs at ``indices``, the same in every epoch; ``ValueError`` for none."""
         if not len(indices):
             raise ValueError("an empty batch has no tensors")
         return make_batch(self.src.gather(indices), self.tgt.gather(indices))
 
-    def counts(self, indices: npt.NDArray[np.int64], seed: int, epoch: int) -> Mapping[str, int]:
+    def counts(self, indices: Ids, seed: int, epoch: int) -> Mapping[str, int]:
         """Return the number of target tokens at ``indices``, end symbols included."""
         return {"nll": int(self.lengths[1][indices].sum())}
 
@@ -155,9 +155,7 @@ def make_batch(src_rows: Ragged, tgt_rows: Ragged) -> PairBatch:
     )
 
 
-def _pad(
-    ids: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+def _pad(ids: Ids, lengths: Ids) -> tuple[Ids, Bools]:
     """Lay rows side by side, (B, longest + 1), each closed by the end symbol; return them and where they are real."""
     columns = np.arange(int(lengths.max()) + 1)
     padded = np.full((len(lengths), len(columns)), PAD_ID, np.int64)

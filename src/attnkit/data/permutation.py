@@ -1,4 +1,4 @@
-"""Shuffle without tables, by keyed bijections of the 32-bit integers.
+"""Shuffle without tables, by keyed bijections of the 32-bit integers; names of array types.
 
 The bijections are written out here. An order depends on its key alone: not on NumPy's version, the machine or a call.
 """
@@ -12,7 +12,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+Ids = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint32]
+Sizes = npt.NDArray[np.int32]
+Bools = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.integer[Any]]
 
 _PART = 1 << 16  # elements per part: all temporaries stay below some 5 MB
 _MULTIPLIERS = (0x7FEB352D, 0x846CA68B)  # "lowbias32", Wellons 2018, "Prospecting for hash functions"
@@ -53,14 +58,12 @@ class FeistelPermutation:
         mixed ^= self._words[0]
         return mixed
 
-    def uniform(self, numbers: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.float64]:
+    def uniform(self, numbers: Integers) -> Floats:
         """Return a number in [0, 1) for each integer."""
         return self.apply(numbers.astype(np.uint32)).astype(np.float64) / 2**32
 
 
-def uniform_per_token(
-    purpose: str, key: tuple[int, int], rows: npt.NDArray[np.int64], owner: npt.NDArray[np.int64], columns: Any
-) -> npt.NDArray[np.float64]:
+def uniform_per_token(purpose: str, key: tuple[int, int], rows: Ids, owner: Ids, columns: Any) -> Floats:
     """Return a number in [0, 1) per token, keyed by row and column: batch mates, ranks and resumes never change it.
 
     Args:

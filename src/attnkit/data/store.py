@@ -1,4 +1,4 @@
-"""Encoded lines on disk: ragged rows of ids, mapped into memory and read by index. Knows no text and no special ids.
+"""Encoded lines on disk: ragged rows of ids, mapped into memory and read by index.
 
 A store is a folder of three files: ``ids.bin`` (all ids, row after row), ``offsets.bin`` (where each row begins, and
 the end) and ``index.json``. It can always be rebuilt from text, so a damaged one is refused, never mended.
@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, Field
 
+from attnkit.data.permutation import Ids, Sizes
 from attnkit.errors import RunError
 from attnkit.io import atomic
 from attnkit.io.safe_read import check_system, open_regular_file, parse_json, read_regular_file
@@ -44,9 +45,7 @@ class _Index(BaseModel, extra="forbid", strict=True):
 class Store:
     """Rows of ids in a folder written by ``write_store``, memory-mapped: only pages that are read take memory."""
 
-    def __init__(
-        self, folder: Path, ids: npt.NDArray[Any], offsets: npt.NDArray[np.int64], index: dict[str, Any]
-    ) -> None:
+    def __init__(self, folder: Path, ids: npt.NDArray[Any], offsets: Ids, index: dict[str, Any]) -> None:
         self._folder = folder
         self.ids = ids
         """(N,) the ids of all rows, row after row, a view of the file: little-endian, two bytes each or four."""
@@ -92,7 +91,7 @@ class Store:
                 base.madvise(mmap.MADV_DONTNEED)
 
     @property
-    def lengths(self) -> npt.NDArray[np.int32]:
+    def lengths(self) -> Sizes:
         """(n,) ids in each row, read from the file anew at each call. Raises ``RunError`` where rows overlap."""
         lengths = np.empty(len(self), np.int32)
         last = np.zeros(1, np.int64)
@@ -107,7 +106,7 @@ class Store:
             last = ends[-1:]
         return lengths
 
-    def gather(self, rows: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    def gather(self, rows: Ids) -> tuple[Ids, Ids]:
         """Return the ids of several rows laid end to end, and the length of each row.
 
         Raises:
@@ -116,18 +115,14 @@ class Store:
         starts = self.offsets[rows]
         return self._gather(starts, self.offsets[rows + 1] - starts)
 
-    def gather_parts(
-        self, rows: npt.NDArray[np.int64], skip: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]
-    ) -> npt.NDArray[np.int64]:
+    def gather_parts(self, rows: Ids, skip: Ids, lengths: Ids) -> Ids:
         """Return ids laid end to end: ``lengths`` of each row after the first ``skip``. Raises as ``gather`` does."""
         starts = self.offsets[rows] + skip
         if len(rows) and ((lengths < 0).any() or (starts + lengths > self.offsets[rows + 1]).any()):
             raise _damaged(self._folder / "offsets.bin", "has shorter rows than are asked for")
         return self._gather(starts, lengths)[0]
 
-    def _gather(
-        self, starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    def _gather(self, starts: Ids, lengths: Ids) -> tuple[Ids, Ids]:
         if len(lengths) and (lengths.min() < 0 or starts.min() < 0 or (starts + lengths).max() > len(self.ids)):
             raise _damaged(self._folder / "offsets.bin", "has borders in no order")
         ids = self.ids[ranges(starts, lengths)].astype(np.int64)
@@ -155,7 +150,7 @@ class StoreWriter:
         ends = self._n_ids + np.cumsum(np.fromiter(map(len, rows), np.int64, len(rows)))
         self.append(np.fromiter(itertools.chain.from_iterable(rows), np.int64), ends)
 
-    def append(self, ids: npt.NDArray[Any], ends: npt.NDArray[np.int64]) -> None:
+    def append(self, ids: npt.NDArray[Any], ends: Ids) -> None:
         """Append ids, and ends of rows, counted in ids from the first of the store: a row may come in several parts.
 
         Raises:
@@ -239,7 +234,7 @@ def _damaged(path: Path, what: str) -> RunError:
     return RunError(f"the encoded text is damaged: {path.name} {what}", where=str(path))
 
 
-def ranges(starts: npt.NDArray[Any], lengths: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+def ranges(starts: npt.NDArray[Any], lengths: npt.NDArray[Any]) -> Ids:
     """Return ``starts[i], starts[i] + 1, ...``, ``lengths[i]`` numbers each, end to end."""
     ends = np.cumsum(lengths, dtype=np.int64)
     return np.repeat(starts - ends + lengths, lengths) + np.arange(int(ends[-1]) if len(ends) else 0)

@@ -87,20 +87,14 @@ def compare(request: CompareRequest, warn: Callable[[str], None]) -> tuple[Posit
         raise DataError(f"the text holds {MASK}, but each token is masked in turn", help="write a word there")
     set_threads(request.threads)
     first, second = request.runs
-    if _task(first, request.checkpoint) == "clm" and _task(second, request.checkpoint) == "mlm":
+    tasks = [read_tree(RunFolder(run).checkpoint(request.checkpoint)[0]).get("task") for run in request.runs]
+    if tasks == ["clm", "mlm"]:
         first, second = second, first
-    found = [
-        load_model(path, task, device=request.device, checkpoint=request.checkpoint)
-        for path, task in ((first, "mlm"), (second, "clm"))
-    ]
-    for opened in found:
-        for warning in opened.warnings:
-            warn(warning)
-    return _predict_bert(found[0], request), _predict_gpt(found[1], request)
-
-
-def _task(run: Path, checkpoint: str | None) -> str:
-    return str(read_tree(RunFolder(run).checkpoint(checkpoint)[0]).get("task"))
+    bert = load_model(first, "mlm", device=request.device, checkpoint=request.checkpoint)
+    gpt = load_model(second, "clm", device=request.device, checkpoint=request.checkpoint)
+    for warning in [*bert.warnings, *gpt.warnings]:
+        warn(warning)
+    return _predict_bert(bert, request), _predict_gpt(gpt, request)
 
 
 def _encode(tokenizer: Tokenizer, request: CompareRequest, opened: LoadedModel) -> list[int]:
@@ -117,23 +111,16 @@ def _predict_bert(opened: LoadedModel, request: CompareRequest) -> PositionPredi
     ids = _encode(tokenizer, request, opened)
     check_length(len(ids) + 2, opened.config.model.max_text_length, str(opened.path))
     predictor = MaskPredictor(opened.model, tokenizer, opened.device)
-    words = _word_spans(tokenizer, ids)
+    starts = np.flatnonzero(word_boundaries(tokenizer).word_starts(np.array([ids]))[0]).tolist()
+    words = list(zip(starts, [*starts[1:], len(ids)], strict=True))  # (first token, end) of each word
     rows = [[BOS_ID, *ids[:a], *[predictor.mask] * (b - a), *ids[b:], EOS_ID] for a, b in words]
     masks = [list(range(a + 1, b + 1)) for a, b in words]  # after the begin token
     size = max(1, _BATCH_TOKENS // (len(ids) + 2))
-    parts = [
-        predictor.probabilities(rows[first : first + size], masks[first : first + size])
-        for first in range(0, len(words), size)
-    ]
+    batches = [slice(first, first + size) for first in range(0, len(words), size)]
+    parts = [predictor.probabilities(rows[batch], masks[batch]) for batch in batches]
     spans = [word for word in words for _ in range(*word)]
     places = _positions(tokenizer, ids, torch.cat(parts), request.top, [(ids[:a], ids[b:]) for a, b in spans])
     return PositionPrediction(str(opened.path), "BERT", "all other words", list(places))
-
-
-def _word_spans(tokenizer: Tokenizer, ids: list[int]) -> list[tuple[int, int]]:
-    """Return first token and end of each word."""
-    starts = np.flatnonzero(word_boundaries(tokenizer).word_starts(np.array([ids]))[0]).tolist()
-    return list(zip(starts, [*starts[1:], len(ids)], strict=True))
 
 
 @torch.inference_mode()
@@ -166,9 +153,5 @@ def _positions(
         spaced = masked is not None and tokenizer.bytes_of(masked).startswith(b" ")
         space = " " if spaced and tokenizer.config.kind != "char" else ""
         before = tokenizer.decode([left])[0] + space if left else ""
-        after = _raw(tokenizer, right_ids)
+        after = b"".join(map(tokenizer.bytes_of, right_ids)).decode("utf-8", errors="replace")
         yield Position(before, after, pieces[i], float(right[i]), ranks[i], guesses)
-
-
-def _raw(tokenizer: Tokenizer, ids: list[int]) -> str:
-    return b"".join(map(tokenizer.bytes_of, ids)).decode("utf-8", errors="replace")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, ValidationError
 
 from attnkit.data.config import TextConfig
-from attnkit.data.language_modeling import ClmDataset, MlmDataset
+from attnkit.data.language_modeling import ClmDataset, MlmDataset, MlmMasking
 from attnkit.data.masking import MaskVocabulary
 from attnkit.data.next_sentence import NspDataset
 from attnkit.data.packed_batches import PackedCorpora, sampling_probabilities
@@ -28,7 +29,7 @@ from attnkit.io import atomic
 from attnkit.io.safe_read import read_regular_file
 from attnkit.protocols import EOS_ID, UNK_ID
 from attnkit.tasks.language_modeling.config import MASK, ClmConfig, MlmConfig
-from attnkit.text.documents import detect_document_format, read_documents
+from attnkit.text.documents import DocumentFormat, detect_document_format, read_documents
 from attnkit.text.offsets import ordinary_tokens, sentence_ends, word_boundaries
 from attnkit.text.tokenizer import Tokenizer
 from attnkit.text.tokenizer import load as load_tokenizer
@@ -71,6 +72,11 @@ class PreparedText:
         return {"tokenizer.json": self.tokenizer.to_json().encode()}
 
 
+def iter_documents(path: Path, format: DocumentFormat | Literal["auto"]) -> Iterator[str]:
+    """Yield the documents of a file. Errors as ``read_documents``."""
+    return read_documents(path, detect_document_format(path) if format == "auto" else format)
+
+
 class DocumentCorpus:
     """The documents of a run's files, for training and for validation; read anew each time."""
 
@@ -78,10 +84,17 @@ class DocumentCorpus:
         self.paths = [Path(name) for name in data.files]
         self.valid_paths = [Path(name) for name in data.valid_files or ()]
         self.counts = {"held_out": 0, "repeats_of_held_out": 0}
-        self._shape = data.document_format
-        self._held_out = [] if self.valid_paths else self._choose(data)
-        self._kept = [] if self.valid_paths else list(map(self._keep, range(len(self.paths))))
-        self._known = {text for texts in self._kept for text in texts}
+        self._format = data.document_format
+        self._held_out: list[set[int]] = []
+        self._kept: list[list[str]] = []
+        if not self.valid_paths:  # hold out documents of each file in proportion to its size, at least one
+            sizes = [sum(1 for _ in self._documents(path)) for path in self.paths]
+            for n, path in zip(sizes, self.paths, strict=True):
+                share = -(-data.held_out * n // sum(sizes)) if n else 1
+                held_out = sample_validation_indices(n, share, data.held_out_seed, str(path))
+                self._held_out.append(held_out)
+                self._kept.append([text for i, text in enumerate(self._documents(path)) if i in held_out])
+        self._known = set(chain.from_iterable(self._kept))
         for number, path in enumerate(self.valid_paths or self.paths):
             if next(self.read_valid(number), None) is None:
                 raise DataError("no document to validate on", where=str(path))
@@ -91,37 +104,20 @@ class DocumentCorpus:
         if number == 0:
             self.counts = dict.fromkeys(self.counts, 0)
         held_out = set() if self.valid_paths else self._held_out[number]
-        for place, text in enumerate(self._documents(self.paths[number])):
-            if place in held_out:
+        for index, text in enumerate(self._documents(self.paths[number])):
+            if index in held_out:
                 self.counts["held_out"] += 1
             elif text in self._known:
                 self.counts["repeats_of_held_out"] += 1
             else:
                 yield text
 
-    def iter_documents(self) -> Iterator[str]:
-        """Yield the training documents of all files."""
-        for number in range(len(self.paths)):
-            yield from self.read(number)
-
     def _documents(self, path: Path) -> Iterator[str]:
-        return read_documents(path, detect_document_format(path) if self._shape == "auto" else self._shape)
-
-    def _choose(self, data: TextConfig) -> list[set[int]]:
-        """Choose held-out documents per file, in proportion to its size, at least one."""
-        sizes = [sum(1 for _ in self._documents(path)) for path in self.paths]
-        seed, each = data.held_out_seed, zip(sizes, self.paths, strict=True)
-        return [
-            sample_validation_indices(n, -(-data.held_out * n // sum(sizes)) if n else 1, seed, str(p)) for n, p in each
-        ]
+        return iter_documents(path, self._format)
 
     def read_valid(self, number: int) -> Iterator[str]:
         """Yield the validation documents of a file."""
         return iter(self._kept[number]) if self._kept else self._documents(self.valid_paths[number])
-
-    def _keep(self, number: int) -> list[str]:
-        held_out = self._held_out[number]
-        return [text for i, text in enumerate(self._documents(self.paths[number])) if i in held_out]
 
 
 @dataclass
@@ -176,8 +172,7 @@ class Encoder:
                     n += len(rows)
                     n_useful += sum(len(row) >= self.min_length for row in rows)
                 if not n_useful:
-                    what = "no useful document is left in this file"
-                    raise DataError(what, where=str(path))
+                    raise DataError("no useful document is left in this file", where=str(path))
                 sizes.append(n)
         return sizes
 
@@ -191,7 +186,9 @@ def prepare_text(
         documents = DocumentCorpus(config.data)
         if given is None:
             yield StatusEvent("building the vocabulary")
-            given = train_vocabulary(documents.iter_documents(), config.vocabulary)
+            given = train_vocabulary(
+                chain.from_iterable(map(documents.read, range(len(documents.paths)))), config.vocabulary
+            )
         check_mask_token(config, given)
         atomic.write_new_file(temporary / "tokenizer.json", given.to_json().encode())
         yield StatusEvent("encoding the text")
@@ -225,13 +222,11 @@ def describe_shares(data: TextConfig, store: Store, n_documents: Sequence[int]) 
     corpora = PackedCorpora(store, data.sequence_length, tuple(n_documents))
     lengths = store.lengths
     tokens = [int(lengths[span].sum()) for span in corpora.spans]
-    lines = []
-    for path, n, size, share in zip(
-        data.files, n_documents, tokens, sampling_probabilities(tokens, data.language_sampling_alpha), strict=True
-    ):
-        held = f"{n:,} documents, {size:,} tokens, {size / sum(tokens):.1%} of all"
-        lines.append(f"{path}: {held}, {share:.1%} of an epoch")
-    return lines
+    shares = sampling_probabilities(tokens, data.language_sampling_alpha)
+    return [
+        f"{path}: {n:,} documents, {size:,} tokens, {size / sum(tokens):.1%} of all, {share:.1%} of an epoch"
+        for path, n, size, share in zip(data.files, n_documents, tokens, shares, strict=True)
+    ]
 
 
 def load_text(config: Config, folder: Path) -> PreparedText:
@@ -243,13 +238,15 @@ def load_text(config: Config, folder: Path) -> PreparedText:
             raise ValueError("invalid corpora.json") from error
         tokenizer = load_tokenizer(folder / "tokenizer.json")
         data = config.data
-        stores = Store.open(folder / "train"), Store.open(folder / "valid")
-        train = PackedCorpora(
-            stores[0], data.sequence_length, tuple(sizes.train), data.language_sampling_alpha, data.isolate_documents
+        build = dataset_builder(config, tokenizer, bool(sizes.unknown))
+        train, valid = (
+            build(PackedCorpora(store, data.sequence_length, tuple(n_documents), alpha, data.isolate_documents))
+            for store, n_documents, alpha in (
+                (Store.open(folder / "train"), sizes.train, data.language_sampling_alpha),
+                (Store.open(folder / "valid"), sizes.valid, 1.0),
+            )
         )
-        valid = PackedCorpora(stores[1], data.sequence_length, tuple(sizes.valid), 1.0, data.isolate_documents)
-        make = dataset_builder(config, tokenizer, bool(sizes.unknown))
-        return PreparedText(make(train), make(valid), tokenizer, index["counts"])
+        return PreparedText(train, valid, tokenizer, index["counts"])
 
 
 def dataset_builder(config: Config, tokenizer: Tokenizer, unknown: bool) -> Callable[[PackedCorpora], Rows]:
@@ -260,11 +257,11 @@ def dataset_builder(config: Config, tokenizer: Tokenizer, unknown: bool) -> Call
     mask = tokenizer.token_id(MASK)
     assert mask is not None
     words = MaskVocabulary(mask, ordinary_tokens(tokenizer), UNK_ID if unknown else None)
-    masking, joins = config.masking, word_boundaries(tokenizer)
+    masking = MlmMasking(config.masking, words, word_boundaries(tokenizer))
     if config.model.next_sentence:
         ends = sentence_ends(tokenizer)
-        return lambda corpora: NspDataset(corpora, masking, words, joins, ends)
-    return lambda corpora: MlmDataset(corpora, masking, words, joins)
+        return lambda corpora: NspDataset(corpora, masking, ends)
+    return lambda corpora: MlmDataset(corpora, masking)
 
 
 def _chunks(documents: Iterable[str]) -> Iterator[list[str]]:

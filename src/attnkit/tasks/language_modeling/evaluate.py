@@ -151,17 +151,17 @@ class LanguageEvaluation:
     def _score(self, model: Bert | Gpt) -> MaskedAccuracy:
         n = n_corpora(self.config.data)
         guesses = MaskedAccuracy(np.zeros(n), np.zeros(n), np.zeros(n))
-        for batch in self._batches():
+        for batch in self.batches():
             self._score_batch(model, batch, guesses)
         return guesses
 
-    def _batches(self) -> Iterator[LanguageModelBatch]:
+    def batches(self) -> Iterator[LanguageModelBatch]:
+        """Yield the batches that are scored, with their masked tokens."""
         lengths = self.prepared.valid.lengths[0]
         scored = sample_indices(len(lengths), self.config.data.valid_rows or len(lengths))
-        for places in until_stopped(
-            self.stop, make_batches(lengths[scored].tolist(), Batching(_BATCH_TOKENS, "tokens"))
-        ):
-            yield self._batch(scored[np.asarray(places, np.int64)])
+        batches = make_batches(lengths[scored].tolist(), Batching(_BATCH_TOKENS, "tokens"))
+        for indices in until_stopped(self.stop, batches):
+            yield self._batch(scored[np.asarray(indices, np.int64)])
 
     def _batch(self, indices: npt.NDArray[np.int64]) -> LanguageModelBatch:
         return self.prepared.valid.batch(indices, self.config.data.held_out_seed, self.epoch).to(self.device)
@@ -169,13 +169,14 @@ class LanguageEvaluation:
     def _score_batch(self, model: Bert | Gpt, batch: LanguageModelBatch, guesses: MaskedAccuracy) -> None:
         found, hidden = features(model, batch)
         ranks, nll = [], 0.0
-        for rows, targets in _in_chunks(found, batch.targets, model.output.out_features):
+        size = max(1, _MAX_LOGITS // model.output.out_features)
+        for rows, targets in zip(torch.split(found, size), torch.split(batch.targets, size), strict=True):
             logits = model.output(rows).float()
             right = logits.gather(1, targets[:, None])
             nll += float((logits.logsumexp(1) - right[:, 0]).sum(dtype=torch.float64))
             # >=, not >: equal logits everywhere are no prediction.
             ranks.append((logits >= right).sum(1) - 1)
-        corpora = self.prepared.valid.corpus(batch.numbers)[batch.chosen.cpu().numpy() // batch.ids.shape[1]]
+        corpora = self.prepared.valid.mixture.corpus(batch.numbers)[batch.chosen.cpu().numpy() // batch.ids.shape[1]]
         guesses.add(corpora, torch.cat(ranks).cpu().numpy() if ranks else np.empty(0, np.int64), nll)
         if batch.follows is not None:
             guesses.n_pairs += len(batch.follows)
@@ -184,19 +185,19 @@ class LanguageEvaluation:
     def _make_samples(self, model: Bert | Gpt) -> list[Sample]:
         """Return the first tokens of a few rows."""
         valid = self.prepared.valid
-        found = []
-        for place in sample_indices(len(valid), self.config.evaluation.n_samples):
-            batch = self._batch(np.array([place]))
-            guessed = [model.output(row[None]).argmax() for row in features(model, batch)[0]]
+        samples: list[Sample] = []
+        for index in sample_indices(len(valid), self.config.evaluation.n_samples):
+            batch = self._batch(np.array([index]))
+            guessed = [int(model.output(row[None]).argmax()) for row in features(model, batch)[0]]
             read = batch.ids.reshape(-1).cpu()
-            text, made = read.clone(), read.clone()
+            text, predicted = read.clone(), read.clone()
             chosen = batch.chosen.cpu()
             text[chosen] = batch.targets.cpu()
-            made[chosen] = torch.tensor([int(id) for id in guessed], dtype=torch.int64)
-            numbers = None if batch.passages is None else batch.passages[0].cpu()
-            first = read if numbers is None else read[numbers == numbers[0]]
-            found.append(tuple(self._decode(ids[: min(len(first), _SAMPLE_TOKENS)]) for ids in (read, text, made)))
-        return [(read, text, made) for read, text, made in found]
+            predicted[chosen] = torch.tensor(guessed, dtype=torch.int64)
+            passages = None if batch.passages is None else batch.passages[0].cpu()
+            n = min(_SAMPLE_TOKENS, len(read) if passages is None else int((passages == passages[0]).sum()))
+            samples.append((self._decode(read[:n]), self._decode(text[:n]), self._decode(predicted[:n])))
+        return samples
 
     def _decode(self, ids: Tensor) -> str:
         tokenizer = self.prepared.tokenizer
@@ -204,9 +205,3 @@ class LanguageEvaluation:
         text = tokenizer.decode([ids.tolist()[::step]])[0]
         # Words bring their space; a symbol does not.
         return text if tokenizer.config.kind in ("char", "word") else text.replace(MASK, f" {MASK}").strip()
-
-
-def _in_chunks(found: Tensor, targets: Tensor, vocab_size: int) -> Iterator[tuple[Tensor, Tensor]]:
-    size = max(1, _MAX_LOGITS // vocab_size)
-    for start in range(0, len(found), size):
-        yield found[start : start + size], targets[start : start + size]

@@ -91,8 +91,8 @@ class FillMaskPipeline:
         self.tokenizer, self.top = read_tokenizer(opened.checkpoint), top
         self.predictor = MaskPredictor(opened.model, self.tokenizer, opened.device)
         self.max_length: int = opened.config.model.max_text_length
-        self._places = torch.from_numpy(ordinary_tokens(self.tokenizer)).to(opened.device)
-        if not len(self._places):  # an imported tokenizer.json may have lost all of its entries
+        self._ordinary = torch.from_numpy(ordinary_tokens(self.tokenizer)).to(opened.device)
+        if not len(self._ordinary):  # an imported tokenizer.json may have lost all of its entries
             what = "the vocabulary has special entries only, no token of text"
             raise RunError(what, where=str(opened.path), help="import the run again from a complete tokenizer.json")
 
@@ -125,30 +125,29 @@ class FillMaskPipeline:
 
     def predict(self, lines: Sequence[str], rows: Sequence[list[int]]) -> list[FilledText]:
         """Fill the masks of lines from the rows of ``encode``; lines without a mask stay unchanged."""
-        found = [FilledText(line, line, []) for line in lines]
+        filled = [FilledText(line, line, []) for line in lines]
         kept = [i for i, row in enumerate(rows) if row]
-        for places in make_batches([len(rows[i]) for i in kept], Batching(_BATCH_TOKENS, "tokens")):
-            batch = [kept[place] for place in places]
-            some = [rows[i] for i in batch]
-            masks = [[place for place, id in enumerate(row) if id == self.predictor.mask] for row in some]
-            sizes = [len(places) for places in masks]
-            probabilities = torch.split(self.predictor.probabilities(some, masks), sizes)
-            for i, part in zip(batch, probabilities, strict=True):
-                found[i] = self._filled_text(lines[i], part)
-        return found
+        for batch in make_batches([len(rows[i]) for i in kept], Batching(_BATCH_TOKENS, "tokens")):
+            indices = [kept[i] for i in batch]
+            batch_rows = [rows[i] for i in indices]
+            masks = [[place for place, id in enumerate(row) if id == self.predictor.mask] for row in batch_rows]
+            probabilities = torch.split(self.predictor.probabilities(batch_rows, masks), list(map(len, masks)))
+            for i, part in zip(indices, probabilities, strict=True):
+                filled[i] = self._filled_text(lines[i], part)
+        return filled
 
     def _filled_text(self, line: str, probabilities: Tensor) -> FilledText:
         """Return the predictions for a line from the probabilities (N, V) at its masks."""
-        usable = probabilities[:, self._places]
-        best = usable.topk(min(self.top, len(self._places)), sorted=True)
-        ids, values = self._places[best.indices].tolist(), best.values.tolist()
-        n = len(ids)
+        best = probabilities[:, self._ordinary].topk(min(self.top, len(self._ordinary)), sorted=True)  # (N, K)
+        ids = self._ordinary[best.indices].tolist()
         masks = []
-        for number, (own, probabilities_of) in enumerate(zip(ids, values, strict=True)):
-            pieces = self.tokenizer.tokens(own)
-            alone = [[id if place == number else None for place in range(n)] for id in own]
-            texts = [fill_masks(self.tokenizer, line, MASK, some) for some in alone]
-            masks.append([Guess(*parts) for parts in zip(pieces, probabilities_of, texts, strict=True)])
+        for number, (candidates, values) in enumerate(zip(ids, best.values.tolist(), strict=True)):
+            pieces = self.tokenizer.tokens(candidates)
+            filled = [
+                [id if mask == number else None for mask in range(len(ids))] for id in candidates
+            ]  # this mask only
+            texts = [fill_masks(self.tokenizer, line, MASK, tokens) for tokens in filled]
+            masks.append([Guess(*parts) for parts in zip(pieces, values, texts, strict=True)])
         return FilledText(line, fill_masks(self.tokenizer, line, MASK, [own[0] for own in ids]), masks)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import groupby, product
 from pathlib import Path
 from typing import Any, Literal
 
@@ -92,11 +93,8 @@ def search_config(request: GenerateRequest) -> SearchConfig:
     given = {name: value for name, value in request.search.items() if value is not None}
     greedy = given.get("temperature") == 0
     if greedy and request.n > 1:
-        raise UsageError(
-            f"without sampling all {request.n} texts are equal",
-            where="--temperature 0",
-            help="raise it, or leave out --n",
-        )
+        what = f"without sampling all {request.n} texts are equal"
+        raise UsageError(what, where="--temperature 0", help="raise it, or leave out --n")
     sampled = {"temperature", "top_k", "top_p", "seed"} & given.keys()
     if greedy:
         given = {name: value for name, value in given.items() if name not in sampled}
@@ -131,35 +129,37 @@ class Generator:
         """Continue prompts, which are lines ``first``, ``first`` + 1, …"""
         rows = [self.encode(prompt) for prompt in prompts]
         self.n_truncated += sum(len(row) > self.window for row in rows)
-        jobs = sorted(
-            ((line, number) for line in range(len(rows)) for number in range(n)), key=lambda j: len(rows[j[0]])
-        )
-        found: list[list[GeneratedText]] = [[] for _ in rows]
-        for batch in _equal_length_batches(jobs, rows):
-            keys = [_key(first + line, number) for line, number in batch]
-            for (line, _), ids in zip(batch, self._search([rows[line] for line, _ in batch], keys), strict=True):
-                found[line].append(self._generated_text(rows[line], ids))
-        return [PromptResult(prompt, texts) for prompt, texts in zip(prompts, found, strict=True)]
+        jobs = sorted(product(range(len(rows)), range(n)), key=lambda job: len(rows[job[0]]))  # (line, sample)
+        texts: list[list[GeneratedText]] = [[] for _ in rows]
+        for _, group in groupby(jobs, key=lambda job: len(rows[job[0]])):
+            same_length = list(group)
+            for start in range(0, len(same_length), _BATCH):
+                batch = same_length[start : start + _BATCH]
+                keys = [_key(first + line, number) for line, number in batch]
+                hypotheses = self._search([rows[line] for line, _ in batch], keys)
+                for (line, _), hypothesis in zip(batch, hypotheses, strict=True):
+                    texts[line].append(self._generated_text(rows[line], hypothesis))
+        return [PromptResult(prompt, made) for prompt, made in zip(prompts, texts, strict=True)]
 
-    def stream(self, prompt: str, tell: Callable[[str], None], line: int = 0, number: int = 0) -> GeneratedText:
-        """Return the ``number``-th text of a line's prompt and pass its characters to ``tell`` as they are generated.
+    def stream(self, prompt: str, show: Callable[[str], None], line: int = 0, number: int = 0) -> GeneratedText:
+        """Return the ``number``-th text of a line's prompt and pass its characters to ``show`` as they are generated.
 
         The text equals that of ``generate``. Left-to-right models only.
         """
         assert not self.backwards
         row = self.encode(prompt)
         self.n_truncated += number == 0 and len(row) > self.window
-        growing = IncrementalDecoder(self.tokenizer)
-        tell(growing.add(row[1:]))
+        decoder = IncrementalDecoder(self.tokenizer)
+        show(decoder.add(row[1:]))
 
-        def told(sentences: Tensor, words: Tensor) -> None:
+        def on_step(sentences: Tensor, words: Tensor) -> None:
             id = int(words[0, 0])
-            if id != EOS_ID and (added := growing.add([id])):
-                tell(added)
+            if id != EOS_ID and (added := decoder.add([id])):
+                show(added)
 
-        found = self._search([row], [_key(line, number)], told)[0]
-        tell(growing.end())
-        return self._generated_text(row, found)
+        hypothesis = self._search([row], [_key(line, number)], on_step)[0]
+        show(decoder.end())
+        return self._generated_text(row, hypothesis)
 
     def encode(self, prompt: str) -> list[int]:
         """Return the ids of a prompt in the order of reading."""
@@ -170,45 +170,32 @@ class Generator:
 
     def warnings(self) -> list[str]:
         """Return a warning on truncated prompts."""
-        which = "end" if self.backwards else "beginning"
-        said = f"{self.n_truncated:,} prompts have" if self.n_truncated > 1 else "a prompt has"
-        told = f"{said} more than the {self.window:,} tokens that the model sees at once: it did not see the {which}"
-        return [told] if self.n_truncated else []
+        if not self.n_truncated:
+            return []
+        prompts = f"{self.n_truncated:,} prompts have" if self.n_truncated > 1 else "a prompt has"
+        part = "end" if self.backwards else "beginning"
+        return [f"{prompts} more tokens than the model's window of {self.window:,}: the {part} was truncated"]
 
     def _search(
-        self, rows: list[list[int]], keys: list[int], told: Callable[[Tensor, Tensor], None] | None = None
+        self, rows: list[list[int]], keys: list[int], on_step: Callable[[Tensor, Tensor], None] | None = None
     ) -> list[Hypothesis]:
         ids = torch.tensor(rows, device=self.device)
-        found = search([self.model], Sources(ids, keys=keys, context_ids=ids), self.config, on_step=told)
-        return [hypotheses[0] for hypotheses in found]
+        sources = Sources(ids, keys=keys, context_ids=ids)
+        return [hypotheses[0] for hypotheses in search([self.model], sources, self.config, on_step=on_step)]
 
-    def _generated_text(self, row: list[int], found: Hypothesis) -> GeneratedText:
+    def _generated_text(self, row: list[int], best: Hypothesis) -> GeneratedText:
         step = -1 if self.backwards else 1
-        made, ids = found.ids[::step], [*row[1:], *found.ids][::step]
-        text, raw = self.tokenizer.decode([ids])[0], b"".join(map(self.tokenizer.bytes_of, made))
-        own = raw.decode("utf-8", errors="replace")
+        made, ids = best.ids[::step], [*row[1:], *best.ids][::step]
         if self.backwards or len(row) == 1:
-            own = self.tokenizer.decode([made])[0]
-        pieces = self.tokenizer.tokens(made)
-        return GeneratedText(text, own, pieces, found.log_prob, "end" if found.finished else "length")
+            continuation = self.tokenizer.decode([made])[0]
+        else:  # the space of its first word included
+            continuation = b"".join(map(self.tokenizer.bytes_of, made)).decode("utf-8", errors="replace")
+        text, pieces = self.tokenizer.decode([ids])[0], self.tokenizer.tokens(made)
+        return GeneratedText(text, continuation, pieces, best.log_prob, "end" if best.finished else "length")
 
 
 def _key(line: int, number: int) -> int:
     return line * MAX_TEXTS + number
-
-
-def _equal_length_batches(
-    jobs: Sequence[tuple[int, int]], rows: Sequence[list[int]]
-) -> Iterator[list[tuple[int, int]]]:
-    """Yield batches of equal row length from jobs sorted by it."""
-    batch: list[tuple[int, int]] = []
-    for job in jobs:
-        if batch and (len(batch) == _BATCH or len(rows[batch[0][0]]) != len(rows[job[0]])):
-            yield batch
-            batch = []
-        batch.append(job)
-    if batch:
-        yield batch
 
 
 def open_generator(request: GenerateRequest, warn: Callable[[str], None]) -> Generator:
@@ -226,15 +213,13 @@ def open_generator(request: GenerateRequest, warn: Callable[[str], None]) -> Gen
     return Generator(opened, config, request.window)
 
 
-def read_prompts(
-    request: GenerateRequest, warn: Callable[[str], None], at_once: int = _READ_AHEAD
-) -> Iterator[list[str]]:
+def read_prompts(request: GenerateRequest, warn: Callable[[str], None]) -> Iterator[list[str]]:
     """Yield the prompts in groups as they are read; ``warn`` receives warnings on invalid UTF-8."""
     if request.prompt is not None:
         yield [request.prompt]
         return
     lines = LineReader(STDIN, on_bad="refuse" if request.strict else "replace")
-    yield from line_batches(lines, at_once, flush_interval(STDIN))
+    yield from line_batches(lines, _READ_AHEAD, flush_interval(STDIN))
     for message in encoding_warnings(lines.counts, STDIN):
         warn(message)
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import Literal
 
 import torch
 
@@ -23,9 +22,15 @@ from attnkit.errors import DataError
 from attnkit.models.bert import Bert
 from attnkit.models.gpt import Gpt
 from attnkit.tasks.language_modeling.config import ClmConfig, MlmConfig
-from attnkit.tasks.language_modeling.data import Encoder, PreparedText, check_mask_token, load_text, prepare_text
+from attnkit.tasks.language_modeling.data import (
+    Encoder,
+    PreparedText,
+    check_mask_token,
+    iter_documents,
+    load_text,
+    prepare_text,
+)
 from attnkit.tasks.language_modeling.evaluate import LanguageEvaluation, language_loss
-from attnkit.text.documents import DocumentFormat, detect_document_format, read_documents
 from attnkit.text.vocabulary import train_vocabulary
 
 Config = MlmConfig | ClmConfig
@@ -36,32 +41,6 @@ _SAMPLE = 2_000_000
 def make_model(config: Config, vocab_size: int) -> Bert | Gpt:
     """Return a fresh model; torch is seeded."""
     return Bert(config.model, vocab_size) if isinstance(config, MlmConfig) else Gpt(config.model, vocab_size)
-
-
-@dataclass(frozen=True)
-class _FileSample:
-    """Sample of a file for a dry run."""
-
-    sample: list[str]
-    """Its first documents."""
-    n_documents: int
-    share: float
-    """Fraction of its characters in the sample."""
-
-
-def _documents(path: Path, shape: DocumentFormat | Literal["auto"]) -> Iterator[str]:
-    return read_documents(path, detect_document_format(path) if shape == "auto" else shape)
-
-
-def _sample_file(path: Path, shape: DocumentFormat | Literal["auto"]) -> _FileSample:
-    sample: list[str] = []
-    n = size = held = 0
-    for text in _documents(path, shape):
-        if held < _SAMPLE:
-            sample.append(text)
-            held += len(text)
-        n, size = n + 1, size + len(text)
-    return _FileSample(sample, n, held / max(1, size))
 
 
 class LanguageModelingTask(Task[Config, PreparedText, Bert | Gpt]):
@@ -109,30 +88,39 @@ class LanguageModelingTask(Task[Config, PreparedText, Bert | Gpt]):
         source = None if init_from is None else RunFolder(init_from).checkpoint()[0]
         data = config.data
         for path in map(Path, data.valid_files or ()):
-            if next(_documents(path, data.document_format), None) is None:
+            if next(iter_documents(path, data.document_format), None) is None:
                 raise DataError("no document to validate on", where=str(path))
-        files = [_sample_file(Path(name), data.document_format) for name in data.files]
-        for name, file in zip(data.files, files, strict=True):
+        samples: list[tuple[list[str], float]] = []  # the first documents of each file, their share of its characters
+        n_documents = 0
+        for name in data.files:
+            texts: list[str] = []
+            n = n_characters = n_read = 0
+            for text in iter_documents(Path(name), data.document_format):
+                if n_read < _SAMPLE:
+                    texts.append(text)
+                    n_read += len(text)
+                n, n_characters = n + 1, n_characters + len(text)
             if not data.valid_files:
-                sample_validation_indices(file.n_documents, 1, data.held_out_seed, name)
-        texts = [text for file in files for text in file.sample]
+                sample_validation_indices(n, 1, data.held_out_seed, name)
+            samples.append((texts, n_read / max(1, n_characters)))
+            n_documents += n
         given = provided_tokenizer(config, source)
-        tokenizer = given or train_vocabulary(texts, config.vocabulary)
+        tokenizer = given or train_vocabulary(chain.from_iterable(texts for texts, _ in samples), config.vocabulary)
         check_mask_token(config, tokenizer)
-        size = tokenizer.vocab_size if given or all(file.share == 1 for file in files) else config.vocabulary.size
+        complete = given is not None or all(share == 1 for _, share in samples)
+        size = tokenizer.vocab_size if complete else config.vocabulary.size
         tokens = 0.0
         ends = 0 if isinstance(config, ClmConfig) else 3 if config.model.next_sentence else 2
-        for file in files:
-            lengths = map(len, Encoder(tokenizer, config).encode(file.sample))
-            tokens += sum(n + ends * -(-n // (data.sequence_length - ends)) for n in lengths) / max(file.share, 1e-9)
-        n_documents = sum(file.n_documents for file in files)
+        for texts, share in samples:
+            lengths = map(len, Encoder(tokenizer, config).encode(texts))
+            tokens += sum(n + ends * -(-n // (data.sequence_length - ends)) for n in lengths) / max(share, 1e-9)
         return estimate(config, n_documents, tokens, lambda: make_model(config, size), size, "documents")
 
     def dataset(self, data: PreparedText) -> Dataset:
         return data.train
 
     def sampler(self, config: Config, data: PreparedText) -> Sampler | None:
-        return data.train.draw
+        return data.train.mixture.draw
 
     def loss(self, config: Config, model: Bert | Gpt, data: PreparedText, device: torch.device) -> LossFunction:
         return language_loss(model, device, config.optimization.label_smoothing)
