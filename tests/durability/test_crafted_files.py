@@ -215,8 +215,9 @@ def test_a_process_of_its_own_does_not_abort(good: dict[str, str], tmp_path: Pat
 
 
 def test_a_panic_of_the_library_is_an_error_of_ours() -> None:
-    model = {**engine.bpe({"a": 0, "b": 1, "ab": 2}, [["a", "b"]]), "continuing_subword_prefix": "#####"}
-    tree = engine.pipeline(VocabularyConfig(kind="bpe"), {**model, "unk_token": None})
+    config = VocabularyConfig(kind="bpe")
+    model = engine.model_of(config, {"a": 0, "b": 1, "ab": 2}, [["a", "b"]])
+    tree = engine.pipeline(config, {**model, "continuing_subword_prefix": "#####", "unk_token": None})
     with pytest.raises(BaseException) as caught:
         Engine.from_str(json.dumps(tree))
     assert not isinstance(caught.value, Exception), "the library does not panic here any more: find another tree"

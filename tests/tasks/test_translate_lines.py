@@ -204,7 +204,7 @@ def test_the_windows_of_a_file_are_full_however_slowly_it_is_read(tmp_path: Path
 @pytest.mark.parametrize("patience", [None, 60.0])
 def test_windows_of_long_lines_are_short(patience: float | None, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many lines a window may have, what is held at once has few characters."""
-    monkeypatch.setattr(stream_module, "ROOM", 10)
+    monkeypatch.setattr(stream_module, "MAX_CHARACTERS", 10)
     lines = ["a" * 4, "b" * 4, "c" * 2, "d" * 30, "e", "f" * 9, "g"]
     assert list(line_batches(iter(lines), 100, patience)) == [lines[:3], lines[3:4], lines[4:6], lines[6:]]
     pairs = [("a", "b" * 8), ("c", "d"), ("e" * 12, "")]
@@ -213,7 +213,7 @@ def test_windows_of_long_lines_are_short(patience: float | None, monkeypatch: py
 
 
 def test_not_much_is_read_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream_module, "ROOM", 10)
+    monkeypatch.setattr(stream_module, "MAX_CHARACTERS", 10)
     n_read = 0
 
     def lines() -> Iterator[str]:

@@ -44,7 +44,7 @@ def test_blocks_hold_every_word_once_in_order(monkeypatch: pytest.MonkeyPatch) -
     whole = list(join_blocks(lines))
     expected = "\n".join(line for line in lines).split("\n\n")
     assert whole == [" ".join(block.split()) for block in expected if block.strip()]
-    monkeypatch.setattr(blocks, "MAX_DOCUMENT_LINES", 12)
+    monkeypatch.setattr(blocks, "MAX_DOCUMENT_LENGTH", 12)
     pieces = list(join_blocks(lines))
     assert max(map(len, pieces)) <= 12 and len(pieces) > len(whole)
     assert " ".join(pieces).split() == " ".join(whole).split()

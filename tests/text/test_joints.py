@@ -27,7 +27,7 @@ def trained(kind: str) -> Tokenizer:
 @pytest.mark.parametrize("kind", ["bpe", "unigram", "wordpiece"])
 def test_words_are_those_that_the_vocabulary_cuts(kind: str) -> None:
     tokenizer = trained(kind)
-    bare = engine.build(engine.pipeline(tokenizer.config, engine.words({})))
+    bare = engine.build(engine.pipeline(tokenizer.config, engine.NO_WORDS))
     for line in TEXT:
         ids = tokenizer.encode([line])[0]
         # A word of the rule is so many bytes; a token of the row too. So borders can be compared by their places.

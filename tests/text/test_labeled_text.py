@@ -60,7 +60,7 @@ def test_a_table_without_names_for_its_index_has_one_all_the_same() -> None:
     assert (columns.text, columns.text2, columns.label) == (1, None, 2)
 
 
-TAUGHT = [
+TRAINED = [
     # (header, columns that were trained on, labeled, text, text2, label)
     ("verdict remark", "verdict remark", False, 1, None, 0),
     ("remark verdict", "verdict remark", True, 0, None, 1),
@@ -72,11 +72,11 @@ TAUGHT = [
 ]
 
 
-@pytest.mark.parametrize(("header", "taught", "labeled", "text", "text2", "label"), TAUGHT)
+@pytest.mark.parametrize(("header", "trained", "labeled", "text", "text2", "label"), TRAINED)
 def test_names_that_were_trained_on_are_known(
-    header: str, taught: str, labeled: bool, text: int, text2: int | None, label: int | None
+    header: str, trained: str, labeled: bool, text: int, text2: int | None, label: int | None
 ) -> None:
-    columns = find_columns(header.split(), labeled=labeled, taught=taught.split())
+    columns = find_columns(header.split(), labeled=labeled, trained=trained.split())
     assert (columns.text, columns.text2, columns.label) == (text, text2, label)
 
 

@@ -221,7 +221,7 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), os.environ["TOKENIZERS
 
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("attnkit.text.tokenizer.REMEMBERED", 100)
+    monkeypatch.setattr("attnkit.text.tokenizer.MAX_CACHED", 100)
     tokenizer = vocabulary("bpe")
     for i in range(50):
         assert tokenizer.decode(tokenizer.encode([f"word{i} again{i}"])) == [f"word{i} again{i}"]

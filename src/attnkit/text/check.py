@@ -12,23 +12,18 @@ from statistics import median
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from attnkit.protocols import UNK_ID
-from attnkit.text.check_report import CheckReport, FindingCounter, Side, known_findings
+from attnkit.text.check_report import CheckReport, Side, known_findings
 from attnkit.text.config import CheckConfig
 from attnkit.text.lines import LineReader, check_not_streams, open_binary, read_lines
 from attnkit.text.parallel import first_suspicious_line, read_parallel, to_the_end
 from attnkit.text.tokenizer import Tokenizer
 
-_BATCH = 1 << 16
-
-
-@dataclass(frozen=True)
-class Repeats:
-    """How many items occurred before, and the first of them; items are counted from 0."""
-
-    count: int = 0
-    first: int | None = None
+_BATCH = 1 << 16  # items hashed at once
+Positions = NDArray[np.int64]
+"""Ascending indices of items, from 0."""
 
 
 class DuplicateFinder:
@@ -41,49 +36,44 @@ class DuplicateFinder:
         """Note the next item (within one process: strings hash differently in each)."""
         self._hashes.append(hash(item))
 
-    def repeats(self) -> Repeats:
-        """Return what occurs twice among the items."""
+    def repeats(self) -> Positions:
+        """Return which items occurred before."""
         hashes = np.frombuffer(self._hashes, dtype=np.int64)
         order = np.argsort(hashes, kind="stable")  # equal ones stay in the order of the file
-        later = order[1:][hashes[order[1:]] == hashes[order[:-1]]]
-        return Repeats(len(later), int(later.min())) if len(later) else Repeats()
+        return np.sort(order[1:][hashes[order[1:]] == hashes[order[:-1]]])
 
-    def overlap(self, others: Iterable[object]) -> Repeats:
+    def overlap(self, others: Iterable[object]) -> Positions:
         """Return which items occur in ``others``, which are read once."""
-        hashes = np.frombuffer(self._hashes, dtype=np.int64)
-        known, which = np.unique(hashes, return_inverse=True)
-        if not len(known):
-            return Repeats()
-        met = np.zeros(len(known), dtype=np.bool_)
+        known, inverse = np.unique(np.frombuffer(self._hashes, dtype=np.int64), return_inverse=True)
+        in_others = np.zeros(len(known), dtype=np.bool_)
         remaining = iter(others)
-        while batch := [hash(item) for item in islice(remaining, _BATCH)]:
-            theirs = np.array(batch, dtype=np.int64)
-            places = np.minimum(np.searchsorted(known, theirs), len(known) - 1)
-            met[places[known[places] == theirs]] = True
-        found = np.flatnonzero(met[which])
-        return Repeats(len(found), int(found[0])) if len(found) else Repeats()
+        while len(known) and (batch := [hash(item) for item in islice(remaining, _BATCH)]):
+            hashes = np.array(batch, dtype=np.int64)
+            nearest = np.minimum(np.searchsorted(known, hashes), len(known) - 1)
+            in_others[nearest[known[nearest] == hashes]] = True
+        return np.flatnonzero(in_others[inverse])
 
 
 Pair = tuple[str, str]
 Fault = Literal["blank", "blank_source", "blank_target", "odd_ratio"]
 
-SAMPLED = 10_000
-"""Pairs at the beginning from which the usual ratio of lengths is taken."""
+N_SAMPLED = 10_000
+"""Number of pairs at the beginning from which the usual length ratio is taken."""
 PADDING = 16
 """Characters added to both lengths, so that short lines are not judged by chance."""
 
 
 @dataclass(frozen=True)
 class LengthRatioFilter:
-    """Knows what ratio of lengths is usual in a corpus: 1 for related languages, 10 for summaries."""
+    """Judges pairs by the length ratio usual in their corpus: 1 for related languages, 10 for summaries."""
 
     usual_ratio: float
     """Source over target characters, ``PADDING`` added to each."""
     max_ratio: float | None
-    """How many times more or less than usual is too much; None: nothing is."""
+    """Maximum deviation from the usual ratio, as a factor; None: no limit."""
 
     def fault(self, src: str, tgt: str) -> Fault | None:
-        """Return why a pair cannot be trained on, None if it can."""
+        """Return why a pair is left out of training, None if it is not."""
         if not src or src.isspace():
             return "blank" if not tgt or tgt.isspace() else "blank_source"
         if not tgt or tgt.isspace():
@@ -95,15 +85,15 @@ class LengthRatioFilter:
 
 
 def fit_length_filter(pairs: Iterable[Pair], max_ratio: float | None) -> tuple[Iterator[Pair], LengthRatioFilter]:
-    """Return the same pairs, and a judge that has read the first of them."""
+    """Return the same pairs, and a filter fitted to the first of them."""
     remaining = iter(pairs)
-    first = list(islice(remaining, SAMPLED))
+    first = list(islice(remaining, N_SAMPLED))
     ratios = [(len(src) + PADDING) / (len(tgt) + PADDING) for src, tgt in first if src.strip() and tgt.strip()]
     return chain(first, remaining), LengthRatioFilter(median(ratios) if ratios else 1.0, max_ratio)
 
 
 BATCH = 4096
-"""Pairs that are looked at, and encoded, together."""
+"""Pairs encoded at once."""
 
 _SIDES: tuple[Side, Side] = ("source", "target")
 _ODD = {
@@ -117,14 +107,14 @@ _ODD = {
 
 @dataclass
 class PairDrops:
-    """How many pairs were left out of training, by reason."""
+    """Numbers of pairs left out of training, by reason."""
 
     blank: int = 0
     """Both lines are blank."""
     blank_source: int = 0
     blank_target: int = 0
     odd_ratio: int = 0
-    """Lengths in characters that go together unlike those of the rest."""
+    """The length ratio, in characters, deviates too far from the usual one."""
 
 
 def clean_pairs(
@@ -132,14 +122,14 @@ def clean_pairs(
 ) -> Iterator[tuple[int, Pair]]:
     """Yield the pairs that can be trained on with their line numbers from 0; count the others in ``drops``.
 
-    Lengths in tokens are for the caller to judge. Duplicates are kept.
+    Lengths in tokens are for the caller to pair_filter. Duplicates are kept.
 
     Raises:
         DataError: The files differ in their numbers of lines, or a byte is not UTF-8.
     """
-    pairs, judge = fit_length_filter(read_parallel(src_path, tgt_path), (config or CheckConfig()).max_ratio)
+    pairs, pair_filter = fit_length_filter(read_parallel(src_path, tgt_path), (config or CheckConfig()).max_ratio)
     for line, pair in enumerate(pairs):
-        fault = judge.fault(*pair)
+        fault = pair_filter.fault(*pair)
         if fault is None:
             yield line, pair
         else:
@@ -154,150 +144,123 @@ def check_pair(
     others: tuple[Path, Path | None] | None = None,
     vocabularies: tuple[Tokenizer, Tokenizer] | None = None,
 ) -> CheckReport:
-    """Read two files to their ends and say everything that is odd about them.
+    """Read two files to their ends and report every problem.
 
     Args:
         src_path: Source text.
         tgt_path: Target text.
         config: Limits.
-        others: Source and perhaps target file of another corpus, which should share no lines with these two. Whatever
-            else is wrong with them is not looked at.
-        vocabularies: Of source and target, to count tokens and unknown ones.
+        others: Source and perhaps target file of another corpus, which should share no lines with these two. Other
+            problems of that corpus are ignored.
+        vocabularies: Tokenizers of source and target, to count tokens and unknown tokens.
     """
     check_not_streams([src_path, tgt_path, *filter(None, others or ())])
     for path in filter(None, others or ()):
-        open_binary(path).close()  # a missing file is better said before the reading than after
-    inspection = _Inspection((src_path, tgt_path), config or CheckConfig(), vocabularies, overlap=others is not None)
-    inspection.read()
-    inspection.compare_counts()
-    inspection.find_repeats()
-    if others is not None:
-        inspection.find_overlap(*others)
-    return inspection.finish()
+        open_binary(path).close()  # report a missing file before the reading, not after
+    return _Inspection((src_path, tgt_path), config or CheckConfig(), vocabularies).run(others)
 
 
 class _Inspection:
-    """One reading of two files, and what it has found so far."""
+    """One reading of two files, and the findings so far."""
 
     def __init__(
-        self,
-        paths: tuple[Path, Path],
-        config: CheckConfig,
-        vocabularies: tuple[Tokenizer, Tokenizer] | None,
-        *,
-        overlap: bool,
+        self, paths: tuple[Path, Path], config: CheckConfig, vocabularies: tuple[Tokenizer, Tokenizer] | None
     ) -> None:
-        self.report = CheckReport(str(paths[0]), str(paths[1]))
         self._paths = paths
-        self._readers = tuple(LineReader(path, on_bad="replace") for path in self._paths)
         self._config = config
         self._vocabularies = vocabularies
-        self._tally = FindingCounter(known_findings(config, vocabularies is not None))
-        self._n_kept = 0
-        self._pairs, self._sources = DuplicateFinder(), DuplicateFinder() if overlap else None
-        self._tokens, self._unknown = [0, 0], [0, 0]
+        self._report = CheckReport(str(paths[0]), str(paths[1]))
+        self._findings = known_findings(config, vocabularies is not None)
 
-    def read(self) -> None:
-        """Look at every line and every pair."""
-        src, tgt = (self._watch(reader, side) for reader, side in zip(self._readers, _SIDES, strict=True))
-        pairs, judge = fit_length_filter(to_the_end(src, tgt), self._config.max_ratio)
-        self.report.usual_ratio = judge.usual_ratio
-        n_before = 0
-        while batch := list(islice(pairs, BATCH)):
-            for number, pair in enumerate(batch, n_before + 1):
-                fault = judge.fault(*pair)
-                if fault is None:
-                    self._n_kept += 1
-                else:
-                    self._tally.add(fault, "pair", number, pair)
-                # a blank pair is no repetition of another: its number represents it
-                self._pairs.add(number if fault == "blank" else pair)
-                if self._sources is not None:
-                    self._sources.add(number if fault in ("blank", "blank_source") else pair[0])
-            if self._vocabularies is not None:
-                self._count_tokens(batch, n_before)
-            n_before += len(batch)
-
-    def compare_counts(self) -> None:
-        """Note missing lines, that there are none at all, or none that can be trained on."""
-        n_src, n_tgt = (reader.counts.n_lines for reader in self._readers)
-        self.report.n_src, self.report.n_tgt = n_src, n_tgt
+    def run(self, others: tuple[Path, Path | None] | None) -> CheckReport:
+        """Return the report, with overlaps if there is another corpus."""
+        report, findings = self._report, self._findings
+        pairs, sources = DuplicateFinder(), DuplicateFinder() if others else None
+        n_kept = self._read(pairs, sources)
+        n_src, n_tgt = report.n_src, report.n_tgt
         for side, n_lines in zip(_SIDES, (n_src, n_tgt), strict=True):
             if not n_lines:
-                self._tally.put("empty", side, 1, None, "")
+                findings["empty", side].add(None, "")
         if n_src != n_tgt and n_src and n_tgt:
-            line = first_suspicious_line(*self._paths)
-            self._tally.put("mismatch", "pair", abs(n_src - n_tgt), line, self._pair_at(line))
-        if not self._n_kept:
-            self._tally.put("nothing_left", "pair", min(n_src, n_tgt), None, "")
+            self._note_pairs("mismatch", abs(n_src - n_tgt), first_suspicious_line(*self._paths))
+        if not n_kept:
+            findings["nothing_left", "pair"].add(None, "", count=min(n_src, n_tgt))
+        if len(repeated := pairs.repeats()):
+            self._note_pairs("duplicate", len(repeated), int(repeated[0]) + 1)
+        if others is not None and sources is not None:
+            shared = sources.overlap(read_lines(others[0], on_bad="replace"))
+            if len(shared):
+                line = int(shared[0]) + 1
+                findings["source_overlap", "source"].add(line, self._pair_at(line)[0], count=len(shared))
+            if others[1] is not None:
+                lines = (read_lines(path, on_bad="replace") for path in (others[0], others[1]))
+                if len(shared := pairs.overlap(zip(*lines, strict=False))):
+                    self._note_pairs("pair_overlap", len(shared), int(shared[0]) + 1)
+        report.findings = [finding for finding in findings.values() if finding.count]
+        return report
 
-    def find_repeats(self) -> None:
-        """Note pairs that occur more than once."""
-        found = self._pairs.repeats()
-        if found.first is not None:
-            self._tally.put("duplicate", "pair", found.count, found.first + 1, self._pair_at(found.first + 1))
-
-    def find_overlap(self, src_path: Path, tgt_path: Path | None) -> None:
-        """Note sources, and pairs if both files are given, that also occur in another corpus."""
-        assert self._sources is not None
-        found = self._sources.overlap(read_lines(src_path, on_bad="replace"))
-        if found.first is not None:
-            line = found.first + 1
-            self._tally.put("source_overlap", "source", found.count, line, self._pair_at(line)[0])
-        if tgt_path is not None:
-            lines = (read_lines(path, on_bad="replace") for path in (src_path, tgt_path))
-            found = self._pairs.overlap(zip(*lines, strict=False))
-            if found.first is not None:
-                self._tally.put("pair_overlap", "pair", found.count, found.first + 1, self._pair_at(found.first + 1))
-
-    def finish(self) -> CheckReport:
-        """Return the report."""
+    def _read(self, seen_pairs: DuplicateFinder, seen_sources: DuplicateFinder | None) -> int:
+        """Look at every line and every pair; return how many pairs can be trained on."""
+        readers = [LineReader(path, on_bad="replace") for path in self._paths]
+        src, tgt = (self._inspect_lines(reader, side) for reader, side in zip(readers, _SIDES, strict=True))
+        pairs, pair_filter = fit_length_filter(to_the_end(src, tgt), self._config.max_ratio)
+        n_read = n_kept = 0
+        n_tokens, n_unknown = [0, 0], [0, 0]
+        while batch := list(islice(pairs, BATCH)):
+            for number, pair in enumerate(batch, n_read + 1):
+                fault = pair_filter.fault(*pair)
+                if fault is None:
+                    n_kept += 1
+                else:
+                    self._findings[fault, "pair"].add(number, pair)
+                # a blank pair is no repetition of another: its number represents it
+                seen_pairs.add(number if fault == "blank" else pair)
+                if seen_sources is not None:
+                    seen_sources.add(number if fault in ("blank", "blank_source") else pair[0])
+            for side, tokenizer in enumerate(self._vocabularies or ()):
+                lines = [pair[side] for pair in batch]
+                for number, (line, ids) in enumerate(zip(lines, tokenizer.encode(lines), strict=True), n_read + 1):
+                    n_tokens[side] += len(ids)
+                    n_unknown[side] += ids.count(UNK_ID)
+                    if len(ids) > self._config.max_length:
+                        self._findings["long", _SIDES[side]].add(number, line)
+            n_read += len(batch)
+        report = self._report
+        report.usual_ratio = pair_filter.usual_ratio
+        report.n_src, report.n_tgt = (reader.counts.n_lines for reader in readers)
         if self._vocabularies is not None:
-            rates = [
-                unknown / tokens if tokens else 0.0 for unknown, tokens in zip(self._unknown, self._tokens, strict=True)
-            ]
-            self.report.src_unknown_rate, self.report.tgt_unknown_rate = rates
-        self.report.findings = self._tally.found()
-        return self.report
+            rates = [unknown / max(1, total) for unknown, total in zip(n_unknown, n_tokens, strict=True)]
+            report.src_unknown_rate, report.tgt_unknown_rate = rates
+        return n_kept
 
-    def _watch(self, reader: LineReader, side: Side) -> Iterator[str]:
-        """Yield the lines of a file and note what is odd about each alone."""
-        counts, tally = reader.counts, self._tally
+    def _inspect_lines(self, reader: LineReader, side: Side) -> Iterator[str]:
+        """Yield the lines of a file and note the problems of each."""
+        counts, findings = reader.counts, self._findings
         n_bad = n_returns = n_words = 0
         most = self._config.max_characters if self._vocabularies is None else None
         for line in reader:
             if counts.n_bad > n_bad:
                 n_bad += 1
-                tally.add("undecodable", side, counts.n_lines, line, line.find("\ufffd"))
+                findings["undecodable", side].add(counts.n_lines, line, line.find("\ufffd"))
             elif not line.isprintable() or "\ufffd" in line:
-                self._note_characters(line, side, counts.n_lines)
+                for name, pattern in _ODD.items():
+                    if match := pattern.search(line):
+                        findings[name, side].add(counts.n_lines, line, match.start())
             if counts.n_carriage_returns > n_returns:
                 n_returns += 1
-                tally.add("carriage_return", side, counts.n_lines, line)
+                findings["carriage_return", side].add(counts.n_lines, line)
             if most is not None and len(line) > most:
-                tally.add("long", side, counts.n_lines, line)
+                findings["long", side].add(counts.n_lines, line)
             n_words += len(line.split())
             yield line
         if counts.guess:
-            tally.explain("undecodable", side, counts.guess)
+            findings["undecodable", side].sample = counts.guess
         if counts.byte_order_mark:
-            tally.put("byte_order_mark", side, 1, 1, "")
-        setattr(self.report, "n_src_words" if side == "source" else "n_tgt_words", n_words)
+            findings["byte_order_mark", side].add(1, "")
+        setattr(self._report, "n_src_words" if side == "source" else "n_tgt_words", n_words)
 
-    def _note_characters(self, line: str, side: Side, number: int) -> None:
-        for name, pattern in _ODD.items():
-            found = pattern.search(line)
-            if found is not None:
-                self._tally.add(name, side, number, line, found.start())
-
-    def _count_tokens(self, batch: list[Pair], n_before: int) -> None:
-        assert self._vocabularies is not None
-        for k, lines in enumerate(zip(*batch, strict=True)):
-            for offset, ids in enumerate(self._vocabularies[k].encode(lines)):
-                self._tokens[k] += len(ids)
-                self._unknown[k] += ids.count(UNK_ID)
-                if len(ids) > self._config.max_length:
-                    self._tally.add("long", _SIDES[k], n_before + offset + 1, lines[offset])
+    def _note_pairs(self, name: str, count: int, line: int) -> None:
+        self._findings[name, "pair"].add(line, self._pair_at(line), count=count)
 
     def _pair_at(self, number: int) -> Pair:
         """Read line ``number`` of both files again."""

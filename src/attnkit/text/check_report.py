@@ -1,4 +1,4 @@
-"""What a check found: how often, where first, and a sample of it. Knows no files."""
+"""The report of a check: the findings, each with its count, first line and a sample."""
 
 from __future__ import annotations
 
@@ -10,47 +10,58 @@ from attnkit.text.config import CheckConfig
 
 Side = Literal["source", "target", "pair"]
 SAMPLE = 52
-"""Characters of a sample."""
+"""Width of a sample in columns."""
+_BOTH: tuple[Side, ...] = ("source", "target")
+_PAIR: tuple[Side, ...] = ("pair",)
 
 
 @dataclass
 class Finding:
-    """One kind of oddity."""
+    """One kind of problem, counted."""
 
     name: str
-    """For programs: ``blank``, ``ratio``..."""
+    """Identifier in JSON, such as ``blank``."""
     text: str
-    """For people: "blank lines"."""
+    """Description, such as "pairs of blank lines"."""
     side: Side
     fatal: bool = False
-    """The pair cannot be trained on."""
+    """Whether the files cannot be trained on."""
     dropped: bool = False
-    """Training leaves these pairs out."""
+    """Whether training leaves these pairs out."""
     count: int = 0
     first_line: int | None = None
-    """Counted from 1; None where no line is meant."""
+    """Counted from 1; None if the finding concerns no single line."""
     sample: str | None = None
+
+    def add(self, line: int | None, text: str | tuple[str, str], at: int = 0, count: int = 1) -> None:
+        """Count occurrences; the first one gives the line and the sample, the part of ``text`` around ``at``."""
+        if not self.count and count:
+            self.first_line = line
+            half = SAMPLE // 2 - 1
+            texts = [shorten(text, at)] if isinstance(text, str) else [shorten(part, width=half) for part in text]
+            self.sample = " | ".join(texts)
+        self.count += count
 
 
 @dataclass
 class CheckReport:
-    """Everything that is to be said of two files."""
+    """Sizes and findings of two line-aligned files."""
 
     src: str
     tgt: str
     n_src: int = 0
-    """Lines."""
+    """Number of source lines."""
     n_tgt: int = 0
     n_src_words: int = 0
-    """Between white space."""
+    """Number of source words, separated by white space."""
     n_tgt_words: int = 0
     usual_ratio: float = 1.0
     """Median of source over target characters (16 added to each) in the first lines."""
     src_unknown_rate: float | None = None
-    """Share of unknown tokens, when a vocabulary was given."""
+    """Share of unknown source tokens, if a vocabulary is given."""
     tgt_unknown_rate: float | None = None
     findings: list[Finding] = field(default_factory=list)
-    """Those that occur, in the order in which they are best read."""
+    """Findings with a count, the most serious first."""
 
     @property
     def trainable(self) -> bool:
@@ -58,8 +69,8 @@ class CheckReport:
         return not any(finding.fatal for finding in self.findings)
 
 
-def known_findings(config: CheckConfig, has_vocabulary: bool) -> list[Finding]:
-    """Return everything a check looks for, nothing of it counted yet, in the order of a report."""
+def known_findings(config: CheckConfig, has_vocabulary: bool) -> dict[tuple[str, Side], Finding]:
+    """Return everything a check looks for by name and side, in the order of a report, with counts of 0."""
     limit = f"{config.max_length:,} tokens" if has_vocabulary else f"{config.max_characters:,} characters"
     times = f"{config.max_ratio or 0:g}"
     fatal = [
@@ -87,49 +98,16 @@ def known_findings(config: CheckConfig, has_vocabulary: bool) -> list[Finding]:
         ("replacement", "lines with U+FFFD, the mark of text once damaged", _BOTH),
         ("control", "lines with control characters", _BOTH),
     ]
-    return [
-        Finding(name, text, side, fatal=kind is fatal, dropped=kind is dropped)
+    return {
+        (name, side): Finding(name, text, side, fatal=kind is fatal, dropped=kind is dropped)
         for kind in (fatal, dropped, odd)
         for name, text, sides in kind
         for side in sides
-    ]
-
-
-_BOTH: tuple[Side, ...] = ("source", "target")
-_PAIR: tuple[Side, ...] = ("pair",)
-
-
-class FindingCounter:
-    """Findings being counted."""
-
-    def __init__(self, known: list[Finding]) -> None:
-        self._found = {(finding.name, finding.side): finding for finding in known}
-
-    def add(self, name: str, side: Side, line: int | None, text: str | tuple[str, str], at: int = 0) -> None:
-        """Count an occurrence; the first one gives the line and the sample, the part of ``text`` around ``at``."""
-        finding = self._found[name, side]
-        if not finding.count:
-            finding.first_line = line
-            finding.sample = shorten(text, at) if isinstance(text, str) else pair_sample(*text)
-        finding.count += 1
-
-    def put(self, name: str, side: Side, count: int, line: int | None, text: str | tuple[str, str]) -> None:
-        """Note occurrences that were counted elsewhere."""
-        if count:
-            self.add(name, side, line, text)
-            self._found[name, side].count = count
-
-    def explain(self, name: str, side: Side, text: str) -> None:
-        """Show ``text`` in place of the sample."""
-        self._found[name, side].sample = text
-
-    def found(self) -> list[Finding]:
-        """Return the findings that occur."""
-        return [finding for finding in self._found.values() if finding.count]
+    }
 
 
 def shorten(line: str, at: int = 0, width: int = SAMPLE) -> str:
-    """Return the part of a line around ``at`` in at most ``width`` columns; what cannot be printed as ``<U+2028>``.
+    """Return the part of a line around ``at`` in at most ``width`` columns; unprintable characters as ``<U+2028>``.
 
     >>> shorten("a" * 99, width=5)
     'aaaa…'
@@ -143,9 +121,3 @@ def shorten(line: str, at: int = 0, width: int = SAMPLE) -> str:
             return shown + "…"
         shown += piece
     return shown
-
-
-def pair_sample(src: str, tgt: str) -> str:
-    """Return both lines of a pair, shortened."""
-    half = SAMPLE // 2 - 1
-    return f"{shorten(src, width=half)} | {shorten(tgt, width=half)}"

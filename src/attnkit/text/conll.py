@@ -1,8 +1,8 @@
-r"""Tagged words in columns: a word a line with its tag in the last column, a blank line after each sentence (CoNLL).
+"""CoNLL files: one word per line with its tag in the last column, a blank line after each sentence.
 
-Columns stand between tabs, or between spaces where a line has no tab. Lines of ``-DOCSTART-`` divide documents. Tags
-of entities come in four schemes: in BIO (IOB2) ``B`` begins every entity, in IOB1 only one that touches another of its
-type, in BIOES ``E`` ends it and ``S`` is one of a single word, for which BILOU has ``L`` and ``U``. Knows no tokens.
+Columns are separated by tabs, or by spaces in lines without a tab. Lines of ``-DOCSTART-`` separate documents. Entity
+tags come in four schemes: in BIO (IOB2) ``B`` begins every entity, in IOB1 only one that touches another of its type;
+in BIOES ``E`` ends an entity and ``S`` is an entity of one word, for which BILOU has ``L`` and ``U``.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from attnkit.text.documents import label_fault
 from attnkit.text.lines import read_lines
 
 Scheme = Literal["bio", "iob1", "bioes", "bilou", "plain"]
-"""``plain`` tags name no entities, as parts of speech do not."""
+"""``plain`` tags, such as parts of speech, name no entities."""
 DOCUMENT = "-DOCSTART-"
 LETTERS: dict[Scheme, str] = {"bio": "BI", "iob1": "BI", "bioes": "BIES", "bilou": "BILU"}
-"""Of the tags of each scheme that has entities; of those that fit as well as each other the first one is taken."""
+"""Tag letters of each scheme with entities; among schemes that fit equally well the first one is chosen."""
 MAX_WORDS = 1 << 16
-"""Of a sentence: a file with more has no blank lines, or is another kind of file."""
+"""Maximum length of a sentence: a file with more has no blank lines, or is another kind of file."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Block:
     """The lines of the file."""
     words: tuple[str, ...]
     tags: tuple[str, ...]
-    """One for each word; empty where the file was read without."""
+    """One per word; empty if the file was read without tags."""
     line: int
     """Number of the first line, counted from 1."""
 
@@ -51,9 +51,10 @@ def read_blocks(path: Path, *, tagged: bool = True) -> Iterator[Block]:
             sentence has more than ``MAX_WORDS`` words.
     """
     n_columns: int | None = None
+    help = "a line is a word, a tab or space, its tag; a blank line ends a sentence"
     numbered = enumerate(read_lines(path), 1)
-    for empty, group in groupby(numbered, key=lambda pair: _is_border(pair[1])):
-        if empty:
+    for between, group in groupby(numbered, lambda pair: not pair[1].strip() or pair[1].startswith(DOCUMENT)):
+        if between:
             while part := list(islice(group, MAX_WORDS)):
                 yield Block(tuple(line for _, line in part), (), (), part[0][0])
             continue
@@ -61,12 +62,23 @@ def read_blocks(path: Path, *, tagged: bool = True) -> Iterator[Block]:
         if len(block) > MAX_WORDS:
             what = f"this sentence has more than {MAX_WORDS:,} words"
             raise DataError(what, where=f"{path}:{block[0][0]}", help="put a blank line after each sentence")
-        rows = []
+        rows: list[list[str]] = []
         for number, line in block:
-            columns = _columns(line)
-            n_columns = n_columns or len(columns)
-            _check(columns, n_columns, tagged, f"{path}:{number}")
-            rows.append(columns)
+            line = line.rstrip(" \t")
+            tabs = "\t" in line
+            row = [cell.strip(" ") for cell in line.split("\t" if tabs else " ") if tabs or cell]
+            n_columns, fault = n_columns or len(row), None
+            if tagged and len(row) < 2:
+                fault = "this word has no tag"
+            elif len(row) != n_columns:
+                fault = f"this line has {len(row)} column{'s'[: len(row) != 1]}, the first one {n_columns}"
+            elif not row[0]:
+                fault = "the word is missing"
+            elif tagged and (label := label_fault(row[-1])):
+                fault = label.replace("label", "tag")
+            if fault:
+                raise DataError(fault, where=f"{path}:{number}", help=help)
+            rows.append(row)
         tags = tuple(row[-1] for row in rows) if tagged else ()
         yield Block(tuple(line for _, line in block), tuple(row[0] for row in rows), tags, block[0][0])
 
@@ -77,7 +89,7 @@ def read_sentences(path: Path, *, tagged: bool = True) -> Iterator[Block]:
 
 
 def write_tags(block: Block, tags: Sequence[str]) -> list[str]:
-    """Return the lines of a block with a further column of tags, one for each word: N lines in, N lines out."""
+    """Return the lines of a block with a further column of tags, one per word: N lines in, N lines out."""
     if not block.words:
         return list(block.lines)
     spaces = ("\t" if "\t" in line else " " for line in block.lines)
@@ -91,7 +103,7 @@ class TagErrors:
 
     n: int = 0
     first: str = ""
-    """Where the first one is, what it is and what it is read as."""
+    """Place of the first one, the tag, and the tag it is read as."""
 
     def add(self, where: str, tag: str, right: str) -> None:
         """Count one."""
@@ -102,7 +114,7 @@ class TagErrors:
         return TagErrors(self.n + other.n, self.first or other.first)
 
     def message(self, scheme: Scheme) -> str:
-        """Return what is said of them; there is one at least."""
+        """Return the warning about at least one error."""
         what = "1 tag does not follow" if self.n == 1 else f"{self.n:,} tags do not follow"
         read = "is read as conlleval does" if self.n == 1 else "are read as conlleval does, the first"
         return f"{what} {scheme.upper()} and {read}: {self.first}"
@@ -110,37 +122,40 @@ class TagErrors:
 
 @dataclass
 class TagSummary:
-    """What a pass over tagged sentences tells of their tags."""
+    """The tags of sentences, and how well each scheme fits them."""
 
     n_sentences: int = 0
     tags: dict[str, str] = field(default_factory=dict)
-    """Each with the place where it stands first."""
-    slips: dict[Scheme, TagErrors] = field(default_factory=lambda: {scheme: TagErrors() for scheme in LETTERS})
-    """From each scheme, if that were the one."""
+    """Every tag with the place of its first occurrence."""
+    errors: dict[Scheme, TagErrors] = field(default_factory=lambda: {scheme: TagErrors() for scheme in LETTERS})
+    """The errors if the tags were of that scheme."""
 
     def add(self, path: Path, block: Block) -> None:
-        """Look at a sentence. Raises ``DataError`` where a tag holds white space."""
+        """Count a sentence. Raises ``DataError`` for a tag with white space in it."""
         self.n_sentences += 1
-        for place, tag in enumerate(block.tags):
+        for offset, tag in enumerate(block.tags):
             if tag not in self.tags:
-                self.tags[tag] = where = f"{path}:{block.line + place}"
-                _refuse_space(tag, where)
+                self.tags[tag] = where = f"{path}:{block.line + offset}"
+                if holds_space(tag):
+                    help = "take it out: the tags of a sentence are written with spaces between"
+                    raise DataError(f"the tag '{tag}' holds white space", where=where, help=help)
         if all(tag == OUTSIDE for tag in block.tags):
             return
-        for scheme, slips in self.slips.items():
-            for place, right in tag_faults(block.tags, scheme):
-                slips.add(f"{path}:{block.line + place}", block.tags[place], right)
+        for scheme, errors in self.errors.items():
+            for offset, (tag, right) in enumerate(zip(block.tags, convert(block.tags, scheme), strict=True)):
+                if tag != right:
+                    errors.add(f"{path}:{block.line + offset}", tag, right)
 
     def scheme(self) -> Scheme:
-        """Return the scheme with the fewest slips; ``plain`` if fewer than half of the tags but ``O`` name entities."""
-        return "plain" if _name_nothing(self.tags) else min(LETTERS, key=lambda scheme: self.slips[scheme].n)
+        """Return the scheme with the fewest errors; ``plain`` if fewer than half of the tags name entities."""
+        return "plain" if _is_plain(self.tags) else min(LETTERS, key=lambda scheme: self.errors[scheme].n)
 
     def invalid_tags(self) -> list[str]:
-        """Return the tags but ``O`` that name no entity, in the order in which they were first seen."""
+        """Return the tags but ``O`` that name no entity, in the order of their first occurrence."""
         return [tag for tag in self.tags if tag != OUTSIDE and not names_entity(tag)]
 
     def check_tags(self) -> None:
-        """Raise ``DataError`` for the first tag that names no entity, where others do."""
+        """Raise ``DataError`` for the first tag that names no entity."""
         for tag in self.invalid_tags():
             what = f"the tag '{tag}' names no entity, as most tags do"
             help = "write O, or B, I, E, S, L or U, a hyphen and a type, as in B-PER"
@@ -153,30 +168,23 @@ def summarize_tags(paths: Iterable[Path], sample: list[Sequence[str]] | None = N
     Raises:
         DataError: as ``read_blocks`` and ``TagSummary.add``.
     """
-    found = TagSummary()
+    summary = TagSummary()
     for path in paths:
         for block in read_sentences(path):
-            found.add(path, block)
-            if sample is not None and found.n_sentences <= n_sampled:
+            summary.add(path, block)
+            if sample is not None and summary.n_sentences <= n_sampled:
                 sample.append(block.words)
-    return found
+    return summary
 
 
 def label_scheme(labels: Collection[str]) -> Scheme:
-    """Return the scheme of a list of all tags, which the letters in it tell."""
-    n = Counter(split_tag(label)[0] for label in labels if names_entity(label))
-    if _name_nothing(labels):
+    """Return the scheme of a list of all tags, judged by its letters."""
+    if _is_plain(labels):
         return "plain"
+    n = Counter(split_tag(label)[0] for label in labels if names_entity(label))
     if n["E"] or n["S"]:
         return "bioes"
     return "bilou" if n["L"] or n["U"] else "iob1" if n["I"] > n["B"] else "bio"
-
-
-def tag_faults(tags: Sequence[str], scheme: Scheme) -> Iterator[tuple[int, str]]:
-    """Yield the places of tags that their scheme does not allow there, with those that it has for the same entities."""
-    for place, (tag, right) in enumerate(zip(tags, convert(tags, scheme), strict=True)):
-        if tag != right:
-            yield place, right
 
 
 def convert(tags: Sequence[str], scheme: Scheme) -> list[str]:
@@ -187,62 +195,26 @@ def convert(tags: Sequence[str], scheme: Scheme) -> list[str]:
     """
     if scheme == "plain":
         return list(tags)
-    written = write_entities(entities(tags), len(tags), scheme)
-    return [new if names_entity(old) else old for old, new in zip(tags, written, strict=True)]
-
-
-def write_entities(found: Sequence[Entity], n_words: int, scheme: Scheme) -> list[str]:
-    """Return the tags of entities, which are in order and do not overlap, in a sentence of so many words."""
-    tags = [OUTSIDE] * n_words
+    written = [OUTSIDE] * len(tags)
     before: Entity | None = None
-    for entity in found:
+    for entity in entities(tags):
         letters = ["I"] * (entity.end - entity.begin)
         touches = before is not None and before.end == entity.begin and before.type == entity.type
         if scheme != "iob1" or touches:
             letters[0] = "B"
         if scheme in ("bioes", "bilou"):
             letters[-1] = LETTERS[scheme][2 if len(letters) > 1 else 3]
-        tags[entity.begin : entity.end] = [f"{letter}-{entity.type}" for letter in letters]
+        written[entity.begin : entity.end] = [f"{letter}-{entity.type}" for letter in letters]
         before = entity
-    return tags
+    return [new if names_entity(old) else old for old, new in zip(tags, written, strict=True)]
 
 
-def _name_nothing(tags: Collection[str]) -> bool:
-    """Return whether tags are not entity tags: fewer than half of those but ``O`` look like such, or there are none."""
+def _is_plain(tags: Collection[str]) -> bool:
+    """Return whether fewer than half of the tags but ``O``, or none, name entities."""
     n = sum(map(names_entity, tags))
     return not n or 2 * n < len(set(tags) - {OUTSIDE})
 
 
 def holds_space(tag: str) -> bool:
-    """Return whether a tag would be several where tags stand with spaces between."""
+    """Return whether a tag would be read as several in a list separated by spaces."""
     return any(map(str.isspace, tag))
-
-
-def _refuse_space(tag: str, where: str) -> None:
-    if holds_space(tag):
-        help = "take it out: the tags of a sentence are written with spaces between"
-        raise DataError(f"the tag '{tag}' holds white space", where=where, help=help)
-
-
-def _is_border(line: str) -> bool:
-    return not line or line.isspace() or line.startswith(DOCUMENT)
-
-
-def _columns(line: str) -> list[str]:
-    line = line.rstrip(" \t")
-    if "\t" in line:
-        return [part.strip(" ") for part in line.split("\t")]
-    return [part for part in line.split(" ") if part]
-
-
-def _check(columns: Sequence[str], expected: int, tagged: bool, where: str) -> None:
-    help = "a line is a word, a tab or space, its tag; a blank line ends a sentence"
-    if tagged and len(columns) < 2:
-        raise DataError("this word has no tag", where=where, help=help)
-    if len(columns) != expected:
-        what = f"this line has {len(columns)} column{'s'[: len(columns) != 1]}, the first one {expected}"
-        raise DataError(what, where=where, help=help)
-    if not columns[0]:
-        raise DataError("the word is missing", where=where, help=help)
-    if tagged and (fault := label_fault(columns[-1])):
-        raise DataError(fault.replace("label", "tag"), where=where, help=help)

@@ -12,24 +12,22 @@ from attnkit.errors import DataError
 from attnkit.text.lines import read_lines
 
 DocumentFormat = Literal["lines", "blocks"]
-MAX_DOCUMENT_LINES = 1 << 20
-"""Characters of a block; what is longer becomes another document, so that no file has to be held as a whole."""
-_HEAD = 10_000  # lines
-_RARE = 200
-"""Blank lines that are rarer than one to so many divide nothing: somebody left them there."""
+MAX_DOCUMENT_LENGTH = 1 << 20
+"""Maximum characters of a block; a longer one is split, so that no file has to be held as a whole."""
+_N_SAMPLED = 10_000  # lines
+_MAX_LINES_PER_BLANK = 200
+"""Blank lines rarer than one in so many separate nothing: they were left in by accident."""
 
 
 def detect_document_format(path: Path) -> DocumentFormat:
-    """Return what the documents of a file are, by its first lines: blocks where blank lines stand between others."""
+    """Return the format that the first lines of a file suggest: blocks if blank lines separate the others."""
     n_lines = n_borders = 0
-    blank = True
-    for line in islice(read_lines(path), _HEAD):
-        if not line or line.isspace():
-            blank = True
-        else:
-            n_borders += blank and n_lines > 0
-            n_lines, blank = n_lines + 1, False
-    return "blocks" if n_borders and n_borders * _RARE >= n_lines else "lines"
+    blank_before = False
+    for line in islice(read_lines(path), _N_SAMPLED):
+        blank = not line or line.isspace()
+        n_borders += blank_before and not blank and n_lines > 0
+        n_lines, blank_before = n_lines + (not blank), blank
+    return "blocks" if n_borders and n_borders * _MAX_LINES_PER_BLANK >= n_lines else "lines"
 
 
 def read_documents(path: Path, shape: DocumentFormat) -> Iterator[str]:
@@ -39,10 +37,7 @@ def read_documents(path: Path, shape: DocumentFormat) -> Iterator[str]:
         DataError: a byte is not UTF-8, or the like.
     """
     lines = read_lines(path)
-    if shape == "blocks":
-        yield from join_blocks(lines)
-    else:
-        yield from (line for line in lines if line and not line.isspace())
+    return join_blocks(lines) if shape == "blocks" else (line for line in lines if line and not line.isspace())
 
 
 def join_blocks(lines: Iterable[str]) -> Iterator[str]:
@@ -55,7 +50,7 @@ def join_blocks(lines: Iterable[str]) -> Iterator[str]:
     size = 0
     for line in lines:
         blank = not line or line.isspace()
-        if block and (blank or size + len(line) > MAX_DOCUMENT_LINES):
+        if block and (blank or size + len(line) > MAX_DOCUMENT_LENGTH):
             yield " ".join(block)
             block, size = [], 0
         if not blank:

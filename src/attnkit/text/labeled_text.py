@@ -1,6 +1,6 @@
-r"""Tables of labeled texts: a header line, then in each line a label and a text, or two texts, with tabs between.
+"""Tables of labeled texts: a header, then in each line a label and one text, or two, separated by tabs.
 
-Knows no tokens. A file with one text and one label per line and no header is ``documents``' business.
+``documents`` reads files with one text and one label per line and no header.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PAIRS = (
     ("query", "passage"),
     ("claim", "evidence"),
 )
-"""Names of columns that hold two texts which belong together, as published tables have them."""
+"""Column names of text pairs in published tables."""
 _TEXTS = (
     *("sentence", "review", "document", "comment", "tweet", "content", "body", "message", "utterance", "headline"),
     *("question", "query", "sms"),
@@ -42,10 +42,10 @@ _IDS = (
 )
 _ID_ENDINGS = ("_id", "-id", " id", "_idx", "_index")
 KINDS = "single texts", "pairs of texts"
-"""What a table holds, in words: not pairs, pairs."""
-_EXAMPLES = 1000
-"""Lines that a header's words are looked for in, where it makes no sense: it may be an example itself."""
-_SHOWN = 6  # columns
+"""Names of the contents of a table, without and with pairs."""
+_N_EXAMPLES = 1000
+"""Lines searched for the words of a header that makes no sense: it may be an example itself."""
+_N_SHOWN = 6  # columns
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class LabeledText:
     text2: str | None
     """None in a table of single texts."""
     label: str | None
-    """None where labels are not asked for."""
+    """None if no labels are read."""
     line: int
     """Its number in the file, counted from 1."""
 
@@ -73,47 +73,61 @@ class Columns:
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """Names of the one or two columns of texts."""
+        """Names of the one or two text columns."""
         return tuple(self.names[i] for i in (self.text, self.text2) if i is not None)
 
     @property
     def taken(self) -> tuple[str, ...]:
-        """Names of the label's column, where there is one, and of the texts'."""
+        """Names of the label column, if any, and of the text columns."""
         return (() if self.label is None else (self.names[self.label],)) + self.texts
 
     def message(self) -> str:
-        """Return in words what was taken for what."""
-        parts = "text", "text2"
-        found = [f"'{_shown(name)}' is the {part}" for name, part in zip(self.texts, parts, strict=False)]
+        """Return a sentence that says which columns were chosen."""
+        parts = [f"'{_shown(name)}' is the {part}" for name, part in zip(self.texts, ("text", "text2"), strict=False)]
         if self.label is not None:
-            found.append(f"'{_shown(self.names[self.label])}' the label")
+            parts.append(f"'{_shown(self.names[self.label])}' the label")
         used = (self.text, self.text2, self.label)
         unread = [name for i, name in enumerate(self.names) if i not in used]
-        return ", ".join(found) + (f"; not read: {_listed(unread)}" if unread else "")
+        return ", ".join(parts) + (f"; not read: {_listed(unread)}" if unread else "")
 
 
-def find_columns(names: Sequence[str], *, labeled: bool = True, taught: Sequence[str] = ()) -> Columns:
-    """Return where label, text and text2 stand, by their names in any case, or refuse to guess.
+def find_columns(names: Sequence[str], *, labeled: bool = True, trained: Sequence[str] = ()) -> Columns:
+    """Return which columns are label, text and text2 by their names in any case; never guess.
 
-    The texts are the columns of ``taught``, if they are there; else those named ``text`` and ``text2``, beside which
+    The texts are the columns of ``trained``, if present; else those named ``text`` and ``text2``, beside which
     others are not read; else a pair of ``PAIRS``; else the only column that is neither the label nor, by its name, a
-    number of the line. The label is the column of that name; else one that is usually called so; else the only one
-    that is left beside the texts. Without ``labeled`` there need be none.
+    number of the line. The label is the column of that name; else one with a usual name; else the only one left beside
+    the texts. Without ``labeled`` there need be none.
 
     Args:
-        taught: names of the label's column and of those of the texts in the table that a model was trained on.
+        trained: names of the label column and of the text columns in the table that a model was trained on.
 
     Raises:
-        ValueError: a name is missing or stands twice, or the names do not say enough; the message says which.
+        ValueError: a name is missing or occurs twice, or the names do not say enough; the message says which.
 
     >>> find_columns(["idx", "sentence", "label"])
     Columns(text=1, text2=None, label=2, names=('idx', 'sentence', 'label'))
     """
-    header = _Header(names, taught)
-    label, texts = header.label(), header.named_texts()
-    left = [i for i in range(len(names)) if i not in (label, *texts) and not _is_id(names[i])]
+    lower, known = [name.lower() for name in names], [name.lower() for name in trained]
+    label = next((i for name in (*known[:1], "label") if (i := _find(lower, name)) is not None), None)
+    if label is None:
+        usual = [i for i, name in enumerate(lower) if name in _LABELS and name not in ("text", "text2", *known[1:])]
+        label = usual[0] if len(usual) == 1 else None
+    texts = _find_texts(lower, known[1:])
+    ids = {i for i, name in enumerate(lower) if name in _IDS or name.endswith(_ID_ENDINGS)}
+    left = [i for i in range(len(names)) if i not in (label, *texts) and i not in ids]
     if not texts:
-        texts = header.other_texts(left, labeled and label is None)
+        no_label = labeled and label is None
+        usual = [i for i in left if lower[i] in _TEXTS]
+        if no_label and len(left) == 1:
+            raise ValueError("no column is the label")
+        if not left:
+            raise ValueError("no column is left for the text")
+        if no_label and (len(left) != 2 or len(usual) != 1):
+            raise ValueError(_unclear("is the label and which the text", lower, left))
+        if not no_label and len(left) > 1:
+            raise ValueError(_unclear("are texts", lower, left))
+        texts = usual if no_label else left
         left = [i for i in left if i not in texts]
     if label is None and labeled:
         if len(left) != 1:
@@ -125,71 +139,39 @@ def find_columns(names: Sequence[str], *, labeled: bool = True, taught: Sequence
     return Columns(texts[0], texts[1] if len(texts) == 2 else None, label, tuple(names))
 
 
-class _Header:
-    """The names of a table's columns, in small letters."""
+def _find(names: Sequence[str], name: str) -> int | None:
+    if names.count(name) > 1:
+        raise ValueError(f"two columns are named '{name}'")
+    return names.index(name) if name in names else None
 
-    def __init__(self, names: Sequence[str], taught: Sequence[str]) -> None:
-        self.names = [name.lower() for name in names]
-        self.taught = [name.lower() for name in taught]
 
-    def place(self, name: str) -> int | None:
-        """Return where a name stands. Raises ``ValueError`` where it stands twice."""
-        if self.names.count(name) > 1:
-            raise ValueError(f"two columns are named '{name}'")
-        return self.names.index(name) if name in self.names else None
-
-    def label(self) -> int | None:
-        """Return where the label stands by its name."""
-        for name in (*self.taught[:1], "label"):
-            if (found := self.place(name)) is not None:
-                return found
-        texts = ("text", "text2", *self.taught[1:])
-        known = [i for i, name in enumerate(self.names) if name in _LABELS and name not in texts]
-        return known[0] if len(known) == 1 else None
-
-    def named_texts(self) -> list[int]:
-        """Return where the texts stand by names that tell."""
-        taught = [i for name in self.taught[1:] if (i := self.place(name)) is not None]
-        if taught and len(taught) == len(self.taught) - 1:
-            return taught
-        found = [self.place(name) for name in ("text", "text2")]
-        if found[0] is not None:
-            return [i for i in found if i is not None]
-        pairs = [[self.place(name) for name in pair] for pair in PAIRS if set(pair) <= set(self.names)]
-        whole = [[i for i in pair if i is not None] for pair in pairs]
-        if len(whole) > 1:
-            raise ValueError(_unclear("are the texts", self.names, sorted({i for pair in whole for i in pair})))
-        if not whole and found[1] is not None:
-            raise ValueError("no column is named 'text'")
-        return whole[0] if whole else []
-
-    def other_texts(self, left: Sequence[int], label_too: bool) -> list[int]:
-        """Return where the text stands among columns of which one is the label if that is still to be found."""
-        usual = [i for i in left if self.names[i] in _TEXTS]
-        if label_too and len(left) == 1:
-            raise ValueError("no column is the label")
-        if label_too and len(left) == 2 and len(usual) == 1:
-            return usual
-        if not left:
-            raise ValueError("no column is left for the text")
-        if label_too:
-            raise ValueError(_unclear("is the label and which the text", self.names, left))
-        if len(left) > 1:
-            raise ValueError(_unclear("are texts", self.names, left))
-        return list(left)
+def _find_texts(names: Sequence[str], trained: Sequence[str]) -> list[int]:
+    """Return the text columns with known names, in lower case; none if there are no such."""
+    known = [i for name in trained if (i := _find(names, name)) is not None]
+    if known and len(known) == len(trained):
+        return known
+    text, text2 = _find(names, "text"), _find(names, "text2")
+    if text is not None:
+        return [text] if text2 is None else [text, text2]
+    pairs = [[i for name in pair if (i := _find(names, name)) is not None] for pair in PAIRS if set(pair) <= set(names)]
+    if len(pairs) > 1:
+        raise ValueError(_unclear("are the texts", names, sorted({i for pair in pairs for i in pair})))
+    if not pairs and text2 is not None:
+        raise ValueError("no column is named 'text'")
+    return pairs[0] if pairs else []
 
 
 class LabeledTable:
-    """The lines of a table after its header, which is read at once; iterate once.
+    """The lines of a table after its header, which the constructor reads; iterate once.
 
-    Texts may be blank, labels are stripped of white space around them; without ``labeled`` they are not read.
+    Texts may be blank, labels are stripped of white space; without ``labeled`` they are not read.
 
     Raises:
         DataError: the header does not say where the texts are, a line has other columns than the header, a label is
             missing or too long, the header is an example itself, or a byte is not UTF-8.
     """
 
-    def __init__(self, path: Path, *, labeled: bool = True, taught: Sequence[str] = ()) -> None:
+    def __init__(self, path: Path, *, labeled: bool = True, trained: Sequence[str] = ()) -> None:
         self.path, self._labeled = path, labeled
         self._lines = read_lines(path)
         header = next(self._lines, None)
@@ -197,38 +179,34 @@ class LabeledTable:
             raise DataError("this file is empty", where=str(path), help=_HEADER)
         names = [name.strip() for name in header.split("\t")]
         try:
-            self.columns = find_columns(names, labeled=labeled, taught=taught)
+            self.columns = find_columns(names, labeled=labeled, trained=trained)
         except ValueError as error:
-            self._refuse_example(names)
+            # A word of the header that occurs again in its column: the header is an example itself. Lines of a stream
+            # may never come.
+            for number, line in enumerate(() if is_stream(path) else islice(self._lines, _N_EXAMPLES), 2):
+                for name, cell in zip(names, line.split("\t"), strict=False):
+                    if name and cell.strip() == name:
+                        raise self._example(name, number) from None
             raise DataError(f"the header is not understood: {error}", where=f"{path}:1", help=_RENAME) from error
 
     def __iter__(self) -> Iterator[LabeledText]:
         columns, names = self.columns, self.columns.names
-        found = columns.label if self._labeled else None
-        named = found is None or names[found].lower() == "label"
+        label_column = columns.label if self._labeled else None
+        named = label_column is None or names[label_column].lower() == "label"
         for number, line in enumerate(self._lines, 2):
-            cells = line.split("\t")
-            if len(cells) != len(names):
-                raise _ragged(f"{self.path}:{number}", len(cells), len(names))
-            label = None if found is None else cells[found].strip()
-            if label is not None and (fault := label_fault(label)):
-                raise DataError(fault, where=f"{self.path}:{number}", help="give each line a label, in its column")
-            if found is not None and not named and label == names[found]:
-                raise self._example(label, number)
+            cells, where, label = line.split("\t"), f"{self.path}:{number}", None
+            if (n := len(cells)) != len(names):
+                what = f"this line has {n} column{'s'[: n != 1]}, not {len(names)} as the header"
+                help = "take tabs out of the texts" if n > len(names) else "put a tab between the columns"
+                raise DataError(what, where=where, help=help)
+            if label_column is not None:
+                label = cells[label_column].strip()
+                if fault := label_fault(label):
+                    raise DataError(fault, where=where, help="give each line a label, in its column")
+                if not named and label == names[label_column]:
+                    raise self._example(label, number)
             text2 = None if columns.text2 is None else cells[columns.text2]
             yield LabeledText(cells[columns.text], text2, label, number)
-
-    def _refuse_example(self, names: Sequence[str]) -> None:
-        """Say so where a header that makes no sense has a word that stands further down in its column too.
-
-        Nobody is made to wait for what a stream may bring.
-        """
-        if is_stream(self.path):
-            return
-        for number, line in enumerate(islice(self._lines, _EXAMPLES), 2):
-            for name, cell in zip(names, line.split("\t"), strict=False):
-                if name and cell.strip() == name:
-                    raise self._example(name, number)
 
     def _example(self, cell: str, number: int) -> DataError:
         what = f"the first line looks like an example, not a header: '{_shown(cell)}' also occurs in line {number}"
@@ -239,26 +217,14 @@ _HEADER = "begin the file with a line that names its columns: label<TAB>text or 
 _RENAME = "name the columns in the first line: label, text and perhaps text2; columns of other names are not read then"
 
 
-def _is_id(name: str) -> bool:
-    """Return whether a column numbers the lines, by its name."""
-    name = name.lower()
-    return name in _IDS or name.endswith(_ID_ENDINGS)
-
-
-def _unclear(what: str, names: Sequence[str], places: Sequence[int]) -> str:
-    return f"it is not clear which of {_listed([names[i] for i in places])} {what}"
+def _unclear(what: str, names: Sequence[str], columns: Sequence[int]) -> str:
+    return f"it is not clear which of {_listed([names[i] for i in columns])} {what}"
 
 
 def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(f"'{_shown(name)}'" for name in names[:_SHOWN]) + more
+    more = f" and {len(names) - _N_SHOWN} more" if len(names) > _N_SHOWN else ""
+    return ", ".join(f"'{_shown(name)}'" for name in names[:_N_SHOWN]) + more
 
 
 def _shown(name: str) -> str:
     return name if len(name) <= 40 else name[:40] + "..."
-
-
-def _ragged(where: str, n: int, expected: int) -> DataError:
-    what = f"this line has {n} column{'s'[: n != 1]}, not {expected} as the header"
-    help = "take tabs out of the texts" if n > expected else "put a tab between the columns"
-    return DataError(what, where=where, help=help)

@@ -6,17 +6,13 @@ import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import TypeVar
 
-from attnkit.errors import AttnkitError
 from attnkit.text.lines import LineCounts, is_stream
 
-ROOM = 1 << 22
-"""Characters of lines that are held at once, and those of one line more."""
-
-
-_PATIENCE = 0.02  # seconds
-
+MAX_CHARACTERS = 1 << 22
+"""Maximum number of characters of the lines held at once, one line more aside."""
+_FLUSH_SECONDS = 0.02
 
 Item = TypeVar("Item")
 
@@ -26,96 +22,35 @@ def flush_interval(source: Path) -> float | None:
 
     Nobody waits for the lines of a file. However slowly it is read, its windows are full, and the same in every call.
     """
-    return _PATIENCE if is_stream(source) else None
+    return _FLUSH_SECONDS if is_stream(source) else None
 
 
 def line_batches(
     items: Iterable[Item],
     most: int,
-    patience: float | None = _PATIENCE,
+    patience: float | None = _FLUSH_SECONDS,
     size: Callable[[Item], int] | None = None,
 ) -> Iterator[list[Item]]:
-    """Group lines, or what else is read, into lists of at most ``most``, ended early by ``ROOM`` characters.
+    """Group lines, or other items, into lists of at most ``most``, ended early by ``MAX_CHARACTERS`` characters.
 
-    A list ends too when nothing comes for ``patience`` seconds. What is read is read by a thread, since a blocked
-    read cannot be given a time limit. Its errors are raised here.
+    With ``patience``, a list also ends when nothing comes for that many seconds. An error in reading is raised after
+    the items before it.
 
     Args:
-        size: the characters of an item; without it a line has its own, and nothing else any.
+        size: the number of characters of an item; by default the length of a line, and 0 for other items.
     """
-    measure = size or _characters
-    if patience is None:
-        yield from _full_windows(items, most, measure)
-        return
-    ahead = _Ahead(items, 2 * most, measure)
-    window: list[Item] = []
-    n_characters = 0
-    while True:
-        try:
-            given = ahead.get(patience if window else None)
-        except queue.Empty:
-            yield window
-            window, n_characters = [], 0
-            continue
-        if isinstance(given, tuple):
-            window.append(given[0])
-            n_characters += measure(given[0])
-        if window and (len(window) == most or n_characters >= ROOM or not isinstance(given, tuple)):
-            yield window
-            window, n_characters = [], 0
-        if isinstance(given, BaseException):
-            raise given
-        if given is None:
-            return
-
-
-class _Ahead(Generic[Item]):
-    """What a thread has read that nobody has taken yet: so many items, and not many more than ``ROOM`` characters."""
-
-    def __init__(self, items: Iterable[Item], most: int, measure: Callable[[Item], int]) -> None:
-        self._items, self._measure = items, measure
-        self._waiting: queue.Queue[tuple[Item] | BaseException | None] = queue.Queue(maxsize=most)
-        self._taken = threading.Condition()
-        self._n_characters = 0
-        threading.Thread(target=self._read, daemon=True, name="attnkit reader").start()
-
-    def get(self, timeout: float | None) -> tuple[Item] | BaseException | None:
-        """Return an item, in a tuple, or what ended them. Raises ``queue.Empty`` when none comes in time."""
-        given = self._waiting.get(timeout=timeout)
-        if isinstance(given, tuple):
-            with self._taken:
-                self._n_characters -= self._measure(given[0])
-                self._taken.notify()
-        return given
-
-    def _read(self) -> None:
-        try:
-            for item in self._items:
-                with self._taken:
-                    self._taken.wait_for(lambda: self._n_characters < ROOM)
-                    self._n_characters += self._measure(item)
-                self._waiting.put((item,))
-            self._waiting.put(None)
-        except BaseException as error:
-            self._waiting.put(error)
-
-
-def _characters(item: object) -> int:
-    return len(item) if isinstance(item, str) else 0
-
-
-def _full_windows(items: Iterable[Item], most: int, measure: Callable[[Item], int]) -> Iterator[list[Item]]:
-    """Group what is read into lists of ``most``, or of ``ROOM`` characters; those before an error come before it."""
+    measure = size or (lambda item: len(item) if isinstance(item, str) else 0)
+    arrivals = ((item,) for item in items) if patience is None else _read_ahead(items, 2 * most, patience, measure)
     window: list[Item] = []
     n_characters = 0
     try:
-        for item in items:
-            window.append(item)
-            n_characters += measure(item)
-            if len(window) == most or n_characters >= ROOM:
+        for arrival in arrivals:
+            window.extend(arrival)
+            n_characters += sum(map(measure, arrival))
+            if window and (len(window) == most or n_characters >= MAX_CHARACTERS or not arrival):
                 yield window
                 window, n_characters = [], 0
-    except AttnkitError:
+    except Exception:
         if window:
             yield window
         raise
@@ -123,14 +58,58 @@ def _full_windows(items: Iterable[Item], most: int, measure: Callable[[Item], in
         yield window
 
 
+def _read_ahead(
+    items: Iterable[Item], most: int, patience: float, measure: Callable[[Item], int]
+) -> Iterator[tuple[Item, ...]]:
+    """Yield each item in a tuple, and an empty one when no further item comes for ``patience`` seconds.
+
+    A thread reads, since a blocked read cannot be given a time limit. It is ahead by at most ``most`` items, and not by
+    many more than ``MAX_CHARACTERS`` characters.
+    """
+    waiting: queue.Queue[tuple[Item] | BaseException | None] = queue.Queue(maxsize=most)
+    taken = threading.Condition()
+    n_characters = 0
+
+    def read() -> None:
+        nonlocal n_characters
+        try:
+            for item in items:
+                with taken:
+                    while n_characters >= MAX_CHARACTERS:
+                        taken.wait()
+                    n_characters += measure(item)
+                waiting.put((item,))
+            waiting.put(None)
+        except BaseException as error:
+            waiting.put(error)
+
+    threading.Thread(target=read, daemon=True, name="attnkit reader").start()
+    timeout = None  # nothing to flush yet
+    while True:
+        try:
+            arrival = waiting.get(timeout=timeout)
+        except queue.Empty:
+            timeout = None
+            yield ()
+            continue
+        if isinstance(arrival, BaseException):
+            raise arrival
+        if arrival is None:
+            return
+        with taken:
+            n_characters -= measure(arrival[0])
+            taken.notify()
+        timeout = patience
+        yield arrival
+
+
 def encoding_warnings(counts: LineCounts, source: Path) -> list[str]:
-    """Return what should be said of the bytes that were read."""
+    """Return the warnings about bytes that were replaced or dropped."""
     name = "standard input" if str(source) == "-" else str(source)
-    found = []
+    warnings = []
     if counts.n_bad:
-        found.append(
-            f"{counts.n_bad} lines are not UTF-8, the first at {name}:{counts.first_bad}; bad bytes became U+FFFD"
-        )
+        where = f"{name}:{counts.first_bad}"
+        warnings.append(f"{counts.n_bad} lines are not UTF-8, the first at {where}; bad bytes became U+FFFD")
     if counts.n_carriage_returns:
-        found.append(f"{counts.n_carriage_returns} lines of {name} ended in a carriage return, which was dropped")
-    return found
+        warnings.append(f"{counts.n_carriage_returns} lines of {name} ended in a carriage return, which was dropped")
+    return warnings

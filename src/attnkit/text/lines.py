@@ -17,45 +17,19 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import BinaryIO, Literal, cast
+from typing import Any, BinaryIO, Literal, cast
 
 from attnkit.errors import AttnkitError, DataError, SystemFailure, UsageError, system_failure
 
-_UNPACK: dict[str, Callable[[BinaryIO], object]] = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
-
-
-@dataclass(frozen=True)
-class FileHead:
-    """Whole lines or words from the beginning of a file, unpacked."""
-
-    raw: bytes
-    share: float
-    """Of the file, about; 1 is all of it."""
-
-
-def read_head(path: Path, n_bytes: int) -> FileHead:
-    """Return the beginning of a file; errors as ``lines.opened``."""
-    with opened(path, LineCounts()), path.open("rb") as packed:
-        unpack = _UNPACK.get(path.suffix.lower())
-        stream = packed if unpack is None else cast(BinaryIO, unpack(packed))
-        raw, size = stream.read(n_bytes), path.stat().st_size
-        at = packed.tell()
-        if not stream.read(1):
-            return FileHead(raw, 1.0)
-    end = max(raw.rfind(b"\n"), raw.rfind(b" ")) + 1 or len(raw)
-    return FileHead(raw[:end], min(1.0, at / size) if size else 1.0)
-
-
 STDIN = Path("-")
 BOM = "\ufeff"
-
-_OPENERS: dict[str, Callable[[Path], object]] = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
 MAX_BYTES = 1 << 26
-"""Of one line: what has more is not text by lines, and may never end."""
+"""Maximum length of a line: more is not text by lines, and may never end."""
 
-_FIRST = 10
-"""Lines at the start of a file that are looked at for signs of UTF-16: one alone may be too short to tell."""
-_TELLING = 16
+_OPENERS: dict[str, Callable[[Any], object]] = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
+_MAX_FIRST_LINES = 10
+"""Lines at the start of a file that are searched for signs of UTF-16: one alone may be too short to tell."""
+_MIN_UTF16_LETTERS = 16
 """Letters between NULs that make it certain."""
 _DAMAGE = (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError)
 _NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP)
@@ -101,37 +75,30 @@ def open_binary(path: Path) -> BinaryIO:
             raise SystemFailure("cannot read standard input: it is closed", help="name a file to read")
         return sys.stdin.buffer
     try:
-        return cast(BinaryIO, _OPENERS.get(path.suffix.lower(), _open_plain)(path))
+        unpack = _OPENERS.get(path.suffix.lower())
+        return path.open("rb", buffering=1 << 20) if unpack is None else cast(BinaryIO, unpack(path))
     except (OSError, *_DAMAGE) as error:
         raise _failure(path, 0, error) from error
     except ValueError as error:
         raise UsageError(f"{str(path)!r} is not a name of a file", help="check the spelling of the path") from error
 
 
-def _open_plain(path: Path) -> BinaryIO:
-    return path.open("rb", buffering=1 << 20)
-
-
 def is_stream(path: Path) -> bool:
-    """Return whether what a path gives comes as somebody sends it: from a pipe, a terminal or a device, not a file."""
+    """Return whether a path is a pipe, a terminal or a device, whose text arrives as somebody sends it."""
     try:
         mode = os.fstat(sys.stdin.fileno()).st_mode if path == STDIN else path.stat().st_mode
-    except (OSError, ValueError, AttributeError):  # missing or closed, which is for its reader to tell
+    except (OSError, ValueError, AttributeError):  # missing or closed: reported by its reader
         return False
     return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
 def only_once(path: Path) -> bool:
-    """Return whether a path can be read a single time: standard input, wherever it comes from, and streams."""
+    """Return whether a path is standard input or a stream, which can be read only once."""
     return path == STDIN or is_stream(path)
 
 
 def check_not_streams(paths: Iterable[Path]) -> None:
-    """Refuse paths that can be read only once, before work that reads its text several times.
-
-    Raises:
-        UsageError: There is such a path.
-    """
+    """Raise ``UsageError`` for a path that can be read only once, before work that reads its text several times."""
     path = next(filter(only_once, paths), None)
     if path is not None:
         name = "standard input" if path == STDIN else path
@@ -139,17 +106,13 @@ def check_not_streams(paths: Iterable[Path]) -> None:
 
 
 def check_not_overwriting(output: Path | None, texts: Iterable[Path]) -> None:
-    """Refuse an output file that is one of the texts to be read, standard input among them.
-
-    Raises:
-        UsageError: It is.
-    """
+    """Raise ``UsageError`` for an output file that is one of the input texts, also as standard input."""
     if output is None or not output.is_file():
         return
     for path in texts:
-        with suppress(OSError, ValueError, AttributeError):  # missing or closed, which is for its reader to tell
-            found = os.fstat(sys.stdin.fileno()) if path == STDIN else path.stat()
-            if os.path.samestat(found, output.stat()):
+        with suppress(OSError, ValueError, AttributeError):  # missing or closed: reported by its reader
+            text = os.fstat(sys.stdin.fileno()) if path == STDIN else path.stat()
+            if os.path.samestat(text, output.stat()):
                 raise UsageError(f"{output} is one of the texts", help="give the output another name")
 
 
@@ -168,9 +131,8 @@ class LineReader:
     def __iter__(self) -> Iterator[str]:
         counts = self.counts
         with opened(self.path, counts) as raw_lines:
-            ahead, rest = look_ahead(iter(partial(raw_lines.readline, MAX_BYTES + 1), b""))
-            utf16 = is_utf16(b"".join(ahead)[:4096])
-            for raw in chain(ahead, rest):
+            utf16, lines = detect_utf16(iter(partial(raw_lines.readline, MAX_BYTES + 1), b""))
+            for raw in lines:
                 counts.n_lines += 1
                 if len(raw) > MAX_BYTES:
                     raise endless(self.path, counts.n_lines)
@@ -179,7 +141,13 @@ class LineReader:
                         raise UnicodeDecodeError("utf-16", raw, raw.index(b"\0"), raw.index(b"\0") + 1, "by its NULs")
                     line = raw.decode("utf-8")
                 except UnicodeDecodeError as error:
-                    line = self._mend(raw, error)
+                    if self._on_bad == "refuse":
+                        raise undecodable(self.path, counts.n_lines, raw, error) from error
+                    counts.n_bad += 1
+                    counts.first_bad = counts.first_bad or counts.n_lines
+                    if counts.n_lines == 1:
+                        counts.guess = guess(raw, error.encoding)
+                    line = raw.decode("utf-8", errors="replace")
                 if line.endswith("\n"):
                     line = line[:-1]
                 if line.endswith("\r"):
@@ -189,17 +157,6 @@ class LineReader:
                     line = line[1:]
                     counts.byte_order_mark = True
                 yield line
-
-    def _mend(self, raw: bytes, error: UnicodeDecodeError) -> str:
-        counts = self.counts
-        if self._on_bad == "refuse":
-            raise undecodable(self.path, counts.n_lines, raw, error) from error
-        counts.n_bad += 1
-        if counts.n_lines == 1:
-            counts.guess = guess(raw, error.encoding)
-        if counts.first_bad is None:
-            counts.first_bad = counts.n_lines
-        return raw.decode("utf-8", errors="replace")
 
 
 def read_lines(path: Path, *, on_bad: Literal["refuse", "replace"] = "refuse") -> Iterator[str]:
@@ -270,14 +227,14 @@ def guess(raw: bytes, encoding: str) -> str | None:
     return "the file looks binary: name a text file" if b"\0" in raw else None
 
 
-def look_ahead(lines: Iterator[bytes]) -> tuple[list[bytes], Iterator[bytes]]:
-    """Return the first line, or the first few where it holds a NUL, and the others."""
-    ahead = list(islice(lines, 1))
-    while ahead and b"\0" in ahead[0] and len(ahead) < _FIRST and sum(map(len, ahead)) < 8 * _TELLING:
+def detect_utf16(lines: Iterator[bytes]) -> tuple[bool, Iterator[bytes]]:
+    """Return whether lines look like UTF-16 without a mark, by the first ones, and all the lines."""
+    ahead, n_bytes = list(islice(lines, 1)), 8 * _MIN_UTF16_LETTERS
+    while ahead and b"\0" in ahead[0] and len(ahead) < _MAX_FIRST_LINES and sum(map(len, ahead)) < n_bytes:
         if not (line := next(lines, b"")):
             break
         ahead.append(line)
-    return ahead, lines
+    return is_utf16(b"".join(ahead)[:4096]), chain(ahead, lines)
 
 
 def is_utf16(raw: bytes) -> bool:
@@ -289,12 +246,16 @@ def is_utf16(raw: bytes) -> bool:
         return False
     zeros = even, odd = raw[::2].count(0), raw[1::2].count(0)
     n_letters = sum(byte not in b"\0\r\n" for byte in raw[int(even > odd) :: 2])
-    return n_letters >= _TELLING and 3 * max(zeros) > len(raw) and 10 * min(zeros) < max(zeros)
+    return n_letters >= _MIN_UTF16_LETTERS and 3 * max(zeros) > len(raw) and 10 * min(zeros) < max(zeros)
 
 
 def _failure(path: Path, line: int, error: Exception) -> AttnkitError:
+    """Return the error to raise when a file cannot be opened, or read beyond a line."""
     if isinstance(error, OSError) and error.errno in _NO_FILE:
-        near = difflib.get_close_matches(path.name, _neighbours(path), n=1)
+        names: list[str] = []
+        with suppress(OSError):
+            names = [entry.name for entry in path.parent.iterdir()]
+        near = difflib.get_close_matches(path.name, names, n=1)
         hint = f"did you mean {path.with_name(near[0])}?" if near else "check the spelling of the path"
         return UsageError(f"no file {path}", help=hint)
     if isinstance(error, IsADirectoryError):
@@ -308,8 +269,23 @@ def _failure(path: Path, line: int, error: Exception) -> AttnkitError:
     return SystemFailure(f"cannot read {path}: {error}")
 
 
-def _neighbours(path: Path) -> list[str]:
-    try:
-        return [entry.name for entry in path.parent.iterdir()]
-    except OSError:
-        return []
+@dataclass(frozen=True)
+class FileHead:
+    """Whole lines or words from the beginning of a file, unpacked."""
+
+    raw: bytes
+    share: float
+    """Approximate share of the file; 1 is all of it."""
+
+
+def read_head(path: Path, n_bytes: int) -> FileHead:
+    """Return the beginning of a file; errors as ``open_binary`` and ``opened``."""
+    with opened(path, LineCounts()), path.open("rb") as packed:
+        unpack = _OPENERS.get(path.suffix.lower())
+        stream = packed if unpack is None else cast(BinaryIO, unpack(packed))
+        raw, size = stream.read(n_bytes), path.stat().st_size
+        position = packed.tell()
+        if not stream.read(1):
+            return FileHead(raw, 1.0)
+    end = max(raw.rfind(b"\n"), raw.rfind(b" ")) + 1 or len(raw)
+    return FileHead(raw[:end], min(1.0, position / size) if size else 1.0)

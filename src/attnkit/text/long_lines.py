@@ -6,26 +6,25 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
 from pathlib import Path
 
 from attnkit.errors import DataError
-from attnkit.text.lines import BOM, MAX_BYTES, LineCounts, guess, is_utf16, look_ahead, opened, undecodable
+from attnkit.text.lines import BOM, MAX_BYTES, LineCounts, detect_utf16, guess, opened, undecodable
 from attnkit.text.tokenizer import MAX_CHUNK, Tokenizer, symbol_pattern
 
 PART = 1 << 18
-"""Bytes from which on a line is cut."""
+"""Length in bytes from which on a line is cut."""
 
 
 @dataclass(frozen=True)
 class LineChunk:
-    """A line, or some of one that is long: all but the first start with the spaces before a word."""
+    """A line, or a part of a long one: all but the first start with the spaces before a word."""
 
     text: str
     begins: bool
-    """It is the first of its line."""
+    """Whether this is the first part of its line."""
     ends: bool
-    """It is the last."""
+    """Whether this is the last part."""
 
 
 def read_chunks(path: Path, most: int = PART) -> Iterator[LineChunk]:
@@ -36,30 +35,41 @@ def read_chunks(path: Path, most: int = PART) -> Iterator[LineChunk]:
     Raises:
         DataError: A byte is not UTF-8, or ``MAX_BYTES`` hold no space.
     """
-    counts, held, done = LineCounts(), b"", 0  # held and done: what is read of a line and not given yet, and what is
+    counts, pending, n_done = LineCounts(), b"", 0  # bytes of a line that are still to be yielded, and number yielded
+
+    def chunk(raw: bytes, ends: bool) -> LineChunk:
+        try:
+            text = raw.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise undecodable(path, counts.n_lines + 1, raw, error, n_done) from error
+        if not counts.n_lines and not n_done:
+            text = text.removeprefix(BOM)
+        text = text.removesuffix("\n").removesuffix("\r") if text.endswith("\n") else text
+        return LineChunk(text, not n_done, ends)
+
     with opened(path, counts) as stream:
-        ahead, rest = look_ahead(iter(partial(stream.readline, most), b""))
-        if is_utf16(b"".join(ahead)[:4096]):
-            raise DataError("this is not UTF-8", where=f"{path}:1", help=guess(ahead[0], "utf-16"))
-        for raw in chain(ahead, rest):
-            ends, searched = raw.endswith(b"\n"), max(0, len(held) - 1)
-            held += raw
-            place = len(held) if ends else _between_words(held, searched)
-            if place:
-                yield LineChunk(_text(path, counts.n_lines + 1, held[:place], done), not done, ends)
-            elif len(held) > MAX_BYTES:
+        utf16, pieces = detect_utf16(iter(partial(stream.readline, most), b""))
+        for raw in pieces:
+            if utf16:
+                raise DataError("this is not UTF-8", where=f"{path}:1", help=guess(raw, "utf-16"))
+            ends, n_searched = raw.endswith(b"\n"), max(0, len(pending) - 1)
+            pending += raw
+            n_taken = len(pending) if ends else _last_gap(pending, n_searched)
+            if n_taken:
+                yield chunk(pending[:n_taken], ends)
+            elif len(pending) > MAX_BYTES:
                 what = f"this line has more than {MAX_BYTES:,} bytes without a space"
                 raise DataError(what, where=f"{path}:{counts.n_lines + 1}", help="put a line feed after each sentence")
-            held, done = held[place:], 0 if ends else done + place
+            pending, n_done = pending[n_taken:], 0 if ends else n_done + n_taken
             counts.n_lines += ends
-        if held:
-            yield LineChunk(_text(path, counts.n_lines + 1, held, done), not done, True)
+        if pending:
+            yield chunk(pending, True)
 
 
-def _between_words(raw: bytes, searched: int) -> int:
-    """Return where the last run of spaces between words begins, 0 if nowhere; none was before ``searched``."""
-    end = len(raw.rstrip(b" \r"))  # what ends a line may follow
-    while (end := raw.rfind(b" ", searched, end)) > 0:
+def _last_gap(raw: bytes, n_searched: int) -> int:
+    """Return where the last run of spaces between words begins, 0 if there is none from ``n_searched`` on."""
+    end = len(raw.rstrip(b" \r"))  # a line end may follow these
+    while (end := raw.rfind(b" ", n_searched, end)) > 0:
         word = raw[:end].rstrip(b" ")
         last = word[-4:].decode("utf-8", "ignore")[-1:]
         if word and not last.isspace():  # other white space may belong to what follows
@@ -67,41 +77,31 @@ def _between_words(raw: bytes, searched: int) -> int:
     return 0
 
 
-def _text(path: Path, line: int, raw: bytes, before: int) -> str:
-    """Return what some bytes of a line say, which ``before`` others precede."""
-    try:
-        text = raw.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise undecodable(path, line, raw, error, before) from error
-    if line == 1 and not before:
-        text = text.removeprefix(BOM)
-    return text.removesuffix("\n").removesuffix("\r") if text.endswith("\n") else text
-
-
 _PER_ID = 16
-"""Characters for each id that is wanted, at first: of most texts more than enough."""
+"""Characters per id that are encoded at first: enough for most texts."""
 _FURTHER = 8
-"""By how much the next beginning is longer, where one gave too few ids."""
+"""Factor by which a beginning is lengthened that gave too few ids."""
 _BORDERS = {"word": re.compile(" "), "gpt2": re.compile(r"(?<=\S) ")}
 _BORDER = re.compile(r"(?<=[^ ]) ")
-"""Where a chunk begins; of other kinds than these before a run of spaces."""
+"""Where a chunk begins in vocabularies of other kinds: before a run of spaces."""
 
 
 def encode_prefixes(tokenizer: Tokenizer, texts: Sequence[str], most: int) -> list[list[int]]:
     """Return the ids of each text: all of them, or more than ``most`` from its beginning.
 
     Raises:
-        DataError: what is encoded holds a lone surrogate.
+        DataError: an encoded part holds a lone surrogate.
     """
-    found: list[list[int]] = [[] for _ in texts]
+    encoded: list[list[int]] = [[] for _ in texts]
     length, left = _PER_ID * most, list(range(len(texts)))
     while left:
-        given = [text_prefix(tokenizer, texts[i], length) for i in left]
-        for i, ids in zip(left, tokenizer.encode(given), strict=True):
-            found[i] = ids
-        left = [i for i, text in zip(left, given, strict=True) if len(found[i]) <= most and len(text) < len(texts[i])]
+        prefixes = [text_prefix(tokenizer, texts[i], length) for i in left]
+        for i, ids in zip(left, tokenizer.encode(prefixes), strict=True):
+            encoded[i] = ids
+        lengths = zip(left, map(len, prefixes), strict=True)
+        left = [i for i, n_read in lengths if len(encoded[i]) <= most and n_read < len(texts[i])]
         length *= _FURTHER
-    return found
+    return encoded
 
 
 def text_prefix(tokenizer: Tokenizer, text: str, least: int) -> str:
@@ -112,30 +112,24 @@ def text_prefix(tokenizer: Tokenizer, text: str, least: int) -> str:
     if len(text) <= least:
         return text
     border, whole_words = _BORDERS.get(tokenizer.config.kind, _BORDER), tokenizer.config.kind == "word"
-    found = border.search(text, least) if whole_words else border.search(text, least, least + MAX_CHUNK)
-    if found is not None:
-        return text[: found.start()]
-    if whole_words:
-        return text
+    next_border = border.search(text, least) if whole_words else border.search(text, least, least + MAX_CHUNK)
+    if next_border is not None or whole_words:
+        return text[: next_border.start()] if next_border else text
     begin = max((match.start() for match in border.finditer(text, 0, least)), default=0)
-    lead = "" if begin else tokenizer.word_prefix  # which is the chunk's own space further on
-    chunk = lead + text[begin : least + 2 * MAX_CHUNK]
-    end = _end_of_piece(chunk, least - begin + len(lead), symbol_pattern(tokenizer.config.symbols))
-    return text[: begin + end - len(lead)]
-
-
-def _end_of_piece(chunk: str, least: int, symbols: re.Pattern[str] | None) -> int:
-    """Return the first end of a piece from ``least`` on; symbols are pieces, and what is between them is cut anew."""
-    begin, end = 0, len(chunk)
+    lead = "" if begin else tokenizer.word_prefix  # further on, the prefix is the chunk's own space
+    chunk, least = lead + text[begin : least + 2 * MAX_CHUNK], least - begin + len(lead)
+    # A long chunk is encoded in pieces; symbols are pieces, and the text between two symbols is cut anew.
+    piece_begin, piece_end = 0, len(chunk)
+    symbols = symbol_pattern(tokenizer.config.symbols)
     for match in symbols.finditer(chunk) if symbols is not None else ():
         if match.start() >= least:
-            end = match.start()
+            piece_end = match.start()
             break
-        begin = match.end()
-    if begin >= least:
-        return begin
-    n_pieces = -(-(least - begin) // MAX_CHUNK)
-    return min(begin + n_pieces * MAX_CHUNK, end)
+        piece_begin = match.end()
+    if piece_begin < least:
+        n_pieces = -(-(least - piece_begin) // MAX_CHUNK)
+        piece_begin = min(piece_begin + n_pieces * MAX_CHUNK, piece_end)
+    return text[: begin + piece_begin - len(lead)]
 
 
 # Best places first: after a sentence, after a clause, between words. Each keeps its blanks on the left part.
@@ -158,11 +152,26 @@ def split_line(line: str, limit: int, count: Callable[[str], int]) -> list[str]:
     for pattern in _BREAKS:
         pieces = [piece for piece in re.split(pattern, line) if piece and not piece.isspace()]
         if len(pieces) > 1:
-            return [part for packed in _pack(pieces, limit, count) for part in split_line(packed, limit, count)]
-    middle = len(line) // 2
-    if middle == 0:
-        return [line]
-    return split_line(line[:middle], limit, count) + split_line(line[middle:], limit, count)
+            break
+    else:
+        middle = len(line) // 2
+        if middle == 0:
+            return [line]
+        return split_line(line[:middle], limit, count) + split_line(line[middle:], limit, count)
+    sizes = [count(piece) for piece in pieces]
+    if sum(sizes) <= limit:  # joined they were too long, apart they are not: halve
+        middle = len(pieces) // 2
+        packed = [" ".join(pieces[:middle]), " ".join(pieces[middle:])]
+    else:  # join neighbours with a space while they fit
+        packed, filled = [], limit + 1
+        for piece, size in zip(pieces, sizes, strict=True):
+            if packed and filled + size <= limit:
+                packed[-1] += " " + piece
+                filled += size
+            else:
+                packed.append(piece)
+                filled = size
+    return [part for text in packed for part in split_line(text, limit, count)]
 
 
 def split_ids(line: str, ids: list[int], limit: int, tokenizer: Tokenizer) -> list[list[int]]:
@@ -173,21 +182,3 @@ def split_ids(line: str, ids: list[int], limit: int, tokenizer: Tokenizer) -> li
 def split_text(line: str, limit: int, tokenizer: Tokenizer) -> list[str]:
     """Return the parts of at most ``limit`` tokens whose ids ``split_ids`` gives."""
     return split_line(line, limit, lambda text: len(tokenizer.encode([text])[0]))
-
-
-def _pack(pieces: list[str], limit: int, count: Callable[[str], int]) -> list[str]:
-    """Join neighbours with a space while they fit; at least two parts come back."""
-    sizes = [count(piece) for piece in pieces]
-    if sum(sizes) <= limit:  # joined they were too long, apart they are not: halve
-        middle = len(pieces) // 2
-        return [" ".join(pieces[:middle]), " ".join(pieces[middle:])]
-    packed: list[str] = []
-    filled = limit + 1
-    for piece, size in zip(pieces, sizes, strict=True):
-        if packed and filled + size <= limit:
-            packed[-1] += " " + piece
-            filled += size
-        else:
-            packed.append(piece)
-            filled = size
-    return packed

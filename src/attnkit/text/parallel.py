@@ -1,7 +1,4 @@
-"""Two files of which line n of one belongs to line n of the other; where they part when their counts differ.
-
-Knows nothing of tokens.
-"""
+"""Line-aligned files: read together, and the place where they part when their numbers of lines differ."""
 
 from __future__ import annotations
 
@@ -92,26 +89,32 @@ def first_suspicious_line(src_path: Path, tgt_path: Path) -> int:
     differences of log length, and of digits and final punctuation. 5 bytes of memory a line.
     """
     src, tgt = _signatures(src_path), _signatures(tgt_path)
-    longer, shorter = (src, tgt) if len(src[0]) > len(tgt[0]) else (tgt, src)
-    n, shift = len(shorter[0]), len(longer[0]) - len(shorter[0])
-    usual = _usual_log_ratio(longer[0], shorter[0])
-    best, best_at, running = 0.0, 0, 0.0
+    (long_lengths, long_marks), (lengths, marks) = (src, tgt) if len(src[0]) > len(tgt[0]) else (tgt, src)
+    n, shift = len(lengths), len(long_lengths) - len(lengths)
+    if not n:
+        return 1
+    usual = float(np.log((long_lengths.mean() + 4.0) / (lengths.mean() + 4.0)))
+
+    def costs(begin: int, end: int, shift: int) -> np.ndarray:
+        """Return how badly rows of the shorter file pair with the rows ``shift`` further down in the longer."""
+        moved = slice(begin + shift, end + shift)
+        ratio = np.log((long_lengths[moved] + 4.0) / (lengths[begin:end] + 4.0)) - usual
+        other = long_marks[moved] ^ marks[begin:end]
+        cost: np.ndarray = np.minimum(np.abs(ratio), 2.0) + ((other & 0x3F) != 0) * 1.0 + (other >> 6 != 0) * 0.5
+        return cost
+
+    best, best_line, running = 0.0, 0, 0.0
     for begin in range(0, n, _CHUNK):
         end = min(n, begin + _CHUNK)
-        standing = _costs(longer, shorter, slice(begin, end), 0, usual)
-        shifted = _costs(longer, shorter, slice(begin, end), shift, usual)
-        sums = running + np.cumsum(standing - shifted)
+        sums = running + np.cumsum(costs(begin, end, 0) - costs(begin, end, shift))
         lowest = int(np.argmin(sums))
         if sums[lowest] < best:
-            best, best_at = float(sums[lowest]), begin + lowest + 1
+            best, best_line = float(sums[lowest]), begin + lowest + 1
         running = float(sums[-1])
-    return best_at + 1
+    return best_line + 1
 
 
-_Signatures = tuple[np.ndarray, np.ndarray]
-
-
-def _signatures(path: Path) -> _Signatures:
+def _signatures(path: Path) -> tuple[np.ndarray, np.ndarray]:
     """Return the length of each line in characters, and a byte of its digits and last character."""
     lengths, marks = array("I"), array("B")
     for line in read_lines(path, on_bad="replace"):
@@ -119,19 +122,3 @@ def _signatures(path: Path) -> _Signatures:
         digits = zlib.crc32("".join(_DIGITS.findall(line)).encode()) & 0x3F
         marks.append(digits | _ENDS.get(line.rstrip()[-1:], 0) << 6)
     return np.frombuffer(lengths, dtype=np.uint32), np.frombuffer(marks, dtype=np.uint8)
-
-
-def _costs(longer: _Signatures, shorter: _Signatures, rows: slice, shift: int, usual: float) -> np.ndarray:
-    """Return how badly rows of the shorter file pair with the rows ``shift`` further down in the longer, (rows,)."""
-    moved = slice(rows.start + shift, rows.stop + shift)
-    ratio = np.log((longer[0][moved] + 4.0) / (shorter[0][rows] + 4.0)) - usual
-    marks = longer[1][moved] ^ shorter[1][rows]
-    cost: np.ndarray = np.minimum(np.abs(ratio), 2.0) + ((marks & 0x3F) != 0) * 1.0 + (marks >> 6 != 0) * 0.5
-    return cost
-
-
-def _usual_log_ratio(longer: np.ndarray, shorter: np.ndarray) -> float:
-    """Return the log of the ratio of the files' mean line lengths."""
-    if not len(shorter):
-        return 0.0
-    return float(np.log((longer.mean() + 4.0) / (shorter.mean() + 4.0)))

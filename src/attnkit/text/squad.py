@@ -1,4 +1,4 @@
-"""Questions on paragraphs, with answers that occur in them: the JSON of SQuAD, versions 1.1 and 2.0. Knows no tokens.
+"""Questions on paragraphs, with answers that occur in them: the JSON of SQuAD, versions 1.1 and 2.0.
 
 Rajpurkar et al. 2016, arXiv:1606.05250, and 2018, arXiv:1806.03822: some questions of 2.0 have no answer.
 """
@@ -18,7 +18,7 @@ from attnkit.io.safe_read import parse_json
 from attnkit.text.lines import LineCounts, opened, undecodable
 
 MAX_BYTES = 1 << 28
-"""Of a file, unpacked; the largest of SQuAD has 42 MB."""
+"""Maximum size of a file, unpacked; the largest of SQuAD has 42 MB."""
 _HELP = "the file should be JSON as SQuAD has it: data > paragraphs > context, qas > id, question, answers"
 _SURROGATE = re.compile("[\ud800-\udfff]")
 Checked = TypeVar("Checked")
@@ -26,7 +26,7 @@ Checked = TypeVar("Checked")
 
 @dataclass(frozen=True)
 class Answer:
-    """Characters ``begin`` up to ``begin + len(text)`` of the paragraph, which are ``text``."""
+    """An answer: characters ``begin`` up to ``begin + len(text)`` of the paragraph are ``text``."""
 
     text: str
     begin: int
@@ -39,13 +39,13 @@ class Question:
     id: str
     text: str
     answers: tuple[Answer, ...]
-    """What people gave as answers; none for unanswerable and unlabeled questions."""
+    """The answers of annotators; none for unanswerable and unlabeled questions."""
     impossible: bool
     """Whether the paragraph has no answer."""
 
     @property
     def labeled(self) -> bool:
-        """Whether it is known what to answer."""
+        """Whether the answer is known."""
         return self.impossible or bool(self.answers)
 
 
@@ -65,17 +65,31 @@ def read_squad(path: Path) -> list[Paragraph]:
         DataError: invalid JSON, an answer that is not at its offset, two questions have one id, or a text
             holds half a character.
     """
-    tree = _parse(path)
+    with opened(path, LineCounts()) as stream:
+        raw = stream.read(MAX_BYTES + 1)
+    if len(raw) > MAX_BYTES:
+        raise DataError(f"this file has more than {MAX_BYTES:,} bytes", where=str(path), help="split it by articles")
+    try:
+        tree = parse_json(raw.removeprefix(b"\xef\xbb\xbf"))
+    except UnicodeDecodeError as error:
+        begin, end = error.object.rfind(b"\n", 0, error.start) + 1, error.start + 1
+        here = UnicodeDecodeError(
+            error.encoding, error.object[begin:end], error.start - begin, end - begin, error.reason
+        )
+        raise undecodable(path, error.object.count(b"\n", 0, begin) + 1, here.object, here) from error
+    except json.JSONDecodeError as error:
+        raise DataError(f"this is not JSON: {error.msg}", where=f"{path}:{error.lineno}", help=_HELP) from error
+    except ValueError as error:
+        raise DataError(f"this JSON cannot be used: {error}", where=str(path), help=_HELP) from error
     reader = _Reader(path)
-    articles = reader.part(tree, "data", list, "the file")
-    found = [
+    paragraphs = [
         reader.paragraph(article, paragraph, f"data[{i}].paragraphs[{j}]")
-        for i, article in enumerate(articles)
+        for i, article in enumerate(reader.part(tree, "data", list, "the file"))
         for j, paragraph in enumerate(reader.part(article, "paragraphs", list, f"data[{i}]"))
     ]
-    if not any(paragraph.questions for paragraph in found):
+    if not any(paragraph.questions for paragraph in paragraphs):
         raise DataError("no questions in this file", where=str(path), help=_HELP)
-    return found
+    return paragraphs
 
 
 def split_paragraphs(paragraphs: Sequence[Paragraph], shares: Sequence[float], seed: int) -> list[list[Paragraph]]:
@@ -89,11 +103,15 @@ def split_paragraphs(paragraphs: Sequence[Paragraph], shares: Sequence[float], s
     """
     if not shares or min(shares) <= 0 or abs(sum(shares) - 1) > 1e-9:
         raise ValueError(f"shares of {list(shares)} do not make a whole")
-    contexts = sorted({paragraph.context for paragraph in paragraphs}, key=lambda text: _key(text, seed))
-    part_of, begin, behind = dict[str, int](), 0, 0.0
+    hashes = {
+        paragraph.context: hashlib.sha256(f"{seed}:{paragraph.context}".encode("utf-8", "surrogatepass")).digest()
+        for paragraph in paragraphs
+    }
+    contexts = sorted(hashes, key=hashes.__getitem__)
+    part_of, begin, total = dict[str, int](), 0, 0.0
     for part, share in enumerate(shares):
-        behind += share
-        end = len(contexts) if part == len(shares) - 1 else round(behind * len(contexts))
+        total += share
+        end = len(contexts) if part == len(shares) - 1 else round(total * len(contexts))
         part_of.update(dict.fromkeys(contexts[begin:end], part))
         begin = end
     return [[p for p in paragraphs if part_of[p.context] == part] for part in range(len(shares))]
@@ -106,19 +124,21 @@ def write_squad(paragraphs: Sequence[Paragraph]) -> str:
     for paragraph in paragraphs:
         if not articles or articles[-1]["title"] != paragraph.title:
             articles.append({"title": paragraph.title, "paragraphs": []})
-        questions = [_question(question, second) for question in paragraph.questions]
+        questions = [
+            {
+                "id": question.id,
+                "question": question.text,
+                "answers": [{"text": answer.text, "answer_start": answer.begin} for answer in question.answers],
+                **({"is_impossible": question.impossible} if second else {}),
+            }
+            for question in paragraph.questions
+        ]
         articles[-1]["paragraphs"].append({"context": paragraph.context, "qas": questions})
     return json.dumps({"version": "v2.0" if second else "1.1", "data": articles}, ensure_ascii=False) + "\n"
 
 
-def _question(question: Question, second: bool) -> dict[str, Any]:
-    answers = [{"text": answer.text, "answer_start": answer.begin} for answer in question.answers]
-    kind = {"is_impossible": question.impossible} if second else {}
-    return {"id": question.id, "question": question.text, "answers": answers, **kind}
-
-
 def lone_surrogate(text: str) -> str | None:
-    """Return the first half of a character that stands alone, as JSON can write it; None if there is none.
+    """Return the first lone surrogate, half a character, which JSON can hold; None if there is none.
 
     >>> lone_surrogate("a\\ud83d")
     'U+D83D'
@@ -128,31 +148,11 @@ def lone_surrogate(text: str) -> str | None:
 
 
 def mend_surrogates(text: str) -> str:
-    """Return a text with U+FFFD in the place of each half of a character."""
+    """Replace each lone surrogate of a text by U+FFFD."""
     return _SURROGATE.sub("\ufffd", text)
 
 
-def _key(context: str, seed: int) -> bytes:
-    return hashlib.sha256(f"{seed}:{context}".encode("utf-8", "surrogatepass")).digest()
-
-
-def _parse(path: Path) -> Any:
-    with opened(path, LineCounts()) as stream:
-        raw = stream.read(MAX_BYTES + 1)
-    if len(raw) > MAX_BYTES:
-        raise DataError(f"this file has more than {MAX_BYTES:,} bytes", where=str(path), help="split it by articles")
-    try:
-        return parse_json(raw.removeprefix(b"\xef\xbb\xbf"))
-    except UnicodeDecodeError as error:
-        begin, end = error.object.rfind(b"\n", 0, error.start) + 1, error.start + 1
-        here = UnicodeDecodeError(
-            error.encoding, error.object[begin:end], error.start - begin, end - begin, error.reason
-        )
-        raise undecodable(path, error.object.count(b"\n", 0, begin) + 1, here.object, here) from error
-    except json.JSONDecodeError as error:
-        raise DataError(f"this is not JSON: {error.msg}", where=f"{path}:{error.lineno}", help=_HELP) from error
-    except ValueError as error:
-        raise DataError(f"this JSON cannot be used: {error}", where=str(path), help=_HELP) from error
+_KINDS: dict[type, str] = {list: "a list", str: "a text", int: "a whole number", bool: "true or false"}
 
 
 class _Reader:
@@ -162,22 +162,20 @@ class _Reader:
         self.path = path
         self.ids: set[str] = set()
 
-    def part(self, tree: Any, name: str, kind: type[Checked], where: str) -> Checked:
-        """Return a part of a mapping that must be of a kind."""
-        found = tree.get(name) if isinstance(tree, dict) else None
-        if not isinstance(found, kind) or (kind is int and isinstance(found, bool)):
-            raise self.fault(f"{where} has no '{name}', or it is not {_KINDS[kind]}")
-        if isinstance(found, str) and (half := lone_surrogate(found)) is not None:
-            what = f"{where}: '{name}' holds {half}, half a character without its other half"
-            raise self.fault(what, help="write the whole character there, or U+FFFD")
-        return found
-
     def fault(self, what: str, help: str = _HELP) -> DataError:
-        """Return the error for what is wrong at a place."""
         return DataError(what, where=str(self.path), help=help)
 
+    def part(self, tree: Any, name: str, kind: type[Checked], where: str) -> Checked:
+        """Return a value of a mapping, which must be of a type."""
+        value = tree.get(name) if isinstance(tree, dict) else None
+        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+            raise self.fault(f"{where} has no '{name}', or it is not {_KINDS[kind]}")
+        if isinstance(value, str) and (half := lone_surrogate(value)) is not None:
+            what = f"{where}: '{name}' holds {half}, half a character without its other half"
+            raise self.fault(what, help="write the whole character there, or U+FFFD")
+        return value
+
     def paragraph(self, article: Any, tree: Any, where: str) -> Paragraph:
-        """Return a paragraph."""
         context = self.part(tree, "context", str, where)
         trees = self.part(tree, "qas", list, where)
         questions = tuple(self.question(one, context, f"{where}.qas[{i}]") for i, one in enumerate(trees))
@@ -186,27 +184,21 @@ class _Reader:
         return Paragraph(title, context, questions)
 
     def question(self, tree: Any, context: str, where: str) -> Question:
-        """Return a question."""
-        id, text = self.part(tree, "id", str, where), self.part(tree, "question", str, where)
+        id, question = self.part(tree, "id", str, where), self.part(tree, "question", str, where)
         if id in self.ids:
             raise self.fault(f"{where}: another question has the id '{id}' too")
         self.ids.add(id)
         impossible = "is_impossible" in tree and self.part(tree, "is_impossible", bool, where)
-        trees = self.part(tree, "answers", list, where) if "answers" in tree else []
-        answers = tuple(self.answer(one, context, f"{where}.answers[{i}]") for i, one in enumerate(trees))
+        answers = []
+        for i, answer in enumerate(self.part(tree, "answers", list, where) if "answers" in tree else []):
+            place = f"{where}.answers[{i}]"
+            text, begin = self.part(answer, "text", str, place), self.part(answer, "answer_start", int, place)
+            if not text:
+                raise self.fault(f"{place}: the answer is empty")
+            if begin < 0 or context[begin : begin + len(text)] != text:
+                actual = context[max(0, begin) :][: min(60, len(text))]
+                raise self.fault(f"{place}: at character {begin} of the context stands '{actual}', not '{text[:60]}'")
+            answers.append(Answer(text, begin))
         if impossible and answers:
             raise self.fault(f"{where}: 'is_impossible' says unanswerable, and there are {len(answers)}")
-        return Question(id, text, answers, impossible)
-
-    def answer(self, tree: Any, context: str, where: str) -> Answer:
-        """Return an answer."""
-        text, begin = self.part(tree, "text", str, where), self.part(tree, "answer_start", int, where)
-        if not text:
-            raise self.fault(f"{where}: the answer is empty")
-        if begin < 0 or context[begin : begin + len(text)] != text:
-            stands = context[max(0, begin) :][: len(text)]
-            raise self.fault(f"{where}: at character {begin} of the context stands '{stands[:60]}', not '{text[:60]}'")
-        return Answer(text, begin)
-
-
-_KINDS: dict[type, str] = {list: "a list", str: "a text", int: "a whole number", bool: "true or false"}
+        return Question(id, question, tuple(answers), impossible)

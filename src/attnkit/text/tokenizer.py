@@ -8,6 +8,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -16,19 +17,21 @@ from attnkit.io.safe_read import parse_json, read_regular_file
 from attnkit.protocols import SPECIALS, UNK_ID
 from attnkit.text import vocabulary_schema as schema
 from attnkit.text.config import VocabularyConfig
-from attnkit.text.hf_pipelines import BERT_CONTINUED, CONTINUED, build, display
+from attnkit.text.hf_pipelines import BERT_CONTINUED, CONTINUED, build
 from attnkit.text.vocabulary_schema import UNUSED
 
 FORMAT = "attnkit vocabulary"
 VERSION = 1
-REMEMBERED = 2_000_000
-"""Characters of chunks that are remembered before all are forgotten (some 80 MB)."""
+MAX_CACHED = 2_000_000
+"""Characters of chunks in the cache before it is cleared (some 80 MB)."""
 MAX_CHUNK = 1 << 16
-"""Characters without a space that are encoded as one: beyond, memory would run out before the text does."""
+"""Characters without a space that are encoded at once: beyond, memory would run out before the text does."""
 
+_MAKE = "attnkit vocab FILE... -o vocab.json makes one"
+_SURROGATE = "a lone surrogate (U+D800 to U+DFFF) is not a character"
 _SPACED = re.compile(r" +[^ ]*")
 _BEFORE_SPACES = re.compile(r"(?<=\S)(?= )")
-"""Across which no word of GPT-2 reaches."""
+"""Where words of GPT-2 may begin."""
 
 
 class Tokenizer:
@@ -56,7 +59,7 @@ class Tokenizer:
         self._symbol_pattern = None if config.kind == "word" else symbol_pattern(config.symbols)
         self._shown: dict[int, str] = {}
         self._known: dict[str, list[int]] = {}
-        self._remembered = 0
+        self._n_cached = 0
 
     @property
     def vocab_size(self) -> int:
@@ -69,22 +72,22 @@ class Tokenizer:
         return sum(UNUSED.fullmatch(name) is not None for name in self._names)
 
     def token_id(self, text: str) -> int | None:
-        """Return the id of a text that always stays one token, None where it is none."""
+        """Return the id of a symbol, None for other texts."""
         return self._symbols.get((" " if self.config.kind == "word" else "") + text)
 
     def is_continuation(self, id: int) -> bool:
-        """Return whether an entry is one that WordPiece uses inside a word alone."""
+        """Return whether WordPiece uses an entry only inside words."""
         mark = {"wordpiece": CONTINUED, "bert": BERT_CONTINUED}.get(self.config.kind)
         return mark is not None and self._names[id].startswith(mark)
 
     @property
     def word_prefix(self) -> str:
-        """What precedes each chunk when it is encoded."""
+        """The prefix of each chunk when it is encoded."""
         return "" if self.config.kind == "gpt2" else " "
 
     def chunks(self, line: str) -> list[str]:
-        """Return the parts of a line, in order, that are encoded each on its own; they lack the ``word_prefix``."""
-        if self.config.kind == "gpt2":  # which tells a first word from the others
+        """Return the parts of a line, in order, that are encoded independently; they lack the ``word_prefix``."""
+        if self.config.kind == "gpt2":  # encodes a first word differently
             return _BEFORE_SPACES.split(line) if line else []
         return cut(line, runs=self.config.kind != "word")
 
@@ -94,14 +97,22 @@ class Tokenizer:
         return hashlib.sha256(self.to_json().encode()).hexdigest()
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
-        """Return the ids of each line, without begin or end; any text is ordinary text, ``</s>`` too.
+        """Return the ids of each line, without begin or end; even ``</s>`` is ordinary text.
 
         Raises:
             DataError: A line holds a lone surrogate, which is not a character.
         """
         chunks = [self.chunks(line) for line in lines]
-        self._learn(chunks)
+        if self._n_cached > MAX_CACHED:
+            self._known.clear()
+            self._n_cached = 0
         known = self._known
+        new = list({chunk for line in chunks for chunk in line if chunk not in known})
+        self._n_cached += sum(map(len, new))
+        try:
+            known.update(zip(new, self._encode_chunks([self.word_prefix + chunk for chunk in new]), strict=True))
+        except TypeError as error:  # raised by tokenizers for a str that has no UTF-8
+            raise DataError(_SURROGATE) from error
         encoded = []
         for line in chunks:
             ids: list[int] = []
@@ -121,40 +132,43 @@ class Tokenizer:
         return [text[1:] if text.startswith(" ") else text for text in texts]
 
     def tokens(self, ids: Iterable[int]) -> list[str]:
-        """Return each id for people: a space shows as ``▁``, parts of a character and controls as ``<0x..>``."""
+        """Return printable tokens: a space as ``▁``, parts of a character and control characters as ``<0x..>``."""
         shown = self._shown
-        return [shown[i] if i in shown else shown.setdefault(i, self._show(i)) for i in ids]
+        return [shown[i] if i in shown else shown.setdefault(i, self._printable(i)) for i in ids]
 
-    def _show(self, id: int) -> str:
-        return self._names[id] if id == UNK_ID else display(self._bytes[id]) or self._names[id]
+    def _printable(self, id: int) -> str:
+        text = "" if id == UNK_ID else self._bytes[id].decode("utf-8", errors="surrogateescape").replace(" ", "▁")
+        parts = (
+            [character]
+            if character.isprintable()
+            else [f"<0x{byte:02X}>" for byte in character.encode("utf-8", errors="surrogateescape")]
+            for character in text
+        )
+        return "".join(chain.from_iterable(parts)) or self._names[id]
 
     def bytes_of(self, id: int) -> bytes:
-        """Return the bytes of UTF-8 that an id represents, none for padding and the like."""
+        """Return the UTF-8 bytes of an id, none for padding and other special entries."""
         return self._bytes[id]
 
     def encode_with_offsets(self, texts: list[str]) -> list[list[tuple[int, int, int]]]:
-        """Return for each text without symbols its ids, each with where it begins and ends, in characters as given.
+        """Return (id, begin, end) of the tokens of each text without symbols, in characters of that text.
 
         Raises:
             DataError: A text holds a lone surrogate.
         """
         try:
-            found = self._engine.encode_batch(texts, add_special_tokens=False)
+            encodings = self._engine.encode_batch(texts, add_special_tokens=False)
         except TypeError as error:
-            raise _surrogate() from error
-        return [[(id, *span) for id, span in zip(one.ids, one.offsets, strict=True)] for one in found]
+            raise DataError(_SURROGATE) from error
+        return [[(id, *span) for id, span in zip(one.ids, one.offsets, strict=True)] for one in encodings]
 
     def normalize(self, text: str) -> str:
-        """Return text as the vocabulary sees it: normalized and lower-cased where that was asked for."""
+        """Return text as it is encoded: normalized and lower-cased if the configuration says so."""
         normalizer = self._engine.normalizer
         return text if normalizer is None else str(normalizer.normalize_str(text))
 
     def to_json(self) -> str:
-        """Return all there is to know, as the text of a vocabulary file.
-
-        Raises:
-            DataError: It would be longer than one that can be read again.
-        """
+        """Return the text of a vocabulary file. Raises ``DataError`` if it would be too long to be read again."""
         tree = {
             "format": FORMAT,
             "version": VERSION,
@@ -169,11 +183,7 @@ class Tokenizer:
 
     @staticmethod
     def from_json(text: str | bytes, *, where: str = "the vocabulary") -> Tokenizer:
-        """Read the text of a vocabulary file.
-
-        Raises:
-            RunError: It is none, or one of a later version.
-        """
+        """Read the text of a vocabulary file. Raises ``RunError`` if it is damaged or of a later version."""
         raw = text.encode("utf-8", errors="surrogatepass") if isinstance(text, str) else text
         try:
             if len(raw) > schema.MAX_BYTES:
@@ -188,22 +198,7 @@ class Tokenizer:
             config = VocabularyConfig.model_validate_json(json.dumps(tree["config"]))
             return Tokenizer(config, tree["tokenizer"])
         except (ValueError, RecursionError) as error:
-            help = "attnkit vocab FILE... -o vocab.json makes one"
-            raise RunError(f"{where} is not an attnkit vocabulary, or a damaged one", help=help) from error
-
-    def _learn(self, chunks: Sequence[Sequence[str]]) -> None:
-        """Encode and remember the chunks that are not known yet."""
-        if self._remembered > REMEMBERED:
-            self._known.clear()
-            self._remembered = 0
-        new = list({chunk for line in chunks for chunk in line if chunk not in self._known})
-        if not new:
-            return
-        self._remembered += sum(map(len, new))
-        try:
-            self._known.update(zip(new, self._encode_chunks([self.word_prefix + chunk for chunk in new]), strict=True))
-        except TypeError as error:  # what tokenizers raises for a str that has no UTF-8
-            raise _surrogate() from error
+            raise RunError(f"{where} is not an attnkit vocabulary, or a damaged one", help=_MAKE) from error
 
     def _encode_chunks(self, texts: list[str]) -> Iterable[list[int]]:
         if not self._symbols:
@@ -216,29 +211,28 @@ class Tokenizer:
         return [[id for part in line for id in ids[part]] for line in parts]
 
     def _run(self, texts: list[str]) -> Iterator[list[int]]:
-        if self.config.kind != "word" and any(len(text) > MAX_CHUNK for text in texts):
-            return map(self._run_long, texts)
-        return (encoding.ids for encoding in self._engine.encode_batch_fast(texts, add_special_tokens=False))
-
-    def _run_long(self, text: str) -> list[int]:
-        pieces = (text[i : i + MAX_CHUNK] for i in range(0, len(text), MAX_CHUNK))
-        return [id for piece in pieces for id in self._engine.encode(piece, add_special_tokens=False).ids]
+        if self.config.kind == "word" or all(len(text) <= MAX_CHUNK for text in texts):
+            return (encoding.ids for encoding in self._engine.encode_batch_fast(texts, add_special_tokens=False))
+        encode = self._engine.encode
+        return (
+            [
+                id
+                for begin in range(0, len(text), MAX_CHUNK)
+                for id in encode(text[begin : begin + MAX_CHUNK], add_special_tokens=False).ids
+            ]
+            for text in texts
+        )
 
 
 def load(path: Path) -> Tokenizer:
-    """Read a vocabulary file.
-
-    Raises:
-        RunError: There is none at ``path``, or it is damaged.
-    """
-    help = "attnkit vocab FILE... -o vocab.json makes one"
+    """Read a vocabulary file. Raises ``RunError`` if it is missing or damaged."""
     try:
         raw = read_regular_file(path, schema.MAX_BYTES, follow=True)
     except FileNotFoundError as error:
-        raise RunError(f"no vocabulary file {path}", help=help) from error
+        raise RunError(f"no vocabulary file {path}", help=_MAKE) from error
     except ValueError as error:
         what = f"no vocabulary file {path}" if path.is_dir() else f"{path} is not an attnkit vocabulary: {error}"
-        raise RunError(what, help=help) from error
+        raise RunError(what, help=_MAKE) from error
     except OSError as error:
         raise SystemFailure(f"cannot read {path}: {error.strerror}") from error
     return Tokenizer.from_json(raw, where=str(path))
@@ -253,36 +247,32 @@ def cut(line: str, *, runs: bool = True) -> list[str]:
     return line.split(" ")
 
 
-def _surrogate() -> DataError:
-    return DataError("a lone surrogate (U+D800 to U+DFFF) is not a character")
-
-
 def symbol_pattern(symbols: Sequence[str]) -> re.Pattern[str] | None:
-    """Return a pattern with one group that finds the symbols, the longest first, or None where there are none."""
+    """Return a pattern with one group that matches the symbols, the longest first, or None without symbols."""
     longest_first = sorted(map(re.escape, symbols), key=len, reverse=True)
     return re.compile("(" + "|".join(longest_first) + ")") if longest_first else None
 
 
-def _quiet_before_fork() -> None:
+_PARALLELISM: list[str | None] = [None]
+
+
+def _disable_parallelism() -> None:
     """Keep the threads of ``tokenizers`` out of a forked child, where they would hang, and its warning off stderr."""
-    global _PARALLELISM
-    _PARALLELISM = os.environ.get("TOKENIZERS_PARALLELISM")
+    _PARALLELISM[0] = os.environ.get("TOKENIZERS_PARALLELISM")
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 
-def _restore_after_fork() -> None:
-    if _PARALLELISM is None:
-        os.environ.pop("TOKENIZERS_PARALLELISM", None)
-    else:
-        os.environ["TOKENIZERS_PARALLELISM"] = _PARALLELISM
+def _restore_parallelism() -> None:
+    del os.environ["TOKENIZERS_PARALLELISM"]
+    if _PARALLELISM[0] is not None:
+        os.environ["TOKENIZERS_PARALLELISM"] = _PARALLELISM[0]
 
 
-_PARALLELISM: str | None = None
-os.register_at_fork(before=_quiet_before_fork, after_in_parent=_restore_after_fork)
+os.register_at_fork(before=_disable_parallelism, after_in_parent=_restore_parallelism)
 
 
 class IncrementalDecoder:
-    """What comes out of ``add`` and, at last, ``end`` is together what ``Tokenizer.decode`` gives of all ids.
+    """Decodes ids as they come: ``add`` and, at last, ``end`` give together what ``Tokenizer.decode`` gives of all.
 
     A character whose bytes are spread over several ids comes out with the last of them.
     """
@@ -294,13 +284,13 @@ class IncrementalDecoder:
 
     def add(self, ids: Iterable[int]) -> str:
         """Return the characters that these ids complete."""
-        return self._begun(self._decoder.decode(b"".join(map(self._tokenizer.bytes_of, ids))))
+        return self._without_prefix(self._decoder.decode(b"".join(map(self._tokenizer.bytes_of, ids))))
 
     def end(self) -> str:
-        """Return what is left: U+FFFD for a character that was never completed."""
-        return self._begun(self._decoder.decode(b"", final=True))
+        """Return the rest: U+FFFD for a character that was never completed."""
+        return self._without_prefix(self._decoder.decode(b"", final=True))
 
-    def _begun(self, text: str) -> str:
+    def _without_prefix(self, text: str) -> str:
         if text and self._drops_space:
             self._drops_space = False
             return text.removeprefix(" ")
@@ -308,17 +298,18 @@ class IncrementalDecoder:
 
 
 def encode_masked(tokenizer: Tokenizer, line: str, mask: str) -> list[int]:
-    """Return the ids of a line, those of ``mask`` where it occurs in the line, without begin or end.
+    """Return the ids of a line, without begin or end, with the id of ``mask`` where it occurs in the line.
 
-    A mask takes the place of one token. Where tokens bring the space before them, so does the mask; among whole words
-    it is one, whatever it touches; a single character stands between what it stands between.
+    A mask takes the place of one token. If tokens contain the space before them, so does the mask; among whole words
+    it is a word of its own, also without spaces around it; among single characters spaces around it stay.
 
     Raises:
         DataError: the line holds a lone surrogate.
     """
     kind = tokenizer.config.kind
-    if kind == "word":
-        line = _apart(line, mask)
+    if kind == "word" and mask in line:
+        words = [word for part in line.split(mask) for word in (part.strip(" "), mask) if word]
+        line = " ".join(words[:-1])
     elif kind not in ("char", "bert"):
         line = re.sub(rf" +(?={re.escape(mask)})", "", line)
     ids = tokenizer.encode([line])[0]
@@ -326,16 +317,6 @@ def encode_masked(tokenizer: Tokenizer, line: str, mask: str) -> list[int]:
     if line.startswith(mask) and id in ids and kind != "char":
         del ids[: ids.index(id)]  # the space before the line, alone
     return ids
-
-
-def _apart(line: str, mask: str) -> str:
-    """Return a line whose masks are words of their own."""
-    if mask not in line:
-        return line
-    words: list[str] = []
-    for part in line.split(mask):
-        words += [part.strip(" "), mask]
-    return " ".join(word for word in words[:-1] if word)
 
 
 def fill_masks(tokenizer: Tokenizer, line: str, mask: str, ids: Sequence[int | None]) -> str:

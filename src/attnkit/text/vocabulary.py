@@ -1,4 +1,4 @@
-"""Train a vocabulary from text: the same bytes on any number of cores; and how well it fits."""
+"""Train a vocabulary from text, the same bytes on any number of cores; statistics of a vocabulary over text."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from attnkit.text.config import VocabularyConfig
 from attnkit.text.hf_pipelines import BYTE_OF, CHARACTERS, CONTINUED
 from attnkit.text.lines import read_lines
 from attnkit.text.tokenizer import Tokenizer, cut, symbol_pattern
-from attnkit.text.vocabulary_subprocess import serve, train_in_subprocess
+from attnkit.text.vocabulary_subprocess import train_in_subprocess
 
 BATCH = 4096
 """Lines that are encoded at once."""
@@ -29,22 +29,22 @@ BATCH = 4096
 
 @dataclass
 class Statistics:
-    """Counts over some files."""
+    """Counts of files encoded with a vocabulary."""
 
     n_lines: int = 0
     n_words: int = 0
-    """Between white space."""
+    """Number of words, separated by white space."""
     n_characters: int = 0
-    """As the vocabulary sees them: normalized where that was asked for, with a space before each line."""
+    """Number of characters after normalization, with a space before each line."""
     n_covered: int = 0
-    """Characters that lie whole within one token; the others are written byte by byte or unknown."""
+    """Characters that are part of one token; the others are written byte by byte or unknown."""
     n_tokens: int = 0
     n_unknown: int = 0
     longest: int = 0
-    """Tokens of the longest line."""
+    """Number of tokens of the longest line."""
     longest_path: str | None = None
     longest_line: int | None = None
-    """Where it stands, counted from 1."""
+    """Number of the longest line in its file, counted from 1."""
 
     @property
     def coverage(self) -> float:
@@ -53,7 +53,7 @@ class Statistics:
 
     @property
     def tokens_per_word(self) -> float:
-        """Tokens to a word."""
+        """Tokens per word."""
         return self.n_tokens / self.n_words if self.n_words else 0.0
 
     @property
@@ -63,7 +63,7 @@ class Statistics:
 
 
 def statistics(tokenizer: Tokenizer, files: Sequence[Path]) -> Statistics:
-    """Encode files and count, in bounded memory."""
+    """Encode files and count tokens, words and characters, in bounded memory."""
     found = Statistics()
     uses = np.zeros(tokenizer.vocab_size, dtype=np.int64)
     space = 0 if tokenizer.config.kind == "char" else 1
@@ -95,28 +95,29 @@ def batches(lines: Iterator[str]) -> Iterator[list[str]]:
         yield batch
 
 
-DISTINCT = 1_000_000
+MAX_DISTINCT = 1_000_000
 """Distinct chunks that are counted before those seen once are forgotten, to bound memory."""
 AT_ONCE = 250_000
 """Characters of text on which the trainers of ``tokenizers`` take well under a second, random letters included."""
-_LONGEST_WORD = 1000
-_ENDLESS = re.compile(rf"[^ ]{{{_LONGEST_WORD}}}(?=[^ ])")
+_MAX_WORD_LENGTH = 1000
+_LONG_WORD = re.compile(rf"[^ ]{{{_MAX_WORD_LENGTH}}}(?=[^ ])")
 
 
 @dataclass(frozen=True)
-class _Found:
-    """What a trainer found: its entries in order, and the model once all entries have their places."""
+class _Entries:
+    """The trained entries in the order of their ids, and what their model needs beside them."""
 
-    entries: list[str]
-    model: Callable[[Sequence[str]], engine.Tree]
+    names: list[str]
+    merges: list[list[str]] = field(default_factory=list)
+    scores: dict[str, float] = field(default_factory=dict)
 
 
 def train_vocabulary(text: Sequence[Path] | Iterable[str], config: VocabularyConfig) -> Tokenizer:
-    """Train a vocabulary on files (of several: one joint vocabulary) or on lines; a signal can end it at any time.
+    """Train one vocabulary on files or on lines; a signal can end it at any time.
 
     Raises:
-        DataError: No text, a byte of a file is not UTF-8, or no file may hold what is found.
-        UsageError: ``config.size`` leaves no room for the entries that must be there.
+        DataError: No text, a byte of a file is not UTF-8, or the vocabulary is too large for a file.
+        UsageError: ``config.size`` is too small for the obligatory entries.
     """
     if config.kind not in _TRAINERS:
         help = f"choose one of {', '.join(_TRAINERS)}"
@@ -125,63 +126,51 @@ def train_vocabulary(text: Sequence[Path] | Iterable[str], config: VocabularyCon
         )
     lines = _lines(text, config)
     head: list[str] = []
-    if config.kind in ("bpe", "wordpiece"):  # the trainer is one call, and deaf to signals
+    if config.kind in ("bpe", "wordpiece"):  # the trainer is one call that ignores signals
         n_characters = 0
         for line in lines:
             head.append(line)
             n_characters += len(line)
             if n_characters > AT_ONCE:
-                return Tokenizer.from_json(train_in_subprocess(chain(head, lines), config, __name__))
+                return Tokenizer.from_json(train_in_subprocess(chain(head, lines), config))
     return train_in_process(chain(head, lines), config)
 
 
-def worker_main(parent: int) -> None:
-    """Train in the process that ``train_in_subprocess`` starts."""
-    serve(parent, train_in_process)
-
-
 def train_in_process(lines: Iterator[str], config: VocabularyConfig) -> Tokenizer:
-    """Train a vocabulary in this process on lines that are not blank, as ``train_vocabulary`` does.
-
-    Raises:
-        DataError: No text, or what is found in it is more than a vocabulary file may hold.
-        UsageError: ``config.size`` leaves no room for the entries that must be there.
-    """
+    """Train a vocabulary in this process on lines that are not blank; errors as ``train_vocabulary``'s."""
     first = next(lines, None)
     if first is None:
         raise DataError("no text to make a vocabulary from", help="name a file that is not empty")
     fixed = [*SPECIALS, *(f"<symbol{i}>" for i in range(len(config.symbols)))]
-    room = config.size - config.size % config.multiple_of - len(fixed)
-    room = max(room, _smallest(config, len(fixed)))
-    found = _TRAINERS[config.kind](chain([first], lines), config, room)
-    if len(found.entries) > room:
-        raise _too_small(config, len(fixed) + len(found.entries), "for this text without byte fallback")
-    names = fixed + found.entries
+    n_bytes = {"word": 0, "wordpiece": 512}.get(config.kind, 256) if config.byte_fallback else 0
+    if config.size < len(fixed) + n_bytes:
+        raise _too_small(config, len(fixed) + n_bytes, "with byte fallback")
+    most = max(n_bytes, config.size - config.size % config.multiple_of - len(fixed))
+    entries = _TRAINERS[config.kind](chain([first], lines), config, most)
+    if len(entries.names) > most:
+        raise _too_small(config, len(fixed) + len(entries.names), "for this text without byte fallback")
+    names = fixed + entries.names
     names += [f"<unused{i}>" for i in range(-len(names) % config.multiple_of)]
+    model = engine.model_of(config, {name: id for id, name in enumerate(names)}, entries.merges)
+    if config.kind == "unigram":
+        model["vocab"] = [(name, entries.scores.get(name, 0.0)) for name in names]
     try:
-        return Tokenizer(config, engine.pipeline(config, found.model(names)))
+        return Tokenizer(config, engine.pipeline(config, model))
     except ValueError as error:
         what = f"this vocabulary could not be read again: {error}"
         raise DataError(what, where="vocabulary.size", help="ask for fewer entries") from error
 
 
 def _lines(text: Sequence[Path] | Iterable[str], config: VocabularyConfig) -> Iterator[str]:
-    """Yield the lines that are not blank, without the symbols in them, and with spaces inside endless words."""
+    """Yield the lines that are not blank, without symbols, and with spaces inside very long words."""
     pattern = None if config.kind == "word" else symbol_pattern(config.symbols)
     for item in text:
         for line in read_lines(item) if isinstance(item, Path) else (item,):
             if line and not line.isspace():
                 # trainers take time quadratic in the length of a word
-                kept = line if len(line) <= _LONGEST_WORD or config.kind == "word" else _ENDLESS.sub(r"\g<0> ", line)
+                short = len(line) <= _MAX_WORD_LENGTH or config.kind == "word"
+                kept = line if short else _LONG_WORD.sub(r"\g<0> ", line)
                 yield kept if pattern is None else pattern.sub(" ", kept)
-
-
-def _smallest(config: VocabularyConfig, n_fixed: int) -> int:
-    """Return how many entries must be there besides the fixed ones, refusing a size that has no room for them."""
-    n_bytes = {"word": 0, "wordpiece": 512}.get(config.kind, 256) if config.byte_fallback else 0
-    if config.size < n_fixed + n_bytes:
-        raise _too_small(config, n_fixed + n_bytes, "with byte fallback")
-    return n_bytes
 
 
 def _too_small(config: VocabularyConfig, smallest: int, when: str) -> UsageError:
@@ -192,69 +181,70 @@ def _too_small(config: VocabularyConfig, smallest: int, when: str) -> UsageError
     )
 
 
-def _train_bpe(lines: Iterator[str], config: VocabularyConfig, room: int) -> _Found:
+def _train_bpe(lines: Iterator[str], config: VocabularyConfig, most: int) -> _Entries:
     alphabet = CHARACTERS if config.byte_fallback else []
     trainer = trainers.BpeTrainer(
-        vocab_size=room, min_frequency=config.min_frequency, initial_alphabet=alphabet, show_progress=False
+        vocab_size=most, min_frequency=config.min_frequency, initial_alphabet=alphabet, show_progress=False
     )
-    model = _train(lines, config, engine.bpe({}, []), trainer)
-    merges = model["merges"]
-    return _Found(sorted(model["vocab"], key=model["vocab"].__getitem__), lambda names: engine.bpe(_ids(names), merges))
+    model = _train(lines, config, trainer)
+    return _Entries(sorted(model["vocab"], key=model["vocab"].__getitem__), merges=model["merges"])
 
 
-def _train_wordpiece(lines: Iterator[str], config: VocabularyConfig, room: int) -> _Found:
+def _train_wordpiece(lines: Iterator[str], config: VocabularyConfig, most: int) -> _Entries:
     """Train on all 512 byte entries, given first: the trainer would number them in the order of a hash map."""
     base = [*CHARACTERS, *(CONTINUED + character for character in CHARACTERS)]
-    seen: set[str] = set()
+    seen = {" "}
+
+    def noted() -> Iterator[str]:
+        for line in lines:
+            seen.update(line)
+            yield line
+
     trainer = trainers.WordPieceTrainer(
-        vocab_size=room + len(base),
+        vocab_size=most + len(base),
         min_frequency=config.min_frequency,
         special_tokens=base,
         continuing_subword_prefix=CONTINUED,
         show_progress=False,
     )
-    model = _train(_watch(lines, seen), config, engine.wordpiece({}), trainer)
+    model = _train(noted(), config, trainer)
     if not config.byte_fallback:
-        bytes_seen = {CHARACTERS[byte] for byte in "".join(seen | {" "}).encode()}
+        bytes_seen = {CHARACTERS[byte] for byte in "".join(seen).encode()}
         base = [entry for entry in base if entry[-1] in bytes_seen]
     pieces = sorted(model["vocab"].keys() - set(base), key=model["vocab"].__getitem__)
     pieces = [piece for piece in pieces if len(piece.removeprefix(CONTINUED)) > 1]
-    kept = base + pieces[: max(0, room - len(base))]
-    return _Found(kept, lambda names: engine.wordpiece(_ids(names)))
+    return _Entries(base + pieces[: max(0, most - len(base))])
 
 
-def _train_unigram(lines: Iterator[str], config: VocabularyConfig, room: int) -> _Found:
-    counts = {bytes(map(BYTE_OF.__getitem__, word)): n for word, n in _count_words(lines, config).items()}
-    seen = {byte for word in counts for byte in word} if not config.byte_fallback else set(range(256))
+def _train_unigram(lines: Iterator[str], config: VocabularyConfig, most: int) -> _Entries:
     from attnkit.text.unigram import train_unigram
 
-    pieces = train_unigram(counts, room + 256 - len(seen), config.min_frequency)
+    counts = {bytes(map(BYTE_OF.__getitem__, word)): n for word, n in _count_words(lines, config).items()}
+    seen = set(range(256)) if config.byte_fallback else {byte for word in counts for byte in word}
     scores = {
         "".join(CHARACTERS[byte] for byte in piece.text): piece.score
-        for piece in pieces
+        for piece in train_unigram(counts, most + 256 - len(seen), config.min_frequency)
         if len(piece.text) > 1 or piece.text[0] in seen
     }
-    return _Found(list(scores), lambda names: engine.unigram([(name, scores.get(name, 0.0)) for name in names]))
+    return _Entries(list(scores), scores=scores)
 
 
-def _train_word(lines: Iterator[str], config: VocabularyConfig, room: int) -> _Found:
+def _train_word(lines: Iterator[str], config: VocabularyConfig, most: int) -> _Entries:
     symbols = {" " + symbol for symbol in config.symbols}
-    counts = _count_words(lines, config)
-    words = [word for word in _most_common(counts, config.min_frequency) if word not in symbols]
-    return _Found(words[:room], lambda names: engine.words(_ids(names)))
+    frequent = _most_common(_count_words(lines, config), config.min_frequency)
+    return _Entries([word for word in frequent if word not in symbols][:most])
 
 
-def _train_char(lines: Iterator[str], config: VocabularyConfig, room: int) -> _Found:
-    normalizer = engine.build(engine.pipeline(config, engine.words({}))).normalizer
+def _train_char(lines: Iterator[str], config: VocabularyConfig, most: int) -> _Entries:
+    normalizer = engine.build(engine.pipeline(config, engine.NO_WORDS)).normalizer
     counts: Counter[str] = Counter()
     for line in lines:
         counts.update(line if normalizer is None else normalizer.normalize_str(line))
     base = [f"<0x{byte:02X}>" for byte in range(256)] if config.byte_fallback else []
-    entries = base + _most_common(counts, config.min_frequency)[: max(0, room - len(base))]
-    return _Found(entries, lambda names: engine.characters(_ids(names), config.byte_fallback))
+    return _Entries(base + _most_common(counts, config.min_frequency)[: max(0, most - len(base))])
 
 
-_TRAINERS: dict[str, Callable[[Iterator[str], VocabularyConfig, int], _Found]] = {
+_TRAINERS: dict[str, Callable[[Iterator[str], VocabularyConfig, int], _Entries]] = {
     "bpe": _train_bpe,
     "unigram": _train_unigram,
     "wordpiece": _train_wordpiece,
@@ -263,29 +253,22 @@ _TRAINERS: dict[str, Callable[[Iterator[str], VocabularyConfig, int], _Found]] =
 }
 
 
-def _train(lines: Iterable[str], config: VocabularyConfig, model: engine.Tree, trainer: Any) -> engine.Tree:
-    """Run a trainer of ``tokenizers`` over lines and return the model it leaves."""
-    trained = engine.build(engine.pipeline(config, model))
+def _train(lines: Iterable[str], config: VocabularyConfig, trainer: Any) -> engine.Tree:
+    """Run a trainer of ``tokenizers`` over lines and return its model."""
+    trained = engine.build(engine.pipeline(config, engine.model_of(config, {}, [])))
     trained.train_from_iterator((" " + line for line in lines), trainer)
-    found: engine.Tree = json.loads(trained.to_str())["model"]
-    return found
-
-
-def _watch(lines: Iterator[str], seen: set[str]) -> Iterator[str]:
-    """Yield the lines and note their characters in ``seen``."""
-    for line in lines:
-        seen.update(line)
-        yield line
+    model: engine.Tree = json.loads(trained.to_str())["model"]
+    return model
 
 
 def _count_words(lines: Iterator[str], config: VocabularyConfig) -> Counter[str]:
-    """Return how often each word occurs, as the model would see it."""
+    """Return the count of each word, split and normalized as for the model."""
     chunks: Counter[str] = Counter()
     for line in lines:
         chunks.update(cut(line, runs=config.kind != "word"))
-        if len(chunks) > DISTINCT:
+        if len(chunks) > MAX_DISTINCT:
             chunks = Counter({chunk: n for chunk, n in chunks.items() if n > 1})
-    bare = engine.build(engine.pipeline(config, engine.words({})))
+    bare = engine.build(engine.pipeline(config, engine.NO_WORDS))
     counts: Counter[str] = Counter()
     for chunk, n in chunks.items():
         text = " " + chunk if bare.normalizer is None else bare.normalizer.normalize_str(" " + chunk)
@@ -295,10 +278,6 @@ def _count_words(lines: Iterator[str], config: VocabularyConfig) -> Counter[str]
 
 
 def _most_common(counts: Counter[str], min_frequency: int) -> list[str]:
-    """Return what occurs often enough, the most frequent first, ties in code point order."""
+    """Return the texts of sufficient frequency, the most frequent first, ties in code point order."""
     frequent = ((text, n) for text, n in counts.items() if n >= min_frequency)
     return [text for text, _ in sorted(frequent, key=lambda item: (-item[1], item[0]))]
-
-
-def _ids(names: Sequence[str]) -> dict[str, int]:
-    return {name: id for id, name in enumerate(names)}

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from io import BufferedReader
 from itertools import islice
-from typing import IO, cast
+from typing import cast
 
 from attnkit.errors import AttnkitError, DataError, RunError, SystemFailure, UsageError
 from attnkit.text.config import VocabularyConfig
@@ -32,25 +32,45 @@ _ERRORS: dict[str, type[AttnkitError]] = {
     kind.__name__: kind for kind in (DataError, RunError, SystemFailure, UsageError)
 }
 # Drop the working folder, which python puts first in sys.path: a json.py there would shadow the standard one.
-_PROGRAM = "import sys; parent, *sys.path = sys.argv[1:]; from {module} import worker_main; worker_main(int(parent))"
+_PROGRAM = """
+import sys
+parent, *sys.path = sys.argv[1:]
+from attnkit.text.vocabulary import train_in_process
+from attnkit.text.vocabulary_subprocess import serve
+serve(int(parent), train_in_process)
+"""
 
 
-def train_in_subprocess(lines: Iterable[str], config: VocabularyConfig, module: str) -> str:
-    """Train a vocabulary in a subprocess and return its JSON form.
-
-    ``module`` is the dotted name of the module whose ``worker_main`` the new process calls.
+def train_in_subprocess(lines: Iterable[str], config: VocabularyConfig) -> str:
+    """Train a vocabulary in a subprocess and return its JSON form; kill the subprocess when anything goes wrong.
 
     Raises:
         AttnkitError: the error of the subprocess.
         SystemFailure: a signal ended the subprocess.
     """
-    with _process(module) as process:
+    command = [sys.executable, "-c", _PROGRAM, str(os.getpid()), *sys.path]
+    process: subprocess.Popen[bytes] | None = None
+    try:
+        with defer_signals():
+            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert process.stdin is not None and process.stdout is not None
         with contextlib.suppress(BrokenPipeError):  # the subprocess failed; its answer says why
             process.stdin.write(config.model_dump_json().encode() + b"\n")
-            _send(lines, process.stdin)
+            rows = iter(lines)
+            while chunk := list(islice(rows, _CHUNK)):
+                process.stdin.write(b"".join(line.encode("utf-8", "surrogatepass") + _LINE_END for line in chunk))
+            process.stdin.write(_TEXT_END)
+            process.stdin.flush()
         answer = process.stdout.read()
         code = process.wait()
+    finally:
+        if process is not None:
+            process.kill()
+            process.wait()
+            for pipe in (process.stdin, process.stdout):
+                if pipe is not None:
+                    with contextlib.suppress(OSError):
+                        pipe.close()
     if code < 0:
         name = signal.Signals(-code).name
         raise SystemFailure(
@@ -59,10 +79,10 @@ def train_in_subprocess(lines: Iterable[str], config: VocabularyConfig, module: 
         )
     if code:
         raise RuntimeError("the process that makes the vocabulary has failed")
-    found = json.loads(answer)
-    if "error" in found:
-        raise _ERRORS[found["error"]](found["what"], where=found["where"], help=found["help"])
-    return str(found["vocabulary"])
+    result = json.loads(answer)
+    if "error" in result:
+        raise _ERRORS[result["error"]](result["what"], where=result["where"], help=result["help"])
+    return str(result["vocabulary"])
 
 
 @contextmanager
@@ -82,63 +102,30 @@ def defer_signals() -> Iterator[None]:
             signal.raise_signal(number)
 
 
-@contextmanager
-def _process(module: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Start a subprocess that reads text; kill it at the end of the block."""
-    command = [sys.executable, "-c", _PROGRAM.format(module=module), str(os.getpid()), *sys.path]
-    process: subprocess.Popen[bytes] | None = None
-    try:
-        with defer_signals():
-            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        yield process
-    finally:
-        if process is not None:
-            process.kill()
-            process.wait()
-            for pipe in (process.stdin, process.stdout):
-                if pipe is not None:
-                    with contextlib.suppress(OSError):
-                        pipe.close()
-
-
-def _send(lines: Iterable[str], stream: IO[bytes]) -> None:
-    rows = iter(lines)
-    while chunk := list(islice(rows, _CHUNK)):
-        stream.write(b"".join(line.encode("utf-8", "surrogatepass") + _LINE_END for line in chunk))
-    stream.write(_TEXT_END)
-    stream.flush()
-
-
 def _receive(stream: BufferedReader) -> Iterator[str]:
     """Yield lines as they arrive; exit if the sender closes the pipe early."""
+
+    def end_with_sender() -> None:
+        os.read(0, 1)  # returns when the parent closes the pipe
+        os._exit(1)
+
     rest = b""
     while block := stream.read1(_BLOCK):
         *lines, rest = (rest + block).split(_LINE_END)
         for line in lines:
             yield line.decode("utf-8", "surrogatepass")
         if rest == _TEXT_END:
-            threading.Thread(target=_end_with_sender, daemon=True).start()
+            threading.Thread(target=end_with_sender, daemon=True).start()
             return
     os._exit(1)
 
 
-def _end_with_sender() -> None:
-    os.read(0, 1)  # returns when the parent closes the pipe
-    os._exit(1)
-
-
-def end_with_parent(parent: int) -> None:
-    """Ask the kernel to kill this process when its parent ends (Linux only)."""
-    with contextlib.suppress(OSError, AttributeError, TypeError):
+def serve(parent: int, train: Callable[[Iterator[str], VocabularyConfig], Tokenizer]) -> None:
+    """Run the subprocess: read settings and text from stdin, write the vocabulary to stdout."""
+    with contextlib.suppress(OSError, AttributeError, TypeError):  # on Linux the kernel kills it with its parent
         ctypes.CDLL(None).prctl(1, int(signal.SIGKILL), 0, 0, 0)  # PR_SET_PDEATHSIG
     if os.getppid() != parent:  # the parent ended before prctl
         os._exit(1)
-
-
-def serve(parent: int, train: Callable[[Iterator[str], VocabularyConfig], Tokenizer]) -> None:
-    """Run the subprocess: read settings and text from stdin, write the vocabulary to stdout."""
-    end_with_parent(parent)
-
     source = cast(BufferedReader, sys.stdin.buffer)
     config = VocabularyConfig.model_validate_json(source.readline())
     answer: dict[str, str | None]

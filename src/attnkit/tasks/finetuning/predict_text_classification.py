@@ -92,7 +92,7 @@ class TextClassificationPredictor:
     def _table(self, path: Path) -> Iterator[LabeledText]:
         """Yield the rows of a table; warn of the choice of columns unless their names are the usual ones."""
         known = self.classifier.label_file
-        table = LabeledTable(path, labeled=self.request.gold, taught=known.columns or ())
+        table = LabeledTable(path, labeled=self.request.gold, trained=known.columns or ())
         columns = table.columns
         pairs = len(columns.texts) == 2
         if known.pairs is not None and pairs != known.pairs:

@@ -140,8 +140,8 @@ def _tag_warnings(train: TagSummary, valid: TagSummary) -> list[str]:
         return [f"tags such as {shown} name no entities, as 'B-PER' does: F1 is the accuracy of words here"]
     for seen in (train, valid):
         seen.check_tags()
-    slips = train.slips[scheme] | valid.slips[scheme]
-    return [slips.message(scheme)] if slips.n else []
+    errors = train.errors[scheme] | valid.errors[scheme]
+    return [errors.message(scheme)] if errors.n else []
 
 
 def encode_sentences(tokenizer: Tokenizer, sentences: Sequence[Sequence[str]]) -> list[EncodedWords]:

@@ -126,48 +126,13 @@ class Conjugation:
         return form[:-1] if person == 1 and form.endswith(("es", "vas")) else form
 
 
-def _conjugate(infinitive: str, irregular: str = "") -> Conjugation:
-    """Conjugate a verb given by its infinitive without a reflexive pronoun.
+def read_tables(name: str) -> dict[str, dict[str, list[str]]]:
+    """Return the entries of a file of this folder by section and key.
 
-    ``irregular`` is ``six present forms, participle, future stem``; or, for a verb in -er, its stem before a silent
-    ending (``achèt`` for ``acheter``).
-
-    Raises:
-        ValueError: the infinitive ends in neither -er, -ir nor -re.
-    """
-    stem, ending = infinitive[:-2], infinitive[-2:]
-    if "," in irregular:
-        forms, participle, future = irregular.split(", ")
-        present = tuple(forms.split())
-    elif ending == "er":
-        silent = irregular or stem
-        # "mangeons", "lançons": the stem keeps its sound before an o.
-        soft = stem + "e" if stem.endswith("g") else stem[:-1] + "ç" if stem.endswith("c") else stem
-        present = (silent + "e", silent + "es", silent + "e", soft + "ons", stem + "ez", silent + "ent")
-        participle, future = stem + "é", silent + "er"
-    elif ending == "ir":
-        present = tuple(stem + end for end in ("is", "is", "it", "issons", "issez", "issent"))
-        participle, future = stem + "i", infinitive
-    elif ending == "re":
-        present = tuple(stem + end for end in ("s", "s", "", "ons", "ez", "ent"))
-        participle, future = stem + "u", stem + "r"
-    else:
-        raise ValueError(f"no rule conjugates {infinitive!r}")
-    base = "ét" if infinitive == "être" else present[3].removesuffix("ons")
-    # "mangions", "lancions": before an i the plain stem has the sound already.
-    plain = stem if ending == "er" else base
-    imperfect = tuple((plain if end[0] == "i" else base) + end for end in _IMPERFECT)
-    return Conjugation(present, imperfect, tuple(future + end for end in _FUTURE), participle)
-
-
-def read_tables(text: str) -> dict[str, dict[str, list[str]]]:
-    r"""Return the entries by section and key.
-
-    >>> read_tables("[numbers]\nsmall: one; two\n  three\n# A comment.\nlarge: ten")
-    {'numbers': {'small': ['one', 'two', 'three'], 'large': ['ten']}}
+    A line is ``key: entry; entry``; an indented line adds entries to the key above.
     """
     tables: dict[str, dict[str, list[str]]] = {}
-    for line in text.splitlines():
+    for line in (files(__package__) / name).read_text(encoding="utf-8").splitlines():
         if line.startswith("["):
             section = tables[line.strip("[]")] = {}
         elif line and not line.startswith("#"):
@@ -178,7 +143,7 @@ def read_tables(text: str) -> dict[str, dict[str, list[str]]]:
     return tables
 
 
-GRAMMAR = read_tables((files(__package__) / "english_french.txt").read_text(encoding="utf-8"))
+GRAMMAR = read_tables("english_french.txt")
 WORDS = GRAMMAR["words"]
 _IRREGULAR = dict(entry.split(" = ") for entry in WORDS["irregular"])
 
@@ -268,8 +233,37 @@ class Determiner:
 
 @cache
 def conjugate(infinitive: str) -> Conjugation:
-    """Conjugate a French verb, with the irregular ones of the lexicon."""
-    return _conjugate(infinitive, _IRREGULAR.get(infinitive, ""))
+    """Conjugate a verb given by its infinitive without a reflexive pronoun.
+
+    The lexicon has ``six present forms, participle, future stem`` of an irregular verb; or, of one in -er, its stem
+    before a silent ending (``achèt`` for ``acheter``).
+
+    Raises:
+        ValueError: the infinitive ends in neither -er, -ir nor -re.
+    """
+    stem, ending, irregular = infinitive[:-2], infinitive[-2:], _IRREGULAR.get(infinitive, "")
+    if "," in irregular:
+        forms, participle, future = irregular.split(", ")
+        present = tuple(forms.split())
+    elif ending == "er":
+        silent = irregular or stem
+        # "mangeons", "lançons": the stem keeps its sound before an o.
+        soft = stem + "e" if stem.endswith("g") else stem[:-1] + "ç" if stem.endswith("c") else stem
+        present = (silent + "e", silent + "es", silent + "e", soft + "ons", stem + "ez", silent + "ent")
+        participle, future = stem + "é", silent + "er"
+    elif ending == "ir":
+        present = tuple(stem + end for end in ("is", "is", "it", "issons", "issez", "issent"))
+        participle, future = stem + "i", infinitive
+    elif ending == "re":
+        present = tuple(stem + end for end in ("s", "s", "", "ons", "ez", "ent"))
+        participle, future = stem + "u", stem + "r"
+    else:
+        raise ValueError(f"no rule conjugates {infinitive!r}")
+    base = "ét" if infinitive == "être" else present[3].removesuffix("ons")
+    # "mangions", "lancions": before an i the plain stem has the sound already.
+    plain = stem if ending == "er" else base
+    imperfect = tuple((plain if end[0] == "i" else base) + end for end in _IMPERFECT)
+    return Conjugation(present, imperfect, tuple(future + end for end in _FUTURE), participle)
 
 
 def _noun(entry: str, kinds: str) -> Noun:

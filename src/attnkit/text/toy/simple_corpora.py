@@ -4,66 +4,67 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from attnkit.text.toy.lexicon import read_tables
+
 Pair = tuple[str, str]
+Parts = dict[str, list[Pair]]
 MAX_TRAIN_LENGTH, MAX_LONG_LENGTH = 25, 30
 
+_TABLES = read_tables("simple_corpora.txt")
+_CODE, _HEADLINES, _REVIEWS = (_TABLES[name] for name in ("code", "headlines", "reviews"))
 
-def make_reversal(seed: int, n_train: int, n_valid: int, n_test: int) -> dict[str, list[Pair]]:
+
+def make_reversal(seed: int, n_train: int, n_valid: int, n_test: int) -> Parts:
     """Make train, valid and test strings of 1-25 digits, and test-long of 26-30.
 
     Lengths are drawn evenly. No held-out string is in training; at most a fifth of all strings of a length are held
     out, so that training keeps short ones. Short strings may occur more than once in training.
     """
     rng = random.Random(f"reversal {seed}")
+
+    def draw(shortest: int, longest: int) -> str:
+        return "".join(rng.choices("0123456789", k=rng.randint(shortest, longest)))
+
     held_out: set[str] = set()
-    parts: dict[str, list[Pair]] = {"train": [], "valid": [], "test": [], "test-long": []}
-    for name, size in (("test", n_test), ("valid", n_valid)):
-        parts[name] = _new_strings(rng, size, 1, held_out)
-    parts["test-long"] = _new_strings(rng, n_test, MAX_TRAIN_LENGTH + 1, held_out)
-    while len(parts["train"]) < n_train:
-        digits = _digits(rng, 1, MAX_TRAIN_LENGTH)
-        if digits not in held_out:
-            parts["train"].append(_pair(digits))
+    n_held_out: Counter[int] = Counter()
+    drawn: dict[str, list[str]] = {"train": [], "valid": [], "test": [], "test-long": []}
+    short, long = (1, MAX_TRAIN_LENGTH), (MAX_TRAIN_LENGTH + 1, MAX_LONG_LENGTH)
+    for name, size, lengths in (("test", n_test, short), ("valid", n_valid, short), ("test-long", n_test, long)):
+        while len(drawn[name]) < size:
+            digits = draw(*lengths)
+            if digits not in held_out and n_held_out[len(digits)] * 5 < 10 ** len(digits):
+                held_out.add(digits)
+                n_held_out[len(digits)] += 1
+                drawn[name].append(digits)
+    while len(drawn["train"]) < n_train:
+        if (digits := draw(*short)) not in held_out:
+            drawn["train"].append(digits)
+    return {name: [(" ".join(digits), " ".join(reversed(digits))) for digits in drawn[name]] for name in drawn}
+
+
+def _distinct_pairs(
+    rng: random.Random, kinds: Sequence[Callable[[random.Random], Pair]], n_train: int, n_valid: int, n_test: int
+) -> Parts:
+    """Draw test, valid and train pairs of the kinds; no source occurs twice."""
+    seen: set[str] = set()
+    parts: Parts = {}
+    for name, size in (("test", n_test), ("valid", n_valid), ("train", n_train)):
+        parts[name] = []
+        while len(parts[name]) < size:
+            pair = rng.choice(kinds)(rng)
+            if pair[0] not in seen:
+                seen.add(pair[0])
+                parts[name].append(pair)
     return parts
 
 
-def _new_strings(rng: random.Random, size: int, shortest: int, seen: set[str]) -> list[Pair]:
-    """Draw strings that are not in ``seen`` and add them to it; at most a fifth of the strings of a length."""
-    longest = MAX_TRAIN_LENGTH if shortest == 1 else MAX_LONG_LENGTH
-    found: list[Pair] = []
-    n_seen = Counter(map(len, seen))
-    while len(found) < size:
-        digits = _digits(rng, shortest, longest)
-        if digits in seen or n_seen[len(digits)] * 5 >= 10 ** len(digits):
-            continue
-        seen.add(digits)
-        n_seen[len(digits)] += 1
-        found.append(_pair(digits))
-    return found
-
-
-def _digits(rng: random.Random, shortest: int, longest: int) -> str:
-    return "".join(rng.choices("0123456789", k=rng.randint(shortest, longest)))
-
-
-def _pair(digits: str) -> Pair:
-    return " ".join(digits), " ".join(reversed(digits))
-
-
-_NAMES = ("x", "y", "z", "total", "count", "price", "width", "height", "age", "score", "index", "size", "rate", "speed")
-_LISTS = ("items", "values", "names", "words", "numbers", "prices", "scores", "rows", "lines", "users")
-_BINARY = (("the sum of {} and {}", "{} + {}"), ("the product of {} and {}", "{} * {}"),
-           ("the difference of {} and {}", "{} - {}"), ("the quotient of {} and {}", "{} / {}"),
-           ("the remainder of {} by {}", "{} % {}"), ("the larger of {} and {}", "max({}, {})"),
-           ("the smaller of {} and {}", "min({}, {})"))  # fmt: skip
-_OF_LIST = (("the length of {}", "len({})"), ("the sum of {}", "sum({})"), ("the largest of {}", "max({})"),
-            ("the smallest of {}", "min({})"), ("the first of {}", "{}[0]"), ("the last of {}", "{}[-1]"))  # fmt: skip
-_TESTS = (("{} is greater than {}", "{} > {}"), ("{} is less than {}", "{} < {}"), ("{} equals {}", "{} == {}"),
-          ("{} is at least {}", "{} >= {}"), ("{} differs from {}", "{} != {}"))  # fmt: skip
-_CHANGES = (("double", "2 * {}"), ("the square of", "{} ** 2"), ("half of", "{} / 2"), ("the negative of", "-{}"),
-            ("the absolute value of", "abs({})"))  # fmt: skip
+def make_expressions(seed: int, n_train: int, n_valid: int, n_test: int) -> Parts:
+    """Make instructions and statements whose expressions nest up to two deep; no instruction occurs twice."""
+    kinds = (_assignment, _assignment, _conditional, _print, _comprehension)
+    return _distinct_pairs(random.Random(f"code {seed}"), kinds, n_train, n_valid, n_test)
 
 
 @dataclass(frozen=True)
@@ -74,56 +75,36 @@ class _Value:
     code: str
     simple: bool = True
 
-    def inside(self) -> str:
-        return self.code if self.simple else f"({self.code})"
-
-
-def make_expressions(seed: int, n_train: int, n_valid: int, n_test: int) -> dict[str, list[Pair]]:
-    """Make instructions and statements whose expressions nest up to two deep; no instruction occurs twice."""
-    rng = random.Random(f"code {seed}")
-    seen: set[str] = set()
-    parts: dict[str, list[Pair]] = {}
-    for name, size in (("test", n_test), ("valid", n_valid), ("train", n_train)):
-        parts[name] = []
-        while len(parts[name]) < size:
-            pair = rng.choice((_assign, _assign, _conditional, _print, _comprehend))(rng)
-            if pair[0] not in seen:
-                seen.add(pair[0])
-                parts[name].append(pair)
-    return parts
-
 
 def _value(rng: random.Random, depth: int) -> _Value:
     roll = rng.random()
     if depth == 0 or roll < 0.3:
-        return rng.choice((_Value(name := rng.choice(_NAMES), name), _Value(n := str(rng.randint(0, 100)), n)))
+        name, number = rng.choice(_CODE["names"]), str(rng.randint(0, 100))
+        return rng.choice((_Value(name, name), _Value(number, number)))
     if roll < 0.5:
-        words, code = rng.choice(_OF_LIST)
-        chosen = rng.choice(_LISTS)
+        words, code = rng.choice(_CODE["of list"]).split(" | ")
+        chosen = rng.choice(_CODE["lists"])
         return _Value(words.format(chosen), code.format(chosen))
-    words, code = rng.choice(_BINARY)
-    left, right = _value(rng, depth - 1), _value(rng, depth - 1)
+    words, code = rng.choice(_CODE["binary"]).split(" | ")
+    operands = _value(rng, depth - 1), _value(rng, depth - 1)
     call = code.startswith(("max", "min"))
-    filled = code.format(*((left.code, right.code) if call else (left.inside(), right.inside())))
-    return _Value(words.format(left.words, right.words), filled, simple=call)
+    written = [value.code if call or value.simple else f"({value.code})" for value in operands]
+    return _Value(words.format(*(value.words for value in operands)), code.format(*written), simple=call)
 
 
-def _test(rng: random.Random) -> _Value:
-    words, code = rng.choice(_TESTS)
-    left, right = rng.choice(_NAMES), _value(rng, 1)
-    return _Value(words.format(left, right.words), code.format(left, right.code))
-
-
-def _assign(rng: random.Random) -> Pair:
-    target, value = rng.choice(_NAMES), _value(rng, 2)
+def _assignment(rng: random.Random) -> Pair:
+    target, value = rng.choice(_CODE["names"]), _value(rng, 2)
     opening = rng.choice(("Set {} to {}.", "Let {} be {}."))
     return opening.format(target, value.words), f"{target} = {value.code}"
 
 
 def _conditional(rng: random.Random) -> Pair:
-    target, test, yes, no = rng.choice(_NAMES), _test(rng), _value(rng, 1), _value(rng, 0)
-    words = f"Set {target} to {yes.words} if {test.words}, otherwise to {no.words}."
-    return words, f"{target} = {yes.code} if {test.code} else {no.code}"
+    target = rng.choice(_CODE["names"])
+    words, code = rng.choice(_CODE["tests"]).split(" | ")
+    left, right = rng.choice(_CODE["names"]), _value(rng, 1)
+    yes, no = _value(rng, 1), _value(rng, 0)
+    said = f"Set {target} to {yes.words} if {words.format(left, right.words)}, otherwise to {no.words}."
+    return said, f"{target} = {yes.code} if {code.format(left, right.code)} else {no.code}"
 
 
 def _print(rng: random.Random) -> Pair:
@@ -131,9 +112,9 @@ def _print(rng: random.Random) -> Pair:
     return f"{rng.choice(('Print', 'Show'))} {value.words}.", f"print({value.code})"
 
 
-def _comprehend(rng: random.Random) -> Pair:
-    target, source = rng.sample(_LISTS, 2)
-    change, code = rng.choice(_CHANGES)
+def _comprehension(rng: random.Random) -> Pair:
+    target, source = rng.sample(_CODE["lists"], 2)
+    change, code = rng.choice(_CODE["changes"]).split(" | ")
     words, made = f"Make {target} from {change} each of {source}", f"{target} = [{code.format('n')} for n in {source}"
     if rng.random() < 0.5:
         sign, bound = rng.choice((("above", ">"), ("below", "<"))), rng.randint(0, 100)
@@ -141,62 +122,26 @@ def _comprehend(rng: random.Random) -> Pair:
     return f"{words}.", f"{made}]"
 
 
-_PLACES = (
-    "Oakfield", "Rivermouth", "Stonebridge", "Highmoor", "Eastport", "Lakeside", "Northgate", "Westbury", "Ashford",
-    "Millbrook", "Fairview", "Kingsley", "Redcliff", "Greenhill", "Saltash", "Thornton", "Wexley", "Bramford",
-)  # fmt: skip
-_DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
-_COUNTS = (
-    "two",
-    "three",
-    "four",
-    "five",
-    "six",
-    "seven",
-    "eight",
-    "nine",
-    "ten",
-    "eleven",
-    "twelve",
-    "twenty",
-    "thirty",
-)
-_CAUSES = ("heavy rain", "strong wind", "a power cut", "ice on the road", "a broken pipe", "thick fog", "a small fire",
-           "a strike", "a storm", "repairs")  # fmt: skip
-_SERVICES = ("station", "airport", "bridge", "library", "museum", "main road", "harbour", "hospital", "school",
-             "swimming pool", "market", "town hall")  # fmt: skip
-_TEAMS = ("Rovers", "United", "Tigers", "Harriers", "Falcons", "Wolves", "Athletic", "Rangers")
-_OPINIONS = ("Residents said they were surprised.", "Nobody could say why it took so long.",
-             "The mayor thanked everybody.",
-             "Local people had waited for it for years.",
-             "A spokesman gave no further details.", "It was the talk of the town all day.")  # fmt: skip
-_CANDIDATES = ("Anna Hill", "John Marsh", "Clara Stone", "Peter Lake", "Ruth Wells", "Simon Ford", "Mary Field",
-               "Tom Banks")  # fmt: skip
-
-
-def make_summaries(seed: int, n_train: int, n_valid: int, n_test: int) -> dict[str, list[Pair]]:
+def make_summaries(seed: int, n_train: int, n_valid: int, n_test: int) -> Parts:
     """Make reports of four sentences and their headlines; no report occurs twice."""
-    rng = random.Random(f"summary {seed}")
-    seen: set[str] = set()
-    parts: dict[str, list[Pair]] = {}
-    for name, size in (("test", n_test), ("valid", n_valid), ("train", n_train)):
-        parts[name] = []
-        while len(parts[name]) < size:
-            pair = rng.choice((_closure, _match, _accident, _opening, _election))(rng)
-            if pair[0] not in seen:
-                seen.add(pair[0])
-                parts[name].append(pair)
-    return parts
+    kinds = (_closure, _match, _accident, _opening, _election)
+    return _distinct_pairs(random.Random(f"summary {seed}"), kinds, n_train, n_valid, n_test)
+
+
+def _choices(rng: random.Random, names: str) -> list[str]:
+    """Draw one word of each of the lists named."""
+    return [rng.choice(_HEADLINES[name]) for name in names.split()]
 
 
 def _report(rng: random.Random, facts: list[str]) -> str:
     """Join the facts, in order, with an irrelevant sentence among them."""
-    facts.insert(rng.randint(1, len(facts)), rng.choice(_OPINIONS))
+    facts.insert(rng.randint(1, len(facts)), rng.choice(_HEADLINES["opinions"]))
     return " ".join(facts)
 
 
 def _closure(rng: random.Random) -> Pair:
-    what, place, cause, day, until = *(rng.choice(x) for x in (_SERVICES, _PLACES, _CAUSES)), *rng.sample(_DAYS, 2)
+    what, place, cause = _choices(rng, "services places causes")
+    day, until = rng.sample(_HEADLINES["days"], 2)
     facts = [
         rng.choice((f"The {what} in {place} was closed on {day}.", f"On {day} the {what} in {place} had to close.")),
         rng.choice((f"The reason was {cause}.", f"Officials said {cause} was to blame.")),
@@ -206,8 +151,9 @@ def _closure(rng: random.Random) -> Pair:
 
 
 def _match(rng: random.Random) -> Pair:
-    home, away = (f"{place} {team}" for place, team in zip(rng.sample(_PLACES, 2), rng.sample(_TEAMS, 2), strict=True))
-    losing, margin, day = rng.randint(0, 4), rng.randint(1, 4), rng.choice(_DAYS)
+    places, teams = (rng.sample(_HEADLINES[name], 2) for name in ("places", "teams"))
+    home, away = map(" ".join, zip(places, teams, strict=True))
+    losing, margin, day = rng.randint(0, 4), rng.randint(1, 4), rng.choice(_HEADLINES["days"])
     winner, loser = rng.sample((home, away), 2)
     score = f"{losing + margin}-{losing}"
     facts = [
@@ -219,8 +165,8 @@ def _match(rng: random.Random) -> Pair:
 
 
 def _accident(rng: random.Random) -> Pair:
-    n, day, place, what = (rng.choice(x) for x in (_COUNTS, _DAYS, _PLACES, ("bus", "train", "lorry", "ferry", "tram")))
-    cause = rng.choice(_CAUSES[:5])
+    n, day, place, what = _choices(rng, "counts days places vehicles")
+    cause = rng.choice(_HEADLINES["causes"][:5])
     facts = [
         f"A {what} left its route near {place} on {day}.",
         rng.choice((f"In all {n} people were hurt.", f"The crash left {n} people hurt.")),
@@ -230,60 +176,29 @@ def _accident(rng: random.Random) -> Pair:
 
 
 def _opening(rng: random.Random) -> Pair:
-    what, place, n = rng.choice(_SERVICES), rng.choice(_PLACES), rng.choice(_COUNTS)
-    facts = [
-        rng.choice((f"The people of {place} have a new {what}.", f"A new {what} was opened in {place}.")),
-        f"It took {n} years to build.",
-        rng.choice((f"It cost {rng.choice(_COUNTS)} million pounds.", "Hundreds came to see it on the first day.")),
-    ]
+    what, place, n = _choices(rng, "services places counts")
+    opening = rng.choice((f"The people of {place} have a new {what}.", f"A new {what} was opened in {place}."))
+    cost = f"It cost {rng.choice(_HEADLINES['counts'])} million pounds."
+    facts = [opening, f"It took {n} years to build.", rng.choice((cost, "Hundreds came to see it on the first day."))]
     return _report(rng, facts), f"New {what} opens in {place} after {n} years"
 
 
 def _election(rng: random.Random) -> Pair:
-    winner, loser = rng.sample(_CANDIDATES, 2)
-    place, share = rng.choice(_PLACES), rng.randint(51, 79)
+    winner, loser = rng.sample(_HEADLINES["candidates"], 2)
+    place, share = rng.choice(_HEADLINES["places"]), rng.randint(51, 79)
     facts = [
-        f"Voters in {place} chose a mayor on {rng.choice(_DAYS)}.",
+        f"Voters in {place} chose a mayor on {rng.choice(_HEADLINES['days'])}.",
         f"{winner} received {share} percent of the votes.",
         rng.choice((f"{loser} came second.", f"{loser}, who came second, did not comment.")),
     ]
     return _report(rng, facts), f"{winner} elected mayor of {place} with {share} percent"
 
 
-Review = tuple[str, str]
-
-_WORDS = {
-    "bad": ("awful", "dull", "clumsy", "tedious", "poor", "lifeless"),
-    "good": ("superb", "witty", "lovely", "gripping", "clever", "moving"),
-}
-_OWN = ("I found it {}.", "To me it was {}.", "I would call it {}.", "In my opinion it is {}.")
-_OTHERS = (
-    "The critics called it {}.",
-    "My brother said it was {}.",
-    "Some people in the row behind us thought it {}.",
-    "The poster says it is {}!",
-)
-_FILLER = (
-    "We saw it on a {day}.",
-    "It runs for two hours and a half.",
-    "The {place} was half empty.",
-    "It was made by the {kin} of a baker.",
-    "There was {thing} before it began.",
-    "We went home by bus.",
-)
-_BLANKS = {
-    "day": ("Monday", "rainy Tuesday", "Friday night", "Sunday"),
-    "place": ("cinema", "hall", "small theatre"),
-    "kin": ("son", "daughter", "cousin"),
-    "thing": ("a long queue", "no tea", "some music", "a speech"),
-}
-
-
-def make_reviews(seed: int, n_train: int, n_valid: int, n_test: int) -> dict[str, list[Review]]:
+def make_reviews(seed: int, n_train: int, n_valid: int, n_test: int) -> Parts:
     """Make train, valid and test reviews with their labels, "bad" or "good"; no review is in two parts."""
     rng = random.Random(f"reviews {seed}")
     seen: set[str] = set()
-    parts: dict[str, list[Review]] = {}
+    parts: Parts = {}
     for name, size in (("test", n_test), ("valid", n_valid), ("train", n_train)):
         parts[name] = []
         while len(parts[name]) < size:
@@ -294,14 +209,15 @@ def make_reviews(seed: int, n_train: int, n_valid: int, n_test: int) -> dict[str
     return {name: parts[name] for name in ("train", "valid", "test")}
 
 
-def _review(rng: random.Random) -> Review:
-    label = rng.choice(sorted(_WORDS))
-    opinions = [rng.choice(_WORDS[rng.choice(sorted(_WORDS))]) for _ in range(rng.randint(1, 3))]
-    others = [rng.choice(_OTHERS).format(opinion) for opinion in opinions]
+def _review(rng: random.Random) -> Pair:
+    labels = ("bad", "good")
+    label = rng.choice(labels)
+    opinions = [rng.choice(_REVIEWS[rng.choice(labels)]) for _ in range(rng.randint(1, 3))]
+    others = [rng.choice(_REVIEWS["others"]).format(opinion) for opinion in opinions]
     filler = [
-        text.format(**{name: rng.choice(words) for name, words in _BLANKS.items()})
-        for text in rng.sample(_FILLER, rng.randint(2, 4))
+        text.format(**{name: rng.choice(_REVIEWS[name]) for name in ("day", "place", "kin", "thing")})
+        for text in rng.sample(_REVIEWS["filler"], rng.randint(2, 4))
     ]
-    sentences = [rng.choice(_OWN).format(rng.choice(_WORDS[label])), *others, *filler]
+    sentences = [rng.choice(_REVIEWS["own"]).format(rng.choice(_REVIEWS[label])), *others, *filler]
     rng.shuffle(sentences)
     return " ".join(sentences), label
