@@ -1,4 +1,4 @@
-"""Checks of the tokenizer in a vocabulary file, made before the library reads it.
+"""Checks of the tokenizer in a vocabulary file, run before the library reads the file.
 
 A vocabulary's configuration determines its tokenizer except for the entries and the merges. These are checked one by
 one, and the rest must equal the pipeline of that configuration: the library itself accepts patterns that never end,
