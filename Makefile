@@ -1,12 +1,15 @@
 # Two commands: `make demo` shows the toolkit at work, `make test` checks it. Each makes its own environment.
-# `make durability` kills and stops many commands, `make browser` opens pages in Chromium: .ci/run does both too.
+# .ci/run adds `make durability` (commands killed, stopped and fed hostile input), `make browser` (pages in Chromium)
+# and `make slow` (further cases of many tests).
 # `make docs` writes the reference pages of commands and configuration keys from the sources.
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 STAMP = $(VENV)/.installed
 
-.PHONY: demo test lint types unit durability browser docs clean
+PYTEST = OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadscope --no-loadscope-reorder
+
+.PHONY: demo test lint types unit durability browser slow docs clean
 
 $(STAMP): pyproject.toml constraints.txt
 	@test -d $(VENV) || $(PYTHON) -m venv $(VENV)
@@ -28,13 +31,16 @@ types: $(STAMP)
 	$(BIN)/mypy
 
 unit: $(STAMP)
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadscope --no-loadscope-reorder -m 'not slow and not browser and not durable'
+	$(PYTEST) --ignore=tests/durability --ignore=tests/browser
 
 durability: $(STAMP)
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadscope --no-loadscope-reorder -m 'durable and not slow' tests/durability
+	$(PYTEST) tests/durability
 
 browser: $(STAMP)
-	$(BIN)/pytest -m 'browser and not slow' tests/browser
+	$(BIN)/pytest tests/browser
+
+slow: $(STAMP)
+	$(PYTEST) -m slow
 
 docs: $(STAMP)
 	$(BIN)/python docs/generate.py

@@ -5,14 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
 from chromium import Browser
 from looked import quiet, tour, tree, weights
 
 from attnkit.plotting.attention_maps import AttentionExample, AttentionMap, shown
 from attnkit.plotting.html.attention.build import build_page
-
-pytestmark = pytest.mark.browser
 
 PAYLOADS = (
     "</script><img src=x onerror=pwned()>",

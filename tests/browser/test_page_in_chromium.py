@@ -14,8 +14,6 @@ from looked import CROSS, DECODER, ENCODER, SENTENCE, SRC, TGT, choose, quiet, t
 from attnkit.plotting.attention_maps import AttentionMap
 from attnkit.plotting.html.attention.build import build_page
 
-pytestmark = pytest.mark.browser
-
 
 @pytest.mark.parametrize(("kind", "map"), [(0, CROSS), (1, ENCODER), (2, DECODER)], ids=["cross", "encoder", "decoder"])
 def test_a_hovered_value_is_the_tensors(browser: Browser, page: Path, kind: int, map: AttentionMap) -> None:

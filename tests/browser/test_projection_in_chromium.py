@@ -14,8 +14,6 @@ from test_page_in_chromium import contrast, luminance
 
 from attnkit.plotting.html.projection import Projection, build_projection, unit
 
-pytestmark = pytest.mark.browser
-
 DRAWN = np.random.default_rng(1)
 N = 10_000
 WORDS = ["the", "hotel", "motel", "Motel 6", *(f"word{i}" for i in range(4, N))]

@@ -13,8 +13,6 @@ import numpy as np
 import pytest
 from stage import Case, Stage, make, perform
 
-pytestmark = pytest.mark.durable
-
 if TYPE_CHECKING:
     from tests.conftest import Workshop
 

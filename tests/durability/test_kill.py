@@ -11,8 +11,6 @@ from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.durable
-
 TAILS: dict[str, dict[str, Any]] = {
     "the only save": {"limits__max_steps": 1, "checkpoints": {"average": 0}},
     "one to drop": {"limits__max_steps": 2, "checkpoints": {"keep_last": 1, "keep_best": 0, "average": 0}},

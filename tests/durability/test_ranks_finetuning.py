@@ -31,7 +31,6 @@ def call(folder: Path) -> None:
     main()
 
 
-@pytest.mark.durable
 @pytest.mark.parametrize("sharded", [False, True])
 def test_two_processes_finetune_what_one_does(workshop: Any, pretrained: Path, tmp_path: Path, sharded: bool) -> None:
     """Three steps by two, each with all weights or with its share (FSDP2), and three by one, beside six by one."""

@@ -43,9 +43,7 @@ def scores(run: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("sharded", [False, True])
-@pytest.mark.parametrize(
-    "name", ["masked tokens", *(pytest.param(name, marks=pytest.mark.durable) for name in ("pairs", "next words"))]
-)
+@pytest.mark.parametrize("name", ["masked tokens", "pairs", "next words"])
 def test_two_processes_pretrain_what_one_does(workshop: Any, tmp_path: Path, name: str, sharded: bool) -> None:
     """Four steps by two, each with all weights or with its share (FSDP2), then four by one."""
     for steps, world in ((4, 2), (8, 1)):

@@ -17,8 +17,6 @@ from attnkit.errors import StoppedError
 from attnkit.tasks.translation.task import TrainingFinished, TrainRequest, Validated, train
 from attnkit.training.records import StepRecord
 
-pytestmark = pytest.mark.durable
-
 
 @pytest.fixture(scope="module")
 def signals() -> Any:

@@ -22,8 +22,6 @@ from attnkit.models.translation import build_model
 from attnkit.tasks.translation.loading import load_run
 from attnkit.tasks.translation.task import plan
 
-pytestmark = pytest.mark.durable
-
 if TYPE_CHECKING:
     from tests.conftest import Workshop
 
