@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from attnkit.engine.trainer import Event
     from attnkit.tasks.translation.translator import Translator
     from attnkit.tasks.word2vec.fit import Word2Vec
     from attnkit.tasks.word2vec.vectors import Vectors
@@ -66,15 +65,20 @@ def train(
         UsageError: a setting that does not exist or cannot be.
         DataError: text that cannot be trained on.
     """
+    from attnkit.data.prepared_dir import DataCheckEvent, WarningEvent
     from attnkit.engine.resolve import preset_of, resolve
     from attnkit.engine.trainer import TrainRequest
     from attnkit.engine.trainer import train as events
+    from attnkit.plotting.progress_text import data_check_lines
 
     flags = {"data.src": [str(src)], "data.tgt": [str(tgt)], **(settings or {})}
     earlier = None if overwrite else preset_of(Path(run))
     resolved = resolve(flags, preset_name=preset, earlier=earlier)
     for event in events(TrainRequest(resolved.config, Path(run), overwrite=overwrite)):
-        for text in _warnings_in(event):
+        texts = [event.text] if isinstance(event, WarningEvent) else []
+        if isinstance(event, DataCheckEvent):
+            texts = data_check_lines(event.report)
+        for text in texts:
             warnings.warn(text, stacklevel=2)
     return load(run, device=resolved.config.device)
 
@@ -93,21 +97,3 @@ def load(run: str | Path, *runs: str | Path, device: str = "auto", precision: st
     for text in dict.fromkeys(text for loaded in translator.runs for text in loaded.warnings):
         warnings.warn(text, stacklevel=2)
     return translator
-
-
-def _warnings_in(event: Event) -> list[str]:
-    """Return what is not as it should be, by an event of training."""
-    from attnkit.data.prepared_dir import DataCheckEvent, WarningEvent
-    from attnkit.plotting.progress_text import data_check_line
-
-    if isinstance(event, WarningEvent):
-        return [event.text]
-    if not isinstance(event, DataCheckEvent):
-        return []
-    src, tgt = event.report.src, event.report.tgt
-    return [
-        data_check_line(
-            tgt if found.side == "target" else src, found.count, found.text, found.first_line, found.dropped
-        )
-        for found in event.report.findings
-    ]

@@ -51,7 +51,7 @@ CONFIG: Tree = {
 
 
 @dataclass(frozen=True)
-class Shown:
+class DemoResults:
     """What the trained model does."""
 
     bleu: MetricScore
@@ -73,7 +73,7 @@ def write_corpus(folder: Path, seed: int) -> Corpus:
     return corpus
 
 
-def demo(folder: Path, seed: int, stop: Callable[[], bool]) -> Iterator[Event | Shown]:
+def demo(folder: Path, seed: int, stop: Callable[[], bool]) -> Iterator[Event | DemoResults]:
     """Make the corpus, train, and show; run again, it continues or shows at once.
 
     Raises:
@@ -101,7 +101,7 @@ def demo(folder: Path, seed: int, stop: Callable[[], bool]) -> Iterator[Event | 
     sources, references = [en for en, _ in corpus.test], [fr for _, fr in corpus.test]
     hypotheses = translator.translate(sources)
     novel = [i for i, source in enumerate(sources) if source in corpus.novel]
-    yield Shown(
+    yield DemoResults(
         bleu=corpus_bleu(hypotheses, [references]),
         n_test=len(sources),
         word_by_word=corpus_bleu([translate_word_for_word(source) for source in sources], [references]),

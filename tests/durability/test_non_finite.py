@@ -18,7 +18,7 @@ from rank_server import start
 from attnkit.checkpoints import logs
 from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.cli import console
-from attnkit.cli._progress import follow
+from attnkit.cli._train import follow
 from attnkit.config import dump_yaml, load_yaml, validate
 from attnkit.engine import seq2seq as likelihood
 from attnkit.engine.averaging import average_run

@@ -1,19 +1,15 @@
-"""What commands that train have in common: they complete what they were given, train, and show how it ended.
-
-Holds no command of its own.
-"""
+"""What commands that train share: resolve the configuration, train, show progress and the outcome."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attnkit.cli import console
-from attnkit.cli._progress import follow
 from attnkit.config import flatten
 from attnkit.errors import StoppedError, UsageError
 
@@ -22,10 +18,14 @@ if TYPE_CHECKING:
     from attnkit.engine.resolve import Resolved
     from attnkit.engine.task import RunEstimate
 
+SHARED_KEYS = {name: f"limits.{name}" for name in ("max_steps", "max_epochs", "max_minutes")}
+SHARED_KEYS |= {name: name for name in ("seed", "device", "precision", "threads", "tensorboard")}
+"""Parameter of several commands -> the configuration key that it sets."""
+
 
 @dataclass(frozen=True)
-class Given:
-    """What every command that trains is given besides the keys that its own flags set."""
+class RunOptions:
+    """The options of every command that trains which are not configuration keys."""
 
     output: Path
     config: Path | None
@@ -37,21 +37,26 @@ class Given:
     json: bool
 
 
-def begin(flags: Mapping[str, Any], given: Given) -> None:
+def configuration_keys(parameters: Mapping[str, Any], keys: Mapping[str, str]) -> dict[str, Any]:
+    """Return configuration keys with the values of a command's parameters; ``keys`` names those of its own."""
+    return {key: parameters[name] for name, key in {**keys, **SHARED_KEYS}.items()}
+
+
+def run_training(flags: Mapping[str, Any], options: RunOptions) -> None:
     """Train what flags, ``--set``, a file and a preset say, or show what that would be."""
     from attnkit.checkpoints.lock import check_not_in_use
     from attnkit.engine.resolve import inherited, preset_of, resolve
 
-    output, init_from = given.output, given.init_from
-    if not given.dry_run and os.environ.get("RANK", "0") == "0":  # the others would find the first one's lock
+    output, init_from = options.output, options.init_from
+    if not options.dry_run and os.environ.get("RANK", "0") == "0":  # the others would find the first one's lock
         check_not_in_use(output)
     resolved = resolve(
         flags,
-        sets=given.sets or [],
-        file=given.config,
-        preset_name=given.preset,
-        earlier=None if given.overwrite else preset_of(output),
-        fixed=inherited(init_from, None if given.overwrite else output) if init_from is not None else None,
+        sets=options.sets or [],
+        file=options.config,
+        preset_name=options.preset,
+        earlier=None if options.overwrite else preset_of(output),
+        fixed=inherited(init_from, None if options.overwrite else output) if init_from is not None else None,
     )
     if resolved.config.checkpoints.average == 1:
         raise UsageError(
@@ -59,8 +64,8 @@ def begin(flags: Mapping[str, Any], given: Given) -> None:
             where=f"checkpoints.average ({resolved.origin('checkpoints.average')})",
             help="0 makes none",
         )
-    if given.dry_run:
-        show_plan(resolved, given)
+    if options.dry_run:
+        show_plan(resolved, options)
         return
     from attnkit.checkpoints.torchrun import fail_fast_on_repeat
 
@@ -71,11 +76,11 @@ def begin(flags: Mapping[str, Any], given: Given) -> None:
 
     rank = launched_rank()  # of several processes the first alone prints
     with StopRequests() as stop, console.quiet(bool(rank)), console.StatusLine() as line:
-        events = train(TrainRequest(resolved.config, output, given.overwrite, init_from, stop, line.update))
+        events = train(TrainRequest(resolved.config, output, options.overwrite, init_from, stop, line.update))
         use = task_spec(resolved.config.task, resolved.config.model_kind).command
         try:
             try:
-                follow(events, line, stop.defer, lambda done: show(done, output, use, given.json))
+                follow(events, line, stop.defer, lambda done: show_outcome(done, output, use, options.json))
             except (KeyboardInterrupt, SystemExit) as asked:
                 events.throw(asked)  # the interrupt came while an event was shown, not while training
         except StoppedError as stopped:
@@ -84,7 +89,7 @@ def begin(flags: Mapping[str, Any], given: Given) -> None:
             console.info(stopped.what)  # ending with 0: another code makes torchrun kill and restart its processes
 
 
-def show(done: TrainingFinished, output: Path, use: str, json: bool) -> None:
+def show_outcome(done: TrainingFinished, output: Path, use: str, json: bool) -> None:
     """Print the outcome; ``use`` is the command that takes such a run."""
     from attnkit.plotting.progress_text import scores
 
@@ -97,7 +102,7 @@ def show(done: TrainingFinished, output: Path, use: str, json: bool) -> None:
         console.result(f"{said}\n{scores(done.metrics)}\ntry: {console.command(use, output)}")
 
 
-def show_plan(resolved: Resolved, given: Given) -> None:
+def show_plan(resolved: Resolved, options: RunOptions) -> None:
     """Print the resolved configuration with the origin of each value, and an estimate of the run.
 
     Refuses what the run would refuse before it starts.
@@ -106,49 +111,88 @@ def show_plan(resolved: Resolved, given: Given) -> None:
     from attnkit.engine.registry import TASKS
     from attnkit.engine.task import task_of
 
-    if TASKS[resolved.config.task].presets:
+    config: Any = resolved.config
+    folder = RunFolder(options.output)
+    if TASKS[config.task].presets:
         from attnkit.engine.pretrained_embeddings import open_embeddings
         from attnkit.engine.vocabularies import check_init_conflicts
 
-        check_init_conflicts(resolved.config, given.init_from)
-        if given.overwrite or not RunFolder(given.output).steps():  # a resumed run has them in its weights
-            open_embeddings(resolved.config)
-    config = resolved.config
-    if not given.overwrite:
-        config = without_missing_validation(config, RunFolder(given.output).data_path)
-    found = task_of(resolved.config).dry_run(config, given.init_from)
+        check_init_conflicts(config, options.init_from)
+        if options.overwrite or not folder.steps():  # a resumed run has them in its weights
+            open_embeddings(config)
+    files = getattr(config.data, "valid_files", None) or ()
+    if not options.overwrite and folder.data_path.exists() and not all(Path(name).exists() for name in files):
+        # Validation files that are gone lie encoded in RUN/data, and a resumed run does not need them.
+        config = config.model_copy(update={"data": config.data.model_copy(update={"valid_files": None})})
+    estimate = task_of(resolved.config).dry_run(config, options.init_from)
     values = flatten(resolved.config.model_dump(mode="json"))
-    if given.json:
+    if options.json:
         values = {key: {"value": value, "origin": resolved.origin(key)} for key, value in values.items()}
-        plan = None if found is None else asdict(found)
+        plan = None if estimate is None else asdict(estimate)
         shown = {"preset": getattr(resolved.config, "preset", None), "configuration": values, "plan": plan}
         console.result(dumps(shown, indent=1))
         return
     rows = [(key, "null" if v is None else str(v), resolved.origin(key)) for key, v in values.items()]
-    console.result(f"{console.table(rows)}\n\n{estimate_text(found)}")
+    console.result(f"{console.table(rows)}\n\n{estimate_text(estimate)}")
 
 
-def without_missing_validation(config: Any, data_path: Path) -> Any:
-    """Drop missing validation files from a configuration if RUN/data has them encoded, as for resuming."""
-    files = getattr(config.data, "valid_files", None) or ()
-    if not data_path.exists() or all(Path(name).exists() for name in files):
-        return config
-    return config.model_copy(update={"data": config.data.model_copy(update={"valid_files": None})})
-
-
-def estimate_text(found: RunEstimate | None) -> str:
+def estimate_text(estimate: RunEstimate | None) -> str:
     """Return the estimate of a run in lines of at most 80 columns."""
     from attnkit.plotting.progress_text import count, duration, size
 
-    if found is None:
+    if estimate is None:
         return "no estimate: the input can be read only once, and is left for the run"
-    disk = "" if found.disk is None else f" and {size(found.disk)} of disk"
+    disk = "" if estimate.disk is None else f" and {size(estimate.disk)} of disk"
     lines = [
-        f"{found.n_examples:,} {found.unit}, about {count(found.tokens_per_epoch)} tokens"
-        f" and {found.steps_per_epoch:,} steps per epoch",
-        f"{count(found.n_parameters)} parameters, about {size(found.memory)} of memory{disk}",
-        f"{found.device}, {found.precision}",
+        f"{estimate.n_examples:,} {estimate.unit}, about {count(estimate.tokens_per_epoch)} tokens"
+        f" and {estimate.steps_per_epoch:,} steps per epoch",
+        f"{count(estimate.n_parameters)} parameters, about {size(estimate.memory)} of memory{disk}",
+        f"{estimate.device}, {estimate.precision}",
     ]
-    if found.seconds is not None:
-        lines.append(f"about {duration(found.seconds)} of training, give or take a factor of three")
-    return "\n".join([*lines, *([found.note] if found.note else [])])
+    if estimate.seconds is not None:
+        lines.append(f"about {duration(estimate.seconds)} of training, give or take a factor of three")
+    return "\n".join([*lines, *([estimate.note] if estimate.note else [])])
+
+
+def follow(
+    events: Iterator[Any], line: console.StatusLine, begin: Callable[[], None], handle: Callable[[Any], None]
+) -> None:
+    """Show the events that are progress and pass the others, the outcomes, to ``handle``.
+
+    ``begin`` is called when training starts. The status line is cleared before ``handle`` is called.
+    """
+    from attnkit.data.prepared_dir import DataCheckEvent, StatusEvent, WarningEvent
+    from attnkit.engine.events import TrainingProgress, TrainingStarted, Validated
+    from attnkit.plotting import progress_text as views
+    from attnkit.training.records import StepRecord
+
+    clock = views.Clock()
+    for event in events:
+        if isinstance(event, StatusEvent):
+            line.say(event.text)
+        elif isinstance(event, WarningEvent):
+            line.say(f"warning: {event.text}")
+        elif isinstance(event, DataCheckEvent):
+            for text in views.data_check_lines(event.report):
+                line.say(text)
+        elif isinstance(event, TrainingStarted):
+            begin()
+            where = f"{event.device}, {event.precision}"
+            line.say("\n".join(views.start_lines(event.step, event.n_parameters, event.counts, where, event.unit)))
+        elif isinstance(event, Validated):
+            scored = event.record
+            found = views.evaluation_line(scored.step, scored.metrics, scored.improved)
+            line.say("\n".join([found, *views.samples(event.samples)]))
+            clock.skip()
+        elif isinstance(event, TrainingProgress):
+            speed = event.speed, event.seconds_left
+            line.update(views.progress_line(event.done, event.loss, event.learning_rate, speed, event.unit))
+        elif isinstance(event, StepRecord):
+            if event.skipped:
+                line.say(f"warning: step {event.step:,} is skipped: its loss or its gradient is not finite")
+            speed = clock.tick(event.n_tokens, event.progress)
+            loss = None if event.skipped else event.loss
+            line.update(views.step_line(event.step, loss, event.learning_rate, event.progress, speed))
+        else:
+            line.clear()
+            handle(event)

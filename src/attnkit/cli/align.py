@@ -5,15 +5,12 @@ from __future__ import annotations
 from contextlib import nullcontext
 from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from typer import Option
 
-from attnkit.cli.options import Source, Summary, Target, TargetVocab
+from attnkit.cli.options import JsonPairs, Source, Summary, Target, TargetVocab
 from attnkit.tasks.word_alignment.symmetrize import Method
-
-if TYPE_CHECKING:
-    from attnkit.tasks.word_alignment.lexicon import Report
 
 
 def command(
@@ -46,7 +43,7 @@ def command(
         int, Option(min=1, max=1 << 31, help="Maximum number of word pairs in memory, about 100 bytes each.")
     ] = 33_554_432,
     summary: Summary = False,
-    json: Annotated[bool, Option("--json", help="One JSON object per pair, and one for the totals.")] = False,
+    json: JsonPairs = False,
 ) -> None:
     """Align the words of two files: print links as 0-0 1-2, one line per sentence pair.
 
@@ -76,28 +73,18 @@ def command(
             stream.write((dumps({"alignment": links}) if json else as_pharaoh(links)) + "\n")
         if json:
             stream.write(dumps(as_dictionary(aligner.report)) + "\n")
-    for text in warnings_of(aligner.report, max_length):
-        console.warn(text)
-    (console.result if summary and not json else console.info)(as_text(aligner.report, output))
-
-
-def warnings_of(report: Report, max_length: int) -> list[str]:
-    """Return what was not aligned, and why."""
-    found = []
-    if report.blank:
-        found.append(f"{report.blank:,} pairs are blank on a side and have no links")
-    if report.long:
-        found.append(f"{report.long:,} pairs have more than {max_length:,} words on a side and no links (--max-length)")
+    report = aligner.report
+    for number, text in (
+        (report.blank, "are blank on a side and have no links"),
+        (report.long, f"have more than {max_length:,} words on a side and no links (--max-length)"),
+    ):
+        if number:
+            console.warn(f"{number:,} pairs {text}")
     if report.forgotten:
-        found.append(f"there were too many pairs of words; rare ones were forgotten {report.forgotten:,} times")
-    return found
-
-
-def as_text(report: Report, output: Path | None) -> str:
-    """Return the totals for people."""
+        console.warn(f"there were too many pairs of words; rare ones were forgotten {report.forgotten:,} times")
     lines = [f"{report.pairs:,} pairs, {report.src_words:,} source and {report.tgt_words:,} target words"]
     for direction, values in report.perplexity.items():
         lines.append(f"{direction}: perplexity {' '.join(f'{value:,.2f}' for value in values)} before each iteration")
     if output is not None:
         lines.append(f"{output}: {report.entries:,} entries")
-    return "\n".join(lines)
+    (console.result if summary and not json else console.info)("\n".join(lines))

@@ -1,16 +1,32 @@
-"""``attnkit attend``: where a model looks, in the terminal, as a page, as a picture, as numbers."""
+"""``attnkit attend``: attention weights in the terminal, as a page, as a picture, as numbers."""
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from json import dumps
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from typer import Argument, Option
 
-from attnkit.cli._attend import OPTIONS, alignment_names, mode_of, refuse, refuse_foreign, render, walk
+from attnkit.cli import console
 from attnkit.cli.options import CheckpointName, Device, Pdf, Png, Svg
-from attnkit.models.attention.config import DistributionName
+from attnkit.errors import UsageError
+from attnkit.models.attention.config import ALIGNMENT_NAMES, AlignmentName, DistributionName
+
+if TYPE_CHECKING:
+    from attnkit.analysis.attention_request import AttentionReport, MapSelection
+    from attnkit.analysis.write_figures import Paths
+    from attnkit.plotting.attention_maps import AttentionExample
+
+MODES = {"example": "--example cat", "run": "attend RUN TEXT", "compare": "--compare"}
+"""Mode -> what it is called."""
+RUN_OPTIONS = ("target", "html", "svg", "png", "pdf", "kind", "layer", "head", "beam_size", "checkpoint", "device")
+OPTIONS = dict.fromkeys(RUN_OPTIONS, ("run", "compare"))
+OPTIONS |= dict.fromkeys(("alignment", "distribution", "seed"), ("example", "compare"))
+"""Option -> the modes that have it."""
 
 
 def command(
@@ -62,36 +78,88 @@ def command(
       attnkit attend run "A dog runs." --compare --alignment dot --alignment deep
       attnkit attend --example cat --alignment additive
     """
-    outputs = [path for path in (html, svg, png, pdf) if path is not None]
-    given = [
-        target,
-        html,
-        svg,
-        png,
-        pdf,
-        kind,
-        layer,
-        head,
-        beam_size,
-        alignment,
-        distribution,
-        seed,
-        checkpoint,
-        device,
-    ]
-    refuse(run, text or [], outputs, example, compare)
-    refuse_foreign(mode_of(example, compare), dict(zip(OPTIONS, given, strict=True)))
+    mode = "example" if example is not None else "compare" if compare else "run"
+    given = {name: value for name, value in locals().items() if name in OPTIONS and value not in (None, [], "auto")}
+    paths = (html, svg, png, pdf)
+    check_request(run, text or [], [path for path in paths if path is not None], mode, compare)
+    for name, modes in OPTIONS.items():
+        if name in given and mode not in modes:
+            flag = f"--{name.replace('_', '-')}"
+            help = f"{flag} belongs to {' or to '.join(MODES[owner] for owner in modes)}"
+            raise UsageError(f"{MODES[mode]} has no {flag}", where=flag, help=help)
+    if target and beam_size:
+        raise UsageError("a translation that is given is not searched for", where="--beam-size", help="leave one out")
     names = alignment_names(alignment or [])
+    seed = 1 if seed is None else seed
     if run is None:
-        walk(names or ["scaled_dot"], distribution or "softmax", 1 if seed is None else seed, json)
+        from attnkit.analysis.worked_example import worked_example
+        from attnkit.plotting.worked_example import render_example
+
+        for name in names or ["scaled_dot"]:
+            steps = worked_example(name, distribution or "softmax", seed)
+            console.result(dumps(steps.as_dictionary(), ensure_ascii=False) if json else render_example(steps))
         return
     from attnkit.analysis.attention import extract_attention
     from attnkit.analysis.attention_request import AttentionQuery, parse_selection, source_lines
     from attnkit.analysis.compare_alignments import FunctionChoice, compare_functions
 
-    shown = parse_selection(kind, layer, head or "mean")
-    question = AttentionQuery(run, source_lines(text or []), target or (), beam_size, checkpoint, device)
-    functions = FunctionChoice(names, distribution, 1 if seed is None else seed)
-    answer = compare_functions(question, functions, shown.layer) if compare else extract_attention(question)
-    shown = replace(shown, layer=None, every=True) if compare else shown
-    render(answer, shown, json, (html, svg, png, pdf))
+    selection = parse_selection(kind, layer, head or "mean")
+    query = AttentionQuery(run, source_lines(text or []), target or (), beam_size, checkpoint, device)
+    if compare:
+        answer = compare_functions(query, FunctionChoice(names, distribution, seed), selection.layer)
+        selection = replace(selection, layer=None, every=True)
+    else:
+        answer = extract_attention(query)
+    render(answer, selection, json, paths)
+
+
+def check_request(run: Path | None, text: Sequence[str], outputs: Sequence[Path], mode: str, compare: bool) -> None:
+    """Refuse what cannot be meant before torch is loaded."""
+    from attnkit.text.lines import STDIN, check_not_overwriting
+
+    if mode == "example" and (run is not None or outputs or compare):
+        raise UsageError("the example needs no run and makes no files", where="--example", help="leave out the others")
+    if mode != "example" and (run is None or not text):
+        raise UsageError(
+            "there is nothing to look at", help='attnkit attend RUN "a sentence", or attnkit attend --example cat'
+        )
+    if len({path.resolve() for path in outputs}) < len(outputs):
+        raise UsageError("two outputs have one name", help="give each a name of its own")
+    for path in outputs:
+        if run is not None and run.resolve() in path.resolve().parents:
+            raise UsageError(f"{path} lies in the run folder", help="write it elsewhere")
+        check_not_overwriting(path, [STDIN] if "-" in text else [])
+
+
+def alignment_names(given: Sequence[str]) -> list[AlignmentName]:
+    """Return names of alignment functions. Raises ``UsageError`` for an unknown one."""
+    for name in given:
+        if name not in ALIGNMENT_NAMES:
+            close = difflib.get_close_matches(name, ALIGNMENT_NAMES, n=1)
+            help = f"did you mean '{close[0]}'?" if close else f"choose from {', '.join(ALIGNMENT_NAMES)}"
+            raise UsageError(f"no alignment function '{name[:40]}'", where="--alignment", help=help)
+    return [name for name in ALIGNMENT_NAMES if name in given]
+
+
+def render(answer: AttentionReport, selection: MapSelection, json: bool, paths: Paths) -> None:
+    """Write the files that are asked for; print every weight as JSON, or the chosen maps unless a file holds them."""
+    from attnkit.analysis.attention_request import checked, gather, pick
+    from attnkit.analysis.write_figures import write_files
+    from attnkit.plotting.attention_maps import as_dictionary
+    from attnkit.plotting.terminal import sentence_maps
+
+    for warning in answer.warnings:
+        console.warn(warning)
+    sentences: Iterable[AttentionExample] = checked(answer.sentences, selection)
+    if any(paths):
+        sentences = held = gather(sentences)
+        write_files(held, answer.facts, selection, paths, console.info)
+    colour = console.supports_color()
+    for sentence in sentences:
+        if json:
+            console.result(dumps({**answer.facts, **as_dictionary(sentence)}, ensure_ascii=False))
+        elif not any(paths):
+            width = console.width() if colour else 80
+            console.result(f"{sentence_maps(sentence, pick(sentence, selection), colour=colour, width=width)}\n")
+    for warning in answer.afterwards():
+        console.warn(warning)

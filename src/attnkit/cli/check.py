@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json as codec
 from dataclasses import asdict
+from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -17,7 +17,7 @@ from attnkit.errors import DataError, UsageError
 from attnkit.text.config import CheckConfig
 
 if TYPE_CHECKING:
-    from attnkit.text.check_report import CheckReport, Finding
+    from attnkit.text.check_report import CheckReport
 
 DEFAULT = CheckConfig()
 
@@ -71,14 +71,14 @@ def command(
     from attnkit.text.check import check_pair
     from attnkit.text.tokenizer import load
 
-    for refused, what in (
+    for is_wrong, what in (
         (train_tgt and not train_src, "--train-tgt needs --train-src beside it"),
         (tgt_vocab and not vocab, "--tgt-vocab needs --vocab beside it"),
         (max_length is not None and not vocab, "--max-length counts tokens and needs --vocab; see --max-characters"),
         (max_characters is not None and vocab, "--max-characters is for files without --vocab; see --max-length"),
         ((settings or sets) and not export_to, "--config and --set say what would be exported: add --export-to"),
     ):
-        if refused:
+        if is_wrong:
             raise UsageError(what)
     given = {"max_length": max_length, "max_characters": max_characters, "max_ratio": max_ratio}
     values = {name: value for name, value in given.items() if value is not None}
@@ -87,18 +87,16 @@ def command(
     vocabularies = (source, load(tgt_vocab) if tgt_vocab else source) if source else None
     others = (train_src, train_tgt) if train_src else None
     report = check_pair(src, tgt, config, others=others, vocabularies=vocabularies)
-    console.result(as_json(report) if json else as_text(report))
+    if json:
+        console.result(dumps({"trainable": report.trainable, **asdict(report)}, indent=1, ensure_ascii=False))
+    else:
+        console.result(as_text(report))
     if export_to is not None:
         from attnkit.conversion.preflight import check_exportable
 
         console.info(check_exportable(src, tgt, export_to, file=settings, sets=sets or ()))
     if not report.trainable or (strict and report.findings):
         raise typer.Exit(DataError.exit_code)
-
-
-def as_json(report: CheckReport) -> str:
-    """Return the report for programs."""
-    return codec.dumps({"trainable": report.trainable, **asdict(report)}, indent=1, ensure_ascii=False)
 
 
 def as_text(report: CheckReport) -> str:
@@ -112,7 +110,13 @@ def as_text(report: CheckReport) -> str:
         rows.append((side, path, f"{n_lines:,} lines", f"{n_words:,} words", *rate))
     lines = [console.table(rows, indent="")]
     for finding in report.findings:
-        lines += describe(finding)
+        mark = "!" if finding.fatal else "-" if finding.dropped else " "
+        side = "" if finding.side == "pair" else f"{finding.side}: "
+        lines.append(f"{mark} {finding.count:>9,}  {side}{finding.text}")
+        if finding.first_line is not None:
+            if finding.name == "mismatch":
+                lines.append(f"{'':11}  the files seem to part here, by a guess from the look of the lines:")
+            lines.append(f"{'':11}  line {finding.first_line:,}" + (f": {finding.sample}" if finding.sample else ""))
     n_dropped = sum(finding.count for finding in report.findings if finding.dropped)
     if not report.trainable:
         lines.append("These files cannot be trained on until what is marked ! is mended.")
@@ -121,16 +125,3 @@ def as_text(report: CheckReport) -> str:
     else:
         lines.append("These files can be trained on." + ("" if report.findings else " Nothing odd was found."))
     return "\n".join(lines)
-
-
-def describe(finding: Finding) -> list[str]:
-    """Return one finding: count and text, then where it is met first."""
-    mark = "!" if finding.fatal else "-" if finding.dropped else " "
-    side = "" if finding.side == "pair" else f"{finding.side}: "
-    lines = [f"{mark} {finding.count:>9,}  {side}{finding.text}"]
-    if finding.first_line is not None:
-        sample = f": {finding.sample}" if finding.sample else ""
-        if finding.name == "mismatch":
-            lines.append(f"{'':11}  the files seem to part here, by a guess from the look of the lines:")
-        lines.append(f"{'':11}  line {finding.first_line:,}{sample}")
-    return lines

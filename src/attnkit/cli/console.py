@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
-from types import TracebackType
 
 from attnkit.io import atomic
 
@@ -93,20 +92,6 @@ def command(*words: str | Path) -> str:
     return shlex.join([*program, *map(str, words)])
 
 
-def hold_closed_streams() -> None:
-    """Open nothing in the place of standard streams that are closed: a file that is opened must not become one."""
-    for number in range(3):
-        try:
-            os.fstat(number)
-        except OSError:
-            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
-
-
-def is_terminal() -> bool:
-    """Return whether stderr is a terminal that can redraw a line."""
-    return sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
-
-
 def supports_color() -> bool:
     """Return whether stdout is a terminal that wants colours (NO_COLOR unset)."""
     wanted = "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
@@ -126,13 +111,10 @@ def table(rows: Sequence[Sequence[str]], indent: str = "  ") -> str:
 
 
 class StatusLine:
-    """One line that is drawn over and over on a terminal, or a plain line now and then elsewhere.
-
-    Use as a context manager; ``info`` between updates goes through ``say`` so that the line is not torn.
-    """
+    """One line that is redrawn on a terminal, or a plain line now and then elsewhere, as a context manager."""
 
     def __init__(self, plain_every: float = 10.0) -> None:
-        self._live = is_terminal()
+        self._live = sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
         self._every = 0.2 if self._live else plain_every
         self._last = 0.0
         self._shown = ""
@@ -164,7 +146,5 @@ class StatusLine:
     def __enter__(self) -> StatusLine:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.clear()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Option
 
 if TYPE_CHECKING:
-    from attnkit.demo import Shown
+    from attnkit.demo import DemoResults
 
 
 def command(
@@ -23,10 +23,10 @@ def command(
     """
     from attnkit.checkpoints.lock import check_not_in_use
     from attnkit.cli import console
-    from attnkit.cli._progress import follow
+    from attnkit.cli._train import follow
 
     check_not_in_use(output / "run")  # before torch is loaded, and before the corpus is written
-    from attnkit.demo import Shown, demo
+    from attnkit.demo import DemoResults, demo
     from attnkit.engine.events import TrainingFinished
     from attnkit.runtime.signals import StopRequests
 
@@ -35,13 +35,13 @@ def command(
         def handle(outcome: object) -> None:
             if isinstance(outcome, TrainingFinished):
                 stop.release()
-            elif isinstance(outcome, Shown):
-                show(outcome, output)
+            elif isinstance(outcome, DemoResults):
+                print_results(outcome, output)
 
         follow(demo(output, seed, stop), line, stop.defer, handle)
 
 
-def show(found: Shown, folder: Path) -> None:
+def print_results(found: DemoResults, folder: Path) -> None:
     """Print scores, translations, an attention map, and what to try next."""
     from attnkit.cli import console
     from attnkit.plotting.terminal import attention_map
@@ -60,13 +60,10 @@ def show(found: Shown, folder: Path) -> None:
     attention = last.outputs[0].attention
     if attention:
         console.result("\nWhere the model looked, in percent (rows: French, columns: English):\n")
-        rows, columns = [*last.outputs[0].tokens[0], "</s>"], [*last.source_tokens[0], "</s>"]
         weights = attention[0]
-        console.result(
-            attention_map(
-                weights, columns[: len(weights[0])], rows[: len(weights)], colour=console.supports_color(), width=80
-            )
-        )
+        rows = [*last.outputs[0].tokens[0], "</s>"][: len(weights)]
+        columns = [*last.source_tokens[0], "</s>"][: len(weights[0])]
+        console.result(attention_map(weights, columns, rows, colour=console.supports_color(), width=80))
     translate = console.command("translate", folder / "run")
     console.result(f'\nNext:\n  echo "The old woman sees a cat." | {translate}')
     console.result(f"  {console.command('train', '--src', 'your.en', '--tgt', 'your.fr', '-o', 'run')}")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict
 from functools import partial
+from json import dumps
 from typing import Annotated, Any, Literal
 
 from typer import Argument, Option
@@ -16,13 +18,10 @@ from attnkit.models.attention.patterns import PatternName
 
 Topic = Literal["mask", "positions", "pooling"]
 OPTIONS: dict[str, tuple[Topic, ...]] = {
-    "--words": ("mask", "positions"),
-    "--pattern": ("mask",),
-    "--size": ("mask",),
-    "--global": ("mask",),
-    "--causal": ("mask",),
-    "--shift": ("positions",),
-    "--seed": ("positions", "pooling"),
+    "words": ("mask", "positions"),
+    **dict.fromkeys(("pattern", "size", "global", "causal"), ("mask",)),
+    "shift": ("positions",),
+    "seed": ("positions", "pooling"),
 }
 """Option -> the topics that have it."""
 
@@ -52,56 +51,36 @@ def command(
       attnkit explain positions --shift 5
       attnkit explain pooling --svg curve.svg
     """
-    given = (words, pattern, size, n_global, causal or None, shift, seed)
-    refuse_foreign(topic, dict(zip(OPTIONS, given, strict=True)))
+    given = {"words": words, "pattern": pattern, "size": size, "global": n_global, "causal": causal or None}
+    for name, value in {**given, "shift": shift, "seed": seed}.items():
+        if value is not None and topic not in OPTIONS[name]:
+            raise UsageError(f"'explain {topic}' has no --{name}", help=f"it belongs to {' and '.join(OPTIONS[name])}")
     if pattern is None and (size or n_global or causal):
         raise UsageError(
             "--size, --global and --causal say what a sparse pattern is", help="choose one: --pattern window"
         )
     if n_global and pattern != "global":
         raise UsageError("--global belongs to one pattern alone", help="--pattern global")
-    numbers, text, draw = lesson(topic, words, (pattern, size or 3, n_global or 1, causal), (shift or 3, seed))
+    from attnkit.analysis import explain
+    from attnkit.plotting import figures, lessons_terminal
+
+    colour, seed = console.supports_color(), 1 if seed is None else seed
+    draw: Callable[[Any], bytes]
+    if topic == "mask":
+        mask = explain.mask_lesson(words, pattern, size or 3, n_global or 1, causal)
+        numbers, draw = asdict(mask), partial(figures.mask_picture, mask)
+        text = lessons_terminal.mask_text(mask, colour)
+    elif topic == "positions":
+        positions = explain.positions_lesson(words, shift or 3, seed)
+        numbers, draw = asdict(positions), partial(figures.positions_picture, positions)
+        text = lessons_terminal.positions_text(positions, colour)
+    else:
+        pooling = explain.pooling_lesson(seed)
+        title = "Kernel regression: y = 2 sin x + x^0.8 from noisy points"
+        numbers, draw = asdict(pooling), partial(figures.curves_picture, pooling.curves, title)
+        text = lessons_terminal.pooling_text(pooling, colour)
+    # All are drawn before the first is written.
     for path, content in [(path, draw(format)) for path, format in ((svg, "svg"), (png, "png"), (pdf, "pdf")) if path]:
         with atomic.open_output(path) as stream:
             stream.buffer.write(content)
-    console.result(text if not json else numbers)
-
-
-def refuse_foreign(topic: Topic, given: dict[str, Any]) -> None:
-    """Raise a UsageError for an option that the topic does not have."""
-    for option, value in given.items():
-        if value is not None and topic not in OPTIONS[option]:
-            raise UsageError(
-                f"'explain {topic}' has no {option}", help=f"it belongs to {' and '.join(OPTIONS[option])}"
-            )
-
-
-def lesson(
-    topic: Topic, words: str | None, pattern: tuple[PatternName | None, int, int, bool], other: tuple[int, int | None]
-) -> tuple[str, str, Callable[[Any], bytes]]:
-    """Return a lesson as JSON, as text for the terminal, and what draws it in a picture format."""
-    from dataclasses import asdict
-    from json import dumps
-
-    from attnkit.analysis import explain
-    from attnkit.plotting import figures
-    from attnkit.plotting import lessons_terminal as blackboard
-
-    colour, shift, seed = console.supports_color(), other[0], 1 if other[1] is None else other[1]
-    if topic == "mask":
-        mask = explain.mask_lesson(words, *pattern)
-        return dumps(asdict(mask)), blackboard.mask_text(mask, colour), partial(figures.mask_picture, mask)
-    if topic == "positions":
-        positions = explain.positions_lesson(words, shift, seed)
-        return (
-            dumps(asdict(positions)),
-            blackboard.positions_text(positions, colour),
-            partial(figures.positions_picture, positions),
-        )
-    pooling = explain.pooling_lesson(seed)
-    title = "Kernel regression: y = 2 sin x + x^0.8 from noisy points"
-    return (
-        dumps(asdict(pooling)),
-        blackboard.pooling_text(pooling, colour),
-        partial(figures.curves_picture, pooling.curves, title),
-    )
+    console.result(dumps(numbers) if json else text)

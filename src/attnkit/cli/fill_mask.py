@@ -59,13 +59,16 @@ def command(
     ):
         for found in fill_stream(request, console.warn):
             for filled in found:
-                text = dumps(filled.as_dictionary(), ensure_ascii=False) if json else filled.filled
-                out.write((text if fill or json else _report(filled)) + "\n")
+                if json:
+                    text = dumps(filled.as_dictionary(), ensure_ascii=False)
+                else:
+                    text = filled.filled if fill else predictions_text(filled)
+                out.write(text + "\n")
             out.flush()
             ask()
 
 
-def _report(filled: FilledText) -> str:
+def predictions_text(filled: FilledText) -> str:
     """Return the text and a table of predictions per mask."""
     from attnkit.cli import console
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from typer import Argument, Option
 
-from attnkit.cli._train import Given, begin
+from attnkit.cli._train import RunOptions, run_training
 from attnkit.cli.options import (
     ConfigFile,
     DryRun,
@@ -99,7 +99,7 @@ def command(
         "threads": threads,
         "tensorboard": tensorboard,
     }
-    begin(flags, Given(output, config, preset, sets, run, overwrite, dry_run, json))
+    run_training(flags, RunOptions(output, config, preset, sets, run, overwrite, dry_run, json))
 
 
 def _check_task_given(config: Path | None) -> None:

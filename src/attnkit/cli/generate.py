@@ -5,14 +5,11 @@ from __future__ import annotations
 import sys
 from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TextIO
+from typing import Annotated
 
 from typer import Argument, Option
 
-from attnkit.cli.options import CheckpointName, Device, Strict, Threads
-
-if TYPE_CHECKING:
-    from attnkit.tasks.language_modeling.generate import GenerateRequest, Generator, PromptResult
+from attnkit.cli.options import CheckpointName, Device, RepetitionPenalty, Strict, Threads, TopP
 
 
 def command(
@@ -27,12 +24,8 @@ def command(
         Option(min=0, help="Sampling temperature: below 1 more conservative, above 1 more varied; 0: greedy."),
     ] = None,
     top_k: Annotated[int | None, Option(min=0, help="Sample among the k most probable tokens; 0: all.")] = None,
-    top_p: Annotated[
-        float | None, Option(help="Sample among the most probable tokens whose probabilities sum to p.")
-    ] = None,
-    repetition_penalty: Annotated[
-        float | None, Option(help="Above 1: lower the probability of tokens that occurred before.")
-    ] = None,
+    top_p: TopP = None,
+    repetition_penalty: RepetitionPenalty = None,
     n: Annotated[int, Option("--n", min=1, max=1024, help="Samples per prompt.")] = 1,
     seed: Annotated[int | None, Option(min=0, help="Seed of sampling; implies sampling. [default: 1]")] = None,
     window: Annotated[
@@ -63,6 +56,7 @@ def command(
     """
     from attnkit.cli import console
     from attnkit.errors import UsageError
+    from attnkit.io import atomic
 
     if stream and json:
         raise UsageError(
@@ -70,7 +64,7 @@ def command(
             where="--stream",
             help="leave out --json or --stream",
         )
-    from attnkit.tasks.language_modeling.generate import GenerateRequest, open_generator
+    from attnkit.tasks.language_modeling.generate import GenerateRequest, one_line, open_generator, read_prompts
 
     search = {
         "max_length": max_new_tokens,
@@ -86,57 +80,32 @@ def command(
         what = "a right-to-left model cannot stream: it generates the beginning of the text last"
         raise UsageError(what, where="--stream", help="leave it out")
     live = sys.stdout is not None and sys.stdout.isatty() and not json and not generator.backwards
-    _answer(generator, request, live if stream is None else stream, json)
-    for message in generator.warnings():
-        console.warn(message)
-
-
-def _answer(generator: Generator, request: GenerateRequest, stream: bool, json: bool) -> None:
-    from attnkit.cli import console
-    from attnkit.io import atomic
-    from attnkit.tasks.language_modeling.generate import read_prompts
-
-    n_lines = 0
+    stream = live if stream is None else stream
+    alone, n_lines = prompt is not None and n == 1, 0  # a single text may span several lines
     with (
-        console.prompting(request.prompt is None, "type a prompt; Ctrl-D ends") as ask,
+        console.prompting(prompt is None, "type a prompt; Ctrl-D ends") as ask,
         atomic.open_output(None) as out,
     ):
+
+        def show(text: str) -> None:
+            text = text if alone else one_line(text)
+            out.write(console.printable(text) if sys.stdout.isatty() else text)
+            out.flush()
+
         ask()
         for prompts in read_prompts(request, console.warn):
-            if stream:
-                _stream(generator, prompts, n_lines, request, out)
-            else:
-                for answer in generator.generate(prompts, request.n, n_lines):
-                    out.writelines(line + "\n" for line in _lines(answer, json, request))
+            for line, text in enumerate(prompts if stream else (), n_lines):
+                for number in range(n):
+                    generator.stream(text, show, line, number)
+                    out.write("\n")
+                    out.flush()
+            for answer in () if stream else generator.generate(prompts, n, n_lines):
+                if json:
+                    out.write(dumps(answer.as_dictionary(), ensure_ascii=False) + "\n")
+                else:
+                    out.writelines((each.text if alone else one_line(each.text)) + "\n" for each in answer.texts)
             out.flush()
             n_lines += len(prompts)
             ask()
-
-
-def _lines(answer: PromptResult, json: bool, request: GenerateRequest) -> list[str]:
-    from attnkit.tasks.language_modeling.generate import one_line
-
-    if json:
-        return [dumps(answer.as_dictionary(), ensure_ascii=False)]
-    return [found.text if _is_alone(request) else one_line(found.text) for found in answer.texts]
-
-
-def _is_alone(request: GenerateRequest) -> bool:
-    """Return whether one text is printed, which may span several lines."""
-    return request.prompt is not None and request.n == 1
-
-
-def _stream(generator: Generator, prompts: list[str], first: int, request: GenerateRequest, out: TextIO) -> None:
-    from attnkit.cli import console
-    from attnkit.tasks.language_modeling.generate import one_line
-
-    def show(text: str) -> None:
-        text = text if _is_alone(request) else one_line(text)
-        out.write(console.printable(text) if sys.stdout.isatty() else text)
-        out.flush()
-
-    for line, prompt in enumerate(prompts, first):
-        for number in range(request.n):
-            generator.stream(prompt, show, line, number)
-            out.write("\n")
-            out.flush()
+    for message in generator.warnings():
+        console.warn(message)

@@ -83,7 +83,6 @@ class LazyGroup(typer.core.TyperGroup):
 
     @property
     def table(self) -> dict[str, tuple[str, str]]:
-        """The commands of this group."""
         return GROUPS.get(self.name or "", COMMANDS)
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -97,15 +96,14 @@ class LazyGroup(typer.core.TyperGroup):
         for hint in function.__annotations__.values():
             for info in getattr(hint, "__metadata__", ()):
                 info.readable = False  # what the system refuses is said by who meets it, with its own exit code
-        command = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+        made = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
         if cmd_name in GROUPS:
-            group = command.callback(cls=LazyGroup, invoke_without_command=True, context_settings=HELP)
-            group(function)
+            made.callback(cls=LazyGroup, invoke_without_command=True, context_settings=HELP)(function)
         else:
-            command.command(cmd_name, context_settings=HELP)(function)
-        made = typer.main.get_command(command)
-        made.name = cmd_name
-        return made
+            made.command(cmd_name, context_settings=HELP)(function)
+        command = typer.main.get_command(made)
+        command.name = cmd_name
+        return command
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         wrong = args and args[0] not in self.table and not args[0].startswith("-")
@@ -162,7 +160,11 @@ def attnkit(
 
 def main() -> None:
     """Run the command line and end the process with the exit code of the design."""
-    console.hold_closed_streams()
+    for number in range(3):  # a file that is opened must not take the place of a closed standard stream
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
     end_of_flags = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
     debug = "--debug" in sys.argv[:end_of_flags]
     arguments = [a for i, a in enumerate(sys.argv[1:], 1) if a != "--debug" or i >= end_of_flags]
@@ -227,9 +229,8 @@ def report(error: BaseException, echo: bool = False, debug: bool = False) -> int
             import traceback
 
             console.info("".join(traceback.format_exception(error)).rstrip())
-        console.info(
-            "\n".join(line if len(line) <= MAX_LINE_LENGTH else f"{line[:MAX_LINE_LENGTH]}…" for line in lines)
-        )
+        cut = (line if len(line) <= MAX_LINE_LENGTH else f"{line[:MAX_LINE_LENGTH]}…" for line in lines)
+        console.info("\n".join(cut))
     return code
 
 
@@ -249,37 +250,25 @@ def is_echo(error: BaseException, arguments: list[str]) -> bool:
 
 def describe(error: BaseException) -> tuple[list[str], int]:
     """Return the lines of an error message, none if it was reported before, and the exit code."""
-    if isinstance(error, AttnkitError):
-        lines, code = error.lines(), error.exit_code
-    elif isinstance(error, KeyboardInterrupt | SystemExit | typer.Abort):
-        lines, code = ["interrupted"], TERMINATED if isinstance(error, SystemExit) else INTERRUPTED
-    elif hasattr(error, "format_message"):  # click's own errors: wrong flags and arguments
+    if isinstance(error, KeyboardInterrupt | SystemExit | typer.Abort):
+        return ["interrupted"], TERMINATED if isinstance(error, SystemExit) else INTERRUPTED
+    if hasattr(error, "format_message"):  # click's own errors: wrong flags and arguments
         context = getattr(error, "ctx", None)
         path = context.command_path if context else "attnkit"
         message = error.format_message().replace("Value error, ", "")  # which is how pydantic names its kind
-        lines, code = [f"error: {message}", f"help: {path} --help"], 2
-    elif (failed := as_system_failure(error)) is not None:
-        lines, code = failed.lines(), failed.exit_code
-    else:
-        text = " ".join(str(error).split())[:300]
-        lines = [
-            f"error: this is a bug in attnkit: {type(error).__name__}: {text}",
-            "help: the same command with --debug shows where",
-        ]
-        code = 1
-    return lines, code
-
-
-def as_system_failure(error: BaseException) -> SystemFailure | None:
-    """Return what the system refused where no part of the program saw it coming; None if it refused nothing."""
-    if isinstance(error, OSError) and error.errno is not None:
-        where = f"use {os.fsdecode(error.filename)}" if isinstance(error.filename, str | bytes) else "continue"
-        help = system_failure("use", "", error).help
-        return SystemFailure(f"cannot {where}: {os.strerror(error.errno)}", help=help)
-    # torch, which must not be imported here, has errors of its own for it
+        return [f"error: {message}", f"help: {path} --help"], 2
+    # torch, which must not be imported here, has errors of its own for a lack of memory
     # A failed mmap may come as a SystemError, and a library that cannot be mapped as an ImportError.
     cause = error.__cause__ or error.__context__
     starved = isinstance(error, RuntimeError | ImportError | SystemError) and _NO_MEMORY.search(f"{error} {cause}")
-    if isinstance(error, MemoryError) or starved:
-        return SystemFailure("there is not enough memory", help="a smaller batch or a smaller model takes less")
-    return None
+    if isinstance(error, OSError) and error.errno is not None:  # refused where no part of the program saw it coming
+        where = f"use {os.fsdecode(error.filename)}" if isinstance(error.filename, str | bytes) else "continue"
+        help = system_failure("use", "", error).help
+        error = SystemFailure(f"cannot {where}: {os.strerror(error.errno)}", help=help)
+    elif isinstance(error, MemoryError) or starved:
+        error = SystemFailure("there is not enough memory", help="a smaller batch or a smaller model takes less")
+    if isinstance(error, AttnkitError):
+        return error.lines(), error.exit_code
+    text = " ".join(str(error).split())[:300]
+    what = f"error: this is a bug in attnkit: {type(error).__name__}: {text}"
+    return [what, "help: the same command with --debug shows where"], 1

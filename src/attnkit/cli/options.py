@@ -15,6 +15,7 @@ OutputFile = Annotated[
 ]
 Summary = Annotated[bool, Option("--summary", help="Print the totals only.")]
 Json = Annotated[bool, Option("--json", help="Print JSON.")]
+JsonPairs = Annotated[bool, Option("--json", help="One JSON object per pair, and one for the totals.")]
 TargetVocab = Annotated[Path | None, Option(help="Vocabulary of the target, if it has its own.", metavar="FILE")]
 
 # Commands that use a trained run.
@@ -28,6 +29,10 @@ Precision = Annotated[
 ]
 Threads = Annotated[int | None, Option(min=1, max=1024, help="CPU threads per operation.")]
 Strict = Annotated[bool, Option("--strict", help="Reject bytes that are not UTF-8.")]
+TopP = Annotated[float | None, Option(help="Sample among the most probable tokens whose probabilities sum to p.")]
+RepetitionPenalty = Annotated[
+    float | None, Option(help="Above 1: lower the probability of tokens that occurred before.")
+]
 Svg = Annotated[Path | None, Option(help="Write an SVG picture (needs attnkit[plot]).", metavar="FILE")]
 Png = Annotated[Path | None, Option(help="Write a PNG picture.", metavar="FILE")]
 Pdf = Annotated[Path | None, Option(help="Write a PDF picture.", metavar="FILE")]

@@ -7,50 +7,32 @@ from typing import Annotated, Literal
 
 from typer import Option
 
-from attnkit.cli._train import Given, begin
-from attnkit.cli.options import (
-    ConfigFile,
-    DryRun,
-    InitFrom,
-    Json,
-    MaxEpochs,
-    MaxMinutes,
-    MaxSteps,
-    Overwrite,
-    RunOutput,
-    Seed,
-    Sets,
-    TensorBoard,
-    Text,
-    TrainingDevice,
-    TrainingPrecision,
-    TrainingThreads,
-    ValidText,
-)
+from attnkit.cli import options
+from attnkit.cli._train import RunOptions, configuration_keys, run_training
 from attnkit.tasks.language_modeling.config import Direction, LanguagePreset
 
 
 def command(
-    files: Text = None,
-    output: RunOutput = Path("run"),
+    files: options.Text = None,
+    output: options.RunOutput = Path("run"),
     direction: Annotated[Direction | None, Option(help="Reading direction. [default: left-to-right]")] = None,
-    valid: ValidText = None,
-    config: ConfigFile = None,
+    valid: options.ValidText = None,
+    config: options.ConfigFile = None,
     preset: Annotated[Literal["auto", LanguagePreset], Option(help="Preset of all other keys.")] = "auto",
     vocab: Annotated[str | None, Option(help="Existing vocabulary.", metavar="FILE")] = None,
-    sets: Sets = None,
-    max_steps: MaxSteps = None,
-    max_epochs: MaxEpochs = None,
-    max_minutes: MaxMinutes = None,
-    seed: Seed = None,
-    device: TrainingDevice = None,
-    precision: TrainingPrecision = None,
-    threads: TrainingThreads = None,
-    init_from: InitFrom = None,
-    overwrite: Overwrite = False,
-    tensorboard: TensorBoard = None,
-    dry_run: DryRun = False,
-    json: Json = False,
+    sets: options.Sets = None,
+    max_steps: options.MaxSteps = None,
+    max_epochs: options.MaxEpochs = None,
+    max_minutes: options.MaxMinutes = None,
+    seed: options.Seed = None,
+    device: options.TrainingDevice = None,
+    precision: options.TrainingPrecision = None,
+    threads: options.TrainingThreads = None,
+    init_from: options.InitFrom = None,
+    overwrite: options.Overwrite = False,
+    tensorboard: options.TensorBoard = None,
+    dry_run: options.DryRun = False,
+    json: options.Json = False,
 ) -> None:
     """Pretrain GPT by predicting the next token of raw text; run it again to resume.
 
@@ -62,19 +44,7 @@ def command(
       attnkit pretrain-clm text.txt -o backwards --direction right-to-left
       attnkit pretrain-clm text.txt -o gpt --set model.positions=rotary --dry-run
     """
-    flags = {
-        "task": "clm",
-        "data.files": files or None,
-        "data.valid_files": valid,
-        "vocabulary_files": None if vocab is None else [vocab],
-        "direction": direction,
-        "limits.max_steps": max_steps,
-        "limits.max_epochs": max_epochs,
-        "limits.max_minutes": max_minutes,
-        "seed": seed,
-        "device": device,
-        "precision": precision,
-        "threads": threads,
-        "tensorboard": tensorboard,
-    }
-    begin(flags, Given(output, config, preset, sets, init_from, overwrite, dry_run, json))
+    keys = {"files": "data.files", "valid": "data.valid_files", "direction": "direction"}
+    flags = {"task": "clm", "vocabulary_files": None if vocab is None else [vocab]}
+    run = RunOptions(output, config, preset, sets, init_from, overwrite, dry_run, json)
+    run_training({**flags, **configuration_keys(locals(), keys)}, run)

@@ -7,33 +7,16 @@ from typing import Annotated, Literal
 
 from typer import Option
 
-from attnkit.cli._train import Given, begin
-from attnkit.cli.options import (
-    ConfigFile,
-    DryRun,
-    InitFrom,
-    Json,
-    MaxEpochs,
-    MaxMinutes,
-    MaxSteps,
-    Overwrite,
-    RunOutput,
-    Seed,
-    TensorBoard,
-    Text,
-    TrainingDevice,
-    TrainingPrecision,
-    TrainingThreads,
-    ValidText,
-)
+from attnkit.cli import options
+from attnkit.cli._train import RunOptions, configuration_keys, run_training
 from attnkit.tasks.language_modeling.config import LanguagePreset
 
 
 def command(
-    files: Text = None,
-    output: RunOutput = Path("run"),
-    valid: ValidText = None,
-    config: ConfigFile = None,
+    files: options.Text = None,
+    output: options.RunOutput = Path("run"),
+    valid: options.ValidText = None,
+    config: options.ConfigFile = None,
     preset: Annotated[Literal["auto", LanguagePreset], Option(help="Preset of all other keys.")] = "auto",
     vocab: Annotated[str | None, Option(help="Existing vocabulary that has the symbol [MASK].", metavar="FILE")] = None,
     units: Annotated[
@@ -43,18 +26,18 @@ def command(
         list[str] | None,
         Option("--set", help="Configuration key, e.g. masking.mask_prob=0.3.", metavar="KEY=VALUE"),
     ] = None,
-    max_steps: MaxSteps = None,
-    max_epochs: MaxEpochs = None,
-    max_minutes: MaxMinutes = None,
-    seed: Seed = None,
-    device: TrainingDevice = None,
-    precision: TrainingPrecision = None,
-    threads: TrainingThreads = None,
-    init_from: InitFrom = None,
-    overwrite: Overwrite = False,
-    tensorboard: TensorBoard = None,
-    dry_run: DryRun = False,
-    json: Json = False,
+    max_steps: options.MaxSteps = None,
+    max_epochs: options.MaxEpochs = None,
+    max_minutes: options.MaxMinutes = None,
+    seed: options.Seed = None,
+    device: options.TrainingDevice = None,
+    precision: options.TrainingPrecision = None,
+    threads: options.TrainingThreads = None,
+    init_from: options.InitFrom = None,
+    overwrite: options.Overwrite = False,
+    tensorboard: options.TensorBoard = None,
+    dry_run: options.DryRun = False,
+    json: options.Json = False,
 ) -> None:
     """Pretrain BERT by predicting masked tokens of raw text; run it again to resume.
 
@@ -67,19 +50,7 @@ def command(
       attnkit pretrain-mlm a.en b.de -o bert --units words --set data.language_sampling_alpha=0.5
       attnkit pretrain-mlm text.txt -o bert --set model.next_sentence=true --dry-run
     """
-    flags = {
-        "task": "mlm",
-        "data.files": files or None,
-        "data.valid_files": valid,
-        "vocabulary_files": None if vocab is None else [vocab],
-        "masking.mask_unit": units,
-        "limits.max_steps": max_steps,
-        "limits.max_epochs": max_epochs,
-        "limits.max_minutes": max_minutes,
-        "seed": seed,
-        "device": device,
-        "precision": precision,
-        "threads": threads,
-        "tensorboard": tensorboard,
-    }
-    begin(flags, Given(output, config, preset, sets, init_from, overwrite, dry_run, json))
+    keys = {"files": "data.files", "valid": "data.valid_files", "units": "masking.mask_unit"}
+    flags = {"task": "mlm", "vocabulary_files": None if vocab is None else [vocab]}
+    run = RunOptions(output, config, preset, sets, init_from, overwrite, dry_run, json)
+    run_training({**flags, **configuration_keys(locals(), keys)}, run)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json as json_format
-from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import Enum
+from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from typer import Argument, Option
 
@@ -16,9 +14,6 @@ from attnkit.cli.options import Json
 from attnkit.errors import UsageError
 from attnkit.metrics.bleu import BleuTokenizer, MetricName, build_metric, notes_bleu, score_corpus, score_sentences
 from attnkit.metrics.significance import paired_bootstrap
-
-if TYPE_CHECKING:
-    from sacrebleu.metrics.base import Metric
 
 
 class Metrics(Enum):
@@ -83,68 +78,35 @@ def command(
         if refused:
             raise UsageError(what, help="leave one of them out")
     hyps, *versions = read_together([hyp, *refs, *([against] if against else [])])
-    if formula == "notes":
-        report = _by_notes(hyps, versions[0], max_order or 4, sentence=sentence)
-    else:
-        chosen = [
-            build_metric(name, tokenize=tokenize or "13a", lowercase=lowercase, by_sentence=sentence) for name in names
-        ]
-        if against:
-            report = _compare(
-                chosen, versions.pop(), hyps, versions, n_samples=samples or 1000, seed=12345 if seed is None else seed
-            )
-        else:
-            report = _by_sentence(chosen, hyps, versions) if sentence else _by_corpus(chosen, hyps, versions)
-    console.result(json_format.dumps(report.data, ensure_ascii=False) if json else "\n".join(report.lines))
-
-
-@dataclass(frozen=True)
-class _Report:
-    """The same findings as lines for people and as data for ``--json``."""
-
     lines: list[str]
     data: object
-
-
-def _by_corpus(metrics: Sequence[Metric], hyps: Sequence[str], refs: Sequence[Sequence[str]]) -> _Report:
-    scores = [score_corpus(metric, hyps, refs) for metric in metrics]
-    return _Report([score.text for score in scores], [score.as_json() for score in scores])
-
-
-def _by_sentence(metrics: Sequence[Metric], hyps: Sequence[str], refs: Sequence[Sequence[str]]) -> _Report:
-    columns = [score_sentences(metric, hyps, refs) for metric in metrics]
-    names = [type(metric).__name__.lower() for metric in metrics]
-    rows = list(zip(*columns, strict=True))
-    return _Report(
-        ["\t".join(f"{score:.2f}" for score in row) for row in rows],
-        [dict(zip(names, row, strict=True)) for row in rows],
-    )
-
-
-def _by_notes(hyps: Sequence[str], labels: Sequence[str], max_order: int, *, sentence: bool) -> _Report:
-    """Score each line by the notes' formula, words split at spaces; for a corpus give their mean, from 0 to 1."""
-    scores = [notes_bleu(hyp.split(), label.split(), max_order) for hyp, label in zip(hyps, labels, strict=True)]
-    if sentence:
-        return _Report([f"{score:.4f}" for score in scores], [{"notes_bleu": score} for score in scores])
-    mean = sum(scores) / len(scores)
-    line = f"notes BLEU (orders 1-{max_order}, mean of {len(scores):,} lines) = {mean:.4f}"
-    return _Report([line], [{"name": "notes BLEU", "score": mean, "max_order": max_order, "n_lines": len(scores)}])
-
-
-def _compare(
-    metrics: Sequence[Metric],
-    baseline: Sequence[str],
-    hyps: Sequence[str],
-    refs: Sequence[Sequence[str]],
-    *,
-    n_samples: int,
-    seed: int,
-) -> _Report:
-    found = [paired_bootstrap(metric, baseline, hyps, refs, n_samples=n_samples, seed=seed) for metric in metrics]
-    lines = []
-    for one in found:
-        # sacreBLEU gives two equal systems its lowest p: no difference was due to chance, for there is none.
-        verdict = "no difference" if one.system == one.baseline else f"p = {one.p_value:.4f}"
-        ours = f"  HYP       {one.system:6.2f} ± {one.system_interval:.2f}  ({verdict})"
-        lines += [one.signature, f"  baseline  {one.baseline:6.2f} ± {one.baseline_interval:.2f}", ours]
-    return _Report(lines, [one.as_json() for one in found])
+    if formula == "notes":
+        # The notes score a line, split at spaces, from 0 to 1, and a corpus by the mean over its lines.
+        n, order = len(hyps), max_order or 4
+        scores = [notes_bleu(one.split(), ref.split(), order) for one, ref in zip(hyps, versions[0], strict=True)]
+        if sentence:
+            lines, data = [f"{score:.4f}" for score in scores], [{"notes_bleu": score} for score in scores]
+        else:
+            mean = sum(scores) / n
+            lines = [f"notes BLEU (orders 1-{order}, mean of {n:,} lines) = {mean:.4f}"]
+            data = [{"name": "notes BLEU", "score": mean, "max_order": order, "n_lines": n}]
+        console.result(dumps(data, ensure_ascii=False) if json else "\n".join(lines))
+        return
+    chosen = [build_metric(one, tokenize=tokenize or "13a", lowercase=lowercase, by_sentence=sentence) for one in names]
+    if against:
+        baseline, n_samples, seed = versions.pop(), samples or 1000, 12345 if seed is None else seed
+        found = [paired_bootstrap(one, baseline, hyps, versions, n_samples=n_samples, seed=seed) for one in chosen]
+        lines, data = [], [one.as_json() for one in found]
+        for one in found:
+            # sacreBLEU gives two equal systems its lowest p: no difference was due to chance, for there is none.
+            verdict = "no difference" if one.system == one.baseline else f"p = {one.p_value:.4f}"
+            ours = f"  HYP       {one.system:6.2f} ± {one.system_interval:.2f}  ({verdict})"
+            lines += [one.signature, f"  baseline  {one.baseline:6.2f} ± {one.baseline_interval:.2f}", ours]
+    elif sentence:
+        rows = list(zip(*(score_sentences(one, hyps, versions) for one in chosen), strict=True))
+        lines = ["\t".join(f"{score:.2f}" for score in row) for row in rows]
+        data = [dict(zip((type(one).__name__.lower() for one in chosen), row, strict=True)) for row in rows]
+    else:
+        corpus = [score_corpus(one, hyps, versions) for one in chosen]
+        lines, data = [score.text for score in corpus], [score.as_json() for score in corpus]
+    console.result(dumps(data, ensure_ascii=False) if json else "\n".join(lines))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json as json_format
 import os
+from json import dumps
 from pathlib import Path
 from typing import Annotated
 
@@ -48,4 +48,4 @@ def command(
         atomic.write_bytes(path, content)
     counts = {str(path): len(lines) for path, lines in made.items()}
     rows = [(path, f"{count:,} lines") for path, count in counts.items()]
-    console.result(json_format.dumps(counts) if json else console.table(rows, indent=""))
+    console.result(dumps(counts) if json else console.table(rows, indent=""))

@@ -7,7 +7,16 @@ from typing import Annotated, Literal
 
 from typer import Argument, Option
 
-from attnkit.cli.options import CheckpointName, Device, OutputFile, Precision, Strict, Threads
+from attnkit.cli.options import (
+    CheckpointName,
+    Device,
+    OutputFile,
+    Precision,
+    RepetitionPenalty,
+    Strict,
+    Threads,
+    TopP,
+)
 
 
 def command(
@@ -20,15 +29,11 @@ def command(
         float | None, Option(help="Sampling temperature: below 1 more conservative, above 1 more varied.")
     ] = None,
     top_k: Annotated[int | None, Option(help="Sample among the k most probable tokens.")] = None,
-    top_p: Annotated[
-        float | None, Option(help="Sample among the most probable tokens whose probabilities sum to p.")
-    ] = None,
+    top_p: TopP = None,
     seed: Annotated[int | None, Option(help="Random seed of sampling.")] = None,
     length_penalty: Annotated[float | None, Option(help="Length-penalty exponent α: score = log p / length^α.")] = None,
     coverage_penalty: Annotated[float | None, Option(help="Penalty for source words with little attention.")] = None,
-    repetition_penalty: Annotated[
-        float | None, Option(help="Above 1: lower the probability of tokens that occurred before.")
-    ] = None,
+    repetition_penalty: RepetitionPenalty = None,
     no_repeat_ngram_size: Annotated[int | None, Option(help="Forbid repeated n-grams of this size.")] = None,
     min_length: Annotated[int | None, Option(help="Minimum translation length in tokens.")] = None,
     max_length: Annotated[int | None, Option(help="Maximum translation length in tokens.")] = None,
@@ -74,36 +79,23 @@ def command(
       attnkit translate run -i test.en --shortlist tokens.tsv
       attnkit translate word-run --replace-unknowns --dictionary words.tsv
     """
+    given = {name: value for name, value in locals().items() if value is not None and value is not False}
     from attnkit.cli import console
+    from attnkit.decoding.config import SearchConfig
     from attnkit.io import atomic
     from attnkit.text.lines import STDIN, check_not_overwriting
 
     source = input or STDIN
-    check_not_overwriting(
-        output, filter(None, [source, target_prefix, shortlist, dictionary])
-    )  # before torch is loaded
+    inputs = [path for path in (source, target_prefix, shortlist, dictionary) if path is not None]
+    check_not_overwriting(output, inputs)  # before torch is loaded
+    search = {name: value for name, value in given.items() if name in SearchConfig.model_fields}
     from attnkit.data.loader import Batching
     from attnkit.tasks.translation.stream import TranslateRequest, translate_stream
 
-    options = {
-        "beam_size": beam_size,
-        "sampling": sampling or None,
-        "temperature": temperature,
-        "top_k": top_k,
-        "top_p": top_p,
-        "seed": seed,
-        "length_penalty": length_penalty,
-        "coverage_penalty": coverage_penalty,
-        "repetition_penalty": repetition_penalty,
-        "no_repeat_ngram_size": no_repeat_ngram_size,
-        "min_length": min_length,
-        "max_length": max_length,
-        "num_hypotheses": num_hypotheses,
-    }
     request = TranslateRequest(
         runs=runs,
         source=source,
-        search={name: value for name, value in options.items() if value is not None},
+        search=search,
         prefixes=target_prefix,
         scores=return_scores,
         attention=return_attention,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json as codec
 import textwrap
 from dataclasses import asdict
+from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,7 +15,7 @@ from attnkit.cli import console
 from attnkit.errors import RunError
 
 if TYPE_CHECKING:
-    from attnkit.analysis.verify import CheckResult, VerificationReport
+    from attnkit.analysis.verify import VerificationReport
 
 _WIDTH = 80
 
@@ -40,35 +40,27 @@ def command(
     for verified in verify_runs(runs):
         if verified.user is not None:
             console.info(f"{verified.path} is in use by {verified.user}; what is complete is checked")
-        console.result(as_json(verified) if json else as_text(verified))
+        if json:
+            report = {"run": str(verified.path), "good": not verified.n_bad, "newest": verified.newest}
+            results = [asdict(result) for result in verified.things]
+            console.result(dumps({**report, "in_use": verified.user, "things": results}))
+        else:
+            console.result(as_text(verified))
         n_bad += verified.n_bad
     if n_bad:
         raise typer.Exit(RunError.exit_code)
 
 
-def as_json(verified: VerificationReport) -> str:
-    """Return what was found for programs, in one line."""
-    found = {"run": str(verified.path), "good": not verified.n_bad, "newest": verified.newest, "in_use": verified.user}
-    return codec.dumps({**found, "things": [asdict(thing) for thing in verified.things]})
-
-
 def as_text(verified: VerificationReport) -> str:
-    """Return what was found for people: a row for each thing, then the sum of it."""
-    label = max(len(thing.name) for thing in verified.things)
-    lines = [line for thing in verified.things for line in row(thing, label)]
+    """Return the report for people: a row per part of the run, what is damaged marked by BAD, then a summary."""
+    label, lines = max(len(thing.name) for thing in verified.things), []
+    for thing in verified.things:
+        begin = f"{'good' if thing.good else 'BAD ':4}  {thing.name:{label}}  "
+        text = console.printable(" ".join(thing.text.splitlines()))  # keys and names come from a damaged file
+        lines += textwrap.wrap(text, _WIDTH, initial_indent=begin, subsequent_indent=" " * len(begin))
     n_things = len(verified.things)
     newest = f"the newest good checkpoint is {verified.newest}" if verified.newest else "no good checkpoint"
     said = f"{verified.n_bad} of {n_things} damaged" if verified.n_bad else f"all {n_things} are good"
     whole = console.printable(f"{verified.path}: {said}; {newest}")
     summary = textwrap.wrap(whole, _WIDTH, break_long_words=False, break_on_hyphens=False)
     return "\n".join([*lines, *summary])
-
-
-def row(thing: CheckResult, label: int) -> list[str]:
-    """Return the lines of one thing, what is wrong marked by BAD.
-
-    Keys and names come from a damaged file: control characters are escaped.
-    """
-    begin = f"{'good' if thing.good else 'BAD ':4}  {thing.name:{label}}  "
-    text = console.printable(" ".join(thing.text.splitlines()))
-    return textwrap.wrap(text, _WIDTH, initial_indent=begin, subsequent_indent=" " * len(begin))

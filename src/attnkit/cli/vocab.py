@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import errno
-import json as codec
 import os
 from dataclasses import asdict
+from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from typer import Argument, Option
 
@@ -18,10 +18,6 @@ from attnkit.errors import UsageError, system_failure
 from attnkit.io import atomic
 from attnkit.text.config import TrainedKind, VocabularyConfig
 from attnkit.text.lines import check_not_overwriting, check_not_streams, open_binary
-
-if TYPE_CHECKING:
-    from attnkit.text.tokenizer import Tokenizer
-    from attnkit.text.vocabulary import Statistics
 
 DEFAULT = VocabularyConfig()
 
@@ -59,23 +55,44 @@ def command(
     values["symbols"] = symbol or []
     origins = {name: f"--{name.replace('_', '-')}" for name in values} | {"symbols": "--symbol"}
     config = validate(VocabularyConfig, values, origins)
-    refuse_early(paths, output)
+    check_files(paths, output)
     console.info(f"reading {', '.join(map(str, paths))}")
     tokenizer = train_vocabulary(paths, config)
     with atomic.open_output(output) as stream:
         stream.write(tokenizer.to_json())
     console.info(f"wrote {output}; counting")
     found = statistics(tokenizer, paths)
-    console.result(as_json(output, tokenizer, found) if json else as_text(output, tokenizer, found))
+    if json:
+        report = {
+            "path": str(output),
+            "vocab_size": tokenizer.vocab_size,
+            "n_unused": tokenizer.n_unused,
+            "fingerprint": tokenizer.fingerprint,
+            "config": tokenizer.config.model_dump(mode="json"),
+            "coverage": found.coverage,
+            "tokens_per_word": found.tokens_per_word,
+            "unknown_rate": found.unknown_rate,
+            **asdict(found),
+        }
+        console.result(dumps(report, indent=1, ensure_ascii=False))
+        return
+    size_text = f"{tokenizer.vocab_size:,} entries"
+    if tokenizer.n_unused:
+        size_text += f", {tokenizer.n_unused:,} of them unused"
+    if tokenizer.vocab_size <= tokenizer.config.size - tokenizer.config.multiple_of:
+        size_text += f" (the text gives no more; {tokenizer.config.size:,} asked for)"
+    rows = [
+        ("text", f"{found.n_lines:,} lines, {found.n_words:,} words"),
+        ("coverage", f"{100 * found.coverage:.3f} % of characters without single bytes or <unk>"),
+        ("tokens per word", f"{found.tokens_per_word:.2f}"),
+        ("unknown", f"{100 * found.unknown_rate:.3f} % of tokens"),
+        ("longest line", f"{found.longest:,} tokens ({found.longest_path}:{found.longest_line})"),
+    ]
+    console.result(f"{output}: {tokenizer.config.kind}, {size_text}\n{console.table(rows)}")
 
 
-def refuse_early(paths: list[Path], output: Path) -> None:
-    """Refuse files that cannot be read again and again, and a place that cannot be written to, before the work begins.
-
-    Raises:
-        UsageError: Nothing can be meant by it.
-        SystemFailure: The system does not allow it.
-    """
+def check_files(paths: list[Path], output: Path) -> None:
+    """Refuse files that cannot be read repeatedly, and an output that cannot be written, before training."""
     check_not_streams(paths)
     for path in paths:
         open_binary(path).close()
@@ -88,36 +105,3 @@ def refuse_early(paths: list[Path], output: Path) -> None:
     if output.is_dir():
         raise UsageError(f"{output} is a folder", help="name a file after -o")
     check_not_overwriting(output, paths)
-
-
-def as_json(path: Path, tokenizer: Tokenizer, found: Statistics) -> str:
-    """Return the report for programs."""
-    report = {
-        "path": str(path),
-        "vocab_size": tokenizer.vocab_size,
-        "n_unused": tokenizer.n_unused,
-        "fingerprint": tokenizer.fingerprint,
-        "config": tokenizer.config.model_dump(mode="json"),
-        "coverage": found.coverage,
-        "tokens_per_word": found.tokens_per_word,
-        "unknown_rate": found.unknown_rate,
-        **asdict(found),
-    }
-    return codec.dumps(report, indent=1, ensure_ascii=False)
-
-
-def as_text(path: Path, tokenizer: Tokenizer, found: Statistics) -> str:
-    """Return the report for people, within 80 columns unless a path is long."""
-    size = f"{tokenizer.vocab_size:,} entries"
-    if tokenizer.n_unused:
-        size += f", {tokenizer.n_unused:,} of them unused"
-    if tokenizer.vocab_size <= tokenizer.config.size - tokenizer.config.multiple_of:
-        size += f" (the text gives no more; {tokenizer.config.size:,} asked for)"
-    rows = [
-        ("text", f"{found.n_lines:,} lines, {found.n_words:,} words"),
-        ("coverage", f"{100 * found.coverage:.3f} % of characters without single bytes or <unk>"),
-        ("tokens per word", f"{found.tokens_per_word:.2f}"),
-        ("unknown", f"{100 * found.unknown_rate:.3f} % of tokens"),
-        ("longest line", f"{found.longest:,} tokens ({found.longest_path}:{found.longest_line})"),
-    ]
-    return f"{path}: {tokenizer.config.kind}, {size}\n{console.table(rows)}"

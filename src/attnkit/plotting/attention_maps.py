@@ -1,6 +1,5 @@
-"""Attention weights as what every picture of them is made from: maps with their tokens, and choices among them.
+"""Attention weights for every kind of picture: maps with their tokens, and choices among layers and heads.
 
-Knows no models: kinds of attention are names, and a kind that nobody has heard of is shown under its own.
 Letters: L layers, H heads, T queries (rows), S keys (columns).
 """
 
@@ -17,6 +16,8 @@ Choice = int | Literal["mean", "max", "all"]
 """A number from 1; the mean or the largest over all; each by itself."""
 Weights = NDArray[np.float32] | NDArray[np.float64]
 
+RAMP = ("#f7fafc", "#c6ddee", "#70acd4", "#2471b2", "#08306b")
+"""Colours of weights and shares in pictures and pages, from 0 up."""
 TITLES = {
     "cross": ("Cross-attention", "rows: the word being written, columns: source words"),
     "encoder": ("Encoder self-attention", "rows: source words, columns: source words"),
@@ -140,13 +141,12 @@ def pictures(map: AttentionMap, layer: Choice, head: Choice) -> list[MapSlice]:
     found = []
     for layers, layer_name in _runs(layer, n_layers, "layer", map.first_layer):
         for heads, head_name in _runs(head, n_heads, "head", 1):
-            cut = np.asarray(map.weights[layers, heads], np.float64)
-            cut = _over(cut, head, 1)
-            cut = _over(cut, layer, 0)
+            cut = np.asarray(map.weights[layers, heads], np.float64)  # (layers, heads, T, S)
+            cut = cut.max(1) if head == "max" else cut.mean(1)
+            cut = cut.max(0) if layer == "max" else cut.mean(0)  # (T, S)
             made = map.heads[heads.start] if map.heads and heads.stop == heads.start + 1 else ""
             title = f"{map.title}, {layer_name}, {head_name}" + (f" ({made})" if made else "")
-            entropy = float(entropies(cut))
-            found.append(MapSlice(title, map.axes, map.queries, map.keys, cut, entropy))
+            found.append(MapSlice(title, map.axes, map.queries, map.keys, cut, float(entropies(cut))))
     return found
 
 
@@ -159,10 +159,6 @@ def _runs(choice: Choice, most: int, noun: str, first: int) -> list[tuple[slice,
     if most == 1:
         return [(slice(0, 1), f"{noun} {first}")]
     return [(slice(0, most), f"{'mean' if choice == 'mean' else 'largest'} of {most} {noun}s")]
-
-
-def _over(weights: NDArray[np.float64], choice: Choice, axis: int) -> NDArray[np.float64]:
-    return np.asarray(weights.max(axis) if choice == "max" else weights.mean(axis))
 
 
 def as_dictionary(sentence: AttentionExample) -> dict[str, Any]:

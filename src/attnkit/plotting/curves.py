@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from itertools import groupby
 
 import numpy as np
-from numpy.typing import NDArray
+
+from attnkit.plotting.terminal import paint
 
 _MARGIN, _LINES = 7, 18
 # 256-colour foregrounds of a terminal, apart for colour-blind eyes (Okabe and Ito 2008).
@@ -26,73 +27,43 @@ class Curve:
     points: bool = False
 
 
-@dataclass(frozen=True)
-class _Frame:
-    """What part of the plane is shown."""
-
-    left: float
-    right: float
-    low: float
-    high: float
-
-    @classmethod
-    def around(cls, curves: Sequence[Curve]) -> _Frame:
-        xs, ys = (
-            np.concatenate([np.asarray(part, np.float64) for part in parts])
-            for parts in zip(*((curve.x, curve.y) for curve in curves), strict=True)
-        )
-        wide, tall = float(np.ptp(xs)) or 1.0, float(np.ptp(ys)) or 1.0
-        return cls(float(xs.min()), float(xs.min()) + wide, float(ys.min()) - tall / 40, float(ys.min()) + tall * 1.025)
-
-    def across(self, x: Sequence[float] | NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return 0 at the left edge to 1 at the right."""
-        return (np.asarray(x, np.float64) - self.left) / (self.right - self.left)
-
-    def down(self, y: Sequence[float] | NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return 0 at the upper edge to 1 at the lower."""
-        return (self.high - np.asarray(y, np.float64)) / (self.high - self.low)
-
-
 def character_plot(curves: Sequence[Curve], *, colour: bool, width: int = 80) -> str:
     """Draw curves with one sign each, later ones over earlier ones, with axes and a legend.
 
     Without ``colour`` only the curves' signs and ASCII are used.
     """
-    frame, columns = _Frame.around(curves), width - _MARGIN - 1
+    xs, ys = (np.concatenate([np.asarray(getattr(curve, axis), np.float64) for curve in curves]) for axis in "xy")
+    tall = float(np.ptp(ys)) or 1.0
+    left, low, high = float(xs.min()), float(ys.min()) - tall / 40, float(ys.min()) + tall * 1.025
+    across, down, columns = float(np.ptp(xs)) or 1.0, high - low, width - _MARGIN - 1
     field = np.full((_LINES, columns), -1)
-    places = frame.left + (np.arange(columns) + 0.5) / columns * (frame.right - frame.left)
+    places = left + (np.arange(columns) + 0.5) / columns * across
     for number, curve in enumerate(curves):
         x, y = (curve.x, curve.y) if curve.points else (places, np.interp(places, curve.x, curve.y, np.nan, np.nan))
-        inside = np.isfinite(np.asarray(y, np.float64))
-        rows = np.clip(frame.down(y)[inside] * _LINES, 0, _LINES - 1).astype(int)
-        field[rows, np.clip(frame.across(x)[inside] * columns, 0, columns - 1).astype(int)] = number
-    labels = {int(float(frame.down([y])[0]) * _LINES): f"{y:g}" for y in _round_values(frame.low, frame.high)}
-    lines = [f"{labels.get(n, ''):>{_MARGIN - 1}} |{_row(row, curves, colour)}" for n, row in enumerate(field)]
-    lines.append(" " * _MARGIN + "+" + "-" * columns)
-    lines.append(_ruler(frame, columns))
+        x, y = np.asarray(x, np.float64), np.asarray(y, np.float64)
+        inside = np.isfinite(y)
+        rows = np.clip((high - y[inside]) / down * _LINES, 0, _LINES - 1).astype(int)
+        field[rows, np.clip((x - left)[inside] / across * columns, 0, columns - 1).astype(int)] = number
+    labels = {int((high - y) / down * _LINES): f"{y:g}" for y in _round_values(low, high)}
+    lines = []
+    for n, row in enumerate(field):
+        runs = [(number, len(list(run))) for number, run in groupby(row.tolist())]
+        if runs[-1][0] < 0:
+            runs.pop()  # no spaces at the end of a line
+        drawn = (" " * size if i < 0 else _painted(curves[i].mark * size, i, colour) for i, size in runs)
+        lines.append(f"{labels.get(n, ''):>{_MARGIN - 1}} |{''.join(drawn)}")
+    ruler = [" "] * (columns + _MARGIN + 8)  # labels below the x axis, each centred on its place
+    for value in _round_values(left, left + across):
+        text = f"{value:g}"
+        at = _MARGIN + 1 + min(int((value - left) / across * columns), columns - 1) - (len(text) - 1) // 2
+        ruler[at : at + len(text)] = text
+    lines += [" " * _MARGIN + "+" + "-" * columns, "".join(ruler).rstrip()]
     legend = "   ".join(_painted(curve.mark, n, colour) + f" {curve.name}" for n, curve in enumerate(curves))
     return "\n".join([*lines, " " * (_MARGIN + 1) + legend])
 
 
-def _row(numbers: NDArray[np.int64], curves: Sequence[Curve], colour: bool) -> str:
-    runs = [(n, len(list(run))) for n, run in groupby(numbers.tolist())]
-    if runs[-1][0] < 0:
-        runs.pop()  # no spaces at the end of a line
-    return "".join(" " * size if n < 0 else _painted(curves[n].mark * size, n, colour) for n, size in runs)
-
-
 def _painted(marks: str, number: int, colour: bool) -> str:
-    return f"\x1b[38;5;{_COLOURS[number % len(_COLOURS)]}m{marks}\x1b[0m" if colour else marks
-
-
-def _ruler(frame: _Frame, columns: int) -> str:
-    """Return the labels below the x axis, each centred on its place."""
-    ruler = [" "] * (columns + _MARGIN + 8)
-    for value in _round_values(frame.left, frame.right):
-        label = f"{value:g}"
-        at = _MARGIN + 1 + min(int(float(frame.across([value])[0]) * columns), columns - 1) - (len(label) - 1) // 2
-        ruler[at : at + len(label)] = label
-    return "".join(ruler).rstrip()
+    return paint(marks, f"38;5;{_COLOURS[number % len(_COLOURS)]}", colour)
 
 
 def _round_values(low: float, high: float) -> list[float]:

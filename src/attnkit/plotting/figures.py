@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from importlib.util import find_spec
 from io import BytesIO
@@ -19,9 +19,10 @@ import numpy as np
 from rich.cells import cell_len
 
 from attnkit.errors import DataError, UsageError
-from attnkit.plotting.attention_maps import MapSlice, shown
+from attnkit.plotting.attention_maps import RAMP, MapSlice, shown
 from attnkit.plotting.curves import Curve
 from attnkit.plotting.lessons_terminal import MaskLesson, PositionsLesson, label
+from attnkit.plotting.terminal import truncate
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -58,20 +59,26 @@ def attention_picture(slices: Sequence[MapSlice], format: PictureFormat, heading
         UsageError: matplotlib is not installed.
     """
     top = max((float(np.max(s.weights, where=np.isfinite(s.weights), initial=0.0)) for s in slices), default=0.0) or 1.0
-    places, (width, height) = _arrange(slices)
-    title, axes = _truncate(shown(heading) if heading else "", 120), "; ".join(dict.fromkeys(s.axes for s in slices))
+    places, y, width = [], _PAD + 48, 2 * _PAD + _BAR + 120  # upper left corners of the panels
+    for start in range(0, len(slices), MAX_COLUMNS):
+        x, bottom = _PAD, y
+        for one in slices[start : start + MAX_COLUMNS]:
+            places.append((x, y))
+            size = _panel_size(one)
+            x, bottom = x + size[0] + 2 * _PAD, max(bottom, y + size[1])
+        y, width = bottom + 1.5 * _PAD, max(width, x - _PAD)
+    height = y + 60
+    title, axes = truncate(shown(heading) if heading else "", 120), "; ".join(dict.fromkeys(s.axes for s in slices))
     width = max(width, *(_PAD * 2 + _length(text, size) for text, size in ((title, 14.0), (axes, _SMALL))))
 
     def draw(figure: Figure) -> None:
         _write(figure, _PAD, _PAD + _FONT, title, 14.0, weight="bold")
         _write(figure, _PAD, _PAD + 32, axes, _SMALL)
         mesh = None
-        for one, (x, y) in zip(slices, places, strict=True):
-            mesh = _panel(figure, one, (x, y), top)
+        for one, corner in zip(slices, places, strict=True):
+            mesh = _panel(figure, one, corner, top)
         if mesh is not None:
-            bar = figure.colorbar(mesh, cax=_axes(figure, _PAD, height - 44, _BAR, 10), orientation="horizontal")
-            bar.set_ticks([0, top], labels=["0", f"{top:.3g}"], fontsize=_points(_SMALL))
-            bar.outline.set_visible(False)
+            _colour_bar(mesh, _axes(figure, _PAD, height - 44, _BAR, 10), {0: "0", top: f"{top:.3g}"})
             _write(figure, _PAD + _BAR + 16, height - 35, "attention weight", _SMALL)
 
     texts = [title, axes, *(_token(token) for one in slices for token in (*one.queries, *one.keys))]
@@ -112,9 +119,7 @@ def positions_picture(lesson: PositionsLesson, format: PictureFormat) -> bytes:
         mesh = _cells(axes, table, _colour_map(["#0072b2", "#ffffff", "#d55e00"]), (-1, 1))
         axes.set_yticks(np.arange(0, rows, 10) + 0.5, [str(i) for i in range(0, rows, 10)])
         axes.set_xticks(np.arange(0, columns, 8) + 0.5, [str(i) for i in range(0, columns, 8)])
-        bar = figure.colorbar(mesh, cax=_axes(figure, left, size[1] - 48, 168, 10), orientation="horizontal")
-        bar.set_ticks([-1, 0, 1], labels=["-1", "0", "1"], fontsize=_points(_SMALL))
-        bar.outline.set_visible(False)
+        _colour_bar(mesh, _axes(figure, left, size[1] - 48, 168, 10), {-1: "-1", 0: "0", 1: "1"})
 
     return _render(draw, size, format, [])
 
@@ -137,24 +142,11 @@ def curves_picture(curves: Sequence[Curve], title: str, format: PictureFormat) -
 
 def missing_glyphs(texts: Iterable[str]) -> list[str]:
     """Return the characters of some texts that no installed font has; SVG leaves them to the viewer."""
-    _check_installed()
+    check_installed()
     return _families(frozenset("".join(texts)))[1]
 
 
 # --- layout in CSS pixels from the upper left
-
-
-def _arrange(slices: Sequence[MapSlice]) -> tuple[list[tuple[float, float]], tuple[float, float]]:
-    """Return the upper left corner of each panel, and the size of the picture."""
-    places, y, right = [], _PAD + 48, 2 * _PAD + _BAR + 120
-    for start in range(0, len(slices), MAX_COLUMNS):
-        x, bottom = _PAD, y
-        for one in slices[start : start + MAX_COLUMNS]:
-            places.append((x, y))
-            width, height = _panel_size(one)[:2]
-            x, bottom = x + width + 2 * _PAD, max(bottom, y + height)
-        y, right = bottom + 1.5 * _PAD, max(right, x - _PAD)
-    return places, (right, y + 60)
 
 
 def _panel_size(one: MapSlice) -> tuple[float, float, float, float, float]:
@@ -173,13 +165,10 @@ def _panel(figure: Figure, one: MapSlice, corner: tuple[float, float], top: floa
     _write(figure, x, y + _FONT, one.title, _FONT, weight="bold")
     _write(figure, x, y + _FONT + 15, f"entropy {one.entropy:.2f} bits per row", _SMALL)
     axes = _axes(figure, x + left, y + above, cell * len(one.keys), cell * len(one.queries))
-    mesh = _cells(axes, np.asarray(one.weights, np.float64), _colour_map(_RAMP), (0, top))
+    mesh = _cells(axes, np.asarray(one.weights, np.float64), _colour_map(RAMP), (0, top))
     rows, columns = ([_token(token) for token in side] for side in (one.queries, one.keys))
     _tick_labels(axes, rows, columns, min(_FONT, cell), rotation=90)
     return mesh
-
-
-_RAMP = ["#f7fafc", "#c6ddee", "#70acd4", "#2471b2", "#08306b"]
 
 
 def _cells(
@@ -204,6 +193,12 @@ def _tick_labels(axes: Axes, rows: Sequence[str], columns: Sequence[str], size: 
     axes.set_xticks(np.arange(len(columns)) + 0.5, columns, rotation=rotation, **style)
 
 
+def _colour_bar(mesh: Any, axes: Axes, ticks: Mapping[float, str]) -> None:
+    bar = axes.figure.colorbar(mesh, cax=axes, orientation="horizontal")
+    bar.set_ticks(list(ticks), labels=list(ticks.values()), fontsize=_points(_SMALL))
+    bar.outline.set_visible(False)
+
+
 def _axes(figure: Figure, x: float, y: float, width: float, height: float) -> Axes:
     wide, tall = (float(inches) * _INCH for inches in figure.get_size_inches())
     return figure.add_axes((x / wide, 1 - (y + height) / tall, width / wide, height / tall))
@@ -225,13 +220,7 @@ def _colour_map(colours: Sequence[str]) -> Any:
 
 
 def _token(token: str) -> str:
-    return _truncate(shown(token), _LONGEST)
-
-
-def _truncate(text: str, most: int) -> str:
-    while cell_len(text) > most:
-        text = text[:-2].rstrip("…") + "…" if len(text) > 2 else "…"
-    return text
+    return truncate(shown(token), _LONGEST)
 
 
 def _length(text: str, size: float) -> float:
@@ -242,7 +231,7 @@ def _length(text: str, size: float) -> float:
 # --- matplotlib
 
 
-def _check_installed() -> None:
+def check_installed() -> None:
     if find_spec("matplotlib") is None:
         raise UsageError("pictures need matplotlib", help='pip install "attnkit[plot]"')
 
@@ -251,7 +240,7 @@ def _render(
     draw: Callable[[Figure], None], size: tuple[float, float], format: PictureFormat, texts: Iterable[str]
 ) -> bytes:
     """Return the file of a picture of some size in layout units."""
-    _check_installed()
+    check_installed()
     if format == "png" and size[0] * size[1] * (_DENSITY / _INCH) ** 2 > MAX_PIXELS:
         raise DataError("the picture would be too large", help="choose one --layer and one --head, or write --svg")
     import matplotlib
@@ -282,7 +271,9 @@ def _families(characters: frozenset[str]) -> tuple[list[str], list[str]]:
     missing -= _covered(font_manager.findfont("DejaVu Sans"), missing)
     fonts = [(entry.name, entry.fname) for entry in font_manager.fontManager.ttflist]
     fonts = sorted({font for font in fonts if not font[0].startswith("Last Resort")})
-    fonts += [("", str(path)) for path in _packaged_fonts()]
+    for package in filter(None, map(find_spec, _FONT_PACKAGES)):
+        for folder in package.submodule_search_locations or ():
+            fonts += [("", str(path)) for path in sorted((Path(folder) / "fonts").glob("*.[to]tf"))]
     for name, path in fonts:
         if not missing:
             break
@@ -304,13 +295,3 @@ def _covered(path: str, characters: Iterable[str]) -> set[str]:
     except (OSError, RuntimeError):
         return set()
     return {char for char in characters if font.get_char_index(ord(char))}
-
-
-def _packaged_fonts() -> list[Path]:
-    """Return the font files of installed packages."""
-    found: list[Path] = []
-    for name in _FONT_PACKAGES:
-        spec = find_spec(name)
-        for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
-            found += sorted(path for path in (Path(folder) / "fonts").glob("*") if path.suffix in (".ttf", ".otf"))
-    return found

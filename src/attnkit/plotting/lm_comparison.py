@@ -1,11 +1,13 @@
-"""What a language model sees at each place of a text, and what it guesses there, as lines for a terminal."""
+"""The context and the predictions of a language model at each position of a text, as lines for a terminal."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rich.cells import cell_len
+from rich.cells import cell_len, set_cell_size
+
+from attnkit.plotting.terminal import truncate
 
 _BLANK = "___"
 _PIECE = 12
@@ -43,9 +45,9 @@ def render(places: Sequence[Position], width: int = 80) -> str:
     head = f"  {'sees':{room}}  {'is':{_PIECE + 6}}  guesses"
     lines = [head]
     for place in places:
-        seen = _padded(around(place.before, place.after, room), room)
-        there = f"{_padded(_cut(place.piece, _PIECE), _PIECE)} {percent(place.probability):>5}"
-        line = f"  {seen}  {there}  "
+        seen = set_cell_size(around(place.before, place.after, room), room)
+        piece = set_cell_size(truncate(place.piece, _PIECE), _PIECE)
+        line = f"  {seen}  {piece} {percent(place.probability):>5}  "
         for guess in place.guesses:
             cell = f"{guess.piece} {percent(guess.probability)}  "
             if cell_len(line + cell.rstrip()) > width:
@@ -77,19 +79,6 @@ def around(before: str, after: str, width: int) -> str:
     if cell_len(before) + cell_len(after) > room:
         half = room // 2
         left = min(cell_len(before), max(half, room - cell_len(after)))
-        before = _cut(before[::-1], left)[::-1]
-        after = _cut(after, room - cell_len(before))
+        before = truncate(before[::-1], left)[::-1]
+        after = truncate(after, room - cell_len(before))
     return before + _BLANK + after
-
-
-def _cut(text: str, width: int) -> str:
-    """Return as many characters as fit into the columns, the last of them … where some do not."""
-    if cell_len(text) <= width:
-        return text
-    while text and cell_len(text) > width - 1:
-        text = text[: min(len(text) - 1, width)]
-    return text + "…" if width else ""
-
-
-def _padded(text: str, width: int) -> str:
-    return text + " " * (width - cell_len(text))

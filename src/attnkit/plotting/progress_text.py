@@ -1,11 +1,13 @@
-"""What a training run says while it works, as strings of at most 80 columns. Knows numbers, no models."""
+"""The progress of a training run, as strings of at most 80 columns."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
-Counts = Mapping[str, int]
+if TYPE_CHECKING:
+    from attnkit.text.check_report import CheckReport
 
 _SCORES = {
     "loss": "loss {:.3f}",
@@ -74,14 +76,18 @@ def _bar(done: float) -> str:
     return "█" * round(8 * done) + "░" * (8 - round(8 * done)) + f" {done:4.0%}"
 
 
-def data_check_line(path: str, n: int, text: str, first_line: int | None, dropped: bool) -> str:
-    """Say what is odd about a file."""
-    place = f", first in line {first_line:,}" if first_line else ""
-    return f"{path}: {'left out: ' if dropped else ''}{n:,} {text}{place}"
+def data_check_lines(report: CheckReport) -> list[str]:
+    """Return the findings about two files, one per line."""
+    lines = []
+    for finding in report.findings:
+        path = report.tgt if finding.side == "target" else report.src
+        place = f", first in line {finding.first_line:,}" if finding.first_line else ""
+        lines.append(f"{path}: {'left out: ' if finding.dropped else ''}{finding.count:,} {finding.text}{place}")
+    return lines
 
 
-def start_lines(step: int, n_parameters: int, counts: Counts, where: str, unit: str = "pairs") -> list[str]:
-    """Say what is trained on what, and what was left out; ``unit`` is what there are so many of."""
+def start_lines(step: int, n_parameters: int, counts: Mapping[str, int], where: str, unit: str = "pairs") -> list[str]:
+    """Return the numbers of examples, trained on and left out, and the size of the model; ``unit`` names examples."""
     kinds = ", ".join(f"{n:,} {name.replace('_', ' ')}" for name, n in counts.items() if n)
     verb = f"resuming from step {step:,}" if step else "training"
     return [f"{unit}: {kinds}", f"{verb}: {count(n_parameters)} parameters, {where}"]
@@ -110,18 +116,19 @@ def scores(metrics: Mapping[str, float]) -> str:
 
 def count(number: float) -> str:
     """Return a count for people: 950, 12.4k, 7.8M, 1.2G."""
-    for unit, divisor in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
-        if abs(number) >= divisor:
-            return f"{number / divisor:.1f}{unit}"
-    return f"{number:.0f}"
+    return _with_unit(number, ("G", "M", "k", ""))
 
 
 def size(n_bytes: float) -> str:
-    """Return bytes for people."""
-    for unit, divisor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if n_bytes >= divisor:
-            return f"{n_bytes / divisor:.1f} {unit}"
-    return f"{n_bytes:.0f} B"
+    """Return bytes for people: 950 B, 12.4 kB, 7.8 MB."""
+    return _with_unit(n_bytes, (" GB", " MB", " kB", " B"))
+
+
+def _with_unit(number: float, units: Sequence[str]) -> str:
+    for unit, divisor in zip(units, (1e9, 1e6, 1e3), strict=False):
+        if abs(number) >= divisor:
+            return f"{number / divisor:.1f}{unit}"
+    return f"{number:.0f}{units[-1]}"
 
 
 def duration(seconds: float) -> str:

@@ -1,4 +1,4 @@
-"""A worked example of attention as text, step by step. Knows numbers and words only."""
+"""A worked example of attention as text, step by step."""
 
 from __future__ import annotations
 
@@ -59,12 +59,15 @@ class WorkedExample:
 
     def as_dictionary(self) -> dict[str, Any]:
         """Return plain data."""
-        alignment, distribution = self.pair
-        given = {"example": "cat", "alignment": alignment, "distribution": distribution, "seed": self.seed}
-        plain = {"words": list(self.words), "query": self.query, "keys": self.keys, "values": self.keys}
-        steps = [vars(step) for step in self.steps]
-        found = {"scores": self.scores, "weights": self.weights, "context": self.context}
-        return {**given, **plain, "parameters": self.parameters, "steps": steps, **found}
+        plain: dict[str, Any] = {
+            "example": "cat",
+            "alignment": self.pair[0],
+            "distribution": self.pair[1],
+            "seed": self.seed,
+        }
+        plain |= {"words": list(self.words), "query": self.query, "keys": self.keys, "values": self.keys}
+        plain |= {"parameters": self.parameters, "steps": [vars(step) for step in self.steps]}
+        return {**plain, "scores": self.scores, "weights": self.weights, "context": self.context}
 
 
 def render_example(walk: WorkedExample) -> str:
@@ -75,44 +78,36 @@ def render_example(walk: WorkedExample) -> str:
     lines += [f"   {word:<6}  {_vector(key, 0)}" for word, key in zip(walk.words, walk.keys, strict=True)]
     lines += [f"   query   {_vector(walk.query, 0)}", ""]
     if walk.parameters:
-        lines += [f"Parameters, drawn with seed {walk.seed}", *_parameters(walk.parameters), ""]
-    number = 1
-    before = {step.name: step for step in walk.steps}
+        lines.append(f"Parameters, drawn with seed {walk.seed}")
+        for name, values in walk.parameters.items():
+            rows = _rows(values)
+            lines += [f"   {name if i == 0 else '':<20}  {_vector(row)}" for i, row in enumerate(rows)]
+        lines.append("")
+    before = {step.name: step.values for step in walk.steps}
+    verb, number = "Score", 1
     if "dot products" in before:
-        lines += [f"{number}. Compare the query with each key: q · k", *_each(walk, before["dot products"].values), ""]
-        number += 1
-    verb = "Scale" if "dot products" in before else "Score"
-    lines += [f"{number}. {verb} by {alignment}", f"   {FORMULAS[alignment]}", *_each(walk, walk.scores), ""]
-    number += 1
-    lines += [f"{number}. Weigh by {distribution}", f"   {FORMULAS[distribution]}"]
+        lines += ["1. Compare the query with each key: q · k", *_numbers(walk, before["dot products"]), ""]
+        verb, number = "Scale", 2
+    lines += [f"{number}. {verb} by {alignment}", f"   {FORMULAS[alignment]}", *_numbers(walk, walk.scores), ""]
+    lines += [f"{number + 1}. Weigh by {distribution}", f"   {FORMULAS[distribution]}"]
     if "exponentials" in before:
-        values = before["exponentials"].values
-        lines += ["   exp(s)", *_each(walk, values), f"   their sum is {sum(values):.3f}; each is divided by it"]
-    lines += [*_each(walk, walk.weights), f"   the weights sum to {sum(walk.weights):.3f}", ""]
-    number += 1
-    lines += [f"{number}. Add up the values, each times its weight"]
+        powers = before["exponentials"]
+        lines += ["   exp(s)", *_numbers(walk, powers), f"   their sum is {sum(powers):.3f}; each is divided by it"]
+    lines += [*_numbers(walk, walk.weights), f"   the weights sum to {sum(walk.weights):.3f}", ""]
+    lines.append(f"{number + 2}. Add up the values, each times its weight")
     for word, key, weight in zip(walk.words, walk.keys, walk.weights, strict=True):
         lines.append(f"   {word:<6}  {weight:6.3f} x {_vector(key, 0)} = {_vector([weight * part for part in key])}")
     return "\n".join([*lines, f"   context                  {_vector(walk.context)}", ""])
 
 
-def _each(walk: WorkedExample, values: Sequence[float]) -> list[str]:
-    """Return words with a number under each."""
+def _numbers(walk: WorkedExample, values: Sequence[float]) -> list[str]:
+    """Return the words with a number under each."""
     heads = "".join(f"{word:>9}" for word in walk.words)
     return [f"   {heads}", "   " + "".join(f"{value:9.3f}" for value in values)]
 
 
 def _vector(values: Sequence[float], digits: int = 3) -> str:
     return "[" + ", ".join(f"{value:.{digits}f}" for value in values) + "]"
-
-
-def _parameters(parameters: Mapping[str, Any]) -> list[str]:
-    """Return each parameter, a row of numbers a line."""
-    lines = []
-    for name, values in parameters.items():
-        rows = _rows(values)
-        lines += [f"   {name if i == 0 else '':<20}  {_vector(row)}" for i, row in enumerate(rows)]
-    return lines
 
 
 def _rows(values: Any) -> list[list[float]]:

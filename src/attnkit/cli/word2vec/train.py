@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from typer import Argument, Option
 
-from attnkit.cli._train import Given, begin
+from attnkit.cli._train import RunOptions, run_training
 from attnkit.cli.options import DryRun, Json, Overwrite, RunOutput
 from attnkit.tasks.word2vec.config import Context, Loss, Method
 
@@ -101,4 +101,4 @@ def command(
         "device": device,
         "save_every": save_every,
     }
-    begin(flags, Given(output, config, "auto", sets, None, overwrite, dry_run, json))
+    run_training(flags, RunOptions(output, config, "auto", sets, None, overwrite, dry_run, json))
