@@ -15,11 +15,19 @@ from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
 from attnkit.errors import DataError
-from attnkit.formats.word_vectors import projector
 from attnkit.formats.word_vectors.formats import recognised
 from attnkit.formats.word_vectors.table import VectorTable
 from attnkit.formats.word_vectors.tensors import read_tensors, words_of, write_tensors
-from attnkit.formats.word_vectors.text import read_binary, read_text, write_binary, write_lines
+from attnkit.formats.word_vectors.text import (
+    metadata_text,
+    read_binary,
+    read_projector,
+    read_text,
+    without_header,
+    write_binary,
+    write_lines,
+    write_projector,
+)
 
 ROWS = np.array([[0.1, -2.5, 3e-7], [1.0, 1 / 3, -0.0], [7.25, 1e20, -1e-30]], np.float32)
 WORDS = ["the", "größe", "x%s"]
@@ -134,13 +142,13 @@ def test_tensors_of_others_hold_rows_alone() -> None:
 
 
 def test_projector_comes_back() -> None:
-    raw = written(projector.write_rows, TABLE)
-    assert np.array_equal(projector.read_rows(io.BytesIO(raw), "vectors.tsv"), ROWS)
-    metadata = projector.metadata_text(TABLE)
+    raw = written(write_projector, TABLE)
+    assert np.array_equal(read_projector(io.BytesIO(raw), "vectors.tsv"), ROWS)
+    metadata = metadata_text(TABLE)
     assert metadata.startswith(b"word\tcount\nthe\t9\n")
-    assert words_of(projector.without_header(metadata, 3), 3, "m") == WORDS
-    bare = projector.metadata_text(VectorTable(WORDS, ROWS))
-    assert bare == "the\ngröße\nx%s\n".encode() and projector.without_header(bare, 3) == bare
+    assert words_of(without_header(metadata, 3), 3, "m") == WORDS
+    bare = metadata_text(VectorTable(WORDS, ROWS))
+    assert bare == "the\ngröße\nx%s\n".encode() and without_header(bare, 3) == bare
 
 
 @pytest.mark.parametrize("word", ["new york", "a\tb", "a\nb", ""])
@@ -278,7 +286,7 @@ def test_broken_projector_rows() -> None:
         (b"1\t2\n\n", "1 numbers, not 2", 2),
     ):
         with pytest.raises(DataError, match=said) as found:
-            projector.read_rows(io.BytesIO(raw), "v.tsv")
+            read_projector(io.BytesIO(raw), "v.tsv")
         assert found.value.where == f"v.tsv:{line}"
 
 
@@ -321,7 +329,7 @@ def test_what_is_not_finite_is_never_written_on(number: float) -> None:
     rows[3, 1] = number
     raw = b"5 2\n" + b"".join(packed(b"w%d" % i, *row) for i, row in enumerate(rows.tolist()))
     table = replace(read_binary(raw, "a.bin"), name="a.bin")
-    for write in (write_lines, write_binary, write_tensors, projector.write_rows):
+    for write in (write_lines, write_binary, write_tensors, write_projector):
         with pytest.raises(DataError, match="not finite") as found:
             written(write, table)
         assert found.value.where == "a.bin, vector 4"

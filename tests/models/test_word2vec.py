@@ -15,7 +15,7 @@ from attnkit.data.store import write_store
 from attnkit.data.words import Encoded
 from attnkit.kernels.huffman import huffman
 from attnkit.kernels.word2vec import PieceStats, Text, Weights
-from attnkit.models.word2vec import Word2Vec
+from attnkit.models.word2vec import Word2VecModel
 from attnkit.tasks.word2vec import torch_loop
 from attnkit.tasks.word2vec.config import Word2VecConfig, WordTextConfig
 from attnkit.tasks.word2vec.matrices import INPUTS, OUTPUTS, draw, empty, shapes
@@ -80,7 +80,7 @@ def j_of_the_notes(v: Doubles, u: Doubles) -> tuple[float, Doubles, Doubles]:
 def test_full_softmax_is_j_of_the_notes() -> None:
     inputs, outputs = matrices(V, D)
     loss, d_inputs, d_outputs = j_of_the_notes(inputs.numpy(), outputs.numpy())
-    model = Word2Vec(inputs.clone(), outputs.clone())
+    model = Word2VecModel(inputs.clone(), outputs.clone())
     batch = text_batch()
     steps = Steps(configuration(), model, no_lookups(), 1)
     n_places = len(batch.centres)
@@ -96,7 +96,7 @@ def test_full_softmax_is_j_of_the_notes() -> None:
 def test_full_softmax_equals_autograd(method: str, context: str) -> None:
     inputs, outputs = matrices(V, D * (2 * M if context == "concat" else 1))
     batch = text_batch()
-    model = Word2Vec(inputs.clone(), outputs.clone(), context)  # type: ignore[arg-type]
+    model = Word2VecModel(inputs.clone(), outputs.clone(), context)  # type: ignore[arg-type]
     cbow = method == "cbow"
     words, places = batch.predicted(cbow)
     loss = F.cross_entropy(model.logits(model.hidden(*batch.read(cbow)))[places], words, reduction="sum")
@@ -110,7 +110,7 @@ def test_full_softmax_equals_autograd(method: str, context: str) -> None:
 
 def test_concatenated_context_keeps_its_places() -> None:
     inputs, outputs = matrices(V, 2 * M * D)
-    model = Word2Vec(inputs, outputs, "concat")
+    model = Word2VecModel(inputs, outputs, "concat")
     found = model.hidden(torch.tensor([[4, 2, 1, 6]]), torch.tensor([[False, True, True, False]]))
     torch.testing.assert_close(found[0], torch.cat([torch.zeros(D), inputs[2], inputs[1], torch.zeros(D)]).double())
 
@@ -118,7 +118,7 @@ def test_concatenated_context_keeps_its_places() -> None:
 def test_hierarchical_probabilities_are_the_trees() -> None:
     counts = [9, 7, 4, 4, 2, 1, 1]
     inputs, outputs = matrices(V - 1, D)
-    model, lookups = Word2Vec(inputs, outputs), tree(counts)
+    model, lookups = Word2VecModel(inputs, outputs), tree(counts)
     batch = text_batch()
     with torch.no_grad():
         hidden = model.hidden(*batch.read(False))
@@ -145,8 +145,8 @@ def test_cbow_is_gensims(context: str) -> None:
     batch, config = text_batch(), configuration(method="cbow", context=context, loss="negative", negative=4)
     nothing = torch.empty(0, dtype=torch.int64)
     lookups = Lookups(torch.full((V,), 1 << 31), torch.arange(V).flip(0), nothing, nothing, nothing)
-    drawn = Steps(config, Word2Vec(inputs.clone(), outputs.clone()), lookups, 5)._negatives(len(batch.centres), 4)
-    model = Word2Vec(inputs.clone(), outputs.clone(), context)  # type: ignore[arg-type]
+    drawn = Steps(config, Word2VecModel(inputs.clone(), outputs.clone()), lookups, 5)._negatives(len(batch.centres), 4)
+    model = Word2VecModel(inputs.clone(), outputs.clone(), context)  # type: ignore[arg-type]
     steps = Steps(config, model, lookups, 5)
     steps.step(batch, 0.1)
     w, u = inputs.numpy(), outputs.numpy()
@@ -179,7 +179,7 @@ def test_shared_negatives_count_as_many_as_fresh_ones() -> None:
     batch = Batch(only.centres[kept], only.context[kept], only.mask[kept] & (only.context[kept] != V - 1))
     found = []
     for exact in (False, True):
-        model = Word2Vec(inputs.clone(), outputs.clone())
+        model = Word2VecModel(inputs.clone(), outputs.clone())
         steps = Steps(configuration(loss="negative", exact=exact), model, lookups, 5)
         steps.step(batch, 1e-3)
         found.append((float(steps.loss), steps.terms, model.inputs.detach()))
@@ -196,7 +196,7 @@ def train(lines: list[list[int]], folder: Path, epochs: int, **chosen: object) -
     encoded = Encoded(WordVocabulary([str(n) for n in range(len(counts))], counts), store, int(counts.sum()))
     loops, found = TorchLoops(config, encoded), shapes(config, len(counts))
     matrices_of = empty(found)
-    draw(matrices_of[INPUTS], found[INPUTS].width, 1)
+    draw(matrices_of[INPUTS], found[INPUTS].width, [1, 0x77327665], found[INPUTS].width)
     weights = Weights(matrices_of[INPUTS], matrices_of[OUTPUTS])
     text, n, tallies = Text(store.ids, store.offsets), int(counts.sum()), []
     for epoch in range(epochs):

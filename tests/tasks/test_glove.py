@@ -17,9 +17,9 @@ from attnkit.data import cooccurrence
 from attnkit.engine.resolve import resolve
 from attnkit.engine.trainer import TrainingFinished, TrainingStarted, TrainRequest, train
 from attnkit.errors import StoppedError
-from attnkit.tasks.word2vec import glove, workload
 from attnkit.tasks.word2vec import loop as legs
 from attnkit.tasks.word2vec import matrices as mats
+from attnkit.tasks.word2vec import workload
 from attnkit.tasks.word2vec.initial import init_matrices
 from attnkit.tasks.word2vec.vectors import Vectors
 from attnkit.text.word_vocabulary import WordVocabulary
@@ -40,8 +40,8 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(legs, "SECONDS", 0.0)
-    monkeypatch.setattr(glove, "PIECE", 50)
-    monkeypatch.setattr(workload, "LEAST", 200)
+    monkeypatch.setattr(workload, "GLOVE_PIECE", 50)
+    monkeypatch.setattr(workload, "MIN_PIECE", 200)
 
 
 def run(text: Path, path: Path, stop_at: int | None = None, **changes: Any) -> list[Any]:
@@ -82,7 +82,7 @@ def test_stopped_runs_end_as_whole_ones(changes: dict[str, Any], text: Path, tmp
 def test_a_stop_waits_for_few_words_where_each_is_held_against_all(
     text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(workload, "LEAST", 10)
+    monkeypatch.setattr(workload, "MIN_PIECE", 10)
     for loss, n_lines in (("full", 1), ("negative", 2)):  # of 10 words; else 1,800 / 64 would be the most
         events = run(text, tmp_path / loss, method="cbow", context="concat", loss=loss, epochs=1, save_every=10.0)
         assert events[-1].step == 180 / n_lines
@@ -126,7 +126,7 @@ def test_it_begins_with_other_vectors_as_the_sum_of_both_matrices(tmp_path: Path
     found = mats.shapes(config, 3)
     drawn = mats.empty(found)
     for number, name in enumerate((mats.INPUTS, mats.OUTPUTS)):
-        mats.draw(drawn[name], 12, number)
+        mats.draw(drawn[name], 12, [number], 12)
     begun = mats.copied(drawn)
     assert "1 of 3 words" in next(init_matrices(config, words, begun))
     inputs, outputs = begun[mats.INPUTS], begun[mats.OUTPUTS]

@@ -12,8 +12,8 @@ from attnkit import Vectors
 from attnkit.errors import DataError
 from attnkit.tasks.word2vec.evaluate import (
     Known,
-    Pair,
     Section,
+    WordPair,
     kind_of,
     read_analogies,
     read_pairs,
@@ -76,7 +76,8 @@ def test_analogies_equal_a_loop(vectors: Vectors, method: Any) -> None:
 def test_case_is_folded_as_gensim_does() -> None:
     rows = np.array([[1, 0], [0, 1], [1, 0.1], [0.1, 1], [1, 1]], np.float32)
     vectors = Vectors(["King", "man", "king", "woman", "QUEEN"], rows)
-    pairs = [Pair("king", "Man", 1.0), Pair("KING", "woman", 2.0), Pair("queen", "man", 3.0), Pair("x", "man", 9.0)]
+    judged = (("king", "Man", 1.0), ("KING", "woman", 2.0), ("queen", "man", 3.0), ("x", "man", 9.0))
+    pairs = [WordPair(*pair) for pair in judged]
     folded, told = score_pairs(vectors, pairs), score_pairs(vectors, pairs, Known(fold=False))
     assert (folded.known, folded.unknown) == (3, 1)
     assert folded.spearman == pytest.approx(1) and folded.pearson is not None  # "king" is the first of both: row 0
@@ -87,13 +88,14 @@ def test_case_is_folded_as_gensim_does() -> None:
 
 
 def test_pairs_of_known_words_alone_count(vectors: Vectors) -> None:
-    pairs = [Pair("w1", "w2", 1.0), Pair("w3", "w4", 5.0), Pair("w5", "w6", 2.0), Pair("w1", "w59", 3.0)]
+    judged = (("w1", "w2", 1.0), ("w3", "w4", 5.0), ("w5", "w6", 2.0), ("w1", "w59", 3.0))
+    pairs = [WordPair(*pair) for pair in judged]
     found = score_pairs(vectors, pairs, Known(30))
     cosines = [float(unit(ROWS[a]) @ unit(ROWS[b])) for a, b in ((1, 2), (3, 4), (5, 6))]
     assert found.pearson == pytest.approx(float(np.corrcoef(cosines, [1, 5, 2])[0, 1]))
     assert (found.known, found.unknown) == (3, 1)
     assert score_pairs(vectors, pairs[:1]).spearman is None
-    assert score_pairs(vectors, [Pair("w1", "w2", 1.0), Pair("w3", "w4", 1.0)]).spearman is None
+    assert score_pairs(vectors, [WordPair("w1", "w2", 1.0), WordPair("w3", "w4", 1.0)]).spearman is None
 
 
 def test_words_without_a_row_are_composed_where_that_is_known_how() -> None:
@@ -101,7 +103,8 @@ def test_words_without_a_row_are_composed_where_that_is_known_how() -> None:
     rows = np.array([[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 0]], np.float32)
     letters = {"a": np.array([0, 1, 1], np.float32), "k": np.array([2, 0, 0.2], np.float32)}
     vectors = Vectors(["king", "man", "far", "aunt"], rows, unseen=lambda word: letters.get(word[0]))
-    pairs = [Pair("king", "man", 1), Pair("Kin", "king", 9), Pair("ant", "aunt", 4), Pair("king", "x", 5)]
+    judged = (("king", "man", 1), ("Kin", "king", 9), ("ant", "aunt", 4), ("king", "x", 5))
+    pairs = [WordPair(*pair) for pair in judged]
     left_out = score_pairs(vectors, pairs)
     assert (left_out.known, left_out.composed, left_out.unknown) == (1, 0, 3)
     found = score_pairs(vectors, pairs, Known(compose=True))
@@ -109,7 +112,8 @@ def test_words_without_a_row_are_composed_where_that_is_known_how() -> None:
     cosines = [0.0, 2 / np.hypot(2, 0.2), float(unit([0, 1, 1]) @ unit([1, 1, 0]))]
     assert found.pearson == pytest.approx(float(np.corrcoef(cosines, [1, 9, 4])[0, 1]))
     # Beyond the first words one has its own row: nobody would compose that.
-    pairs = [Pair("king", "aunt", 1), Pair("man", "aunt", 2), Pair("kin", "man", 0)]
+    judged = (("king", "aunt", 1), ("man", "aunt", 2), ("kin", "man", 0))
+    pairs = [WordPair(*pair) for pair in judged]
     few = score_pairs(vectors, pairs, Known(2, compose=True))
     assert (few.known, few.composed) == (3, 3)
     assert few.pearson == pytest.approx(float(np.corrcoef([0.5**0.5, 0.5**0.5, 0], [1, 2, 0])[0, 1]))
@@ -131,7 +135,9 @@ def test_words_without_a_row_are_composed_where_that_is_known_how() -> None:
 )
 def test_pairs_in_every_layout(tmp_path: Path, text: str) -> None:
     path = written(tmp_path / "a", text)
-    assert read_pairs(path) == [Pair("love", "sex", 6.77), Pair("tiger", "cat", 7.35)] and kind_of(path) == "pairs"
+    assert (
+        read_pairs(path) == [WordPair("love", "sex", 6.77), WordPair("tiger", "cat", 7.35)] and kind_of(path) == "pairs"
+    )
 
 
 def test_analogies_with_and_without_sections(tmp_path: Path) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import re
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -13,12 +14,31 @@ from attnkit.data.words import encode_words
 from attnkit.engine.resolve import resolve
 from attnkit.errors import DataError, UsageError
 from attnkit.tasks.word2vec import task as module
-from attnkit.tasks.word2vec.task import Estimate, estimate
+
+
+class Estimate(NamedTuple):
+    """Figures of a dry run; the number of words with a vector, and which share was counted, are read from its note."""
+
+    n_raw: int
+    n_words: int
+    share: float
+    memory: int
+    disk: int
+    seconds: float | None
 
 
 def told(path: Path | str, **changes: Any) -> Estimate | None:
     given = {key.replace("__", "."): value for key, value in changes.items()}
-    return estimate(resolve({"task": "word2vec", "data.files": [str(path)], "threads": 1, **given}).config)
+    found = module.TASK.dry_run(resolve({"task": "word2vec", "data.files": [str(path)], "threads": 1, **given}).config)
+    if found is None:
+        return None
+    note = re.fullmatch(r"(about )?([\d,]+) words get a vector \(counted in (.+)\)", found.note)
+    assert note is not None and found.n_examples == found.tokens_per_epoch and found.disk is not None
+    whole = note[3] == "all text"
+    assert bool(note[1]) != whole
+    share = 1.0 if whole else float(note[3].removeprefix("the first ").removesuffix("% of the text")) / 100
+    n_words = int(note[2].replace(",", ""))
+    return Estimate(found.n_examples, n_words, share, found.memory, found.disk, found.seconds)
 
 
 @pytest.fixture(scope="module")

@@ -6,16 +6,22 @@ import itertools
 import threading
 import time
 from collections import Counter
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from attnkit.data.store import write_store
+from attnkit.data.words import Encoded
+from attnkit.engine.resolve import resolve
 from attnkit.kernels.word2vec import PieceStats
 from attnkit.tasks.word2vec import loop as module
-from attnkit.tasks.word2vec.loop import average_replicas, open_worker_pool
+from attnkit.tasks.word2vec.loop import WorkerPool, average_replicas
 from attnkit.tasks.word2vec.matrices import Matrices, Shape, copied, empty
-from attnkit.tasks.word2vec.workload import LEAST, PIECE, ROUND, LinearDecay, chunk_boundaries, piece_size
+from attnkit.tasks.word2vec.workload import MAX_PIECE, MIN_PIECE, ROUND, build_workload, chunk_boundaries, piece_size
+from attnkit.text.word_vocabulary import WordVocabulary
 
 
 @pytest.mark.parametrize("most", [1, 3, 7, 50, 1000])
@@ -39,15 +45,20 @@ def test_pieces_of_a_text_by_hand() -> None:
 
 
 def test_only_copies_make_pieces_depend_on_threads() -> None:
-    assert piece_size(10**9, 1) == PIECE
+    assert piece_size(10**9, 1) == MAX_PIECE
     assert piece_size(10**9, 8) * 8 <= ROUND
-    assert piece_size(100, 1) == piece_size(100, 2) == LEAST
-    assert piece_size(10**9, 1, slow=True) == LEAST
+    assert piece_size(100, 1) == piece_size(100, 2) == MIN_PIECE
+    assert piece_size(10**9, 1, slow=True) == MIN_PIECE
 
 
-def test_the_rate_falls_in_a_straight_line() -> None:
-    falling = LinearDecay(0.5, 0.1, 8)
-    assert [falling.at(done) for done in (0, 2, 8)] == pytest.approx([0.5, 0.4, 0.1])
+def test_the_rate_falls_in_a_straight_line(tmp_path: Path) -> None:
+    words = WordVocabulary([f"w{number}" for number in range(8)], np.full(8, MIN_PIECE // 2))
+    store = write_store(tmp_path / "words", [[list(range(8))] * (MIN_PIECE // 2)], len(words))
+    chosen = {"alpha": 0.5, "min_alpha": 0.1, "epochs": 2}
+    config = resolve({"task": "word2vec", "data.files": ["-"], "threads": 1, **chosen}).config
+    work = build_workload(config, Encoded(words, store, len(store)), tmp_path, lambda text: None)
+    assert work.n_pieces == 4
+    assert [work.rate(step) for step in (0, 2, 8)] == pytest.approx([0.5, 0.4, 0.1])
 
 
 class Marks:
@@ -77,7 +88,7 @@ def work_off(work: Marks, matrices: Matrices, threads: int, copies: int, stop: A
     """Do an epoch in legs; return how many pieces each had."""
     sizes: list[int] = []
     while sum(sizes) < work.n_pieces:
-        with open_worker_pool(work, matrices, threads, copies, stop) as legs:
+        with closing(WorkerPool(work, matrices, threads, copies, stop)) as legs:
             first = sum(sizes)
             found = legs.run_slice(0, first)
             assert [tally.loss for tally in found] == list(range(first, first + len(found)))
@@ -101,7 +112,7 @@ def test_a_stop_ends_a_leg_after_the_pieces_that_are_begun() -> None:
     work = Marks(100, seconds=0.002)
     matrices = empty(work.shapes)
     asked = iter([False] * 10 + [True] * 1000)
-    with open_worker_pool(work, matrices, 2, 1, lambda: next(asked)) as legs:
+    with closing(WorkerPool(work, matrices, 2, 1, lambda: next(asked))) as legs:
         done = len(legs.run_slice(0, 0))
     assert 10 <= done <= 14
     assert matrices["inputs"][:, 0].tolist() == [1] * done + [0] * (100 - done)
@@ -157,7 +168,7 @@ def test_an_error_in_a_thread_is_raised_and_ends_the_others() -> None:
             return super().piece(matrices, epoch, number)
 
     work = Failing(1000, seconds=0.001)
-    with pytest.raises(ArithmeticError), open_worker_pool(work, empty(work.shapes), 2, 1, lambda: False) as legs:
+    with pytest.raises(ArithmeticError), closing(WorkerPool(work, empty(work.shapes), 2, 1)) as legs:
         legs.run_slice(0, 0)
     assert sum(work.threads.values()) < 50
 

@@ -221,15 +221,15 @@ def test_a_run_that_cannot_be_overwritten_comes_back(text: Path, tmp_path: Path)
 
 
 def test_a_loss_that_is_no_number_ends_the_run(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from attnkit.tasks.word2vec.workload import TextWork
+    from attnkit.tasks.word2vec.workload import TextWorkload
 
-    begin: Callable[..., None] = TextWork.begin
+    begin: Callable[..., None] = TextWorkload.begin
 
-    def broken(work: TextWork, matrices: Any) -> None:
+    def broken(work: TextWorkload, matrices: Any) -> None:
         begin(work, matrices)
         matrices["inputs"][:] = np.nan
 
-    monkeypatch.setattr(TextWork, "begin", broken)
+    monkeypatch.setattr(TextWorkload, "begin", broken)
     with pytest.raises(DivergedError):
         work_off(request_of(text, tmp_path / "run"))
 

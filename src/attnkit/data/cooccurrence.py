@@ -2,7 +2,7 @@
 
 A folder of ``low.bin``, ``high.bin`` (the two words of each pair, the smaller number first), ``counts.bin`` and
 ``index.json``. Pairs are in a shuffled order that depends on the pairs alone; the same text gives the same
-bytes however little memory there was. Knows no models.
+bytes however little memory there was.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Literal
@@ -32,7 +32,7 @@ _MEETING_BYTES = 64  # of a counter that all meetings fit, be they of different 
 _PARTS = {"low": "<u4", "high": "<u4", "counts": "<f4"}
 
 
-class _Index(BaseModel, extra="forbid", strict=True):
+class _CountsIndex(BaseModel, extra="forbid", strict=True):
     """What ``index.json`` says."""
 
     format: Literal[1]
@@ -68,30 +68,23 @@ def count_pairs(folder: Path, store: Store, window: int, memory: int, tell: Call
 
 
 def _open(folder: Path, wanted: tuple[int, str], n_words: int) -> Pairs | None:
-    """Map a folder of counts; None if it is missing, incomplete, or of another text or window."""
+    """Map a folder of counts; None if it is missing, incomplete, damaged, or of another text or window."""
     try:
-        known = _Index.model_validate_json(json.dumps(read_index(folder / "index.json")))
+        known = _CountsIndex.model_validate_json(json.dumps(read_index(folder / "index.json")))
         if (known.window, known.text) != wanted:
             return None
         found = Pairs(*(_map(folder / f"{name}.bin", dtype, known.pairs) for name, dtype in _PARTS.items()))
     except (OSError, RunError, ValueError, RecursionError):
         return None
-    return found if _usable(found, n_words, known.sha256) else None
-
-
-def _usable(pairs: Pairs, n_words: int, sha256: Mapping[Any, str]) -> bool:
-    """Return whether these are what was counted, and a loop that checks nothing may work on them.
-
-    That is: words that exist, and counts that have a logarithm.
-    """
-    digests = {name: hashlib.sha256() for name in _PARTS}
-    for begin in range(0, len(pairs.counts), _STRETCH):
-        parts = low, high, counts = [part[begin : begin + _STRETCH] for part in pairs]
+    digests = {f"{name}.bin": hashlib.sha256() for name in _PARTS}
+    for begin in range(0, len(found.counts), _STRETCH):
+        parts = low, high, counts = [part[begin : begin + _STRETCH] for part in found]
+        # A loop that checks nothing works on them: words must exist, and counts have a logarithm.
         if max(low.max(), high.max()) >= n_words or not (np.isfinite(counts) & (counts > 0)).all():
-            return False
+            return None
         for digest, part in zip(digests.values(), parts, strict=True):
             digest.update(part.data)
-    return {f"{name}.bin": digest.hexdigest() for name, digest in digests.items()} == sha256
+    return found if {name: digest.hexdigest() for name, digest in digests.items()} == known.sha256 else None
 
 
 def _map(path: Path, dtype: str, n: int, offset: int = 0) -> NDArray[Any]:
@@ -105,19 +98,38 @@ def _write(folder: Path, store: Store, window: int, memory: int, tell: Callable[
     runs: list[Run] = []
     counter = Counter(store.vocab_size, min(memory, _MEETING_BYTES * window * len(store.ids)))
     for run in _count(counter, store, window, tell):
-        runs.append(_spill(folder / f"run-{len(runs)}.bin", run))
+        # What exceeds the memory goes to disk, and is mapped.
+        path, n = folder / f"run-{len(runs)}.bin", len(run.hashes)
+        with atomic.create_exclusive(path) as stream:
+            for part in run:
+                stream.write(np.ascontiguousarray(part, "<u8").data)
+        runs.append(Run(_map(path, "<u8", n), _map(path, "<u8", n, 8 * n)))
     rest = counter.rest()
     del counter
     tell("merging co-occurrences")
-    blocks = merge([*runs, rest], max(1, memory // _PAIR_BYTES)) if runs else _slices(rest)
-    n, digests = _write_pairs(folder, blocks, store.vocab_size)
+    if runs:
+        blocks = merge([*runs, rest], max(1, memory // _PAIR_BYTES))
+    else:
+        slices = (slice(begin, begin + _STRETCH) for begin in range(0, len(rest.hashes), _STRETCH))
+        blocks = (Run(*(part[stretch] for part in rest)) for stretch in slices)
+    n, digests = 0, {name: hashlib.sha256() for name in _PARTS}
+    with ExitStack() as opened:
+        streams = {name: opened.enter_context(atomic.create_exclusive(folder / f"{name}.bin")) for name in _PARTS}
+        for block in blocks:
+            for (name, dtype), values in zip(_PARTS.items(), words_of(block, store.vocab_size), strict=True):
+                data = np.ascontiguousarray(values, dtype).tobytes()
+                streams[name].write(data)
+                digests[name].update(data)
+            n += len(block.hashes)
     for number in range(len(runs)):
         atomic.remove_tree(folder / f"run-{number}.bin")
-    index = {"format": FORMAT, "pairs": n, "window": window, "text": store.fingerprint, "sha256": digests}
+    sha256 = {f"{name}.bin": digest.hexdigest() for name, digest in digests.items()}
+    index = {"format": FORMAT, "pairs": n, "window": window, "text": store.fingerprint, "sha256": sha256}
     atomic.write_new_file(folder / "index.json", json.dumps(index, indent=1).encode())
 
 
 def _count(counter: Counter, store: Store, window: int, tell: Callable[[str], None]) -> Iterator[Run]:
+    """Count all text; yield the runs that the counter gives up meanwhile."""
     ids, offsets = store.ids, store.offsets
     n = len(ids)
     for begin in range(0, n, _STRETCH):
@@ -128,31 +140,3 @@ def _count(counter: Counter, store: Store, window: int, tell: Callable[[str], No
         reach[begin - before :] = np.minimum(window, places - lines[np.searchsorted(lines, places, "right") - 1])
         yield from counter.add(ids[before:end].astype(np.uint32), reach)
         tell(f"counting co-occurrences, {100 * end // n} %")
-
-
-def _spill(path: Path, run: Run) -> Run:
-    """Write a run to disk and return it mapped."""
-    with atomic.create_exclusive(path) as stream:
-        for part in run:
-            stream.write(np.ascontiguousarray(part, "<u8").data)
-    n = len(run.hashes)
-    return Run(_map(path, "<u8", n), _map(path, "<u8", n, 8 * n))
-
-
-def _slices(run: Run) -> Iterator[Run]:
-    for begin in range(0, len(run.hashes), _STRETCH):
-        yield Run(*(part[begin : begin + _STRETCH] for part in run))
-
-
-def _write_pairs(folder: Path, blocks: Iterable[Run], n_words: int) -> tuple[int, dict[str, str]]:
-    """Write pairs; return how many they are and the digest of each file."""
-    n, digests = 0, {name: hashlib.sha256() for name in _PARTS}
-    with ExitStack() as opened:
-        streams = {name: opened.enter_context(atomic.create_exclusive(folder / f"{name}.bin")) for name in _PARTS}
-        for block in blocks:
-            for (name, dtype), part in zip(_PARTS.items(), words_of(block, n_words), strict=True):
-                data = np.ascontiguousarray(part, dtype).tobytes()
-                streams[name].write(data)
-                digests[name].update(data)
-            n += len(block.hashes)
-    return n, {f"{name}.bin": digest.hexdigest() for name, digest in digests.items()}

@@ -106,12 +106,11 @@ def words_to_ids(sources: Sequence[Path], lower: bool, spool: TempIdFile, tell: 
     release_library("libllvmlite")  # its compiler has done its work
     n_words = n_bytes = 0
     for path in sources:
-        text = _Blocks(path, numberer)
-        for numbers in text:
+        for n_read, numbers in _number_file(path, numberer):
             spool.add(numbers)
+            n_bytes += n_read
             n_words += int(np.count_nonzero(numbers != LINE_END))
             tell(f"read {n_words:,} words")
-        n_bytes += text.n_bytes
     same = numberer.settle()
     if same is not None:
         signs = np.array([TOO_LONG, LINE_END], np.int32)  # as numpy counts from the end
@@ -120,53 +119,44 @@ def words_to_ids(sources: Sequence[Path], lower: bool, spool: TempIdFile, tell: 
     return WordIds(spool, numberer.counts, numberer.first, numberer.words, n_words, n_bytes)
 
 
-class _Blocks:
-    """The numbers of one file; iterate once."""
-
-    def __init__(self, path: Path, numberer: Numberer) -> None:
-        self.path = path
-        self.n_bytes = 0
-        self._numberer = numberer
-        self._counts = LineCounts()  # of lines that ended
-        self._begin = 0  # of the line that is being read
-
-    def __iter__(self) -> Iterator[NDArray[np.int32]]:
-        last = b"\n"
-        with opened(self.path, self._counts) as stream:
-            while block := stream.read(_BLOCK):
-                if not self.n_bytes:
-                    if is_utf16(block[:4096]):
-                        raise DataError("this is not UTF-8", where=f"{self.path}:1", help=guess(block, "utf-16"))
-                    block, self.n_bytes = block.removeprefix(_BOM), len(_BOM) * block.startswith(_BOM)
-                    self._begin = self.n_bytes
-                yield self._feed(block)
-                last = block[-1:] or last
-        # The last line ends with the file, and with it the last word.
-        if last != b"\n":
-            yield self._feed(b"\n")
-
-    def _feed(self, block: bytes) -> NDArray[np.int32]:
-        try:
-            numbers = self._numberer.feed(block)
-        except NoTextError as error:
-            raise self._no_text(block, error) from error
-        self._counts.n_lines += block.count(b"\n")
-        if b"\n" in block:
-            self._begin = self.n_bytes + block.rfind(b"\n") + 1
-        self.n_bytes += len(block)
-        return numbers
-
-    def _no_text(self, block: bytes, error: NoTextError) -> DataError:
-        """Return the error for a byte at ``error.at`` of the block; a negative place is in the block before."""
-        before = block[: max(0, error.at)]
-        line = self._counts.n_lines + before.count(b"\n") + 1
-        begin = self.n_bytes + before.rfind(b"\n") + 1 if b"\n" in before else self._begin
-        kind = guess(block, "utf-8") if line == 1 and not self.n_bytes else None
-        return DataError(
-            f"byte 0x{error.byte:02X} is not UTF-8 (byte {self.n_bytes + error.at - begin + 1} of the line)",
-            where=f"{self.path}:{line}",
-            help=kind or "convert the file to UTF-8 (iconv), or mend the line",
-        )
+def _number_file(path: Path, numberer: Numberer) -> Iterator[tuple[int, Numbers]]:
+    """Yield how many bytes of a file were read, and the numbers of their words."""
+    counts = LineCounts()  # of lines that ended
+    n_bytes = line_begin = 0  # line_begin: of the line that is being read
+    last, ended = b"\n", False
+    with opened(path, counts) as stream:
+        while not ended:
+            block = stream.read(_BLOCK)
+            if not block:
+                if last == b"\n":
+                    return
+                # The last line ends with the file, and with it the last word.
+                block, ended = b"\n", True
+            n_before = n_bytes
+            if not n_bytes:
+                if is_utf16(block[:4096]):
+                    raise DataError("this is not UTF-8", where=f"{path}:1", help=guess(block, "utf-16"))
+                n_bytes = line_begin = len(_BOM) * block.startswith(_BOM)
+                block = block.removeprefix(_BOM)
+            try:
+                numbers = numberer.feed(block)
+            except NoTextError as error:
+                # A negative place is in the block before.
+                before = block[: max(0, error.at)]
+                line = counts.n_lines + before.count(b"\n") + 1
+                begin = n_bytes + before.rfind(b"\n") + 1 if b"\n" in before else line_begin
+                kind = guess(block, "utf-8") if line == 1 and not n_bytes else None
+                raise DataError(
+                    f"byte 0x{error.byte:02X} is not UTF-8 (byte {n_bytes + error.at - begin + 1} of the line)",
+                    where=f"{path}:{line}",
+                    help=kind or "convert the file to UTF-8 (iconv), or mend the line",
+                ) from error
+            counts.n_lines += block.count(b"\n")
+            if b"\n" in block:
+                line_begin = n_bytes + block.rfind(b"\n") + 1
+            n_bytes += len(block)
+            last = block[-1:] or last
+            yield n_bytes - n_before, numbers
 
 
 def token_words_to_ids(
@@ -178,6 +168,16 @@ def token_words_to_ids(
         DataError: A byte is not UTF-8, or a line has no space in ``text.lines.MAX_BYTES`` bytes.
         UsageError: A file does not exist.
     """
+
+    def names(ids: NDArray[np.int64]) -> list[str]:
+        """Return a unique name for each token: whole words as they are written."""
+        found = tokenizer.tokens(ids.tolist())
+        if tokenizer.config.kind == "word":
+            return [name.removeprefix("▁") or name for name in found]
+        if tokenizer.config.kind == "wordpiece":
+            return [name if name.startswith("▁") else CONTINUED + name for name in found]
+        return found
+
     size = tokenizer.vocab_size
     counts, n_words, n_bytes = np.zeros(size, np.int64), 0, 0
     for path in sources:
@@ -191,7 +191,7 @@ def token_words_to_ids(
             counts += np.bincount(numbers[numbers >= 0], minlength=size)
             spool.add(numbers)
             tell(f"read {n_words:,} tokens")
-    return WordIds(spool, counts, np.arange(size), lambda ids: token_names(tokenizer, ids.tolist()), n_words, n_bytes)
+    return WordIds(spool, counts, np.arange(size), names, n_words, n_bytes)
 
 
 def _batches(parts: Iterator[LineChunk]) -> Iterator[list[LineChunk]]:
@@ -214,13 +214,3 @@ def encodable(part: LineChunk, lower: bool, tokenizer: Tokenizer) -> str:
     if part.begins:
         return "" if part.ends and not text.strip() else text
     return text if tokenizer.config.kind in ("char", "gpt2") else text[1:]
-
-
-def token_names(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
-    """Return a unique name for each token: whole words as they are written."""
-    names = tokenizer.tokens(ids)
-    if tokenizer.config.kind == "word":
-        return [name.removeprefix("▁") or name for name in names]
-    if tokenizer.config.kind == "wordpiece":
-        return [name if name.startswith("▁") else CONTINUED + name for name in names]
-    return names

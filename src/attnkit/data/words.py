@@ -31,40 +31,46 @@ _AT_ONCE = 1 << 16  # words that are looked at together
 Tell = Callable[[str], None]
 
 
-@dataclass(frozen=True)
-class Found:
-    """The phrases of a text, and what was given up for them."""
+def find_phrases(text: WordIds, config: PhrasesConfig, lower: bool, tell: Tell) -> tuple[Phrases, int]:
+    """Find phrases in a text and join them there, ``config.passes`` times; a pass that finds none is the last.
 
-    phrases: Phrases
-    n_lost: int
-    """Occurrences of pairs that were forgotten for lack of room."""
-
-
-def find_phrases(text: WordIds, config: PhrasesConfig, lower: bool, tell: Tell) -> Found:
-    """Find phrases in a text and join them there, ``config.passes`` times; a pass that finds none is the last."""
+    Returns the phrases, and how many occurrences of pairs were forgotten for lack of room.
+    """
     passes: list[tuple[Phrase, ...]] = []
     n_lost = 0
+    connectors = dict(enumerate(dict.fromkeys(config.connectors), 1))
     for number in range(1, config.passes + 1):
-        kinds = _kinds(text, config.connectors, config.min_count)
+        kinds = _word_classes(text, config.connectors, config.min_count)
         counter = PairCounter(kinds, config.max_pairs)
         for numbers in text.spool:
             counter.add(numbers)
             tell(f"pass {number}: counting pairs of words")
         n_lost += counter.n_lost
-        phrases, targets = _choose(text, config, kinds, counter)
+        rows, counts = counter.pairs(config.min_count)
+        scores = score(config, counts, text.counts[rows[:, 0]], text.counts[rows[:, 2]], text.n_words)
+        chosen = np.flatnonzero(scores > config.limit)
+        chosen = chosen[np.argsort(-scores[chosen], kind="stable")]  # the highest scores first
+        rows, counts, scores = rows[chosen], counts[chosen], scores[chosen]
+        phrases: list[Phrase] = []
+        targets: dict[Pair, tuple[str, ...]] = {}
+        firsts, seconds = text.names(rows[:, 0]), text.names(rows[:, 2])
+        for i, (first, gap, second) in enumerate(rows.tolist()):
+            parts = (firsts[i], *(connectors[kind] for kind in kinds.connectors(gap)), seconds[i])
+            phrases.append(Phrase(parts, float(scores[i]), int(counts[i])))
+            targets[first, gap, second] = parts
         passes.append(tuple(phrases))
         if not phrases:
             break
         tell(f"pass {number}: joining {len(phrases):,} phrases")
         _join(text, kinds, targets, config.joiner)
-    return Found(Phrases(config, lower, (*passes, *((),) * (config.passes - len(passes)))), n_lost)
+    return Phrases(config, lower, (*passes, *((),) * (config.passes - len(passes)))), n_lost
 
 
 def apply_phrases(text: WordIds, phrases: Phrases, tell: Tell) -> None:
     """Join in a text the phrases that were found in another."""
     config = phrases.config
     for number, found in enumerate(phrases.passes, 1):
-        kinds = _kinds(text, config.connectors, 1)
+        kinds = _word_classes(text, config.connectors, 1)
         places = numbers_of(text, {part for phrase in found for part in phrase.parts})
         targets: dict[Pair, tuple[str, ...]] = {}
         for phrase in found:
@@ -87,7 +93,7 @@ def numbers_of(text: WordIds, words: Collection[str]) -> dict[str, int]:
     return found
 
 
-def _kinds(text: WordIds, connectors: Sequence[str], least: int) -> WordClasses:
+def _word_classes(text: WordIds, connectors: Sequence[str], least: int) -> WordClasses:
     """Return what may be a pair: words that occur often enough and are not connectors."""
     kinds = np.where(text.counts >= least, 0, RARE).astype(np.int32)
     places = numbers_of(text, set(connectors))
@@ -95,27 +101,6 @@ def _kinds(text: WordIds, connectors: Sequence[str], least: int) -> WordClasses:
         if connector in places:
             kinds[places[connector]] = kind
     return WordClasses(kinds, len(set(connectors)))
-
-
-def _choose(
-    text: WordIds, config: PhrasesConfig, kinds: WordClasses, counter: PairCounter
-) -> tuple[list[Phrase], dict[Pair, tuple[str, ...]]]:
-    """Return the phrases of a pass, the highest scores first, and the pairs of numbers that they are."""
-    rows, counts = counter.pairs(config.min_count)
-    scores = score(config, counts, text.counts[rows[:, 0]], text.counts[rows[:, 2]], text.n_words)
-    chosen = np.flatnonzero(scores > config.limit)
-    chosen = chosen[np.argsort(-scores[chosen], kind="stable")]
-    rows, counts, scores = rows[chosen], counts[chosen], scores[chosen]
-    of_kind = dict(enumerate(dict.fromkeys(config.connectors), 1))
-    phrases: list[Phrase] = []
-    targets: dict[Pair, tuple[str, ...]] = {}
-    firsts, seconds = text.names(rows[:, 0]), text.names(rows[:, 2])
-    for i, (first, gap, second) in enumerate(rows.tolist()):
-        between = [of_kind[kind] for kind in kinds.connectors(gap)]
-        parts = (firsts[i], *between, seconds[i])
-        phrases.append(Phrase(parts, float(scores[i]), int(counts[i])))
-        targets[first, gap, second] = parts
-    return phrases, targets
 
 
 def _join(text: WordIds, kinds: WordClasses, targets: dict[Pair, tuple[str, ...]], joiner: str) -> None:
@@ -167,7 +152,7 @@ class Encoded:
     """What the user ought to know of the text."""
 
 
-class _Index(BaseModel, extra="forbid", strict=True):
+class _WordsIndex(BaseModel, extra="forbid", strict=True):
     """What ``words.json`` says."""
 
     format: Literal[1]
@@ -204,24 +189,37 @@ def encode_words(
             text = words_to_ids(sources, settings.lower, spool, tell)
         else:
             text = token_words_to_ids(sources, settings.lower, tokenizer, spool, tell)
-        found = find_phrases(text, settings.phrases, settings.lower, tell) if settings.phrases.passes else None
-        kept = _kept(text, settings, _places(sources))
+        found, n_lost = None, 0
+        if settings.phrases.passes:
+            found, n_lost = find_phrases(text, settings.phrases, settings.lower, tell)
+        where = ", ".join(map(str, sources[:3])) + ", ..." * (len(sources) > 3)
+        kept = _kept(text, settings, where)
         words = WordVocabulary(text.names(kept), text.counts[kept])
         with store_writer(temporary, len(words)) as writer:
-            _encode(text, kept, writer, tell, _places(sources))
-        raw, warnings = words.to_bytes(), _warnings(text, found)
-        index = _Index(format=1, n_raw=text.n_words, sha256=sha256(raw).hexdigest(), warnings=list(warnings))
+            _encode(text, kept, writer, tell, where)
+        warnings = []
+        if n_lost:
+            more = "raise phrases.max_pairs to keep them"
+            warnings.append(f"{n_lost:,} occurrences of rare pairs were forgotten: {more}")
+        if _is_dense(text):
+            mean = text.n_bytes // text.n_words
+            warnings.append(f"a word takes {mean} bytes on average: is there white space between all words? {_TOKENS}")
+        elif text.n_long:
+            why = f"they have more than {MAX_WORD_BYTES:,} bytes or are unknown"
+            warnings.append(f"{text.n_long:,} words are left out: {why}")
+        raw = words.to_bytes()
+        index = _WordsIndex(format=1, n_raw=text.n_words, sha256=sha256(raw).hexdigest(), warnings=warnings)
         atomic.write_new_file(temporary / FILE, raw)
         if found is not None:
-            atomic.write_new_file(temporary / phrases.FILE, found.phrases.to_text().encode())
+            atomic.write_new_file(temporary / phrases.FILE, found.to_text().encode())
         atomic.write_new_file(temporary / _INDEX, index.model_dump_json(indent=1).encode())
-    return Encoded(words, Store.open(folder), text.n_words, warnings)
+    return Encoded(words, Store.open(folder), text.n_words, tuple(warnings))
 
 
 def open_words(folder: Path) -> Encoded:
     """Open what ``encode_words`` wrote. Raises ``RunError`` where it is damaged."""
     try:
-        index = _Index.model_validate_json(json.dumps(parse_json(read_regular_file(folder / _INDEX, 1 << 20))))
+        index = _WordsIndex.model_validate_json(json.dumps(parse_json(read_regular_file(folder / _INDEX, 1 << 20))))
         raw = read_regular_file(folder / FILE, min(_MAX_BYTES, (folder / FILE).stat().st_size))
         if sha256(raw).hexdigest() != index.sha256:
             raise ValueError("it is not the list that was written")
@@ -282,23 +280,3 @@ def _encode(
 def _is_dense(text: WordIds) -> bool:
     """Say whether a text seems to have no spaces between words."""
     return text.n_bytes > _LONG_WORDS * text.n_words
-
-
-def _warnings(text: WordIds, joined: Found | None) -> tuple[str, ...]:
-    """Return what the user ought to know of a text."""
-    found = []
-    if joined is not None and joined.n_lost:
-        found.append(
-            f"{joined.n_lost:,} occurrences of rare pairs were forgotten: raise phrases.max_pairs to keep them"
-        )
-    if _is_dense(text):
-        mean = text.n_bytes // text.n_words
-        found.append(f"a word takes {mean} bytes on average: is there white space between all words? {_TOKENS}")
-    elif text.n_long:
-        found.append(f"{text.n_long:,} words are left out: they have more than {MAX_WORD_BYTES:,} bytes or are unknown")
-    return tuple(found)
-
-
-def _places(sources: Sequence[Path]) -> str:
-    """Return the names of the first files, for messages."""
-    return ", ".join(map(str, sources[:3])) + ", ..." * (len(sources) > 3)

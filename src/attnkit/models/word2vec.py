@@ -20,7 +20,7 @@ Context = Literal["mean", "sum", "concat"]
 """How the rows that are read for one place become one vector."""
 
 
-class Word2Vec(nn.Module):
+class Word2VecModel(nn.Module):
     """W and W'; the matrices are the caller's own and are shared, not copied."""
 
     def __init__(self, inputs: Tensor, outputs: Tensor, context: Context = "mean", dim: int | None = None) -> None:

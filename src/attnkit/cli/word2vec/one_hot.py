@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from json import dumps
 from typing import Annotated
 
@@ -31,7 +32,7 @@ def command(
         )
     found = one_hot(run, words)
     if json:
-        console.result(dumps(found.as_dictionary(), ensure_ascii=False))
+        console.result(dumps(asdict(found), ensure_ascii=False))
         return
     size, dim = found.vocab_size, found.dim
     places = [[word, f"= {drawn(place, size)}", f"1 at {place:,} of {size:,}"] for word, place in found.places.items()]

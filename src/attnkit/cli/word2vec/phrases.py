@@ -17,7 +17,7 @@ from attnkit.io import atomic
 from attnkit.text.config import PhrasesConfig
 
 if TYPE_CHECKING:
-    from attnkit.tasks.word2vec.phrases import Report
+    from attnkit.tasks.word2vec.phrases import JoinedText
 
 _SHOWN, _COLUMNS = 10, 79
 
@@ -91,7 +91,7 @@ def command(
         console.info(as_text(report))
 
 
-def as_json(report: Report) -> str:
+def as_json(report: JoinedText) -> str:
     """Return the report for programs."""
     return codec.dumps(
         {
@@ -106,7 +106,7 @@ def as_json(report: Report) -> str:
     )
 
 
-def as_text(report: Report) -> str:
+def as_text(report: JoinedText) -> str:
     """Return the report for people."""
     lines = [f"{report.n_read:,} words became {report.n_written:,}"]
     for number, found in enumerate(report.phrases.passes, 1):

@@ -1,4 +1,4 @@
-"""word2vec's formats, text and binary, and their kin: fastText's ``.vec`` and GloVe's text."""
+"""word2vec's formats, text and binary, and their kin: fastText's ``.vec``, GloVe's text, TensorBoard's projector."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import math
 import mmap
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import BinaryIO
@@ -27,7 +28,9 @@ from attnkit.formats.word_vectors.table import (
     text_of,
 )
 
-_MAX_LINE = MAX_WORD_BYTES + 64 * MAX_WIDTH
+VECTORS, METADATA = "vectors.tsv", "metadata.tsv"
+"""The projector's files: a row of numbers a line, and its word. Metadata of several columns have a header."""
+_MAX_LINE = 64 * MAX_WIDTH  # bytes, without a word
 _GROUP = 1 << 18  # numbers that are read at a time
 FIT = "choose safetensors, npy or projector, or put another sign in place of spaces (--space _)"
 
@@ -42,7 +45,8 @@ def read_text(stream: BinaryIO, name: str) -> VectorTable:
         DataError: lines of different widths, a value that is not a finite number, a word without any,
             or another number of words than the header tells; each with its line.
     """
-    lines = _lines(stream, name)
+    raw_lines = _lines(stream, name, MAX_WORD_BYTES + _MAX_LINE)
+    lines: Iterator[Line] = ((number, line) for number, raw in raw_lines if (line := _stripped(raw)))
     first = next(lines, None)
     if first is None:
         raise DataError("no vectors in this file", where=name)
@@ -52,9 +56,10 @@ def read_text(stream: BinaryIO, name: str) -> VectorTable:
     words: list[str] = []
     rows = RowBuffer(width)
     while group := list(itertools.islice(lines, max(1, _GROUP // width))):
-        found, numbers = _parse(group, width, name)
-        words += found
-        rows.add(numbers)
+        cut = [_cut(line, width, name) for line in group]
+        numbers = [(number, rest) for (number, _), (_, rest) in zip(group, cut, strict=True)]
+        rows.add(parse_rows(numbers, b" ", width, name))
+        words += text_of([word for word, _ in cut], name, group[0][0])
     if claimed and claimed[0] != len(words):
         what = f"the first line tells of {claimed[0]:,} words, and there are {len(words):,}"
         raise DataError(what, where=f"{name}:1", help="the file is cut off, or not what it says: write it again")
@@ -120,13 +125,20 @@ class RowBuffer:
         return self._rows
 
 
-def parse_numbers(texts: Sequence[bytes], width: int) -> Floats | None:
-    """Return the numbers of some lines (n, width); None where one of them is none, not finite, or missing."""
-    try:
-        found: NDArray[np.float32] = np.fromstring(b" ".join(texts), np.float32, sep=" ")
-    except ValueError:
-        return None
-    return found.reshape(len(texts), width) if found.size == len(texts) * width and np.isfinite(found).all() else None
+def parse_rows(group: Sequence[Line], separator: bytes, width: int, name: str) -> Floats:
+    """Return the numbers of some lines (n, width).
+
+    Raises:
+        DataError: one of them is none, not finite, or missing; with its line.
+    """
+    if all(text.count(separator) == width - 1 for _, text in group):
+        with suppress(ValueError):
+            found: Floats = np.fromstring(b" ".join(text for _, text in group), np.float32, sep=" ")
+            if found.size == len(group) * width and np.isfinite(found).all():
+                return found.reshape(len(group), width)
+    for line in group:
+        blame(line, line[1].split(separator), width, name)
+    raise DataError("a value is not a number", where=f"{name}:{group[0][0]}")
 
 
 def blame(line: Line, fields: Sequence[bytes], width: int, name: str) -> None:
@@ -144,27 +156,16 @@ def blame(line: Line, fields: Sequence[bytes], width: int, name: str) -> None:
             raise DataError(f"{text[:40].decode()} is not finite, or too large for 32 bits", where=where)
 
 
-def _lines(stream: BinaryIO, name: str) -> Iterator[Line]:
-    """Yield the lines that are not blank."""
-    for number, raw in enumerate(iter(partial(stream.readline, _MAX_LINE + 1), b""), 1):
-        if len(raw) > _MAX_LINE:
-            raise DataError(f"this line has more than {_MAX_LINE:,} bytes", where=f"{name}:{number}")
-        if text := _stripped(raw):
-            yield number, text
+def _lines(stream: BinaryIO, name: str, most: int) -> Iterator[Line]:
+    """Yield the lines as they are. Raises ``DataError`` for one of more than ``most`` bytes."""
+    for number, raw in enumerate(iter(partial(stream.readline, most + 1), b""), 1):
+        if len(raw) > most:
+            raise DataError(f"this line has more than {most:,} bytes", where=f"{name}:{number}")
+        yield number, raw
 
 
 def _stripped(raw: bytes) -> bytes:
     return raw.replace(b"\t", b" ").rstrip(b" \r\n")
-
-
-def _parse(group: Sequence[Line], width: int, name: str) -> tuple[list[str], Floats]:
-    cut = [_cut(line, width, name) for line in group]
-    numbers = parse_numbers([rest for _, rest in cut], width)
-    if numbers is None:
-        for line, (_, rest) in zip(group, cut, strict=True):
-            blame(line, rest.split(b" "), width, name)
-        raise DataError("a value is not a number", where=f"{name}:{group[0][0]}")
-    return text_of([word for word, _ in cut], name, group[0][0]), numbers
 
 
 def _cut(line: Line, width: int, name: str) -> tuple[bytes, bytes]:
@@ -183,11 +184,10 @@ def _cut(line: Line, width: int, name: str) -> tuple[bytes, bytes]:
 
 
 def _is_number(text: bytes) -> bool:
-    try:
+    with suppress(ValueError):
         float(text)
-    except ValueError:
-        return False
-    return True
+        return True
+    return False
 
 
 Longs = NDArray[np.int64]
@@ -213,7 +213,7 @@ def read_binary(data: bytes | mmap.mmap, name: str) -> VectorTable:
 
 
 def _jump(data: bytes | mmap.mmap, place: int, n_words: int, size: int) -> tuple[Longs, list[str]] | None:
-    """Return what ``_unroll`` does, in half its time, for a file that is as it should be; None for any other.
+    """Return what ``_walk`` does, in half its time, for a file that is as it should be; None for any other.
 
     The engine of regular expressions jumps over a row without a look at it.
     """
@@ -242,7 +242,11 @@ def _walk(data: bytes | mmap.mmap, place: int, n_words: int, size: int, name: st
     for row in range(n_words):
         space = find(b" ", place, place + MAX_WORD_BYTES)
         if space < 0 or space >= last:
-            raise _broken(data, place, space, row, n_words, name)
+            where = f"{name}: row {row + 1:,} of {n_words:,}"
+            if space < 0 and len(data) > place + MAX_WORD_BYTES:
+                what = f"no word ends within {MAX_WORD_BYTES:,} bytes"
+                raise DataError(what, where=where, help=f"it is damaged: {_AGAIN}")
+            raise DataError("the file is cut off here", where=where, help=_AGAIN)
         words.append(data[place:space])
         starts.append(space + 1)
         place = space + 1 + size
@@ -253,13 +257,6 @@ def _walk(data: bytes | mmap.mmap, place: int, n_words: int, size: int, name: st
     if not all(words):
         raise DataError("this row has no word", where=f"{name}: row {words.index(b'') + 1}")
     return np.array(starts, np.int64), text_of(words, f"{name}: row", 1)
-
-
-def _broken(data: bytes | mmap.mmap, place: int, space: int, row: int, n_words: int, name: str) -> DataError:
-    where = f"{name}: row {row + 1:,} of {n_words:,}"
-    if space < 0 and len(data) > place + MAX_WORD_BYTES:
-        return DataError(f"no word ends within {MAX_WORD_BYTES:,} bytes", where=where, help=f"it is damaged: {_AGAIN}")
-    return DataError("the file is cut off here", where=where, help=_AGAIN)
 
 
 def write_binary(stream: BinaryIO, table: VectorTable) -> None:
@@ -276,3 +273,49 @@ def write_binary(stream: BinaryIO, table: VectorTable) -> None:
         words = table.words[start : start + len(rows)]
         rows_raw = (raw[4 * width * i : 4 * width * (i + 1)] for i in range(len(rows)))
         stream.write(b"".join(b"%s %s\n" % (w.encode(), row) for w, row in zip(words, rows_raw, strict=True)))
+
+
+def read_projector(stream: BinaryIO, name: str) -> Floats:
+    """Return the numbers (V, D) of ``vectors.tsv``.
+
+    Raises:
+        DataError: there are none, lines of different widths, or a value that is not a finite number; with its line.
+    """
+    lines: Iterator[Line] = ((number, raw.rstrip(b"\r\n")) for number, raw in _lines(stream, name, _MAX_LINE))
+    first = next(lines, None)
+    if first is None:
+        raise DataError("no vectors in this file", where=name)
+    width = first[1].count(b"\t") + 1
+    if width > MAX_WIDTH:
+        raise DataError(f"a row has {width:,} numbers, more than {MAX_WIDTH:,}", where=f"{name}:1")
+    rows, lines = RowBuffer(width), itertools.chain([first], lines)
+    while group := list(itertools.islice(lines, max(1, _GROUP // width))):
+        rows.add(parse_rows(group, b"\t", width, name))
+    return rows.done()
+
+
+def without_header(raw: bytes, n_rows: int) -> bytes:
+    """Return the lines of ``metadata.tsv`` without the header that those of several columns have."""
+    head, _, rest = raw.partition(b"\n")
+    n_lines = raw.count(b"\n") + (not raw.endswith(b"\n"))
+    return rest if b"\t" in head and n_lines == n_rows + 1 else raw
+
+
+def write_projector(stream: BinaryIO, table: VectorTable) -> None:
+    """Write ``vectors.tsv``."""
+    layout = "\t".join(["%.9g"] * table.rows.shape[1]) + "\n"
+    for _, rows in finite_blocks(table):
+        stream.write("".join(layout % tuple(row) for row in rows.tolist()).encode())
+
+
+def metadata_text(table: VectorTable) -> bytes:
+    """Return ``metadata.tsv``: the words, with their counts where they are known.
+
+    Raises:
+        DataError: a word holds a tab or a line feed.
+    """
+    check_no_blanks(table.words, "\t\r\n", "leave the word out")
+    if table.counts is None:
+        return "".join(f"{word}\n" for word in table.words).encode()
+    rows = zip(table.words, table.counts.tolist(), strict=True)
+    return ("word\tcount\n" + "".join(f"{word}\t{count}\n" for word, count in rows)).encode()

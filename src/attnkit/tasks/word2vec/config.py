@@ -16,7 +16,7 @@ Method = Literal["skip-gram", "cbow", "glove"]
 Context = Literal["mean", "sum", "concat"]
 Loss = Literal["negative", "hierarchical", "full"]
 MAX_THREADS = 1024
-_MOST_BUCKETS = 1 << 27
+_MAX_BUCKETS = 1 << 27
 
 
 class WordTextConfig(WordsConfig, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
@@ -33,7 +33,7 @@ class SubwordConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_att
     """Characters of the shortest n-grams."""
     max_n: int = Field(default=6, ge=1, le=64)
     """Characters of the longest."""
-    buckets: int = Field(default=2_000_000, ge=1, le=_MOST_BUCKETS)
+    buckets: int = Field(default=2_000_000, ge=1, le=_MAX_BUCKETS)
     """Rows that the n-grams share."""
 
     @model_validator(mode="after")
@@ -136,36 +136,38 @@ class Word2VecConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_at
 
     @model_validator(mode="after")
     def _choices_fit(self) -> Word2VecConfig:
-        chosen = {
-            "context": self.context != "mean" and self.method != "cbow",
-            "loss": self.loss != "negative" and self.method == "glove",
-            "exact": self.exact and (self.method != "skip-gram" or self.loss != "negative"),
-            "subwords": self.subwords is not None and (self.method == "glove" or self.needs_torch),
-            "device": self.device == "cuda" and self.method == "glove",
-            "deterministic": self.deterministic and self.device == "cuda",
-        }
-        for key, wrong in chosen.items():
-            if wrong:
-                raise ValueError(f"{key}: {_MEANING[key]}")
-        if self.method != "glove" and self.min_alpha > self.alpha:
-            raise ValueError(f"min_alpha={self.min_alpha:g} is more than alpha={self.alpha:g}")
+        cuda, cbow, glove = self.device == "cuda", self.method == "cbow", self.method == "glove"
+        exact_fits = self.method == "skip-gram" and self.loss == "negative"
+        for refused, why in (
+            (
+                self.context != "mean" and not cbow,
+                "context: it is CBOW that puts neighbours together; add method=cbow or leave it out",
+            ),
+            (self.loss != "negative" and glove, "loss: glove has a loss of its own; leave it out"),
+            (
+                self.exact and not exact_fits,
+                "exact: it is skip-gram with loss=negative that can draw as gensim does; the others do so anyway",
+            ),
+            (
+                self.subwords is not None and (glove or self.needs_torch),
+                "subwords: they go with skip-gram and CBOW of mean or sum, with loss negative or hierarchical,"
+                " on the CPU",
+            ),
+            (cuda and glove, "device: glove is computed on the CPU; leave it out"),
+            (
+                self.deterministic and cuda,
+                "deterministic: a GPU adds up in no fixed order; leave one of the two out",
+            ),
+            (
+                not glove and self.min_alpha > self.alpha,
+                f"min_alpha={self.min_alpha:g} is more than alpha={self.alpha:g}",
+            ),
+            (self.data.files.count("-") > 1, "data.files: standard input can be read only once"),
+        ):
+            if refused:
+                raise ValueError(why)
         return self
 
-    @model_validator(mode="after")
-    def _text_fits(self) -> Word2VecConfig:
-        if self.data.files.count("-") > 1:
-            raise ValueError("data.files: standard input can be read only once")
-        return self
-
-
-_MEANING = {
-    "context": "it is CBOW that puts neighbours together; add method=cbow or leave it out",
-    "loss": "glove has a loss of its own; leave it out",
-    "exact": "it is skip-gram with loss=negative that can draw as gensim does; the others do so anyway",
-    "subwords": "they go with skip-gram and CBOW of mean or sum, with loss negative or hierarchical, on the CPU",
-    "device": "glove is computed on the CPU; leave it out",
-    "deterministic": "a GPU adds up in no fixed order; leave one of the two out",
-}
 
 Count = Annotated[int, Field(ge=0, le=2**53)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
@@ -179,7 +181,7 @@ class LossSums(BaseModel, extra="forbid", strict=True, use_attribute_docstrings=
     words: Count = 0
 
 
-class Counters(BaseModel, extra="forbid", strict=True, use_attribute_docstrings=True):
+class Word2VecCounters(BaseModel, extra="forbid", strict=True, use_attribute_docstrings=True):
     """The state of a run besides its matrices."""
 
     step: Count = 0
@@ -199,7 +201,7 @@ class Counters(BaseModel, extra="forbid", strict=True, use_attribute_docstrings=
     pending: LossSums = LossSums()
 
     @model_validator(mode="after")
-    def _steps_fit(self) -> Counters:
+    def _steps_fit(self) -> Word2VecCounters:
         if self.step > self.n_steps or (self.finished == "epochs" and self.step < self.n_steps):
             raise ValueError(f"step {self.step} of {self.n_steps} is impossible")
         return self

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from attnkit.errors import DataError
 from attnkit.formats.word_vectors.table import Floats
 from attnkit.metrics.similarity import pearson, spearman
-from attnkit.tasks.word2vec.search import Index, unit_vector
-from attnkit.tasks.word2vec.vector_files import Unseen
+from attnkit.tasks.word2vec.vectors import Vectors, unit_vector
 from attnkit.text.lines import read_lines
 
 _DELIMITERS = ("\t", ",", ";")
@@ -25,7 +24,7 @@ _PAIRS = "a line is two words and a number, with tabs, commas or spaces between 
 _ANALOGIES = "a line is four words, or a colon and the name of a section"
 
 
-class Pair(NamedTuple):
+class WordPair(NamedTuple):
     """Two words and how alike people find them."""
 
     a: str
@@ -48,14 +47,14 @@ class Section:
 
 def kind_of(path: Path) -> Literal["pairs", "analogies"]:
     """Return what a file asks: analogies have sections, or four words a line. Raises ``DataError`` for an empty one."""
-    lines = [line for _, line in islice(_told(path), 2)]  # the first may be a header
+    lines = [line for _, line in islice(_content_lines(path), 2)]  # the first may be a header
     if not lines:
         raise DataError("no questions in this file", where=str(path))
     judged = any(_is_number(text) for line in lines for text in _fields(line)[2:])
     return "analogies" if lines[0].startswith(":") or (len(lines[-1].split()) == 4 and not judged) else "pairs"
 
 
-def read_pairs(path: Path) -> list[Pair]:
+def read_pairs(path: Path) -> list[WordPair]:
     """Return the pairs of a file: two words, then the first column that holds numbers.
 
     Lines that start with ``#`` are comments; a first line without a number is a header.
@@ -63,19 +62,17 @@ def read_pairs(path: Path) -> list[Pair]:
     Raises:
         DataError: a line that is not a pair, or no pairs at all.
     """
-    pairs: list[Pair] = []
-    column, first = 0, True
-    for number, line in _told(path):
+    pairs: list[WordPair] = []
+    column = 0
+    for row, (number, line) in enumerate(_content_lines(path)):
         fields = _fields(line)
         if not column:
             column = next((i for i, text in enumerate(fields) if i >= 2 and _is_number(text)), 0)
-        if first and not column:
-            first = False
-            continue
-        first = False
+            if not row and not column:
+                continue
         if not 2 <= column < len(fields) or not _is_number(fields[column]) or not (fields[0] and fields[1]):
             raise DataError("this line is not a pair of words with a number", where=f"{path}:{number}", help=_PAIRS)
-        pairs.append(Pair(fields[0], fields[1], float(fields[column])))
+        pairs.append(WordPair(fields[0], fields[1], float(fields[column])))
     if not pairs:
         raise DataError("no pairs of words in this file", where=str(path), help=_PAIRS)
     return pairs
@@ -88,7 +85,7 @@ def read_analogies(path: Path) -> list[Section]:
         DataError: a line that is none, or no analogies at all.
     """
     sections: list[Section] = []
-    for number, line in _told(path):
+    for number, line in _content_lines(path):
         if line.startswith(":"):
             sections.append(Section(line[1:].strip()))
             continue
@@ -103,8 +100,8 @@ def read_analogies(path: Path) -> list[Section]:
     return sections
 
 
-def _told(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield the lines that say something, with their numbers."""
+def _content_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield the lines that are neither blank nor comments, with their numbers."""
     for number, line in enumerate(read_lines(path), 1):
         if line.strip() and not line.startswith("#"):
             yield number, line
@@ -122,38 +119,6 @@ def _is_number(text: str) -> bool:
         return math.isfinite(float(text))
     except ValueError:
         return False
-
-
-class WordVectors(Protocol):
-    """Word vectors with an index of cosines."""
-
-    @property
-    def index_to_key(self) -> Sequence[str]:
-        """Words by row."""
-        ...
-
-    @property
-    def vector_size(self) -> int:
-        """Width of a vector."""
-        ...
-
-    @property
-    def index(self) -> Index:
-        """Cosines of queries with all rows."""
-        ...
-
-    @property
-    def unseen(self) -> Unseen | None:
-        """Composes the vector of a word from character n-grams; None for vectors without them."""
-        ...
-
-    def __contains__(self, word: object) -> bool:
-        """Return whether a word has a vector."""
-        ...
-
-    def __getitem__(self, key: str, /) -> Floats:
-        """Return the vector of a word."""
-        ...
 
 
 Method = Literal["add", "mul"]
@@ -216,7 +181,7 @@ class Known:
     """Others too, by their n-grams, where the vectors have such."""
 
 
-def score_pairs(vectors: WordVectors, pairs: Sequence[Pair], known: Known = Known()) -> PairScores:
+def score_pairs(vectors: Vectors, pairs: Sequence[WordPair], known: Known = Known()) -> PairScores:
     """Score pairs of words that have vectors; errors as ``Index.norms``."""
     rows = VocabularyView(vectors, known)
     found = [(a, b, pair.score) for pair in pairs if (a := rows[pair.a]) >= 0 and (b := rows[pair.b]) >= 0]
@@ -226,14 +191,13 @@ def score_pairs(vectors: WordVectors, pairs: Sequence[Pair], known: Known = Know
     first, second = (rows.unit(np.array([pair[i] for pair in found], np.int64)) for i in (0, 1))
     cosines = (first.astype(np.float64) * second).sum(1)
     scores = [pair[2] for pair in found]
-    by_rank, by_value = (
-        None if np.isnan(value) else value for value in (f(cosines, scores) for f in (spearman, pearson))
-    )
+    correlations = [correlate(cosines, scores) for correlate in (spearman, pearson)]
+    by_rank, by_value = (None if np.isnan(value) else value for value in correlations)
     return PairScores(by_rank, by_value, *counts)
 
 
 def score_analogies(
-    vectors: WordVectors, sections: Sequence[Section], known: Known = Known(), method: Method = "add"
+    vectors: Vectors, sections: Sequence[Section], known: Known = Known(), method: Method = "add"
 ) -> AnalogyScores:
     """Answer analogies by 3CosAdd or 3CosMul, by words that have a row; errors as ``Index.norms``."""
     rows = VocabularyView(vectors, known)
@@ -242,7 +206,8 @@ def score_analogies(
     scores = []
     for section, questions in zip(sections, asked, strict=True):
         parts = np.array([question for question in questions if min(question) >= 0], np.int64).reshape(-1, 4)
-        right = sum(int((answer == part[:, 3]).sum()) for part, answer in _answers(unit, parts, rows, method))
+        batches = (parts[start : start + _BATCH] for start in range(0, len(parts), _BATCH))
+        right = sum(int((_answers(unit, part[:, :3], rows, method) == part[:, 3]).sum()) for part in batches)
         composed = int((parts >= len(rows)).any(1).sum())
         scores.append(SectionScores(section.name, right, len(parts), composed, len(questions) - len(parts)))
     syntactic = [found for found, section in zip(scores, sections, strict=True) if section.is_syntactic]
@@ -262,19 +227,22 @@ class VocabularyView:
     Words whose vectors are composed have the numbers behind.
     """
 
-    def __init__(self, vectors: WordVectors, known: Known) -> None:
+    def __init__(self, vectors: Vectors, known: Known) -> None:
         words = vectors.index_to_key[: known.top or None]
         self._vectors, self._fold = vectors, known.fold
-        self._composes = known.compose and vectors.unseen is not None
+        self._compose = vectors.unseen if known.compose else None
         self._rows: dict[str, int] = {}
         self._composed: list[Floats] = []
         self.same: dict[int, list[int]] = {}
         """Row -> the others of the same word, written in another case."""
+        self.first: dict[int, int] = {}
+        """Each of these others -> that row."""
         self._n = len(words)
         for row, word in enumerate(words):
             first = self._rows.setdefault(word.lower() if known.fold else word, row)
             if first != row:
                 self.same.setdefault(first, []).append(row)
+                self.first[row] = first
 
     def __len__(self) -> int:
         return self._n
@@ -292,15 +260,13 @@ class VocabularyView:
     def __getitem__(self, word: str) -> int:
         """Return the number of a word, -1 where it has no vector."""
         form = word.lower() if self._fold else word
-        if form not in self._rows and self._composes and (vector := self._compose(form)) is not None:
-            self._rows[form] = self.n_all
-            self._composed.append(unit_vector(vector))
+        if form not in self._rows and self._compose is not None:
+            # One that is not among the first words may have a row all the same.
+            vector = self._vectors[form] if form in self._vectors else self._compose(form)
+            if vector is not None:
+                self._rows[form] = self.n_all
+                self._composed.append(unit_vector(vector))
         return self._rows.get(form, -1)
-
-    def _compose(self, word: str) -> Floats | None:
-        # One that is not among the first words may have a row all the same.
-        assert self._vectors.unseen is not None
-        return self._vectors[word] if word in self._vectors else self._vectors.unseen(word)
 
     def unit(self, numbers: NDArray[np.int64]) -> Floats:
         """Return the vectors (n, D) of some words, of length 1."""
@@ -312,22 +278,17 @@ class VocabularyView:
         return found
 
 
-def _answers(
-    unit: Floats, known: NDArray[np.int64], rows: VocabularyView, method: Method
-) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """Yield questions in batches, each with the rows (n,) that answer them: of no word of the question."""
+def _answers(unit: Floats, asked: NDArray[np.int64], rows: VocabularyView, method: Method) -> NDArray[np.int64]:
+    """Return the rows (n,) that answer questions (n, 3): of no word of the question."""
     answers = unit[: len(rows)]
-    others = {row: first for first, found in rows.same.items() for row in found}
-    for start in range(0, len(known), _BATCH):
-        part = known[start : start + _BATCH]
-        a, b, c = part[:, 0], part[:, 1], part[:, 2]
-        if method == "add":
-            scores = (unit[b] - unit[a] + unit[c]) @ answers.T
-        else:
-            near = [(1 + unit[column] @ answers.T) / 2 for column in (b, c, a)]
-            scores = near[0] * near[1] / (near[2] + _SMALL)
-        which, words = np.nonzero(part[:, :3] < len(rows))
-        scores[which, part[which, words]] = -np.inf
-        for i, question in enumerate(part[:, :3].tolist() if rows.same else ()):
-            scores[i, [row for first in question for row in rows.same.get(first, ())]] = -np.inf
-        yield part, np.array([others.get(row, row) for row in scores.argmax(1).tolist()], np.int64)
+    a, b, c = asked.T
+    if method == "add":
+        scores = (unit[b] - unit[a] + unit[c]) @ answers.T
+    else:
+        near = [(1 + unit[column] @ answers.T) / 2 for column in (b, c, a)]
+        scores = near[0] * near[1] / (near[2] + _SMALL)
+    which, words = np.nonzero(asked < len(rows))
+    scores[which, asked[which, words]] = -np.inf
+    for i, question in enumerate(asked.tolist() if rows.same else ()):
+        scores[i, [row for first in question for row in rows.same.get(first, ())]] = -np.inf
+    return np.array([rows.first.get(row, row) for row in scores.argmax(1).tolist()], np.int64)

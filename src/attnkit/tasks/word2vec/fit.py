@@ -24,10 +24,11 @@ from attnkit.engine.resolve import resolve
 from attnkit.engine.vocabularies import open_tokenizer
 from attnkit.errors import DataError, UsageError
 from attnkit.tasks.word2vec import matrices as mats
-from attnkit.tasks.word2vec.config import Counters, Word2VecConfig, WordTextConfig
+from attnkit.tasks.word2vec.config import Word2VecConfig, Word2VecCounters, WordTextConfig
 from attnkit.tasks.word2vec.initial import init_matrices
 from attnkit.tasks.word2vec.loop import train_slices
 from attnkit.tasks.word2vec.session import Word2VecSession
+from attnkit.tasks.word2vec.vector_files import composed_vectors
 from attnkit.tasks.word2vec.vectors import Vectors
 from attnkit.tasks.word2vec.workload import build_workload, check_available
 from attnkit.text.word_vocabulary import FILE as WORDS
@@ -35,20 +36,6 @@ from attnkit.text.word_vocabulary import WordVocabulary
 
 Sentences: TypeAlias = Iterable[Sequence[str] | str]
 _BATCH = 10_000  # sentences
-_HELP = "give a list, or an object whose __iter__ begins anew each time; a generator is used up by the first pass"
-
-
-def refuse_once(sentences: object) -> None:
-    """Refuse what can be gone through only once, before any of it is used up.
-
-    Raises:
-        UsageError: a generator or another iterator, or nothing that can be gone through.
-    """
-    if not isinstance(sentences, Iterable):
-        raise UsageError(f"sentences are lists of words, not {type(sentences).__name__}", help=_HELP)
-    if isinstance(sentences, Iterator):
-        what = f"these sentences ({type(sentences).__name__}) can be gone through only once, and it takes several times"
-        raise UsageError(what, help=_HELP)
 
 
 def count_words(sentences: Sentences, config: WordTextConfig) -> tuple[WordVocabulary, int, int]:
@@ -59,7 +46,7 @@ def count_words(sentences: Sentences, config: WordTextConfig) -> tuple[WordVocab
     """
     found: Counter[str] = Counter()
     n_sentences = 0
-    for sentence in split(sentences, config.lower):
+    for sentence in split_sentences(sentences, config.lower):
         found.update(sentence)
         n_sentences += 1
     kept = [(word, n) for word, n in found.most_common(config.max_vocab) if n >= config.min_count]
@@ -69,20 +56,15 @@ def count_words(sentences: Sentences, config: WordTextConfig) -> tuple[WordVocab
         most = f"the most frequent of {len(found):,} occurs {often}" if found else "none is there"
         raise DataError(f"no word occurs min_count={config.min_count} times: {most}", help="lower min_count")
     for word, _ in kept:
-        _refuse_unwritable(word)
+        # What could not be saved.
+        if word.encode(errors="ignore").decode() != word:
+            why = "has a surrogate without its other half"
+        else:
+            why = "holds a tab or a line feed" if "\t" in word or "\n" in word else "" if word else "is empty"
+        if why:
+            raise DataError(f"the word {word!r} {why}: it could not be saved", help="leave such words out")
     words = WordVocabulary([word for word, _ in kept], np.array([n for _, n in kept], np.int64))
     return words, found.total(), n_sentences
-
-
-def _refuse_unwritable(word: str) -> None:
-    try:
-        word.encode()
-    except UnicodeEncodeError:
-        what = "has a surrogate without its other half"
-    else:
-        what = "holds a tab or a line feed" if "\t" in word or "\n" in word else "" if word else "is empty"
-    if what:
-        raise DataError(f"the word {word!r} {what}: it could not be saved", help="leave such words out")
 
 
 def encode_sentences(folder: Path, sentences: Sentences, words: WordVocabulary, config: WordTextConfig) -> Encoded:
@@ -95,7 +77,7 @@ def encode_sentences(folder: Path, sentences: Sentences, words: WordVocabulary, 
 
     def rows() -> Iterator[list[list[int]]]:
         nonlocal n_raw, longest
-        lines = split(sentences, config.lower)
+        lines = split_sentences(sentences, config.lower)
         while batch := list(islice(lines, _BATCH)):
             n_raw += sum(map(len, batch))
             ids = [[id for id in map(words.index, line) if id is not None] for line in batch]
@@ -111,7 +93,7 @@ def encode_sentences(folder: Path, sentences: Sentences, words: WordVocabulary, 
     return Encoded(words, store, n_raw)
 
 
-def split(sentences: Sentences, lower: bool) -> Iterator[list[str]]:
+def split_sentences(sentences: Sentences, lower: bool) -> Iterator[list[str]]:
     """Yield each sentence as its words; a text is split at white space.
 
     Raises:
@@ -210,7 +192,7 @@ class Word2Vec:
         }
         self.config: Word2VecConfig = resolve({"task": "word2vec", **given, **(settings or {})}).config
         self.words: WordVocabulary | None = None
-        self.state = Counters()
+        self.state = Word2VecCounters()
         self.corpus_count = self.corpus_total_words = 0
         """Sentences and words that were counted; of a file that was trained on, lines with a word that has a vector."""
         self._matrices: mats.Matrices = {}
@@ -229,7 +211,9 @@ class Word2Vec:
         if self.words is None or not self._matrices:
             raise _untrained()
         if self._wv is None:
-            self._wv = self._vectors(self.words)
+            inputs, outputs = (self._matrices[name][:, : self.config.dim] for name in (mats.INPUTS, mats.OUTPUTS))
+            found = composed_vectors(self.config, self.words, inputs, outputs)
+            self._wv = Vectors(self.words.words, found.table.rows, counts=self.words.counts, unseen=found.unseen)
         return self._wv
 
     def fit(self, sentences: Sentences | str | Path) -> Word2Vec:
@@ -242,7 +226,7 @@ class Word2Vec:
         """Count the words that ``train`` is to find vectors for; any that there were are forgotten."""
         if (text := _only(corpus_iterable, corpus_file)) is None:
             raise UsageError("no text", help="give sentences, or corpus_file=")
-        counted = count_words(_gone_through(text, self.config.data), self.config.data)
+        counted = count_words(_sentences(text, self.config.data), self.config.data)
         self.words, self.corpus_total_words, self.corpus_count = counted
         self._matrices, self._wv = {}, None
 
@@ -291,7 +275,7 @@ class Word2Vec:
         model.config, model.words = read_run_config(checkpoint, "word2vec"), mats.read_words(checkpoint)
         shapes = mats.shapes(model.config, len(model.words))
         model._matrices = mats.empty(shapes)
-        model.state = Counters.model_validate(read_state(checkpoint)["counters"])
+        model.state = Word2VecCounters.model_validate(read_state(checkpoint)["counters"])
         mats.fill(model._matrices, shapes, checkpoint)
         return model
 
@@ -302,10 +286,19 @@ class Word2Vec:
         words: WordVocabulary | None,
         matrices: mats.Matrices,
     ) -> Word2Vec:
-        """Train matrices on; where they are empty, such as begin anew."""
+        """Train on; without words and matrices, begin with those of the text, and with drawn ones."""
         check_available(config)
         with TemporaryDirectory(prefix="attnkit-") as folder:
-            encoded = _encoded(Path(folder) / "words", sentences, words, config)
+            target = Path(folder) / "words"
+            if words is None and isinstance(sentences, str | Path):
+                name = config.data.tokenizer
+                tokenizer = None if name is None else open_tokenizer(Path(name))
+                encoded = encode_words(target, [Path(sentences)], config.data, tokenizer=tokenizer)
+            else:
+                sentences = _sentences(sentences, config.data)
+                if words is None:
+                    words, _, _ = count_words(sentences, config.data)
+                encoded = encode_sentences(target, sentences, words, config.data)
             for text in encoded.warnings:
                 warnings.warn(text, stacklevel=3)
             work = build_workload(config, encoded, Path(folder), lambda text: None)
@@ -315,23 +308,12 @@ class Word2Vec:
                 for _ in init_matrices(config, encoded.words, matrices):
                     pass
             n_steps = config.epochs * work.n_pieces
-            state = Counters(n_steps=n_steps, raw=encoded.n_raw)
-            for progress in train_slices(config, work, matrices, state, lambda: False):
+            state = Word2VecCounters(n_steps=n_steps, raw=encoded.n_raw)
+            for progress in train_slices(config, work, matrices, state):
                 state = progress.counters
         self.corpus_count, self.corpus_total_words = len(encoded.store), encoded.n_raw
         self.config, self.words, self.state, self._matrices, self._wv = config, encoded.words, state, matrices, None
         return self
-
-    def _vectors(self, words: WordVocabulary) -> Vectors:
-        """Return the vectors of all words, those of a run with n-grams composed of theirs."""
-        from attnkit.text.word_vocabulary import Subwords, composed
-
-        inputs, outputs = (self._matrices[name][:, : self.config.dim] for name in (mats.INPUTS, mats.OUTPUTS))
-        if (cut := self.config.subwords) is None:
-            return Vectors(words.words, mats.wanted(self.config, inputs, outputs), counts=words.counts)
-        subwords, buckets = Subwords(cut.min_n, cut.max_n, cut.buckets), inputs[len(words) :]
-        rows = composed(inputs, *subwords.tables(words.words))
-        return Vectors(words.words, rows, counts=words.counts, unseen=lambda word: subwords.vector(word, buckets))
 
 
 def _untrained() -> UsageError:
@@ -344,31 +326,27 @@ def _only(sentences: Sentences | str | Path | None, corpus_file: str | Path | No
     return corpus_file if sentences is None else sentences
 
 
-def _encoded(
-    folder: Path, sentences: Sentences | str | Path, words: WordVocabulary | None, config: Word2VecConfig
-) -> Encoded:
-    """Return sentences encoded by words, or by those they hold themselves."""
-    if words is None and isinstance(sentences, str | Path):
-        name = config.data.tokenizer
-        tokenizer = None if name is None else open_tokenizer(Path(name))
-        return encode_words(folder, [Path(sentences)], config.data, tokenizer=tokenizer)
-    sentences = _gone_through(sentences, config.data)
-    if words is None:
-        words, _, _ = count_words(sentences, config.data)
-    return encode_sentences(folder, sentences, words, config.data)
+def _sentences(text: Sentences | str | Path, config: WordTextConfig) -> Sentences:
+    """Return sentences whose words are to be counted, checked before any of them is used up.
 
-
-def _gone_through(sentences: Sentences | str | Path, config: WordTextConfig) -> Sentences:
-    """Return sentences that are the words to be counted. Raises ``UsageError`` where it takes more to find these."""
+    Raises:
+        UsageError: a generator or another iterator, no sentences at all, or words that take more to be found.
+    """
     if config.tokenizer is not None or config.phrases.passes:
         raise UsageError(
             "phrases and the tokens of a vocabulary are looked for in a text file, trained on from the beginning",
             where="settings",
             help="Word2Vec(corpus_file=...) does so; or give sentences of the words that are wanted",
         )
-    found = _Lines(Path(sentences)) if isinstance(sentences, str | Path) else sentences
-    refuse_once(found)
-    return found
+    if isinstance(text, str | Path):
+        return _Lines(Path(text))
+    help = "give a list, or an object whose __iter__ begins anew each time; a generator is used up by the first pass"
+    if not isinstance(text, Iterable):
+        raise UsageError(f"sentences are lists of words, not {type(text).__name__}", help=help)
+    if isinstance(text, Iterator):
+        what = f"these sentences ({type(text).__name__}) can be gone through only once, and it takes several times"
+        raise UsageError(what, help=help)
+    return text
 
 
 class _Lines:
@@ -377,7 +355,7 @@ class _Lines:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[str]:
         from attnkit.text.lines import read_lines
 
-        return iter(read_lines(self.path))
+        return read_lines(self.path)

@@ -29,35 +29,28 @@ def init_matrices(config: Word2VecConfig, words: WordVocabulary, matrices: Matri
     """
     if config.init_from is None:
         return
-    path = Path(config.init_from)
-    given = _of_run(config, path) or _of_file(config, path)
-    inputs, n_found = matrices[INPUTS], 0
+    path, dim = Path(config.init_from), config.dim
+    source = _from_run(config, path) or _from_file(config, path)
+    inputs, outputs, n_found = matrices[INPUTS], matrices[OUTPUTS], 0
     for begin in range(0, len(words), _BLOCK):
-        places = given.places(words.words[begin : begin + _BLOCK])
-        there = np.flatnonzero(places >= 0)
-        rows = finite_rows_at(given.inputs, places[there], str(path))
-        if given.outputs is not None:
-            matrices[OUTPUTS][begin + there, : config.dim] = given.outputs[places[there]]
+        places = source.places(words.words[begin : begin + _BLOCK])
+        known = np.flatnonzero(places >= 0)
+        rows, own = finite_rows_at(source.inputs, places[known], str(path)), begin + known
+        if source.outputs is not None:
+            outputs[own, :dim] = source.outputs[places[known]]
         elif config.method == "glove":
-            rows = _halved(rows, inputs, matrices[OUTPUTS], begin + there)
-        inputs[begin + there, : config.dim] = rows
-        n_found += len(there)
-    if given.buckets is not None:
-        inputs[len(words) :, : config.dim] = given.buckets
+            # GloVe's vectors are W + W': both together become the rows. Half of what was drawn stays in both, so that
+            # the two do not start alike.
+            apart = (inputs[own, :dim] - outputs[own, :dim]) / 2
+            outputs[own, :dim] = rows / 2 - apart
+            rows = rows - outputs[own, :dim]
+        inputs[own, :dim] = rows
+        n_found += len(known)
+    if source.buckets is not None:
+        inputs[len(words) :, :dim] = source.buckets
     share = n_found / len(words)
-    more = " and all n-grams" if given.buckets is not None else ""
+    more = " and all n-grams" if source.buckets is not None else ""
     yield f"{path}: {n_found:,} of {len(words):,} words ({share:.1%}){more} are initialized from it"
-
-
-def _halved(rows: Floats, inputs: Floats, outputs: Floats, places: NDArray[np.int64]) -> Floats:
-    """Return inputs that add up to given rows with the outputs, which are changed to that: W + W' are GloVe's vectors.
-
-    Half of what was drawn stays in both, so that the two do not begin alike.
-    """
-    width = rows.shape[1]
-    apart = (inputs[places, :width] - outputs[places, :width]) / 2
-    outputs[places, :width] = rows / 2 - apart
-    return rows - outputs[places, :width]
 
 
 def check_init_vectors(config: Word2VecConfig) -> None:
@@ -71,7 +64,7 @@ def check_init_vectors(config: Word2VecConfig) -> None:
 
 
 @dataclass(frozen=True)
-class _Given:
+class _InitSource:
     """What another run or a file has."""
 
     places: Callable[[Sequence[str]], NDArray[np.int64]]
@@ -83,7 +76,7 @@ class _Given:
     """Of n-grams that are cut as this run's."""
 
 
-def _of_run(config: Word2VecConfig, path: Path) -> _Given | None:
+def _from_run(config: Word2VecConfig, path: Path) -> _InitSource | None:
     """Return the rows of a run as it has trained them; None where there is none, or words are made of other n-grams."""
     folder = RunFolder(path)
     if not path.is_dir() or not folder.exists():
@@ -98,7 +91,7 @@ def _of_run(config: Word2VecConfig, path: Path) -> _Given | None:
     alike = all(getattr(other, name) == getattr(config, name) for name in kind) and config.loss != "hierarchical"
     # GloVe continues with W and W' apart; to others its vectors are what they make together.
     inputs = saved[INPUTS] if alike else wanted(other, saved[INPUTS], saved[OUTPUTS])
-    return _Given(
+    return _InitSource(
         words.ids,
         inputs[: len(words)],
         saved[OUTPUTS] if alike and saved[OUTPUTS].shape[1] == config.dim else None,
@@ -106,14 +99,14 @@ def _of_run(config: Word2VecConfig, path: Path) -> _Given | None:
     )
 
 
-def _of_file(config: Word2VecConfig, path: Path) -> _Given:
+def _from_file(config: Word2VecConfig, path: Path) -> _InitSource:
     """Return the vectors in a file of any format, or those that a run composes."""
     from attnkit.tasks.word2vec.vectors import Vectors
 
     vectors = Vectors.load(path, mmap=True)
     _check_width(config, vectors.vector_size)
     index = vectors.key_to_index
-    return _Given(lambda words: np.array([index.get(word, -1) for word in words], np.int64), vectors.vectors)
+    return _InitSource(lambda words: np.array([index.get(word, -1) for word in words], np.int64), vectors.vectors)
 
 
 def _check_width(config: Word2VecConfig, width: int) -> None:

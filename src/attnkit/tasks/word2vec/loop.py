@@ -2,46 +2,47 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from math import sqrt
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from attnkit.errors import DivergedError
 from attnkit.kernels.word2vec import PieceStats
-from attnkit.tasks.word2vec.config import Counters, LossSums, Word2VecConfig
+from attnkit.tasks.word2vec.config import LossSums, Word2VecConfig, Word2VecCounters
 from attnkit.tasks.word2vec.matrices import Matrices, copied
-from attnkit.tasks.word2vec.workload import Workload, copies
+from attnkit.tasks.word2vec.workload import Workload, n_copies
 
 SECONDS = 2.0
-"""After which no further piece of a leg is begun."""
+"""After which no further piece of a slice is begun."""
 _BLOCK = 1 << 9  # rows that are joined at a time, few enough to stay in a cache
 Stop = Callable[[], bool]
+_T = TypeVar("_T")
 
 
 class WorkerPool:
     """Threads that do pieces of work on matrices."""
 
-    def __init__(self, work: Workload, matrices: Matrices, threads: int, copies: int, stop: Stop) -> None:
+    def __init__(self, work: Workload, matrices: Matrices, threads: int, copies: int, stop: Stop | None = None) -> None:
         """Take the matrices; with more than one copy each thread has its own, and ``matrices`` is what they make."""
         self._work, self._matrices, self._stop = work, matrices, stop
         self._n_threads = threads if work.concurrent else 1
         self._copies = [copied(matrices) for _ in range(copies)] if copies > 1 else []
         self._pool = ThreadPoolExecutor(self._n_threads) if max(self._n_threads, copies) > 1 else None
-        self._left = threading.Event()
+        self._closed = threading.Event()
 
     def close(self) -> None:
         """Let the threads end, each after the piece it is at."""
-        self._left.set()
+        self._closed.set()
         if self._pool is not None:
             self._pool.shutdown()
 
@@ -50,82 +51,64 @@ class WorkerPool:
 
         Returns what became of each, at least of one.
         """
-        until = time.monotonic() + SECONDS
-        if self._copies:
-            found = self._rounds(epoch, first, until)
-        else:
-            taken = self._numbers(first, until)
-            parts = self._each(lambda _: [(n, self._work.piece(self._matrices, epoch, n)) for n in taken()])
-            found = [tally for _, tally in sorted(itertools.chain.from_iterable(parts), key=lambda pair: pair[0])]
+        run = self._run_rounds if self._copies else self._run_shared
+        found = run(epoch, first, time.monotonic() + SECONDS)
         self._work.settle()
         return found
 
-    def _numbers(self, first: int, until: float) -> Callable[[], Iterator[int]]:
-        """Return what gives each thread its pieces: one after another, none twice and none left out."""
+    def _run_shared(self, epoch: int, first: int, until: float) -> list[PieceStats]:
+        """Let the threads take one piece after another: none twice and none left out."""
         numbers, lock = iter(range(first, self._work.n_pieces)), threading.Lock()
+        found: dict[int, PieceStats] = {}
 
-        def taken() -> Iterator[int]:
+        def take_pieces() -> None:
             while True:
                 with lock:
                     number = next(numbers, None)
-                    if number is None or (number > first and self._done(until)):
+                    if number is None or (number > first and self._is_over(until)):
                         # What was drawn last is begun by nobody, so nobody may draw after it either.
-                        for _ in numbers:
-                            pass
+                        deque(numbers, maxlen=0)
                         return
-                yield number
+                found[number] = self._work.piece(self._matrices, epoch, number)
 
-        return taken
+        self._run_jobs([take_pieces] * self._n_threads)
+        return [found[number] for number in sorted(found)]
 
-    def _done(self, until: float) -> bool:
-        return self._left.is_set() or self._stop() or time.monotonic() > until
-
-    def _rounds(self, epoch: int, first: int, until: float) -> list[PieceStats]:
+    def _run_rounds(self, epoch: int, first: int, until: float) -> list[PieceStats]:
         """Let each copy do the next piece, then join them; rounds begin at the same pieces whatever the clock says."""
         found: list[PieceStats] = []
-        while (begin := first + len(found)) < self._work.n_pieces and not (found and self._done(until)):
+        while (begin := first + len(found)) < self._work.n_pieces and not (found and self._is_over(until)):
             numbers = range(begin, min(begin + len(self._copies), self._work.n_pieces))
-            found += self._each(partial(self._one, epoch, numbers), len(numbers))
-            for name in self._matrices:
-                self._each(partial(self._join, name, len(numbers)))
+            pieces = zip(self._copies, numbers, strict=False)  # the last round may have fewer pieces than copies
+            found += self._run_jobs([partial(self._work.piece, copy, epoch, number) for copy, number in pieces])
+            for name, base in self._matrices.items():
+                copies = [copy[name] for copy in self._copies]
+                trained, idle = copies[: len(numbers)], copies[len(numbers) :]
+                parts = range(self._n_threads)
+                self._run_jobs([partial(average_replicas, base, trained, idle, p, len(parts)) for p in parts])
         return found
 
-    def _one(self, epoch: int, numbers: Sequence[int], i: int) -> PieceStats:
-        return self._work.piece(self._copies[i], epoch, numbers[i])
+    def _is_over(self, until: float) -> bool:
+        return self._closed.is_set() or (self._stop is not None and self._stop()) or time.monotonic() > until
 
-    def _join(self, name: str, n: int, part: int) -> None:
-        copies = [copy[name] for copy in self._copies]
-        average_replicas(self._matrices[name], copies[:n], copies[n:], part, self._n_threads)
+    def _run_jobs(self, jobs: Sequence[Callable[[], _T]]) -> list[_T]:
+        """Do jobs in the threads at once; return what they gave, in order."""
+        if self._pool is None or len(jobs) == 1:
+            return [job() for job in jobs]
 
-    def _each(self, job: Callable[[int], Any], n: int | None = None) -> list[Any]:
-        """Do a job in each thread at once; return what they gave, in order."""
-        n = self._n_threads if n is None else n
-        if self._pool is None or n == 1:
-            return [job(i) for i in range(n)]
-        futures: list[Future[Any]] = [self._pool.submit(self._ending, job, i) for i in range(n)]
+        def run(job: Callable[[], _T]) -> _T:
+            try:
+                return job()
+            except BaseException:  # the other threads begin nothing more
+                self._closed.set()
+                raise
+
+        futures = [self._pool.submit(run, job) for job in jobs]
         try:
             return [future.result() for future in futures]
         except BaseException:  # which may come from a signal, while the others work
-            self._left.set()
+            self._closed.set()
             raise
-
-    def _ending(self, job: Callable[[int], Any], i: int) -> Any:
-        """Do a job; where it fails, let the other threads begin nothing more."""
-        try:
-            return job(i)
-        except BaseException:
-            self._left.set()
-            raise
-
-
-@contextmanager
-def open_worker_pool(work: Workload, matrices: Matrices, threads: int, copies: int, stop: Stop) -> Iterator[WorkerPool]:
-    """Yield legs whose threads have ended when the block has."""
-    legs = WorkerPool(work, matrices, threads, copies, stop)
-    try:
-        yield legs
-    finally:
-        legs.close()
 
 
 def average_replicas(base: Any, copies: Sequence[Any], idle: Sequence[Any], part: int, n_parts: int) -> None:
@@ -142,7 +125,7 @@ def average_replicas(base: Any, copies: Sequence[Any], idle: Sequence[Any], part
             change += copy[block] - old
         change *= scale
         old += change
-        for copy in itertools.chain(copies, idle):
+        for copy in (*copies, *idle):
             copy[block] = old
 
 
@@ -154,7 +137,7 @@ _RECORDS = 200
 class SliceRecord:
     """A slice of an epoch is done, and all threads have joined."""
 
-    counters: Counters
+    counters: Word2VecCounters
     """The state after the slice."""
     loss: float
     """Mean of -log σ over the terms of the slice, or the loss of the method."""
@@ -168,51 +151,48 @@ class SliceRecord:
 
 
 def train_slices(
-    config: Word2VecConfig, work: Workload, matrices: Matrices, counters: Counters, stop: Callable[[], bool]
+    config: Word2VecConfig, work: Workload, matrices: Matrices, counters: Word2VecCounters, stop: Stop | None = None
 ) -> Iterator[SliceRecord]:
     """Train from the state ``counters`` to the end, or until a stop is requested; yields after each slice.
 
     Raises:
         DivergedError: the loss is not finite.
     """
-    with open_worker_pool(work, matrices, config.threads, copies(config), stop) as pool:
-        while counters.step < counters.n_steps:
+    state = counters.model_copy()
+    every = max(1, state.n_steps // _RECORDS)
+    with closing(WorkerPool(work, matrices, config.threads, n_copies(config), stop)) as pool:
+        while state.step < state.n_steps and state.finished != "stopped":
             began = time.monotonic()
-            stats = pool.run_slice(*divmod(counters.step, work.n_pieces))
+            stats = pool.run_slice(*divmod(state.step, work.n_pieces))
             seconds = time.monotonic() - began
-            after, log = _add(work, counters, stats)
-            counters = after.model_copy(update={"minutes": counters.minutes + seconds / 60})
-            n_words = counters.raw * config.epochs * len(stats) / counters.n_steps
-            loss = mean(sum(t.loss for t in stats), sum(t.terms for t in stats))
-            stopped = counters.finished is None and stop()
-            if stopped:
-                counters = counters.model_copy(update={"finished": "stopped"})
-            yield SliceRecord(counters, loss, work.rate(counters.step), n_words, seconds, log)
-            if stopped:
-                return
+            log: list[dict[str, object]] = []
+            # A record that is handed out does not change any more.
+            state = state.model_copy(update={"minutes": state.minutes + seconds / 60, "finished": None})
+            for piece in stats:
+                if not math.isfinite(piece.loss):
+                    raise DivergedError(
+                        f"the loss is not finite after chunk {state.step + 1:,}", help="try a smaller --alpha"
+                    )
+                state.step += 1
+                state.trained += piece.words
+                sums = state.pending
+                state.pending = sums = LossSums(
+                    loss=sums.loss + piece.loss, terms=sums.terms + piece.terms, words=sums.words + piece.words
+                )
+                if state.step % every == 0 or state.step == state.n_steps:
+                    state.loss = _mean(sums.loss, sums.terms)
+                    position = {"kind": "words", "step": state.step, "epoch": round(state.step / work.n_pieces, 6)}
+                    rate = work.rate(state.step)
+                    log.append({**position, "loss": state.loss, "learning_rate": rate, "words": sums.words})
+                    state.pending = LossSums()
+            if state.step == state.n_steps:
+                state.finished = "epochs"
+            elif stop is not None and stop():
+                state.finished = "stopped"
+            n_words = state.raw * config.epochs * len(stats) / state.n_steps
+            loss = _mean(sum(piece.loss for piece in stats), sum(piece.terms for piece in stats))
+            yield SliceRecord(state, loss, work.rate(state.step), n_words, seconds, log)
 
 
-def _add(work: Workload, counters: Counters, stats: Sequence[PieceStats]) -> tuple[Counters, list[dict[str, object]]]:
-    """Return the state after some chunks, and the log records that they complete."""
-    every = max(1, counters.n_steps // _RECORDS)
-    step, pending, loss, trained = counters.step, counters.pending, counters.loss, counters.trained
-    log: list[dict[str, object]] = []
-    for one in stats:
-        if not math.isfinite(one.loss):
-            raise DivergedError(f"the loss is not finite after chunk {step + 1:,}", help="try a smaller --alpha")
-        step += 1
-        trained += one.words
-        pending = LossSums(**{name: getattr(pending, name) + getattr(one, name) for name in ("loss", "terms", "words")})
-        if step % every == 0 or step == counters.n_steps:
-            loss = mean(pending.loss, pending.terms)
-            position = {"kind": "words", "step": step, "epoch": round(step / work.n_pieces, 6)}
-            log.append({**position, "loss": loss, "learning_rate": work.rate(step), "words": pending.words})
-            pending = LossSums()
-    finished = "epochs" if step == counters.n_steps else None
-    changed = {"step": step, "pending": pending, "loss": loss, "trained": trained, "finished": finished}
-    return counters.model_copy(update=changed), log
-
-
-def mean(total: float, n: int) -> float:
-    """Return a mean, 0 of nothing."""
+def _mean(total: float, n: int) -> float:
     return total / n if n else 0.0

@@ -1,11 +1,12 @@
-"""Matrices of a run and the sampling tables, Huffman paths and subword rows beside them. Torch-free."""
+"""Matrices of a run: how they are laid out, drawn, saved and read, and the tables beside them. Torch-free."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,13 +27,7 @@ FEW = 2000
 many times at once, under weights that none of its steps has seen."""
 
 
-def threads(config: Word2VecConfig) -> str:
-    """Return the threads of a configuration in words."""
-    several = "s that share the weights" if not config.deterministic else "s with a copy each"
-    return "1 thread" if config.threads == 1 else f"{config.threads} thread{several}"
-
-
-def tables(config: Word2VecConfig, encoded: Encoded) -> LookupTables:
+def lookup_tables(config: Word2VecConfig, encoded: Encoded) -> LookupTables:
     """Return the tables that training loops look up by word."""
     # Here, since vectors are loaded and queried without numba.
     from attnkit.kernels.huffman import huffman
@@ -56,7 +51,7 @@ FILE = "model.safetensors"
 INPUTS, OUTPUTS = "inputs", "outputs"
 _PREFIX, _ALIGNED = 8, 64
 _BLOCK = 1 << 12  # rows
-_MOST_HEADER = 1 << 14
+_MAX_HEADER = 1 << 14
 
 Floats = NDArray[np.float32]
 Matrices = dict[str, Floats]
@@ -115,22 +110,26 @@ def copied(matrices: Matrices) -> Matrices:
     return found
 
 
-def draw(matrix: Floats, width: int, seed: int) -> None:
-    """Fill a matrix with what lies evenly within ±0.5 / width, row by row."""
-    random = np.random.default_rng([seed, 0x77327665])
+def draw(matrix: Floats, width: int, key: Sequence[int], divisor: int) -> None:
+    """Fill the first ``width`` columns with what lies evenly within ±0.5 / divisor; ``key`` decides what is drawn."""
+    random = np.random.default_rng(key)
     for begin in range(0, len(matrix), _BLOCK):
         block = matrix[begin : begin + _BLOCK, :width]
-        block[:] = (random.random(block.shape, np.float32) - np.float32(0.5)) / np.float32(width)
+        block[:] = (random.random(block.shape, np.float32) - np.float32(0.5)) / np.float32(divisor)
+
+
+def _header(found: Shapes) -> dict[str, dict[str, Any]]:
+    """Return the safetensors header of matrices that lie end to end."""
+    place, header = 0, {}
+    for name, shape in found.items():
+        span = [place, place := place + shape.n_bytes]
+        header[name] = {"dtype": "F32", "shape": [shape.n, shape.width], "data_offsets": span}
+    return header
 
 
 def content(matrices: Matrices, found: Shapes) -> Iterator[Data]:
     """Yield the safetensors file of matrices, without what pads their rows and without copying them whole."""
-    place, header = 0, {}
-    for name, shape in found.items():
-        size = shape.n_bytes
-        header[name] = {"dtype": "F32", "shape": [shape.n, shape.width], "data_offsets": [place, place + size]}
-        place += size
-    text = json.dumps(header, separators=(",", ":")).encode()
+    text = json.dumps(_header(found), separators=(",", ":")).encode()
     text += b" " * (-(_PREFIX + len(text)) % _ALIGNED)  # so that they can be mapped as they lie
     yield len(text).to_bytes(_PREFIX, "little") + text
     for name, shape in found.items():
@@ -146,18 +145,28 @@ def fill(matrices: Matrices, found: Shapes, checkpoint: Checkpoint) -> None:
 
 def read(checkpoint: Checkpoint, found: Shapes) -> Matrices:
     """Return the matrices of a checkpoint without padding. Raises ``RunError`` as ``fill`` does."""
+    where = str(checkpoint.path / FILE)
     size, least = checkpoint.entry(FILE).size, sum(shape.n_bytes for shape in found.values())
-    if not least < size <= least + _PREFIX + _MOST_HEADER:
-        raise _misfit(checkpoint, f"it has {size:,} bytes, the configuration asks for about {least:,}")
-    raw = checkpoint.read(FILE)
     try:
+        if not least < size <= least + _PREFIX + _MAX_HEADER:
+            raise ValueError(f"it has {size:,} bytes, the configuration asks for about {least:,}")
+        raw = checkpoint.read(FILE)
         begin = _PREFIX + int.from_bytes(raw[:_PREFIX], "little")
-        places = _places(raw, begin, found)
+        if begin > len(raw) or begin > _PREFIX + _MAX_HEADER:
+            raise ValueError("its header is too long")
+        header, expected = parse_json(raw[_PREFIX:begin]), _header(found)
+        if not isinstance(header, dict) or header.keys() != found.keys():
+            raise ValueError(f"it does not hold {', '.join(found)}")
+        for name, shape in found.items():
+            if header[name] != expected[name]:
+                raise ValueError(f"'{name}' is not described as {shape.n} rows of {shape.width} numbers of 32 bits")
+        if begin + least != len(raw):
+            raise ValueError("it does not end where its last matrix does")
     except ValueError as error:
-        raise _misfit(checkpoint, str(error)) from error
+        raise RunError(f"the weights do not fit the configuration: {error}", where=where) from error
     matrices = {}
     for name, shape in found.items():
-        flat = np.frombuffer(raw, "<f4", shape.n * shape.width, begin + places[name])
+        flat = np.frombuffer(raw, "<f4", shape.n * shape.width, begin + expected[name]["data_offsets"][0])
         matrices[name] = flat.reshape(shape.n, shape.width)
         if not math.isfinite(float(np.add.reduce(flat, dtype=np.float64))) and not np.isfinite(flat).all():
             raise RunError(f"the weights '{name}' are not finite", where=str(checkpoint.path))
@@ -166,30 +175,8 @@ def read(checkpoint: Checkpoint, found: Shapes) -> Matrices:
 
 def read_words(checkpoint: Checkpoint) -> WordVocabulary:
     """Return the words of a checkpoint. Raises ``RunError`` where they are invalid."""
-    data = read_bounded(checkpoint, WORDS, TEXT_FILES[WORDS])
-    words = WordVocabulary.from_bytes(data, where=str(checkpoint.path / WORDS))
+    where = str(checkpoint.path / WORDS)
+    words = WordVocabulary.from_bytes(read_bounded(checkpoint, WORDS, TEXT_FILES[WORDS]), where=where)
     if not words.words:
-        raise RunError(f"invalid {WORDS} in checkpoint {checkpoint.name}: no words", where=str(checkpoint.path / WORDS))
+        raise RunError(f"invalid {WORDS} in checkpoint {checkpoint.name}: no words", where=where)
     return words
-
-
-def _places(raw: bytes, begin: int, found: Shapes) -> dict[str, int]:
-    """Return where each matrix begins after the header. Raises ``ValueError`` unless these are all, end to end."""
-    if begin > len(raw) or begin > _PREFIX + _MOST_HEADER:
-        raise ValueError("its header is too long")
-    header = parse_json(raw[_PREFIX:begin])
-    if not isinstance(header, dict) or header.keys() != found.keys():
-        raise ValueError(f"it does not hold {', '.join(found)}")
-    places, place = {}, 0
-    for name, shape in found.items():
-        places[name] = place
-        span = [place, place := place + shape.n_bytes]
-        if header[name] != {"dtype": "F32", "shape": [shape.n, shape.width], "data_offsets": span}:
-            raise ValueError(f"'{name}' is not described as {shape.n} rows of {shape.width} numbers of 32 bits")
-    if begin + place != len(raw):
-        raise ValueError("it does not end where its last matrix does")
-    return places
-
-
-def _misfit(checkpoint: Checkpoint, why: str) -> RunError:
-    return RunError(f"the weights do not fit the configuration: {why}", where=str(checkpoint.path / FILE))

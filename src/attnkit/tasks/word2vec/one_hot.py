@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -15,7 +14,7 @@ from attnkit.tasks.word2vec.vectors import Vectors, resolve_words
 
 
 @dataclass(frozen=True)
-class Pair:
+class OneHotPair:
     """Two words as one-hot vectors and as trained ones."""
 
     words: tuple[str, str]
@@ -35,11 +34,7 @@ class OneHot:
     """Numbers of a trained one."""
     places: dict[str, int]
     """Word -> where its 1 stands, counted from 1."""
-    pairs: list[Pair]
-
-    def as_dictionary(self) -> dict[str, Any]:
-        """Return all of it for JSON."""
-        return asdict(self)
+    pairs: list[OneHotPair]
 
 
 def one_hot(path: Path, words: Sequence[str]) -> OneHot:
@@ -58,10 +53,11 @@ def one_hot(path: Path, words: Sequence[str]) -> OneHot:
     for one, other in combinations(found, 2):
         x, y = (np.asarray(vectors[word], np.float64) for word in (one, other))
         dot, lengths = float(x @ y), float(np.linalg.norm(x) * np.linalg.norm(y))
+        cosine = dot / lengths if lengths else 0.0
         # Σ_k [k = i][k = j]: no need to make vectors of a whole vocabulary for it.
-        pairs.append(Pair((one, other), int(places[one] == places[other]), dot, dot / lengths if lengths else 0.0))
-    shown_places = {word: place + 1 for word, place in places.items()}
-    return OneHot(len(vectors.index_to_key), vectors.vector_size, shown_places, pairs)
+        pairs.append(OneHotPair((one, other), int(places[one] == places[other]), dot, cosine))
+    counted = {word: place + 1 for word, place in places.items()}
+    return OneHot(len(vectors.index_to_key), vectors.vector_size, counted, pairs)
 
 
 def drawn(place: int, vocab_size: int) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
@@ -10,18 +10,16 @@ from typing import TextIO
 import numpy as np
 
 from attnkit.data.word_ids import TempIdFile, WordIds, words_to_ids
-from attnkit.data.words import apply_phrases, find_phrases
+from attnkit.data.words import Tell, apply_phrases, find_phrases
 from attnkit.errors import DataError
 from attnkit.io import atomic
-from attnkit.kernels.words import LINE_END, MAX_WORD_BYTES, Numbers
+from attnkit.kernels.words import LINE_END, MAX_WORD_BYTES
 from attnkit.text.config import PhrasesConfig
 from attnkit.text.phrases import Phrases
 
-Tell = Callable[[str], None]
-
 
 @dataclass(frozen=True)
-class Report:
+class JoinedText:
     """What was done to a text."""
 
     phrases: Phrases
@@ -32,7 +30,9 @@ class Report:
     warnings: tuple[str, ...]
 
 
-def join_words(sources: Sequence[Path], asked: PhrasesConfig | Phrases, lower: bool, out: TextIO, tell: Tell) -> Report:
+def join_words(
+    sources: Sequence[Path], asked: PhrasesConfig | Phrases, lower: bool, out: TextIO, tell: Tell
+) -> JoinedText:
     """Write a text with its phrases joined, line by line, one space between words; blank lines stay.
 
     Args:
@@ -54,28 +54,29 @@ def join_words(sources: Sequence[Path], asked: PhrasesConfig | Phrases, lower: b
         if text.n_long:
             warnings.append(f"{text.n_long:,} words of more than {MAX_WORD_BYTES:,} bytes are left out")
         if isinstance(asked, Phrases):
-            phrases = asked
+            phrases, n_lost = asked, 0
             apply_phrases(text, phrases, tell)
         else:
-            found = find_phrases(text, asked, lower, tell)
-            phrases = found.phrases
-            if found.n_lost:
-                warnings.append(
-                    f"{found.n_lost:,} occurrences of rare pairs were forgotten: raise --max-pairs to keep them"
-                )
+            phrases, n_lost = find_phrases(text, asked, lower, tell)
+        if n_lost:
+            warnings.append(f"{n_lost:,} occurrences of rare pairs were forgotten: raise --max-pairs to keep them")
         for block in written(text):
             out.write(block)
-        return Report(phrases, n_read, text.n_words, tuple(warnings))
+        return JoinedText(phrases, n_read, text.n_words, tuple(warnings))
 
 
 def written(text: WordIds) -> Iterator[str]:
     """Yield a text as it is written, block by block."""
     begun = False  # the line has a word already
     for numbers in text.spool:
-        names = _names(text, numbers)
-        ends = [*np.flatnonzero(numbers == LINE_END).tolist(), len(numbers)]
+        # The word of each number, "" for what is none.
+        distinct, places = np.unique(numbers, return_inverse=True)
+        is_word = distinct >= 0
+        known = np.full(len(distinct), "", object)
+        known[is_word] = text.names(distinct[is_word].astype(np.int64))
+        names: list[str] = known[places].tolist()
         begin, parts = 0, []
-        for end in ends:
+        for end in [*np.flatnonzero(numbers == LINE_END).tolist(), len(numbers)]:
             line = " ".join(name for name in names[begin:end] if name)
             if begun and line:
                 parts.append(" ")
@@ -86,13 +87,3 @@ def written(text: WordIds) -> Iterator[str]:
                 begun = False
             begin = end + 1
         yield "".join(parts)
-
-
-def _names(text: WordIds, numbers: Numbers) -> list[str]:
-    """Return the word of each number, "" for what is none."""
-    distinct, places = np.unique(numbers, return_inverse=True)
-    is_word = distinct >= 0
-    known = np.full(len(distinct), "", object)
-    known[is_word] = text.names(distinct[is_word].astype(np.int64))
-    found: list[str] = known[places].tolist()
-    return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,8 +16,7 @@ from attnkit.errors import DataError, UsageError
 from attnkit.formats.word_vectors.table import Floats
 from attnkit.plotting.attention_maps import shown
 from attnkit.plotting.html.projection import Projection, unit
-from attnkit.tasks.word2vec.search import Index, Longs
-from attnkit.tasks.word2vec.vectors import Vectors
+from attnkit.tasks.word2vec.vectors import Index, Longs, Vectors
 
 
 @dataclass(frozen=True)
@@ -66,10 +65,10 @@ def cluster(index: Index, n_words: int, k: int, *, iterations: int = 50, seed: i
     return Classes(labels, centres, nearness, int(found.n_iter_), bool(found.n_iter_ < iterations))
 
 
-Method = Literal["pca", "tsne"]
-MOST: dict[Method, int] = {"pca": 20_000, "tsne": 20_000}
+ProjectionMethod = Literal["pca", "tsne"]
+MAX_WORDS: dict[ProjectionMethod, int] = {"pca": 20_000, "tsne": 20_000}
 """Words that a method takes: a page of more is slow to open."""
-USUAL: dict[Method, int] = {"pca": 10_000, "tsne": 2_000}
+DEFAULT_WORDS: dict[ProjectionMethod, int] = {"pca": 10_000, "tsne": 2_000}
 """Words that a method takes where nobody says how many."""
 
 
@@ -79,7 +78,7 @@ class ProjectionRequest:
 
     path: Path
     """A run or a file of vectors."""
-    method: Method = "pca"
+    method: ProjectionMethod = "pca"
     n_words: int | None = None
     """Of the most frequent; None takes what is usual for the method."""
     perplexity: float = 30.0
@@ -97,13 +96,21 @@ def project(asked: ProjectionRequest, tell: Callable[[str], None]) -> Projection
         UsageError: more words than the method takes, or a perplexity too large for them.
         DataError: too few words, or vectors that are not finite.
     """
-    most, n_words = MOST[asked.method], asked.n_words or USUAL[asked.method]
+    most, n_words = MAX_WORDS[asked.method], asked.n_words or DEFAULT_WORDS[asked.method]
     if n_words > most:
-        help = "--method pca takes more" if n_words <= MOST["pca"] else "the most frequent words show the picture"
+        help = "--method pca takes more" if n_words <= MAX_WORDS["pca"] else "the most frequent words show the picture"
         raise UsageError(f"{asked.method} shows at most {most:,} words, not {n_words:,}", where="--words", help=help)
     vectors = Vectors.load(asked.path, mmap=True)
     words = list(vectors.index_to_key[:n_words])
-    rows = _rows(vectors, words, asked.path)
+    if len(words) < 3 or vectors.vector_size < 2:
+        what = f"{len(words)} words with vectors of {vectors.vector_size} numbers make no map"
+        raise DataError(what, where=str(asked.path), help="three words and two numbers are the least")
+    rows = np.asarray(vectors.vectors[: len(words)], np.float32)
+    finite = np.isfinite(rows).all(1)
+    if not finite.all():
+        what = f"the vector of '{shown(words[int(np.argmin(finite))])}' is not finite"
+        raise DataError(what, where=str(asked.path))
+    rows = unit(rows).astype(np.float32)
     check_sklearn("a projection")
     if asked.method == "pca":
         points, share = pca(rows)
@@ -120,18 +127,6 @@ def project(asked: ProjectionRequest, tell: Callable[[str], None]) -> Projection
         "method": how,
     }
     return Projection(words, points, rows, note, facts)
-
-
-def _rows(vectors: Vectors, words: Sequence[str], path: Path) -> NDArray[np.float32]:
-    """Return the vectors of words at length 1, those of zeros as they are."""
-    if len(words) < 3 or vectors.vector_size < 2:
-        what = f"{len(words)} words with vectors of {vectors.vector_size} numbers make no map"
-        raise DataError(what, where=str(path), help="three words and two numbers are the least")
-    rows = np.asarray(vectors.vectors[: len(words)], np.float32)
-    finite = np.isfinite(rows).all(1)
-    if not finite.all():
-        raise DataError(f"the vector of '{shown(words[int(np.argmin(finite))])}' is not finite", where=str(path))
-    return unit(rows).astype(np.float32)
 
 
 def pca(rows: NDArray[np.float32]) -> tuple[NDArray[np.float64], float]:

@@ -19,7 +19,7 @@ from attnkit.errors import RunError
 from attnkit.io import atomic
 from attnkit.runtime.signals import release_free_memory, release_library
 from attnkit.tasks.word2vec import matrices as mats
-from attnkit.tasks.word2vec.config import Counters, Word2VecConfig
+from attnkit.tasks.word2vec.config import Word2VecConfig, Word2VecCounters
 from attnkit.tasks.word2vec.initial import init_matrices
 from attnkit.tasks.word2vec.loop import SliceRecord, train_slices
 from attnkit.tasks.word2vec.workload import Workload, build_workload
@@ -27,7 +27,7 @@ from attnkit.text.lines import only_once
 from attnkit.text.word_vocabulary import FILE as WORDS
 from attnkit.text.word_vocabulary import WordVocabulary
 
-NAME = "words"
+WORDS_FOLDER = "words"
 """Folder of the encoded text in RUN/data."""
 
 
@@ -41,10 +41,9 @@ class Word2VecSession(TrainingSession):
     def __init__(self, request: TrainRequest) -> None:
         self.request = request
         self.config = cast(Word2VecConfig, request.config)
-        self.state = Counters()
+        self.state = Word2VecCounters()
         self._loop: Iterator[SliceRecord] | None = None
         self._saved_at = 0.0
-        self._encoded_warnings: list[str] = []
 
     def prepare(self, writer: RunWriter) -> Iterator[PrepareEvent]:
         config, folder = self.config.data, writer.folder.data_path
@@ -54,7 +53,7 @@ class Word2VecSession(TrainingSession):
         sources = [Path(name) for name in config.files]
         tokenizer = None if config.tokenizer is None else open_tokenizer(Path(config.tokenizer))
         with atomic.atomic_dir(folder) as temporary:
-            encoded = encode_words(temporary / NAME, sources, config, self.request.report_progress, tokenizer)
+            encoded = encode_words(temporary / WORDS_FOLDER, sources, config, self.request.report_progress, tokenizer)
             counts = {"words": encoded.n_raw}
             write_index(temporary, [path for path in sources if not only_once(path)], None, counts)
         yield from map(WarningEvent, encoded.warnings)
@@ -62,11 +61,11 @@ class Word2VecSession(TrainingSession):
     def setup(self, writer: RunWriter) -> list[PrepareEvent]:
         config, folder = self.config, writer.folder.data_path
         with open_prepared_dir(folder):
-            encoded = open_words(folder / NAME)
+            encoded = open_words(folder / WORDS_FOLDER)
         self.work = build_workload(config, encoded, folder, self.request.report_progress)
         release_library("libllvmlite")
         self.matrices = mats.empty(self.work.shapes)
-        self.state = Counters(n_steps=config.epochs * self.work.n_pieces, raw=encoded.n_raw)
+        self.state = Word2VecCounters(n_steps=config.epochs * self.work.n_pieces, raw=encoded.n_raw)
         writer.restore(encoded.store.fingerprint, {WORDS: encoded.words.to_bytes()})
         messages: list[PrepareEvent] = []
         if writer.run_state.checkpoint is None:
@@ -89,7 +88,7 @@ class Word2VecSession(TrainingSession):
 
     def records(self) -> Iterator[SliceRecord]:
         self._saved_at = time.monotonic()
-        self._loop = train_slices(self.config, self.work, self.matrices, self.state, self.request.stop or _never)
+        self._loop = train_slices(self.config, self.work, self.matrices, self.state, self.request.stop)
         return self._loop
 
     def log_and_save(self, record: SliceRecord, writer: RunWriter) -> None:
@@ -109,11 +108,11 @@ class Word2VecSession(TrainingSession):
         return TrainingProgress(self.step, done, record.loss, record.learning_rate, speed, left, "words")
 
     def outcome(self, state: RunState, already: bool) -> TrainingFinished:
-        counters = Counters.model_validate(state.stored["counters"]) if already else self.state
+        counters = Word2VecCounters.model_validate(state.stored["counters"]) if already else self.state
         speed = counters.raw * self.config.epochs / (60 * counters.minutes) if counters.minutes else 0.0
         n_words = len(mats.read_words(state.checkpoint)) if already and state.checkpoint is not None else self._n_words
-        size = {"n_words": n_words, "dim": self.config.dim}
-        figures = {**size, "loss": counters.loss or 0.0, "minutes": counters.minutes, "words_per_second": speed}
+        figures: dict[str, float] = {"n_words": n_words, "dim": self.config.dim, "loss": counters.loss or 0.0}
+        figures |= {"minutes": counters.minutes, "words_per_second": speed}
         return TrainingFinished("epochs", counters.step, state.best, figures, already)
 
     def close(self) -> None:
@@ -128,7 +127,7 @@ class Word2VecSession(TrainingSession):
         return lambda: {mats.FILE: partial(mats.content, self.matrices, shapes)}
 
     def restore(self, checkpoint: Checkpoint, counters: Mapping[str, Any]) -> None:
-        saved = Counters.model_validate(counters)
+        saved = Word2VecCounters.model_validate(counters)
         if saved.n_steps != self.state.n_steps:
             raise RunError(
                 f"this run has {saved.n_steps:,} steps, not {self.state.n_steps:,}: the encoded text differs",
@@ -138,18 +137,24 @@ class Word2VecSession(TrainingSession):
         self.state = saved.model_copy(update={"finished": None if saved.finished == "stopped" else saved.finished})
         mats.fill(self.matrices, self.work.shapes, checkpoint)
 
-    def adopt(self, words: WordVocabulary, matrices: mats.Matrices, counters: Counters) -> None:
+    def adopt(self, words: WordVocabulary, matrices: mats.Matrices, counters: Word2VecCounters) -> None:
         """Hold what was trained elsewhere, to be saved."""
         self.matrices, self._n_words = matrices, len(words)
         self.state = counters.model_copy(update={"finished": "epochs", "step": counters.n_steps})
 
     def model_card(self, state: RunState, counters: Mapping[str, Any]) -> str:
         config, name = self.config, state.folder.path.name
+        method = "GloVe"
+        if config.method != "glove":
+            losses = {"negative": f"{config.negative} negatives", "hierarchical": "hierarchical softmax"}
+            context = f", {config.context} of the context" if config.method == "cbow" else ""
+            grams = config.subwords and f", n-grams of {config.subwords.min_n} to {config.subwords.max_n}"
+            method = f"{config.method}{context}, {losses.get(config.loss, 'full softmax')}{grams or ''}"
         sources = "\n".join(f"- {item}" for item in config.data.files)
         loss = "" if counters["loss"] is None else f"\nMean loss at the end: {counters['loss']:.4f}.\n"
         return f"""# {name}
 
-Word vectors of dimension {config.dim} ({_describe(config)}), trained with attnkit.
+Word vectors of dimension {config.dim} ({method}), trained with attnkit.
 
 ## Data
 
@@ -166,17 +171,3 @@ configuration is in `config.yaml`.
 
     attnkit word2vec similar {name} WORD
 """
-
-
-def _never() -> bool:
-    return False
-
-
-def _describe(config: Word2VecConfig) -> str:
-    """Return the method in words."""
-    if config.method == "glove":
-        return "GloVe"
-    loss = {"negative": f"{config.negative} negatives", "hierarchical": "hierarchical softmax", "full": "full softmax"}
-    context = f", {config.context} of the context" if config.method == "cbow" else ""
-    cut = "" if config.subwords is None else f", n-grams of {config.subwords.min_n} to {config.subwords.max_n}"
-    return f"{config.method}{context}, {loss[config.loss]}{cut}"

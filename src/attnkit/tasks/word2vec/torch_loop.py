@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -16,10 +15,10 @@ from attnkit.data.words import Encoded
 from attnkit.kernels.sampling import key_of
 from attnkit.kernels.windows import windows_in_numpy
 from attnkit.kernels.word2vec import PieceStats, Text, Weights
-from attnkit.models.word2vec import Word2Vec, scores
+from attnkit.models.word2vec import Word2VecModel, scores
 from attnkit.runtime.devices import choose_device, set_threads
 from attnkit.tasks.word2vec.config import Word2VecConfig
-from attnkit.tasks.word2vec.matrices import FEW, tables
+from attnkit.tasks.word2vec.matrices import FEW, lookup_tables
 from attnkit.training.losses import linear_cross_entropy
 
 BLOCK = 16
@@ -30,15 +29,14 @@ _TOUCHES = 64.0
 """Of a row by one batch; where there are more, each counts for less: all of them start from the same weights."""
 
 
-@dataclass(frozen=True)
-class Lookups:
-    """What is looked up by word."""
+class Lookups(NamedTuple):
+    """``kernels.word2vec.LookupTables`` on a device."""
 
     prob: Tensor
-    """(V,) and ``alias`` (V,): ``kernels.sampling.alias_table``; empty where nothing is drawn."""
+    """(V,) and ``alias`` (V,); empty where nothing is drawn."""
     alias: Tensor
     path_starts: Tensor
-    """(V + 1,), ``nodes`` and ``codes``: ``kernels.huffman``; empty without a tree."""
+    """(V + 1,), ``nodes`` and ``codes``; empty without a Huffman tree."""
     nodes: Tensor
     codes: Tensor
 
@@ -68,21 +66,20 @@ class Batch:
         return self.context[self.mask], self.mask.nonzero()[:, 0]
 
 
-@dataclass
-class Prediction:
+class Prediction(NamedTuple):
     """The loss of a batch, and the rows of W' that it depends on."""
 
     total: Tensor
     """Differentiable sum of -log σ, or of -log P."""
     terms: int
-    parts: list[tuple[Tensor, Tensor, float]] = field(default_factory=list)
+    parts: tuple[tuple[Tensor, Tensor, float], ...] = ()
     """Rows, their values as leaves of the graph, and how many words each was held against; none if all of W' is one."""
 
 
 class Steps:
     """Gradient descent on one set of matrices, in place."""
 
-    def __init__(self, config: Word2VecConfig, model: Word2Vec, lookups: Lookups, seed: int) -> None:
+    def __init__(self, config: Word2VecConfig, model: Word2VecModel, lookups: Lookups, seed: int) -> None:
         """Take a model whose matrices are to be trained; ``seed`` decides the negatives."""
         self._config, self._model, self._lookups = config, model, lookups
         device = model.inputs.device
@@ -104,7 +101,7 @@ class Steps:
         self.terms += found.terms
         assert hidden.grad is not None
         with torch.no_grad():
-            # Those whose gradient is told to be J's take it as it is; the others as word2vec.c does.
+            # Loss full takes the true gradient, J's; the others do as word2vec.c does.
             errors = self._model.errors(hidden.grad, mask, whole=self._config.loss != "full")
             if self._model.outputs.grad is not None:
                 self._model.outputs.sub_(self._model.outputs.grad, alpha=alpha)
@@ -116,50 +113,41 @@ class Steps:
 
     def predict(self, hidden: Tensor, batch: Batch) -> Prediction:
         """Return the loss of what hidden (B, H) is to predict."""
-        config = self._config
-        words, places = batch.predicted(config.method == "cbow")
+        config, lookups = self._config, self._lookups
+        words, places = batch.predicted(config.method == "cbow")  # (n,), (n,)
         if config.loss == "full":
             total, _ = linear_cross_entropy(hidden[places], self._model.outputs, None, words)
             return Prediction(total, len(words))
         if config.loss == "hierarchical":
-            return self._along_paths(hidden, words, places)
+            # Each place against the inner nodes above the words that it predicts, all paths in one row.
+            n_nodes = lookups.path_starts.diff()[words]
+            ends = n_nodes.cumsum(0)
+            within = torch.arange(int(ends[-1]), device=ends.device) - (ends - n_nodes).repeat_interleave(n_nodes)
+            steps = lookups.path_starts[words].repeat_interleave(n_nodes) + within
+            nodes, values = self._chosen(lookups.nodes[steps])
+            found = (hidden[places.repeat_interleave(n_nodes)] * values).sum(-1)  # (steps,)
+            signs = 2.0 * lookups.codes[steps] - 1.0
+            return Prediction(F.softplus(signs * found).sum(), len(steps), ((nodes, values, 1.0),))
         if config.method == "cbow" or config.exact:
-            return self._against_own(hidden[places], words)
-        return self._against_shared(hidden, batch, words, places)
-
-    def _along_paths(self, hidden: Tensor, words: Tensor, places: Tensor) -> Prediction:
-        """Hold each place against the inner nodes above the words that it predicts."""
-        first, n_nodes = self._lookups.path_starts[words], self._lookups.path_starts.diff()[words]
-        ends = n_nodes.cumsum(0)
-        within = torch.arange(int(ends[-1]), device=ends.device) - (ends - n_nodes).repeat_interleave(n_nodes)
-        steps = first.repeat_interleave(n_nodes) + within
-        nodes, values = self._chosen(self._lookups.nodes[steps])
-        found = (hidden[places.repeat_interleave(n_nodes)] * values).sum(-1)
-        signs = 2.0 * self._lookups.codes[steps] - 1.0
-        return Prediction(F.softplus(signs * found).sum(), len(steps), [(nodes, values, 1.0)])
-
-    def _against_own(self, hidden: Tensor, words: Tensor) -> Prediction:
-        """Hold each of hidden (n, H) against its word and negatives of its own."""
-        drawn = self._negatives(len(words), self._config.negative)
-        others = drawn != words.unsqueeze(1)
-        rows, values = self._chosen(torch.cat([words.unsqueeze(1), drawn], 1))  # (n, 1 + K)
-        found = scores(hidden.unsqueeze(1), values).squeeze(1)
-        total = F.softplus(-found[:, 0]).sum() + (F.softplus(found[:, 1:]) * others).sum()
-        return Prediction(total, len(words) + int(others.sum()), [(rows, values, 1.0)])
-
-    def _against_shared(self, hidden: Tensor, batch: Batch, words: Tensor, places: Tensor) -> Prediction:
-        """Hold each place against the words around it, and blocks of places against the same negatives."""
-        n_blocks, negative = -(-len(hidden) // BLOCK), self._config.negative
+            # Each word with negatives of its own; one that is the word itself does not count.
+            drawn = self._negatives(len(words), config.negative)
+            others = drawn != words.unsqueeze(1)
+            rows, values = self._chosen(torch.cat([words.unsqueeze(1), drawn], 1))  # (n, 1 + K)
+            found = scores(hidden[places].unsqueeze(1), values).squeeze(1)
+            total = F.softplus(-found[:, 0]).sum() + (F.softplus(found[:, 1:]) * others).sum()
+            return Prediction(total, len(words) + int(others.sum()), ((rows, values, 1.0),))
+        # Skip-gram: blocks of places share their negatives.
+        n_blocks = -(-len(hidden) // BLOCK)
         rows, values = self._chosen(words)
         near = (hidden[places] * values).sum(-1)
         drawn, far_values = self._chosen(self._negatives(n_blocks, SHARED))
         padding = n_blocks * BLOCK - len(hidden)
-        blocks = F.pad(hidden, (0, 0, 0, padding)).view(n_blocks, BLOCK, -1)
-        share = F.pad(batch.mask.sum(1) * (negative / SHARED), (0, padding)).view(n_blocks, BLOCK, 1)
+        blocks = F.pad(hidden, (0, 0, 0, padding)).view(n_blocks, BLOCK, -1)  # (blocks, 16, H)
+        share = F.pad(batch.mask.sum(1) * (config.negative / SHARED), (0, padding)).view(n_blocks, BLOCK, 1)
         far = scores(blocks, far_values)  # (blocks, 16, 32)
         total = F.softplus(-near).sum() + (F.softplus(far) * share).sum()
-        parts = [(rows, values, 1.0), (drawn, far_values, float(BLOCK))]
-        return Prediction(total, len(words) * (1 + negative), parts)
+        parts = ((rows, values, 1.0), (drawn, far_values, float(BLOCK)))
+        return Prediction(total, len(words) * (1 + config.negative), parts)
 
     def _chosen(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Return rows of W' with their values, whose gradients are gathered apart from the matrix."""
@@ -185,9 +173,9 @@ class Steps:
         matrix.index_add_(0, rows, (gradients * -scale.unsqueeze(1)).contiguous())
 
 
-_MOST = {"cpu": 256, "cuda": 4096}
+_MAX_PLACES = {"cpu": 256, "cuda": 4096}
 """Places that are worked on together."""
-_HELD = 64
+_MAX_FULL = 64
 """Words that are held against all others together: each moves every row, and more at once from the same weights
 overshoot until nothing is a number."""
 
@@ -204,16 +192,16 @@ class TorchLoops:
         if self._device.type == "cpu":
             set_threads(config.threads)  # which the last bits of what it computes depend on
             self.where += f", {config.threads} thread{'s'[: config.threads != 1]}"
-        found = tables(config, encoded)
+        found = lookup_tables(config, encoded)
         self._keep = found.keep
         numbers = (found.prob, found.alias, found.path_starts, found.nodes, found.codes)
         self._lookups = Lookups(*(self._tensor(array.astype(np.int64)) for array in numbers))
-        self._held: tuple[Weights, Tensor, Tensor] | None = None
+        self._on_device: tuple[Weights, Tensor, Tensor] | None = None
         # Of a small vocabulary every word would meet itself again and again in a large batch.
-        self._size = min(max(len(encoded.words) // 8, BLOCK), _MOST[self._device.type])
+        self._size = min(max(len(encoded.words) // 8, BLOCK), _MAX_PLACES[self._device.type])
         if config.loss == "full":
             usual = 1 if config.method == "cbow" else config.window + 1 if config.dynamic_window else 2 * config.window
-            self._size = min(self._size, max(1, _HELD // usual))
+            self._size = min(self._size, max(1, _MAX_FULL // usual))
 
     def piece(
         self, weights: Weights, text: Text, span: tuple[int, int], key: int, alphas: tuple[float, float]
@@ -224,44 +212,40 @@ class TorchLoops:
         pair (or place of CBOW); J(θ) of the notes, a mean over places, is loss / words where nothing is left out and
         windows are not drawn.
         """
-        window = self._config.window
-        knobs = (window, self._config.dynamic_window)
-        words, at, left, right, first, last = windows_in_numpy((text.ids, text.starts), (*span, key), knobs, self._keep)
+        window, dynamic = self._config.window, self._config.dynamic_window
+        words, at, left, right, first, last = windows_in_numpy(
+            (text.ids, text.starts), (*span, key), (window, dynamic), self._keep
+        )
         steps = Steps(self._config, self._model(weights), self._lookups, key_of(key, span[0]) >> 1)
-        parts = [self._tensor(part.astype(np.int64)) for part in (words, left, right)]
+        ids, n_left, n_right = (self._tensor(part.astype(np.int64)) for part in (words, left, right))
+        ahead = torch.arange(1, window + 1, device=self._device)
+        offsets = torch.cat([-ahead.flip(0), ahead])  # (2 window,)
         places = first + np.flatnonzero((left + right)[first:last])
         for begin in range(0, len(places), self._size):
-            here = places[begin : begin + self._size]
-            done = (int(at[here[0]]) - span[0]) / (span[1] - span[0])
-            steps.step(_gather(parts, self._tensor(here), window), alphas[0] + (alphas[1] - alphas[0]) * done)
+            batch_places = places[begin : begin + self._size]
+            here = self._tensor(batch_places)  # (B,)
+            mask = torch.cat([ahead.flip(0) <= n_left[here, None], ahead <= n_right[here, None]], 1)  # (B, 2 window)
+            context = ids[(here.unsqueeze(1) + offsets).clamp(0, len(ids) - 1)]
+            done = (int(at[batch_places[0]]) - span[0]) / (span[1] - span[0])
+            steps.step(Batch(ids[here], context, mask), alphas[0] + (alphas[1] - alphas[0]) * done)
         return PieceStats(float(steps.loss), steps.terms, last - first)
 
     def settle(self) -> None:
         """Copy what another device holds into the matrices that it came from."""
-        if self._held is not None:
-            weights, inputs, outputs = self._held
+        if self._on_device is not None:
+            weights, inputs, outputs = self._on_device
             torch.from_numpy(weights.inputs).copy_(inputs)
             torch.from_numpy(weights.outputs).copy_(outputs)
-            self._held = None
+            self._on_device = None
 
-    def _model(self, weights: Weights) -> Word2Vec:
+    def _model(self, weights: Weights) -> Word2VecModel:
         """Return a model on the matrices; on the CPU it shares their memory."""
         inputs, outputs = torch.from_numpy(weights.inputs), torch.from_numpy(weights.outputs)
         if self._device.type != "cpu":
-            if self._held is None:
-                self._held = weights, inputs.to(self._device), outputs.to(self._device)
-            inputs, outputs = self._held[1:]
-        return Word2Vec(inputs, outputs, self._config.context, self._config.dim)
+            if self._on_device is None:
+                self._on_device = weights, inputs.to(self._device), outputs.to(self._device)
+            inputs, outputs = self._on_device[1:]
+        return Word2VecModel(inputs, outputs, self._config.context, self._config.dim)
 
     def _tensor(self, array: NDArray[Any]) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(array)).to(self._device)
-
-
-def _gather(parts: Sequence[Tensor], places: Tensor, window: int) -> Batch:
-    """Return places of (words, left, right) with what is around them."""
-    words, left, right = parts
-    ahead = torch.arange(1, window + 1, device=words.device)
-    offsets = torch.cat([-ahead.flip(0), ahead])
-    mask = torch.cat([ahead.flip(0) <= left[places, None], ahead <= right[places, None]], 1)
-    context = words[(places.unsqueeze(1) + offsets).clamp(0, len(words) - 1)]
-    return Batch(words[places], context, mask)

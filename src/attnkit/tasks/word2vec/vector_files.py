@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import BinaryIO, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -17,17 +16,18 @@ from attnkit.checkpoints.run_folder import RunFolder
 from attnkit.data.arrays import map_npy, write_npy
 from attnkit.engine.checkpoint_metadata import read_run_config
 from attnkit.errors import DataError, RunError, UsageError
-from attnkit.formats.word_vectors import projector, tensors, text
+from attnkit.formats.word_vectors import tensors, text
 from attnkit.formats.word_vectors.formats import LOOKED_AT, Format, recognised
 from attnkit.formats.word_vectors.table import Floats, VectorTable, finite_blocks
-from attnkit.formats.word_vectors.tensors import words_text, write_tensors
-from attnkit.formats.word_vectors.text import read_binary, write_binary, write_lines
 from attnkit.io import atomic
 from attnkit.text.lines import LineCounts, check_not_streams, opened
 
+if TYPE_CHECKING:
+    from attnkit.tasks.word2vec.config import Word2VecConfig
+    from attnkit.text.word_vocabulary import WordVocabulary
+
 Unseen: TypeAlias = Callable[[str], "Floats | None"]
 """Gives the vector of a word that has no row, None where it has none either."""
-PACKED = (".gz", ".xz", ".bz2")
 
 
 @dataclass(frozen=True)
@@ -53,55 +53,48 @@ def open_vectors(path: Path, checkpoint: str | None = None) -> LoadedVectors:
     """
     if path.is_dir():
         if (path / MANIFEST).exists():
-            return of_checkpoint(open_checkpoint(path, path.name))
-        if (path / projector.VECTORS).exists():
-            return LoadedVectors(_of_projector(path / projector.VECTORS))
+            return _read_checkpoint(open_checkpoint(path, path.name))
+        if (path / text.VECTORS).exists():
+            return LoadedVectors(_read_projector(path / text.VECTORS))
         if not RunFolder(path).exists():
             what = f"no word vectors in the folder {path}"
             raise RunError(what, help="name a run of attnkit word2vec train, or a file of vectors")
         chosen, warnings = RunFolder(path).checkpoint(checkpoint)
-        return replace(of_checkpoint(chosen), warnings=tuple(warnings))
-    return LoadedVectors(open_table(path))
-
-
-def open_table(path: Path, format: Format | None = None) -> VectorTable:
-    """Open a file of vectors; its first bytes tell the format unless it is given. Errors as ``open_vectors``."""
+        return replace(_read_checkpoint(chosen), warnings=tuple(warnings))
     check_not_streams([path])
-    if format is None and path.suffix.lower() == ".tsv":
-        format = "projector"
-    if format is None:
-        with _stream(path) as stream:
-            format = recognised(stream.read(LOOKED_AT), str(path))
-    if format == "projector":
-        return _of_projector(path / projector.VECTORS if path.is_dir() else path)
+    if path.suffix.lower() == ".tsv":
+        return LoadedVectors(_read_projector(path))
+    with opened(path, LineCounts()) as stream:
+        format = recognised(stream.read(LOOKED_AT), str(path))  # by its first bytes
     if format == "npy":
-        return _of_npy(path)
+        rows = map_npy(path)
+        tensors.check_shape(rows, str(path))
+        return LoadedVectors(VectorTable(_words_beside(path, len(rows)), rows))
     if format == "safetensors":
         rows, table = tensors.read_tensors(_mapped(path), str(path))
-        return table or VectorTable(_words_beside(path, len(rows)), rows)
+        return LoadedVectors(table or VectorTable(_words_beside(path, len(rows)), rows))
     if format == "word2vec-binary":
-        return read_binary(_mapped(path), str(path))
-    with _stream(path) as stream:
-        return text.read_text(stream, str(path))
+        return LoadedVectors(text.read_binary(_mapped(path), str(path)))
+    with opened(path, LineCounts()) as stream:
+        return LoadedVectors(text.read_text(stream, str(path)))
 
 
 def width_at(path: Path) -> int:
     """Return D, the numbers of the vectors at a path, as quickly as can be. Errors as ``open_vectors``."""
-    if path.is_dir() and not (path / projector.VECTORS).exists() and RunFolder(path).exists():
+    if path.is_dir() and not (path / text.VECTORS).exists() and RunFolder(path).exists():
         return int(read_run_config(RunFolder(path).checkpoint()[0], "word2vec").dim)
     if not path.is_dir() and path.suffix.lower() != ".tsv":
         check_not_streams([path])
-        with _stream(path) as stream:
+        with opened(path, LineCounts()) as stream:
             begin = stream.read(LOOKED_AT)
             if recognised(begin, str(path)) in ("word2vec", "glove", "word2vec-binary"):
                 return text.width_of(begin + stream.readline(), str(path))
     return int(open_vectors(path).table.rows.shape[1])
 
 
-def of_checkpoint(checkpoint: Checkpoint) -> LoadedVectors:
+def _read_checkpoint(checkpoint: Checkpoint) -> LoadedVectors:
     """Return the vectors of a run's checkpoint, mapped; where words are made of n-grams, composed of theirs."""
     from attnkit.tasks.word2vec import matrices
-    from attnkit.text.word_vocabulary import Subwords, composed
 
     config, words = read_run_config(checkpoint, "word2vec"), matrices.read_words(checkpoint)
     path = checkpoint.path / matrices.FILE
@@ -113,28 +106,29 @@ def of_checkpoint(checkpoint: Checkpoint) -> LoadedVectors:
     fit = inputs is not None and inputs.shape == (shape.n, shape.width) and inputs.dtype == np.float32
     if inputs is None or outputs is None or not fit or (config.method == "glove" and outputs.shape != inputs.shape):
         raise RunError(f"the weights of checkpoint {checkpoint.name} do not fit its configuration", where=str(path))
+    return composed_vectors(config, words, inputs, outputs)
+
+
+def composed_vectors(config: Word2VecConfig, words: WordVocabulary, inputs: Floats, outputs: Floats) -> LoadedVectors:
+    """Return the vectors of all words; where words are made of n-grams, composed of theirs."""
+    from attnkit.tasks.word2vec.matrices import wanted
+    from attnkit.text.word_vocabulary import Subwords, composed
+
     if (cut := config.subwords) is None:
-        return LoadedVectors(VectorTable(words.words, matrices.wanted(config, inputs, outputs), words.counts))
+        return LoadedVectors(VectorTable(words.words, wanted(config, inputs, outputs), words.counts))
     subwords = Subwords(cut.min_n, cut.max_n, cut.buckets)
     rows, buckets = composed(inputs, *subwords.tables(words.words)), inputs[len(words) :]
     return LoadedVectors(VectorTable(words.words, rows, words.counts), lambda word: subwords.vector(word, buckets))
 
 
-def _of_npy(path: Path) -> VectorTable:
-    with _stream(path):  # says why a file cannot be opened
-        rows = map_npy(path)
-    tensors.check_shape(rows, str(path))
-    return VectorTable(_words_beside(path, len(rows)), rows)
-
-
-def _of_projector(path: Path) -> VectorTable:
+def _read_projector(path: Path) -> VectorTable:
     beside = path.with_name(path.name.replace("vectors", "metadata"))
     if beside == path or not beside.is_file():
         what = f"the words of {path.name} are missing: TensorBoard keeps them in metadata.tsv"
-        raise DataError(what, where=str(path), help=f"put {projector.METADATA} beside it")
-    with _stream(path) as stream:
-        rows = projector.read_rows(stream, str(path))
-    raw = projector.without_header(_read(beside), len(rows))
+        raise DataError(what, where=str(path), help=f"put {text.METADATA} beside it")
+    with opened(path, LineCounts()) as stream:
+        rows = text.read_projector(stream, str(path))
+    raw = text.without_header(_read(beside), len(rows))
     return VectorTable(tensors.words_of(raw, len(rows), str(beside)), rows)
 
 
@@ -148,19 +142,15 @@ def _words_beside(path: Path, n_words: int) -> list[str]:
     raise DataError(what, where=str(path), help=f"write one word per line to {path.with_suffix('.words.txt')}")
 
 
-def _stream(path: Path) -> AbstractContextManager[BinaryIO]:
-    return opened(path, LineCounts())
-
-
 def _read(path: Path) -> bytes:
-    with _stream(path) as stream:
+    with opened(path, LineCounts()) as stream:
         return stream.read()
 
 
 def _mapped(path: Path) -> tensors.Buffer:
     """Return the bytes of a file, mapped unless they have to be unpacked."""
-    with _stream(path) as stream:
-        if path.suffix.lower() in PACKED:
+    with opened(path, LineCounts()) as stream:
+        if path.suffix.lower() in (".gz", ".xz", ".bz2"):
             return stream.read()
         try:
             return mmap.mmap(stream.fileno(), 0, prot=mmap.PROT_READ)
@@ -177,32 +167,24 @@ def write_vectors(path: Path, table: VectorTable, format: Format) -> None:
         SystemFailure: the disk refuses.
     """
     if format == "projector":
-        _write_projector(path, table)
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise UsageError(f"{path} exists, and is not an empty folder", help="name a new folder")
+        metadata = text.metadata_text(table)
+        with atomic.atomic_dir(path) as folder:
+            with atomic.create_exclusive(folder / text.VECTORS) as rows_file:
+                text.write_projector(rows_file, table)
+            atomic.write_new_file(folder / text.METADATA, metadata)
         return
     if format == "npy":
         if path.exists() and not path.is_file():
             raise UsageError("a .npy file cannot be written into a pipe or a device", where=str(path))
-        atomic.write_bytes(path.with_suffix(".words.txt"), words_text(table))
+        atomic.write_bytes(path.with_suffix(".words.txt"), tensors.words_text(table))
     with atomic.open_output(path) as stream:
-        _write(stream.buffer, table, format)
-
-
-def _write(stream: BinaryIO, table: VectorTable, format: Format) -> None:
-    if format == "npy":
-        write_npy(stream, (rows for _, rows in finite_blocks(table)))
-    elif format == "safetensors":
-        write_tensors(stream, table)
-    elif format == "word2vec-binary":
-        write_binary(stream, table)
-    else:
-        write_lines(stream, table, head=format != "glove")
-
-
-def _write_projector(path: Path, table: VectorTable) -> None:
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise UsageError(f"{path} exists, and is not an empty folder", help="name a new folder")
-    metadata = projector.metadata_text(table)
-    with atomic.atomic_dir(path) as folder:
-        with atomic.create_exclusive(folder / projector.VECTORS) as stream:
-            projector.write_rows(stream, table)
-        atomic.write_new_file(folder / projector.METADATA, metadata)
+        if format == "npy":
+            write_npy(stream.buffer, (rows for _, rows in finite_blocks(table)))
+        elif format == "safetensors":
+            tensors.write_tensors(stream.buffer, table)
+        elif format == "word2vec-binary":
+            text.write_binary(stream.buffer, table)
+        else:
+            text.write_lines(stream.buffer, table, head=format != "glove")

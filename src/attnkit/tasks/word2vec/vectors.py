@@ -1,4 +1,7 @@
-"""Words and their vectors: loaded, saved, looked up and queried. Torch-free."""
+"""Words and their vectors: loaded, saved, looked up and queried by their cosines. Torch-free.
+
+Letters: V words, D numbers of a vector, Q queries.
+"""
 
 from __future__ import annotations
 
@@ -10,31 +13,107 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from attnkit.errors import DataError, UsageError
 from attnkit.formats.word_vectors.formats import Format, format_of
-from attnkit.formats.word_vectors.table import Floats, Rows, VectorTable, finite_blocks, finite_rows_at
-from attnkit.tasks.word2vec.search import Index, best, norms_of, scaled, unit_vector
-from attnkit.tasks.word2vec.vector_files import LoadedVectors, Unseen, open_vectors, write_vectors
+from attnkit.formats.word_vectors.table import (
+    Floats,
+    Rows,
+    VectorTable,
+    blocks,
+    finite_blocks,
+    finite_rows_at,
+    not_finite,
+    rows_at,
+)
+from attnkit.tasks.word2vec.vector_files import Unseen, open_vectors, write_vectors
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+Longs = NDArray[np.int64]
 
-_LOOKED_AT = 50_000
-"""The most frequent words alone: comparing takes some microseconds each."""
+
+class Index:
+    """Rows with their lengths, which are computed the first time that a block is read."""
+
+    def __init__(self, rows: Rows, name: str) -> None:
+        self.rows = rows
+        self.name = name
+        """For messages."""
+        self._norms = np.full(len(rows), np.nan, np.float32)
+
+    def unit(self, numbers: Longs) -> Floats:
+        """Return some rows (n, D) with length 1; zeros stay. Raises ``DataError`` for one that is not finite."""
+        return unit_rows(rows_at(self.rows, numbers), numbers, self.name)
+
+    def cosines(self, queries: Floats, stop: int | None = None) -> Floats:
+        """Return (Q, stop) cosines of queries (Q, D), of length 1, with the first rows; 0 with a row of zeros.
+
+        Raises:
+            DataError: a row is not finite.
+        """
+        stop = len(self.rows) if stop is None else min(stop, len(self.rows))
+        found = np.empty((len(queries), stop), np.float32)
+        for start, block in blocks(self.rows):
+            if start >= stop:
+                break
+            block = block[: stop - start]
+            norms = self._norms[start : start + len(block)]
+            if np.isnan(norms).any():
+                norms[:] = _lengths(block, np.arange(start, start + len(block)), self.name)
+            np.divide(queries @ block.T, np.where(norms > 0, norms, 1), out=found[:, start : start + len(block)])
+        return found
+
+
+def _lengths(rows: Floats, numbers: Longs, name: str) -> Floats:
+    """Return the lengths of rows. Raises ``DataError`` naming the first of these numbers whose row is not finite."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        found: Floats = np.sqrt(np.einsum("ij,ij->i", rows, rows))
+    odd = np.flatnonzero(~np.isfinite(found) | (found == 0))
+    if len(odd):  # squares of 32 bits may be too large or too small where the numbers are neither
+        wide = rows[odd].astype(np.float64)
+        found[odd] = np.sqrt((wide * wide).sum(1))
+        bad = np.flatnonzero(~np.isfinite(found))
+        if len(bad):
+            raise not_finite(name, int(numbers[bad[0]]))
+    return found
+
+
+def unit_rows(rows: Floats, numbers: Longs, name: str) -> Floats:
+    """Return rows divided by their lengths; zeros stay. Raises ``DataError`` as ``_lengths``."""
+    norms = _lengths(rows, numbers, name)
+    return (rows / np.where(norms > 0, norms, 1)[:, None]).astype(np.float32, copy=False)
+
+
+def unit_vector(vector: Floats) -> Floats:
+    """Return a vector (D,) of the same direction and length 1; zeros stay."""
+    length = float(np.sqrt(np.square(vector, dtype=np.float64).sum()))
+    return (vector / length if length else vector).astype(np.float32)
+
+
+def best(scores: Floats, n: int, excluded: list[int]) -> Longs:
+    """Return the places of the ``n`` highest scores, the highest first, the first place among equals."""
+    scores = scores.copy()
+    scores[[place for place in excluded if place < len(scores)]] = -np.inf
+    n = min(n, int(np.isfinite(scores).sum()))
+    if n < 1:
+        return np.empty(0, np.int64)
+    least = np.partition(scores, len(scores) - n)[len(scores) - n]
+    places = np.flatnonzero(scores >= least)
+    return places[np.lexsort((places, -scores[places]))][:n]
 
 
 def suggest(word: str, words: Sequence[str], n: int = 3) -> list[str]:
     """Return up to ``n`` words of a list that are spelt like one that is not in it, the nearest first."""
     short = word[:64]
-    folded = short.casefold()
-    frequent = words[:_LOOKED_AT]
+    frequent = words[:50_000]  # comparing takes some microseconds each
     # Another case, or letters that have changed places.
-    letters = sorted(folded)
+    letters = sorted(short.casefold())
     same = [o for o in frequent if len(o) == len(short) and sorted(o.casefold()) == letters][:n]
     # Two signs in common are the least that a near word has, and quick to see.
-    signs = set(folded)
+    signs = set(letters)
     close = [o for o in frequent if abs(len(o) - len(short)) <= 2 and len(signs & set(o)) * 2 > len(signs)]
     found = difflib.get_close_matches(short, close, n=n, cutoff=0.7)
     return list(dict.fromkeys([*same, *found]))[:n]
@@ -42,9 +121,12 @@ def suggest(word: str, words: Sequence[str], n: int = 3) -> list[str]:
 
 Key: TypeAlias = "str | int | Floats"
 """A word, the number of one, or a vector itself."""
+Weighted: TypeAlias = "Key | tuple[Key, float]"
+Neighbours: TypeAlias = list[tuple[str, float]]
 _MANY = 1_000_000
 """Words of which a dictionary takes longer than looking for a few of them."""
 _LOOKS = 8
+_SMALL = 1e-6  # as word2vec.c and gensim have it
 
 
 class UnknownWordError(DataError, KeyError):
@@ -54,10 +136,14 @@ class UnknownWordError(DataError, KeyError):
         return self.what
 
 
-class WordRows:
-    """Words in the order of their rows, and the rows, which may be mapped from a file.
+class Vectors:
+    """Words in the order of their rows, the rows, which may be mapped from a file, and what can be asked of them.
 
     A word is looked up as it is spelt. One that has no row gets the vector of its n-grams where ``unseen`` knows them.
+
+    >>> vectors = Vectors(["king", "queen", "apple"], np.array([[1, 0.2], [1, 0.3], [0, 1]], np.float32))
+    >>> vectors.most_similar("king", topn=1)[0][0]
+    'queen'
     """
 
     def __init__(self, words: Sequence[str], vectors: Rows, *, counts: Any = None, name: str = "vectors",
@@ -92,13 +178,10 @@ class WordRows:
             DataError: a broken file, with its line.
             RunError: a run without vectors, or a damaged one.
         """
-        return cls._of(open_vectors(Path(path), checkpoint), str(path), mmap)
-
-    @classmethod
-    def _of(cls, opened: LoadedVectors, name: str, mmap: bool) -> Self:
-        table = replace(opened.table, name=name)
+        opened = open_vectors(Path(path), checkpoint)
+        table = replace(opened.table, name=str(path))
         rows = table.rows if mmap else np.concatenate([block for _, block in finite_blocks(table)])
-        found = cls(table.words, rows, counts=table.counts, name=name, unseen=opened.unseen)
+        found = cls(table.words, rows, counts=table.counts, name=table.name, unseen=opened.unseen)
         found.warnings = opened.warnings
         return found
 
@@ -161,15 +244,13 @@ class WordRows:
         row = self.get_index(word) if isinstance(word, str) else word
         if row is None:
             assert isinstance(word, str)
-            vector = self.unseen(word) if self.unseen is not None else None
-            if vector is None:
+            if self.unseen is None or (vector := self.unseen(word)) is None:
                 raise self.unknown(word)
+        elif isinstance(row, np.ndarray):
+            vector = np.array(row, np.float32)
         else:
-            vector = np.array(row, np.float32) if isinstance(row, np.ndarray) else self._row(int(row))
+            vector = finite_rows_at(self.vectors, int(row), self.name)
         return unit_vector(vector) if norm else vector
-
-    def _row(self, number: int) -> Floats:
-        return finite_rows_at(self.vectors, number, self.name)
 
     def unknown(self, word: str) -> UnknownWordError:
         """Return the error for a word that has no vector, with words that are spelt like it."""
@@ -177,30 +258,7 @@ class WordRows:
         help = f"near spellings: {', '.join(found)}" if found else "words are looked up as they are spelt"
         return UnknownWordError(f"no vector of {word[:60]!r}", where=self.name, help=help)
 
-
-def resolve_words(vectors: Vectors, words: Sequence[str]) -> list[str]:
-    """Return words as the vocabulary has them. Raises ``UnknownWordError`` for one that it lacks."""
-    found = []
-    for word in words:
-        forms = [form for form in (word, word.lower()) if vectors.get_index(form) is not None]
-        if not forms:
-            raise vectors.unknown(word)
-        found.append(forms[0])
-    return found
-
-
-Weighted: TypeAlias = "Key | tuple[Key, float]"
-Neighbours: TypeAlias = list[tuple[str, float]]
-_SMALL = 1e-6  # as word2vec.c and gensim have it
-
-
-class Vectors(WordRows):
-    """Words and their vectors, with the questions that can be asked of them.
-
-    >>> vectors = Vectors(["king", "queen", "apple"], np.array([[1, 0.2], [1, 0.3], [0, 1]], np.float32))
-    >>> vectors.most_similar("king", topn=1)[0][0]
-    'queen'
-    """
+    # --- questions
 
     def similarity(self, a: Key, b: Key) -> float:
         """Return the cosine of two words."""
@@ -272,19 +330,29 @@ class Vectors(WordRows):
 
     def _unit(self, keys: Sequence[Key]) -> Floats:
         rows = np.stack([self.get_vector(key) for key in keys]).astype(np.float32)
-        norms = norms_of(rows, np.array([_row(self, key) for key in keys], np.int64), self.name)
-        return scaled(rows, norms)
+        return unit_rows(rows, np.array([self._row(key) for key in keys], np.int64), self.name)
 
     def _named(self, scores: Floats, topn: int, asked: Sequence[Key]) -> Neighbours:
-        known = [row for key in asked if (row := _row(self, key)) >= 0]
+        """Return the words of the best scores, without those of the question."""
+        known = [row for key in asked if (row := self._row(key)) >= 0]
         return [(self.index_to_key[row], float(scores[row])) for row in best(scores, topn, known)]
 
+    def _row(self, key: Key) -> int:
+        """Return the row of a key, -1 for one that has none."""
+        if isinstance(key, str):
+            return int(self.get_index(key, -1) or 0)
+        return -1 if isinstance(key, np.ndarray) else int(key)
 
-def _row(vectors: Vectors, key: Key) -> int:
-    """Return the row of a key, -1 for one that has none."""
-    if isinstance(key, str):
-        return int(vectors.get_index(key, -1) or 0)
-    return -1 if isinstance(key, np.ndarray) else int(key)
+
+def resolve_words(vectors: Vectors, words: Sequence[str]) -> list[str]:
+    """Return words as the vocabulary has them. Raises ``UnknownWordError`` for one that it lacks."""
+    found = []
+    for word in words:
+        form = next((form for form in (word, word.lower()) if vectors.get_index(form) is not None), None)
+        if form is None:
+            raise vectors.unknown(word)
+        found.append(form)
+    return found
 
 
 def _listed(keys: Any) -> list[Any]:

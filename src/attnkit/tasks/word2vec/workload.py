@@ -1,36 +1,47 @@
-"""Work of a run in numbered pieces, whichever loop trains them. Torch-free until torch is asked for."""
+"""The work of a run in numbered pieces: of encoded text, or of GloVe's co-occurrences. Torch-free until it is needed.
+
+A piece is a pure function of the matrices it starts with, its epoch and its number.
+"""
 
 from __future__ import annotations
 
 import mmap
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from attnkit.data.cooccurrence import count_pairs
 from attnkit.data.words import Encoded
 from attnkit.errors import UsageError
+from attnkit.kernels.glove import GloveSettings, Parameters, compiled_way, train_pairs
 from attnkit.kernels.jit import has_numba
 from attnkit.kernels.sampling import key_of
 from attnkit.kernels.word2vec import Loops, LoopSpec, PieceStats, Text, Weights
 from attnkit.tasks.word2vec.config import Word2VecConfig
-from attnkit.tasks.word2vec.matrices import FEW, INPUTS, OUTPUTS, Matrices, Shape, draw, shapes, tables, threads
+from attnkit.tasks.word2vec.matrices import FEW, INPUTS, OUTPUTS, Matrices, draw, lookup_tables, shapes
 
-PIECE = 1 << 16
-"""Words of a piece, at most, where all threads share one set of matrices."""
-LEAST = 1 << 10
+if TYPE_CHECKING:
+    from attnkit.tasks.word2vec.torch_loop import TorchLoops
+
+MAX_PIECE = 1 << 16
+"""Words of a piece, where all threads share one set of matrices."""
+MIN_PIECE = 1 << 10
 """Words of a piece of a short text, and of one whose words take long."""
 ROUND = 200_000
 """Words between two joins of the copies of a deterministic run."""
+GLOVE_PIECE = 1 << 16
+"""Pairs of words of a piece of co-occurrences."""
+GLOVE_FOLDER = "cooccurrence"
+"""Folder of the co-occurrences in RUN/data."""
 
 
 def chunk_boundaries(offsets: NDArray[np.int64], most: int) -> NDArray[np.int64]:
     """Return (n + 1,) where the pieces of a text begin, and its end: whole lines where these are short enough.
 
-    >>> borders(np.array([0, 3, 6, 16]), 4)
+    >>> chunk_boundaries(np.array([0, 3, 6, 16]), 4)
     array([ 0,  3,  6, 10, 14, 16])
     """
     total, place, found = int(offsets[-1]), 0, [0]
@@ -44,6 +55,11 @@ def chunk_boundaries(offsets: NDArray[np.int64], most: int) -> NDArray[np.int64]
     return np.array(found, np.int64)
 
 
+def n_copies(config: Word2VecConfig) -> int:
+    """Return how many copies of the matrices are trained and joined; 1 where all threads share one."""
+    return config.threads if config.deterministic and not config.needs_torch else 1
+
+
 def piece_size(n_words: int, copies: int, slow: bool = False) -> int:
     """Return the most words of a piece; ``copies`` is how many are trained and joined, 1 where there is one for all.
 
@@ -51,132 +67,128 @@ def piece_size(n_words: int, copies: int, slow: bool = False) -> int:
     is what a stop has to wait for.
     """
     if slow:
-        return LEAST
+        return MIN_PIECE
     if copies == 1:
-        return min(PIECE, max(LEAST, -(-n_words // 64)))
-    return max(LEAST, min(ROUND // copies, -(-n_words // (8 * copies))))
+        return min(MAX_PIECE, max(MIN_PIECE, -(-n_words // 64)))
+    return max(MIN_PIECE, min(ROUND // copies, -(-n_words // (8 * copies))))
 
 
-@dataclass(frozen=True)
-class LinearDecay:
-    """A learning rate that falls in a straight line over the whole run."""
-
-    begin: float
-    end: float
-    total: int
-    """Words of all epochs, or whatever is counted."""
-
-    def at(self, done: int) -> float:
-        """Return the rate after so many of them."""
-        return self.begin + (self.end - self.begin) * (done / self.total if self.total else 1.0)
-
-
-class Workload(Protocol):
-    """One epoch of numbered pieces, each a pure function of the matrices it starts with, and of the epoch."""
-
-    shapes: dict[str, Shape]
-    """Of all that training changes."""
-    n_pieces: int
-    """Of an epoch."""
-    where: str
-    """What computes, for people."""
-    concurrent: bool
-    """Whether several threads may do pieces at once."""
-
-    def begin(self, matrices: Matrices) -> None:
-        """Initialize the matrices of a run."""
-        ...
-
-    def piece(self, matrices: Matrices, epoch: int, number: int) -> PieceStats:
-        """Do one piece; between ``settle`` and the first one the matrices are the caller's."""
-        ...
-
-    def rate(self, step: int) -> float:
-        """Return the learning rate after so many pieces of all epochs."""
-        ...
-
-    def settle(self) -> None:
-        """Bring the matrices up to date, where what computes holds them elsewhere meanwhile."""
-        ...
-
-
-class Backend(Protocol):
-    """Who trains on a piece of text: compiled loops, or torch."""
-
-    def piece(
-        self, weights: Weights, text: Text, span: tuple[int, int], key: int, alphas: tuple[float, float]
-    ) -> PieceStats:
-        """Train on the centre words at the positions of ``span``, in place."""
-        ...
-
-
-class TextWork:
+class TextWorkload:
     """Pieces of encoded text, for skip-gram and CBOW."""
 
-    def __init__(self, config: Word2VecConfig, encoded: Encoded, engine: Backend, where: str) -> None:
-        """Cut up the text; nothing of it is read."""
+    def __init__(self, config: Word2VecConfig, encoded: Encoded) -> None:
+        """Cut up the text, none of which is read, and choose the loops: compiled ones, or torch's."""
         store = encoded.store
-        self.shapes, self.where = shapes(config, len(encoded.words)), where
+        self.shapes = shapes(config, len(encoded.words))
+        """Of all matrices that training changes."""
         self.concurrent = not config.needs_torch
+        """Whether several threads may do pieces at once."""
         slow = config.loss == "full" and config.device != "cuda"  # each word is held against all others
-        self.borders = chunk_boundaries(store.offsets, piece_size(int(store.offsets[-1]), copies(config), slow))
-        self.n_pieces = len(self.borders) - 1
-        self._config, self._engine = config, engine
+        self._borders = chunk_boundaries(store.offsets, piece_size(int(store.offsets[-1]), n_copies(config), slow))
+        self._n_words = int(self._borders[-1])
+        self.n_pieces = len(self._borders) - 1
+        """Of an epoch."""
+        self._config = config
         self._text = Text(store.ids, store.offsets)
-        self._pages = Pages(store.ids)
-        self._falling = LinearDecay(config.alpha, config.min_alpha, config.epochs * self._n_words)
+        self._loops: Loops | TorchLoops
+        self.where: str
+        """What computes, for people."""
+        if config.needs_torch or not has_numba():
+            from attnkit.tasks.word2vec.torch_loop import TorchLoops
 
-    @property
-    def _n_words(self) -> int:
-        return int(self.borders[-1])
+            self._loops = TorchLoops(config, encoded)
+            self.where = self._loops.where
+        else:
+            self._loops = _compiled_loops(config, encoded)
+            self.where = f"compiled loops, {_threads(config)}"
+        # The file that the ids are mapped from, if any: its pages count as this process's memory until it gives
+        # them back.
+        mapped: Any = store.ids
+        while mapped is not None and not isinstance(mapped, mmap.mmap):
+            mapped = getattr(mapped, "base", None)
+        whole = mapped is not None and len(mapped) == store.ids.nbytes and hasattr(mmap, "MADV_DONTNEED")
+        self._mapped: mmap.mmap | None = mapped if whole else None
 
     def begin(self, matrices: Matrices) -> None:
         """Draw the inputs; the outputs stay 0."""
-        draw(matrices[INPUTS], self.shapes[INPUTS].width, self._config.seed)
+        width = self.shapes[INPUTS].width
+        draw(matrices[INPUTS], width, (self._config.seed, 0x77327665), width)
 
     def piece(self, matrices: Matrices, epoch: int, number: int) -> PieceStats:
-        """Train on one piece."""
-        first, last = (int(place) for place in self.borders[number : number + 2])
+        """Train on one piece; between ``settle`` and the first one the matrices are the caller's."""
+        first, last = (int(place) for place in self._borders[number : number + 2])
         done = epoch * self._n_words
-        alphas = self._falling.at(done + first), self._falling.at(done + last)
-        weights = Weights(matrices[INPUTS], matrices[OUTPUTS])
-        tally = self._engine.piece(weights, self._text, (first, last), key_of(self._config.seed, epoch), alphas)
-        self._pages.drop(first, last)
-        return tally
+        stats = self._loops.piece(
+            Weights(matrices[INPUTS], matrices[OUTPUTS]),
+            self._text,
+            (first, last),
+            key_of(self._config.seed, epoch),
+            (self._alpha(done + first), self._alpha(done + last)),
+        )
+        if self._mapped is not None:  # another thread that still wants a page reads it again
+            itemsize = self._text.ids.itemsize
+            begin = first * itemsize // mmap.PAGESIZE * mmap.PAGESIZE
+            self._mapped.madvise(mmap.MADV_DONTNEED, begin, last * itemsize - begin)
+        return stats
 
     def rate(self, step: int) -> float:
         """Return the learning rate after so many pieces of all epochs."""
         epoch, number = divmod(step, self.n_pieces)
-        return self._falling.at(epoch * self._n_words + int(self.borders[number]))
+        return self._alpha(epoch * self._n_words + int(self._borders[number]))
+
+    def _alpha(self, n_done: int) -> float:
+        """Return the rate, which falls in a straight line over the words of all epochs."""
+        config = self._config
+        return config.alpha + (config.min_alpha - config.alpha) * (n_done / (config.epochs * self._n_words))
 
     def settle(self) -> None:
-        """Let torch hand back what it holds elsewhere."""
-        if (hand_back := getattr(self._engine, "settle", None)) is not None:
-            hand_back()
+        """Bring the matrices up to date, where torch holds them elsewhere meanwhile."""
+        if not isinstance(self._loops, Loops):
+            self._loops.settle()
 
 
-class Pages:
-    """The pages of a mapped array, which count as this process's memory until it gives them back."""
+class GloveWorkload:
+    """Pieces of co-occurrences, used as ``TextWorkload`` is. The words of a ``PieceStats`` are pairs.
 
-    def __init__(self, array: NDArray[Any]) -> None:
-        """Find what the array is mapped from, if anything."""
-        found: Any = array
-        while found is not None and not isinstance(found, mmap.mmap):
-            found = getattr(found, "base", None)
-        known = found is not None and len(found) == array.nbytes and hasattr(mmap, "MADV_DONTNEED")
-        self._map = found if known else None
-        self._itemsize = array.itemsize
+    Co-occurrences are counted once, into the run's folder of data, then factored pair by pair. The vectors that are
+    wanted are W + W' (``matrices.wanted``).
+    """
 
-    def drop(self, first: int, last: int) -> None:
-        """Give back the pages of the items [first, last); what still wants them reads them again."""
-        if self._map is not None:
-            begin = first * self._itemsize // mmap.PAGESIZE * mmap.PAGESIZE
-            self._map.madvise(mmap.MADV_DONTNEED, begin, last * self._itemsize - begin)
+    def __init__(self, config: Word2VecConfig, encoded: Encoded, folder: Path, tell: Callable[[str], None]) -> None:
+        """Count the co-occurrences, or take those that ``folder`` holds."""
+        memory = int(config.glove.memory * 1e9)
+        self._pairs = count_pairs(folder / GLOVE_FOLDER, encoded.store, config.window, memory, tell)
+        assert len(self._pairs.counts), "encoded text has a line of two words"
+        self.shapes = shapes(config, len(encoded.words))
+        self.n_pieces = -(-len(self._pairs.counts) // GLOVE_PIECE)
+        self.concurrent = compiled_way() is not None
+        self.where = f"compiled loops, {_threads(config)}" if self.concurrent else "numpy"
+        self._config = config
+        self._settings = GloveSettings(config.alpha, config.glove.x_max, config.glove.exponent)
+
+    def begin(self, matrices: Matrices) -> None:
+        """Draw vectors and biases evenly within ±0.5 / D; the sums of squares stay 0."""
+        for number, name in enumerate((INPUTS, OUTPUTS, f"{INPUTS}_bias", f"{OUTPUTS}_bias")):
+            key = (self._config.seed, 0x676C6F76, number)
+            draw(matrices[name], self.shapes[name].width, key, self._config.dim)
+
+    def piece(self, matrices: Matrices, epoch: int, number: int) -> PieceStats:
+        """Take a step for each pair of a piece; the pieces of all epochs are the same."""
+        ends = ("", "_squares", "_bias", "_bias_squares")
+        parameters = Parameters(*(matrices[f"{name}{end}"] for end in ends for name in (INPUTS, OUTPUTS)))
+        span = number * GLOVE_PIECE, min((number + 1) * GLOVE_PIECE, len(self._pairs.counts))
+        loss, terms = train_pairs(parameters, self._pairs, span, self._settings)
+        return PieceStats(loss, terms, terms)
+
+    def rate(self, step: int) -> float:
+        """Return the learning rate, which AdaGrad alone makes smaller."""
+        return self._config.alpha
+
+    def settle(self) -> None:
+        """Do nothing: the matrices are worked on where they lie."""
 
 
-def copies(config: Word2VecConfig) -> int:
-    """Return how many copies of the matrices are trained and joined; 1 where all threads share one."""
-    return config.threads if config.deterministic and not config.needs_torch else 1
+Workload: TypeAlias = TextWorkload | GloveWorkload
 
 
 def build_workload(config: Word2VecConfig, encoded: Encoded, folder: Path, tell: Callable[[str], None]) -> Workload:
@@ -187,15 +199,8 @@ def build_workload(config: Word2VecConfig, encoded: Encoded, folder: Path, tell:
     """
     check_vocabulary_size(config, len(encoded.words))
     if config.method == "glove":
-        from attnkit.tasks.word2vec.glove import GloveWorkload
-
         return GloveWorkload(config, encoded, folder, tell)
-    if config.needs_torch or not has_numba():
-        from attnkit.tasks.word2vec.torch_loop import TorchLoops
-
-        loops = TorchLoops(config, encoded)
-        return TextWork(config, encoded, loops, loops.where)
-    return TextWork(config, encoded, _compiled(config, encoded), f"compiled loops, {threads(config)}")
+    return TextWorkload(config, encoded)
 
 
 def check_available(config: Word2VecConfig) -> None:
@@ -219,12 +224,18 @@ def check_vocabulary_size(config: Word2VecConfig, n_words: int) -> None:
         )
 
 
-def _compiled(config: Word2VecConfig, encoded: Encoded) -> Loops:
+def _threads(config: Word2VecConfig) -> str:
+    """Return the threads of a configuration in words."""
+    several = "s that share the weights" if not config.deterministic else "s with a copy each"
+    return "1 thread" if config.threads == 1 else f"{config.threads} thread{several}"
+
+
+def _compiled_loops(config: Word2VecConfig, encoded: Encoded) -> Loops:
     """Return the compiled loop of a configuration with its tables."""
     assert config.method != "glove"
     assert config.context != "concat"
     assert config.loss != "full"
-    recipe = LoopSpec(
+    spec = LoopSpec(
         method=config.method,
         context=config.context,
         output=config.loss,
@@ -235,4 +246,4 @@ def _compiled(config: Word2VecConfig, encoded: Encoded) -> Loops:
         exact=config.exact or len(encoded.words) < FEW,
         subwords=config.subwords is not None,
     )
-    return Loops(recipe, tables(config, encoded), encoded.store.ids.dtype)
+    return Loops(spec, lookup_tables(config, encoded), encoded.store.ids.dtype)
