@@ -34,7 +34,7 @@ WORDS_FOLDER = "words"
 class Word2VecSession(TrainingSession):
     """Word vectors that compiled threads train chunk by chunk."""
 
-    state: Counters
+    state: Word2VecCounters
     work: Workload
     matrices: mats.Matrices
 
