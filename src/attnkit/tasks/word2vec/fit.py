@@ -286,7 +286,7 @@ class Word2Vec:
         words: WordVocabulary | None,
         matrices: mats.Matrices,
     ) -> Word2Vec:
-        """Train on; without words and matrices, begin with those of the text, and with drawn ones."""
+        """Train on. Missing words are counted in the sentences, missing matrices drawn."""
         check_available(config)
         with TemporaryDirectory(prefix="attnkit-") as folder:
             target = Path(folder) / "words"
