@@ -98,17 +98,18 @@ def test_generated_pages_are_as_the_sources_say(page: str) -> None:
     assert module.PAGES[page]() == read(f"docs/reference/{page}")
 
 
-@pytest.mark.parametrize("name", [name for name in DOCUMENTS if not name.endswith("reference/configuration.md")])
-def test_keys_exist(name: str) -> None:
+def test_keys_exist() -> None:
     """A dotted name whose first part is a section names one of its keys, or a part of one."""
     known = set(re.findall(r"^\| `([\w.]+)` \|", read("docs/reference/configuration.md"), re.MULTILINE))
     sections = {key.split(".")[0] for key in known if "." in key}
-    settings = re.findall(r"--set ([\w.]+)=", read(name))
-    named = [
-        key for key in re.findall(r"`([a-z_]+\.[a-z_.]+[a-z])(?:=[^`]*)?`", read(name)) if key.split(".")[0] in sections
-    ]
     others = {"data.py", "model.safetensors", "KEY", "K"}
-    assert sorted({*settings, *named} - known - others) == []
+    unknown = []
+    for name in DOCUMENTS:
+        keys = re.findall(r"--set ([\w.]+)=", read(name))
+        quoted = re.findall(r"`([a-z_]+\.[a-z_.]+[a-z])(?:=[^`]*)?`", read(name))
+        keys += [key for key in quoted if key.split(".")[0] in sections]
+        unknown += [(name, key) for key in keys if key not in known | others]
+    assert unknown == []
 
 
 def test_every_command_is_in_the_guides() -> None:
@@ -126,11 +127,11 @@ def test_every_page_is_in_an_index() -> None:
     assert sorted({*PAGES} - linked - {"docs/index.md"}) == []
 
 
-@pytest.mark.parametrize("name", [*DOCUMENTS, *(f"examples/{path.name}" for path in EXAMPLES)])
-def test_commands_and_options_exist(name: str) -> None:
+def test_commands_and_options_exist() -> None:
     group = typer.main.get_command(app)
     assert isinstance(group, LazyGroup)
-    for line in commands_in(read(name)):
+    names = [*DOCUMENTS, *(f"examples/{path.name}" for path in EXAMPLES)]
+    for line in (line for name in names for line in commands_in(read(name))):
         words = line.split("#")[0].split()
         if words[1].startswith("-") or words[1].isupper() or words[1] == "count":  # count: the recipe's own
             continue
@@ -241,20 +242,21 @@ def test_marked_blocks_run(name: str, workspace: Path, tmp_path: Path, monkeypat
             assert type_in(made_small(line)) == 0, line
 
 
-@pytest.mark.parametrize("name", [*DOCUMENTS, *LOG])
-def test_links_and_result_files_exist(name: str) -> None:
-    text = read(name)
-    links = [link for link in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", text) if not link.startswith("http")]
-    assert [link for link in links if not ((ROOT / name).parent / link).exists()] == []
-    results = set(re.findall(r"`(benchmarks/results/[a-z0-9_-]+\.json)`", text))
-    assert [path for path in results if not (ROOT / path).exists()] == []
+def test_links_and_result_files_exist() -> None:
+    missing = []
+    for name in (*DOCUMENTS, *LOG):
+        links = [link for link in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", read(name)) if not link.startswith("http")]
+        missing += [(name, link) for link in links if not ((ROOT / name).parent / link).exists()]
+        results = re.findall(r"`(benchmarks/results/[a-z0-9_-]+\.json)`", read(name))
+        missing += [(name, path) for path in results if not (ROOT / path).exists()]
+    assert missing == []
 
 
-@pytest.mark.parametrize("name", [*DOCUMENTS, *(f"examples/{path.name}" for path in EXAMPLES)])
-def test_documents_name_no_machine(name: str) -> None:
+def test_documents_name_no_machine() -> None:
     """Documents hold nobody's paths: what they show works anywhere."""
-    found = re.findall(r"(?<![\w.])/(?:work|root|tmp|home|Users|opt|mnt)\b", read(name))
-    assert found == []
+    names = [*DOCUMENTS, *(f"examples/{path.name}" for path in EXAMPLES)]
+    machine = re.compile(r"(?<![\w.])/(?:work|root|tmp|home|Users|opt|mnt)\b")
+    assert [(name, path) for name in names for path in machine.findall(read(name))] == []
 
 
 def test_every_benchmark_is_listed() -> None:

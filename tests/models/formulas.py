@@ -6,6 +6,7 @@ Plain Python numbers; of the modules it reads nothing but their weights.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -173,3 +174,13 @@ def weigh(name: str, scores: Vector, q: Vector, distribute: Any, head: int, n_he
     parts = dict(zip(near, softmax([scores[s] for s in near]), strict=True)) if near else {}
     sigma = window / 2
     return [parts.get(s, 0.0) * math.exp(-((s - centre) ** 2) / (2 * sigma**2)) for s in range(len(scores))]
+
+
+def cover(pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Return one pair per first name, with the second names that were chosen least so far: all of them occur."""
+    chosen: list[tuple[str, str]] = []
+    for first in dict.fromkeys(first for first, _ in pairs):
+        counts = Counter(second for _, second in chosen)
+        chosen.append((first, min((second for name, second in pairs if name == first), key=lambda name: counts[name])))
+    assert {second for _, second in chosen} == {second for _, second in pairs}
+    return chosen

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from formulas import Formula, dot, matrix, times, vector, weigh
+from formulas import Formula, cover, dot, matrix, times, vector, weigh
 from torch import Tensor, nn
 
 from attnkit.models.attention.alignment import ALIGNMENTS, make_alignment
@@ -32,6 +32,7 @@ OTHERS: dict[tuple[str, str], dict[str, Any]] = {
 }
 """What a pair needs to have a meaning."""
 PAIRS = [pair for pair in itertools.product(ALIGNMENT_NAMES, DISTRIBUTION_NAMES) if pair not in INCOMPATIBLE]
+COVER = cover(PAIRS)
 
 
 class Example:
@@ -124,7 +125,7 @@ def test_pair_equals_the_formulas(name: str, distribution: str) -> None:
         assert bool((sums < 1).all())
 
 
-@pytest.mark.parametrize(("name", "distribution"), PAIRS)
+@pytest.mark.parametrize(("name", "distribution"), COVER)
 def test_pair_has_finite_gradients_and_other_ways_give_the_same(name: str, distribution: str) -> None:
     """Prepared keys, and the fastest form where nobody asks for weights; a row that sees nothing moves nothing."""
     example = Example(name, distribution)
@@ -166,7 +167,7 @@ def away_from_kinks(example: Example) -> None:
         assert min(example.margins()) > 1e-5
 
 
-@pytest.mark.parametrize(("name", "distribution"), [pair for pair in PAIRS if pair[1] != "hard"])
+@pytest.mark.parametrize(("name", "distribution"), cover([pair for pair in PAIRS if pair[1] != "hard"]))
 def test_smooth_pair_has_the_slopes_of_finite_differences(name: str, distribution: str) -> None:
     """Over queries, keys, values and all weights."""
     example = Example(name, distribution)
@@ -240,7 +241,7 @@ def test_location_ends_where_it_was_told() -> None:
         example.align.prepare(example.keys[:, :, :1], at=S)
 
 
-@pytest.mark.parametrize(("name", "distribution"), PAIRS)
+@pytest.mark.parametrize(("name", "distribution"), COVER)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_lower_precision_is_near(name: str, distribution: str, dtype: torch.dtype) -> None:
     """And keeps its type, its zeros and finite gradients."""
