@@ -9,6 +9,9 @@ STAMP = $(VENV)/.installed
 
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadscope --no-loadscope-reorder
 
+# Many tests start processes: with bytecode kept, importing torch takes half the time.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test lint types unit durability browser slow docs clean
 
 $(STAMP): pyproject.toml constraints.txt
