@@ -15,7 +15,7 @@ from attnkit.metrics.bleu import MetricScore, corpus_bleu
 from attnkit.tasks.translation.config import TranslationConfig
 from attnkit.tasks.translation.translator import Translation, load_translator
 from attnkit.text.toy.corpus import NOTES_SENTENCES, Corpus, as_files, make_corpus
-from attnkit.text.toy.word_for_word import translate_word_for_word
+from attnkit.text.toy.lexicon import translate_word_for_word
 
 SIZES = (24_000, 500, 1000)
 """Pairs for training, validation and test."""

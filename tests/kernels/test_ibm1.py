@@ -241,7 +241,7 @@ def learn() -> Learn:
 def test_recovers_the_lexicon_of_the_toy_language(learn: Learn) -> None:
     """English lines, and beside them the lexicon's French word for each English one, in any order."""
     from attnkit.text.toy.corpus import make_files
-    from attnkit.text.toy.word_for_word import dictionary
+    from attnkit.text.toy.lexicon import dictionary
 
     known = {en: fr for en, fr in dictionary().items() if fr and " " not in fr}
     rng = random.Random(5)

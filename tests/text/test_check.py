@@ -11,8 +11,7 @@ import pytest
 
 from attnkit.cli.main import main
 from attnkit.errors import DataError, UsageError
-from attnkit.text.check import DuplicateFinder, PairDrops, check_pair, clean_pairs
-from attnkit.text.check_report import CheckReport, shorten
+from attnkit.text.check import CheckReport, DuplicateFinder, PairDrops, check_pair, clean_pairs, shorten
 from attnkit.text.config import CheckConfig, VocabularyConfig
 from attnkit.text.vocabulary import train_vocabulary
 
@@ -248,7 +247,7 @@ def test_the_check_command(tmp_path: Path, attnkit) -> None:
     write(tmp_path, changed(SRC, l4=""), TGT)
     ended = attnkit("check", "a.src", "a.tgt")
     assert (ended.code, ended.err) == (0, "")
-    assert "-         1  pairs whose source alone is blank" in ended.out
+    assert "-         1  pairs with a blank source" in ended.out
     assert "1 of 60 pairs will be left out" in ended.out
     assert max(map(len, ended.out.splitlines())) <= 80
     assert attnkit("check", "a.src", "a.tgt", "--strict").code == 3

@@ -12,8 +12,15 @@ import sacrebleu
 from attnkit.text.toy.corpus import NOTES_SENTENCES, Corpus, make_corpus
 from attnkit.text.toy.english_french import Sampler
 from attnkit.text.toy.grammar import noun_phrase
-from attnkit.text.toy.lexicon import ADJECTIVES, NOUNS, VERBS, adjectives_for, nouns_of, verbs_of
-from attnkit.text.toy.word_for_word import translate_word_for_word
+from attnkit.text.toy.lexicon import (
+    ADJECTIVES,
+    NOUNS,
+    VERBS,
+    adjectives_for,
+    nouns_of,
+    translate_word_for_word,
+    verbs_of,
+)
 
 
 @pytest.fixture(scope="module")

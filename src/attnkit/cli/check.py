@@ -17,7 +17,7 @@ from attnkit.errors import DataError, UsageError
 from attnkit.text.config import CheckConfig
 
 if TYPE_CHECKING:
-    from attnkit.text.check_report import CheckReport
+    from attnkit.text.check import CheckReport
 
 DEFAULT = CheckConfig()
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ValidationError
 
@@ -27,7 +27,9 @@ from attnkit.io.safe_read import (
     read_regular_file,
     with_checksum,
 )
-from attnkit.text.check_report import CheckReport
+
+if TYPE_CHECKING:
+    from attnkit.text.check import CheckReport
 
 MAX_TEXT_BYTES = 1 << 26
 """Bytes of a text file in the folder."""

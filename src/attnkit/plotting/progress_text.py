@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from attnkit.text.check_report import CheckReport
+    from attnkit.text.check import CheckReport
 
 _SCORES = {
     "loss": "loss {:.3f}",

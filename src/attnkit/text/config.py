@@ -1,4 +1,4 @@
-"""What decides a vocabulary and what `check` objects to. Torch-free, and free of the tokenizer library."""
+"""Configuration of vocabularies, checks and phrases, without torch and the tokenizer library."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ from pydantic import BaseModel, Field, field_validator, model_validator
 from attnkit.protocols import SPECIALS
 
 TrainedKind = Literal["bpe", "unigram", "wordpiece", "word", "char"]
-"""What ``attnkit vocab`` makes."""
+"""Kinds that ``attnkit vocab`` trains."""
 ImportedKind = Literal["bert", "gpt2"]
-"""What ``attnkit import`` brings."""
+"""Kinds that ``attnkit import`` converts."""
 MAX_ENTRIES = 1 << 20
-"""Of a vocabulary. Ten times the largest in use; as embeddings of 512 numbers they would take 2 GB."""
+"""Maximum size of a vocabulary: ten times the largest in use; embeddings of width 512 would take 2 GB."""
 
 
 class VocabularyConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
-    """How text becomes ids: kind and size of the vocabulary, and what is done to text before."""
+    """A vocabulary: its kind and size, and the normalization of text before encoding."""
 
     kind: TrainedKind | ImportedKind = "bpe"
-    """Subwords by merged pairs, by a unigram language model or by WordPiece; whole words; single characters. Or as the
-    tokenizers of BERT (also lower-casing ones) and of GPT-2 and RoBERTa cut, which come by `attnkit import` alone."""
+    """Subwords by merged pairs, a unigram language model or WordPiece; whole words; single characters. The kinds
+    `bert` and `gpt2` (also of RoBERTa) are those models' tokenizers and come from `attnkit import` only."""
     size: int = Field(default=8000, ge=8, le=MAX_ENTRIES)
-    """Most entries, special ones included. Little text gives fewer."""
+    """Maximum number of entries, special ones included. Little text gives fewer."""
     min_frequency: int = Field(default=2, ge=1, lt=2**31)
-    """How often a pair (bpe, wordpiece), piece (unigram), word or character must occur to get an entry."""
+    """Minimum frequency of a pair (bpe, wordpiece), piece (unigram), word or character with an entry."""
     normalize: Literal["none", "nfc", "nfkc"] = "none"
     """Unicode normalization before encoding; decoding cannot undo it."""
     lowercase: bool = False
-    """Lower-case before encoding; decoding cannot undo it."""
+    """Lower-case the text before encoding; decoding cannot undo it."""
     byte_fallback: bool = True
-    """Keep an entry for each of the 256 bytes, so that any text can be written without <unk> (not for kind=word)."""
+    """Keep an entry for each of the 256 bytes, so that any text can be encoded without <unk> (not for kind=word)."""
     symbols: tuple[Annotated[str, Field(max_length=100)], ...] = Field(default=(), max_length=4096)
     """Texts that always stay one token, such as tags. They contain no white space."""
     multiple_of: int = Field(default=8, ge=1, le=4096)
-    """The number of entries is a multiple of this, which matrix products like; unused entries fill it up."""
+    """Round the number of entries up to a multiple of this with unused ones, for fast matrix products."""
 
     @field_validator("symbols")
     @classmethod
@@ -50,43 +50,42 @@ class VocabularyConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_
         return symbols
 
     @model_validator(mode="after")
-    def _imported_kinds_are_as_they_are(self) -> VocabularyConfig:
-        if self.kind in get_args(ImportedKind) and (
-            self.normalize != "none" or (self.lowercase and self.kind != "bert")
-        ):
+    def _check_imported_kinds(self) -> VocabularyConfig:
+        changed = self.normalize != "none" or (self.lowercase and self.kind != "bert")
+        if changed and self.kind in get_args(ImportedKind):
             raise ValueError(f"kind {self.kind} normalizes in a way of its own: leave normalize and lowercase alone")
         return self
 
 
 class CheckConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
-    """From when on a pair of lines is odd."""
+    """Limits beyond which `check` reports lines and pairs of lines."""
 
     max_ratio: float | None = Field(default=9.0, gt=1.0, le=1e9)
-    """A pair is an outlier when its ratio of characters is this many times the usual one of the corpus. Null: never."""
+    """Maximum factor between a pair's length ratio, in characters, and the usual one of the corpus. Null: no limit."""
     max_characters: int = Field(default=2000, ge=1, lt=2**31)
-    """A line with more characters is over-long, when no vocabulary is given to count tokens."""
+    """Maximum length of a line in characters, checked without a vocabulary."""
     max_length: int = Field(default=256, ge=1, lt=2**31)
-    """A line with more tokens is over-long, when a vocabulary is given."""
+    """Maximum length of a line in tokens, checked with a vocabulary."""
 
 
 class PhrasesConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
-    """Which words that stand side by side become one: new york -> new_york."""
+    """Joining of neighbouring words into phrases: new york -> new_york."""
 
     passes: int = Field(default=0, ge=0, le=10)
-    """How often neighbours are joined: 1 gives pairs, 2 up to four words, and so on. 0: none are."""
+    """Number of passes that join neighbours: 1 gives pairs, 2 up to four words, and so on. 0: no phrases."""
     scoring: Literal["count", "npmi"] = "count"
     """`count` is (n(ab) - min_count) * N / (n(a) * n(b)), N being all words of the text (Mikolov et al. 2013, eq. 6,
     scaled as in their word2phrase); `npmi` is the normalized pointwise mutual information, from -1 to 1."""
     threshold: float | None = Field(default=None, ge=-1e9, le=1e9)
-    """Pairs that score higher are joined. Null: 100 for `count`, 0.5 for `npmi`."""
+    """Pairs with a higher score are joined. Null: 100 for `count`, 0.5 for `npmi`."""
     min_count: int = Field(default=5, ge=1, lt=2**40)
-    """Rarer words and pairs are never joined."""
+    """Minimum count of joined words and pairs."""
     connectors: tuple[Annotated[str, Field(min_length=1, max_length=100)], ...] = Field(default=(), max_length=4096)
-    """Words that may stand inside a phrase but not at its ends, such as `of`; they do not count towards its score."""
+    """Words allowed inside a phrase but not at its ends, such as `of`; they do not count towards its score."""
     joiner: str = Field(default="_", min_length=1, max_length=10)
     """The separator between the words of a phrase."""
     max_pairs: int = Field(default=1 << 23, ge=1 << 10, le=1 << 30)
-    """Distinct pairs that are counted at once, some 50 bytes each; beyond, the rarest are forgotten."""
+    """Maximum number of distinct pairs counted at once, some 50 bytes each; beyond that the rarest are dropped."""
 
     @field_validator("joiner")
     @classmethod
@@ -97,5 +96,5 @@ class PhrasesConfig(BaseModel, frozen=True, extra="forbid", strict=True, use_att
 
     @property
     def limit(self) -> float:
-        """The threshold, or what it is for this scoring where none is given."""
+        """The threshold, or the default of the scoring."""
         return self.threshold if self.threshold is not None else {"count": 100.0, "npmi": 0.5}[self.scoring]

@@ -44,11 +44,8 @@ class Block:
 def read_blocks(path: Path, *, tagged: bool = True) -> Iterator[Block]:
     """Yield all lines of a file as blocks, sentences and the lines between them in turn.
 
-    Without ``tagged`` a line may be a word alone, and no tags are read.
-
-    Raises:
-        DataError: a line has other columns than the first one, no tag, an empty word, or a byte is not UTF-8; or a
-            sentence has more than ``MAX_WORDS`` words.
+    Without ``tagged`` a line may be a word alone, and no tags are read. Raises ``DataError`` for a line with other
+    columns than the first one, no tag or an empty word, and for a sentence of more than ``MAX_WORDS`` words.
     """
     n_columns: int | None = None
     help = "a line is a word, a tab or space, its tag; a blank line ends a sentence"
@@ -163,11 +160,7 @@ class TagSummary:
 
 
 def summarize_tags(paths: Iterable[Path], sample: list[Sequence[str]] | None = None, n_sampled: int = 0) -> TagSummary:
-    """Summarize the tags of files; add the words of their first ``n_sampled`` sentences to ``sample``.
-
-    Raises:
-        DataError: as ``read_blocks`` and ``TagSummary.add``.
-    """
+    """Summarize the tags of files; add the words of their first ``n_sampled`` sentences to ``sample``."""
     summary = TagSummary()
     for path in paths:
         for block in read_sentences(path):

@@ -31,11 +31,7 @@ def detect_document_format(path: Path) -> DocumentFormat:
 
 
 def read_documents(path: Path, shape: DocumentFormat) -> Iterator[str]:
-    """Yield the documents of a file that are not blank, the lines of each joined by spaces.
-
-    Raises:
-        DataError: a byte is not UTF-8, or the like.
-    """
+    """Yield the documents of a file that are not blank, the lines of each joined by spaces."""
     lines = read_lines(path)
     return join_blocks(lines) if shape == "blocks" else (line for line in lines if line and not line.isspace())
 
@@ -68,7 +64,7 @@ _WORD = re.compile(r"\w+(?:['’-]\w+)*|[^\w\s]")
 
 
 def split_sentences(document: str) -> list[str]:
-    """Return the sentences of a document that are not blank.
+    """Return the sentences of a document, without blank ones.
 
     >>> split_sentences("It rained. Nobody came!")
     ['It rained.', 'Nobody came!']
@@ -89,11 +85,7 @@ def space_words(sentence: str) -> str:
 
 
 def read_labeled(path: Path) -> Iterator[tuple[str, str]]:
-    """Yield the documents of a labeled file, which may be blank, and their labels.
-
-    Raises:
-        DataError: a line is not a document, a tab and a label, or a byte is not UTF-8.
-    """
+    """Yield the documents, maybe blank, and labels of a file. Raises ``DataError`` for other lines than these."""
     for number, line in enumerate(read_lines(path), 1):
         columns = line.split("\t")
         label = columns[-1].strip()
@@ -108,7 +100,7 @@ def read_labeled(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def label_fault(label: str) -> str | None:
-    """Return what is wrong with a label, if anything is."""
+    """Return the reason why a label is invalid, None if it is not."""
     if not label:
         return "the label is missing"
     if len(label) > MAX_LABEL_LENGTH:

@@ -90,11 +90,7 @@ def pipeline(config: VocabularyConfig, model: Tree) -> Tree:
 
 
 def build(tree: Tree) -> Engine:
-    """Return the tokenizer of a JSON form, one of ``pipeline`` or checked by ``vocabulary_schema``.
-
-    Raises:
-        ValueError: The library refuses it.
-    """
+    """Return the tokenizer of a JSON form, which ``vocabulary_schema`` has checked; ``ValueError`` if it is refused."""
     try:
         return Engine.from_str(json.dumps(tree))
     except (KeyboardInterrupt, SystemExit, MemoryError):

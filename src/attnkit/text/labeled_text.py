@@ -15,20 +15,10 @@ from attnkit.text.documents import MAX_LABEL_LENGTH, label_fault
 from attnkit.text.lines import is_stream, read_lines
 
 PAIRS = (
-    ("text1", "text2"),
-    ("text_a", "text_b"),
-    ("sentence", "sentence2"),
-    ("sentence1", "sentence2"),
-    ("sentence_a", "sentence_b"),
-    ("question1", "question2"),
-    ("premise", "hypothesis"),
-    ("question", "answer"),
-    ("question", "sentence"),
-    ("question", "passage"),
-    ("question", "context"),
-    ("query", "document"),
-    ("query", "passage"),
-    ("claim", "evidence"),
+    *(("text1", "text2"), ("text_a", "text_b"), ("sentence", "sentence2"), ("sentence1", "sentence2")),
+    *(("sentence_a", "sentence_b"), ("question1", "question2"), ("premise", "hypothesis"), ("question", "answer")),
+    *(("question", "sentence"), ("question", "passage"), ("question", "context"), ("query", "document")),
+    *(("query", "passage"), ("claim", "evidence")),
 )
 """Column names of text pairs in published tables."""
 _TEXTS = (
@@ -99,11 +89,8 @@ def find_columns(names: Sequence[str], *, labeled: bool = True, trained: Sequenc
     number of the line. The label is the column of that name; else one with a usual name; else the only one left beside
     the texts. Without ``labeled`` there need be none.
 
-    Args:
-        trained: names of the label column and of the text columns in the table that a model was trained on.
-
-    Raises:
-        ValueError: a name is missing or occurs twice, or the names do not say enough; the message says which.
+    ``trained`` are the names of the label column and of the text columns in the table that a model was trained on.
+    Raises ``ValueError`` if a name is missing or occurs twice, or the names do not say enough.
 
     >>> find_columns(["idx", "sentence", "label"])
     Columns(text=1, text2=None, label=2, names=('idx', 'sentence', 'label'))
@@ -166,9 +153,8 @@ class LabeledTable:
 
     Texts may be blank, labels are stripped of white space; without ``labeled`` they are not read.
 
-    Raises:
-        DataError: the header does not say where the texts are, a line has other columns than the header, a label is
-            missing or too long, the header is an example itself, or a byte is not UTF-8.
+    Raises ``DataError`` if the header does not name the texts or is an example itself, a line has other columns than
+    the header, or a label is missing or too long.
     """
 
     def __init__(self, path: Path, *, labeled: bool = True, trained: Sequence[str] = ()) -> None:

@@ -66,9 +66,7 @@ class LineCounts:
 def open_binary(path: Path) -> BinaryIO:
     """Open a file for reading, unpacking ``.gz``, ``.xz`` and ``.bz2``; ``-`` is standard input.
 
-    Raises:
-        UsageError: The path does not exist or is a folder.
-        SystemFailure: It cannot be read.
+    Raises ``UsageError`` if it does not exist or is a folder, ``SystemFailure`` if it cannot be read.
     """
     if path == STDIN:
         if sys.stdin is None:
@@ -167,8 +165,7 @@ def read_lines(path: Path, *, on_bad: Literal["refuse", "replace"] = "refuse") -
 def count_lines(path: Path) -> int:
     r"""Return how many lines ``read_lines`` would yield; a last one without its ``\n`` counts.
 
-    Raises:
-        DataError: The file is empty, compressed and damaged or cut off, or has a line of more than ``MAX_BYTES``.
+    Raises ``DataError`` if the file is empty or damaged, or has a line of more than ``MAX_BYTES``.
     """
     counts, length = LineCounts(), 0  # of the line that the block begins in
     with opened(path, counts) as stream:
@@ -189,9 +186,7 @@ def count_lines(path: Path) -> int:
 def opened(path: Path, counts: LineCounts) -> Iterator[BinaryIO]:
     """Yield a file to read from, close it, and name the line in ``counts`` after which reading it fails.
 
-    Raises:
-        DataError: A compressed file is damaged or cut off.
-        SystemFailure: It cannot be read.
+    Raises ``DataError`` for a damaged compressed file, and the errors of ``open_binary``.
     """
     handle = open_binary(path)
     try:
@@ -269,23 +264,14 @@ def _failure(path: Path, line: int, error: Exception) -> AttnkitError:
     return SystemFailure(f"cannot read {path}: {error}")
 
 
-@dataclass(frozen=True)
-class FileHead:
-    """Whole lines or words from the beginning of a file, unpacked."""
-
-    raw: bytes
-    share: float
-    """Approximate share of the file; 1 is all of it."""
-
-
-def read_head(path: Path, n_bytes: int) -> FileHead:
-    """Return the beginning of a file; errors as ``open_binary`` and ``opened``."""
+def read_head(path: Path, n_bytes: int) -> tuple[bytes, float]:
+    """Return whole lines or words from the beginning of a file, unpacked, and their approximate share of the file."""
     with opened(path, LineCounts()), path.open("rb") as packed:
         unpack = _OPENERS.get(path.suffix.lower())
         stream = packed if unpack is None else cast(BinaryIO, unpack(packed))
         raw, size = stream.read(n_bytes), path.stat().st_size
         position = packed.tell()
         if not stream.read(1):
-            return FileHead(raw, 1.0)
+            return raw, 1.0
     end = max(raw.rfind(b"\n"), raw.rfind(b" ")) + 1 or len(raw)
-    return FileHead(raw[:end], min(1.0, position / size) if size else 1.0)
+    return raw[:end], min(1.0, position / size) if size else 1.0

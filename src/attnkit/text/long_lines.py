@@ -30,10 +30,8 @@ class LineChunk:
 def read_chunks(path: Path, most: int = PART) -> Iterator[LineChunk]:
     r"""Yield the lines of a file, without ``\n``, ``\r\n`` and a mark at the very start.
 
-    Lines of more than ``most`` bytes are cut between words, so that memory does not grow with them.
-
-    Raises:
-        DataError: A byte is not UTF-8, or ``MAX_BYTES`` hold no space.
+    Lines of more than ``most`` bytes are cut between words, so that memory does not grow with them. Raises
+    ``DataError`` if a byte is not UTF-8 or ``MAX_BYTES`` contain no space.
     """
     counts, pending, n_done = LineCounts(), b"", 0  # bytes of a line that are still to be yielded, and number yielded
 
@@ -87,11 +85,7 @@ _BORDER = re.compile(r"(?<=[^ ]) ")
 
 
 def encode_prefixes(tokenizer: Tokenizer, texts: Sequence[str], most: int) -> list[list[int]]:
-    """Return the ids of each text: all of them, or more than ``most`` from its beginning.
-
-    Raises:
-        DataError: an encoded part holds a lone surrogate.
-    """
+    """Return the ids of each text: all of them, or more than ``most`` from its beginning."""
     encoded: list[list[int]] = [[] for _ in texts]
     length, left = _PER_ID * most, list(range(len(texts)))
     while left:
@@ -137,15 +131,9 @@ _BREAKS = (r"(?<=[.!?…。！？])\s+|(?<=[。！？])", r"(?<=[,;:])\s+|(?<=[�
 
 
 def split_line(line: str, limit: int, count: Callable[[str], int]) -> list[str]:
-    """Split ``line`` into parts of at most ``limit`` tokens each, as few as greedy packing gives.
+    """Split a line into parts of at most ``limit`` tokens each, as few as greedy packing gives.
 
-    Args:
-        line: Any text.
-        limit: Most tokens a part may have (at least 1).
-        count: Number of tokens of a text.
-
-    Returns:
-        At least one part. A part exceeds the limit only if a single character does.
+    ``count`` returns the number of tokens of a text. A part exceeds the limit only if a single character does.
     """
     if count(line) <= limit:
         return [line]

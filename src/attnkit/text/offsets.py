@@ -17,17 +17,15 @@ from attnkit.text.tokenizer import MAX_CHUNK, Tokenizer, symbol_pattern
 
 Longs = npt.NDArray[np.int64]
 NONE = -1
-"""The place of the first piece of a word that has none."""
-Located = list[tuple[int, int, int]]
-"""(id, begin, end) of each piece."""
+"""First piece of a word without pieces."""
 
 
 @dataclass(frozen=True, eq=False)
 class Aligned:
     """A text as pieces; piece i represents its characters ``begins[i]`` up to, but not including, ``ends[i]``.
 
-    The space before a word is its first piece's. Pieces that are parts of one character all represent it. Places never
-    fall from one piece to the next.
+    The space before a word belongs to its first piece. Pieces that are parts of one character all represent it. Begins
+    and ends never decrease from one piece to the next.
     """
 
     ids: Longs
@@ -35,12 +33,12 @@ class Aligned:
     ends: Longs
 
     def pieces(self, begin: int, end: int) -> tuple[int, int] | None:
-        """Return the pieces, first and behind last, that hold characters ``begin`` up to ``end``; None if none does."""
-        found = np.flatnonzero((self.ends > begin) & (self.begins < end))
-        return (int(found[0]), int(found[-1]) + 1) if len(found) and begin < end else None
+        """Return the range of pieces that cover characters ``begin`` up to ``end``; None if none does."""
+        covering = np.flatnonzero((self.ends > begin) & (self.begins < end))
+        return (int(covering[0]), int(covering[-1]) + 1) if len(covering) and begin < end else None
 
     def cut(self, text: str, first: int, behind: int) -> str:
-        """Return what pieces ``first`` up to ``behind`` represent in the text they were made of, stripped of spaces."""
+        """Return the characters of ``text`` that pieces ``first`` up to ``behind`` represent, stripped of spaces."""
         return text[int(self.begins[first]) : int(self.ends[behind - 1])].strip() if first < behind else ""
 
 
@@ -50,100 +48,74 @@ class EncodedWords:
 
     ids: Longs
     firsts: Longs
-    """(n_words,) place of each word's first piece; ``NONE`` for a word that has no pieces."""
+    """(n_words,) index of each word's first piece; ``NONE`` for a word without pieces."""
 
 
 def align(tokenizer: Tokenizer, texts: Sequence[str]) -> list[Aligned]:
-    """Return the pieces of each text, the same as ``Tokenizer.encode`` gives, with their places.
-
-    Raises:
-        DataError: a text holds a lone surrogate, which is not a character.
-    """
+    """Return the pieces of each text and the characters they represent; ids and errors as ``Tokenizer.encode``'s."""
+    space = len(tokenizer.word_prefix)
     chunks = [tokenizer.chunks(text) for text in texts]
     unique = list(dict.fromkeys(chain.from_iterable(chunks)))
-    known = dict(zip(unique, _locate(tokenizer, unique), strict=True))
-    single, space = tokenizer.config.kind == "char", len(tokenizer.word_prefix)
-    return [_joined(line, [known[chunk] for chunk in line], single, space) for line in chunks]
+    parts = [_parts(tokenizer, tokenizer.word_prefix + chunk) for chunk in unique]
+    plain = list(dict.fromkeys(text for line in parts for text, id in line if id is None))
+    located = dict(zip(plain, tokenizer.encode_with_offsets(plain), strict=True))
+    tables: dict[str, Longs] = {}  # (n, 3) id, begin and end of the pieces of each chunk, from its first character
+    for chunk, line in zip(unique, parts, strict=True):
+        rows: list[tuple[int, int, int]] = []
+        n_before = -space
+        for text, id in line:
+            spans = located[text] if id is None else [(id, 0, len(text))]
+            rows += [(piece, begin + n_before, end + n_before) for piece, begin, end in spans]
+            n_before += len(text)
+        tables[chunk] = _close_gaps(rows, len(chunk))
+    # Single characters lack the space before the first chunk.
+    n_dropped = int(tokenizer.config.kind == "char")
+    aligned = []
+    for line_chunks in chunks:
+        pieces = [tables[chunk] for chunk in line_chunks]
+        sizes = np.array([len(chunk) + space for chunk in line_chunks], np.int64)
+        starts = np.repeat(np.cumsum(sizes) - sizes, [len(table) for table in pieces])[n_dropped:]
+        ids, begins, ends = np.concatenate([np.empty((0, 3), np.int64), *pieces])[n_dropped:].T
+        aligned.append(Aligned(ids.copy(), np.maximum(begins + starts, 0), np.maximum(ends + starts, 0)))
+    return aligned
 
 
 def encode_words(tokenizer: Tokenizer, sentences: Sequence[Sequence[str]]) -> list[EncodedWords]:
-    """Return the words of each sentence as pieces, as if they stood in a text with a space between them.
-
-    Raises:
-        DataError: a word holds a lone surrogate.
-    """
+    """Return the words of each sentence as pieces, as in a text with a space between them."""
     spaced = ["", "" if tokenizer.word_prefix else " "]  # before the first word, and before the others
     texts = [spaced[number > 0] + word for words in sentences for number, word in enumerate(words)]
     encoded = iter(tokenizer.encode(texts))
     between = tokenizer.encode([" "])[0] if tokenizer.config.kind == "char" else []
-    found = []
+    sentences_as_ids = []
     for words in sentences:
         ids: list[int] = []
         firsts = []
         for number in range(len(words)):
-            if number:
-                ids += between
+            ids += between if number else []
             pieces = next(encoded)
             firsts.append(len(ids) if pieces else NONE)
             ids += pieces
-        found.append(EncodedWords(np.array(ids, np.int64), np.array(firsts, np.int64)))
-    return found
+        sentences_as_ids.append(EncodedWords(np.array(ids, np.int64), np.array(firsts, np.int64)))
+    return sentences_as_ids
 
 
-def _joined(chunks: Sequence[str], located: Sequence[Longs], single: bool, space: int) -> Aligned:
-    """Put the pieces of chunks together, between which lies a space or none.
-
-    Those of single characters lack the space before the first chunk.
-    """
-    if not chunks:
-        return Aligned(*np.empty((3, 0), np.int64))
-    sizes = np.array([len(chunk) + space for chunk in chunks])
-    table = np.concatenate(located)
-    starts = np.repeat(np.cumsum(sizes) - sizes, [len(part) for part in located])
-    ids, begins, ends = table[int(single) :].T
-    starts = starts[int(single) :]
-    return Aligned(ids.copy(), np.maximum(begins + starts, 0), np.maximum(ends + starts, 0))
-
-
-def _locate(tokenizer: Tokenizer, chunks: Sequence[str]) -> list[Longs]:
-    """Return (n, 3) id, begin and end of the pieces of each chunk, whose own first character is number 0.
-
-    The space that precedes every chunk, where one does, is number -1.
-    """
-    longest = None if tokenizer.config.kind == "word" else MAX_CHUNK
-    parts = [_parts(tokenizer, tokenizer.word_prefix + chunk, longest) for chunk in chunks]
-    plain = list(dict.fromkeys(text for line in parts for text, id in line if id is None))
-    located = dict(zip(plain, tokenizer.encode_with_offsets(plain), strict=True))
-    found = []
-    for chunk, line in zip(chunks, parts, strict=True):
-        rows: Located = []
-        at = -len(tokenizer.word_prefix)
-        for text, id in line:
-            here = located[text] if id is None else [(id, 0, len(text))]
-            rows += [(piece, begin + at, end + at) for piece, begin, end in here]
-            at += len(text)
-        found.append(_closed(rows, len(chunk)))
-    return found
-
-
-def _parts(tokenizer: Tokenizer, text: str, longest: int | None) -> list[tuple[str, int | None]]:
-    """Return a chunk with its space as the parts that are encoded by themselves, symbols with their id."""
-    if longest is None:
+def _parts(tokenizer: Tokenizer, text: str) -> list[tuple[str, int | None]]:
+    """Return the parts of a chunk that are encoded independently, symbols with their id."""
+    if tokenizer.config.kind == "word":
         return [(text, tokenizer.token_id(text[1:]))]
     pattern = symbol_pattern(tokenizer.config.symbols)
-    parts = [text] if pattern is None else [part for part in pattern.split(text) if part]
-    found: list[tuple[str, int | None]] = []
-    for part in parts:
+    parts: list[tuple[str, int | None]] = []
+    for part in [text] if pattern is None else filter(None, pattern.split(text)):
         symbol = tokenizer.token_id(part)
         if symbol is not None:
-            found.append((part, symbol))
+            parts.append((part, symbol))
         else:
-            found += [(part[i : i + longest], None) for i in range(0, len(part), longest)]
-    return found
+            parts += [(part[i : i + MAX_CHUNK], None) for i in range(0, len(part), MAX_CHUNK)]
+    return parts
 
 
-def _closed(rows: Located, length: int) -> Longs:
-    """Give characters that no piece represents, as marks that were joined with a letter, to the pieces before them."""
+def _close_gaps(rows: list[tuple[int, int, int]], length: int) -> Longs:
+    """Extend pieces over the characters behind them that no piece represents, such as marks joined with a letter."""
     table = np.array(rows, np.int64).reshape(-1, 3)
     begin, end, closed = length, length, length
     for row in range(len(rows) - 1, -1, -1):
@@ -159,14 +131,14 @@ _APART, _LETTERS, _MARKS, _OPEN = 0, 1, 2, 3
 _STOPS = (".", "!", "?", "…", "。", "！", "？")
 _CLOSING = "\"'”’»)]"
 _INSIDE = "'’"
-"""They stand inside words, as in don't."""
+"""Apostrophes inside words, as in don't."""
 
 
 @dataclass(frozen=True)
 class WordBoundaries:
-    """How ids join: an id continues with a word if its ``first`` is not 0 and is the ``last`` of the id before.
+    """How ids join: an id continues a word if its ``first`` is not 0 and equals the ``last`` of the id before.
 
-    A ``last`` of 3 goes with every ``first`` but 0: a space alone belongs to the word that it precedes.
+    A ``last`` of 3 fits every ``first`` but 0: a space alone belongs to the word that it precedes.
     """
 
     first: Kinds
@@ -177,19 +149,25 @@ class WordBoundaries:
     def word_starts(self, ids: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.bool_]:
         """Return where in rows of ids (B, T) a word begins; padding and special ids are words of their own."""
         first = self.first[ids]
-        found: npt.NDArray[np.bool_] = first == _APART
+        starts: npt.NDArray[np.bool_] = first == _APART
         before = self.last[ids[:, :-1]]
-        found[:, 1:] |= (first[:, 1:] != before) & (before != _OPEN)
-        found[:, :1] = True
-        return found
+        starts[:, 1:] |= (first[:, 1:] != before) & (before != _OPEN)
+        starts[:, :1] = True
+        return starts
 
 
 def word_boundaries(tokenizer: Tokenizer) -> WordBoundaries:
     """Return how the ids of a vocabulary join; those of whole words never do."""
+    kind, n_fixed = tokenizer.config.kind, len(SPECIALS) + len(tokenizer.config.symbols)
     first, last = np.zeros((2, tokenizer.vocab_size), np.uint8)
-    if tokenizer.config.kind != "word":
-        for id in range(len(SPECIALS) + len(tokenizer.config.symbols), tokenizer.vocab_size):
-            first[id], last[id] = _ends(tokenizer, id)
+    for id in range(n_fixed, tokenizer.vocab_size if kind != "word" else 0):
+        text = tokenizer.bytes_of(id).decode("utf-8", errors="replace")
+        if kind in ("wordpiece", "bert"):  # the entry itself says whether it continues a word
+            first[id], last[id] = _LETTERS if tokenizer.is_continuation(id) else _APART, _LETTERS
+        elif text and not text.isspace():
+            first[id], last[id] = _APART if text[0].isspace() else _kind(text[0]), _kind(text[-1])
+        elif text and kind != "char":
+            last[id] = _OPEN
     return WordBoundaries(first, last)
 
 
@@ -199,26 +177,17 @@ def ordinary_tokens(tokenizer: Tokenizer) -> npt.NDArray[np.int64]:
     return np.array([id for id in range(n_fixed, tokenizer.vocab_size) if tokenizer.bytes_of(id)], np.int64)
 
 
-def _ends(tokenizer: Tokenizer, id: int) -> tuple[int, int]:
-    text = tokenizer.bytes_of(id).decode("utf-8", errors="replace")
-    if tokenizer.config.kind in ("wordpiece", "bert"):  # which says itself what continues
-        return (_LETTERS if tokenizer.is_continuation(id) else _APART), _LETTERS
-    if not text or text.isspace():
-        return _APART, (_OPEN if text and tokenizer.config.kind != "char" else _APART)
-    return (_APART if text[0].isspace() else _kind(text[0])), _kind(text[-1])
-
-
 @functools.cache
 def _kind(character: str) -> int:
-    # U+FFFD represents a byte of which a character is made: a letter sooner than not.
+    # U+FFFD represents a byte of a character, more likely a letter than not.
     letter = character.isalnum() or unicodedata.category(character)[0] == "M" or character in _INSIDE
     return _LETTERS if letter or character == "\ufffd" else _MARKS
 
 
 def sentence_ends(tokenizer: Tokenizer) -> npt.NDArray[np.bool_]:
-    """Return (V,) which ids end a sentence: with a full stop or the like, a quote or a bracket after it or not."""
-    found = np.zeros(tokenizer.vocab_size, np.bool_)
+    """Return (V,) which ids end a sentence: with a full stop or the like, maybe followed by a quote or bracket."""
+    ends = np.zeros(tokenizer.vocab_size, np.bool_)
     for id in range(len(SPECIALS) + len(tokenizer.config.symbols), tokenizer.vocab_size):
         text = tokenizer.bytes_of(id).decode("utf-8", errors="replace")
-        found[id] = text.rstrip(_CLOSING).endswith(_STOPS)
-    return found
+        ends[id] = text.rstrip(_CLOSING).endswith(_STOPS)
+    return ends

@@ -23,9 +23,8 @@ _ENDS = {".": 1, "。": 1, "?": 2, "？": 2, "!": 3, "！": 3}
 def read_parallel(src_path: Path, tgt_path: Path) -> Iterator[tuple[str, str]]:
     """Yield the pairs of lines of two files.
 
-    Raises:
-        DataError: A byte is not UTF-8; or, after the last common line, the files have different numbers of lines.
-        UsageError: Standard input is asked to be both.
+    Raises ``DataError`` if a byte is not UTF-8 or, after the last common line, the numbers of lines differ;
+    ``UsageError`` if both files are standard input.
     """
     if src_path == STDIN and tgt_path == STDIN:
         raise UsageError("standard input cannot be both files of a pair")
@@ -46,12 +45,7 @@ def to_the_end(src: Iterator[str], tgt: Iterator[str]) -> Iterator[tuple[str, st
 
 
 def read_together(paths: Sequence[Path]) -> list[list[str]]:
-    """Return the lines of each of several files, of which line n of one belongs to line n of every other.
-
-    Raises:
-        DataError: The first one is empty, or another has a different number of lines.
-        UsageError: Standard input is asked to be two of them.
-    """
+    """Return the lines of several files. Raises ``DataError`` unless they have the same number of lines, at least 1."""
     if sum(path == STDIN for path in paths) > 1:
         raise UsageError("standard input can be only one of the files")
     texts = [list(read_lines(path)) for path in paths]
@@ -59,10 +53,8 @@ def read_together(paths: Sequence[Path]) -> list[list[str]]:
         raise DataError("no lines: the file is empty", where=str(paths[0]))
     for path, text in zip(paths[1:], texts[1:], strict=True):
         if len(text) != len(texts[0]):
-            raise DataError(
-                f"{paths[0]} has {len(texts[0]):,} lines and {path} has {len(text):,}",
-                help="line n of one must be the translation of line n of the other",
-            )
+            help = "line n of one must be the translation of line n of the other"
+            raise DataError(f"{paths[0]} has {len(texts[0]):,} lines and {path} has {len(text):,}", help=help)
     return texts
 
 

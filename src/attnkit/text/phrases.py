@@ -1,4 +1,4 @@
-"""Which neighbours belong together: their scores, and the phrases found in a text as a file. Knows no numbers of words.
+"""Phrases: the scores of neighbouring words, and the phrases of a text as a file.
 
 Mikolov et al. 2013, "Distributed Representations of Words and Phrases and their Compositionality", section 4, and
 Bouma 2009, "Normalized (Pointwise) Mutual Information in Collocation Extraction".
@@ -18,62 +18,63 @@ from attnkit.io.safe_read import parse_json, read_regular_file
 from attnkit.text.config import PhrasesConfig
 
 FILE = "phrases.tsv"
-"""The name under which phrases lie beside an encoded text."""
+"""Name of the file of phrases beside an encoded text."""
 MAX_BYTES = 1 << 30
 _HEAD = "# attnkit phrases 1 "
+_MAKE = "attnkit word2vec phrases FILE --save phrases.tsv makes one"
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
 def score(config: PhrasesConfig, pairs: Ints, first: Ints, second: Ints, n_words: int) -> Floats:
-    """Return the score of pairs that occur ``pairs`` times, their words ``first`` and ``second`` times, in a text.
+    """Return the scores of pairs that occur ``pairs`` times, their words ``first`` and ``second`` times, in a text.
 
-    A pair that is rarer than ``config.min_count`` scores minus infinity. With n_words = 1000 and min_count = 5, a pair
+    A pair rarer than ``config.min_count`` scores minus infinity. With n_words = 1000 and min_count = 5, a pair
     that occurs 15 times and its words 20 and 25 times has the count score (15 - 5) * 1000 / (20 * 25) = 20.
     """
     enough = pairs >= config.min_count
     if config.scoring == "count":
-        found = (pairs - config.min_count) * (n_words / (first.astype(np.float64) * second))
+        scores = (pairs - config.min_count) * (n_words / (first.astype(np.float64) * second))
     else:
         together = np.log(np.maximum(pairs, 1) / n_words)
         apart = np.log(first / n_words) + np.log(second / n_words)
-        found = np.where(together < 0, (together - apart) / np.where(together < 0, -together, 1.0), 1.0)
-    return np.where(enough, found, -np.inf)
+        scores = np.where(together < 0, (together - apart) / np.where(together < 0, -together, 1.0), 1.0)
+    return np.where(enough, scores, -np.inf)
 
 
 @dataclass(frozen=True)
 class Phrase:
-    """Words that are joined."""
+    """Words joined into one."""
 
     parts: tuple[str, ...]
-    """Two words, or phrases of a pass before, with the connectors between them."""
+    """Two words, or phrases of an earlier pass, with the connectors between them."""
     score: float
     count: int
-    """How often they stood side by side."""
+    """Number of occurrences side by side."""
 
 
 @dataclass(frozen=True)
 class Phrases:
-    """What was found in a text, to be joined there or in others."""
+    """The phrases of a text, to be joined there or in others."""
 
     config: PhrasesConfig
     lower: bool
-    """The text was lower-cased."""
+    """Whether the text was lower-cased."""
     passes: tuple[tuple[Phrase, ...], ...]
 
     def __len__(self) -> int:
         return sum(map(len, self.passes))
 
     def to_text(self) -> str:
-        """Return the phrases as a table: pass, score, count and parts, tabs between them, below a line for programs."""
+        """Return a header line with the configuration, then pass, score, count and parts per line, between tabs."""
         lines = [_HEAD + json.dumps({**self.config.model_dump(mode="json"), "lower": self.lower}, ensure_ascii=False)]
-        for number, found in enumerate(self.passes, 1):
-            lines += [f"{number}\t{phrase.score:.6g}\t{phrase.count}\t{' '.join(phrase.parts)}" for phrase in found]
+        for number, phrases in enumerate(self.passes, 1):
+            lines += [f"{number}\t{phrase.score:.6g}\t{phrase.count}\t{' '.join(phrase.parts)}" for phrase in phrases]
         return "\n".join(lines) + "\n"
 
     @classmethod
     def from_text(cls, text: str, *, where: str = FILE) -> Phrases:
-        """Read what ``to_text`` gives. Raises ``RunError`` naming the line that cannot be one of it."""
+        """Read the text of ``to_text``. Raises ``RunError`` naming the first invalid line."""
         head, *lines = text.removesuffix("\n").split("\n")
         try:
             tree = parse_json(head.removeprefix(_HEAD).encode())
@@ -82,8 +83,7 @@ class Phrases:
                 raise ValueError
             config = PhrasesConfig.model_validate_json(json.dumps(tree))
         except (ValueError, AttributeError, KeyError, TypeError, RecursionError) as error:
-            help = "attnkit word2vec phrases FILE --save phrases.tsv makes one"
-            raise RunError(f"{where} holds no phrases of attnkit", where=f"{where}:1", help=help) from error
+            raise RunError(f"{where} holds no phrases of attnkit", where=f"{where}:1", help=_MAKE) from error
         passes: list[list[Phrase]] = [[] for _ in range(config.passes)]
         for number, line in enumerate(lines, 2):
             try:
@@ -98,10 +98,9 @@ class Phrases:
 
 
 def load(path: Path) -> Phrases:
-    """Read a file of phrases. Raises ``RunError`` where there is none, or it is damaged."""
-    help = "attnkit word2vec phrases FILE --save phrases.tsv makes one"
+    """Read a file of phrases. Raises ``RunError`` if it is missing or damaged."""
     try:
         text = read_regular_file(path, min(MAX_BYTES, path.stat().st_size), follow=True).decode("utf-8")
     except (OSError, ValueError) as error:
-        raise RunError(f"{path} cannot be read as phrases: {error}", help=help) from error
+        raise RunError(f"{path} cannot be read as phrases: {error}", help=_MAKE) from error
     return Phrases.from_text(text, where=str(path))

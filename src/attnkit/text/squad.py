@@ -61,9 +61,7 @@ class Paragraph:
 def read_squad(path: Path) -> list[Paragraph]:
     """Return the paragraphs of a file, which may be compressed, in their order.
 
-    Raises:
-        DataError: invalid JSON, an answer that is not at its offset, two questions have one id, or a text
-            holds half a character.
+    Raises ``DataError`` for invalid JSON, answers not at their offset, duplicate ids and halves of characters.
     """
     with opened(path, LineCounts()) as stream:
         raw = stream.read(MAX_BYTES + 1)
@@ -73,10 +71,9 @@ def read_squad(path: Path) -> list[Paragraph]:
         tree = parse_json(raw.removeprefix(b"\xef\xbb\xbf"))
     except UnicodeDecodeError as error:
         begin, end = error.object.rfind(b"\n", 0, error.start) + 1, error.start + 1
-        here = UnicodeDecodeError(
-            error.encoding, error.object[begin:end], error.start - begin, end - begin, error.reason
-        )
-        raise undecodable(path, error.object.count(b"\n", 0, begin) + 1, here.object, here) from error
+        line = error.object[begin:end]
+        here = UnicodeDecodeError(error.encoding, line, error.start - begin, len(line), error.reason)
+        raise undecodable(path, error.object.count(b"\n", 0, begin) + 1, line, here) from error
     except json.JSONDecodeError as error:
         raise DataError(f"this is not JSON: {error.msg}", where=f"{path}:{error.lineno}", help=_HELP) from error
     except ValueError as error:
@@ -95,11 +92,8 @@ def read_squad(path: Path) -> list[Paragraph]:
 def split_paragraphs(paragraphs: Sequence[Paragraph], shares: Sequence[float], seed: int) -> list[list[Paragraph]]:
     """Return the paragraphs in parts of about these shares of all, each part in the order of the file.
 
-    Paragraphs of the same context stay together, so no part knows a context of another. Which part a context falls into
-    is decided by its hash: it does not depend on the order of the file.
-
-    Raises:
-        ValueError: the shares are not positive numbers of which the sum is 1.
+    Paragraphs of the same context stay together. The part of a context is decided by its hash, not by the order of the
+    file. Raises ``ValueError`` unless the shares are positive and sum to 1.
     """
     if not shares or min(shares) <= 0 or abs(sum(shares) - 1) > 1e-9:
         raise ValueError(f"shares of {list(shares)} do not make a whole")
@@ -143,8 +137,8 @@ def lone_surrogate(text: str) -> str | None:
     >>> lone_surrogate("a\\ud83d")
     'U+D83D'
     """
-    found = _SURROGATE.search(text)
-    return None if found is None else f"U+{ord(found[0]):04X}"
+    match = _SURROGATE.search(text)
+    return None if match is None else f"U+{ord(match[0]):04X}"
 
 
 def mend_surrogates(text: str) -> str:

@@ -38,15 +38,12 @@ class Tokenizer:
     """A trained vocabulary; ``train_vocabulary`` makes one, ``load`` reads one."""
 
     def __init__(self, config: VocabularyConfig, engine: dict[str, Any]) -> None:
-        """Store the parts.
+        """Store the parts. Raises ``ValueError`` if they do not fit.
 
         Args:
-            config: How the vocabulary was made.
+            config: The settings with which the vocabulary was trained.
             engine: A tokenizer in the JSON form of Hugging Face ``tokenizers``, without added tokens; the first
                 ids are the special entries and the symbols.
-
-        Raises:
-            ValueError: It is not the tokenizer of such a vocabulary.
         """
         self.config = config
         self._engine_json = engine
@@ -99,8 +96,7 @@ class Tokenizer:
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
         """Return the ids of each line, without begin or end; even ``</s>`` is ordinary text.
 
-        Raises:
-            DataError: A line holds a lone surrogate, which is not a character.
+        Raises ``DataError`` for a lone surrogate, which is not a character.
         """
         chunks = [self.chunks(line) for line in lines]
         if self._n_cached > MAX_CACHED:
@@ -151,11 +147,7 @@ class Tokenizer:
         return self._bytes[id]
 
     def encode_with_offsets(self, texts: list[str]) -> list[list[tuple[int, int, int]]]:
-        """Return (id, begin, end) of the tokens of each text without symbols, in characters of that text.
-
-        Raises:
-            DataError: A text holds a lone surrogate.
-        """
+        """Return (id, begin, end) of the tokens of each text without symbols, in characters; errors as ``encode``."""
         try:
             encodings = self._engine.encode_batch(texts, add_special_tokens=False)
         except TypeError as error:
@@ -302,9 +294,6 @@ def encode_masked(tokenizer: Tokenizer, line: str, mask: str) -> list[int]:
 
     A mask takes the place of one token. If tokens contain the space before them, so does the mask; among whole words
     it is a word of its own, also without spaces around it; among single characters spaces around it stay.
-
-    Raises:
-        DataError: the line holds a lone surrogate.
     """
     kind = tokenizer.config.kind
     if kind == "word" and mask in line:
@@ -320,9 +309,7 @@ def encode_masked(tokenizer: Tokenizer, line: str, mask: str) -> list[int]:
 
 
 def fill_masks(tokenizer: Tokenizer, line: str, mask: str, ids: Sequence[int | None]) -> str:
-    """Return a line with tokens in the places of its masks, each with the space that it brings or without; None leaves
-    the mask there.
-    """
+    """Replace the masks of a line by tokens, with the spaces they contain; None keeps the mask."""
     filled, *rest = line.split(mask)
     for id, part in zip(ids, rest, strict=True):
         if id is None:

@@ -1,8 +1,8 @@
-"""Lexicons on disk: which words, or tokens of a vocabulary, translate which, as tab-separated text.
+"""Lexicons on disk: the translations of words, or of the tokens of a vocabulary, as tab-separated text.
 
-The first line is ``#`` and a JSON object that says what the file is. Each other line is ``source<TAB>target<TAB>
-probability``: words as they are, tokens as their ids. The lines of one source stand together, the likeliest first;
-an empty source is NULL, from which target words come that translate nothing. Knows no torch.
+The first line is ``#`` and a JSON object, the header. Each other line is ``source<TAB>target<TAB>probability``: words
+as they are, tokens as their ids. The lines of one source are adjacent, the likeliest first; an empty source is NULL,
+the source of target words that translate nothing.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ class Header(BaseModel, frozen=True, extra="forbid", strict=True):
     units: Literal["words", "tokens"]
     """Words between white space, or tokens of two vocabularies."""
     lines: int = Field(ge=0, le=MAX_LINES)
-    """How many follow."""
+    """Number of further lines."""
     vocabularies: tuple[Fingerprint, Fingerprint] | None = None
-    """Of tokens: the fingerprints of the source's and the target's vocabulary."""
+    """Fingerprints of the source and the target vocabulary, of a lexicon of tokens."""
     frequent: tuple[Id, ...] = Field(default=(), max_length=MAX_FREQUENT)
-    """Of tokens: the target's most frequent ones, the most frequent first."""
+    """The most frequent target tokens, the most frequent first, of a lexicon of tokens."""
 
 
 @dataclass(frozen=True)
 class Entries:
-    """Translations with their probabilities, ordered by source, then from the likeliest on."""
+    """Translations with their probabilities, ordered by source, then by falling probability."""
 
     sources: NDArray[np.int64]
     """Number of the source word, -1 for NULL."""
@@ -69,11 +69,7 @@ def lexicon_lines(
     vocabularies: tuple[str, str] | None = None,
     frequent: Sequence[int] = (),
 ) -> Iterator[str]:
-    """Yield the lines of a lexicon file, without line breaks: of words with these names, or of tokens.
-
-    Raises:
-        DataError: There are more than a lexicon may have.
-    """
+    """Yield the lines of a lexicon of words with these names, or of tokens; at most ``MAX_LINES``."""
     n_lines = len(entries.sources)
     if n_lines > MAX_LINES:
         what = f"the dictionary would have {n_lines:,} lines, more than {MAX_LINES:,}"
@@ -88,13 +84,8 @@ def lexicon_lines(
 
 
 def load_dictionary(path: Path) -> dict[str, str]:
-    """Return the likeliest translation of each word of a lexicon of words.
-
-    Raises:
-        RunError: There is none at ``path``, it is damaged, or it is one of tokens.
-    """
-    found: dict[str, str] = {}
-    likeliest: dict[str, float] = {}
+    """Return the likeliest translation of each word. Raises ``RunError`` for other files than lexicons of words."""
+    best: dict[str, tuple[float, str]] = {}
     with _opened(path) as (header, rows):
         if header.units != "words":
             what = f"the lexicon {path} is of the tokens of a vocabulary, not of words"
@@ -102,17 +93,17 @@ def load_dictionary(path: Path) -> dict[str, str]:
         for number, source, target, prob in rows:
             if target.split() != [target] or (source and source.split() != [source]):
                 raise _damaged(path, number, "there is white space in a word, or no word")
-            if source and prob > likeliest.get(source, 0.0):
-                found[source], likeliest[source] = target, prob
-    return found
+            if source and (source not in best or prob > best[source][0]):
+                best[source] = prob, target
+    return {source: target for source, (_, target) in best.items()}
 
 
 @dataclass(frozen=True)
 class TokenLexicon:
-    """Which tokens of the target's vocabulary translate each token of the source's."""
+    """The translations of each source token, as target tokens."""
 
     starts: NDArray[np.int64]
-    """(n_src + 2,): offsets of the targets per source; row 0 is NULL's, row id + 1 is a token's."""
+    """(n_src + 2,): offsets of the targets per source; row 0 is for NULL, row id + 1 for a token."""
     targets: NDArray[np.int64]
     frequent: NDArray[np.int64]
 
@@ -124,8 +115,7 @@ class TokenLexicon:
 def load_tokens(path: Path, vocabularies: tuple[str, str], sizes: tuple[int, int]) -> TokenLexicon:
     """Read a lexicon of the tokens of two vocabularies, given by their fingerprints and sizes.
 
-    Raises:
-        RunError: There is none at ``path``, it is damaged, or it is one of words or of other vocabularies.
+    Raises ``RunError`` if the file is missing or damaged, or a lexicon of words or of other vocabularies.
     """
     with _opened(path) as (header, rows):
         if header.units != "tokens":
@@ -150,69 +140,58 @@ def _id(path: Path, number: int, text: str, size: int) -> int:
     return int(text)
 
 
+def _damaged(path: Path, number: int, why: str) -> RunError:
+    return RunError(f"the lexicon is damaged: {why}", where=f"{path}:{number}", help=_MAKE)
+
+
 _Row = tuple[int, str, str, float]
-"""Number of the line in the file, source, target, probability."""
+"""Line number in the file, source, target, probability."""
 
 
 @contextmanager
 def _opened(path: Path) -> Iterator[tuple[Header, Iterator[_Row]]]:
-    """Yield the header of a lexicon and an iterator over its other lines, as many as it says."""
+    """Yield the header of a lexicon and an iterator over its other lines, whose number must be that of the header."""
     with ExitStack() as stack:
         try:
             stream = stack.enter_context(open_regular_file(path, follow=True))
-            header = _header(stream)
+            size = os.fstat(stream.fileno()).st_size
+            raw = stream.readline(MAX_HEADER_BYTES)
+            if not raw.startswith(_MARK) or not raw.endswith(b"\n"):
+                raise ValueError("it does not say that it is one")
+            text = raw[len(_MARK) :]
+            parse_json(text)  # refuses a key that occurs twice
+            header = Header.model_validate_json(text)
+            if size > MAX_BYTES or header.lines * _SHORTEST > size:
+                raise ValueError(f"{size:,} bytes are {'too many' if size > MAX_BYTES else 'fewer than it says'}")
         except FileNotFoundError as error:
             raise RunError(f"no lexicon {path}", help=_MAKE) from error
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            place = ".".join(map(str, first["loc"]))[:80]
+            what = f"{path} is not a lexicon: in its first line {place}: {first['msg']}"
+            raise RunError(what, help=_MAKE) from error
         except ValueError as error:
             raise RunError(f"{path} is not a lexicon: {error}", help=_MAKE) from error
         except OSError as error:
             raise SystemFailure(f"cannot read {path}: {error.strerror}") from error
-        yield header, _rows(path, header, stream)
+        yield header, _rows(path, header.lines, stream)
 
 
-def _header(stream: BinaryIO) -> Header:
-    """Read the first line. Raises ``ValueError`` where it is none, or promises more than the file can hold."""
-    size = os.fstat(stream.fileno()).st_size
-    raw = stream.readline(MAX_HEADER_BYTES)
-    if not raw.startswith(_MARK) or not raw.endswith(b"\n"):
-        raise ValueError("it does not say that it is one")
-    text = raw[len(_MARK) :]
-    parse_json(text)  # a key that stands twice is refused
-    try:
-        header = Header.model_validate_json(text)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        place = ".".join(map(str, first["loc"]))[:80]
-        raise ValueError(f"in its first line {place}: {first['msg']}") from error
-    if size > MAX_BYTES or header.lines * _SHORTEST > size:
-        raise ValueError(f"{size:,} bytes are {'too many' if size > MAX_BYTES else 'fewer than it says'}")
-    return header
-
-
-def _rows(path: Path, header: Header, stream: BinaryIO) -> Iterator[_Row]:
+def _rows(path: Path, n_lines: int, stream: BinaryIO) -> Iterator[_Row]:
     number = 1
-    for raw in stream:
-        number += 1
-        if number > header.lines + 1:
-            raise _damaged(path, number, f"it should have {header.lines:,} entries and has more")
-        yield _row(path, number, raw)
-    if number <= header.lines:
-        raise _damaged(path, number, f"it should have {header.lines:,} entries and is cut off here")
-
-
-def _row(path: Path, number: int, raw: bytes) -> _Row:
-    try:
-        source, target, text = raw.decode("utf-8").removesuffix("\n").split("\t")
-        prob = float(text)
-    except ValueError as error:
-        raise _damaged(path, number, "it is not 'source, target, probability' with tabs between") from error
-    if not math.isfinite(prob) or not 0 < prob <= 1.000001:
-        raise _damaged(path, number, f"{text[:40]} is not a probability")
-    return number, source, target, prob
-
-
-def _damaged(path: Path, number: int, why: str) -> RunError:
-    return RunError(f"the lexicon is damaged: {why}", where=f"{path}:{number}", help=_MAKE)
+    for number, raw in enumerate(stream, 2):
+        if number > n_lines + 1:
+            raise _damaged(path, number, f"it should have {n_lines:,} entries and has more")
+        try:
+            source, target, text = raw.decode("utf-8").removesuffix("\n").split("\t")
+            prob = float(text)
+        except ValueError as error:
+            raise _damaged(path, number, "it is not 'source, target, probability' with tabs between") from error
+        if not math.isfinite(prob) or not 0 < prob <= 1.000001:
+            raise _damaged(path, number, f"{text[:40]} is not a probability")
+        yield number, source, target, prob
+    if number <= n_lines:
+        raise _damaged(path, number, f"it should have {n_lines:,} entries and is cut off here")
 
 
 def select(sources: NDArray[np.int64], targets: NDArray[np.int64], probs: NDArray[np.float64], best: int) -> Entries:

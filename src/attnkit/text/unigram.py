@@ -57,7 +57,9 @@ def train_unigram(counts: Mapping[bytes, int], n_pieces: int, min_frequency: int
         n_alive = int(alive.sum())
         if n_alive <= n_pieces:
             break
-        loss = _loss(within, expected, probability)
+        # The drop in log-likelihood when a piece is replaced by its best segmentation.
+        with np.errstate(divide="ignore", invalid="ignore"):
+            loss = np.nan_to_num(expected * (np.log(probability) - np.log(within.best(probability))), nan=-np.inf)
         loss[is_byte], loss[~alive] = np.inf, -np.inf
         alive[np.argsort(-loss, kind="stable")[max(n_pieces, 256 + int(SHRINK * (n_alive - 256))) :]] = False
         words, within, probability = words.keep(alive), within.keep(alive), np.where(alive, probability, 0.0)
@@ -93,7 +95,7 @@ class _Corpus:
     def substring(self, seeds: _Seeds, i: int) -> bytes:
         if seeds.length[i] == 1:
             return bytes([i])
-        return self.text[seeds.found[i] : seeds.found[i] + seeds.length[i]].tobytes()
+        return self.text[seeds.occurrence[i] : seeds.occurrence[i] + seeds.length[i]].tobytes()
 
 
 @dataclass(frozen=True)
@@ -102,7 +104,7 @@ class _Seeds:
 
     length: Ints
     frequency: Floats
-    found: Ints
+    occurrence: Ints
     """Offset of one occurrence of each substring (0 for an absent byte)."""
     at: Ints
     """Offset of each occurrence, ascending."""
@@ -113,80 +115,43 @@ class _Seeds:
 def _find_seeds(corpus: _Corpus, most: int, min_frequency: int) -> _Seeds:
     """Return the bytes and the substrings of highest frequency x length."""
     weight = corpus.count[corpus.word]
-    ids = corpus.text.astype(np.int64)
-    found = [_Level(np.arange(len(ids)), ids, _sums(ids, weight, 256))]
+    piece = corpus.text.astype(np.int64)
+    at = np.arange(len(piece))
+    levels = [(at, piece, _sums(piece, weight, 256))]  # occurrences, pieces and frequencies per length
     for n in range(2, MAX_PIECE_LENGTH + 1):
-        level = _lengthen(found[-1], corpus, n, weight, max(2, min_frequency))
-        if not len(level.frequency):
+        # A frequent substring of n bytes consists of two overlapping ones of n - 1.
+        piece_at = np.full(len(corpus.text) + 1, -1, dtype=np.int64)
+        piece_at[at] = piece
+        at = at[piece_at[at + 1] >= 0]
+        at = at[at + n <= corpus.start[1:][corpus.word[at]]]
+        keys, inverse = np.unique(piece_at[at] << 32 | piece_at[at + 1], return_inverse=True)
+        frequency = _sums(inverse, weight[at], len(keys))
+        frequent = frequency >= max(2, min_frequency)
+        if not frequent.any():
             break
-        found.append(level)
-    length = np.concatenate([np.full(len(level.frequency), n) for n, level in enumerate(found, 1)])
-    frequency = np.concatenate([level.frequency for level in found])
+        piece = np.where(frequent, np.cumsum(frequent) - 1, -1)[inverse]
+        at, piece = at[piece >= 0], piece[piece >= 0]
+        levels.append((at, piece, frequency[frequent]))
+    length = np.concatenate([np.full(len(frequency), n) for n, (_, _, frequency) in enumerate(levels, 1)])
+    frequency = np.concatenate([frequency for _, _, frequency in levels])
     worth = np.where(length == 1, np.inf, frequency * length)
     chosen = np.sort(np.argsort(-worth, kind="stable")[:most])
     renumbered = np.full(len(length), -1, dtype=np.int64)
     renumbered[chosen] = np.arange(len(chosen))
-    offsets = np.cumsum([0, *(len(level.frequency) for level in found)])
-    at = np.concatenate([level.at for level in found])
-    piece = renumbered[np.concatenate([level.piece + begin for level, begin in zip(found, offsets, strict=False)])]
+    offsets = np.cumsum([0, *(len(frequency) for _, _, frequency in levels)])
+    at = np.concatenate([at for at, _, _ in levels])
+    pieces = (piece + offset for (_, piece, _), offset in zip(levels, offsets, strict=False))
+    piece = renumbered[np.concatenate(list(pieces))]
     at, piece = at[piece >= 0], piece[piece >= 0]
     order = np.argsort(at, kind="stable")
-    place = np.zeros(len(chosen), dtype=np.int64)
-    place[piece[order]] = at[order]
-    return _Seeds(length[chosen], frequency[chosen], place, at[order], piece[order])
+    occurrence = np.zeros(len(chosen), dtype=np.int64)
+    occurrence[piece[order]] = at[order]
+    return _Seeds(length[chosen], frequency[chosen], occurrence, at[order], piece[order])
 
 
-class _Level(NamedTuple):
-    """The frequent substrings of one length, their occurrences and frequencies."""
-
-    at: Ints
-    piece: Ints
-    frequency: Floats
-
-
-def _lengthen(shorter: _Level, corpus: _Corpus, length: int, weight: Floats, least: int) -> _Level:
-    """Return the frequent substrings of ``length``, built from two overlapping ones of length - 1."""
-    piece_at = np.full(len(corpus.text) + 1, -1, dtype=np.int64)
-    piece_at[shorter.at] = shorter.piece
-    at = shorter.at[piece_at[shorter.at + 1] >= 0]
-    at = at[at + length <= corpus.start[1:][corpus.word[at]]]
-    keys, inverse = np.unique(piece_at[at] << 32 | piece_at[at + 1], return_inverse=True)
-    frequency = _sums(inverse, weight[at], len(keys))
-    frequent = frequency >= least
-    piece = np.where(frequent, np.cumsum(frequent) - 1, -1)[inverse]
-    return _Level(at[piece >= 0], piece[piece >= 0], frequency[frequent])
-
-
-@dataclass(frozen=True)
-class _Sweep:
-    """Edges of many lattices, sorted for one direction of the dynamic program."""
-
-    source: Ints
-    goal: Ints
-    piece: Ints
-    column: Ints
-    """Distance of the goal from the first node of its lattice; edges are sorted by column, then goal."""
-
-    @staticmethod
-    def of(source: Ints, goal: Ints, piece: Ints, column: Ints) -> _Sweep:
-        order = np.lexsort((goal, column))
-        return _Sweep(source[order], goal[order], piece[order], column[order])
-
-    def keep(self, alive: NDArray[np.bool_]) -> _Sweep:
-        kept = alive[self.piece]
-        return _Sweep(self.source[kept], self.goal[kept], self.piece[kept], self.column[kept])
-
-    def run(self, probability: Floats, first: Ints, n_nodes: int, combine: np.ufunc) -> Floats:
-        """Return the sum (or maximum) over all paths to each node of their probabilities."""
-        reached = np.zeros(n_nodes)
-        reached[first] = 1.0
-        bounds = np.flatnonzero(np.diff(self.column, prepend=-1, append=-1))
-        for begin, end in pairwise(bounds):
-            goal = self.goal[begin:end]
-            begins = np.flatnonzero(np.diff(goal, prepend=-1))
-            arriving = reached[self.source[begin:end]] * probability[self.piece[begin:end]]
-            reached[goal[begins]] = combine.reduceat(arriving, begins)
-        return reached
+def _sorted_edges(source: Ints, goal: Ints, piece: Ints, column: Ints) -> Ints:
+    """Return edges (4, E) sorted by column, the distance of the goal from the first node of its lattice, then goal."""
+    return np.stack((source, goal, piece, column))[:, np.lexsort((goal, column))]
 
 
 @dataclass(frozen=True)
@@ -195,27 +160,40 @@ class _Lattice:
 
     first: Ints
     last: Ints
-    forward: _Sweep
-    backward: _Sweep | None
+    forward: Ints
+    backward: Ints | None
+    """Edges, each array sorted for one direction of the dynamic program."""
 
     def keep(self, alive: NDArray[np.bool_]) -> _Lattice:
-        backward = self.backward.keep(alive) if self.backward else None
-        return _Lattice(self.first, self.last, self.forward.keep(alive), backward)
+        """Return the lattice without the edges of dead pieces."""
+        backward = None if self.backward is None else self.backward[:, alive[self.backward[2]]]
+        return _Lattice(self.first, self.last, self.forward[:, alive[self.forward[2]]], backward)
+
+    def sweep(self, edges: Ints, begin: Ints, probability: Floats, combine: np.ufunc) -> Floats:
+        """Return the sum (or maximum) over all paths to each node of their probabilities."""
+        source, goal, piece, column = edges
+        reached = np.zeros(int(self.last[-1]) + 1)
+        reached[begin] = 1.0
+        for start, end in pairwise(np.flatnonzero(np.diff(column, prepend=-1, append=-1))):
+            goals = goal[start:end]
+            begins = np.flatnonzero(np.diff(goals, prepend=-1))
+            arriving = reached[source[start:end]] * probability[piece[start:end]]
+            reached[goals[begins]] = combine.reduceat(arriving, begins)
+        return reached
 
     def best(self, probability: Floats) -> Floats:
         """Return the probability of the best path through each text, 0 without a path."""
-        return self.forward.run(probability, self.first, int(self.last[-1]) + 1, np.maximum)[self.last]
+        return self.sweep(self.forward, self.first, probability, np.maximum)[self.last]
 
     def expect(self, probability: Floats, count: Floats) -> Floats:
         """Return the expected count of each piece (forward-backward); text w occurs ``count[w]`` times."""
         assert self.backward is not None
-        n_nodes = int(self.last[-1]) + 1
-        alpha = self.forward.run(probability, self.first, n_nodes, np.add)
-        beta = self.backward.run(probability, self.last, n_nodes, np.add)
-        scale = np.repeat(count / alpha[self.last], np.diff(self.first, append=n_nodes))
-        edges = self.forward
-        weight = alpha[edges.source] * probability[edges.piece] * beta[edges.goal] * scale[edges.source]
-        return _sums(edges.piece, weight, len(probability))
+        alpha = self.sweep(self.forward, self.first, probability, np.add)
+        beta = self.sweep(self.backward, self.last, probability, np.add)
+        scale = np.repeat(count / alpha[self.last], np.diff(self.first, append=len(alpha)))
+        source, goal, piece, _ = self.forward
+        weight = alpha[source] * probability[piece] * beta[goal] * scale[source]
+        return _sums(piece, weight, len(probability))
 
 
 def _word_lattice(corpus: _Corpus, seeds: _Seeds) -> _Lattice:
@@ -224,31 +202,24 @@ def _word_lattice(corpus: _Corpus, seeds: _Seeds) -> _Lattice:
     goal = source + seeds.length[seeds.piece]
     first = corpus.start[:-1] + np.arange(len(corpus.count))
     last = corpus.start[1:] + np.arange(len(corpus.count))
-    forward = _Sweep.of(source, goal, seeds.piece, goal - first[word])
-    return _Lattice(first, last, forward, _Sweep.of(goal, source, seeds.piece, last[word] - source))
+    forward = _sorted_edges(source, goal, seeds.piece, goal - first[word])
+    return _Lattice(first, last, forward, _sorted_edges(goal, source, seeds.piece, last[word] - source))
 
 
 def _piece_lattice(corpus: _Corpus, seeds: _Seeds) -> _Lattice:
     """Return a lattice per seed, without the edge that is the whole seed."""
     index = np.searchsorted(seeds.at, np.arange(len(corpus.text) + 1))
-    begin, end = index[seeds.found], index[seeds.found + seeds.length]
+    begin, end = index[seeds.occurrence], index[seeds.occurrence + seeds.length]
     size = np.where(seeds.length > 1, end - begin, 0)
     owner = np.repeat(np.arange(len(size)), size)
     edge = np.arange(len(owner)) - np.repeat(np.cumsum(size) - size, size) + begin[owner]
-    offset, piece = seeds.at[edge] - seeds.found[owner], seeds.piece[edge]
+    offset, piece = seeds.at[edge] - seeds.occurrence[owner], seeds.piece[edge]
     inside = (offset + seeds.length[piece] <= seeds.length[owner]) & (piece != owner)
     owner, offset, piece = owner[inside], offset[inside], piece[inside]
     first = np.cumsum(seeds.length + 1) - (seeds.length + 1)
     source = first[owner] + offset
     goal = source + seeds.length[piece]
-    return _Lattice(first, first + seeds.length, _Sweep.of(source, goal, piece, goal - first[owner]), None)
-
-
-def _loss(within: _Lattice, expected: Floats, probability: Floats) -> Floats:
-    """Return the drop in log-likelihood when each piece is replaced by its best segmentation."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        loss: Floats = expected * (np.log(probability) - np.log(within.best(probability)))
-    return np.nan_to_num(loss, nan=-np.inf)
+    return _Lattice(first, first + seeds.length, _sorted_edges(source, goal, piece, goal - first[owner]), None)
 
 
 def _reestimate(expected: Floats, alive: NDArray[np.bool_], is_byte: NDArray[np.bool_]) -> Floats:

@@ -64,29 +64,29 @@ class Statistics:
 
 def statistics(tokenizer: Tokenizer, files: Sequence[Path]) -> Statistics:
     """Encode files and count tokens, words and characters, in bounded memory."""
-    found = Statistics()
+    stats = Statistics()
     uses = np.zeros(tokenizer.vocab_size, dtype=np.int64)
     space = 0 if tokenizer.config.kind == "char" else 1
     plain = tokenizer.config.normalize == "none" and not tokenizer.config.lowercase
     for path in files:
-        n_before = found.n_lines
+        n_before = stats.n_lines
         for lines in batches(read_lines(path)):
             encoded = tokenizer.encode(lines)
             flat = np.fromiter(chain.from_iterable(encoded), dtype=np.int64)
             uses += np.bincount(flat, minlength=tokenizer.vocab_size)
-            found.n_words += sum(len(line.split()) for line in lines)
+            stats.n_words += sum(len(line.split()) for line in lines)
             seen = lines if plain else map(tokenizer.normalize, lines)
-            found.n_characters += sum(len(line) + space for line in seen if line)
+            stats.n_characters += sum(len(line) + space for line in seen if line)
             sizes = [len(ids) for ids in encoded]
-            if max(sizes) > found.longest:
-                found.longest, found.longest_path = max(sizes), str(path)
-                found.longest_line = found.n_lines - n_before + sizes.index(found.longest) + 1
-            found.n_lines += len(lines)
+            if max(sizes) > stats.longest:
+                stats.longest, stats.longest_path = max(sizes), str(path)
+                stats.longest_line = stats.n_lines - n_before + sizes.index(stats.longest) + 1
+            stats.n_lines += len(lines)
     whole = [len(tokenizer.bytes_of(id).decode("utf-8", errors="ignore")) for id in range(tokenizer.vocab_size)]
     whole[UNK_ID] = 0
-    found.n_tokens, found.n_unknown = int(uses.sum()), int(uses[UNK_ID])
-    found.n_covered = int(uses @ np.array(whole, dtype=np.int64))
-    return found
+    stats.n_tokens, stats.n_unknown = int(uses.sum()), int(uses[UNK_ID])
+    stats.n_covered = int(uses @ np.array(whole, dtype=np.int64))
+    return stats
 
 
 def batches(lines: Iterator[str]) -> Iterator[list[str]]:
@@ -115,15 +115,12 @@ class _Entries:
 def train_vocabulary(text: Sequence[Path] | Iterable[str], config: VocabularyConfig) -> Tokenizer:
     """Train one vocabulary on files or on lines; a signal can end it at any time.
 
-    Raises:
-        DataError: No text, a byte of a file is not UTF-8, or the vocabulary is too large for a file.
-        UsageError: ``config.size`` is too small for the obligatory entries.
+    Raises ``DataError`` if there is no text, a byte of a file is not UTF-8, or the vocabulary is too large for a file;
+    ``UsageError`` if ``config.size`` is too small for the obligatory entries.
     """
     if config.kind not in _TRAINERS:
-        help = f"choose one of {', '.join(_TRAINERS)}"
-        raise UsageError(
-            f"a vocabulary of kind {config.kind} comes by attnkit import alone", where="vocabulary.kind", help=help
-        )
+        what = f"a vocabulary of kind {config.kind} comes by attnkit import alone"
+        raise UsageError(what, where="vocabulary.kind", help=f"choose one of {', '.join(_TRAINERS)}")
     lines = _lines(text, config)
     head: list[str] = []
     if config.kind in ("bpe", "wordpiece"):  # the trainer is one call that ignores signals

@@ -30,11 +30,7 @@ _SINGLE = re.compile("(?s:.)|<0x[0-9A-F]{2}>|<unused[0-9]+>")
 
 
 def validate(config: VocabularyConfig, tree: Any) -> list[str]:
-    """Return the entries of a tokenizer's JSON form in order of their ids.
-
-    Raises:
-        ValueError: It is not the tokenizer of a vocabulary of this configuration.
-    """
+    """Return the entries of a tokenizer's JSON form in order of their ids; ``ValueError`` if it does not fit."""
     model = tree.get("model") if isinstance(tree, dict) else None
     if not isinstance(model, dict):
         raise ValueError("it has no model")

@@ -42,11 +42,9 @@ serve(int(parent), train_in_process)
 
 
 def train_in_subprocess(lines: Iterable[str], config: VocabularyConfig) -> str:
-    """Train a vocabulary in a subprocess and return its JSON form; kill the subprocess when anything goes wrong.
+    """Train a vocabulary in a subprocess and return its JSON form; raise the error of the subprocess.
 
-    Raises:
-        AttnkitError: the error of the subprocess.
-        SystemFailure: a signal ended the subprocess.
+    An exception kills the subprocess. If a signal ends the subprocess, that is a ``SystemFailure``.
     """
     command = [sys.executable, "-c", _PROGRAM, str(os.getpid()), *sys.path]
     process: subprocess.Popen[bytes] | None = None

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from attnkit.errors import RunError
 
 FILE = "words.tsv"
-"""The name under which a run's checkpoints hold the list."""
+"""Name of the list in checkpoints."""
 MAX_WORDS = 1 << 28
-"""Of a list. A word takes some 100 bytes in memory."""
+"""Maximum number of words; each takes some 100 bytes in memory."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,7 +22,7 @@ class WordVocabulary:
     """Words in the order of their ids: by falling count, among equals as they first occur."""
 
     words: list[str]
-    """None is empty or holds a tab or a line feed; all differ."""
+    """Distinct words, not empty, without tabs and line feeds."""
     counts: NDArray[np.int64]
     """(V,) how often each word occurs in the text."""
 
@@ -33,8 +33,9 @@ class WordVocabulary:
         return word in self._index
 
     def __eq__(self, other: object) -> bool:
-        same = isinstance(other, WordVocabulary) and self.words == other.words
-        return same and isinstance(other, WordVocabulary) and bool(np.array_equal(self.counts, other.counts))
+        if not isinstance(other, WordVocabulary):
+            return NotImplemented
+        return self.words == other.words and np.array_equal(self.counts, other.counts)
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -44,11 +45,11 @@ class WordVocabulary:
         return int(self.counts.sum())
 
     def index(self, word: str) -> int | None:
-        """Return the id of a word, None for one that is not there."""
+        """Return the id of a word, None for an unknown word."""
         return self._index.get(word)
 
     def ids(self, words: Sequence[str]) -> NDArray[np.int64]:
-        """Return the id of each word, -1 for those that are not there."""
+        """Return the id of each word, -1 for unknown words."""
         return np.fromiter((self._index.get(word, -1) for word in words), np.int64, len(words))
 
     @cached_property
@@ -56,12 +57,12 @@ class WordVocabulary:
         return {word: id for id, word in enumerate(self.words)}
 
     def to_bytes(self) -> bytes:
-        """Return the list as UTF-8 text, one ``word<TAB>count`` a line."""
+        """Return the list as UTF-8 text, one ``word<TAB>count`` per line."""
         return "".join(f"{word}\t{n}\n" for word, n in zip(self.words, self.counts.tolist(), strict=True)).encode()
 
     @classmethod
     def from_bytes(cls, data: bytes, *, where: str = FILE) -> WordVocabulary:
-        """Read what ``to_bytes`` gives. Raises ``RunError`` naming the line that cannot be one of it."""
+        """Read the bytes of ``to_bytes``. Raises ``RunError`` naming the first invalid line."""
         try:
             lines = data.decode("utf-8").split("\n")
         except UnicodeDecodeError as error:
@@ -79,11 +80,11 @@ class WordVocabulary:
                 raise _damaged(where, number + 1, "has a higher count than the line before")
             words.append(word)
             counts[number] = last = n
-        found = cls(words, counts)
-        if len(found._index) != len(words):
-            twice = next(number for number, word in enumerate(words) if found._index[word] != number)
-            raise _damaged(where, found._index[words[twice]] + 1, "repeats a word")
-        return found
+        vocabulary = cls(words, counts)
+        if len(vocabulary._index) != len(words):
+            twice = next(number for number, word in enumerate(words) if vocabulary._index[word] != number)
+            raise _damaged(where, vocabulary._index[words[twice]] + 1, "repeats a word")
+        return vocabulary
 
 
 def _damaged(where: str, line: int, what: str) -> RunError:
@@ -91,10 +92,10 @@ def _damaged(where: str, line: int, what: str) -> RunError:
     return RunError(f"the list of words is damaged: line {line} {what}", where=f"{where}:{line}", help=help)
 
 
-BASIS, PRIME = np.uint32(2166136261), np.uint32(16777619)
-"""Of FNV-1a with 32 bits."""
+FNV_BASIS, FNV_PRIME = np.uint32(2166136261), np.uint32(16777619)
+"""Constants of the hash FNV-1a with 32 bits."""
 BLOCK = 1 << 16
-"""Words that are cut, or composed, at a time; bounds the memory beside what is returned."""
+"""Words processed at a time, to bound memory."""
 
 Longs = NDArray[np.int64]
 Rows = NDArray[np.int32]
@@ -103,60 +104,45 @@ Floats = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Subwords:
-    """Which n-grams a word has, and among how many rows they are spread."""
+    """The n-grams of words, ``<`` and ``>`` around them, and the hash buckets of these n-grams."""
 
     min_n: int = 3
-    """Characters of the shortest n-grams."""
+    """Length of the shortest n-grams in characters."""
     max_n: int = 6
-    """Characters of the longest n-grams; 0 takes none."""
+    """Length of the longest n-grams in characters; 0: no n-grams."""
     n_buckets: int = 2_000_000
 
     def __post_init__(self) -> None:
-        """Refuse numbers that have no meaning.
-
-        Raises:
-            ValueError: min_n below 1, max_n between 0 and min_n, or no bucket.
-        """
+        """Raise ``ValueError`` for min_n below 1, max_n between 0 and min_n, or no bucket."""
         if self.min_n < 1 or (self.max_n != 0 and self.max_n < self.min_n) or self.max_n < 0 or self.n_buckets < 1:
             raise ValueError(f"no n-grams of {self.min_n} to {self.max_n} characters in {self.n_buckets} buckets")
 
-    def ngrams(self, word: str) -> list[str]:
-        """Return the n-grams of ``<word>`` by where they begin, then by length; a lone ``<`` or ``>`` is none."""
-        text = f"<{word}>"
-        spans = ((i, i + n) for i in range(len(text)) for n in range(self.min_n, self.max_n + 1))
-        return [text[i:j] for i, j in spans if j <= len(text) and not (j == i + 1 and (i == 0 or j == len(text)))]
-
     def buckets(self, word: str) -> Longs:
-        """Return the bucket of each n-gram, in the order of ``ngrams``; what occurs twice stands twice."""
-        return self._cut([word])[1]
+        """Return the bucket of each n-gram by where it begins, then by length; a lone ``<`` or ``>`` is no n-gram."""
+        return self._hash([word])[1]
 
     def tables(self, words: Sequence[str]) -> tuple[Longs, Rows]:
-        """Return starts (V + 1,) and rows: those of word v are ``rows[starts[v]:starts[v + 1]]``, its own first.
-
-        Raises:
-            ValueError: more than 2^31 - 1 rows in all.
-        """
+        """Return starts (V + 1,) and rows: those of word v are ``rows[starts[v]:starts[v + 1]]``, its own first."""
         n_words = len(words)
         if n_words + self.n_buckets > np.iinfo(np.int32).max:
             raise ValueError(f"{n_words:,} words and {self.n_buckets:,} buckets are too many rows")
         sizes, parts = np.zeros(n_words + 1, np.int64), [np.empty(0, np.int32)]
         for begin in range(0, n_words, BLOCK):
-            counts, buckets = self._cut(words[begin : begin + BLOCK])
+            counts, buckets = self._hash(words[begin : begin + BLOCK])
             sizes[begin + 1 : begin + len(counts) + 1] = counts + 1
             own = np.arange(begin, begin + len(counts))
             parts.append(np.insert(buckets + n_words, np.cumsum(counts) - counts, own).astype(np.int32))
         return np.cumsum(sizes), np.concatenate(parts)
 
     def vector(self, word: str, buckets: Floats) -> Floats | None:
-        """Return the mean of the rows (n_buckets, D) of an unseen word's n-grams; None if it has none."""
-        places = self.buckets(word)
-        return buckets[places].mean(axis=0, dtype=np.float32) if len(places) else None
+        """Return the mean of the rows (n_buckets, D) of an unseen word's n-grams; None for a word without any."""
+        rows = self.buckets(word)
+        return buckets[rows].mean(axis=0, dtype=np.float32) if len(rows) else None
 
-    def _cut(self, words: Sequence[str]) -> tuple[Longs, Longs]:
-        """Return how many n-grams each word has, and the buckets of all.
+    def _hash(self, words: Sequence[str]) -> tuple[Longs, Longs]:
+        """Return the number of n-grams of each word, and the buckets of all.
 
-        All words lie behind one another as bytes; the hashes of all n-grams grow together, a byte of a character at a
-        time. Letters: C characters in all.
+        All words are joined as bytes; the hashes of all n-grams grow together, a byte of a character at a time.
         """
         raw = [b"<" + word.encode("utf-8", "surrogateescape") + b">" for word in words]
         text = np.frombuffer(b"".join(raw), np.uint8)
@@ -169,23 +155,23 @@ class Subwords:
         place, left = np.arange(len(begins)), np.repeat(ends, char_counts) - np.arange(len(begins))
         # fastText takes bytes as signed: those beyond ASCII flip the upper 24 bits of the hash as well.
         signed = text.view(np.int8).astype(np.int32).view(np.uint32)
-        hashes = np.full(len(begins), BASIS)
-        found = np.zeros((len(begins), max(0, self.max_n - self.min_n + 1)), np.uint32)
-        taken = np.zeros(found.shape, np.bool_)
+        hashes = np.full(len(begins), FNV_BASIS)
+        by_length = np.zeros((len(begins), max(0, self.max_n - self.min_n + 1)), np.uint32)
+        taken = np.zeros(by_length.shape, np.bool_)
         for n in range(1, self.max_n + 1):
             alive = np.flatnonzero(left >= n)
             for byte in range(int(widths.max(initial=0))):
                 now = alive[widths[alive + n - 1] > byte]
-                hashes[now] = (hashes[now] ^ signed[begins[now + n - 1] + byte]) * PRIME
+                hashes[now] = (hashes[now] ^ signed[begins[now + n - 1] + byte]) * FNV_PRIME
             if n >= self.min_n:
-                found[alive, n - self.min_n] = hashes[alive]
+                by_length[alive, n - self.min_n] = hashes[alive]
                 taken[alive, n - self.min_n] = (n > 1) | ((place[alive] > first[alive]) & (left[alive] > 1))
         counts = np.add.reduceat(taken.sum(axis=1), ends - char_counts) if len(words) else np.empty(0, np.int64)
-        return counts.astype(np.int64), (found[taken] % np.uint32(self.n_buckets)).astype(np.int64)
+        return counts.astype(np.int64), (by_length[taken] % np.uint32(self.n_buckets)).astype(np.int64)
 
 
 def composed(inputs: Floats, starts: Longs, rows: Rows) -> Floats:
-    """Return the vectors (V, D) of the words: the mean of each one's rows of ``inputs`` (V + n_buckets, D)."""
+    """Return the vectors (V, D) of the words: the mean of their rows of ``inputs`` (V + n_buckets, D)."""
     n_words, step = len(starts) - 1, 1 << 12
     vectors = np.empty((n_words, inputs.shape[1]), np.float32)
     for begin in range(0, n_words, step):

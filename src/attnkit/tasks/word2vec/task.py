@@ -110,11 +110,11 @@ def _count_words(config: Word2VecConfig, paths: list[Path]) -> tuple[int, int, f
     at_once = (_TOKENS if tokenizer else SAMPLE) // len(paths)
     half, whole, n_raw = Counter[bytes | int](), Counter[bytes | int](), 0.0
     for path in paths:
-        sample = read_head(path, at_once)
-        words = _split(sample.raw, config.data.lower, tokenizer)
+        raw, share_read = read_head(path, at_once)
+        words = _split(raw, config.data.lower, tokenizer)
         half.update(words[::2])
         whole.update(words)
-        n_raw += len(words) / sample.share if sample.share else 0
+        n_raw += len(words) / share_read if share_read else 0
     share = whole.total() / n_raw if n_raw else 1.0
     kept, before = (sum(n >= config.data.min_count for n in found.values()) for found in (whole, half))
     grows = min(1.0, max(0.0, log2(kept / before))) if kept and before else 0.5  # as a power of the text's length

@@ -9,16 +9,15 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Literal
 
-from attnkit.text.toy.english_french import Sampler, Sentence
+from attnkit.text.toy.english_french import Sampler
 from attnkit.text.toy.simple_corpora import make_expressions, make_reversal, make_reviews, make_summaries
 
 Pair = tuple[str, str]
 Kind = Literal["english-french", "reverse", "summary", "code", "reviews"]
 _MAKERS = {"reverse": make_reversal, "summary": make_summaries, "code": make_expressions}
 
-# The lecture notes' examples are in no part of the corpus, so that their translations are news.
+# The lecture notes' examples are in no part of the corpus, so that their translations are new.
 NOTES_SENTENCES = ("I am a student.", "The cat sat on the mat.")
-_NOTES_KEYS = frozenset(["i am a student", "the cat sat on the mat"])
 # The notes' words may meet in training: the sentences are new, their combinations of words are not.
 _NEVER_RESERVED = frozenset(["noun:cat", "noun:mat", "verb:sit", "noun:student"])
 _RESERVED_SHARE = 40  # one pair of content words in 40 is kept out of training
@@ -29,7 +28,7 @@ def make_files(kind: Kind, n_train: int, seed: int, *, n_valid: int = 500, n_tes
     """Return the lines of each file by name: ``train.en`` and ``train.fr``, ``train.src`` and ``train.tgt``, ….
 
     A pure function of its arguments. ``reverse`` has ``test-long`` too, longer than the training strings. ``reviews``
-    are documents and labels with a tab between them, in ``train.tsv`` and so on.
+    are documents and labels separated by a tab, in ``train.tsv`` and so on.
     """
     if kind == "reviews":
         parts = make_reviews(seed, n_train, n_valid, n_test)
@@ -73,29 +72,24 @@ def make_corpus(seed: int, n_train: int, n_valid: int, n_test: int) -> Corpus:
     Six held-out sentences in ten have a reserved pair of content words: one that the seed keeps out of training.
     """
     rng = random.Random(f"english-french {seed}")
-    sampler, corpus, seen = Sampler(rng), Corpus(), set(_NOTES_KEYS)
-    room: dict[tuple[str, bool], int] = {}
+    sampler, corpus, seen = Sampler(rng), Corpus(), {line.lower().rstrip(".") for line in NOTES_SENTENCES}
+    left: dict[tuple[str, bool], int] = {}
     for name, size in (("test", n_test), ("valid", n_valid), ("train", n_train)):
         n_novel = 0 if name == "train" else -(-size * _NOVEL_TENTHS // 10)
-        room |= {(name, True): n_novel, (name, False): size - n_novel}
-    while any(room.values()):
+        left |= {(name, True): n_novel, (name, False): size - n_novel}
+    while any(left.values()):
         sentence = sampler.sentence()
         if sentence.key in seen:
             continue
-        novel = has_reserved_pair(sentence, seed)
-        part = next((name for name in corpus.parts if room[name, novel]), None)
+        content_pairs = combinations(sorted(sentence.content - _NEVER_RESERVED), 2)
+        novel = any(zlib.crc32(f"{seed} {a} {b}".encode()) % _RESERVED_SHARE == 0 for a, b in content_pairs)
+        part = next((name for name in corpus.parts if left[name, novel]), None)
         if part:
             seen.add(sentence.key)
-            room[part, novel] -= 1
+            left[part, novel] -= 1
             corpus.parts[part].append((sentence.en, sentence.fr))
             if novel:
                 corpus.novel.add(sentence.en)
     for pairs in (corpus.test, corpus.valid):
         rng.shuffle(pairs)
     return corpus
-
-
-def has_reserved_pair(sentence: Sentence, seed: int) -> bool:
-    """Tell whether two content words of a sentence form a pair that training must not see."""
-    words = sorted(sentence.content - _NEVER_RESERVED)
-    return any(zlib.crc32(f"{seed} {a} {b}".encode()) % _RESERVED_SHARE == 0 for a, b in combinations(words, 2))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import TypeVar
 
-from attnkit.text.toy.grammar import Clause, Phrase, Side, Slot, alternatives, clause_parts, noun_phrase
+from attnkit.text.toy.grammar import Clause, Phrase, Side, Slot, alternatives, noun_phrase, parse_side
 from attnkit.text.toy.lexicon import (
     DETERMINERS,
     GRAMMAR,
@@ -55,7 +55,7 @@ class Sentence:
 
 
 def _read_pronouns() -> tuple[Phrase, ...]:
-    found = []
+    pronouns = []
     for line in WORDS["pronouns"]:
         en, en_object, fr, direct, indirect, stressed, person, *features = line.split()
         kinds = frozenset(["pronoun", "thing" if "thing" in features else "person"])
@@ -66,8 +66,8 @@ def _read_pronouns() -> tuple[Phrase, ...]:
             "stressed": replace(plain, en=en_object, fr=stressed),
             "please": Phrase("please", "s'il te plaît" if fr == "tu" else "s'il vous plaît"),
         }
-        found.append(replace(plain, forms=forms))
-    return tuple(found)
+        pronouns.append(replace(plain, forms=forms))
+    return tuple(pronouns)
 
 
 PRONOUNS = _read_pronouns()
@@ -85,7 +85,7 @@ class Sampler:
             "noun": lambda words, _: self.describe(self.pick(_nouns(words)), words),
             "name": lambda *_: self._name(),
             "you": lambda *_: self._you,
-            "pronoun": self._pronoun,
+            "pronoun": lambda words, _: self._pronoun(words),
             "couple": lambda *_: _listed([self._name(), self.describe(self.pick(nouns_of(_KIN)))]),
             "object": self._object,
             "adjective": self._adjective,
@@ -102,9 +102,9 @@ class Sampler:
             phrase = self.expand("sentence")
             en = contract_english(phrase.en) if self.chance(0.3) else phrase.en
             key = write_english(phrase.en).lower().rstrip(".!?")
-            found = Sentence(write_english(en), write_french(phrase.fr), frozenset(phrase.content), key)
-            if all(MIN_TOKENS <= len(_TOKEN.findall(text)) <= MAX_TOKENS for text in (found.en, found.fr)):
-                return found
+            sentence = Sentence(write_english(en), write_french(phrase.fr), frozenset(phrase.content), key)
+            if all(MIN_TOKENS <= len(_TOKEN.findall(text)) <= MAX_TOKENS for text in (sentence.en, sentence.fr)):
+                return sentence
 
     def chance(self, probability: float) -> bool:
         """Return True with the given probability."""
@@ -123,8 +123,8 @@ class Sampler:
         if symbol in GRAMMAR["clauses"]:
             return self._clause(symbol, words, of, thing)
         sides = self.pick(*alternatives(symbol))
-        given = {"of": of, "object": thing}
-        return self._write(sides, words, {name: phrase for name, phrase in given.items() if phrase})
+        context = {"of": of, "object": thing}
+        return self._write(sides, words, {name: phrase for name, phrase in context.items() if phrase})
 
     def _write(self, sides: tuple[Side, Side], words: Words, drawn: dict[str, Phrase]) -> Phrase:
         """Fill the slots of a rule; a rule of one slot represents that slot, and the words narrow it too."""
@@ -132,12 +132,12 @@ class Sampler:
         content: tuple[str, ...] = ()
         for slot in (part for side in sides for part in side if isinstance(part, Slot)):
             if slot.label not in drawn:
-                given: dict[str, Phrase] = {name: drawn[name] for name in ("of", "object") if name in drawn}
+                context: dict[str, Phrase] = {name: drawn[name] for name in ("of", "object") if name in drawn}
                 for name, reference in slot.references.items():
                     label, _, path = reference.partition(".")
-                    given[name] = drawn[label].form(path)
+                    context[name] = drawn[label].form(path)
                 wanted = slot.words | words if alone else slot.words
-                drawn[slot.label] = self.expand(slot.symbol, wanted, given.get("of"), given.get("object"))
+                drawn[slot.label] = self.expand(slot.symbol, wanted, context.get("of"), context.get("object"))
                 content += drawn[slot.label].content
             if alone:
                 return drawn[slot.label].form(slot.path)
@@ -163,11 +163,29 @@ class Sampler:
 
         ``of`` gives the subject and ``thing`` the object, by a pronoun each.
         """
-        who, group, complement = clause_parts(name)
+        head, *complement = GRAMMAR["clauses"][name][0].split(" | ")
+        who, group = head.split(", ")
         verb = self.pick([verb for verb in verbs_of(group) if _fits(verb, words, of, thing)])
-        subject = self._draw_subject(who, verb, words, of)
+        stative = "stative" in verb.flags
+        # The subject: that of the clause ``of`` itself ("same"), a pronoun for it, or a new one.
+        if of:
+            whose = of.forms.get("subject", of)
+            subject = whose if "same" in words else pronoun_for(whose)
+        elif who != "agent":
+            subject = self.expand(who)
+        elif "person" in verb.subjects and (len(verb.subjects) == 1 or self.chance(0.75)):
+            subject = self.expand("someone")
+        else:
+            noun = self.pick(_nouns(verb.subjects - {"person"}))
+            subject = self.describe(noun, frozenset(["definite"] if self.chance(0.8) else []))
         tense = self._tense(verb, words)
-        middle = "" if "positive" in words else self._middle(verb, tense)
+        # A negation or, in the simple present, a frequency.
+        if "positive" in words:
+            middle = ""
+        elif tense == "present" and not stative:
+            middle = self.pick(_MIDDLES, (4, 2, 2, 3, 2))
+        else:
+            middle = self.pick(_MIDDLES[:3], (82, 15, 3 if tense in ("past", "future") and not stative else 0))
         self._verb, self._subject = verb, subject
         after, gap = Phrase("", ""), None
         if thing:
@@ -176,22 +194,17 @@ class Sampler:
             nouns = [n for n in nouns_of(verb.objects) if n.en_plural or "gap" in words]
             gap = self.describe(self.pick(nouns), frozenset(["the", "plain", "plural" if "many" in words else ""]))
         elif complement and not words & {"what", "whom", "open"}:
-            after = self._write(complement, words, {"s": subject})
+            after = self._write((parse_side(complement[0]), parse_side(complement[-1])), words, {"s": subject})
         self._subject = subject
-        tail = () if "plain" in words else self._tail(verb, tense, middle)
-        return Clause(subject, verb, tense, middle, after, tail, gap).phrase()
-
-    def _draw_subject(self, who: str, verb: Verb, words: Words, of: Phrase | None) -> Phrase:
-        """Draw a subject: that of the clause ``of`` itself ("same"), a pronoun for it, or a new one."""
-        if of:
-            whose = of.forms.get("subject", of)
-            return whose if "same" in words else pronoun_for(whose)
-        if who != "agent":
-            return self.expand(who)
-        if "person" in verb.subjects and (len(verb.subjects) == 1 or self.chance(0.75)):
-            return self.expand("someone")
-        noun = self.pick(_nouns(verb.subjects - {"person"}))
-        return self.describe(noun, frozenset(["definite"] if self.chance(0.8) else []))
+        # Place, company or manner, and time: always when the present is a habit.
+        tail: list[Phrase] = []
+        if "plain" not in words:
+            if verb.adverbials and self.chance(0.45):
+                tail.append(self.expand(self.pick(verb.adverbials)))
+            habit, time = tense == "present" and middle in ("", "not"), TENSES[tense].times
+            if time and not stative and (habit or (middle != "never" and self.chance(0.35))):
+                tail.append(self.expand(f"time_{time}"))
+        return Clause(subject, verb, tense, middle, after, tuple(tail), gap).phrase()
 
     def _tense(self, verb: Verb, words: Words) -> str:
         """Draw one of the tenses among the words, else one that the verb has."""
@@ -199,29 +212,10 @@ class Sampler:
         weights = {name: tense.stative_weight if stative else tense.weight for name, tense in TENSES.items()}
         if "ing" in verb.flags:
             weights |= {"progressive": 3, "was_ing": 1}
-        allowed = [tense for tense in weights if tense in words] or [
-            tense
-            for tense in weights
-            if not (tense in ("progressive", "was_ing") and "instant" in verb.flags)
-            and not (tense == "present" and "same" in verb.flags)
-        ]
+        refused = {"progressive", "was_ing"} if "instant" in verb.flags else set()
+        refused |= {"present"} if "same" in verb.flags else set()
+        allowed = [tense for tense in weights if tense in words] or [tense for tense in weights if tense not in refused]
         return self.pick(allowed, [weights[tense] for tense in allowed])
-
-    def _middle(self, verb: Verb, tense: str) -> str:
-        """Draw a negation or, in the simple present, a frequency."""
-        if tense == "present" and "stative" not in verb.flags:
-            return self.pick(_MIDDLES, (4, 2, 2, 3, 2))
-        never = 3 if tense in ("past", "future") and "stative" not in verb.flags else 0
-        return self.pick(_MIDDLES[:3], (82, 15, never))
-
-    def _tail(self, verb: Verb, tense: str, middle: str) -> tuple[Phrase, ...]:
-        """Close a clause with place, company or manner, and time: always when the present is a habit."""
-        tail = [self.expand(self.pick(verb.adverbials))] if verb.adverbials and self.chance(0.45) else []
-        habit = tense == "present" and middle in ("", "not")
-        time = TENSES[tense].times
-        if time and "stative" not in verb.flags and (habit or (middle != "never" and self.chance(0.35))):
-            tail.append(self.expand(f"time_{time}"))
-        return tuple(tail)
 
     def describe(self, noun: Noun, words: Words = frozenset()) -> Phrase:
         """Give a noun a number, a determiner and, one time in three, adjectives.
@@ -244,11 +238,11 @@ class Sampler:
         colors = [adjective for adjective in adjectives if adjective.en in _COLORS]
         if colors and chosen and chosen[0].before and self.chance(0.4):
             chosen.append(self.pick(colors))
-        found = noun_phrase(noun, determiner, plural=plural, adjectives=chosen, you=self._you.person)
+        phrase = noun_phrase(noun, determiner, plural=plural, adjectives=chosen, you=self._you.person)
         if determiner == "the" and "thing" in noun.kinds and "the" not in words and self.chance(0.15):
-            owner, bare = self._name(), found.form("bare").en
-            found = replace(found, en=f"{owner.en} 's {bare}", fr=f"{found.fr} de {owner.fr}")
-        return found
+            owner, bare = self._name(), phrase.form("bare").en
+            phrase = replace(phrase, en=f"{owner.en} 's {bare}", fr=f"{phrase.fr} de {owner.fr}")
+        return phrase
 
     def _determiner(self, noun: Noun, words: Words, plural: bool) -> str:
         """Draw a determiner: somebody's for kin, "some" for what is not counted."""
@@ -268,7 +262,7 @@ class Sampler:
         text, gender = self.pick(WORDS["names"]).split()
         return Phrase(text, text, feminine=gender == "f", kinds=frozenset(["person"]))
 
-    def _pronoun(self, words: Words, of: Phrase | None) -> Phrase:
+    def _pronoun(self, words: Words) -> Phrase:
         """Draw I, he, she, we, you or they; "other": not the person of the clause's subject."""
         # Without a noun before it, "they" is "ils": one English sentence has one translation.
         options = [p for p in PRONOUNS if "person" in p.kinds and p.en != "you" and p.fr != "elles"]
@@ -283,7 +277,7 @@ class Sampler:
         verb, nouns = self._verb, _nouns(self._verb.objects)
         if "person" in verb.objects and words.isdisjoint(("thing", "take", "definite")):
             if self.chance(0.35):
-                return self._pronoun(frozenset(["other"]), None).form("indirect" if verb.preposition else "object")
+                return self._pronoun(frozenset(["other"])).form("indirect" if verb.preposition else "object")
             if self.chance(0.25):
                 return self._name()
         noun = self.pick(nouns)
@@ -331,10 +325,9 @@ class Sampler:
     def _vocative(self, words: Words, of: Phrase | None) -> Phrase:
         """Draw whom the sentence addresses, which decides between tu and vous and what agrees with them."""
         en, _, right = self.pick(WORDS["vocatives"]).partition(" = ")
-        words_fr = right.split()
-        features = {word for word in words_fr if word in ("tu", "vous", "feminine", "plural")}
+        features = {word for word in right.split() if word in ("tu", "vous", "feminine", "plural")}
         self._you = you_as(_TU if "tu" in features else _VOUS, "feminine" in features, "plural" in features)
-        return Phrase(en, " ".join(word for word in words_fr if word not in features))
+        return Phrase(en, " ".join(word for word in right.split() if word not in features))
 
 
 def you_as(pronoun: Phrase, feminine: bool, plural: bool) -> Phrase:
@@ -349,8 +342,8 @@ def pronoun_for(phrase: Phrase) -> Phrase:
         return phrase
     thing = "person" not in phrase.kinds and not phrase.plural
     features = (phrase.person, phrase.feminine, phrase.plural, thing)
-    found = next(p for p in PRONOUNS if (p.person, p.feminine, p.plural, "thing" in p.kinds) == features)
-    return replace(found, kinds=phrase.kinds | {"pronoun"})
+    pronoun = next(p for p in PRONOUNS if (p.person, p.feminine, p.plural, "thing" in p.kinds) == features)
+    return replace(pronoun, kinds=phrase.kinds | {"pronoun"})
 
 
 def _listed(parts: Sequence[Phrase]) -> Phrase:
@@ -364,12 +357,9 @@ def _listed(parts: Sequence[Phrase]) -> Phrase:
 @cache
 def _nouns(words: Words) -> tuple[Noun, ...]:
     """Return the nouns of the kinds among the words: counted ones for "plural", no "my brother" for "new" and "the"."""
-    found = nouns_of(words & _KINDS)
-    return tuple(
-        noun
-        for noun in found
-        if (noun.en_plural or "plural" not in words) and ("kin" not in noun.kinds or not words & {"new", "the"})
-    )
+    kin = not words & {"new", "the"}
+    nouns = [noun for noun in nouns_of(words & _KINDS) if kin or "kin" not in noun.kinds]
+    return tuple(noun for noun in nouns if noun.en_plural or "plural" not in words)
 
 
 def _fits(verb: Verb, words: Words, of: Phrase | None, thing: Phrase | None) -> bool:

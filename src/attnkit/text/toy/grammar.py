@@ -38,7 +38,7 @@ Side = tuple[str | Slot, ...]
 
 
 @cache
-def side(text: str) -> Side:
+def parse_side(text: str) -> Side:
     """Read one side of a rule: text with slots in braces."""
     parts: list[str | Slot] = []
     for i, part in enumerate(re.split(r"\{([^}]*)\}", text.strip())):
@@ -60,17 +60,9 @@ def alternatives(symbol: str) -> tuple[tuple[tuple[Side, Side], ...], tuple[floa
     for line in GRAMMAR["rules"][symbol]:
         weight, _, text = line.partition(" ") if re.match(r"\d[\d.]*( |$)", line) else ("1", "", line)
         en, bar, fr = text.partition("|")
-        sides.append((side(en), side(fr if bar else en)))
+        sides.append((parse_side(en), parse_side(fr if bar else en)))
         weights.append(float(weight))
     return tuple(sides), tuple(weights)
-
-
-@cache
-def clause_parts(name: str) -> tuple[str, str, tuple[Side, Side] | None]:
-    """Return the symbol of a clause's subject, the class of its verbs, and what follows the verb on either side."""
-    head, *complement = GRAMMAR["clauses"][name][0].split(" | ")
-    who, group = head.split(", ")
-    return who, group, (side(complement[0]), side(complement[-1])) if complement else None
 
 
 _BEFORE_VOWEL = dict(entry.split() for entry in WORDS["before vowel"])
@@ -100,10 +92,10 @@ class Phrase:
 
     def form(self, path: str) -> Phrase:
         """Return a form by its dotted path (``gap.bare``), the phrase itself for an empty path."""
-        found = self
+        phrase = self
         for name in path.split(".") if path else ():
-            found = found.forms[name]
-        return found
+            phrase = phrase.forms[name]
+        return phrase
 
 
 def noun_phrase(
@@ -114,12 +106,22 @@ def noun_phrase(
     An empty determiner is the English generic ("I like cats" / "J'aime les chats"). ``you`` is the person of "your":
     1 (tu) or 4 (vous).
     """
-    before = [_agreed(adjective, noun, plural) for adjective in adjectives if adjective.before]
-    after = [_agreed(adjective, noun, plural) for adjective in adjectives if not adjective.before]
-    fr = " ".join([*before, noun.fr_plural if plural else noun.fr, *after])
+    agreed: dict[bool, list[str]] = {True: [], False: []}  # adjectives before and after the French noun
+    for adjective in adjectives:
+        liaison = adjective.liaison and not noun.feminine and not plural and starts_with_vowel(noun.fr)
+        form = adjective.liaison if liaison else adjective.agree(feminine=noun.feminine, plural=plural)
+        agreed[adjective.before].append(form)
+    fr = " ".join([*agreed[True], noun.fr_plural if plural else noun.fr, *agreed[False]])
     en = " ".join([*(adjective.en for adjective in adjectives), noun.en_plural if plural else noun.en])
-    article = _french_determiner(determiner, noun, fr, plural, you)
-    if article == "des" and before:
+    if determiner in NUMBERS:
+        article = NUMBERS[determiner]
+    else:
+        mass, wanted = determiner == "some" and not plural, determiner or "the"
+        row = next(row for row in DETERMINERS if row.en[plural] == wanted and ("mass" in row.fits) == mass)
+        article = (_YOUR_TU if (determiner, you) == ("your", 1) else row.fr)[2 if plural else noun.feminine]
+        if starts_with_vowel(fr):  # "cet ami", "mon amie"
+            article = _BEFORE_VOWEL.get(article, article)
+    if article == "des" and agreed[True]:
         article = "de"
     forms = {"bare": Phrase(en, fr)}
     if determiner in ("a", "some"):
@@ -131,23 +133,6 @@ def noun_phrase(
         f"{determiner} {en}".strip(), f"{article} {fr}", content, 5 if plural else 2, noun.feminine, plural, noun.kinds,
         forms=forms,
     )  # fmt: skip
-
-
-def _agreed(adjective: Adjective, noun: Noun, plural: bool) -> str:
-    if adjective.liaison and not noun.feminine and not plural and starts_with_vowel(noun.fr):
-        return adjective.liaison
-    return adjective.agree(feminine=noun.feminine, plural=plural)
-
-
-def _french_determiner(determiner: str, noun: Noun, fr: str, plural: bool, you: int) -> str:
-    """Return the determiner before ``fr``, whose first sound decides between ``ce`` and ``cet``, ``ma`` and ``mon``."""
-    if determiner in NUMBERS:
-        return NUMBERS[determiner]
-    mass = determiner == "some" and not plural
-    row = next(row for row in DETERMINERS if row.en[plural] == (determiner or "the") and ("mass" in row.fits) == mass)
-    forms = _YOUR_TU if (determiner, you) == ("your", 1) else row.fr
-    chosen = forms[2 if plural else noun.feminine]
-    return _BEFORE_VOWEL.get(chosen, chosen) if starts_with_vowel(fr) else chosen
 
 
 @dataclass(frozen=True)

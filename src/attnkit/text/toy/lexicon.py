@@ -1,4 +1,4 @@
-"""The lexicon of the English–French grammar, and the spelling of its word forms."""
+"""The lexicon of the English–French grammar, the spelling of its word forms, and translation word for word."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def contract_english(words: str) -> str:
     "she's happy and you didn't see it"
     """
     text = _NOT.sub(r"\1n't", words).replace("will not", "won't").replace("cannot", "can't")
-    return _PRONOUN.sub(lambda found: found[0].replace(" " + (verb := found[0].split()[1]), _SHORT[verb]), text)
+    return _PRONOUN.sub(lambda match: match[0].replace(" " + (verb := match[0].split()[1]), _SHORT[verb]), text)
 
 
 def write_english(words: str) -> str:
@@ -104,9 +104,9 @@ def write_french(words: str) -> str:
     >>> write_french("le homme va à le jardin .")
     "L'homme va au jardin."
     """
-    text = _ELIDED.sub(lambda found: found[1][:-1] + "'", " ".join(words.split()))
+    text = _ELIDED.sub(lambda match: match[1][:-1] + "'", " ".join(words.split()))
     text = _ELIDED_SI.sub(r"\1'", text)
-    text = _APART.sub(lambda found: _CONTRACTIONS[found[0]], text)
+    text = _APART.sub(lambda match: _CONTRACTIONS[match[0]], text)
     text = re.sub(r" ([,.])", r"\1", text)
     return text[:1].upper() + text[1:]
 
@@ -233,13 +233,10 @@ class Determiner:
 
 @cache
 def conjugate(infinitive: str) -> Conjugation:
-    """Conjugate a verb given by its infinitive without a reflexive pronoun.
+    """Conjugate a verb given by its infinitive, in -er, -ir or -re, without a reflexive pronoun.
 
     The lexicon has ``six present forms, participle, future stem`` of an irregular verb; or, of one in -er, its stem
     before a silent ending (``achèt`` for ``acheter``).
-
-    Raises:
-        ValueError: the infinitive ends in neither -er, -ir nor -re.
     """
     stem, ending, irregular = infinitive[:-2], infinitive[-2:], _IRREGULAR.get(infinitive, "")
     if "," in irregular:
@@ -336,3 +333,49 @@ def adjectives_for(kinds: frozenset[str]) -> tuple[Adjective, ...]:
 def verbs_of(group: str) -> tuple[Verb, ...]:
     """Return the verbs of a class of clauses, such as ``does``, ``acts`` or ``goes``."""
     return tuple(verb for verb in VERBS if verb.group == group)
+
+
+_TOKEN = re.compile(r"[\w-]+'?\w*|[^\w\s]")
+_ENGLISH_CONTRACTIONS = {
+    "won't": "will not",
+    "can't": "can not",
+    "n't": " not",
+    "'m": " am",
+    "'re": " are",
+    "'ll": " will",
+}
+
+
+@cache
+def dictionary() -> dict[str, str]:
+    """Return the lexicon as one French form for each lower-cased English word form."""
+    entries: dict[str, str] = {}
+    for line in (line for lines in GRAMMAR["rules"].values() for line in lines if "{" not in line and "|" in line):
+        en, fr = (text.strip() for text in line.split("|"))
+        if " " not in en:
+            entries[en.lower()] = fr
+    # The first sense of a word wins, and "go" over "go out".
+    for verb in sorted(VERBS, key=lambda verb: " " in verb.en):
+        head, _, rest = verb.fr.partition(" ")
+        forms = conjugate(head)
+        # Participles for the past, the French third person for the rest.
+        present, participle = (rest, rest) if "agrees" in verb.flags else (forms.present[2], forms.participle)
+        base, past, ing = (form.split()[0] for form in (verb.en, verb.past, verb.ing))
+        entries = {base: present, third_person(base): present, ing: present, past: participle} | entries
+    for adjective in ADJECTIVES:
+        entries.setdefault(adjective.en.lower(), adjective.masculine)
+        if adjective.comparative and " " not in adjective.comparative:
+            entries.setdefault(adjective.comparative, f"plus {adjective.masculine}")
+    for noun in NOUNS:
+        entries |= {noun.en: noun.fr, noun.en_plural or noun.en: noun.fr_plural or noun.fr}
+    words = (entry.partition(" ") for entry in WORDS["function words"])
+    return entries | NUMBERS | {en: fr for en, _, fr in words}
+
+
+def translate_word_for_word(line: str) -> str:
+    """Replace each word by its dictionary form, in the same order, and spell the result as French is spelled."""
+    for short, long in _ENGLISH_CONTRACTIONS.items():
+        line = line.replace(short, long)
+    words = [word.lower() for word in _TOKEN.findall(line)]
+    translated = (dictionary().get(word.removesuffix("'s"), word) for word in words)
+    return write_french(" ".join(word for word in translated if word))
