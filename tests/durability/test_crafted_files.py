@@ -21,7 +21,7 @@ from stage import Case, Stage, make, perform, words
 from tokenizers import Tokenizer as Engine
 
 from attnkit.errors import RunError
-from attnkit.text import hf_pipelines as engine
+from attnkit.text import vocabulary_schema as engine
 from attnkit.text.config import VocabularyConfig
 from attnkit.text.tokenizer import load
 from attnkit.text.vocabulary import train_vocabulary

@@ -10,14 +10,14 @@ import pytest
 
 from attnkit.errors import DataError
 from attnkit.protocols import SPECIALS, UNK_ID
-from attnkit.text import hf_pipelines as engine
 from attnkit.text import offsets as alignment
 from attnkit.text import tokenizer
+from attnkit.text import vocabulary_schema as engine
 from attnkit.text.config import TrainedKind, VocabularyConfig
-from attnkit.text.hf_pipelines import CHARACTERS
 from attnkit.text.offsets import NONE, align, encode_words
 from attnkit.text.tokenizer import Tokenizer
 from attnkit.text.vocabulary import train_vocabulary
+from attnkit.text.vocabulary_schema import CHARACTERS
 
 KINDS: tuple[TrainedKind, ...] = ("bpe", "unigram", "wordpiece", "word", "char")
 ODD = [*"abcdeABC  ..,'0", "é", "e\u0301", "İ", "ﬁ", "½", "日", "😀", "\u00a0", "\u3000", "<b>", "<c>", "가", "ẞ", "\t"]

@@ -8,14 +8,14 @@ from collections.abc import Sequence
 import pytest
 
 from attnkit.protocols import SPECIALS
-from attnkit.text import hf_pipelines as engine
 from attnkit.text import long_lines as module
 from attnkit.text import tokenizer as tokenizers
+from attnkit.text import vocabulary_schema as engine
 from attnkit.text.config import VocabularyConfig
-from attnkit.text.hf_pipelines import CHARACTERS
 from attnkit.text.long_lines import encode_prefixes, text_prefix
 from attnkit.text.tokenizer import Tokenizer
 from attnkit.text.vocabulary import train_vocabulary
+from attnkit.text.vocabulary_schema import CHARACTERS
 
 TEXT = ["the quick brown fox jumps over the lazy dog", "größer als der größte Hund", "日本語 😀 don't"] * 5
 KINDS = ["bpe", "unigram", "wordpiece", "char", "word", "gpt2", "bert"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from attnkit.text import hf_pipelines as engine
+from attnkit.text import vocabulary_schema as engine
 from attnkit.text.config import VocabularyConfig
 from attnkit.text.offsets import ordinary_tokens, sentence_ends, word_boundaries
 from attnkit.text.tokenizer import Tokenizer

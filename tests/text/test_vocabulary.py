@@ -18,9 +18,9 @@ from attnkit.errors import DataError, UsageError
 from attnkit.protocols import UNK_ID
 from attnkit.text import unigram
 from attnkit.text.config import VocabularyConfig
-from attnkit.text.hf_pipelines import CHARACTERS
 from attnkit.text.tokenizer import Tokenizer
 from attnkit.text.vocabulary import statistics, train_vocabulary
+from attnkit.text.vocabulary_schema import CHARACTERS
 
 KINDS = ("bpe", "unigram", "wordpiece", "word", "char")
 SYLLABLES = ["ba", "ke", "li", "mo", "nu", "schra", "tön"]

@@ -16,11 +16,10 @@ from attnkit.formats.huggingface import vocabulary as vocabularies
 from attnkit.io.safe_read import parse_json, read_regular_file
 from attnkit.protocols import SPECIALS
 from attnkit.tasks.language_modeling.config import MASK
-from attnkit.text import hf_pipelines as engine
+from attnkit.text import vocabulary_schema as engine
 from attnkit.text.config import TrainedKind, VocabularyConfig
-from attnkit.text.hf_pipelines import CONTINUED
 from attnkit.text.tokenizer import Tokenizer
-from attnkit.text.vocabulary_schema import MAX_BYTES
+from attnkit.text.vocabulary_schema import CONTINUED, MAX_BYTES
 
 MAX_JSON_BYTES = 1 << 24
 """Bytes of a file of settings."""

@@ -15,10 +15,10 @@ from attnkit.errors import DataError
 from attnkit.kernels.words import LINE_END, TOO_LONG, NoTextError, Numberer, Numbers, fastest
 from attnkit.protocols import UNK_ID
 from attnkit.runtime.signals import release_library
-from attnkit.text.hf_pipelines import CONTINUED
 from attnkit.text.lines import LineCounts, guess, is_utf16, opened
 from attnkit.text.long_lines import LineChunk, read_chunks
 from attnkit.text.tokenizer import Tokenizer
+from attnkit.text.vocabulary_schema import CONTINUED
 
 _AT_ONCE = 1 << 18  # numbers
 

@@ -17,8 +17,7 @@ from attnkit.io.safe_read import parse_json, read_regular_file
 from attnkit.protocols import SPECIALS, UNK_ID
 from attnkit.text import vocabulary_schema as schema
 from attnkit.text.config import VocabularyConfig
-from attnkit.text.hf_pipelines import BERT_CONTINUED, CONTINUED, build
-from attnkit.text.vocabulary_schema import UNUSED
+from attnkit.text.vocabulary_schema import BERT_CONTINUED, CONTINUED, UNUSED, build
 
 FORMAT = "attnkit vocabulary"
 VERSION = 1

@@ -16,11 +16,11 @@ from tokenizers import trainers
 
 from attnkit.errors import DataError, UsageError
 from attnkit.protocols import SPECIALS, UNK_ID
-from attnkit.text import hf_pipelines as engine
+from attnkit.text import vocabulary_schema as engine
 from attnkit.text.config import VocabularyConfig
-from attnkit.text.hf_pipelines import BYTE_OF, CHARACTERS, CONTINUED
 from attnkit.text.lines import read_lines
 from attnkit.text.tokenizer import Tokenizer, cut, symbol_pattern
+from attnkit.text.vocabulary_schema import BYTE_OF, CHARACTERS, CONTINUED
 from attnkit.text.vocabulary_subprocess import train_in_subprocess
 
 BATCH = 4096
@@ -70,7 +70,8 @@ def statistics(tokenizer: Tokenizer, files: Sequence[Path]) -> Statistics:
     plain = tokenizer.config.normalize == "none" and not tokenizer.config.lowercase
     for path in files:
         n_before = stats.n_lines
-        for lines in batches(read_lines(path)):
+        reader = read_lines(path)
+        while lines := list(islice(reader, BATCH)):
             encoded = tokenizer.encode(lines)
             flat = np.fromiter(chain.from_iterable(encoded), dtype=np.int64)
             uses += np.bincount(flat, minlength=tokenizer.vocab_size)
@@ -87,12 +88,6 @@ def statistics(tokenizer: Tokenizer, files: Sequence[Path]) -> Statistics:
     stats.n_tokens, stats.n_unknown = int(uses.sum()), int(uses[UNK_ID])
     stats.n_covered = int(uses @ np.array(whole, dtype=np.int64))
     return stats
-
-
-def batches(lines: Iterator[str]) -> Iterator[list[str]]:
-    """Yield lists of lines to encode at once."""
-    while batch := list(islice(lines, BATCH)):
-        yield batch
 
 
 MAX_DISTINCT = 1_000_000

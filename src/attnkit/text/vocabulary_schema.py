@@ -1,8 +1,8 @@
-"""Checks of the tokenizer in a vocabulary file, run before the library reads the file.
+"""The tokenizer in a vocabulary file: its JSON for Hugging Face ``tokenizers``, and the checks of that JSON.
 
-A vocabulary's configuration determines its tokenizer except for the entries and the merges. These are checked one by
-one, and the rest must equal the pipeline of that configuration: the library itself accepts patterns that never end,
-padding of any length and trees so deep that freeing them aborts the process.
+A vocabulary's configuration determines its tokenizer except for the entries and the merges. When a file is read, these
+are checked one by one, and the rest must equal the pipeline of the configuration: the library itself accepts patterns
+that never end, padding of any length and trees so deep that freeing them aborts the process.
 """
 
 from __future__ import annotations
@@ -13,20 +13,131 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from attnkit.protocols import SPECIALS
-from attnkit.text import hf_pipelines as engine
-from attnkit.text.config import MAX_ENTRIES, VocabularyConfig
-from attnkit.text.hf_pipelines import BERT_CONTINUED, BYTE_OF, CONTINUED
+from tokenizers import Tokenizer as Engine
 
+from attnkit.protocols import SPECIALS
+from attnkit.text.config import MAX_ENTRIES, VocabularyConfig
+
+CONTINUED = "‿"
+"""Prefix of WordPiece entries inside a word; outside the byte alphabet, so it is unambiguous."""
+BERT_CONTINUED = "##"
+"""The same prefix in the vocabularies of BERT."""
+
+_PRINTABLE = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+_MOVED = iter(range(0x100, 0x200))
+CHARACTERS = [chr(byte if byte in _PRINTABLE else next(_MOVED)) for byte in range(256)]
+"""The character of each byte: itself if it is printable and no space, else the next from U+0100 on.
+
+Radford et al. 2019, "Language Models are Unsupervised Multitask Learners", and ``tokenizers``' ByteLevel.
+"""
+BYTE_OF = {character: byte for byte, character in enumerate(CHARACTERS)}
+"""The byte of each character."""
+
+Tree = dict[str, Any]
+
+# A word keeps its apostrophes (don't, l'homme): the counts decide whether to cut there.
+# A vocabulary file holds its tokenizer, which must be equal to this one: a change here takes a new ``VERSION`` of the
+# file, and keeps what the old one meant.
+WORDS = r" ?[\p{L}\p{M}]+(?:['’][\p{L}\p{M}]+)*| ?\p{N}+| ?[^\s\p{L}\p{M}\p{N}]+|\s+(?!\S)|\s+"
+MAX_WORD_LENGTH = 48
+"""Characters: WordPiece takes time quadratic in the length of a word and gives up on long ones."""
+MAX_BERT_WORD_LENGTH = 100
+"""Characters; longer words are unknown to BERT."""
+UNKNOWN = SPECIALS[3]
+NO_WORDS: Tree = {"type": "WordLevel", "unk_token": UNKNOWN, "vocab": {}}
+"""A model of whole words without any."""
 MAX_BYTES = 1 << 25
 """Maximum size of a vocabulary file; 250,000 entries with their merges take 10 MB."""
-MAX_TOKEN_BYTES = 4 * engine.MAX_WORD_LENGTH
+MAX_TOKEN_BYTES = 4 * MAX_WORD_LENGTH
 """Maximum length of an entry in kinds that look entries up letter by letter."""
 MAX_NODES = 2_000_000
 """Maximum nodes of the library's trie of a unigram vocabulary: 360 bytes each, 720 MB in all."""
 UNUSED = re.compile("<unused[0-9]+>")
 
 _SINGLE = re.compile("(?s:.)|<0x[0-9A-F]{2}>|<unused[0-9]+>")
+
+
+def pipeline(config: VocabularyConfig, model: Tree) -> Tree:
+    """Return the JSON form of a tokenizer: the normalization and splitting of ``config``, then ``model``."""
+    kind = config.kind
+    normalizer: Tree | None = None
+    if kind == "bert":  # strips accents if it lower-cases
+        bert = {"clean_text": True, "handle_chinese_chars": True, "strip_accents": None}
+        normalizer = {"type": "BertNormalizer", **bert, "lowercase": config.lowercase}
+    else:
+        steps = [config.normalize.upper()] * (config.normalize != "none") + ["Lowercase"] * config.lowercase
+        if steps:
+            normalizer = {"type": "Sequence", "normalizers": [{"type": step} for step in steps]}
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": kind == "gpt2"}
+    splitter: Tree | None
+    if kind == "char":
+        splitter = None
+    elif kind == "bert":
+        splitter = {"type": "BertPreTokenizer"}
+    elif kind == "gpt2":
+        splitter = byte_level
+    elif kind == "word":
+        splitter = _split({"String": " "}, "MergedWithNext")
+    else:
+        splits = [_split({"Regex": WORDS}, "Isolated")]
+        if kind == "wordpiece":
+            splits.append(_split({"Regex": rf"[\s\S]{{1,{MAX_WORD_LENGTH}}}"}, "Isolated"))
+        splitter = {"type": "Sequence", "pretokenizers": [*splits, byte_level]}
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [],
+        "normalizer": normalizer,
+        "pre_tokenizer": splitter,
+        "post_processor": None,
+        "decoder": None,
+        "model": model,
+    }
+
+
+def build(tree: Tree) -> Engine:
+    """Return the tokenizer of a JSON form, which ``validate`` has checked; ``ValueError`` if it is refused."""
+    try:
+        return Engine.from_str(json.dumps(tree))
+    except (KeyboardInterrupt, SystemExit, MemoryError):
+        raise
+    except BaseException as error:  # a panic in the library's Rust is no Exception
+        raise ValueError(f"the tokenizer library does not take it: {error}") from error
+
+
+def model_of(config: VocabularyConfig, ids: dict[str, int], merges: list[list[str]]) -> Tree:
+    """Return the model of a kind of vocabulary; that of ``unigram`` has no entries, which come with scores."""
+    if config.kind == "unigram":  # takes the likeliest segmentation; the id of an entry is its place
+        return {"type": "Unigram", "unk_id": SPECIALS.index(UNKNOWN), "vocab": [], "byte_fallback": False}
+    if config.kind == "word":
+        return {**NO_WORDS, "vocab": ids}
+    if config.kind in ("wordpiece", "bert"):  # take the longest entry that fits, again and again
+        own = config.kind == "wordpiece"
+        return {
+            "type": "WordPiece",
+            "unk_token": UNKNOWN,
+            "continuing_subword_prefix": CONTINUED if own else BERT_CONTINUED,
+            # counted in bytes after the byte alphabet; entries of BERT are text and not bytes
+            "max_input_chars_per_word": 4 * MAX_WORD_LENGTH if own else MAX_BERT_WORD_LENGTH,
+            "vocab": ids,
+        }
+    return {  # merges pairs; single characters are merged pairs without any pair
+        "type": "BPE",
+        "dropout": None,
+        "unk_token": UNKNOWN,
+        "continuing_subword_prefix": None,
+        "end_of_word_suffix": None,
+        "byte_fallback": config.kind == "char" and config.byte_fallback,
+        "ignore_merges": False,
+        "fuse_unk": config.kind == "bpe",
+        "vocab": ids,
+        "merges": merges,
+    }
+
+
+def _split(pattern: Tree, behavior: str) -> Tree:
+    return {"type": "Split", "pattern": pattern, "behavior": behavior, "invert": False}
 
 
 def validate(config: VocabularyConfig, tree: Any) -> list[str]:
@@ -54,7 +165,7 @@ def validate(config: VocabularyConfig, tree: Any) -> list[str]:
         _check_merges(model.get("merges"), set(names))
     elif config.kind == "char" and model.get("merges") != []:
         raise ValueError("single characters have no merges")
-    expected = engine.pipeline(config, engine.model_of(config, {}, []))
+    expected = pipeline(config, model_of(config, {}, []))
     if _form(tree, model) != _form(expected, expected["model"]):
         raise ValueError("its tokenizer is not what its configuration says")
     return names

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from itertools import starmap
 
 # --- English
 
@@ -263,28 +265,31 @@ def conjugate(infinitive: str) -> Conjugation:
     return Conjugation(present, imperfect, tuple(future + end for end in _FUTURE), participle)
 
 
-def _noun(entry: str, kinds: str) -> Noun:
-    left, right = entry.split(" = ")
+def _entries(section: str) -> Iterator[tuple[str, str, str]]:
+    """Yield the header, the English and the French of each entry of a section."""
+    for header, entries in GRAMMAR[section].items():
+        for entry in entries:
+            left, right = entry.split(" = ")
+            yield header, left, right
+
+
+def _noun(kinds: str, left: str, right: str) -> Noun:
     en, _, en_plural = left.partition("/")
     right, _, gender = right.rpartition(" ")
     fr, _, fr_plural = right.partition("/")
-    plurals = (en_plural or english_plural(en), fr_plural or french_plural(fr))
-    if en_plural == "-":
-        plurals = ("", "")
+    plurals = (en_plural or english_plural(en), fr_plural or french_plural(fr)) if en_plural != "-" else ("", "")
     return Noun(en, plurals[0], fr, plurals[1], gender == "f", kinds.split()[0], frozenset([en, *kinds.split()]))
 
 
-def _adjective(entry: str, header: str) -> Adjective:
+def _adjective(header: str, left: str, right: str) -> Adjective:
     place, *kinds = header.split()
-    left, right = entry.split(" = ")
     en, _, comparative = left.partition("/")
     masculine, feminine, *liaison = (form.replace("_", " ") for form in right.split())
     compared = f"more {en}" if comparative == "more" else comparative
     return Adjective(en, compared, masculine, feminine, "".join(liaison), place == "before", frozenset(kinds))
 
 
-def _verb(entry: str, header: str) -> Verb:
-    left, right = entry.split(" = ")
+def _verb(header: str, left: str, right: str) -> Verb:
     frame, _, adverbials = header.partition("@")
     (group, *subjects), objects = (part.split() for part in frame.partition(">")[::2])
     right, _, flags = right.partition(" !")
@@ -309,9 +314,9 @@ def _determiner(entry: str) -> Determiner:
     return Determiner((en, en_plural), (masculine, feminine, plural), float(weight), fits)
 
 
-NOUNS = tuple(_noun(entry, header) for header, entries in GRAMMAR["nouns"].items() for entry in entries)
-ADJECTIVES = tuple(_adjective(entry, key) for key, entries in GRAMMAR["adjectives"].items() for entry in entries)
-VERBS = tuple(_verb(entry, header) for header, entries in GRAMMAR["verbs"].items() for entry in entries)
+NOUNS = tuple(starmap(_noun, _entries("nouns")))
+ADJECTIVES = tuple(starmap(_adjective, _entries("adjectives")))
+VERBS = tuple(starmap(_verb, _entries("verbs")))
 NUMBERS: dict[str, str] = dict(entry.split(" | ") for entry in GRAMMAR["rules"]["number"])
 TENSES = {name: _tense(entry, name) for name, (entry,) in GRAMMAR["tenses"].items()}
 DETERMINERS = tuple(_determiner(entry) for entry in WORDS["determiners"])
