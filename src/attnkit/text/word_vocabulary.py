@@ -118,7 +118,7 @@ class Subwords:
             raise ValueError(f"no n-grams of {self.min_n} to {self.max_n} characters in {self.n_buckets} buckets")
 
     def buckets(self, word: str) -> Longs:
-        """Return the bucket of each n-gram by where it begins, then by length; a lone ``<`` or ``>`` is no n-gram."""
+        """Return the bucket of each n-gram by where it begins, then by length; not a lone ``<`` or ``>``."""
         return self._hash([word])[1]
 
     def tables(self, words: Sequence[str]) -> tuple[Longs, Rows]:
